@@ -28,6 +28,7 @@ from typing import Any, Final, Self
 import click
 
 from penstock.cli.failure import USAGE, Failure
+from penstock.cli.options import option
 from penstock.cli.tables import table
 from penstock.core.errors import Corrupt
 from penstock.storage.audit.audit import DataAudit, QueueFacts
@@ -68,15 +69,8 @@ class CannotCheck(Failure):
     "  penstock audit --file /var/lib/penstock/journal/7.jif"
 )
 @click.argument("directory", metavar="[DIR]", required=False, default=None)
-@click.option("--file", "file", metavar="PATH", default=None, help="One file, block by block.")
-@click.option(
-    "-o",
-    "output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Form of the output.",
-)
+@option("--file file", "One file, block by block.", metavar="PATH")
+@option("-o output", "Form of the output.", click.Choice(["table", "json"]), "table")
 @click.pass_context
 def audit(ctx: click.Context, /, directory: str | None, file: str | None, output: str) -> None:
     """Check a data directory offline, change nothing, and say what is in it.

@@ -11,6 +11,7 @@ from typing import Any, Final
 import click
 
 from penstock.cli.management import Management, command
+from penstock.cli.options import option
 from penstock.cli.queue.mirrors import progress_text
 from penstock.cli.refound import refound
 from penstock.cli.storage import many
@@ -45,8 +46,8 @@ def status(management: Management, output: str) -> None:
 
 @command(
     "cluster rebalance --queue-pattern '^orders'",
-    click.option("--vhost-pattern", default=".*", show_default=True, help="Virtual hosts."),
-    click.option("--queue-pattern", default=".*", show_default=True, help="Queues."),
+    option("--vhost-pattern", "Virtual hosts.", default=".*"),
+    option("--queue-pattern", "Queues.", default=".*"),
     of=cluster,
     short="Spread the masters of mirrored queues.",
 )

@@ -12,6 +12,7 @@ import click
 
 from penstock.cli.failure import Failure
 from penstock.cli.management import Management, asking, command
+from penstock.cli.options import option
 from penstock.cli.storage import many
 from penstock.cli.tables import say
 from penstock.client.management import path_of
@@ -37,7 +38,7 @@ def _how_much(body: bytes) -> str:
     return many(sum(len(one) for one in lists if isinstance(one, list)), "definition")
 
 
-_VHOST = click.option("--vhost", help="Only this virtual host.")
+_VHOST = option("--vhost", "Only this virtual host.")
 
 
 @command(

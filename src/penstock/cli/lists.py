@@ -13,6 +13,7 @@ from urllib.parse import quote
 import click
 
 from penstock.cli.management import Management, command
+from penstock.cli.options import option
 from penstock.cli.tables import say, table
 from penstock.client.management import path_of
 
@@ -26,7 +27,7 @@ def fields_of(text: str) -> Fields:
     return [(title.replace("_", " "), field or title) for title, _, field in pairs]
 
 
-VHOST: Final = click.option("--vhost", default=None, help="Only this virtual host.")
+VHOST: Final = option("--vhost", "Only this virtual host.")
 QUEUES: Final = fields_of(
     "vhost name durable ready=messages_ready unacked=messages_unacknowledged consumers"
     " in/s=message_stats.publish_details.rate out/s=message_stats.deliver_get_details.rate"
@@ -79,12 +80,12 @@ def _path(kind: str, vhost: str | None) -> str:
     "queues --filter order --sort ready --total --watch",
     VHOST,
     click.option("--filter", "part", default="", help="Only queues with this in their names."),
-    click.option(
+    option(
         "--sort",
-        type=click.Choice([title for title, _ in QUEUES]),
-        help="By this column: names upwards, numbers from the highest on.",
+        "By this column: names upwards, numbers from the highest on.",
+        click.Choice([title for title, _ in QUEUES]),
     ),
-    click.option("--total", is_flag=True, help="A last row with the sums."),
+    option("--total", "A last row with the sums.", is_flag=True),
     click.option(
         "--watch",
         "every_s",
@@ -203,7 +204,7 @@ permissions: Final = _listing(
     "vhost user configure write read",
 )
 POLICIES: Final = fields_of("vhost name pattern apply_to=apply-to priority definition")
-OPERATOR: Final = click.option("--operator", is_flag=True, help="Operator policies instead.")
+OPERATOR: Final = option("--operator", "Operator policies instead.", is_flag=True)
 
 
 @command("policies --vhost /", VHOST, OPERATOR)

@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 from penstock import __version__
 from penstock.cli.commands import LazyGroup, entries_of
 from penstock.cli.failure import Failure, WrongSetting
+from penstock.cli.options import option
 from penstock.core.errors import PenstockError
 
 COMMANDS: Final = entries_of("""\
@@ -149,7 +150,7 @@ def _as_failure(error: Exception) -> click.ClickException:
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="penstock")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
+@option("--debug", "Show the traceback of an error.", is_flag=True)
 def cli(debug: bool) -> None:  # noqa: ARG001 - Commands.invoke reads it
     """A message broker that speaks AMQP 0-9-1 and NSQ, with Spark as its data pipeline."""
     if os.environ.get("PENSTOCK_REQUIRE_COMPILED") == "1":

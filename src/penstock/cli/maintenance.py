@@ -14,6 +14,7 @@ import click
 
 from penstock.cli.failure import Failure
 from penstock.cli.management import Management, command
+from penstock.cli.options import option
 
 DRAIN: Final = "/api/penstock/drain"
 POLL_S: Final = 0.2
@@ -22,8 +23,8 @@ SAY_EVERY_S: Final = 1.0
 
 @command(
     "drain --wait --timeout 60",
-    click.option("--wait", is_flag=True, help="Until all have left that can."),
-    click.option("--timeout", "timeout_s", default=300, show_default=True, help="Seconds to wait."),
+    option("--wait", "Until all have left that can.", is_flag=True),
+    option("--timeout timeout_s", "Seconds to wait.", default=300),
 )
 def drain(wait: bool, timeout_s: int, management: Management, output: str) -> None:
     """Let no new clients in; those that are connected go on.

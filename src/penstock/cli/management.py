@@ -14,6 +14,7 @@ from typing import Any, Final
 import click
 
 from penstock.cli.failure import Failure, Unavailable
+from penstock.cli.options import option
 from penstock.client.local_node import Place, choose_place
 from penstock.client.management import (
     DEFAULT_URL,
@@ -141,35 +142,28 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
         command(*given, management=Management(url, user, password), **options)
 
     decorated: Callable[..., None] = asked
-    for option in reversed(
+    for one in reversed(
         (
-            click.option(
+            option(
                 "--url",
+                f"Management API; default: the broker of this machine, else {DEFAULT_URL}.",
                 envvar="PENSTOCK_HTTP_URL",
-                help=f"Management API; default: the broker of this machine, else {DEFAULT_URL}.",
             ),
-            click.option(
+            option(
                 "--user",
+                "Default: the control file of this machine's broker, else guest.",
                 envvar="PENSTOCK_USER",
-                help="Default: the control file of this machine's broker, else guest.",
             ),
-            click.option("--password", envvar="PENSTOCK_PASSWORD", help="Default: guest."),
+            option("--password", "Default: guest.", envvar="PENSTOCK_PASSWORD"),
         )
     ):
-        decorated = option(decorated)
+        decorated = one(decorated)
     return decorated
 
 
 def connecting(command: Callable[..., None]) -> Callable[..., None]:
     """The options every look needs: where, who, and which form of output."""
-    form = click.option(
-        "-o",
-        "output",
-        type=click.Choice(["table", "json"]),
-        default="table",
-        show_default=True,
-        help="Form of the output.",
-    )
+    form = option("-o output", "Form of the output.", click.Choice(["table", "json"]), "table")
     return asking(form(command))
 
 

@@ -14,6 +14,7 @@ import click
 from penstock.cli.entities import DEFAULT_EXCHANGE, VHOST, arguments_of
 from penstock.cli.failure import Failure
 from penstock.cli.management import NAME, Management, command
+from penstock.cli.options import option
 from penstock.cli.storage import many
 from penstock.cli.tables import say
 from penstock.client.management import path_of
@@ -28,11 +29,9 @@ PERSISTENT: Final = 2
     click.option("--exchange", default="", help="Without it the key names a queue."),
     click.option("--key", default="", help="Routing key."),
     VHOST,
-    click.option("--persistent", is_flag=True, help="To disk, in durable queues."),
-    click.option(
-        "--property", "properties", multiple=True, metavar="NAME=VALUE", help="Repeatable."
-    ),
-    click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Repeatable."),
+    option("--persistent", "To disk, in durable queues.", is_flag=True),
+    option("--property properties", "Repeatable.", multiple=True, metavar="NAME=VALUE"),
+    option("--header headers", "Repeatable.", multiple=True, metavar="NAME=VALUE"),
 )
 def publish(
     body: str,
@@ -87,7 +86,7 @@ def _properties(
     "`penstock queue peek` looks without changing anything.",
     NAME,
     click.option("--count", type=click.IntRange(1, 10_000), default=1, show_default=True),
-    click.option("--take", is_flag=True, help="Keep them: they leave the queue."),
+    option("--take", "Keep them: they leave the queue.", is_flag=True),
     VHOST,
 )
 def get(name: str, count: int, take: bool, vhost: str, management: Management, output: str) -> None:

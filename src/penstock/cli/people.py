@@ -13,15 +13,15 @@ import click
 from penstock.cli.entities import VHOST
 from penstock.cli.failure import Failure
 from penstock.cli.management import NAME, Management, command
+from penstock.cli.options import option
 from penstock.cli.tables import say
 from penstock.client.management import path_of
 from penstock.client.requests import REQUESTS
 
-TAGS: Final = click.option(
-    "--tag",
-    "tags",
+TAGS: Final = option(
+    "--tag tags",
+    "Repeatable: administrator, monitoring, policymaker, management, or one of your own.",
     multiple=True,
-    help="Repeatable: administrator, monitoring, policymaker, management, or one of your own.",
 )
 
 
@@ -76,9 +76,9 @@ def delete_user(name: str, management: Management, output: str) -> None:
     "user allow anna --vhost shop --configure '' --read '^orders'",
     NAME,
     VHOST,
-    click.option("--configure", default=".*", show_default=True, help="Names they may declare."),
-    click.option("--write", default=".*", show_default=True, help="Names they may publish to."),
-    click.option("--read", default=".*", show_default=True, help="Names they may consume from."),
+    option("--configure", "Names they may declare.", default=".*"),
+    option("--write", "Names they may publish to.", default=".*"),
+    option("--read", "Names they may consume from.", default=".*"),
     of=user,
     short="Say what a user may do.",
 )
@@ -105,7 +105,7 @@ def policy() -> None:
     """Set and take away policies: what holds for queues and exchanges by their names."""
 
 
-OPERATOR: Final = click.option("--operator", is_flag=True, help="An operator policy.")
+OPERATOR: Final = option("--operator", "An operator policy.", is_flag=True)
 
 
 @command(
@@ -114,11 +114,11 @@ OPERATOR: Final = click.option("--operator", is_flag=True, help="An operator pol
     click.argument("pattern"),
     click.argument("definition"),
     VHOST,
-    click.option("--priority", default=0, show_default=True, help="The highest one wins."),
-    click.option(
+    option("--priority", "The highest one wins.", default=0),
+    option(
         "--apply-to",
-        type=click.Choice(["all", "queues", "exchanges"]),
-        help="Default: all; queues for an operator policy.",
+        "Default: all; queues for an operator policy.",
+        click.Choice(["all", "queues", "exchanges"]),
     ),
     OPERATOR,
     of=policy,

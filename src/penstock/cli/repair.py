@@ -11,6 +11,7 @@ import os
 import click
 
 from penstock.cli.audit import CannotCheck, locked, must_be_data_directory
+from penstock.cli.options import option
 from penstock.core.errors import Corrupt
 from penstock.storage.common.files import RealFileSystem
 from penstock.storage.definitions.definitions import Definitions
@@ -29,11 +30,10 @@ FOUND = 1
     "  penstock repair /var/lib/penstock --delete-unknown-queues"
 )
 @click.argument("directory", metavar="DIR")
-@click.option(
-    "--delete-unknown-queues",
-    "delete",
+@option(
+    "--delete-unknown-queues delete",
+    "Record them as deleted; the next start removes their messages for good.",
     is_flag=True,
-    help="Record them as deleted; the next start removes their messages for good.",
 )
 @click.pass_context
 def repair(ctx: click.Context, /, directory: str, *, delete: bool) -> None:

@@ -12,6 +12,7 @@ import click
 
 from penstock.cli.failure import Failure
 from penstock.cli.management import NAME, Management, command, example
+from penstock.cli.options import option
 from penstock.cli.tables import say, shown, table
 from penstock.client.management import path_of
 
@@ -29,9 +30,7 @@ SUB_QUEUES: Final = (
 """In the order of a message's way out, and what is in memory of those that rest there."""
 
 
-VHOST: Final = click.option(
-    "--vhost", default="/", show_default=True, help="The queue's virtual host."
-)
+VHOST: Final = option("--vhost", "The queue's virtual host.", default="/")
 
 
 @click.group(epilog=example("queue show orders --vhost /"))

@@ -7,12 +7,11 @@ As there, a restart of the broker switches it off.
 import click
 
 from penstock.cli.management import Management, command
+from penstock.cli.options import option
 from penstock.cli.tables import say
 from penstock.client.management import path_of
 
-VHOST = click.option(
-    "-p", "--vhost", default="/", show_default=True, help="The virtual host whose messages."
-)
+VHOST = option("-p --vhost", "The virtual host whose messages.", default="/")
 
 
 @command("trace-on -p shop", VHOST)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from penstock.cli.failure import Failure
+from penstock.cli.options import option
 from penstock.cli.pipelines.common import (
     Common,
     asking_broker,
@@ -57,32 +58,27 @@ class EventJob:
 
 def event_options(command: Command) -> Command:
     """The flags; the command gets them as keywords and hands them to ``event_job``."""
-    for option in reversed(
+    for one in reversed(
         [
-            click.option(
-                "--from-events", metavar="DIR", help="Read this directory, not a broker's log."
-            ),
-            click.option(
-                "--fetch-to", metavar="DIR", help="Keep what is fetched from the broker here."
-            ),
-            click.option(
-                *("--window", "window_s"),
-                metavar="TIME",
+            option("--from-events", "Read this directory, not a broker's log.", metavar="DIR"),
+            option("--fetch-to", "Keep what is fetched from the broker here.", metavar="DIR"),
+            option(
+                "--window window_s",
+                "Length of a window.",
                 default="1m",
-                show_default=True,
-                callback=parse_seconds,
-                help="Length of a window.",
-            ),
-            click.option(
-                *("--since", "since_s"),
                 metavar="TIME",
                 callback=parse_seconds,
-                help="Only the end of the log: 30m, 1h.",
             ),
-            click.option("--out", metavar="FILE", help="Write the report: .html or .json."),
+            option(
+                "--since since_s",
+                "Only the end of the log: 30m, 1h.",
+                metavar="TIME",
+                callback=parse_seconds,
+            ),
+            option("--out", "Write the report: .html or .json.", metavar="FILE"),
         ]
     ):
-        command = option(command)
+        command = one(command)
     return command
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.options import option
 from penstock.cli.pipelines.common import EXIT_CODES, Common, common_options, one_line
 from penstock.cli.pipelines.event_source import (
     EventJob,
@@ -42,11 +43,11 @@ CHARTS_MAX = 24
 
 
 @click.command(epilog=EPILOG)
-@click.option(
+@option(
     "--queues",
+    "Only queues of such names, repeatable; * and ? as in a shell.",
     metavar="PATTERN",
     multiple=True,
-    help="Only queues of such names, repeatable; * and ? as in a shell.",
 )
 @event_options
 @common_options(stream=False, group=False)

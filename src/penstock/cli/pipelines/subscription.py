@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from penstock.cli.failure import Failure
+from penstock.cli.options import option
 from penstock.cli.pipelines.common import Common, asking_broker
 
 if TYPE_CHECKING:
@@ -39,21 +40,19 @@ class Subscribed:
 
 def subscription_options(command: Command) -> Command:
     """The flags; they arrive as ``queue``, ``queues``, ``exchange``, ``routing_key``, …"""
-    for option in reversed(
+    for one in reversed(
         [
-            click.option("--queue", help="The queue to read."),
-            click.option("--queues", metavar="NAME,…", help="Several queues."),
-            click.option("--exchange", help="With --group: what comes through an exchange."),
-            click.option(
-                "--routing-key",
-                metavar="KEY,…",
-                help="With --exchange: which of it; all if left out.",
+            option("--queue", "The queue to read."),
+            option("--queues", "Several queues.", metavar="NAME,…"),
+            option("--exchange", "With --group: what comes through an exchange."),
+            option(
+                "--routing-key", "With --exchange: which of it; all if left out.", metavar="KEY,…"
             ),
-            click.option("--topic", help="With --channel: a topic of NSQ."),
-            click.option("--channel", help="The channel of that topic; made when it is not there."),
+            option("--topic", "With --channel: a topic of NSQ."),
+            option("--channel", "The channel of that topic; made when it is not there."),
         ]
     ):
-        command = option(command)
+        command = one(command)
     return command
 
 

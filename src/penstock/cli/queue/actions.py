@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 import click
 
 from penstock.cli.management import NAME, Management, command
+from penstock.cli.options import option
 from penstock.cli.storage import VHOST, many, queue
 from penstock.cli.tables import say, shown
 from penstock.client.management import path_of
@@ -43,9 +44,9 @@ def resume(name: str, vhost: str, management: Management, output: str) -> None:
     "queue peek orders --from 120000 --count 3",
     NAME,
     VHOST,
-    click.option("--from", type=click.IntRange(0), help="Position (seq_id) of the first one."),
+    option("--from", "Position (seq_id) of the first one.", click.IntRange(0)),
     click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True),
-    click.option("--priority", type=click.IntRange(0, 255), help="Of a queue with priorities."),
+    option("--priority", "Of a queue with priorities.", click.IntRange(0, 255)),
     of=queue,
     short="Look at messages without taking them.",
 )

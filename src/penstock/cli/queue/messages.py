@@ -14,6 +14,7 @@ import click
 from penstock.cli.entities import VHOST, must_be_there
 from penstock.cli.failure import Failure
 from penstock.cli.management import NAME, Management, command
+from penstock.cli.options import option
 from penstock.cli.queue.actions import lines_of
 from penstock.cli.storage import many, queue
 from penstock.cli.tables import say
@@ -22,12 +23,10 @@ from penstock.client.progress import Progress
 
 PAGE: Final = 200
 CHOSEN_AT_ONCE: Final = 1000
-PRIORITY: Final = click.option(
-    "--priority", type=click.IntRange(0, 255), help="Of a queue with priorities."
-)
+PRIORITY: Final = option("--priority", "Of a queue with priorities.", click.IntRange(0, 255))
 SEQ_ID: Final = click.argument("seq_ids", nargs=-1, type=click.IntRange(0), metavar="[POSITION]…")
-TO: Final = click.option("--to", "target", required=True, help="The queue that gets them.")
-MATCHING: Final = click.option("--matching", metavar="TEXT", help="All in which a search finds it.")
+TO: Final = option("--to target", "The queue that gets them.", required=True)
+MATCHING: Final = option("--matching", "All in which a search finds it.", metavar="TEXT")
 
 
 def found_in(
@@ -62,7 +61,7 @@ def found_in(
     NAME,
     click.argument("text"),
     VHOST,
-    click.option("--count", type=click.IntRange(1), default=20, show_default=True, help="At most."),
+    option("--count", "At most.", click.IntRange(1), 20),
     PRIORITY,
     of=queue,
     short="Look for a text in a queue's messages.",

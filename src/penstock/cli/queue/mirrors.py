@@ -11,6 +11,7 @@ import click
 
 from penstock.cli.failure import Failure
 from penstock.cli.management import NAME, Management, command
+from penstock.cli.options import option
 from penstock.cli.queue.actions import act
 from penstock.cli.storage import VHOST, duration, many, queue
 from penstock.cli.tables import say, shown, table
@@ -31,8 +32,8 @@ def mirrors(name: str, vhost: str, management: Management, output: str) -> None:
     "queue sync orders --wait --timeout 600",
     NAME,
     VHOST,
-    click.option("--wait", is_flag=True, help="Until all mirrors are synchronised."),
-    click.option("--timeout", "timeout_s", default=600, show_default=True, help="Seconds to wait."),
+    option("--wait", "Until all mirrors are synchronised.", is_flag=True),
+    option("--timeout timeout_s", "Seconds to wait.", default=600),
     of=queue,
     short="Let mirrors fetch what they lack.",
 )
@@ -59,7 +60,7 @@ def cancel_sync(name: str, vhost: str, management: Management, output: str) -> N
     "queue hand-over orders --to penstock@b",
     NAME,
     VHOST,
-    click.option("--to", "node", required=True, help="Node of a synchronised mirror."),
+    option("--to node", "Node of a synchronised mirror.", required=True),
     of=queue,
     short="Make another copy the master.",
 )
