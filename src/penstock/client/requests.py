@@ -1,7 +1,8 @@
 """The requests that both command lines make of a management API, by rabbitmqctl's name of each.
 
-A row has the method, the path below ``/api/`` with its arguments in braces, and the arguments that
-go in the body, each as the field of its name; those that are not given are left out.
+A row has the method, the path (below ``/api/`` if it has no slash in front) with its arguments in
+braces, and the arguments that go in the body, each as the field of its name; those that are not
+given are left out.
 """
 
 import re
@@ -39,12 +40,23 @@ add_vhost                    PUT     vhosts/{vhost}  description tags default_qu
 delete_vhost                 DELETE  vhosts/{vhost}
 set_vhost_limits             PUT     vhost-limits/{vhost}/{limit}  value
 clear_vhost_limits           DELETE  vhost-limits/{vhost}/{limit}
+list_vhosts                  GET     vhosts
+list_exchanges               GET     exchanges/{vhost}
+list_bindings                GET     bindings/{vhost}
+list_consumers               GET     consumers/{vhost}
+list_connections             GET     connections
+list_channels                GET     channels
+list_feature_flags           GET     feature-flags
 purge_queue                  DELETE  queues/{vhost}/{queue}/contents
 queue_action                 POST    queues/{vhost}/{queue}/actions  action node
 rebalance                    POST    rebalance/queues?moves=true  vhost_pattern queue_pattern
 set_vm_memory_high_watermark PUT     penstock/vm-memory-high-watermark  fraction absolute
 set_disk_free_limit          PUT     penstock/disk-free-limit  mem_relative absolute
 set_log_level                PUT     penstock/log-level  level
+start_app                    GET     /healthz/live
+check_running                GET     /healthz/live
+is_running                   GET     /healthz/live
+is_booting                   GET     /healthz/live
 drain                        POST    penstock/drain
 revive                       POST    penstock/revive
 suspend_listeners            POST    penstock/drain
@@ -62,7 +74,8 @@ class Request(NamedTuple):
 
     def path_of(self, given: Mapping[str, Any]) -> str:
         """With the arguments in it; raises KeyError for one that is not given."""
-        return "/api/" + ARGUMENT.sub(lambda found: quote(str(given[found[1]]), safe=""), self.path)
+        filled = ARGUMENT.sub(lambda found: quote(str(given[found[1]]), safe=""), self.path)
+        return filled if filled.startswith("/") else f"/api/{filled}"
 
     def body_of(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
         """None: such a request has none."""

@@ -106,8 +106,9 @@ def _all_switches() -> dict[str, str]:
 
 
 def _function(verb: Verb) -> Callable[[Call], object]:
-    module, _, function = verb.target.partition(":")
-    found: Callable[[Call], object] = getattr(import_module(f"penstock.ctl.{module}"), function)
+    file, _, function = verb.target.partition(":")
+    module = import_module(f"penstock.ctl.{file}")
+    found: Callable[[Call], object] = getattr(module, function, None) or module.from_row
     return found
 
 

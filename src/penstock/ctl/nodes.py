@@ -125,13 +125,6 @@ def await_online_quorum_plus_one(call: Call) -> str:
     return ALONE
 
 
-def start_app(call: Call) -> None:
-    """A node that answers has started."""
-    call.take(0)
-    call.say(f"Starting node {call.node.name} ...")
-    call.node.get("/healthz/live")
-
-
 # -- maintenance, and the end ------------------------------------------------------------------
 
 

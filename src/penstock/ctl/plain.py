@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from penstock.ctl.call import Call
 from penstock.ctl.faults import NO_USER, UNAVAILABLE, Refused
-from penstock.ctl.output import Table, as_json
+from penstock.ctl.output import Facts, Table, as_json
 from penstock.ctl.words import json_of, must_enter, must_have, must_know
 
 Given = dict[str, Any]
@@ -28,6 +28,10 @@ class Plain(NamedTuple):
     absent: str = ""
     """Why it is refused when there is nothing to delete; "": then it is done already."""
     absent_code: int = UNAVAILABLE
+    answers: str = ""
+    """What is printed when it is done, with ``{node}`` in it."""
+    value: Mapping[str, object] = {}
+    """For programs, beside the ``message``."""
     columns: str = ""
     """Of a list: the fields of a row."""
     has_head: bool = True
@@ -66,6 +70,7 @@ def json_value(call: Call, given: Given) -> None:
 
 
 PATTERNS: Final = ("configure", "write", "read")
+RUNS: Final = "RabbitMQ on node {node} is fully booted and running"
 NO_PARAMETER: Final = "Parameter does not exist"
 PARAMETER: Final = 'runtime parameter "{name}" for component "{component}"'
 POLICY: Final = "vhost name pattern apply-to definition priority"
@@ -138,6 +143,17 @@ ROWS: Final[Mapping[str, Plain]] = {
     "purge_queue": Plain(
         "Purging queue '{queue}' in vhost '{vhost}' ...", "queue", None, "not_found"
     ),
+    "start_app": Plain("Starting node {node} ..."),
+    "check_running": Plain("Checking if RabbitMQ is running on node {node} ...", answers=RUNS),
+    "is_running": Plain(
+        "Asking node {node} for its status ...", answers=RUNS, value={"result": True}
+    ),
+    "is_booting": Plain(
+        "Asking node {node} for its boot status ...",
+        answers="RabbitMQ on node {node} is fully booted (check with is_running), stopped or has"
+        " not started booting yet",
+        value={"result": False},
+    ),
     "suspend_listeners": Plain(
         "Will suspend client connection listeners on node {node}. The node will no longer accept"
         " client connections!"
@@ -153,18 +169,22 @@ ROWS: Final[Mapping[str, Plain]] = {
 }
 
 
-def plain(call: Call) -> Table | None:
+def from_row(call: Call) -> Table | Facts | None:
     """Any of them."""
     row = ROWS[call.verb]
     words = row.words.split()
     given: Given = {**dict(zip(words, call.take(len(words)), strict=True)), "vhost": call.vhost}
-    about_node = {"node": call.node.name} if "{node}" in row.says else {}
-    call.say(row.says.format_map(given | about_node))
+    if "{node}" in row.says:
+        given["node"] = call.node.name
+    call.say(row.says.format_map(given))
     if row.check is not None:
         row.check(call, given)
     answer = call.do(call.verb, **given)
     if answer.status == 404 and row.absent:
         raise Refused(row.absent.format_map(given), row.absent_code)
+    if row.answers:
+        text = row.answers.format_map(given)
+        return Facts(text, {"message": text, **row.value})
     if not row.columns:
         return None
     columns = row.columns.split()

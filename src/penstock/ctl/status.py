@@ -8,15 +8,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from penstock.ctl.call import Call
-from penstock.ctl.faults import USAGE, Invalid
 from penstock.ctl.health import (
     PURPOSES,
-    UNITS,
     alarms_of,
     in_unit,
     listener_line,
     listeners_of,
     memory_of,
+    unit_of,
 )
 from penstock.ctl.output import BOLD, PLAIN, Facts
 
@@ -35,10 +34,7 @@ def _is_draining(call: Call) -> bool:
 
 def status(call: Call) -> object:
     call.take(0)
-    unit = call.text("unit", "gb")
-    if unit not in UNITS:
-        units = ", ".join(UNITS)
-        raise Invalid(f"\"unit '{unit}' is not supported. Please use one of: {units}\"", USAGE)
+    unit = unit_of(call)
     call.say(f"Status of node {call.node.name} ...")
     facts = _facts(call)
     return Facts("\n".join(_page(facts, unit)), facts)

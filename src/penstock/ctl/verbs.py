@@ -32,7 +32,7 @@ Nodes
   stop_app
     refused: Refused: use drain or stop
   start_app
-    nodes: Succeeds when the node runs
+    plain: Succeeds when the node runs
   reset
     cluster: Refused while the node runs
   force_reset
@@ -106,7 +106,7 @@ Access Control
   set_topic_permissions [--vhost <vhost>] <username> <exchange> <write> <read>
     plain: Sets user topic permissions for an exchange
   list_vhosts [--no-table-headers] [<column> ...] [--timeout <timeout>]
-    vhosts: Lists virtual hosts
+    listing: Lists virtual hosts
 Monitoring
   list_queues [--vhost <vhost>] [--online] [--offline] [--local] [--no-table-headers] [<column>, \
       ...] [--timeout <timeout>]
@@ -150,13 +150,13 @@ Health checks
   check_protocol_listener <protocol> [--timeout <timeout>]
     health: Fails when nothing listens for the protocol
   check_running [--timeout <timeout>]
-    health: Fails when the node does not run
+    plain: Fails when the node does not run
   check_virtual_hosts [--timeout <timeout>]
     health: Fails when a virtual host does not run
   is_booting [--timeout <timeout>]
-    health: Says whether the node is starting
+    plain: Says whether the node is starting
   is_running [--timeout <timeout>]
-    health: Says whether the node runs
+    plain: Says whether the node runs
   listeners [--timeout <timeout>]
     health: Lists what the node listens on: interface, port, protocol
   memory_breakdown [--unit <unit>] [--timeout <timeout>]
@@ -248,7 +248,7 @@ Definitions
     definitions: Declares what a file has
 Feature flags
   list_feature_flags [<column> ...] [--timeout <timeout>]
-    health: Lists feature flags
+    listing: Lists feature flags
   enable_feature_flag <all | feature_flag>
     health: Enables a feature flag; all are
 Operations
@@ -299,8 +299,8 @@ Not here
 """
 """A section, and in it of each verb its usage, the file with its function, and what it does.
 
-``file:function`` stands where the function has another name than the verb; ``plain`` has rows, not
-functions.
+``file:function`` stands where the function has another name than the verb.  A verb without a
+function has a row in ``ROWS`` of that file, which ``from_row`` carries out.
 """
 ALIASES: Final[Mapping[str, str]] = {
     "list_node_auth_attempts": "list_node_auth_attempt_stats",
@@ -350,7 +350,7 @@ def _verbs(table: str) -> dict[str, Verb]:
         if line.startswith("    "):
             target, _, summary = line.strip().partition(": ")
             if ":" not in target:
-                target += ":plain" if target == "plain" else f":{name}"
+                target += f":{name}"
             found[name] = Verb(section, target, usage, summary, _switches(name, usage))
         elif line.startswith("  "):
             name, _, usage = " ".join(line.split()).partition(" ")

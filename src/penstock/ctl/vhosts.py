@@ -1,21 +1,13 @@
 """Virtual hosts, their limits and tags, and tracing."""
 
-from typing import Any, Final
+from typing import Final
 
 from penstock.client.management import path_of
 from penstock.ctl.call import Call
 from penstock.ctl.faults import DATA, UNAVAILABLE, Fault, Invalid, Refused
-from penstock.ctl.output import Facts, Table, Term, as_json
-from penstock.ctl.words import check_limits, columns_of, must_enter, object_of
+from penstock.ctl.output import Facts, Table, as_json
+from penstock.ctl.words import check_limits, must_enter, object_of
 
-VHOST_COLUMNS: Final = (
-    "name",
-    "description",
-    "tags",
-    "default_queue_type",
-    "tracing",
-    "cluster_state",
-)
 VHOST_LIMITS: Final = (
     "max-connections",
     "max-queues",
@@ -44,18 +36,6 @@ def delete_vhost(call: Call) -> None:
     call.say(f'Deleting vhost "{name}" ...')
     if call.do("delete_vhost", vhost=name).status == 404:
         raise Fault(DATA, f"Virtual host '{name}' does not exist")
-
-
-def list_vhosts(call: Call) -> Table:
-    columns = columns_of(call, VHOST_COLUMNS, ("name",))
-    call.say("Listing vhosts ...")
-    rows = [[_cell(vhost, column) for column in columns] for vhost in call.node.get("/api/vhosts")]
-    return Table(columns, rows)
-
-
-def _cell(vhost: dict[str, Any], column: str) -> object:
-    found = vhost.get(column, "")
-    return [Term(tag) for tag in found] if column == "tags" else found
 
 
 def set_vhost_tags(call: Call) -> None:
