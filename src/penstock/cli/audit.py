@@ -28,7 +28,7 @@ from typing import Any, Final, Self
 import click
 
 from penstock.cli.failure import USAGE, Failure
-from penstock.cli.options import option
+from penstock.cli.options import OUTPUT, option
 from penstock.cli.tables import table
 from penstock.core.errors import Corrupt
 from penstock.storage.audit.audit import DataAudit, QueueFacts
@@ -70,7 +70,7 @@ class CannotCheck(Failure):
 )
 @click.argument("directory", metavar="[DIR]", required=False, default=None)
 @option("--file file", "One file, block by block.", metavar="PATH")
-@option("-o output", "Form of the output.", click.Choice(["table", "json"]), "table")
+@OUTPUT
 @click.pass_context
 def audit(ctx: click.Context, /, directory: str | None, file: str | None, output: str) -> None:
     """Check a data directory offline, change nothing, and say what is in it.

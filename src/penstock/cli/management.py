@@ -14,7 +14,7 @@ from typing import Any, Final
 import click
 
 from penstock.cli.failure import Failure, Unavailable
-from penstock.cli.options import option
+from penstock.cli.options import OUTPUT, all_of, option
 from penstock.client.local_node import Place, choose_place
 from penstock.client.management import (
     DEFAULT_URL,
@@ -132,6 +132,21 @@ def in_words(reason: str) -> str:
     return reason
 
 
+PLACE: Final = all_of(
+    option(
+        "--url",
+        f"Management API; default: the broker of this machine, else {DEFAULT_URL}.",
+        envvar="PENSTOCK_HTTP_URL",
+    ),
+    option(
+        "--user",
+        "Default: the control file of this machine's broker, else guest.",
+        envvar="PENSTOCK_USER",
+    ),
+    option("--password", "Default: guest.", envvar="PENSTOCK_PASSWORD"),
+)
+
+
 def asking(command: Callable[..., None]) -> Callable[..., None]:
     """The options that say where and who; the command gets a ``management`` for them."""
 
@@ -141,30 +156,13 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         command(*given, management=Management(url, user, password), **options)
 
-    decorated: Callable[..., None] = asked
-    for one in reversed(
-        (
-            option(
-                "--url",
-                f"Management API; default: the broker of this machine, else {DEFAULT_URL}.",
-                envvar="PENSTOCK_HTTP_URL",
-            ),
-            option(
-                "--user",
-                "Default: the control file of this machine's broker, else guest.",
-                envvar="PENSTOCK_USER",
-            ),
-            option("--password", "Default: guest.", envvar="PENSTOCK_PASSWORD"),
-        )
-    ):
-        decorated = one(decorated)
+    decorated: Callable[..., None] = PLACE(asked)
     return decorated
 
 
 def connecting(command: Callable[..., None]) -> Callable[..., None]:
     """The options every look needs: where, who, and which form of output."""
-    form = option("-o output", "Form of the output.", click.Choice(["table", "json"]), "table")
-    return asking(form(command))
+    return asking(OUTPUT(command))
 
 
 NAME: Final = click.argument("name")
@@ -191,11 +189,9 @@ def command(
     """
 
     def made(function: Callable[..., None]) -> click.Command:
-        decorated = form(function)
-        for parameter in reversed(parameters):
-            decorated = parameter(decorated)
         end = epilog if epilog.startswith("\b") else example(epilog)
-        found = click.command(name, short_help=short, epilog=end)(decorated)
+        asked = all_of(*parameters)(form(function))
+        found = click.command(name, short_help=short, epilog=end)(asked)
         if of is not None:
             of.add_command(found)
         return found

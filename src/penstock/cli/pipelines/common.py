@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 import click
 
 from penstock.cli.failure import Failure, Unavailable
-from penstock.cli.options import option
+from penstock.cli.options import all_of, option
 from penstock.core.errors import PenstockError
 
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/%2f"
@@ -106,9 +106,8 @@ def common_options(*, stream: bool = True, group: bool = True) -> Callable[[Comm
         def with_common(**given: Any) -> Any:
             return command(_common(given), **given)
 
-        for one in reversed(options):
-            one(with_common)
-        return with_common  # type: ignore[return-value]
+        decorated: Command = all_of(*options)(with_common)
+        return decorated
 
     return decorate
 

@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.options import option
+from penstock.cli.options import all_of, option
 from penstock.cli.pipelines.common import (
     Common,
     asking_broker,
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     Make = Callable[[SparkSession, Path], dict[str, Any]]
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 ENDINGS = (".json", ".html")
 
 
@@ -56,30 +55,25 @@ class EventJob:
     since_s: float | None
 
 
-def event_options(command: Command) -> Command:
-    """The flags; the command gets them as keywords and hands them to ``event_job``."""
-    for one in reversed(
-        [
-            option("--from-events", "Read this directory, not a broker's log.", metavar="DIR"),
-            option("--fetch-to", "Keep what is fetched from the broker here.", metavar="DIR"),
-            option(
-                "--window window_s",
-                "Length of a window.",
-                default="1m",
-                metavar="TIME",
-                callback=parse_seconds,
-            ),
-            option(
-                "--since since_s",
-                "Only the end of the log: 30m, 1h.",
-                metavar="TIME",
-                callback=parse_seconds,
-            ),
-            option("--out", "Write the report: .html or .json.", metavar="FILE"),
-        ]
-    ):
-        command = one(command)
-    return command
+event_options = all_of(
+    option("--from-events", "Read this directory, not a broker's log.", metavar="DIR"),
+    option("--fetch-to", "Keep what is fetched from the broker here.", metavar="DIR"),
+    option(
+        "--window window_s",
+        "Length of a window.",
+        default="1m",
+        metavar="TIME",
+        callback=parse_seconds,
+    ),
+    option(
+        "--since since_s",
+        "Only the end of the log: 30m, 1h.",
+        metavar="TIME",
+        callback=parse_seconds,
+    ),
+    option("--out", "Write the report: .html or .json.", metavar="FILE"),
+)
+"""The command gets them as keywords and hands them to ``event_job``."""
 
 
 def event_job(name: str, common: Common, given: dict[str, Any]) -> EventJob:
