@@ -55,7 +55,8 @@ def test_usage_is_rabbitmqs(name: str) -> None:
 def test_every_verb_has_somebody_who_carries_it_out(name: str) -> None:
     file, _, function = VERBS[name].target.partition(":")
     module = import_module(f"penstock.ctl.{file}")
-    assert hasattr(module, function) or {name} <= set(module.ROWS) & set(REQUESTS)
+    assert hasattr(module, function) or name in module.ROWS
+    assert hasattr(module, function) or name in REQUESTS or file == "refused"
 
 
 def test_verbs_of_daily_use_that_rabbitmqctl_has_are_here() -> None:

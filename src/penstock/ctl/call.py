@@ -128,9 +128,6 @@ class Node:
         answer = self.ask("GET", path)
         return None if answer.status == 404 else self.must(answer).json()
 
-    def put(self, path: str, body: object) -> Any:
-        return self.must(self.ask("PUT", path, body)).json()
-
     def post(self, path: str, body: object) -> Any:
         return self.must(self.ask("POST", path, body)).json()
 

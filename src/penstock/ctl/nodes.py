@@ -39,19 +39,17 @@ def _is_up(call: Call) -> bool:
     return True
 
 
-def _wait(call: Call, timeout_s: float) -> bool:
+def _must_start(call: Call, timeout_s: float) -> None:
     until = time.monotonic() + timeout_s
     while not _is_up(call):
         if time.monotonic() >= until:
-            return False
+            raise Fault(NOT_YET, "Error: the node has not started in time")
         time.sleep(LOOK_EVERY_S)
-    return True
 
 
 def await_startup(call: Call) -> None:
     call.take(0)
-    if not _wait(call, call.number("timeout", STARTUP_S)):
-        raise Fault(NOT_YET, "Error: the node has not started in time")
+    _must_start(call, call.number("timeout", STARTUP_S))
 
 
 def wait(call: Call) -> None:
@@ -66,10 +64,10 @@ def wait(call: Call) -> None:
         pid = _pid_in(words[0], time.monotonic() + timeout_s)
     if pid:
         call.say(f"pid is {pid}")
-        _must_run(pid)
+        if not is_running(pid):
+            raise Fault(SOFTWARE, f"Error:\nprocess {pid} is not running")
     call.say(f"Waiting for applications 'rabbit_and_plugins' to start on node {call.text('node')}")
-    if not _wait(call, timeout_s):
-        raise Fault(NOT_YET, "Error: the node has not started in time")
+    _must_start(call, timeout_s)
 
 
 def _pid_in(path: str, until: float) -> int:
@@ -81,11 +79,6 @@ def _pid_in(path: str, until: float) -> int:
             if time.monotonic() >= until:
                 raise Fault(NOT_YET, f"Error: no process number in {path}: {error}") from error
         time.sleep(LOOK_EVERY_S)
-
-
-def _must_run(pid: int) -> None:
-    if not is_running(pid):
-        raise Fault(SOFTWARE, f"Error:\nprocess {pid} is not running")
 
 
 def await_online_nodes(call: Call) -> None:

@@ -34,11 +34,11 @@ Nodes
   start_app
     plain: Succeeds when the node runs
   reset
-    cluster: Refused while the node runs
+    refused: Refused while the node runs
   force_reset
-    cluster:reset: Refused while the node runs
+    refused: Refused while the node runs
   force_boot
-    cluster:reset: Refused while the node runs
+    refused: Refused while the node runs
   wait [<pidfile>] [--pid|-P <pid>] [--timeout <timeout>]
     nodes: Waits until the node has started, by the file of its process number
   rotate_logs
@@ -49,15 +49,15 @@ Cluster
   await_online_nodes <count> [--timeout <timeout>]
     nodes: Waits for so many nodes to be in the cluster
   join_cluster [--disc|--ram] <existing_cluster_member>
-    cluster: Refused: the setting cluster_etcd_endpoints makes a node part of a cluster
+    refused: Refused: the setting cluster_etcd_endpoints makes a node part of a cluster
   forget_cluster_node [--offline] <existing_cluster_member_node>
     cluster: Removes a node that is down from the cluster, with the queues only it had
   change_cluster_node_type <disc | ram>
-    cluster: Refused while the node runs
+    refused: Refused while the node runs
   rename_cluster_node <oldnode1> <newnode1> [oldnode2] [newnode2] ...
-    cluster: Refused while the node runs
+    refused: Refused while the node runs
   update_cluster_nodes <seed_node>
-    cluster: Refused while the node runs
+    refused: Refused while the node runs
 Replication
   sync_queue [--vhost <vhost>] <queue>
     cluster: Lets the mirrors of a queue fetch what they lack
@@ -178,7 +178,7 @@ Health checks
   tls_versions [--timeout <timeout>]
     nodes: Lists TLS versions
   erlang_version [--timeout <timeout>]
-    refused:no_erlang: Refused: there is no Erlang here
+    refused: Refused: there is no Erlang here
   node_health_check [--timeout <timeout>]
     health: Deprecated: use the check_ verbs
 Parameters
@@ -283,19 +283,19 @@ Deprecated
     refused: Deprecated, does nothing
 Not here
   encode value passphrase [--cipher <cipher>] [--hash <hash>] [--iterations <iterations>]
-    refused:no_erlang: Refused: there is no Erlang here
+    refused: Refused: there is no Erlang here
   decode value passphrase [--cipher <cipher>] [--hash <hash>] [--iterations <iterations>]
-    refused:no_erlang: Refused: there is no Erlang here
+    refused: Refused: there is no Erlang here
   exec <expression> [--offline]
-    refused:no_erlang: Refused: there is no Elixir here
+    refused: Refused: there is no Elixir here
   eval_file <file path>
-    refused:no_erlang: Refused: there is no Erlang here
+    refused: Refused: there is no Erlang here
   list_ciphers
-    refused:no_erlang: Refused: belongs to encode
+    refused: Refused: belongs to encode
   list_hashes
-    refused:no_erlang: Refused: belongs to encode
+    refused: Refused: belongs to encode
   schema_info [--no-table-headers] [<column> ...] [--timeout <timeout>]
-    refused:no_erlang: Refused: there is no Mnesia here
+    refused: Refused: there is no Mnesia here
 """
 """A section, and in it of each verb its usage, the file with its function, and what it does.
 

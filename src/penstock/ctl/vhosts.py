@@ -9,11 +9,7 @@ from penstock.ctl.output import Facts, Table, as_json
 from penstock.ctl.words import check_limits, must_enter, object_of
 
 VHOST_LIMITS: Final = (
-    "max-connections",
-    "max-queues",
-    "max-memory-bytes",
-    "max-disk-bytes",
-    "max-publish-rate",
+    *("max-connections", "max-queues", "max-memory-bytes", "max-disk-bytes", "max-publish-rate"),
 )
 """RabbitMQ's two, and Penstock's budgets (``broker/rules/budget.py``)."""
 
