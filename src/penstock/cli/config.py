@@ -115,7 +115,7 @@ def explain(key: str) -> None:
 
 
 def warnings_of(settings: Settings) -> list[str]:
-    """What whoever starts a broker with these settings should hear."""
+    """For the operator who starts a broker with these settings."""
     foreign = [
         f"{name} is not a setting of penstock; ignored" for name in settings.ignored_environment
     ]

@@ -158,9 +158,8 @@ def _listing(kind: str, options: str, text: str, fields: str) -> click.Command:
     def run(management: Management, output: str, vhost: str | None = None) -> None:
         listed(_path(kind, vhost), fields_of(fields), management, output)
 
-    run.__doc__ = text
     taken = [VHOST] if "--vhost" in options else []
-    return command(f"{kind} {options}".rstrip(), *taken, name=kind)(run)
+    return command(f"{kind} {options}".rstrip(), *taken, name=kind, text=text)(run)
 
 
 exchanges: Final = _listing(

@@ -3,7 +3,7 @@
 In: the address of a management API.  Drained, a node lets no new client in, and says on
 ``/healthz/ready`` that it is not ready; who is connected goes on until they leave.  In a cluster
 its masters go to synchronised mirrors, and it gets no others; masters that are alone stay.
-Whoever waits does so for clients, and for masters that another node could have.
+``--wait`` waits for clients, and for masters that another node could have.
 """
 
 import sys

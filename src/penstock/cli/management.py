@@ -180,18 +180,19 @@ def command(
     of: click.Group | None = None,
     name: str | None = None,
     short: str | None = None,
+    text: str | None = None,
     form: Callable[[Callable[..., None]], Callable[..., None]] = connecting,
 ) -> Callable[[Callable[..., None]], click.Command]:
     """A command that asks a management API, with these parameters and the options of ``form``.
 
     ``epilog``: an example, or the whole end of its help.  ``of``: its group; there ``short`` is its
-    line in the list.
+    line in the list.  ``text``: its help, else what the function's own text says.
     """
 
     def made(function: Callable[..., None]) -> click.Command:
         end = epilog if epilog.startswith("\b") else example(epilog)
         asked = all_of(*parameters)(form(function))
-        found = click.command(name, short_help=short, epilog=end)(asked)
+        found = click.command(name, help=text, short_help=short, epilog=end)(asked)
         if of is not None:
             of.add_command(found)
         return found

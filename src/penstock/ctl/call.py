@@ -81,7 +81,7 @@ class Node:
         return self._control.pid if self._control else 0
 
     def check_name(self) -> None:
-        """Nobody shall act upon a node that is not the one named with ``-n``; raises Fault."""
+        """A verb acts only upon the node that is named with ``-n``; raises Fault."""
         if self._wanted:
             self._must_be(self.name)
 

@@ -93,7 +93,7 @@ def await_online_nodes(call: Call) -> None:
     call.node.get("/healthz/live")
     until = time.monotonic() + timeout_s
     while int(text) > 1 and _online(call) < int(text):
-        # Nobody joins a node that stands alone: waiting would be for show.
+        # No node joins one that stands alone: waiting would be for show.
         if time.monotonic() >= until or _online(call) == 0:
             name = call.node.name
             raise Refused(

@@ -287,7 +287,7 @@ def say_failure(failure: Exception, pause_s: float) -> None:
 
 
 class Teller:
-    """Says how a pipeline goes: a line per batch, or a bar where somebody is watching.
+    """Says how a pipeline goes: a line per batch, or a bar on a terminal.
 
     The bar is on standard error and only on a terminal; with ``-o json`` there is neither.  Its
     rate is that since the first batch, which waited for Spark's start.
