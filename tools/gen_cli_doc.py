@@ -12,8 +12,8 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.main import COMMANDS, LazyGroup, cli
-from penstock.cli.pipelines.group import Pipelines
+from penstock.cli.main import COMMANDS, cli
+from penstock.cli.pipelines.group import PIPELINES, Pipelines
 from penstock.ctl.verbs import VERBS
 
 REFERENCE = Path(__file__).resolve().parent.parent / "docs" / "reference"
@@ -135,7 +135,7 @@ def _commands() -> Iterator[str]:
         if entry.section != section:
             section = entry.section
             yield f"## {section}\n"
-        command = LazyGroup().get_command(context, name)
+        command = cli.get_command(context, name)
         assert command is not None
         yield from _command(command, f"penstock {name}", context, 3)
 
@@ -149,7 +149,7 @@ def _command(command: click.Command, path: str, parent: click.Context, level: in
             inner = command.get_command(context, name)
             assert inner is not None
             if isinstance(command, Pipelines):
-                yield f"- `{path} {name}`: {inner.get_short_help_str(200)}"
+                yield f"- `{path} {name}`: {PIPELINES[name].help}"
             else:
                 yield from _command(inner, f"{path} {name}", context, level + 1)
         if isinstance(command, Pipelines):

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 import pytest
 
-from penstock.cli.main import COMMANDS, LazyGroup, cli
+from penstock.cli.main import COMMANDS, cli
 from penstock.ctl.verbs import VERBS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 def all_commands() -> Iterator[tuple[str, click.Command]]:
     context = click.Context(cli, info_name="penstock")
     for name in COMMANDS:
-        command = LazyGroup().get_command(context, name)
+        command = cli.get_command(context, name)
         assert command is not None
         yield from _with_inner(f"penstock {name}", command, context)
 

@@ -28,6 +28,7 @@ from typing import Any, Final, Self
 import click
 
 from penstock.cli.failure import USAGE, Failure
+from penstock.cli.options import OUTPUT, option
 from penstock.cli.tables import table
 from penstock.core.errors import Corrupt
 from penstock.storage.audit.audit import DataAudit, QueueFacts
@@ -62,22 +63,14 @@ class CannotCheck(Failure):
 
 
 @click.command(
-    short_help="Check a data directory offline.",
     epilog="\b\nExit codes:\n  0  sound (torn tails, which the next start cuts off, are none)\n"
     "  1  damage found\n  2  cannot check: no data directory, in use, unreadable\n\n"
     "\b\nExamples:\n  penstock audit /var/lib/penstock\n"
-    "  penstock audit --file /var/lib/penstock/journal/7.jif",
+    "  penstock audit --file /var/lib/penstock/journal/7.jif"
 )
 @click.argument("directory", metavar="[DIR]", required=False, default=None)
-@click.option("--file", "file", metavar="PATH", default=None, help="One file, block by block.")
-@click.option(
-    "-o",
-    "output",
-    type=click.Choice(["table", "json"]),
-    default="table",
-    show_default=True,
-    help="Form of the output.",
-)
+@option("--file file", "One file, block by block.", metavar="PATH")
+@OUTPUT
 @click.pass_context
 def audit(ctx: click.Context, /, directory: str | None, file: str | None, output: str) -> None:
     """Check a data directory offline, change nothing, and say what is in it.

@@ -39,7 +39,7 @@ The queues are left as they are unless --cleanup is given.
 """
 
 
-@click.command(epilog=EPILOG, short_help="Drive any AMQP broker and measure it.")
+@click.command(epilog=EPILOG)
 @click.option(
     "--uri",
     default="amqp://guest:guest@127.0.0.1:5672/",

@@ -4,25 +4,23 @@ The client is told: 320 CONNECTION_FORCED with the reason given here.  Most clie
 once; who must not come back needs another password, or fewer permissions.
 """
 
-from urllib.parse import quote
-
 import click
 
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import NAME, Management, command
 from penstock.cli.tables import say
+from penstock.client.management import path_of
 
 
-@click.command(
-    epilog="\b\nExample:\n  penstock close-connection '127.0.0.1:41000 -> 127.0.0.1:5672' moving",
+@command(
+    "close-connection '127.0.0.1:41000 -> 127.0.0.1:5672' moving",
+    NAME,
+    click.argument("reason", required=False),
 )
-@click.argument("name")
-@click.argument("reason", required=False)
-@connecting
 def close_connection(name: str, reason: str | None, management: Management, output: str) -> None:
     """Close a client's connection.
 
     NAME is what `penstock connections` shows, REASON what the client is told.
     """
     headers = {} if reason is None else {"X-Reason": " ".join(reason.split())}
-    management.delete(f"/api/connections/{quote(name, safe='')}", headers)
+    management.delete(path_of("connections", name), headers)
     say({"connection": name, "closed": True}, output, "")

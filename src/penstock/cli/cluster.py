@@ -4,15 +4,14 @@ An outside user of the management API; it needs the tag ``monitoring``.  Only ``
 a data directory.
 """
 
-import json
 import time
 from collections.abc import Mapping
 from typing import Any, Final
 
 import click
 
-from penstock.cli.failure import Failure
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import Management, command
+from penstock.cli.options import option
 from penstock.cli.queue.mirrors import progress_text
 from penstock.cli.refound import refound
 from penstock.cli.storage import many
@@ -32,34 +31,29 @@ def cluster() -> None:
 cluster.add_command(refound)
 
 
-@cluster.command(
-    short_help="Show nodes and links.", epilog="\b\nExample:\n  penstock cluster status -o json"
-)
-@connecting
+@command("cluster status -o json", of=cluster, short="Show nodes and links.")
 def status(management: Management, output: str) -> None:
     """Show the nodes of the cluster and its mirrored queues, as the node that is asked sees them.
 
     Of the queues those are listed that have no master, or a mirror that lacks messages.
     """
-    found = management.get(PATH, absent=(404,))
-    if found is None:
-        raise Failure(f"{management.url} says nothing of clusters", "ask a node of Penstock")
+    absent = f"{management.url} says nothing of clusters"
+    found = management.must_find(PATH, absent, "ask a node of Penstock")
     rows = management.get(MIRRORS)["items"] if found["mirrored_queues"] else []
     found["queues"] = [row for row in rows if row["why"]]
-    click.echo(json.dumps(found, indent=2) if output == "json" else cluster_text(found))
+    say(found, output, "" if output == "json" else cluster_text(found))
 
 
-@cluster.command(
-    short_help="Spread the masters of mirrored queues.",
-    epilog="\b\nExample:\n  penstock cluster rebalance --queue-pattern '^orders'",
+@command(
+    "cluster rebalance --queue-pattern '^orders'",
+    option("--vhost-pattern", "Virtual hosts.", default=".*"),
+    option("--queue-pattern", "Queues.", default=".*"),
+    of=cluster,
+    short="Spread the masters of mirrored queues.",
 )
-@click.option("--vhost-pattern", default=".*", show_default=True, help="Virtual hosts.")
-@click.option("--queue-pattern", default=".*", show_default=True, help="Queues.")
-@connecting
-def rebalance(vhost_pattern: str, queue_pattern: str, management: Management, output: str) -> None:
+def rebalance(management: Management, output: str, **patterns: str) -> None:
     """Move masters from nodes with many to synchronised mirrors on nodes with few."""
-    asked = {"vhost_pattern": vhost_pattern, "queue_pattern": queue_pattern}
-    moves = management.post("/api/rebalance/queues?moves=true", asked)
+    moves = management.do("rebalance", **patterns)
     rows = [(one["vhost"], one["name"], one["from"], one["to"]) for one in moves]
     text = table(("vhost", "queue", "from", "to"), rows) if rows else "nothing to move"
     say(moves, output, text)

@@ -10,10 +10,9 @@ NAMES = {"bash": "~/.bashrc", "zsh": "~/.zshrc", "fish": "~/.config/fish/config.
 
 
 @click.command(
-    short_help="Print a shell's completion script.",
     epilog='\b\nExamples:\n  eval "$(penstock completion bash)"       # now, or in ~/.bashrc\n'
     '  eval "$(penstock completion zsh)"        # in ~/.zshrc, after compinit\n'
-    "  penstock completion fish | source        # in ~/.config/fish/config.fish",
+    "  penstock completion fish | source        # in ~/.config/fish/config.fish"
 )
 @click.argument("shell", type=click.Choice(list(NAMES)))
 def completion(shell: str) -> None:

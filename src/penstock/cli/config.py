@@ -12,6 +12,7 @@ import click
 
 from penstock.cli.config_files import settings_from
 from penstock.cli.failure import Failure
+from penstock.cli.options import option
 from penstock.cli.tables import table
 from penstock.settings.kinds import Setting
 from penstock.settings.listener_table import ListenerKind, open_doors
@@ -36,9 +37,7 @@ def config() -> None:
     """Check, show and explain settings."""
 
 
-_FILE = click.option(
-    "--config", "file", metavar="FILE", default=None, help="TOML file, or one named *.conf."
-)
+_FILE = option("--config file", "TOML file, or one named *.conf.", metavar="FILE")
 _OUTPUT = click.option(
     "-o", "output", type=click.Choice(["table", "json"]), default="table", show_default=True
 )
@@ -68,7 +67,7 @@ def check(file: str | None) -> None:
     short_help="Show the settings.", epilog="\b\nExample:\n  penstock config show --effective"
 )
 @_FILE
-@click.option("--effective", is_flag=True, help="All settings, those with their defaults too.")
+@option("--effective", "All settings, those with their defaults too.", is_flag=True)
 @_OUTPUT
 def show(file: str | None, effective: bool, output: str) -> None:
     """Show the settings that were given, and where each was."""
@@ -116,7 +115,7 @@ def explain(key: str) -> None:
 
 
 def warnings_of(settings: Settings) -> list[str]:
-    """What whoever starts a broker with these settings should hear."""
+    """For the operator who starts a broker with these settings."""
     foreign = [
         f"{name} is not a setting of penstock; ignored" for name in settings.ignored_environment
     ]

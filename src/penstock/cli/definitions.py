@@ -6,28 +6,24 @@ thing the broker could not honour and then fails with exit code 1; the rest is t
 
 import json
 import sys
-from typing import IO, Final
-from urllib.parse import quote
+from typing import IO
 
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.management import Management, asking, connecting
+from penstock.cli.management import Management, asking, command
+from penstock.cli.options import option
 from penstock.cli.storage import many
 from penstock.cli.tables import say
+from penstock.client.management import path_of
 from penstock.client.progress import Progress
-
-PATH: Final = "/api/definitions"
 
 
 def _where(vhost: str | None) -> str:
-    return PATH if vhost is None else f"{PATH}/{quote(vhost, safe='')}"
+    return path_of("definitions", *([] if vhost is None else [vhost]))
 
 
-@click.group(
-    short_help="Export and import everything declared.",
-    epilog="\b\nExample:\n  penstock definitions export backup.json",
-)
+@click.group(epilog="\b\nExample:\n  penstock definitions export backup.json")
 def definitions() -> None:
     """Export and import everything declared."""
 
@@ -42,31 +38,32 @@ def _how_much(body: bytes) -> str:
     return many(sum(len(one) for one in lists if isinstance(one, list)), "definition")
 
 
-_VHOST = click.option("--vhost", help="Only this virtual host.")
+_VHOST = option("--vhost", "Only this virtual host.")
 
 
-@definitions.command(
-    "export",
-    short_help="Write definitions to a file.",
-    epilog="\b\nExample:\n  penstock definitions export backup.json --vhost shop",
+@command(
+    "definitions export backup.json --vhost shop",
+    click.argument("file", type=click.File("w", encoding="utf-8"), default="-"),
+    _VHOST,
+    of=definitions,
+    name="export",
+    short="Write definitions to a file.",
+    form=asking,
 )
-@click.argument("file", type=click.File("w", encoding="utf-8"), default="-")
-@_VHOST
-@asking
 def export_file(file: IO[str], vhost: str | None, management: Management) -> None:
     """Write definitions to FILE, or to standard output."""
     found = management.get(_where(vhost))
     file.write(json.dumps(found, indent=2) + "\n")
 
 
-@definitions.command(
-    "import",
-    short_help="Declare what a file has.",
-    epilog="\b\nExample:\n  penstock definitions import backup.json",
+@command(
+    "definitions import backup.json",
+    click.argument("file", type=click.File("rb"), default="-"),
+    _VHOST,
+    of=definitions,
+    name="import",
+    short="Declare what a file has.",
 )
-@click.argument("file", type=click.File("rb"), default="-")
-@_VHOST
-@connecting
 def import_file(file: IO[bytes], vhost: str | None, management: Management, output: str) -> None:
     """Declare what FILE, or standard input, has."""
     body = file.read()

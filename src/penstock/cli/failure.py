@@ -11,7 +11,7 @@ FAILED: Final = 1
 USAGE: Final = 2
 """click's own code for wrong arguments; wrong settings end the same way."""
 UNAVAILABLE: Final = 69
-"""EX_UNAVAILABLE of sysexits.h: nobody answers there."""
+"""EX_UNAVAILABLE of sysexits.h: no broker answers there."""
 
 
 class Failure(click.ClickException):
@@ -36,6 +36,6 @@ class WrongSetting(Failure):
 
 
 class Unavailable(Failure):
-    """Nobody answers, or not yet."""
+    """No broker answers, or not yet."""
 
     exit_code = UNAVAILABLE

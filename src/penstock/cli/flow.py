@@ -4,32 +4,22 @@ An outside user of the management API, like the commands of inspect.py; it needs
 ``monitoring``.  JSON is what the server said.
 """
 
-import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-import click
-
-from penstock.cli.failure import Failure
-from penstock.cli.management import Management, connecting
-from penstock.cli.tables import table
+from penstock.cli.management import Management, command
+from penstock.cli.tables import say, table
 
 PATH: Final = "/api/penstock/flow"
 WAITS_SHOWN: Final = 10
 
 
-@click.command(
-    short_help="Say who blocks whom, and why.", epilog="\b\nExample:\n  penstock flow -o json"
-)
-@connecting
+@command("flow -o json")
 def flow(management: Management, output: str) -> None:
     """Say who blocks whom, and why: the chain of credit over the last ten seconds."""
-    found = management.get(PATH, absent=(404,))
-    if found is None:
-        raise Failure(
-            f"{management.url} does not say who waits for whom", "credit is shown for Penstock only"
-        )
-    click.echo(json.dumps(found, indent=2) if output == "json" else flow_text(found))
+    absent = f"{management.url} does not say who waits for whom"
+    found = management.must_find(PATH, absent, "credit is shown for Penstock only")
+    say(found, output, "" if output == "json" else flow_text(found))
 
 
 def flow_text(found: Mapping[str, Any]) -> str:

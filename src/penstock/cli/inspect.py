@@ -7,19 +7,16 @@ import time
 import click
 
 from penstock import __version__
-from penstock.cli.management import Management, connecting
-from penstock.cli.tables import table
+from penstock.cli.management import Management, command
+from penstock.cli.tables import say, table
 
 
-@click.command(
-    short_help="Show a broker's totals.", epilog="\b\nExample:\n  penstock overview -o json"
-)
-@connecting
+@command("overview -o json")
 def overview(management: Management, output: str) -> None:
     """Show a broker's totals: messages, objects, traffic since it started."""
     found = management.get("/api/overview")
     if output == "json":
-        click.echo(json.dumps(found, indent=2))
+        say(found, output, "")
         return
     rows: list[tuple[str, object]] = [
         ("node", found.get("node")),
@@ -32,11 +29,7 @@ def overview(management: Management, output: str) -> None:
     click.echo(table(("what", "value"), rows))
 
 
-@click.command(
-    short_help="Ask a broker whether it is alive.",
-    epilog="\b\nExample:\n  penstock ping && echo alive",
-)
-@connecting
+@command("ping && echo alive")
 def ping(management: Management, output: str) -> None:
     """Ask a broker whether it is alive: its data loop answers. Exit code 69 if not."""
     begun = time.perf_counter()
@@ -48,7 +41,7 @@ def ping(management: Management, output: str) -> None:
         click.echo(f"alive, answered in {took_ms:.1f} ms")
 
 
-@click.command(short_help="Say which build this is.", epilog="\b\nExample:\n  penstock version")
+@click.command(epilog="\b\nExample:\n  penstock version")
 def version() -> None:
     """Say which build this is: version, Python, and whether the hot path is compiled."""
     from penstock.core import message

@@ -12,95 +12,29 @@ from urllib.parse import quote
 
 import click
 
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import Management, command
+from penstock.cli.options import option
 from penstock.cli.tables import say, table
 from penstock.client.management import path_of
 
 Fields = Sequence[tuple[str, str]]
 """Pairs of title and dotted JSON field."""
 
-vhost_option = click.option("--vhost", default=None, help="Only this virtual host.")
 
-QUEUES: Final[Fields] = (
-    ("vhost", "vhost"),
-    ("name", "name"),
-    ("durable", "durable"),
-    ("ready", "messages_ready"),
-    ("unacked", "messages_unacknowledged"),
-    ("consumers", "consumers"),
-    ("in/s", "message_stats.publish_details.rate"),
-    ("out/s", "message_stats.deliver_get_details.rate"),
-    ("bytes", "message_bytes_ready"),
-    ("in memory", "messages_ram"),
+def fields_of(text: str) -> Fields:
+    """``"name ready=messages_ready"``: the field is the title's own name where none is given."""
+    pairs = (word.partition("=") for word in text.split())
+    return [(title.replace("_", " "), field or title) for title, _, field in pairs]
+
+
+VHOST: Final = option("--vhost", "Only this virtual host.")
+QUEUES: Final = fields_of(
+    "vhost name durable ready=messages_ready unacked=messages_unacknowledged consumers"
+    " in/s=message_stats.publish_details.rate out/s=message_stats.deliver_get_details.rate"
+    " bytes=message_bytes_ready in_memory=messages_ram"
 )
-NAME: Final = 1
+QUEUE: Final = 1
 """The column of a queue's name."""
-EXCHANGES: Final[Fields] = (
-    ("vhost", "vhost"),
-    ("name", "name"),
-    ("type", "type"),
-    ("durable", "durable"),
-    ("auto-delete", "auto_delete"),
-    ("internal", "internal"),
-)
-BINDINGS: Final[Fields] = (
-    ("vhost", "vhost"),
-    ("source", "source"),
-    ("destination", "destination"),
-    ("kind", "destination_type"),
-    ("routing key", "routing_key"),
-    ("arguments", "arguments"),
-)
-CONNECTIONS: Final[Fields] = (
-    ("name", "name"),
-    ("user", "user"),
-    ("vhost", "vhost"),
-    ("state", "state"),
-    ("channels", "channels"),
-    ("client", "client_properties.product"),
-    ("given name", "user_provided_name"),
-)
-CHANNELS: Final[Fields] = (
-    ("name", "name"),
-    ("user", "user"),
-    ("vhost", "vhost"),
-    ("state", "state"),
-    ("consumers", "consumer_count"),
-    ("prefetch", "prefetch_count"),
-    ("unacked", "messages_unacknowledged"),
-    ("unconfirmed", "messages_unconfirmed"),
-)
-CONSUMERS: Final[Fields] = (
-    ("vhost", "queue.vhost"),
-    ("queue", "queue.name"),
-    ("tag", "consumer_tag"),
-    ("channel", "channel_details.name"),
-    ("acks", "ack_required"),
-    ("prefetch", "prefetch_count"),
-    ("active", "active"),
-)
-VHOSTS: Final[Fields] = (
-    ("name", "name"),
-    ("description", "description"),
-    ("messages", "messages"),
-    ("tracing", "tracing"),
-)
-USERS: Final[Fields] = (("name", "name"), ("tags", "tags"))
-PERMISSIONS: Final[Fields] = (
-    ("vhost", "vhost"),
-    ("user", "user"),
-    ("configure", "configure"),
-    ("write", "write"),
-    ("read", "read"),
-)
-POLICIES: Final[Fields] = (
-    ("vhost", "vhost"),
-    ("name", "name"),
-    ("pattern", "pattern"),
-    ("apply to", "apply-to"),
-    ("priority", "priority"),
-    ("definition", "definition"),
-)
 
 
 def listed(path: str, fields: Fields, management: Management, output: str) -> None:
@@ -142,28 +76,26 @@ def _path(kind: str, vhost: str | None) -> str:
     return path_of(kind) if vhost is None else path_of(kind, vhost)
 
 
-@click.command(
-    short_help="List queues.",
-    epilog="\b\nExample:\n  penstock queues --filter order --sort ready --total --watch",
+@command(
+    "queues --filter order --sort ready --total --watch",
+    VHOST,
+    click.option("--filter", "part", default="", help="Only queues with this in their names."),
+    option(
+        "--sort",
+        "By this column: names upwards, numbers from the highest on.",
+        click.Choice([title for title, _ in QUEUES]),
+    ),
+    option("--total", "A last row with the sums.", is_flag=True),
+    click.option(
+        "--watch",
+        "every_s",
+        type=click.FloatRange(min=0.2),
+        is_flag=False,
+        flag_value=2.0,
+        metavar="[SECONDS]",
+        help="Again and again, every 2 seconds or so often, until Ctrl-C.",
+    ),
 )
-@vhost_option
-@click.option("--filter", "part", default="", help="Only queues with this in their names.")
-@click.option(
-    "--sort",
-    type=click.Choice([title for title, _ in QUEUES]),
-    help="By this column: names upwards, numbers from the highest on.",
-)
-@click.option("--total", is_flag=True, help="A last row with the sums.")
-@click.option(
-    "--watch",
-    "every_s",
-    type=click.FloatRange(min=0.2),
-    is_flag=False,
-    flag_value=2.0,
-    metavar="[SECONDS]",
-    help="Again and again, every 2 seconds or so often, until Ctrl-C.",
-)
-@connecting
 def queues(
     vhost: str | None,
     part: str,
@@ -182,7 +114,7 @@ def queues(
         say([row for row in found if part in row["name"]], output, "")
         return
     while True:
-        rows = [row for row in _rows(path, QUEUES, management) if part in str(row[NAME])]
+        rows = [row for row in _rows(path, QUEUES, management) if part in str(row[QUEUE])]
         titles = [title for title, _ in QUEUES]
         if sort is not None:
             rows.sort(key=lambda row: _order(row[titles.index(sort)]))
@@ -216,73 +148,65 @@ def _total(rows: Sequence[Sequence[object]]) -> list[object]:
     for at in range(len(QUEUES)):
         numbers = [row[at] for row in rows if type(row[at]) in (int, float)]
         sums.append(sum(numbers) if numbers else None)  # type: ignore[arg-type]
-    sums[NAME] = f"total of {len(rows)}"
+    sums[QUEUE] = f"total of {len(rows)}"
     return sums
 
 
-@click.command(short_help="List exchanges.", epilog="\b\nExample:\n  penstock exchanges --vhost /")
-@vhost_option
-@connecting
-def exchanges(vhost: str | None, management: Management, output: str) -> None:
-    """List exchanges; the one without a name is the default exchange."""
-    listed(_path("exchanges", vhost), EXCHANGES, management, output)
+def _listing(kind: str, options: str, text: str, fields: str) -> click.Command:
+    """``penstock KIND``; ``options`` is its example, and says whether it takes --vhost."""
+
+    def run(management: Management, output: str, vhost: str | None = None) -> None:
+        listed(_path(kind, vhost), fields_of(fields), management, output)
+
+    taken = [VHOST] if "--vhost" in options else []
+    return command(f"{kind} {options}".rstrip(), *taken, name=kind, text=text)(run)
 
 
-@click.command(short_help="List bindings.", epilog="\b\nExample:\n  penstock bindings --vhost /")
-@vhost_option
-@connecting
-def bindings(vhost: str | None, management: Management, output: str) -> None:
-    """List bindings: which messages of which exchange go where."""
-    listed(_path("bindings", vhost), BINDINGS, management, output)
+exchanges: Final = _listing(
+    "exchanges",
+    "--vhost /",
+    "List exchanges; the one without a name is the default exchange.",
+    "vhost name type durable auto-delete=auto_delete internal",
+)
+bindings: Final = _listing(
+    "bindings",
+    "--vhost /",
+    "List bindings: which messages of which exchange go where.",
+    "vhost source destination kind=destination_type routing_key=routing_key arguments",
+)
+connections: Final = _listing(
+    "connections",
+    "",
+    "List client connections.",
+    "name user vhost state channels client=client_properties.product given_name=user_provided_name",
+)
+channels: Final = _listing(
+    "channels",
+    "-o json",
+    "List the channels of AMQP clients: state, prefetch, what is not settled yet.",
+    "name user vhost state consumers=consumer_count prefetch=prefetch_count"
+    " unacked=messages_unacknowledged unconfirmed=messages_unconfirmed",
+)
+consumers: Final = _listing(
+    "consumers",
+    "--vhost /",
+    "List consumers: who takes from which queue.",
+    "vhost=queue.vhost queue=queue.name tag=consumer_tag channel=channel_details.name"
+    " acks=ack_required prefetch=prefetch_count active",
+)
+vhosts: Final = _listing("vhosts", "", "List virtual hosts.", "name description messages tracing")
+users: Final = _listing("users", "-o json", "List users and their tags.", "name tags")
+permissions: Final = _listing(
+    "permissions",
+    "",
+    "List who may configure, write and read what: regular expressions over names.",
+    "vhost user configure write read",
+)
+POLICIES: Final = fields_of("vhost name pattern apply_to=apply-to priority definition")
+OPERATOR: Final = option("--operator", "Operator policies instead.", is_flag=True)
 
 
-@click.command(short_help="List connections.", epilog="\b\nExample:\n  penstock connections")
-@connecting
-def connections(management: Management, output: str) -> None:
-    """List client connections."""
-    listed(_path("connections", None), CONNECTIONS, management, output)
-
-
-@click.command(short_help="List channels.", epilog="\b\nExample:\n  penstock channels -o json")
-@connecting
-def channels(management: Management, output: str) -> None:
-    """List the channels of AMQP clients: state, prefetch, what is not settled yet."""
-    listed(_path("channels", None), CHANNELS, management, output)
-
-
-@click.command(short_help="List consumers.", epilog="\b\nExample:\n  penstock consumers --vhost /")
-@vhost_option
-@connecting
-def consumers(vhost: str | None, management: Management, output: str) -> None:
-    """List consumers: who takes from which queue."""
-    listed(_path("consumers", vhost), CONSUMERS, management, output)
-
-
-@click.command(short_help="List virtual hosts.", epilog="\b\nExample:\n  penstock vhosts")
-@connecting
-def vhosts(management: Management, output: str) -> None:
-    """List virtual hosts."""
-    listed(_path("vhosts", None), VHOSTS, management, output)
-
-
-@click.command(short_help="List users.", epilog="\b\nExample:\n  penstock users -o json")
-@connecting
-def users(management: Management, output: str) -> None:
-    """List users and their tags."""
-    listed(_path("users", None), USERS, management, output)
-
-
-@click.command(short_help="List permissions.", epilog="\b\nExample:\n  penstock permissions")
-@connecting
-def permissions(management: Management, output: str) -> None:
-    """List who may configure, write and read what: regular expressions over names."""
-    listed(_path("permissions", None), PERMISSIONS, management, output)
-
-
-@click.command(short_help="List policies.", epilog="\b\nExample:\n  penstock policies --vhost /")
-@vhost_option
-@click.option("--operator", is_flag=True, help="Operator policies instead.")
-@connecting
+@command("policies --vhost /", VHOST, OPERATOR)
 def policies(vhost: str | None, operator: bool, management: Management, output: str) -> None:
     """List policies: what holds for queues and exchanges by their names."""
     kind = "operator-policies" if operator else "policies"

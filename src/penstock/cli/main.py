@@ -1,106 +1,70 @@
 """The command group: a table of names, none of them imported before it is called.
 
-``penstock --help`` prints from the table alone; a test holds each sentence against the
-command's own help.  An error comes out as cause and fix, without a traceback unless
-``--debug`` is given, and with one of the exit codes the help names.
+An error comes out as cause and fix, without a traceback unless ``--debug`` is given, and with one
+of the exit codes the help names.
 """
 
 import os
 import sys
-from importlib import import_module
-from typing import Final, NamedTuple
+from typing import Final
 
 import click
 from click.shell_completion import CompletionItem
 
 from penstock import __version__
+from penstock.cli.commands import LazyGroup, entries_of
 from penstock.cli.failure import Failure, WrongSetting
+from penstock.cli.options import option
 from penstock.core.errors import PenstockError
 
-
-class Entry(NamedTuple):
-    """Where a command lives and the one line the list of commands shows."""
-
-    target: str
-    section: str
-    help: str
-
-
-COMMANDS: Final[dict[str, Entry]] = {
-    "serve": Entry("penstock.cli.serve:serve", "Broker", "Run a broker in the foreground."),
-    "config": Entry("penstock.cli.config:config", "Broker", "Check, show and explain settings."),
-    "version": Entry("penstock.cli.inspect:version", "Broker", "Say which build this is."),
-    "audit": Entry("penstock.cli.audit:audit", "Broker", "Check a data directory offline."),
-    "repair": Entry(
-        "penstock.cli.repair:repair", "Broker", "Give up queues that the definitions lost."
-    ),
-    "completion": Entry(
-        "penstock.cli.completion:completion", "Broker", "Print a shell's completion script."
-    ),
-    "ping": Entry("penstock.cli.inspect:ping", "Information", "Ask a broker whether it is alive."),
-    "status": Entry("penstock.cli.storage:status", "Information", "Show how a broker fares."),
-    "flow": Entry("penstock.cli.flow:flow", "Information", "Say who blocks whom, and why."),
-    "overview": Entry("penstock.cli.inspect:overview", "Information", "Show a broker's totals."),
-    "queues": Entry("penstock.cli.lists:queues", "Information", "List queues."),
-    "exchanges": Entry("penstock.cli.lists:exchanges", "Information", "List exchanges."),
-    "bindings": Entry("penstock.cli.lists:bindings", "Information", "List bindings."),
-    "connections": Entry("penstock.cli.lists:connections", "Information", "List connections."),
-    "channels": Entry("penstock.cli.lists:channels", "Information", "List channels."),
-    "consumers": Entry("penstock.cli.lists:consumers", "Information", "List consumers."),
-    "vhosts": Entry("penstock.cli.lists:vhosts", "Information", "List virtual hosts."),
-    "users": Entry("penstock.cli.lists:users", "Information", "List users."),
-    "permissions": Entry("penstock.cli.lists:permissions", "Information", "List permissions."),
-    "policies": Entry("penstock.cli.lists:policies", "Information", "List policies."),
-    "queue": Entry("penstock.cli.queue.one:queue", "Definitions", "Work on one queue."),
-    "exchange": Entry(
-        "penstock.cli.entities:exchange", "Definitions", "Make or delete an exchange."
-    ),
-    "bind": Entry("penstock.cli.entities:bind", "Definitions", "Bind a queue to an exchange."),
-    "unbind": Entry("penstock.cli.entities:unbind", "Definitions", "Take a binding away."),
-    "vhost": Entry("penstock.cli.entities:vhost", "Definitions", "Make or delete a virtual host."),
-    "definitions": Entry(
-        "penstock.cli.definitions:definitions",
-        "Definitions",
-        "Export and import everything declared.",
-    ),
-    "user": Entry("penstock.cli.people:user", "Administration", "Add and change users."),
-    "policy": Entry("penstock.cli.people:policy", "Administration", "Set and take away policies."),
-    "cluster": Entry(
-        "penstock.cli.cluster:cluster",
-        "Administration",
-        "Inspect a cluster, spread masters, refound it.",
-    ),
-    "drain": Entry("penstock.cli.maintenance:drain", "Administration", "Let no new clients in."),
-    "revive": Entry("penstock.cli.maintenance:revive", "Administration", "Let clients in again."),
-    "migrate": Entry(
-        "penstock.cli.migrate:migrate", "Administration", "Move from another broker, and back."
-    ),
-    "set-vm-memory-high-watermark": Entry(
-        "penstock.cli.resources:set_vm_memory_high_watermark",
-        "Administration",
-        "Set how much memory a broker may use.",
-    ),
-    "set-disk-free-limit": Entry(
-        "penstock.cli.resources:set_disk_free_limit",
-        "Administration",
-        "Set how much disk is to stay free.",
-    ),
-    "close-connection": Entry(
-        "penstock.cli.close_connection:close_connection",
-        "Administration",
-        "Close a client's connection.",
-    ),
-    "publish": Entry("penstock.cli.messages:publish", "Messages", "Publish one message."),
-    "get": Entry("penstock.cli.messages:get", "Messages", "Get messages of a queue."),
-    "trace-on": Entry(
-        "penstock.cli.tracing:trace_on", "Messages", "Copy all messages to amq.rabbitmq.trace."
-    ),
-    "trace-off": Entry("penstock.cli.tracing:trace_off", "Messages", "End what trace-on began."),
-    "bench": Entry("penstock.cli.bench:bench", "Messages", "Drive any AMQP broker and measure it."),
-    "pipeline": Entry(
-        "penstock.cli.pipelines.group:pipeline", "Messages", "Run pipelines on Spark."
-    ),
-}
+COMMANDS: Final = entries_of("""\
+Broker
+  serve: Run a broker in the foreground.
+  config: Check, show and explain settings.
+  version inspect: Say which build this is.
+  audit: Check a data directory offline.
+  repair: Give up queues that the definitions lost.
+  completion: Print a shell's completion script.
+Information
+  ping inspect: Ask a broker whether it is alive.
+  status storage: Show how a broker fares.
+  flow: Say who blocks whom, and why.
+  overview inspect: Show a broker's totals.
+  queues lists: List queues.
+  exchanges lists: List exchanges.
+  bindings lists: List bindings.
+  connections lists: List connections.
+  channels lists: List channels.
+  consumers lists: List consumers.
+  vhosts lists: List virtual hosts.
+  users lists: List users.
+  permissions lists: List permissions.
+  policies lists: List policies.
+Definitions
+  queue queue.one: Work on one queue.
+  exchange entities: Make or delete an exchange.
+  bind entities: Bind a queue to an exchange.
+  unbind entities: Take a binding away.
+  vhost entities: Make or delete a virtual host.
+  definitions: Export and import everything declared.
+Administration
+  user people: Add and change users.
+  policy people: Set and take away policies.
+  cluster: Inspect a cluster, spread masters, refound it.
+  drain maintenance: Let no new clients in.
+  revive maintenance: Let clients in again.
+  migrate: Move from another broker, and back.
+  set-vm-memory-high-watermark resources: Set how much memory a broker may use.
+  set-disk-free-limit resources: Set how much disk is to stay free.
+  close-connection: Close a client's connection.
+Messages
+  publish messages: Publish one message.
+  get messages: Get messages of a queue.
+  trace-on tracing: Copy all messages to amq.rabbitmq.trace.
+  trace-off tracing: End what trace-on began.
+  bench: Drive any AMQP broker and measure it.
+  pipeline pipelines.group: Run pipelines on Spark.
+""")
 ALIASES: Final[dict[str, str]] = {
     "list-queues": "queues",
     "list-exchanges": "exchanges",
@@ -126,20 +90,12 @@ Examples:
 """
 
 
-class LazyGroup(click.Group):
-    """Commands by name from ``COMMANDS``, imported on first use."""
+class Commands(LazyGroup):
+    """Those of ``COMMANDS``; whatever they raise leaves as cause and fix."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = COMMANDS.get(ALIASES.get(cmd_name, cmd_name))
-        if entry is None:
-            return None
-        module_name, attribute = entry.target.split(":")
-        command = getattr(import_module(module_name), attribute)
-        assert isinstance(command, click.Command)
-        return command
+    package = "penstock.cli"
+    entries = COMMANDS
+    aliases = ALIASES
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -161,14 +117,6 @@ class LazyGroup(click.Group):
             if name.startswith(incomplete)
         ]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
-
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for name, entry in COMMANDS.items():
-            sections.setdefault(entry.section, []).append((name, entry.help))
-        for section, rows in sections.items():
-            with formatter.section(section):
-                formatter.write_dl(rows)
 
     def invoke(self, ctx: click.Context) -> object:
         """Run the command; whatever it raises leaves as cause and fix."""
@@ -197,13 +145,13 @@ def _as_failure(error: Exception) -> click.ClickException:
 
 
 @click.group(
-    cls=LazyGroup,
+    cls=Commands,
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 @click.version_option(__version__, prog_name="penstock")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error.")
-def cli(debug: bool) -> None:  # noqa: ARG001 - LazyGroup.invoke reads it
+@option("--debug", "Show the traceback of an error.", is_flag=True)
+def cli(debug: bool) -> None:  # noqa: ARG001 - Commands.invoke reads it
     """A message broker that speaks AMQP 0-9-1 and NSQ, with Spark as its data pipeline."""
     if os.environ.get("PENSTOCK_REQUIRE_COMPILED") == "1":
         _require_compiled()

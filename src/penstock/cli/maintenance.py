@@ -3,7 +3,7 @@
 In: the address of a management API.  Drained, a node lets no new client in, and says on
 ``/healthz/ready`` that it is not ready; who is connected goes on until they leave.  In a cluster
 its masters go to synchronised mirrors, and it gets no others; masters that are alone stay.
-Whoever waits does so for clients, and for masters that another node could have.
+``--wait`` waits for clients, and for masters that another node could have.
 """
 
 import sys
@@ -13,20 +13,19 @@ from typing import Any, Final
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import Management, command
+from penstock.cli.options import option
 
 DRAIN: Final = "/api/penstock/drain"
-REVIVE: Final = "/api/penstock/revive"
 POLL_S: Final = 0.2
 SAY_EVERY_S: Final = 1.0
 
 
-@click.command(
-    short_help="Let no new clients in.", epilog="\b\nExample:\n  penstock drain --wait --timeout 60"
+@command(
+    "drain --wait --timeout 60",
+    option("--wait", "Until all have left that can.", is_flag=True),
+    option("--timeout timeout_s", "Seconds to wait.", default=300),
 )
-@click.option("--wait", is_flag=True, help="Until all have left that can.")
-@click.option("--timeout", "timeout_s", default=300, show_default=True, help="Seconds to wait.")
-@connecting
 def drain(wait: bool, timeout_s: int, management: Management, output: str) -> None:
     """Let no new clients in; those that are connected go on.
 
@@ -36,7 +35,7 @@ def drain(wait: bool, timeout_s: int, management: Management, output: str) -> No
     last master that another node has or is fetching a copy of; the exit code is 1 when some are
     left.
     """
-    state = management.post(DRAIN, {})
+    state = management.do("drain")
     until_s = time.monotonic() + timeout_s
     said_s = 0.0
     while wait and _left(state) and time.monotonic() < until_s:
@@ -68,11 +67,10 @@ def _left(state: dict[str, Any]) -> str:
     return " and ".join(left)
 
 
-@click.command(short_help="Let clients in again.", epilog="\b\nExample:\n  penstock revive")
-@connecting
+@command("revive")
 def revive(management: Management, output: str) -> None:
     """Let clients in again, after `penstock drain`."""
-    _tell(management.post(REVIVE, {}), output)
+    _tell(management.do("revive"), output)
 
 
 def _tell(state: dict[str, Any], output: str) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 import click
 
 from penstock.cli.failure import Failure, Unavailable
+from penstock.cli.options import OUTPUT, all_of, option
 from penstock.client.local_node import Place, choose_place
 from penstock.client.management import (
     DEFAULT_URL,
@@ -24,6 +25,7 @@ from penstock.client.management import (
     NobodyAnswers,
     NotJson,
 )
+from penstock.client.requests import REQUESTS
 
 LONG_S: Final = 600.0
 TERMS: Final = (
@@ -67,6 +69,20 @@ class Management:
     def put(self, path: str, body: object) -> Any:
         """The JSON that answers, None when there is none."""
         return self._answer(path, [201, 204], self._request("PUT", path, body))
+
+    def do(self, verb: str, /, **given: object) -> Any:
+        """A request of the table in ``client.requests``: the JSON that answers, or None."""
+        request = REQUESTS[verb]
+        path = request.path_of(given)
+        answer = self._request(request.method, path, request.body_of(given))
+        return self._answer(path, [201, 204], answer)
+
+    def must_find(self, path: str, cause: str, fix: str) -> Any:
+        """The JSON at ``path``; a Failure of ``cause`` and ``fix`` when nothing is there."""
+        found = self.get(path, absent=(404,))
+        if found is None:
+            raise Failure(cause, fix)
+        return found
 
     def delete(self, path: str, headers: dict[str, str] | None = None) -> Any:
         return self._answer(path, [204], self._request("DELETE", path, None, headers))
@@ -116,6 +132,21 @@ def in_words(reason: str) -> str:
     return reason
 
 
+PLACE: Final = all_of(
+    option(
+        "--url",
+        f"Management API; default: the broker of this machine, else {DEFAULT_URL}.",
+        envvar="PENSTOCK_HTTP_URL",
+    ),
+    option(
+        "--user",
+        "Default: the control file of this machine's broker, else guest.",
+        envvar="PENSTOCK_USER",
+    ),
+    option("--password", "Default: guest.", envvar="PENSTOCK_PASSWORD"),
+)
+
+
 def asking(command: Callable[..., None]) -> Callable[..., None]:
     """The options that say where and who; the command gets a ``management`` for them."""
 
@@ -125,34 +156,45 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         command(*given, management=Management(url, user, password), **options)
 
-    decorated: Callable[..., None] = asked
-    for option in reversed(
-        (
-            click.option(
-                "--url",
-                envvar="PENSTOCK_HTTP_URL",
-                help=f"Management API; default: the broker of this machine, else {DEFAULT_URL}.",
-            ),
-            click.option(
-                "--user",
-                envvar="PENSTOCK_USER",
-                help="Default: the control file of this machine's broker, else guest.",
-            ),
-            click.option("--password", envvar="PENSTOCK_PASSWORD", help="Default: guest."),
-        )
-    ):
-        decorated = option(decorated)
+    decorated: Callable[..., None] = PLACE(asked)
     return decorated
 
 
 def connecting(command: Callable[..., None]) -> Callable[..., None]:
     """The options every look needs: where, who, and which form of output."""
-    form = click.option(
-        "-o",
-        "output",
-        type=click.Choice(["table", "json"]),
-        default="table",
-        show_default=True,
-        help="Form of the output.",
-    )
-    return asking(form(command))
+    return asking(OUTPUT(command))
+
+
+NAME: Final = click.argument("name")
+
+
+def example(*lines: str) -> str:
+    """The end of a help: what to type after ``penstock``."""
+    title = "Example" if len(lines) == 1 else "Examples"
+    return "\n".join([f"\b\n{title}:", *(f"  penstock {line}" for line in lines)])
+
+
+def command(
+    epilog: str,
+    *parameters: Callable[[Any], Any],
+    of: click.Group | None = None,
+    name: str | None = None,
+    short: str | None = None,
+    text: str | None = None,
+    form: Callable[[Callable[..., None]], Callable[..., None]] = connecting,
+) -> Callable[[Callable[..., None]], click.Command]:
+    """A command that asks a management API, with these parameters and the options of ``form``.
+
+    ``epilog``: an example, or the whole end of its help.  ``of``: its group; there ``short`` is its
+    line in the list.  ``text``: its help, else what the function's own text says.
+    """
+
+    def made(function: Callable[..., None]) -> click.Command:
+        end = epilog if epilog.startswith("\b") else example(epilog)
+        asked = all_of(*parameters)(form(function))
+        found = click.command(name, help=text, short_help=short, epilog=end)(asked)
+        if of is not None:
+            of.add_command(found)
+        return found
+
+    return made

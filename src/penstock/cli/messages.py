@@ -13,7 +13,8 @@ import click
 
 from penstock.cli.entities import DEFAULT_EXCHANGE, VHOST, arguments_of
 from penstock.cli.failure import Failure
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import NAME, Management, command
+from penstock.cli.options import option
 from penstock.cli.storage import many
 from penstock.cli.tables import say
 from penstock.client.management import path_of
@@ -21,19 +22,17 @@ from penstock.client.management import path_of
 PERSISTENT: Final = 2
 
 
-@click.command(
-    short_help="Publish one message.",
-    epilog="\b\nExamples:\n  penstock publish --key orders 'hello'\n"
+@command(
+    "\b\nExamples:\n  penstock publish --key orders 'hello'\n"
     "  penstock publish - --exchange orders --key order.new --header shop=7 < order.json",
+    click.argument("body"),
+    click.option("--exchange", default="", help="Without it the key names a queue."),
+    click.option("--key", default="", help="Routing key."),
+    VHOST,
+    option("--persistent", "To disk, in durable queues.", is_flag=True),
+    option("--property properties", "Repeatable.", multiple=True, metavar="NAME=VALUE"),
+    option("--header headers", "Repeatable.", multiple=True, metavar="NAME=VALUE"),
 )
-@click.argument("body")
-@click.option("--exchange", default="", help="Without it the key names a queue.")
-@click.option("--key", default="", help="Routing key.")
-@VHOST
-@click.option("--persistent", is_flag=True, help="To disk, in durable queues.")
-@click.option("--property", "properties", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
-@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="Repeatable.")
-@connecting
 def publish(
     body: str,
     exchange: str,
@@ -82,16 +81,14 @@ def _properties(
     return found
 
 
-@click.command(
-    short_help="Get messages of a queue.",
-    epilog="\b\nExamples:\n  penstock get orders --count 5\n  penstock get orders --take\n\n"
+@command(
+    "\b\nExamples:\n  penstock get orders --count 5\n  penstock get orders --take\n\n"
     "`penstock queue peek` looks without changing anything.",
+    NAME,
+    click.option("--count", type=click.IntRange(1, 10_000), default=1, show_default=True),
+    option("--take", "Keep them: they leave the queue.", is_flag=True),
+    VHOST,
 )
-@click.argument("name")
-@click.option("--count", type=click.IntRange(1, 10_000), default=1, show_default=True)
-@click.option("--take", is_flag=True, help="Keep them: they leave the queue.")
-@VHOST
-@connecting
 def get(name: str, count: int, take: bool, vhost: str, management: Management, output: str) -> None:
     """Get messages of a queue as a consumer would; they go back unless --take is given.
 

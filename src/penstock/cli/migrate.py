@@ -18,6 +18,7 @@ import click
 
 from penstock.cli.failure import Failure, Unavailable
 from penstock.cli.management import Management
+from penstock.cli.options import option
 from penstock.cli.tables import table
 from penstock.client.amqp import ClientError, Endpoint
 from penstock.client.endpoint import ChannelClosed, ConnectionLost
@@ -48,9 +49,9 @@ Examples:
   penstock migrate definitions --from http://guest:guest@old:15672 --dry-run
   penstock migrate definitions --from rabbit.json --to http://guest:guest@new:15672""",
 )
-@click.option("--from", "source", required=True, metavar="URL|FILE", help="Where they are now.")
+@option("--from source", "Where they are now.", required=True, metavar="URL|FILE")
 @click.option("--to", "target", default=DEFAULT_URL, show_default=True, metavar="URL")
-@click.option("--dry-run", is_flag=True, help="Only say what would be left out; change nothing.")
+@option("--dry-run", "Only say what would be left out; change nothing.", is_flag=True)
 def definitions(source: str, target: str, dry_run: bool) -> None:
     """Take over users, virtual hosts, exchanges, queues, bindings and policies.
 
@@ -117,9 +118,9 @@ Example:
 @click.option("--from", "source", required=True, metavar="AMQP_URL")
 @click.option("--to", "target", required=True, metavar="AMQP_URL")
 @click.option("--queues", "pattern", default=".*", show_default=True, metavar="REGEX")
-@click.option("--from-http", default=None, metavar="URL", help="Management API of the source.")
-@click.option("--stop-when-empty", is_flag=True, help="End when nothing is ready at the source.")
-@click.option("--window", default=500, show_default=True, help="Messages under way per queue.")
+@option("--from-http", "Management API of the source.", metavar="URL")
+@option("--stop-when-empty", "End when nothing is ready at the source.", is_flag=True)
+@option("--window", "Messages under way per queue.", default=500)
 def queues(
     source: str,
     target: str,
@@ -231,8 +232,8 @@ def _names(source: Endpoint, pattern: str, url: str | None) -> list[str]:
 Example:
   penstock migrate verify --from http://guest:guest@old:15672 --to http://guest:guest@new:15672""",
 )
-@click.option("--from", "source", required=True, metavar="URL", help="Management API.")
-@click.option("--to", "target", required=True, metavar="URL", help="Management API.")
+@option("--from source", "Management API.", required=True, metavar="URL")
+@option("--to target", "Management API.", required=True, metavar="URL")
 @click.option("--vhost", default="/", show_default=True)
 @click.option("--queues", "pattern", default=".*", show_default=True, metavar="REGEX")
 def verify(source: str, target: str, vhost: str, pattern: str) -> None:

@@ -10,6 +10,7 @@ import click
 
 from penstock.cli.audit import DEFINITIONS_FILE, locked, must_be_data_directory
 from penstock.cli.failure import Failure
+from penstock.cli.options import option
 from penstock.core.errors import PenstockError
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.followed import BRINGS, YIELDS, follow
@@ -20,11 +21,10 @@ from penstock.storage.definitions.followed import BRINGS, YIELDS, follow
     epilog="\b\nExample:\n  penstock cluster refound /var/lib/penstock",
 )
 @click.argument("directory", type=click.Path(exists=True, file_okay=False))
-@click.option(
-    "--yield",
-    "yields",
+@option(
+    "--yield yields",
+    "Give up queues that another node has brought, and copies of queues that none has.",
     is_flag=True,
-    help="Give up queues that another node has brought, and copies of queues that none has.",
 )
 def refound(directory: str, yields: bool) -> None:
     """Let a node found its cluster anew, after etcd (or coordination.db) has lost its data.

@@ -73,7 +73,7 @@ def _broker(stored: Definitions, directory: str) -> Broker:
 
 
 def _heard(_text: str) -> None:
-    """Nobody waits long enough to be told."""
+    """It takes too little time for a report of progress."""
 
 
 def _salt() -> bytes:

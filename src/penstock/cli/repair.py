@@ -11,6 +11,7 @@ import os
 import click
 
 from penstock.cli.audit import CannotCheck, locked, must_be_data_directory
+from penstock.cli.options import option
 from penstock.core.errors import Corrupt
 from penstock.storage.common.files import RealFileSystem
 from penstock.storage.definitions.definitions import Definitions
@@ -22,19 +23,17 @@ FOUND = 1
 
 
 @click.command(
-    short_help="Give up queues that the definitions lost.",
     epilog="\b\nExit codes:\n  0  no such queues, or given up\n"
     "  1  there are such queues, and --delete-unknown-queues is not given\n"
     "  2  cannot tell: no data directory, in use, unreadable\n\n"
     "\b\nExamples:\n  penstock repair /var/lib/penstock\n"
-    "  penstock repair /var/lib/penstock --delete-unknown-queues",
+    "  penstock repair /var/lib/penstock --delete-unknown-queues"
 )
 @click.argument("directory", metavar="DIR")
-@click.option(
-    "--delete-unknown-queues",
-    "delete",
+@option(
+    "--delete-unknown-queues delete",
+    "Record them as deleted; the next start removes their messages for good.",
     is_flag=True,
-    help="Record them as deleted; the next start removes their messages for good.",
 )
 @click.pass_context
 def repair(ctx: click.Context, /, directory: str, *, delete: bool) -> None:

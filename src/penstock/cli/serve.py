@@ -90,9 +90,7 @@ class Serve(click.Command):
 
 
 @click.command(
-    cls=Serve,
-    epilog="\b\nExample:\n  penstock serve --config penstock.toml --amqp-port 5673",
-    short_help="Run a broker in the foreground.",
+    cls=Serve, epilog="\b\nExample:\n  penstock serve --config penstock.toml --amqp-port 5673"
 )
 @click.option(
     "--config",
@@ -136,7 +134,7 @@ def read_settings(
 def choose_data_dir(
     environment: Mapping[str, str], system_dir: str = SYSTEM_DATA_DIR
 ) -> tuple[str, str]:
-    """The data directory nobody named, and why it is this one."""
+    """The data directory when no setting names one, and why it is this one."""
     given_by_systemd = environment.get("STATE_DIRECTORY", "").split(":")[0]
     if given_by_systemd:
         return given_by_systemd, "from $STATE_DIRECTORY"

@@ -5,16 +5,16 @@ for everybody who may see the queue; journal and stores belong to the whole node
 without the tag ``monitoring`` gets the queue without them.  JSON is what the server said.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.management import Management, connecting
-from penstock.cli.tables import shown, table
+from penstock.cli.management import NAME, Management, command, example
+from penstock.cli.options import option
+from penstock.cli.tables import say, shown, table
+from penstock.client.management import path_of
 
 ROWS_SHOWN: Final = 20
 STORAGE_PATH: Final = "/api/penstock/storage"
@@ -30,53 +30,43 @@ SUB_QUEUES: Final = (
 """In the order of a message's way out, and what is in memory of those that rest there."""
 
 
-@click.group(
-    short_help="Work on one queue.",
-    epilog="\b\nExample:\n  penstock queue show orders --vhost /",
-)
+VHOST: Final = option("--vhost", "The queue's virtual host.", default="/")
+
+
+@click.group(epilog=example("queue show orders --vhost /"))
 def queue() -> None:
     """Work on one queue: look, pause, declare, delete, purge."""
 
 
-@queue.command(
-    short_help="Show where a queue's messages are.",
-    epilog="\b\nExample:\n  penstock queue show orders --vhost / -o json",
+@command(
+    "queue show orders --vhost / -o json",
+    NAME,
+    VHOST,
+    of=queue,
+    short="Show where a queue's messages are.",
 )
-@click.argument("name")
-@click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")
-@connecting
 def show(name: str, vhost: str, management: Management, output: str) -> None:
     """Show where a queue's messages are: sub-queues, memory, rates, and the files on disk."""
-    path = f"/api/queues/{quote(vhost, safe='')}/{quote(name, safe='')}"
-    found = management.get(path, absent=(404,))
-    if found is None:
-        raise Failure(
-            f"there is no queue {name!r} in virtual host {vhost!r}",
-            "`penstock queues` lists them; --vhost names another virtual host",
-        )
+    found = management.must_find(
+        path_of("queues", vhost, name),
+        f"there is no queue {name!r} in virtual host {vhost!r}",
+        "`penstock queues` lists them; --vhost names another virtual host",
+    )
     if "penstock" not in found:
         raise Failure(f"{management.url} does not say where messages rest", NO_PENSTOCK)
     storage = management.get(STORAGE_PATH, absent=(401, 404))
-    if output == "json":
-        click.echo(json.dumps({"queue": found, "storage": storage}, indent=2))
-    else:
-        click.echo("\n".join(_queue_lines(found, storage)))
+    text = "" if output == "json" else "\n".join(_queue_lines(found, storage))
+    say({"queue": found, "storage": storage}, output, text)
 
 
-@click.command(
-    short_help="Show how a broker fares.", epilog="\b\nExample:\n  penstock status -o json"
-)
-@connecting
+@command("status -o json")
 def status(management: Management, output: str) -> None:
     """Show how a broker fares: memory, disk, journal, stores, the last start."""
     overview = management.get("/api/overview")
-    storage = management.get(STORAGE_PATH, absent=(404,))
-    if storage is None:
-        raise Failure(f"{management.url} does not say how its storage fares", NO_PENSTOCK)
-    if output == "json":
-        click.echo(json.dumps({"overview": overview, "storage": storage}, indent=2))
-    else:
-        click.echo("\n".join(_status_lines(overview, storage)))
+    absent = f"{management.url} does not say how its storage fares"
+    storage = management.must_find(STORAGE_PATH, absent, NO_PENSTOCK)
+    text = "" if output == "json" else "\n".join(_status_lines(overview, storage))
+    say({"overview": overview, "storage": storage}, output, text)
 
 
 # -- one queue ------------------------------------------------------------------------------

@@ -4,25 +4,17 @@ Option and output are rabbitmqctl's, which scripts know; its names, with ``_``, 
 As there, a restart of the broker switches it off.
 """
 
-from urllib.parse import quote
-
 import click
 
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import Management, command
+from penstock.cli.options import option
 from penstock.cli.tables import say
+from penstock.client.management import path_of
 
-VHOST = click.option(
-    "-p", "--vhost", default="/", show_default=True, help="The virtual host whose messages."
-)
+VHOST = option("-p --vhost", "The virtual host whose messages.", default="/")
 
 
-@click.command(
-    "trace-on",
-    short_help="Copy all messages to amq.rabbitmq.trace.",
-    epilog="\b\nExample:\n  penstock trace-on -p shop",
-)
-@VHOST
-@connecting
+@command("trace-on -p shop", VHOST)
 def trace_on(vhost: str, management: Management, output: str) -> None:
     """Copy all messages to amq.rabbitmq.trace.
 
@@ -30,28 +22,19 @@ def trace_on(vhost: str, management: Management, output: str) -> None:
     `deliver.#`, `publish.<exchange>` or `deliver.<queue>`: each message that is published or
     delivered comes there too, with headers that say from whom and to whom.
     """
-    if output != "json":
-        click.echo(f'Starting tracing for vhost "{vhost}" ...')
-    _switch(management, vhost, on=True)
-    say({"vhost": vhost, "tracing": True}, output, f"Trace enabled for vhost {vhost}")
+    _switch(vhost, management, output, "Starting", "enabled")
 
 
-@click.command(
-    "trace-off",
-    short_help="End what trace-on began.",
-    epilog="\b\nExample:\n  penstock trace-off -p shop",
-)
-@VHOST
-@connecting
+@command("trace-off -p shop", VHOST)
 def trace_off(vhost: str, management: Management, output: str) -> None:
     """End what trace-on began."""
+    _switch(vhost, management, output, "Stopping", "disabled")
+
+
+def _switch(vhost: str, management: Management, output: str, says: str, done: str) -> None:
     if output != "json":
-        click.echo(f'Stopping tracing for vhost "{vhost}" ...')
-    _switch(management, vhost, on=False)
-    say({"vhost": vhost, "tracing": False}, output, f"Trace disabled for vhost {vhost}")
-
-
-def _switch(management: Management, vhost: str, *, on: bool) -> None:
-    path = f"/api/vhosts/{quote(vhost, safe='')}"
-    management.get(path)  # else a slip in the name would make a new one
-    management.put(path, {"tracing": on})
+        click.echo(f'{says} tracing for vhost "{vhost}" ...')
+    management.get(path_of("vhosts", vhost))  # else a slip in the name would make a new one
+    on = done == "enabled"
+    management.do("add_vhost", vhost=vhost, tracing=on)
+    say({"vhost": vhost, "tracing": on}, output, f"Trace {done} for vhost {vhost}")

@@ -23,7 +23,7 @@ class NobodyAnswers(Exception):
 
 
 class TooLate(NobodyAnswers):
-    """Somebody is there, but has not answered in the time that was given."""
+    """A server is there, but has not answered in the time that was given."""
 
 
 class NotJson(Exception):

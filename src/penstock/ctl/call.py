@@ -17,6 +17,7 @@ from penstock.client.management import (
     TooLate,
     path_of,
 )
+from penstock.client.requests import REQUESTS
 from penstock.ctl.faults import NOT_YET, UNAVAILABLE, USAGE, Fault, Invalid
 from penstock.ctl.options import Value
 
@@ -80,7 +81,7 @@ class Node:
         return self._control.pid if self._control else 0
 
     def check_name(self) -> None:
-        """Nobody shall act upon a node that is not the one named with ``-n``; raises Fault."""
+        """A verb acts only upon the node that is named with ``-n``; raises Fault."""
         if self._wanted:
             self._must_be(self.name)
 
@@ -127,11 +128,16 @@ class Node:
         answer = self.ask("GET", path)
         return None if answer.status == 404 else self.must(answer).json()
 
-    def put(self, path: str, body: object) -> Any:
-        return self.must(self.ask("PUT", path, body)).json()
-
     def post(self, path: str, body: object) -> Any:
         return self.must(self.ask("POST", path, body)).json()
+
+    def do(self, verb: str, given: Mapping[str, object]) -> Answer:
+        """A request of the table; the answer may be 404 for a GET or DELETE.  Raises Fault."""
+        request = REQUESTS[verb]
+        answer = self.ask(request.method, request.path_of(given), request.body_of(given))
+        if answer.status == 404 and request.method in ("GET", "DELETE"):
+            return answer
+        return self.must(answer)
 
     def delete(self, path: str, headers: dict[str, str] | None = None) -> bool:
         """False when there was nothing to delete."""
@@ -229,6 +235,10 @@ class Call:
             self._node = Node(place, self.text("node"), timeout_s, self.verb)
             self._node.check_name()
         return self._node
+
+    def do(self, verb: str, /, **given: object) -> Answer:
+        """``Node.do`` in the virtual host that is named."""
+        return self.node.do(verb, {"vhost": self.vhost, **given})
 
     def forget_node(self) -> None:
         """The next question looks for it again."""

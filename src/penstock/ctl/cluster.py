@@ -1,34 +1,24 @@
 """Clusters, and the mirrors of their queues.
 
 A node joins a cluster by its settings, so the verbs that make one of a running node are refused
-with RabbitMQ's exit code, and say what is done instead.  What follows from ``sync_queue`` and
+(``refused``).  What follows from ``sync_queue`` and
 ``rebalance`` comes after their answer.
 """
 
 import time
 from collections.abc import Mapping
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from penstock.client.management import path_of
 from penstock.ctl.call import Call
-from penstock.ctl.faults import DATA, UNAVAILABLE, Invalid, NotAsThingsAre, Refused
+from penstock.ctl.faults import UNAVAILABLE, Refused
 from penstock.ctl.output import Facts, boxes, erlang
+from penstock.ctl.refused import MUST_STOP, refuse
 
-BY_SETTINGS: Final = (
-    "a node joins a cluster when it starts, by its settings cluster_etcd_endpoints and"
-    " cluster_secret_file; 'penstockctl forget_cluster_node' removes a node that is down"
-    " (docs/guide/clusters.md)."
-)
-ONE_TYPE: Final = "all nodes of a cluster keep its definitions on disk: there are no RAM nodes."
-NO_RESET: Final = (
-    "a node that runs keeps its data. Stop it with 'penstockctl stop'; then start it with another,"
-    " empty data directory (--data-dir). It starts without waiting for other nodes."
-)
 NOT_A_NODE = "{:not_a_cluster_node, 'The node selected is not in the cluster.'}"
 MUST_BE_STOPPED: Final = (
     "node {node} must be stopped with 'penstockctl -n {node} stop' before it can be removed"
 )
-MUST_STOP = "this command requires the target node to be stopped."
 CLUSTER: Final = "/api/penstock/cluster"
 CRITICAL: Final = "/api/health/checks/node-is-mirror-sync-critical"
 KINDS: Final = ("all", "classic", "quorum")
@@ -40,44 +30,10 @@ MIRROR_TIMEOUT_S: Final = 120
 LOOK_EVERY_S: Final = 0.2
 
 
-def _refuse(call: Call, instead: str) -> NoReturn:
-    call.node.get("/api/whoami")  # a node that does not answer is another error
-    raise NotAsThingsAre(instead)
-
-
-def join_cluster(call: Call) -> None:
-    call.take(1)
-    _refuse(call, BY_SETTINGS)
-
-
-def update_cluster_nodes(call: Call) -> None:
-    call.take(1)
-    _refuse(call, BY_SETTINGS)
-
-
-def change_cluster_node_type(call: Call) -> None:
-    (kind,) = call.take(1)
-    if kind not in ("disc", "disk", "ram"):
-        raise Invalid("Bad argument: The node type must be either disc or ram.", DATA)
-    _refuse(call, ONE_TYPE)
-
-
-def reset(call: Call) -> None:
-    call.take(0)
-    _refuse(call, NO_RESET)
-
-
-def rename_cluster_node(call: Call) -> None:
-    call.take(2, 1000)
-    call.node.get("/api/whoami")
-    raise NotAsThingsAre(MUST_STOP)
-
-
 def forget_cluster_node(call: Call) -> None:
     (node,) = call.take(1)
     if call.is_set("offline"):
-        call.node.get("/api/whoami")
-        raise NotAsThingsAre(MUST_STOP)
+        refuse(call, MUST_STOP)
     call.say(f"Removing node {node} from the cluster")
     answer = call.node.ask("DELETE", path_of("penstock", "cluster", "nodes", node))
     if answer.status == 404:
@@ -98,10 +54,6 @@ def _found(call: Call, queue: str) -> Mapping[str, Any]:
     return dict(found)
 
 
-def _act(call: Call, queue: str, action: str) -> None:
-    call.node.post(path_of("queues", call.vhost, queue, "actions"), {"action": action})
-
-
 def sync_queue(call: Call) -> None:
     (queue,) = call.take(1)
     call.say(f"Synchronising queue '{queue}' in vhost '{call.vhost}' ...")
@@ -110,7 +62,7 @@ def sync_queue(call: Call) -> None:
         raise Refused("not_mirrored", UNAVAILABLE)
     if found.get("state") == "down":
         raise Refused("the queue has no master: it is down", UNAVAILABLE)
-    _act(call, queue, "sync")
+    call.do("queue_action", queue=queue, action="sync")
 
 
 def cancel_sync_queue(call: Call) -> str | None:
@@ -118,7 +70,7 @@ def cancel_sync_queue(call: Call) -> str | None:
     call.say(f"Stopping synchronising queue '{queue}' in vhost '{call.vhost}' ...")
     if _found(call, queue).get("state") != "syncing":
         return "not_syncing"
-    _act(call, queue, "cancel_sync")
+    call.do("queue_action", queue=queue, action="cancel_sync")
     return None
 
 
@@ -142,11 +94,8 @@ def _rebalanced(call: Call, kind: str) -> list[tuple[str, int, int]]:
     """How many masters each node that runs is to have, where there is one to be moved or left."""
     if kind == "quorum":
         return []
-    asked = {
-        "vhost_pattern": call.text("vhost-pattern", ".*"),
-        "queue_pattern": call.text("queue-pattern", ".*"),
-    }
-    moves = call.node.post("/api/rebalance/queues?moves=true", asked)
+    asked = {f"{one}_pattern": call.text(f"{one}-pattern", ".*") for one in ("vhost", "queue")}
+    moves = call.do("rebalance", **asked).json()
     masters = {
         node["name"]: node["masters"] for node in call.node.get(CLUSTER)["nodes"] if node["running"]
     }

@@ -8,7 +8,6 @@ from penstock.client.management import path_of
 from penstock.ctl.call import Call
 from penstock.ctl.faults import DATA, UNAVAILABLE, USAGE, Fault, Invalid, Refused
 from penstock.ctl.output import Facts, Table, as_json
-from penstock.ctl.words import columns_of
 
 PURPOSES: Final[Mapping[str, str]] = {
     "amqp": "AMQP 0-9-1",
@@ -63,57 +62,29 @@ def _alarmed(node: str, found: Sequence[str], result: str) -> dict[str, object]:
 
 
 def check_alarms(call: Call) -> object:
-    node, found = _asked(call)
-    if found:
-        if call.formatter == "json":
-            raise Fault(UNAVAILABLE, as_json(_alarmed(node, found, "error"), sort=True))
-        raise Fault(UNAVAILABLE, "\n".join(found))
-    return Facts(f"Node {node} reported no alarms, local or clusterwide", {"result": "ok"})
+    return _check(call, "no alarms, local or clusterwide", "")
 
 
 def check_local_alarms(call: Call) -> object:
-    node, found = _asked(call)
-    if found:
-        if call.formatter == "json":
-            raise Fault(UNAVAILABLE, as_json(_alarmed(node, found, "error"), sort=True))
-        raise Refused("\n".join(found), UNAVAILABLE)
-    return Facts(f"Node {node} reported no local alarms", {"result": "ok"})
+    return _check(call, "no local alarms", "Error:\n")
 
 
-def _asked(call: Call) -> tuple[str, list[str]]:
+def _check(call: Call, none: str, head: str) -> Facts:
     call.take(0)
-    call.say(f"Asking node {call.node.name} to report any local resource alarms ...")
-    return call.node.name, alarms_of(call)
+    node = call.node.name
+    call.say(f"Asking node {node} to report any local resource alarms ...")
+    found = alarms_of(call)
+    if found:
+        raise _failed(call, _alarmed(node, found, "error"), head + "\n".join(found))
+    return Facts(f"Node {node} reported {none}", {"result": "ok"})
+
+
+def _failed(call: Call, facts: Mapping[str, object], text: str) -> Fault:
+    is_json = call.formatter == "json"
+    return Fault(UNAVAILABLE, as_json(facts, sort=True) if is_json else text)
 
 
 # -- does it run -----------------------------------------------------------------------------
-
-
-def check_running(call: Call) -> object:
-    call.take(0)
-    call.say(f"Checking if RabbitMQ is running on node {call.node.name} ...")
-    call.node.get("/healthz/live")
-    text = f"RabbitMQ on node {call.node.name} is fully booted and running"
-    return Facts(text, {"message": text})
-
-
-def is_running(call: Call) -> object:
-    call.take(0)
-    call.say(f"Asking node {call.node.name} for its status ...")
-    call.node.get("/healthz/live")
-    text = f"RabbitMQ on node {call.node.name} is fully booted and running"
-    return Facts(text, {"message": text, "result": True})
-
-
-def is_booting(call: Call) -> object:
-    call.take(0)
-    call.say(f"Asking node {call.node.name} for its boot status ...")
-    call.node.get("/healthz/live")
-    text = (
-        f"RabbitMQ on node {call.node.name} is fully booted (check with is_running), stopped or has"
-        " not started booting yet"
-    )
-    return Facts(text, {"message": text, "result": False})
 
 
 def node_health_check(call: Call) -> str:
@@ -129,10 +100,7 @@ def node_health_check(call: Call) -> str:
 def check_virtual_hosts(call: Call) -> object:
     call.take(0)
     call.say(f"Checking if all vhosts are running on node {call.node.name} ...")
-    answer = call.node.ask("GET", "/api/health/checks/virtual-hosts")
-    if answer.status == 503:
-        raise Refused(answer.reason(), UNAVAILABLE)
-    call.node.must(answer)
+    call.node.get("/api/health/checks/virtual-hosts")
     return Facts(f"Node {call.node.name} reported all vhosts as running", {"result": "ok"})
 
 
@@ -146,16 +114,14 @@ def check_if_node_is_mirror_sync_critical(call: Call) -> object:
     none = "classic mirrored queues without online synchronised mirrors"
     if answer.status == 503:
         queues = answer.json()["queues"]
-        if call.formatter == "json":
-            message = f"Node {node} reported local {none}"
-            facts = {"message": message, "queues": queues, "result": "error"}
-            raise Fault(UNAVAILABLE, as_json(facts, sort=True))
+        message = f"Node {node} reported local {none}"
+        facts = {"message": message, "queues": queues, "result": "error"}
         lines = [
             f"{one['readable_name']} would lose its only synchronised replica (master) if node"
             f" {node} is stopped"
             for one in queues
         ]
-        raise Fault(UNAVAILABLE, "\n".join(lines))
+        raise _failed(call, facts, "\n".join(lines))
     if "reason" in call.node.must(answer).json():
         return f"Node {node} {SINGLE}"
     return Facts(f"Node {node} reported no {none}", {"result": "ok"})
@@ -230,11 +196,9 @@ def check_port_listener(call: Call) -> object:
     found = listeners_of(call)
     ports = [one["port"] for one in found]
     if int(text) not in ports:
-        if call.formatter == "json":
-            facts = {"missing": text, "ports": ports, "listeners": found, "result": "error"}
-            raise Fault(UNAVAILABLE, as_json(facts, sort=True))
-        raise Fault(
-            UNAVAILABLE,
+        raise _failed(
+            call,
+            {"missing": text, "ports": ports, "listeners": found, "result": "error"},
             f"No listener for port {text} is active on node {call.node.name}. Found listeners that"
             f" use the following ports: {', '.join(map(str, ports))}",
         )
@@ -295,23 +259,24 @@ def memory_of(call: Call) -> dict[str, int]:
     return dict(sorted(parts.items(), key=lambda part: -part[1]))
 
 
-def memory_breakdown(call: Call) -> object:
-    call.take(0)
+def unit_of(call: Call) -> str:
+    """Raises Invalid."""
     unit = call.text("unit", "gb")
     if unit not in UNITS:
         units = ", ".join(UNITS)
         raise Invalid(f"\"unit '{unit}' is not supported. Please use one of: {units}\"", USAGE)
+    return unit
+
+
+def memory_breakdown(call: Call) -> object:
+    call.take(0)
+    unit = unit_of(call)
     call.say(f"Reporting memory breakdown on node {call.node.name}...")
     parts = memory_of(call)
     total = sum(parts.values()) or 1
-    lines = [
-        f"{name}: {in_unit(size, unit)} ({round(100 * size / total, 2)}%)"
-        for name, size in parts.items()
-    ]
-    value = {
-        name: {"bytes": size, "percentage": round(100 * size / total, 2)}
-        for name, size in parts.items()
-    }
+    shares = {name: round(100 * size / total, 2) for name, size in parts.items()}
+    lines = [f"{name}: {in_unit(parts[name], unit)} ({share}%)" for name, share in shares.items()]
+    value = {name: {"bytes": parts[name], "percentage": share} for name, share in shares.items()}
     return Facts("\n".join([*lines, ""]), value)
 
 
@@ -326,14 +291,6 @@ def server_version(call: Call) -> str:
     call.take(0)
     call.say(f"Asking node {call.node.name} for its RabbitMQ version...")
     return str(call.node.get("/api/overview?columns=product_version")["product_version"])
-
-
-def list_feature_flags(call: Call) -> Table:
-    known = ("name", "state", "stability", "provided_by", "desc", "doc_url")
-    columns = columns_of(call, known, ("name", "state"))
-    call.say("Listing feature flags ...")
-    found = call.node.get("/api/feature-flags")
-    return Table(columns, [[flag[column] for column in columns] for flag in found])
 
 
 def enable_feature_flag(call: Call) -> None:

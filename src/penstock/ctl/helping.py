@@ -6,8 +6,7 @@ from penstock import __version__
 from penstock.ctl.call import Call
 from penstock.ctl.faults import USAGE, Fault
 from penstock.ctl.output import BOLD, PLAIN
-from penstock.ctl.verb import Verb
-from penstock.ctl.verbs import ALIASES, VERBS
+from penstock.ctl.verbs import ALIASES, VERBS, Verb
 
 PROGRAM: Final = "penstockctl"
 COMMON: Final = "[--node <node>] [--longnames] [--quiet]"

@@ -6,7 +6,7 @@ which ``close_connection`` takes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.client.management import path_of
 from penstock.ctl.call import Call
@@ -18,41 +18,15 @@ Row = Mapping[str, Any]
 Cell = Callable[[Row], object]
 
 QUEUE_COLUMNS: Final = (
-    *("arguments", "auto_delete", "consumer_capacity", "consumer_utilisation", "consumers"),
-    *("disk_reads", "disk_writes", "durable", "exclusive", "exclusive_consumer_pid"),
-    *("exclusive_consumer_tag", "head_message_timestamp", "leader", "members", "memory"),
-    *("message_bytes", "message_bytes_persistent", "message_bytes_ram", "message_bytes_ready"),
-    *("message_bytes_unacknowledged", "messages", "messages_persistent", "messages_ram"),
-    *("messages_ready", "messages_ready_ram", "messages_unacknowledged"),
-    *("messages_unacknowledged_ram", "name", "online", "owner_pid", "pid", "policy"),
-    *("slave_pids", "state", "synchronised_slave_pids", "type"),
-    *("backing_queue_status", "slave_nodes", "synchronised_slave_nodes", "recoverable_slaves"),
+    "arguments auto_delete consumer_capacity consumer_utilisation consumers disk_reads disk_writes"
+    " durable exclusive exclusive_consumer_pid exclusive_consumer_tag head_message_timestamp leader"
+    " members memory message_bytes message_bytes_persistent message_bytes_ram message_bytes_ready"
+    " message_bytes_unacknowledged messages messages_persistent messages_ram messages_ready"
+    " messages_ready_ram messages_unacknowledged messages_unacknowledged_ram name online owner_pid"
+    " pid policy slave_pids state synchronised_slave_pids type"
+    " backing_queue_status slave_nodes synchronised_slave_nodes recoverable_slaves"
 )
 """The last line is ours: RabbitMQ 3.10 shows them over HTTP only."""
-EXCHANGE_COLUMNS: Final = (
-    *("arguments", "auto_delete", "durable", "internal", "name", "policy", "type"),
-)
-BINDING_COLUMNS: Final = (
-    *("source_name", "source_kind", "destination_name", "destination_kind", "routing_key"),
-    "arguments",
-)
-CONNECTION_COLUMNS: Final = (
-    *("auth_mechanism", "channel_max", "channels", "client_properties", "connected_at"),
-    *("frame_max", "host", "name", "peer_cert_issuer", "peer_cert_subject"),
-    *("peer_cert_validity", "peer_host", "peer_port", "pid", "port", "protocol", "recv_cnt"),
-    *("recv_oct", "send_cnt", "send_oct", "send_pend", "ssl", "ssl_cipher", "ssl_hash"),
-    *("ssl_key_exchange", "ssl_protocol", "state", "timeout", "user", "vhost"),
-)
-CHANNEL_COLUMNS: Final = (
-    *("acks_uncommitted", "confirm", "connection", "consumer_count", "global_prefetch_count"),
-    *("messages_unacknowledged", "messages_uncommitted", "messages_unconfirmed", "name"),
-    *("number", "pid", "prefetch_count", "transactional", "user", "vhost"),
-)
-CONSUMER_COLUMNS: Final = (
-    *("ack_required", "active", "activity_status", "arguments", "channel_pid", "consumer_tag"),
-    *("prefetch_count", "queue_name"),
-)
-UNRESPONSIVE_COLUMNS: Final = QUEUE_COLUMNS
 QUEUE_TIMEOUT_S: Final = 60
 
 
@@ -67,20 +41,11 @@ def _table(
     return Table(columns, [[cell(row) for cell in made] for row in rows])
 
 
-def _rows(call: Call, *parts: str) -> list[Row]:
-    """An unknown virtual host has nothing in it, as there."""
-    return list(call.node.found(path_of(*parts)) or [])
-
-
 def _arguments(row: Row) -> object:
     return Arguments(row.get("arguments") or {})
 
 
 # -- queues ----------------------------------------------------------------------------------
-
-
-def _kind_of(row: Row) -> object:
-    return row.get("type")
 
 
 def _policy(row: Row) -> object:
@@ -125,7 +90,6 @@ QUEUE_CELLS: Final[Mapping[str, Cell]] = {
     "arguments": _arguments,
     "policy": _policy,
     "state": _state,
-    "type": _kind_of,
     "owner_pid": _owner,
     "pid": _plain("node"),
     "leader": _plain("node"),
@@ -141,7 +105,7 @@ QUEUE_CELLS: Final[Mapping[str, Cell]] = {
 
 
 def list_queues(call: Call) -> Table:
-    columns = columns_of(call, QUEUE_COLUMNS, ("name", "messages"))
+    columns = columns_of(call, QUEUE_COLUMNS.split(), ("name", "messages"))
     timeout_s = call.number("timeout", QUEUE_TIMEOUT_S)
     if timeout_s == 0:
         raise Fault(
@@ -158,11 +122,7 @@ def list_queues(call: Call) -> Table:
 def _is_asked_for(call: Call, row: Row) -> bool:
     """Of the three switches one is enough; with none of them all are."""
     is_down = row.get("state") == "down"
-    asked = {
-        "offline": is_down,
-        "online": not is_down,
-        "local": row.get("node") == call.node.name,
-    }
+    asked = {"offline": is_down, "online": not is_down, "local": row.get("node") == call.node.name}
     wanted = [is_so for switch, is_so in asked.items() if call.is_set(switch)]
     return any(wanted) or not wanted
 
@@ -177,36 +137,14 @@ def _queues(call: Call, columns: Sequence[str]) -> list[Row]:
 
 def list_unresponsive_queues(call: Call) -> Table:
     """Queues do not answer one by one: all are in one loop, which has just answered."""
-    columns = columns_of(call, UNRESPONSIVE_COLUMNS, ("name",))
+    columns = columns_of(call, QUEUE_COLUMNS.split(), ("name",))
     call.say(f"Listing unresponsive queues for vhost {call.vhost} ...")
-    stopped = [row for row in _rows(call, "queues", call.vhost) if row["state"] == "stopped"]
+    found = call.node.found(path_of("queues", call.vhost)) or []
+    stopped = [row for row in found if row["state"] == "stopped"]
     return _table(columns, stopped, QUEUE_CELLS)
 
 
-# -- exchanges and bindings --------------------------------------------------------------------
-
-
-def list_exchanges(call: Call) -> Table:
-    columns = columns_of(call, EXCHANGE_COLUMNS, ("name", "type"))
-    call.say(f"Listing exchanges for vhost {call.vhost} ...")
-    cells = {"arguments": _arguments, "policy": _policy}
-    return _table(columns, _rows(call, "exchanges", call.vhost), cells)
-
-
-def list_bindings(call: Call) -> Table:
-    columns = columns_of(call, BINDING_COLUMNS, BINDING_COLUMNS)
-    call.say(f"Listing bindings for vhost {call.vhost}...")
-    cells: dict[str, Cell] = {
-        "source_name": _plain("source"),
-        "source_kind": lambda _row: "exchange",
-        "destination_name": _plain("destination"),
-        "destination_kind": _plain("destination_type"),
-        "arguments": lambda row: Arguments(sorted(row["arguments"].items())),
-    }
-    return _table(columns, _rows(call, "bindings", call.vhost), cells)
-
-
-# -- clients -----------------------------------------------------------------------------------
+# -- the other lists ---------------------------------------------------------------------------
 
 
 def _protocol(row: Row) -> object:
@@ -217,47 +155,87 @@ def _protocol(row: Row) -> object:
     return tuple(int(part) for part in version.split("-"))
 
 
-def _client_properties(row: Row) -> object:
-    return Arguments(row.get("client_properties") or {})
+class Listing(NamedTuple):
+    """A list whose request has the verb's name."""
+
+    says: str
+    columns: str
+    default: str
+    cells: Mapping[str, Cell] = {}
+    """Of the columns that are not just a field of the row."""
 
 
-def list_connections(call: Call) -> Table:
-    columns = columns_of(call, CONNECTION_COLUMNS, ("user", "peer_host", "peer_port", "state"))
-    call.say("Listing connections ...")
-    cells: dict[str, Cell] = {
-        "pid": _plain("name"),
-        "protocol": _protocol,
-        "client_properties": _client_properties,
-    }
-    return _table(columns, _rows(call, "connections"), cells)
+ROWS: Final[Mapping[str, Listing]] = {
+    "list_exchanges": Listing(
+        "Listing exchanges for vhost {vhost} ...",
+        "arguments auto_delete durable internal name policy type",
+        "name type",
+        {"arguments": _arguments, "policy": _policy},
+    ),
+    "list_bindings": Listing(
+        "Listing bindings for vhost {vhost}...",
+        "source_name source_kind destination_name destination_kind routing_key arguments",
+        "source_name source_kind destination_name destination_kind routing_key arguments",
+        {
+            "source_name": _plain("source"),
+            "source_kind": lambda _row: "exchange",
+            "destination_name": _plain("destination"),
+            "destination_kind": _plain("destination_type"),
+            "arguments": lambda row: Arguments(sorted(row["arguments"].items())),
+        },
+    ),
+    "list_connections": Listing(
+        "Listing connections ...",
+        "auth_mechanism channel_max channels client_properties connected_at frame_max host name"
+        " peer_cert_issuer peer_cert_subject peer_cert_validity peer_host peer_port pid port"
+        " protocol recv_cnt recv_oct send_cnt send_oct send_pend ssl ssl_cipher ssl_hash"
+        " ssl_key_exchange ssl_protocol state timeout user vhost",
+        "user peer_host peer_port state",
+        {
+            "pid": _plain("name"),
+            "protocol": _protocol,
+            "client_properties": lambda row: Arguments(row.get("client_properties") or {}),
+        },
+    ),
+    "list_channels": Listing(
+        "Listing channels ...",
+        "acks_uncommitted confirm connection consumer_count global_prefetch_count"
+        " messages_unacknowledged messages_uncommitted messages_unconfirmed name number pid"
+        " prefetch_count transactional user vhost",
+        "pid user consumer_count messages_unacknowledged",
+        {
+            "pid": _plain("name"),
+            "connection": lambda row: row["connection_details"].get("name"),
+        },
+    ),
+    "list_consumers": Listing(
+        "Listing consumers in vhost {vhost} ...",
+        "ack_required active activity_status arguments channel_pid consumer_tag prefetch_count"
+        " queue_name",
+        "queue_name channel_pid consumer_tag ack_required prefetch_count active arguments",
+        {
+            "queue_name": lambda row: row["queue"]["name"],
+            "channel_pid": lambda row: row["channel_details"].get("name"),
+            "activity_status": lambda row: Term(str(row.get("activity_status", "up"))),
+            "arguments": _arguments,
+        },
+    ),
+    "list_vhosts": Listing(
+        "Listing vhosts ...",
+        "name description tags default_queue_type tracing cluster_state",
+        "name",
+        {"tags": lambda row: [Term(tag) for tag in row.get("tags", "")]},
+    ),
+    "list_feature_flags": Listing(
+        "Listing feature flags ...", "name state stability provided_by desc doc_url", "name state"
+    ),
+}
 
 
-def list_channels(call: Call) -> Table:
-    columns = columns_of(
-        call, CHANNEL_COLUMNS, ("pid", "user", "consumer_count", "messages_unacknowledged")
-    )
-    call.say("Listing channels ...")
-    cells: dict[str, Cell] = {
-        "pid": _plain("name"),
-        "connection": lambda row: row["connection_details"].get("name"),
-    }
-    return _table(columns, _rows(call, "channels"), cells)
-
-
-def list_consumers(call: Call) -> Table:
-    columns = columns_of(
-        call,
-        CONSUMER_COLUMNS,
-        (
-            *("queue_name", "channel_pid", "consumer_tag", "ack_required", "prefetch_count"),
-            *("active", "arguments"),
-        ),
-    )
-    call.say(f"Listing consumers in vhost {call.vhost} ...")
-    cells: dict[str, Cell] = {
-        "queue_name": lambda row: row["queue"]["name"],
-        "channel_pid": lambda row: row["channel_details"].get("name"),
-        "activity_status": lambda row: Term(str(row.get("activity_status", "up"))),
-        "arguments": _arguments,
-    }
-    return _table(columns, _rows(call, "consumers", call.vhost), cells)
+def from_row(call: Call) -> Table:
+    """An unknown virtual host has nothing in it, as there."""
+    row = ROWS[call.verb]
+    columns = columns_of(call, row.columns.split(), row.default.split())
+    call.say(row.says.format(vhost=call.vhost))
+    answer = call.do(call.verb)
+    return _table(columns, [] if answer.status == 404 else answer.json(), row.cells)

@@ -20,8 +20,7 @@ from penstock.ctl.call import Call
 from penstock.ctl.faults import USAGE, Fault, Invalid
 from penstock.ctl.options import COMMON, Parsed, parse
 from penstock.ctl.output import FORMATTERS, printed
-from penstock.ctl.verb import Verb
-from penstock.ctl.verbs import ALIASES, VERBS
+from penstock.ctl.verbs import ALIASES, VERBS, Verb
 
 BROKEN_PIPE: Final = 141
 INTERRUPTED: Final = 130
@@ -107,8 +106,9 @@ def _all_switches() -> dict[str, str]:
 
 
 def _function(verb: Verb) -> Callable[[Call], object]:
-    module, _, function = verb.target.partition(":")
-    found: Callable[[Call], object] = getattr(import_module(f"penstock.ctl.{module}"), function)
+    file, _, function = verb.target.partition(":")
+    module = import_module(f"penstock.ctl.{file}")
+    found: Callable[[Call], object] = getattr(module, function, None) or module.from_row
     return found
 
 

@@ -17,7 +17,6 @@ PING_TIMEOUT_S: Final = 60
 WAIT_S: Final = 300
 STARTUP_S: Final = 300
 LOOK_EVERY_S: Final = 0.05
-DRAIN_PATH: Final = "/api/penstock/drain"
 
 
 def ping(call: Call) -> object:
@@ -40,19 +39,17 @@ def _is_up(call: Call) -> bool:
     return True
 
 
-def _wait(call: Call, timeout_s: float) -> bool:
+def _must_start(call: Call, timeout_s: float) -> None:
     until = time.monotonic() + timeout_s
     while not _is_up(call):
         if time.monotonic() >= until:
-            return False
+            raise Fault(NOT_YET, "Error: the node has not started in time")
         time.sleep(LOOK_EVERY_S)
-    return True
 
 
 def await_startup(call: Call) -> None:
     call.take(0)
-    if not _wait(call, call.number("timeout", STARTUP_S)):
-        raise Fault(NOT_YET, "Error: the node has not started in time")
+    _must_start(call, call.number("timeout", STARTUP_S))
 
 
 def wait(call: Call) -> None:
@@ -67,10 +64,10 @@ def wait(call: Call) -> None:
         pid = _pid_in(words[0], time.monotonic() + timeout_s)
     if pid:
         call.say(f"pid is {pid}")
-        _must_run(pid)
+        if not is_running(pid):
+            raise Fault(SOFTWARE, f"Error:\nprocess {pid} is not running")
     call.say(f"Waiting for applications 'rabbit_and_plugins' to start on node {call.text('node')}")
-    if not _wait(call, timeout_s):
-        raise Fault(NOT_YET, "Error: the node has not started in time")
+    _must_start(call, timeout_s)
 
 
 def _pid_in(path: str, until: float) -> int:
@@ -82,11 +79,6 @@ def _pid_in(path: str, until: float) -> int:
             if time.monotonic() >= until:
                 raise Fault(NOT_YET, f"Error: no process number in {path}: {error}") from error
         time.sleep(LOOK_EVERY_S)
-
-
-def _must_run(pid: int) -> None:
-    if not is_running(pid):
-        raise Fault(SOFTWARE, f"Error:\nprocess {pid} is not running")
 
 
 def await_online_nodes(call: Call) -> None:
@@ -101,7 +93,7 @@ def await_online_nodes(call: Call) -> None:
     call.node.get("/healthz/live")
     until = time.monotonic() + timeout_s
     while int(text) > 1 and _online(call) < int(text):
-        # Nobody joins a node that stands alone: waiting would be for show.
+        # No node joins one that stands alone: waiting would be for show.
         if time.monotonic() >= until or _online(call) == 0:
             name = call.node.name
             raise Refused(
@@ -126,13 +118,6 @@ def await_online_quorum_plus_one(call: Call) -> str:
     return ALONE
 
 
-def start_app(call: Call) -> None:
-    """A node that answers has started."""
-    call.take(0)
-    call.say(f"Starting node {call.node.name} ...")
-    call.node.get("/healthz/live")
-
-
 # -- maintenance, and the end ------------------------------------------------------------------
 
 
@@ -142,35 +127,8 @@ def drain(call: Call) -> None:
         f"Will put node {call.node.name} into maintenance mode. The node will no longer serve any"
         " client traffic!"
     )
-    call.node.post(DRAIN_PATH, {})
+    call.do("drain")
     close_everything(call, "Node was put into maintenance mode")
-
-
-def suspend_listeners(call: Call) -> None:
-    call.take(0)
-    call.say(
-        f"Will suspend client connection listeners on node {call.node.name}. The node will no"
-        " longer accept client connections!"
-    )
-    call.node.post(DRAIN_PATH, {})
-
-
-def resume_listeners(call: Call) -> None:
-    call.take(0)
-    call.say(
-        f"Will resume client connection listeners on node {call.node.name}. The node will now"
-        " accept client connections"
-    )
-    call.node.post("/api/penstock/revive", {})
-
-
-def revive(call: Call) -> None:
-    call.take(0)
-    call.say(
-        f"Will put node {call.node.name} back into regular operating mode. The node will again"
-        " serve client traffic and host primary queue replicas."
-    )
-    call.node.post("/api/penstock/revive", {})
 
 
 def shutdown(call: Call) -> None:

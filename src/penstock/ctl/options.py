@@ -42,6 +42,7 @@ SHORT: Final[Mapping[str, str]] = {
     "e": "if-empty",
     "u": "if-unused",
     "P": "pid",
+    "a": "all",
 }
 
 Value = str | int | bool

@@ -8,21 +8,40 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from penstock.ctl.call import Call
-from penstock.ctl.faults import USAGE, Invalid
 from penstock.ctl.health import (
     PURPOSES,
-    UNITS,
     alarms_of,
     in_unit,
     listener_line,
     listeners_of,
     memory_of,
+    unit_of,
 )
-from penstock.ctl.limits import MEMORY_PATH
 from penstock.ctl.output import BOLD, PLAIN, Facts
 
 NONE: Final = "(none)"
 MAINTAINED: Final = ("not under maintenance", "marked for maintenance")
+
+
+RUNTIME: Final = """\
+OS PID: {pid}
+OS: {os}
+Uptime (seconds): {uptime}
+Is under maintenance?: {maintained}
+{product_name} version: {product_version}
+RabbitMQ version: {rabbitmq_version}
+Node name: {node}"""
+DESCRIPTORS: Final = """\
+Total: {total_used}, limit: {total_limit}
+Sockets: {sockets_used}, limit: {sockets_limit}"""
+TOTALS: Final = """\
+Connection count: {connection_count}
+Queue count: {queue_count}
+Virtual host count: {virtual_host_count}"""
+
+
+def _filled(text: str, facts: Mapping[str, Any]) -> list[str]:
+    return text.format_map(facts).splitlines()
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:
@@ -36,10 +55,7 @@ def _is_draining(call: Call) -> bool:
 
 def status(call: Call) -> object:
     call.take(0)
-    unit = call.text("unit", "gb")
-    if unit not in UNITS:
-        units = ", ".join(UNITS)
-        raise Invalid(f"\"unit '{unit}' is not supported. Please use one of: {units}\"", USAGE)
+    unit = unit_of(call)
     call.say(f"Status of node {call.node.name} ...")
     facts = _facts(call)
     return Facts("\n".join(_page(facts, unit)), facts)
@@ -90,7 +106,7 @@ def _facts(call: Call) -> dict[str, Any]:
 
 def _watermark(call: Call) -> dict[str, Any]:
     """The limit as it was set: ``{"relative": 0.4}`` or ``{"absolute": bytes}``."""
-    found = call.node.get(MEMORY_PATH)
+    found = call.node.get("/api/penstock/vm-memory-high-watermark")
     return {
         name: found[ours]
         for name, ours in (("relative", "fraction"), ("absolute", "absolute"))
@@ -99,31 +115,20 @@ def _watermark(call: Call) -> dict[str, Any]:
 
 
 def _page(facts: Mapping[str, Any], unit: str) -> list[str]:
+    maintained = str(facts["is_under_maintenance"]).lower()
     lines = [
-        *_section("Runtime", _runtime(facts)),
+        *_section("Runtime", _filled(RUNTIME, {**facts, "maintained": maintained})),
         *_section("Data directory", [f"Node data directory: {facts['data_directory']}"]),
         *_section("Config files", [f" * {name}" for name in facts["config_files"]]),
         *_section("Log file(s)", [f" * {name}" for name in facts["log_files"]]),
         *_section("Alarms", facts["alarms"]),
         *_section("Memory", _memory(facts, unit)),
-        *_section("File Descriptors", _descriptors(facts["file_descriptors"])),
+        *_section("File Descriptors", _filled(DESCRIPTORS, facts["file_descriptors"])),
         *_section("Free Disk Space", _disk(facts, unit)),
-        *_section("Totals", _totals(facts["totals"])),
+        *_section("Totals", _filled(TOTALS, facts["totals"])),
         *_section("Listeners", map(listener_line, facts["listeners"])),
     ]
     return lines[:-1]
-
-
-def _runtime(facts: Mapping[str, Any]) -> list[str]:
-    return [
-        f"OS PID: {facts['pid']}",
-        f"OS: {facts['os']}",
-        f"Uptime (seconds): {facts['uptime']}",
-        f"Is under maintenance?: {str(facts['is_under_maintenance']).lower()}",
-        f"{facts['product_name']} version: {facts['product_version']}",
-        f"RabbitMQ version: {facts['rabbitmq_version']}",
-        f"Node name: {facts['node']}",
-    ]
 
 
 def _memory(facts: Mapping[str, Any], unit: str) -> list[str]:
@@ -147,26 +152,11 @@ def _memory(facts: Mapping[str, Any], unit: str) -> list[str]:
     ]
 
 
-def _descriptors(found: Mapping[str, int]) -> list[str]:
-    return [
-        f"Total: {found['total_used']}, limit: {found['total_limit']}",
-        f"Sockets: {found['sockets_used']}, limit: {found['sockets_limit']}",
-    ]
-
-
 def _disk(facts: Mapping[str, Any], unit: str) -> list[str]:
     free = facts["disk_free"]
     return [
         f"Low free disk space watermark: {in_unit(facts['disk_free_limit'], unit)}",
         f"Free disk space: {in_unit(free, unit) if isinstance(free, int) else free}",
-    ]
-
-
-def _totals(totals: Mapping[str, int]) -> list[str]:
-    return [
-        f"Connection count: {totals['connection_count']}",
-        f"Queue count: {totals['queue_count']}",
-        f"Virtual host count: {totals['virtual_host_count']}",
     ]
 
 

@@ -7,7 +7,7 @@ from penstock.client.management import Credentials, ManagementClient, path_of
 from penstock.ctl.call import Call
 from penstock.ctl.faults import DATA, NO_USER, UNAVAILABLE, Fault, Invalid, Refused
 from penstock.ctl.output import Facts, Table, Term, as_json
-from penstock.ctl.words import object_of
+from penstock.ctl.words import check_limits, must_have, must_know, object_of
 
 ADDED: Final = (
     "Done. Don't forget to grant the user permissions to some virtual hosts! See 'penstockctl help"
@@ -23,12 +23,6 @@ def user_of(call: Call, name: str) -> dict[str, Any]:
     if found is None:
         raise Refused(f'User "{name}" does not exist', NO_USER)
     return dict(found)
-
-
-def must_know(call: Call, name: str) -> None:
-    """As the verbs do that show Erlang's own error."""
-    if call.node.found(path_of("users", name)) is None:
-        raise Refused(f'{{:no_such_user, "{name}"}}', UNAVAILABLE)
 
 
 def _tags(user: dict[str, Any]) -> list[str]:
@@ -63,17 +57,14 @@ def _password(call: Call, given: str) -> str:
 def add_user(call: Call) -> object:
     name, given = _name_and_password(call)
     call.say(f'Adding user "{name}" ...')
-    path = path_of("users", name)
-    if call.node.found(path) is not None:
+    if call.node.found(path_of("users", name)) is not None:
         if call.formatter == "json":
             facts = {"message": f"User {name} already exists", "result": "error"}
             raise Fault(UNAVAILABLE, as_json({"node": call.node.name, **facts}, sort=True))
         raise Refused(f'User "{name}" already exists')
     password = _password(call, given)
-    if call.is_set("pre-hashed-password"):
-        call.node.put(path, {"password_hash": password, "tags": ""})
-    else:
-        call.node.put(path, {"password": password, "tags": ""})
+    kind = "password_hash" if call.is_set("pre-hashed-password") else "password"
+    call.do("add_user", user=name, tags="", **{kind: password})
     if call.is_quiet and call.formatter != "json":
         return None
     return Facts(ADDED, {"message": ADDED, "node": call.node.name, "status": "ok"})
@@ -84,7 +75,7 @@ def change_password(call: Call) -> None:
     call.say(f'Changing password for user "{name}" ...')
     user = user_of(call, name)
     password = _password(call, given)
-    call.node.put(path_of("users", name), {"password": password, "tags": ",".join(_tags(user))})
+    call.do("add_user", user=name, password=password, tags=",".join(_tags(user)))
 
 
 def clear_password(call: Call) -> None:
@@ -92,7 +83,7 @@ def clear_password(call: Call) -> None:
     call.say(f'Clearing password for user "{name}" ...')
     must_know(call, name)
     user = user_of(call, name)
-    call.node.put(path_of("users", name), {"password_hash": "", "tags": ",".join(_tags(user))})
+    call.do("add_user", user=name, password_hash="", tags=",".join(_tags(user)))
 
 
 def authenticate_user(call: Call) -> object:
@@ -115,21 +106,8 @@ def set_user_tags(call: Call) -> None:
     name, *tags = call.take(1, 1000)
     call.say(f'Setting tags for user "{name}" to [{", ".join(tags)}] ...')
     user = user_of(call, name)
-    call.node.put(
-        path_of("users", name),
-        {
-            "tags": ",".join(tags),
-            "password_hash": user["password_hash"],
-            "hashing_algorithm": user["hashing_algorithm"],
-        },
-    )
-
-
-def delete_user(call: Call) -> None:
-    (name,) = call.take(1)
-    call.say(f'Deleting user "{name}" ...')
-    if not call.node.delete(path_of("users", name)):
-        raise Refused(f'User "{name}" does not exist', NO_USER)
+    kept = {field: user[field] for field in ("password_hash", "hashing_algorithm")}
+    call.do("add_user", user=name, tags=",".join(tags), **kept)
 
 
 def list_users(call: Call) -> Table:
@@ -143,6 +121,19 @@ def _all(call: Call, *parts: str) -> list[dict[str, Any]]:
     return list(call.node.get(path_of(*parts)))
 
 
+def clear_topic_permissions(call: Call) -> None:
+    """The API takes away all of a user's at once: those of other exchanges are set again."""
+    user, *exchanges = call.take(1, 2)
+    on = f' on "{exchanges[0]}"' if exchanges else ""
+    call.say(f'Clearing topic permissions{on} for user "{user}" in vhost "{call.vhost}" ...')
+    must_have(call, call.vhost, user)
+    had = call.node.found(path_of("topic-permissions", call.vhost, user)) or []
+    call.do("clear_topic_permissions", user=user)
+    for one in had:
+        if exchanges and one["exchange"] != exchanges[0]:
+            call.do("set_topic_permissions", **one)
+
+
 # -- limits ----------------------------------------------------------------------------------
 
 
@@ -150,15 +141,10 @@ def set_user_limits(call: Call) -> None:
     name, definition = call.take(2)
     call.say(f'Setting user limits to "{definition}" for user "{name}" ...')
     limits = object_of(definition, UNAVAILABLE)
-    for limit, value in limits.items():
-        if limit not in USER_LIMITS:
-            shown = ",".join(f'{{<<"{key}">>,{one}}}' for key, one in limits.items())
-            raise Refused(f"Unrecognised terms [{shown}] in user-limits", UNAVAILABLE)
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise Refused(f"{limit} should be number, actually was {value}", UNAVAILABLE)
+    check_limits(limits, USER_LIMITS, "Unrecognised terms {terms} in user-limits")
     must_know(call, name)
     for limit, value in limits.items():
-        call.node.put(path_of("user-limits", name, limit), {"value": value})
+        call.do("set_user_limits", user=name, limit=limit, value=value)
 
 
 def clear_user_limits(call: Call) -> None:
@@ -170,7 +156,7 @@ def clear_user_limits(call: Call) -> None:
     must_know(call, name)
     for one in USER_LIMITS if limit == "all" else (limit,):
         if one in USER_LIMITS:
-            call.node.delete(path_of("user-limits", name, one))
+            call.do("clear_user_limits", user=name, limit=one)
 
 
 def list_user_limits(call: Call) -> object:

@@ -1,12 +1,362 @@
-"""All verbs of ``penstockctl``, in the order of its help."""
+"""All verbs of ``penstockctl``, in the order of its help.
 
+Words, usage and sections are those of rabbitmqctl, rabbitmq-diagnostics and rabbitmq-upgrade, which
+scripts and fingers know.
+"""
+
+import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
-from penstock.ctl import verbs_look, verbs_rest, verbs_who
-from penstock.ctl.verb import Verb
+from penstock.ctl.options import FLAG, NUMBER, TEXT
 
-VERBS: Final[Mapping[str, Verb]] = {**verbs_who.VERBS, **verbs_look.VERBS, **verbs_rest.VERBS}
+TABLE: Final = """\
+Help
+  help (<command> | [--list-commands])
+    helping:help_verb: Displays usage information for a command
+  version
+    helping: Displays CLI tools version
+  autocomplete [prefix] [--timeout <timeout>]
+    helping: Lists verbs that begin like that
+Nodes
+  await_startup
+    nodes: Waits until the node has started
+  ping [--timeout <timeout>]
+    nodes: Checks that the node answers
+  status [--unit <unit>] [--timeout <timeout>]
+    status: Displays status of a node
+  shutdown [--wait] [--timeout <timeout>]
+    nodes: Stops the node and waits until its process has ended
+  stop [--idempotent] [<pidfile>]
+    nodes: Stops the node; with a file of its process number waits for its end
+  stop_app
+    refused: Refused: use drain or stop
+  start_app
+    plain: Succeeds when the node runs
+  reset
+    refused: Refused while the node runs
+  force_reset
+    refused: Refused while the node runs
+  force_boot
+    refused: Refused while the node runs
+  wait [<pidfile>] [--pid|-P <pid>] [--timeout <timeout>]
+    nodes: Waits until the node has started, by the file of its process number
+  rotate_logs
+    refused: Does nothing [deprecated]
+Cluster
+  cluster_status [--timeout <timeout>]
+    status: Displays nodes, listeners, alarms, and maintenance
+  await_online_nodes <count> [--timeout <timeout>]
+    nodes: Waits for so many nodes to be in the cluster
+  join_cluster [--disc|--ram] <existing_cluster_member>
+    refused: Refused: the setting cluster_etcd_endpoints makes a node part of a cluster
+  forget_cluster_node [--offline] <existing_cluster_member_node>
+    cluster: Removes a node that is down from the cluster, with the queues only it had
+  change_cluster_node_type <disc | ram>
+    refused: Refused while the node runs
+  rename_cluster_node <oldnode1> <newnode1> [oldnode2] [newnode2] ...
+    refused: Refused while the node runs
+  update_cluster_nodes <seed_node>
+    refused: Refused while the node runs
+Replication
+  sync_queue [--vhost <vhost>] <queue>
+    cluster: Lets the mirrors of a queue fetch what they lack
+  cancel_sync_queue [--vhost <vhost>] <queue>
+    cluster: Ends what sync_queue began
+  rebalance < all | classic | quorum > [--vhost-pattern <pattern>] [--queue-pattern <pattern>]
+    cluster: Moves masters of mirrored queues to synchronised mirrors on nodes with fewer
+  await_online_synchronized_mirror
+    cluster: Waits until every mirrored queue of the node has a synchronised mirror
+Users
+  add_user <username> <password>
+    users: Makes a user, without permissions at first
+  authenticate_user <username> <password>
+    users: Tries a user's password
+  change_password <username> <password>
+    users: Changes the password of a user
+  clear_password <username>
+    users: Takes the password of a user away: nobody can log in with it
+  clear_user_limits <username> <limit_type> | all
+    users: Clears limits of a user
+  delete_user <username>
+    plain: Deletes a user
+  list_user_limits [--user <username>] [--global]
+    users: Lists limits of a user, or of all
+  list_users [--no-table-headers] [--timeout <timeout>]
+    users: Lists users and their tags
+  set_user_limits <username> <definition>
+    users: Sets limits of a user: max-connections, max-channels
+  set_user_tags <username> <tag> [...]
+    users: Sets the tags of a user
+Access Control
+  clear_permissions [--vhost <vhost>] <username>
+    plain: Revokes user permissions for a vhost
+  clear_topic_permissions [--vhost <vhost>] <username> [<exchange>]
+    users: Clears user topic permissions for a vhost or exchange
+  list_permissions [--vhost <vhost>] [--no-table-headers] [--timeout <timeout>]
+    plain: Lists user permissions in a virtual host
+  list_topic_permissions [--vhost <vhost>] [--no-table-headers] [--timeout <timeout>]
+    plain: Lists topic permissions in a virtual host
+  list_user_permissions [--no-table-headers] <username> [--timeout <timeout>]
+    plain: Lists permissions of a user across all virtual hosts
+  list_user_topic_permissions [--no-table-headers] <username> [--timeout <timeout>]
+    plain: Lists user topic permissions
+  set_permissions [--vhost <vhost>] <username> <conf> <write> <read>
+    plain: Sets user permissions for a vhost
+  set_topic_permissions [--vhost <vhost>] <username> <exchange> <write> <read>
+    plain: Sets user topic permissions for an exchange
+  list_vhosts [--no-table-headers] [<column> ...] [--timeout <timeout>]
+    listing: Lists virtual hosts
+Monitoring
+  list_queues [--vhost <vhost>] [--online] [--offline] [--local] [--no-table-headers] [<column>, \
+      ...] [--timeout <timeout>]
+    listing: Lists queues and their properties
+  list_exchanges [--vhost <vhost>] [--no-table-headers] [<column> ...] [--timeout <timeout>]
+    listing: Lists exchanges
+  list_bindings [--vhost <vhost>] [--no-table-headers] [<column> ...] [--timeout <timeout>]
+    listing: Lists all bindings on a vhost
+  list_connections [--no-table-headers] [<column> ...] [--timeout <timeout>]
+    listing: Lists AMQP 0.9.1 connections for the node
+  list_channels [--no-table-headers] [<column> ...]
+    listing: Lists all channels in the node
+  list_consumers [--vhost <vhost>] [--no-table-headers] [<column> ...] [--timeout <timeout>]
+    listing: Lists all consumers for a vhost
+  list_unresponsive_queues [--local] [--queue-timeout <milliseconds>] [<column> ...] \
+      [--no-table-headers] [--timeout <timeout>]
+    listing: Lists queues that have stopped
+  list_node_auth_attempt_stats [--by-source]
+    health: Counts log-ins, and those that failed
+  environment
+    environment: Displays the settings, under RabbitMQ's names and under ours
+  report
+    nodes: Status, cluster status and the last lines of the log, for whoever helps
+Health checks
+  alarms [--timeout <timeout>]
+    health: Lists the alarms of the node
+  check_alarms [--timeout <timeout>]
+    health: Fails when the node has an alarm
+  check_local_alarms [--timeout <timeout>]
+    health: Fails when the node has an alarm of its own
+  check_certificate_expiration [--within <period>] [--unit <unit>]
+    health: Fails when a certificate of a listener expires soon
+  check_if_node_is_mirror_sync_critical [--timeout <timeout>]
+    health: Fails when mirrored queues would lose data without this node
+  check_if_node_is_quorum_critical [--timeout <timeout>]
+    health: Fails when queues would lose their quorum without this node
+  check_port_connectivity [--timeout <timeout>]
+    health: Fails when one of the node's ports takes no connection
+  check_port_listener <port> [--timeout <timeout>]
+    health: Fails when nothing listens on the port
+  check_protocol_listener <protocol> [--timeout <timeout>]
+    health: Fails when nothing listens for the protocol
+  check_running [--timeout <timeout>]
+    plain: Fails when the node does not run
+  check_virtual_hosts [--timeout <timeout>]
+    health: Fails when a virtual host does not run
+  is_booting [--timeout <timeout>]
+    plain: Says whether the node is starting
+  is_running [--timeout <timeout>]
+    plain: Says whether the node runs
+  listeners [--timeout <timeout>]
+    health: Lists what the node listens on: interface, port, protocol
+  memory_breakdown [--unit <unit>] [--timeout <timeout>]
+    health: Says what the node's memory is used for
+  server_version [--timeout <timeout>]
+    health: Says the broker's version
+  log_location [--all|-a] [--timeout <timeout>]
+    logs: Says where the log is
+  log_tail [--number|-N <number>] [--timeout <timeout>]
+    logs: Prints the last lines of the log
+  log_tail_stream [--duration|-d <seconds>] [--timeout <timeout>]
+    logs: Prints lines of the log as they come
+  consume_event_stream [--duration|-d <seconds>] [--pattern <pattern>] [--timeout <timeout>]
+    logs: Prints totals as JSON each time they change
+  os_env [--timeout <timeout>]
+    logs: Lists Penstock's variables in the environment of this command
+  resolve_hostname <hostname> [--address-family <ipv4 | ipv6>]
+    nodes: Resolves a name to addresses
+  tls_versions [--timeout <timeout>]
+    nodes: Lists TLS versions
+  erlang_version [--timeout <timeout>]
+    refused: Refused: there is no Erlang here
+  node_health_check [--timeout <timeout>]
+    health: Deprecated: use the check_ verbs
+Parameters
+  clear_global_parameter <name>
+    plain: Clears a global runtime parameter
+  clear_parameter [--vhost <vhost>] <component_name> <name>
+    plain: Clears a runtime parameter
+  list_global_parameters [--no-table-headers] [--timeout <timeout>]
+    plain: Lists global runtime parameters
+  list_parameters [--vhost <vhost>] [--no-table-headers] [--timeout <timeout>]
+    policies: Lists runtime parameters for a virtual host
+  set_global_parameter <name> <value>
+    plain: Sets a runtime parameter
+  set_parameter [--vhost <vhost>] <component_name> <name> <value>
+    plain: Sets a runtime parameter
+Policies
+  clear_operator_policy [--vhost <vhost>] <name>
+    plain: Clears an operator policy
+  clear_policy [--vhost <vhost>] <name>
+    plain: Clears (removes) a policy
+  list_operator_policies [--vhost <vhost>] [--no-table-headers] [--timeout <timeout>]
+    plain: Lists operator policy overrides for a virtual host
+  list_policies [--vhost <vhost>] [--no-table-headers] [--timeout <timeout>]
+    plain: Lists all policies in a virtual host
+  set_operator_policy [--vhost <vhost>] [--priority <priority>] [--apply-to <apply-to>] <name> \
+      <pattern> <definition>
+    policies: Sets a policy that limits what other policies may say
+  set_policy [--vhost <vhost>] [--priority <priority>] [--apply-to <apply-to>] <name> <pattern> \
+      <definition>
+    policies: Sets a policy
+Virtual hosts
+  add_vhost <vhost> [--description <description> --tags "<tag1>,<tag2>,<...>" \
+      --default-queue-type <quorum|classic|stream>]
+    vhosts: Creates a virtual host
+  clear_vhost_limits [--vhost <vhost>]
+    vhosts: Clears virtual host limits
+  delete_vhost <vhost>
+    vhosts: Deletes a virtual host
+  list_vhost_limits [--vhost <vhost>] [--global] [--no-table-headers]
+    vhosts: Displays configured virtual host limits
+  restart_vhost [--vhost <vhost>] [--timeout <timeout>]
+    vhosts: Refused: a virtual host does not fail as a whole
+  set_vhost_limits [--vhost <vhost>] <definition>
+    vhosts: Sets virtual host limits
+  set_vhost_tags <vhost> <tag> [...]
+    vhosts: Sets the tags of a virtual host
+  trace_off [--vhost <vhost>]
+    vhosts: Ends what trace_on began
+  trace_on [--vhost <vhost>]
+    vhosts: Copies all messages of a virtual host to amq.rabbitmq.trace
+Configuration
+  eval <expression>
+    environment:evaluate: Looks up a setting: application:get_env(rabbit, NAME).
+  set_cluster_name <name>
+    plain: Sets the cluster name
+  set_disk_free_limit <disk_limit> | mem_relative <fraction>
+    limits: Sets the disk_free_limit setting
+  set_log_level <log_level>
+    limits: Sets the log level of the running node
+  set_vm_memory_high_watermark <fraction> | absolute <value>
+    limits: Sets the vm_memory_high_watermark setting
+Definitions
+  export_definitions <file_path | "-"> [--format <json | erlang>] [--timeout <timeout>]
+    definitions: Writes definitions as JSON to a file
+  import_definitions <file_path | "-"> [--format <json | erlang>] [--skip-if-unchanged] \
+      [--timeout <timeout>]
+    definitions: Declares what a file has
+Feature flags
+  list_feature_flags [<column> ...] [--timeout <timeout>]
+    listing: Lists feature flags
+  enable_feature_flag <all | feature_flag>
+    health: Enables a feature flag; all are
+Operations
+  close_all_connections [--vhost <vhost> --limit <limit>] [-n <node> --global] \
+      [--per-connection-delay <delay>] <explanation>
+    connections: Closes all connections of a virtual host or of the node
+  close_all_user_connections <username> <explanation>
+    connections: Closes all connections of a user
+  close_connection <connection pid> <explanation>
+    connections: Closes the connection of that name, as list_connections pid shows it
+  drain
+    nodes: Puts the node into maintenance: clients are sent away, masters handed over
+  revive
+    plain: Ends what drain began
+  suspend_listeners
+    plain: Closes the doors: no new clients are let in
+  resume_listeners
+    plain: Opens them again
+  force_gc [--timeout <timeout>]
+    refused: Refused: nothing is collected here
+  await_online_quorum_plus_one
+    nodes: Waits for nothing: there are no quorum queues
+  post_upgrade
+    cluster: Hands masters over after an upgrade, so that each node has as many
+Queues
+  delete_queue <queue_name> [--if-empty|-e] [--if-unused|-u] [--timeout <timeout>]
+    queues: Deletes a queue
+  purge_queue <queue> [--timeout <timeout>]
+    plain: Purges a queue (removes all messages in it)
+Deprecated
+  hipe_compile <directory>
+    refused: Deprecated, does nothing
+Not here
+  encode value passphrase [--cipher <cipher>] [--hash <hash>] [--iterations <iterations>]
+    refused: Refused: there is no Erlang here
+  decode value passphrase [--cipher <cipher>] [--hash <hash>] [--iterations <iterations>]
+    refused: Refused: there is no Erlang here
+  exec <expression> [--offline]
+    refused: Refused: there is no Elixir here
+  eval_file <file path>
+    refused: Refused: there is no Erlang here
+  list_ciphers
+    refused: Refused: belongs to encode
+  list_hashes
+    refused: Refused: belongs to encode
+  schema_info [--no-table-headers] [<column> ...] [--timeout <timeout>]
+    refused: Refused: there is no Mnesia here
+"""
+"""A section, and in it of each verb its usage, the file with its function, and what it does.
+
+``file:function`` stands where the function has another name than the verb.  A verb without a
+function has a row in ``ROWS`` of that file, which ``from_row`` carries out.
+"""
 ALIASES: Final[Mapping[str, str]] = {
     "list_node_auth_attempts": "list_node_auth_attempt_stats",
 }
+OPTION: Final = re.compile(r"--([a-z-]+)(?:\|-\w)?( [<\"])?")
+"""An option in a usage, and what shows that it has a value."""
+NUMBERS: Final = (
+    *("duration", "iterations", "limit", "number", "per-connection-delay", "pid", "priority"),
+    *("queue-timeout", "within"),
+)
+"""The options whose value is a number."""
+SCOPES: Final = ("vhost", "timeout")
+"""Options of every verb, which a usage names where they matter."""
+UNTOLD: Final[Mapping[str, dict[str, str]]] = {
+    "add_user": {"pre-hashed-password": FLAG},
+    "resolve_hostname": {"offline": FLAG},
+}
+"""Options that RabbitMQ's usage does not have."""
+
+
+class Verb(NamedTuple):
+    """Its place in the help, the function that does it, and how it is used."""
+
+    section: str
+    target: str
+    """``file:function`` below penstock.ctl."""
+    usage: str
+    """What may follow it on a command line."""
+    summary: str
+    switches: Mapping[str, str]
+    """Its options, and what kind each is."""
+
+
+def _switches(name: str, usage: str) -> dict[str, str]:
+    found = {
+        option: (NUMBER if option in NUMBERS else TEXT) if value else FLAG
+        for option, value in OPTION.findall(usage)
+        if option not in SCOPES
+    }
+    return found | UNTOLD.get(name, {})
+
+
+def _verbs(table: str) -> dict[str, Verb]:
+    found: dict[str, Verb] = {}
+    section = name = usage = ""
+    for line in table.splitlines():
+        if line.startswith("    "):
+            target, _, summary = line.strip().partition(": ")
+            if ":" not in target:
+                target += f":{name}"
+            found[name] = Verb(section, target, usage, summary, _switches(name, usage))
+        elif line.startswith("  "):
+            name, _, usage = " ".join(line.split()).partition(" ")
+        else:
+            section = line
+    return found
+
+
+VERBS: Final[Mapping[str, Verb]] = _verbs(TABLE)

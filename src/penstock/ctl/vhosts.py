@@ -1,27 +1,15 @@
 """Virtual hosts, their limits and tags, and tracing."""
 
-from typing import Any, Final
+from typing import Final
 
 from penstock.client.management import path_of
 from penstock.ctl.call import Call
 from penstock.ctl.faults import DATA, UNAVAILABLE, Fault, Invalid, Refused
-from penstock.ctl.output import Facts, Table, Term, as_json
-from penstock.ctl.words import columns_of, must_enter, object_of
+from penstock.ctl.output import Facts, Table, as_json
+from penstock.ctl.words import check_limits, must_enter, object_of
 
-VHOST_COLUMNS: Final = (
-    "name",
-    "description",
-    "tags",
-    "default_queue_type",
-    "tracing",
-    "cluster_state",
-)
 VHOST_LIMITS: Final = (
-    "max-connections",
-    "max-queues",
-    "max-memory-bytes",
-    "max-disk-bytes",
-    "max-publish-rate",
+    *("max-connections", "max-queues", "max-memory-bytes", "max-disk-bytes", "max-publish-rate"),
 )
 """RabbitMQ's two, and Penstock's budgets (``broker/rules/budget.py``)."""
 
@@ -34,40 +22,23 @@ def must_exist(call: Call, vhost: str, code: int = UNAVAILABLE) -> None:
 def add_vhost(call: Call) -> None:
     (name,) = call.take(1)
     call.say(f'Adding vhost "{name}" ...')
-    wanted: dict[str, object] = {}
-    if "description" in call.options:
-        wanted["description"] = call.text("description")
-    if "tags" in call.options:
-        wanted["tags"] = call.text("tags")
-    if "default-queue-type" in call.options:
-        wanted["default_queue_type"] = call.text("default-queue-type")
-    call.node.put(path_of("vhosts", name), wanted)
+    asked = ("description", "tags", "default-queue-type")
+    wanted = {one.replace("-", "_"): call.text(one) for one in asked if one in call.options}
+    call.do("add_vhost", **wanted, vhost=name)
 
 
 def delete_vhost(call: Call) -> None:
     (name,) = call.take(1)
     call.say(f'Deleting vhost "{name}" ...')
-    if not call.node.delete(path_of("vhosts", name)):
+    if call.do("delete_vhost", vhost=name).status == 404:
         raise Fault(DATA, f"Virtual host '{name}' does not exist")
-
-
-def list_vhosts(call: Call) -> Table:
-    columns = columns_of(call, VHOST_COLUMNS, ("name",))
-    call.say("Listing vhosts ...")
-    rows = [[_cell(vhost, column) for column in columns] for vhost in call.node.get("/api/vhosts")]
-    return Table(columns, rows)
-
-
-def _cell(vhost: dict[str, Any], column: str) -> object:
-    found = vhost.get(column, "")
-    return [Term(tag) for tag in found] if column == "tags" else found
 
 
 def set_vhost_tags(call: Call) -> None:
     name, *tags = call.take(1, 1000)
     call.say(f'Setting tags for virtual host "{name}" to [{", ".join(tags)}] ...')
     must_exist(call, name, DATA)
-    call.node.put(path_of("vhosts", name), {"tags": ",".join(tags)})
+    call.do("add_vhost", vhost=name, tags=",".join(tags))
 
 
 def restart_vhost(call: Call) -> None:
@@ -81,22 +52,19 @@ def restart_vhost(call: Call) -> None:
 
 
 def trace_on(call: Call) -> str:
-    call.take(0)
-    call.say(f'Starting tracing for vhost "{call.vhost}" ...')
-    _trace(call, on=True)
-    return f"Trace enabled for vhost {call.vhost}"
+    return _trace(call, "Starting", "enabled")
 
 
 def trace_off(call: Call) -> str:
+    return _trace(call, "Stopping", "disabled")
+
+
+def _trace(call: Call, says: str, done: str) -> str:
     call.take(0)
-    call.say(f'Stopping tracing for vhost "{call.vhost}" ...')
-    _trace(call, on=False)
-    return f"Trace disabled for vhost {call.vhost}"
-
-
-def _trace(call: Call, *, on: bool) -> None:
+    call.say(f'{says} tracing for vhost "{call.vhost}" ...')
     must_exist(call, call.vhost)  # else a slip in the name would make a new one
-    call.node.put(path_of("vhosts", call.vhost), {"tracing": on})
+    call.do("add_vhost", tracing=done == "enabled")
+    return f"Trace {done} for vhost {call.vhost}"
 
 
 # -- limits ----------------------------------------------------------------------------------
@@ -106,17 +74,11 @@ def set_vhost_limits(call: Call) -> None:
     (definition,) = call.take(1)
     call.say(f'Setting vhost limits to "{definition}" for vhost "{call.vhost}" ...')
     limits = object_of(definition, UNAVAILABLE)
-    for limit, value in limits.items():
-        if limit not in VHOST_LIMITS:
-            shown = ",".join(f'{{<<"{key}">>,{one}}}' for key, one in limits.items())
-            raise Refused(
-                f"Validation failed\n\nUnrecognised terms [{shown}] in limits\n", UNAVAILABLE
-            )
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise Refused(f"{limit} should be number, actually was {value}", UNAVAILABLE)
+    unknown = "Validation failed\n\nUnrecognised terms {terms} in limits\n"
+    check_limits(limits, VHOST_LIMITS, unknown)
     must_enter(call, call.vhost)
     for limit, value in limits.items():
-        call.node.put(path_of("vhost-limits", call.vhost, limit), {"value": value})
+        call.do("set_vhost_limits", limit=limit, value=value)
 
 
 def clear_vhost_limits(call: Call) -> None:
@@ -127,7 +89,7 @@ def clear_vhost_limits(call: Call) -> None:
     if not limits:
         raise Refused("Parameter does not exist", UNAVAILABLE)
     for limit in limits:
-        call.node.delete(path_of("vhost-limits", call.vhost, limit))
+        call.do("clear_vhost_limits", limit=limit)
 
 
 def list_vhost_limits(call: Call) -> object:

@@ -1,7 +1,7 @@
 """Words of a command line that mean more than their letters: JSON, and where a setting holds."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.client.management import path_of
@@ -38,6 +38,22 @@ def must_have(call: Call, vhost: str, user: str) -> None:
         raise Refused(f"User {user} does not exist", NO_USER)
     if not call.node.has_vhost(vhost):
         raise Refused(f"Virtual host {vhost} does not exist", UNAVAILABLE)
+
+
+def must_know(call: Call, name: str) -> None:
+    """As the verbs do that show Erlang's own error."""
+    if call.node.found(path_of("users", name)) is None:
+        raise Refused(f'{{:no_such_user, "{name}"}}', UNAVAILABLE)
+
+
+def check_limits(limits: Mapping[str, Any], known: Sequence[str], unknown: str) -> None:
+    """``unknown``: why a name that is not known is refused.  Raises Refused."""
+    for limit, value in limits.items():
+        if limit not in known:
+            shown = ",".join(f'{{<<"{key}">>,{one}}}' for key, one in limits.items())
+            raise Refused(unknown.format(terms=f"[{shown}]"), UNAVAILABLE)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise Refused(f"{limit} should be number, actually was {value}", UNAVAILABLE)
 
 
 def columns_of(call: Call, known: Sequence[str], default: Sequence[str]) -> list[str]:

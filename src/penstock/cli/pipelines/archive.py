@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.options import option
 from penstock.cli.pipelines.common import (
     EXIT_CODES,
     Common,
@@ -58,15 +59,14 @@ def _columns(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
     return names
 
 
-@click.command(epilog=EPILOG, short_help="Land a queue in a table, each message once.")
+@click.command(epilog=EPILOG)
 @subscription_options
-@click.option("--to", "directory", required=True, help="Directory of the table.")
-@click.option(
-    *("--format", "table_format"),
-    type=click.Choice(["parquet", "delta"]),
-    default="parquet",
-    show_default=True,
-    help="Plain files, or a Delta table.",
+@option("--to directory", "Directory of the table.", required=True)
+@option(
+    "--format table_format",
+    "Plain files, or a Delta table.",
+    click.Choice(["parquet", "delta"]),
+    "parquet",
 )
 @click.option(
     "--partition-by",
@@ -75,41 +75,19 @@ def _columns(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
     callback=_columns,
     help=f"Directories day=…/queue=…; of {', '.join(PARTITION_COLUMNS)}.",
 )
-@click.option(
-    "--max-file-mb",
-    type=click.IntRange(min=1),
-    default=128,
-    show_default=True,
-    help="Begin another file when one has reached this size.",
+@option(
+    "--max-file-mb", "Begin another file when one has reached this size.", click.IntRange(1), 128
 )
-@click.option(
-    "--compression",
-    type=click.Choice(COMPRESSIONS),
-    default=COMPRESSIONS[0],
-    show_default=True,
-    help="Of the Parquet files.",
-)
-@click.option(
+@option("--compression", "Of the Parquet files.", click.Choice(COMPRESSIONS), COMPRESSIONS[0])
+@option(
     "--raw-properties",
+    "Add the column properties_raw, for a replay that keeps every bit.",
     is_flag=True,
-    help="Add the column properties_raw, for a replay that keeps every bit.",
 )
-@click.option(
-    "--max-messages",
-    type=click.IntRange(min=1),
-    default=1_000_000,
-    show_default=True,
-    help="Largest number of messages in one batch.",
-)
-@click.option(
-    "--max-batch-mb",
-    type=click.IntRange(min=1),
-    default=1024,
-    show_default=True,
-    help="About the largest size of one batch.",
-)
+@option("--max-messages", "Largest number of messages in one batch.", click.IntRange(1), 1_000_000)
+@option("--max-batch-mb", "About the largest size of one batch.", click.IntRange(1), 1024)
 @accept_data_loss_option
-@click.option("--take-over", is_flag=True, help="Take the queue from another pipeline.")
+@option("--take-over", "Take the queue from another pipeline.", is_flag=True)
 @common_options()
 def archive(
     common: Common,

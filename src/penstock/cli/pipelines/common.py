@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 import click
 
 from penstock.cli.failure import Failure, Unavailable
+from penstock.cli.options import all_of, option
 from penstock.core.errors import PenstockError
 
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/%2f"
@@ -73,37 +74,31 @@ class Common:
 def common_options(*, stream: bool = True, group: bool = True) -> Callable[[Command], Command]:
     """The shared flags; ``stream`` = those of a query that keeps a place, and may keep running."""
     options = [
-        click.option("--url", help=f"Broker; default $PENSTOCK_URL, else {DEFAULT_URL}"),
-        click.option(
+        option("--url", f"Broker; default $PENSTOCK_URL, else {DEFAULT_URL}"),
+        option(
             "--master",
-            help=f"Spark master; default local[N], N the processors, from 2 to {CORES_MAX}.",
+            f"Spark master; default local[N], N the processors, from 2 to {CORES_MAX}.",
             callback=_master,
         ),
-        click.option("--dry-run", is_flag=True, help="Say what would be done; starts no Spark."),
-        click.option(
-            *("-o", "--output"),
-            type=click.Choice(["text", "json"]),
-            default="text",
-            show_default=True,
-            help="json: nothing but the summary.",
+        option("--dry-run", "Say what would be done; starts no Spark.", is_flag=True),
+        option(
+            "-o --output", "json: nothing but the summary.", click.Choice(["text", "json"]), "text"
         ),
     ]
     if stream:
         options += [
-            click.option("--once", is_flag=True, help="Do what is there now, then end (default)."),
-            click.option(
-                *("--every", "every_s"),
+            option("--once", "Do what is there now, then end (default).", is_flag=True),
+            option(
+                "--every every_s",
+                "Keep running, a batch each so often.",
                 metavar="TIME",
                 callback=parse_seconds,
-                help="Keep running, a batch each so often.",
             ),
-            click.option("--checkpoint", help="Directory where Spark keeps its place."),
+            option("--checkpoint", "Directory where Spark keeps its place."),
         ]
     if group:
         options.append(
-            click.option(
-                "--group", metavar="NAME", help="With --exchange: whose queue it is that is read."
-            )
+            option("--group", "With --exchange: whose queue it is that is read.", metavar="NAME")
         )
 
     def decorate(command: Command) -> Command:
@@ -111,17 +106,16 @@ def common_options(*, stream: bool = True, group: bool = True) -> Callable[[Comm
         def with_common(**given: Any) -> Any:
             return command(_common(given), **given)
 
-        for option in reversed(options):
-            option(with_common)
-        return with_common  # type: ignore[return-value]
+        decorated: Command = all_of(*options)(with_common)
+        return decorated
 
     return decorate
 
 
-accept_data_loss_option = click.option(
+accept_data_loss_option = option(
     "--accept-data-loss",
+    "Go on with what is there when the queue was replaced or read by others.",
     is_flag=True,
-    help="Go on with what is there when the queue was replaced or read by others.",
 )
 
 
@@ -293,7 +287,7 @@ def say_failure(failure: Exception, pause_s: float) -> None:
 
 
 class Teller:
-    """Says how a pipeline goes: a line per batch, or a bar where somebody is watching.
+    """Says how a pipeline goes: a line per batch, or a bar on a terminal.
 
     The bar is on standard error and only on a terminal; with ``-o json`` there is neither.  Its
     rate is that since the first batch, which waited for Spark's start.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.failure import Failure
+from penstock.cli.options import option
 from penstock.cli.pipelines.common import plain_path, say_summary
 from penstock.core.errors import PenstockError
 
@@ -29,21 +30,20 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG, short_help="Make few large files of a table's many.")
-@click.option("--table", "directory", required=True, help="Directory of the table.")
-@click.option(
+@click.command(epilog=EPILOG)
+@option("--table directory", "Directory of the table.", required=True)
+@option(
     "--max-file-mb",
-    type=click.IntRange(min=1),
-    default=128,
-    show_default=True,
-    help="Size of the new files; those of half the size are left alone.",
+    "Size of the new files; those of half the size are left alone.",
+    click.IntRange(1),
+    128,
 )
-@click.option(
+@option(
     "--vacuum-hours",
-    type=click.FloatRange(min=168),
-    help="Delta: also remove files that no version of the last so many hours needs.",
+    "Delta: also remove files that no version of the last so many hours needs.",
+    click.FloatRange(min=168),
 )
-@click.option("--dry-run", is_flag=True, help="Say what would be done.")
+@option("--dry-run", "Say what would be done.", is_flag=True)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 def compact(
     directory: str, max_file_mb: int, vacuum_hours: float | None, dry_run: bool, output: str

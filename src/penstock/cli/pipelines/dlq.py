@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.failure import Failure
+from penstock.cli.options import option
 from penstock.cli.pipelines.common import (
     EXIT_CODES,
     Common,
@@ -38,37 +39,28 @@ Examples:
 """
 
 
-@click.group(
-    short_help="Look through dead letters, and send them back.",
-    epilog="\b\nExample:\n  penstock pipeline dlq report --help",
-)
+@click.group(epilog="\b\nExample:\n  penstock pipeline dlq report --help")
 def dlq() -> None:
     """Look through dead letters, and send them back."""
 
 
 @dlq.command(epilog=EPILOG, short_help="Say what is in a dead-letter queue, and why.")
-@click.option("--queue", required=True, help="The dead-letter queue; it stays as it is.")
-@click.option("--out", help="Write the report there: a name ending in .html or .json.")
-@click.option(
-    "--limit",
-    type=click.IntRange(min=1),
-    help="Look at so many of the oldest messages only.",
-)
-@click.option(
-    "--error-header",
-    "error_headers",
+@option("--queue", "The dead-letter queue; it stays as it is.", required=True)
+@option("--out", "Write the report there: a name ending in .html or .json.")
+@option("--limit", "Look at so many of the oldest messages only.", click.IntRange(1))
+@option(
+    "--error-header error_headers",
+    "Header in which consumers leave their error; may be repeated, the first one wins.",
     multiple=True,
     metavar="NAME",
-    help="Header in which consumers leave their error; may be repeated, the first one wins.",
 )
-@click.option(
+@option(
     "--samples",
-    type=click.IntRange(min=0, max=1000),
-    default=10,
-    show_default=True,
-    help="How many messages are shown with the beginning of their body.",
+    "How many messages are shown with the beginning of their body.",
+    click.IntRange(0, 1000),
+    10,
 )
-@click.option("--no-samples", is_flag=True, help="Show nothing of any body.")
+@option("--no-samples", "Show nothing of any body.", is_flag=True)
 @common_options(stream=False, group=False)
 def report(
     common: Common,
@@ -207,26 +199,19 @@ Examples:
 
 
 @dlq.command(epilog=REDRIVE_EPILOG, short_help="Send dead letters back.")
-@click.option("--queue", required=True, help="The dead-letter queue; it must have no consumers.")
-@click.option("--where", metavar="SQL", help="Which messages; the others stay where they are.")
-@click.option(
+@option("--queue", "The dead-letter queue; it must have no consumers.", required=True)
+@option("--where", "Which messages; the others stay where they are.", metavar="SQL")
+@option(
     "--to",
+    "auto (the queue each died in first), exchange:NAME or queue:NAME.",
     default="auto",
-    show_default=True,
     metavar="TARGET",
-    help="auto (the queue each died in first), exchange:NAME or queue:NAME.",
 )
-@click.option("--routing-key", help="With --to exchange:NAME, instead of the first one it had.")
-@click.option("--limit", type=click.IntRange(min=1), help="At most so many, the oldest first.")
-@click.option(
-    "--max-redrives",
-    type=click.IntRange(min=1),
-    default=3,
-    show_default=True,
-    help="Who was sent back so often stays.",
-)
-@click.option("--take-over", is_flag=True, help="Take the queue from another pipeline.")
-@click.option("--checkpoint", help="Directory that keeps what is begun.")
+@option("--routing-key", "With --to exchange:NAME, instead of the first one it had.")
+@option("--limit", "At most so many, the oldest first.", click.IntRange(1))
+@option("--max-redrives", "Who was sent back so often stays.", click.IntRange(1), 3)
+@option("--take-over", "Take the queue from another pipeline.", is_flag=True)
+@option("--checkpoint", "Directory that keeps what is begun.")
 @common_options(stream=False, group=False)
 def redrive(
     common: Common,

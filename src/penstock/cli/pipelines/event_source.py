@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from penstock.cli.failure import Failure
+from penstock.cli.options import all_of, option
 from penstock.cli.pipelines.common import (
     Common,
     asking_broker,
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
     Make = Callable[[SparkSession, Path], dict[str, Any]]
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 ENDINGS = (".json", ".html")
 
 
@@ -55,35 +55,25 @@ class EventJob:
     since_s: float | None
 
 
-def event_options(command: Command) -> Command:
-    """The flags; the command gets them as keywords and hands them to ``event_job``."""
-    for option in reversed(
-        [
-            click.option(
-                "--from-events", metavar="DIR", help="Read this directory, not a broker's log."
-            ),
-            click.option(
-                "--fetch-to", metavar="DIR", help="Keep what is fetched from the broker here."
-            ),
-            click.option(
-                *("--window", "window_s"),
-                metavar="TIME",
-                default="1m",
-                show_default=True,
-                callback=parse_seconds,
-                help="Length of a window.",
-            ),
-            click.option(
-                *("--since", "since_s"),
-                metavar="TIME",
-                callback=parse_seconds,
-                help="Only the end of the log: 30m, 1h.",
-            ),
-            click.option("--out", metavar="FILE", help="Write the report: .html or .json."),
-        ]
-    ):
-        command = option(command)
-    return command
+event_options = all_of(
+    option("--from-events", "Read this directory, not a broker's log.", metavar="DIR"),
+    option("--fetch-to", "Keep what is fetched from the broker here.", metavar="DIR"),
+    option(
+        "--window window_s",
+        "Length of a window.",
+        default="1m",
+        metavar="TIME",
+        callback=parse_seconds,
+    ),
+    option(
+        "--since since_s",
+        "Only the end of the log: 30m, 1h.",
+        metavar="TIME",
+        callback=parse_seconds,
+    ),
+    option("--out", "Write the report: .html or .json.", metavar="FILE"),
+)
+"""The command gets them as keywords and hands them to ``event_job``."""
 
 
 def event_job(name: str, common: Common, given: dict[str, Any]) -> EventJob:

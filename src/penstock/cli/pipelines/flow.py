@@ -33,7 +33,7 @@ Examples:
 SHOWN = 10
 
 
-@click.command(epilog=EPILOG, short_help="Who blocked whom over time, and why, in words.")
+@click.command(epilog=EPILOG)
 @event_options
 @common_options(stream=False, group=False)
 def flow(common: Common, **given: Any) -> None:

@@ -3,6 +3,7 @@
 import click
 
 from penstock.cli.failure import Failure
+from penstock.cli.options import option
 from penstock.cli.pipelines.common import plain_path, say_summary
 
 EPILOG = """\b
@@ -15,12 +16,10 @@ Then:
 """
 
 
-@click.command(epilog=EPILOG, short_help="Write a project for Spark's Declarative Pipelines.")
+@click.command(epilog=EPILOG)
 @click.argument("directory")
-@click.option("--queue", default="orders", show_default=True, help="The queue it reads.")
-@click.option(
-    "--answers", default="orders.answers", show_default=True, help="The queue it writes to."
-)
+@option("--queue", "The queue it reads.", default="orders")
+@option("--answers", "The queue it writes to.", default="orders.answers")
 def init(directory: str, queue: str, answers: str) -> None:
     """Write a project for Spark's Declarative Pipelines into a new DIRECTORY.
 

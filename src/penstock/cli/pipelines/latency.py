@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.options import option
 from penstock.cli.pipelines.common import EXIT_CODES, Common, common_options, one_line
 from penstock.cli.pipelines.event_source import (
     EventJob,
@@ -41,12 +42,12 @@ CHARTS_MAX = 24
 """So many queues of a page get charts, those with the most deliveries."""
 
 
-@click.command(epilog=EPILOG, short_help="How long messages took, per queue and window.")
-@click.option(
+@click.command(epilog=EPILOG)
+@option(
     "--queues",
+    "Only queues of such names, repeatable; * and ? as in a shell.",
     metavar="PATTERN",
     multiple=True,
-    help="Only queues of such names, repeatable; * and ? as in a shell.",
 )
 @event_options
 @common_options(stream=False, group=False)

@@ -3,39 +3,29 @@
 An outside user of the management API, like the commands of inspect.py: no Spark is needed.
 """
 
-import json
 import time
 from collections.abc import Mapping
 from typing import Any, Final
 
 import click
 
-from penstock.cli.failure import Failure
-from penstock.cli.management import Management, connecting
-from penstock.cli.tables import table
+from penstock.cli.management import Management, command
+from penstock.cli.tables import say, table
 
 PATH: Final = "/api/penstock/pipelines"
 COLUMNS: Final = ("name", "kind", "state", "queues", "batch", "rows", "rows/s", "lag", "to drain")
 
 
-@click.command(
-    "list",
-    short_help="Pipelines that report to a broker.",
-    epilog="\b\nExample:\n  penstock pipeline list -o json",
-)
-@connecting
+@command("pipeline list -o json", name="list")
 def listing(management: Management, output: str) -> None:
     """Pipelines that report to a broker: batches, rates, lag, and when they will be through.
 
     Those of the virtual hosts the user may enter; a pipeline that ended is shown for an hour.
     """
-    found = management.get(PATH, absent=(404,))
-    if found is None:
-        raise Failure(
-            f"{management.url} does not list pipelines", "pipelines report to Penstock only"
-        )
+    absent = f"{management.url} does not list pipelines"
+    found = management.must_find(PATH, absent, "pipelines report to Penstock only")
     if output == "json":
-        click.echo(json.dumps(found, indent=2))
+        say(found, output, "")
     elif not found:
         click.echo("no pipeline reports to this broker")
     else:

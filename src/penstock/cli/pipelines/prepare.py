@@ -19,7 +19,7 @@ Example:
 """
 
 
-@click.command(epilog=EPILOG, short_help="Make Spark start nearly twice as fast on this machine.")
+@click.command(epilog=EPILOG)
 def prepare() -> None:
     """Make Spark start nearly twice as fast on this machine.
 

@@ -3,6 +3,7 @@
 import click
 
 from penstock.cli.failure import Failure
+from penstock.cli.options import option
 from penstock.cli.pipelines.common import plain_path, say_summary
 
 EPILOG = """\b
@@ -12,8 +13,8 @@ Examples:
 """
 
 
-@click.command("py-files", epilog=EPILOG, short_help="Write the archive that clusters need.")
-@click.option("--out", required=True, help="The file to write, a .zip.")
+@click.command("py-files", epilog=EPILOG)
+@option("--out", "The file to write, a .zip.", required=True)
 def py_files(out: str) -> None:
     """Write the archive that clusters need, where the package is not installed.
 

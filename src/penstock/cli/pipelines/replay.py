@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.failure import Failure
+from penstock.cli.options import option
 from penstock.cli.pipelines.common import (
     EXIT_CODES,
     Common,
@@ -66,29 +67,24 @@ def _number(unit: str) -> Any:
     return parse
 
 
-@click.command(epilog=EPILOG, short_help="Send a table's messages to a broker again.")
-@click.option("--from", "lake", required=True, metavar="DIR", help="Directory of the table.")
-@click.option(
-    "--since", callback=_moment, metavar="TIME", help="Taken by the broker then or later."
-)
-@click.option("--until", callback=_moment, metavar="TIME", help="Taken by the broker before.")
+@click.command(epilog=EPILOG)
+@option("--from lake", "Directory of the table.", required=True, metavar="DIR")
+@option("--since", "Taken by the broker then or later.", callback=_moment, metavar="TIME")
+@option("--until", "Taken by the broker before.", callback=_moment, metavar="TIME")
 @click.option("--where", default="", metavar="SQL", help="Only messages for which this is true.")
-@click.option("--to-queue", metavar="NAME", help="Send to this queue.")
-@click.option(
-    "--to-exchange", metavar="NAME", help="Send to this exchange, by the old routing key."
-)
-@click.option("--routing-key", metavar="KEY", help="With --to-exchange: another key, for all.")
-@click.option("--rate", metavar="N/s", callback=_number("/s"), help="So many messages a second.")
-@click.option("--speed", metavar="Nx", callback=_number("x"), help="So many times as they came.")
-@click.option(
+@option("--to-queue", "Send to this queue.", metavar="NAME")
+@option("--to-exchange", "Send to this exchange, by the old routing key.", metavar="NAME")
+@option("--routing-key", "With --to-exchange: another key, for all.", metavar="KEY")
+@option("--rate", "So many messages a second.", metavar="N/s", callback=_number("/s"))
+@option("--speed", "So many times as they came.", metavar="Nx", callback=_number("x"))
+@option(
     "--order",
-    type=click.Choice(["time", "seq"]),
-    default="time",
-    show_default=True,
-    help="As the broker took them, or queue by queue in its order.",
+    "As the broker took them, or queue by queue in its order.",
+    click.Choice(["time", "seq"]),
+    "time",
 )
-@click.option("--name", help="What this replay is called; default from what is sent where.")
-@click.option("--resume", is_flag=True, help="Go on where a replay of this name ended.")
+@option("--name", "What this replay is called; default from what is sent where.")
+@option("--resume", "Go on where a replay of this name ended.", is_flag=True)
 @common_options(stream=False, group=False)
 def replay(
     common: Common,

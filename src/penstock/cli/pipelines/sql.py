@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from penstock.cli.failure import Failure
+from penstock.cli.options import option
 from penstock.cli.pipelines.common import (
     EXIT_CODES,
     Common,
@@ -46,26 +47,13 @@ Examples:
 """
 
 
-@click.command(
-    epilog=EXIT_CODES + EXAMPLES, short_help="Ask queues a question in SQL; they stay as they are."
-)
+@click.command(epilog=EXIT_CODES + EXAMPLES)
 @click.argument("query")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["table", "json", "csv"]),
-    default="table",
-    show_default=True,
-    help="json: an object per line.",
+@option(
+    "--format form", "json: an object per line.", click.Choice(["table", "json", "csv"]), "table"
 )
-@click.option(
-    "--limit",
-    type=click.IntRange(min=0),
-    default=1000,
-    show_default=True,
-    help="At most so many rows; 0 = all.",
-)
-@click.option("--out", help="Write the rows to this file.")
+@option("--limit", "At most so many rows; 0 = all.", click.IntRange(0), 1000)
+@option("--out", "Write the rows to this file.")
 @common_options(stream=False, group=False)
 def sql(common: Common, query: str, form: str, limit: int, out: str | None) -> None:
     """Ask queues a question in SQL: queue('orders') is a table, and topic('t', 'channel').

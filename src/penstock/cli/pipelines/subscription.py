@@ -5,19 +5,17 @@ makes a durable queue for that group, so live consumers are untouched; or NSQ's 
 ``--channel``.  Exactly one of them.  What it comes to is the source's options of the same names.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 import click
 
 from penstock.cli.failure import Failure
+from penstock.cli.options import all_of, option
 from penstock.cli.pipelines.common import Common, asking_broker
 
 if TYPE_CHECKING:
     from pyspark_penstock.client import Head
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -37,24 +35,15 @@ class Subscribed:
         return ", ".join(self.queues)
 
 
-def subscription_options(command: Command) -> Command:
-    """The flags; they arrive as ``queue``, ``queues``, ``exchange``, ``routing_key``, …"""
-    for option in reversed(
-        [
-            click.option("--queue", help="The queue to read."),
-            click.option("--queues", metavar="NAME,…", help="Several queues."),
-            click.option("--exchange", help="With --group: what comes through an exchange."),
-            click.option(
-                "--routing-key",
-                metavar="KEY,…",
-                help="With --exchange: which of it; all if left out.",
-            ),
-            click.option("--topic", help="With --channel: a topic of NSQ."),
-            click.option("--channel", help="The channel of that topic; made when it is not there."),
-        ]
-    ):
-        command = option(command)
-    return command
+subscription_options = all_of(
+    option("--queue", "The queue to read."),
+    option("--queues", "Several queues.", metavar="NAME,…"),
+    option("--exchange", "With --group: what comes through an exchange."),
+    option("--routing-key", "With --exchange: which of it; all if left out.", metavar="KEY,…"),
+    option("--topic", "With --channel: a topic of NSQ."),
+    option("--channel", "The channel of that topic; made when it is not there."),
+)
+"""They arrive as ``queue``, ``queues``, ``exchange``, ``routing_key``, …"""
 
 
 def source_options(

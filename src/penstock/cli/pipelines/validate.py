@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.failure import Failure
+from penstock.cli.options import option
 from penstock.cli.pipelines.common import (
     EXIT_CODES,
     Common,
@@ -45,27 +46,21 @@ Examples:
 """
 
 
-@click.command(epilog=EPILOG, short_help="Sort messages by a schema: good ones here, bad there.")
-@click.option("--queue", required=True, help="The queue whose messages are judged.")
-@click.option(
-    "--schema", required=True, help="A file with a JSON Schema, or columns: 'id long, name string'."
+@click.command(epilog=EPILOG)
+@option("--queue", "The queue whose messages are judged.", required=True)
+@option("--schema", "A file with a JSON Schema, or columns: 'id long, name string'.", required=True)
+@option(
+    "--good-to", "exchange:NAME (the key stays) or queue:NAME.", required=True, metavar="TARGET"
 )
-@click.option(
-    "--good-to",
-    required=True,
-    metavar="TARGET",
-    help="exchange:NAME (the key stays) or queue:NAME.",
-)
-@click.option("--bad-to", required=True, metavar="TARGET", help="The same for messages at fault.")
-@click.option(
+@option("--bad-to", "The same for messages at fault.", required=True, metavar="TARGET")
+@option(
     "--max-messages",
-    type=click.IntRange(min=1),
-    default=100_000,
-    show_default=True,
-    help="Largest number of messages in one batch, which is one transaction.",
+    "Largest number of messages in one batch, which is one transaction.",
+    click.IntRange(1),
+    100_000,
 )
 @accept_data_loss_option
-@click.option("--take-over", is_flag=True, help="Take the queue from another pipeline.")
+@option("--take-over", "Take the queue from another pipeline.", is_flag=True)
 @common_options(group=False)
 def validate(
     common: Common,

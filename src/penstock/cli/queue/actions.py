@@ -4,78 +4,58 @@ import json
 import time
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 import click
 
-from penstock.cli.management import Management, connecting
-from penstock.cli.storage import many, queue
+from penstock.cli.management import NAME, Management, command
+from penstock.cli.options import option
+from penstock.cli.storage import VHOST, many, queue
 from penstock.cli.tables import say, shown
-
-VHOST = click.option("--vhost", default="/", show_default=True, help="The queue's virtual host.")
-
-
-def _path(vhost: str, name: str, rest: str) -> str:
-    return f"/api/queues/{quote(vhost, safe='')}/{quote(name, safe='')}/{rest}"
+from penstock.client.management import path_of
 
 
-def _act(action: str, name: str, vhost: str, management: Management, output: str) -> None:
-    management.post(_path(vhost, name, "actions"), {"action": action})
-    say({"queue": name, "vhost": vhost, "action": action}, output, "")
+def act(
+    action: str, name: str, vhost: str, management: Management, output: str, **more: str
+) -> None:
+    """Ask for it, and say so."""
+    asked = {"action": action, **more}
+    management.do("queue_action", queue=name, vhost=vhost, **asked)
+    say({"queue": name, "vhost": vhost, **asked}, output, "")
 
 
-@queue.command(
-    short_help="Let a queue take messages and give none.",
-    epilog="\b\nExample:\n  penstock queue pause orders",
+@command(
+    "queue pause orders", NAME, VHOST, of=queue, short="Let a queue take messages and give none."
 )
-@click.argument("name")
-@VHOST
-@connecting
 def pause(name: str, vhost: str, management: Management, output: str) -> None:
     """Let a queue take messages and give none, until it is resumed; over restarts too."""
-    _act("pause", name, vhost, management, output)
+    act("pause", name, vhost, management, output)
 
 
-@queue.command(
-    short_help="Let a paused queue give messages again.",
-    epilog="\b\nExample:\n  penstock queue resume orders",
+@command(
+    "queue resume orders", NAME, VHOST, of=queue, short="Let a paused queue give messages again."
 )
-@click.argument("name")
-@VHOST
-@connecting
 def resume(name: str, vhost: str, management: Management, output: str) -> None:
     """Let a paused queue give messages again."""
-    _act("resume", name, vhost, management, output)
+    act("resume", name, vhost, management, output)
 
 
-@queue.command(
-    short_help="Look at messages without taking them.",
-    epilog="\b\nExample:\n  penstock queue peek orders --from 120000 --count 3",
+@command(
+    "queue peek orders --from 120000 --count 3",
+    NAME,
+    VHOST,
+    option("--from", "Position (seq_id) of the first one.", click.IntRange(0)),
+    click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True),
+    option("--priority", "Of a queue with priorities.", click.IntRange(0, 255)),
+    of=queue,
+    short="Look at messages without taking them.",
 )
-@click.argument("name")
-@VHOST
-@click.option("--from", "start", type=click.IntRange(0), help="Position (seq_id) of the first one.")
-@click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True)
-@click.option("--priority", type=click.IntRange(0, 255), help="Of a queue with priorities.")
-@connecting
-def peek(
-    name: str,
-    vhost: str,
-    start: int | None,
-    count: int,
-    priority: int | None,
-    management: Management,
-    output: str,
-) -> None:
+def peek(name: str, vhost: str, management: Management, output: str, **where: int | None) -> None:
     """Look at messages where they lie: nothing is taken, and nothing marked as redelivered."""
-    asked: dict[str, int] = {"count": count}
-    if start is not None:
-        asked["from"] = start
-    if priority is not None:
-        asked["priority"] = priority
-    found = management.get(_path(vhost, name, "messages") + "?" + urlencode(asked))
+    asked = urlencode({option: value for option, value in where.items() if value is not None})
+    found = management.get(f"{path_of('queues', vhost, name, 'messages')}?{asked}")
     if output == "json":
-        click.echo(json.dumps(found, indent=2))
+        say(found, output, "")
         return
     for message in found["messages"]:
         click.echo(lines_of(message))

@@ -13,7 +13,8 @@ import click
 
 from penstock.cli.entities import VHOST, must_be_there
 from penstock.cli.failure import Failure
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import NAME, Management, command
+from penstock.cli.options import option
 from penstock.cli.queue.actions import lines_of
 from penstock.cli.storage import many, queue
 from penstock.cli.tables import say
@@ -22,11 +23,10 @@ from penstock.client.progress import Progress
 
 PAGE: Final = 200
 CHOSEN_AT_ONCE: Final = 1000
-PRIORITY: Final = click.option(
-    "--priority", type=click.IntRange(0, 255), help="Of a queue with priorities."
-)
+PRIORITY: Final = option("--priority", "Of a queue with priorities.", click.IntRange(0, 255))
 SEQ_ID: Final = click.argument("seq_ids", nargs=-1, type=click.IntRange(0), metavar="[POSITION]…")
-MATCHING: Final = click.option("--matching", metavar="TEXT", help="All in which a search finds it.")
+TO: Final = option("--to target", "The queue that gets them.", required=True)
+MATCHING: Final = option("--matching", "All in which a search finds it.", metavar="TEXT")
 
 
 def found_in(
@@ -56,16 +56,16 @@ def found_in(
         progress.end()
 
 
-@queue.command(
-    short_help="Look for a text in a queue's messages.",
-    epilog="\b\nExample:\n  penstock queue search orders 'customer 4711' --count 5",
+@command(
+    "queue search orders 'customer 4711' --count 5",
+    NAME,
+    click.argument("text"),
+    VHOST,
+    option("--count", "At most.", click.IntRange(1), 20),
+    PRIORITY,
+    of=queue,
+    short="Look for a text in a queue's messages.",
 )
-@click.argument("name")
-@click.argument("text")
-@VHOST
-@click.option("--count", type=click.IntRange(1), default=20, show_default=True, help="At most.")
-@PRIORITY
-@connecting
 def search(
     name: str,
     text: str,
@@ -124,64 +124,64 @@ def _work(
         )
 
 
-@queue.command(
-    short_help="Move chosen messages elsewhere.",
-    epilog="\b\nExamples:\n  penstock queue move orders 17 18 --to parked\n"
+@command(
+    "\b\nExamples:\n  penstock queue move orders 17 18 --to parked\n"
     "  penstock queue move orders --matching 'customer 4711' --to parked",
+    NAME,
+    SEQ_ID,
+    MATCHING,
+    TO,
+    VHOST,
+    PRIORITY,
+    of=queue,
+    short="Move chosen messages elsewhere.",
 )
-@click.argument("name")
-@SEQ_ID
-@MATCHING
-@click.option("--to", "target", required=True, help="The queue that gets them.")
-@VHOST
-@PRIORITY
-@connecting
 def move(name: str, target: str, management: Management, output: str, **chosen: Any) -> None:
     """Move chosen messages to another queue; the others stay."""
     _work("move", name, management=management, output=output, queue=target, **chosen)
 
 
-@queue.command(
-    short_help="Copy chosen messages elsewhere.",
-    epilog="\b\nExample:\n  penstock queue copy orders 17 --to examples",
+@command(
+    "queue copy orders 17 --to examples",
+    NAME,
+    SEQ_ID,
+    MATCHING,
+    TO,
+    VHOST,
+    PRIORITY,
+    of=queue,
+    short="Copy chosen messages elsewhere.",
 )
-@click.argument("name")
-@SEQ_ID
-@MATCHING
-@click.option("--to", "target", required=True, help="The queue that gets them.")
-@VHOST
-@PRIORITY
-@connecting
 def copy(name: str, target: str, management: Management, output: str, **chosen: Any) -> None:
     """Copy chosen messages to another queue."""
     _work("copy", name, management=management, output=output, queue=target, **chosen)
 
 
-@queue.command(
-    short_help="Send dead letters back to where they died.",
-    epilog="\b\nExample:\n  penstock queue retry dead --matching 'timed out'",
+@command(
+    "queue retry dead --matching 'timed out'",
+    NAME,
+    SEQ_ID,
+    MATCHING,
+    VHOST,
+    PRIORITY,
+    of=queue,
+    short="Send dead letters back to where they died.",
 )
-@click.argument("name")
-@SEQ_ID
-@MATCHING
-@VHOST
-@PRIORITY
-@connecting
 def retry(name: str, management: Management, output: str, **chosen: Any) -> None:
     """Publish chosen dead letters again as they first were, by their newest x-death."""
     _work("retry", name, management=management, output=output, **chosen)
 
 
-@queue.command(
-    short_help="Delete chosen messages.",
-    epilog="\b\nExample:\n  penstock queue drop orders 17 18",
+@command(
+    "queue drop orders 17 18",
+    NAME,
+    SEQ_ID,
+    MATCHING,
+    VHOST,
+    PRIORITY,
+    of=queue,
+    short="Delete chosen messages.",
 )
-@click.argument("name")
-@SEQ_ID
-@MATCHING
-@VHOST
-@PRIORITY
-@connecting
 def drop(name: str, management: Management, output: str, **chosen: Any) -> None:
     """Delete chosen messages; the others stay."""
     _work("delete", name, management=management, output=output, **chosen)

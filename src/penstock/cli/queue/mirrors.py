@@ -3,92 +3,74 @@
 Through the management API.  How far each mirror is only the master's node knows: ask that one.
 """
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import quote
 
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.management import Management, connecting
-from penstock.cli.queue.actions import VHOST
-from penstock.cli.storage import duration, many, queue
+from penstock.cli.management import NAME, Management, command
+from penstock.cli.options import option
+from penstock.cli.queue.actions import act
+from penstock.cli.storage import VHOST, duration, many, queue
 from penstock.cli.tables import say, shown, table
+from penstock.client.management import path_of
 
 POLL_S: Final = 0.2
 SAY_EVERY_S: Final = 1.0
 
 
-@queue.command(
-    short_help="Show a queue's copies.", epilog="\b\nExample:\n  penstock queue mirrors orders"
-)
-@click.argument("name")
-@VHOST
-@connecting
+@command("queue mirrors orders", NAME, VHOST, of=queue, short="Show a queue's copies.")
 def mirrors(name: str, vhost: str, management: Management, output: str) -> None:
     """Show who has copies of a queue, how far they are, and the ring that joins them."""
     found = _mirrors(name, vhost, management)
-    click.echo(json.dumps(found, indent=2) if output == "json" else mirrors_text(found))
+    say(found, output, "" if output == "json" else mirrors_text(found))
 
 
-@queue.command(
-    short_help="Let mirrors fetch what they lack.",
-    epilog="\b\nExample:\n  penstock queue sync orders --wait --timeout 600",
+@command(
+    "queue sync orders --wait --timeout 600",
+    NAME,
+    VHOST,
+    option("--wait", "Until all mirrors are synchronised.", is_flag=True),
+    option("--timeout timeout_s", "Seconds to wait.", default=600),
+    of=queue,
+    short="Let mirrors fetch what they lack.",
 )
-@click.argument("name")
-@VHOST
-@click.option("--wait", is_flag=True, help="Until all mirrors are synchronised.")
-@click.option("--timeout", "timeout_s", default=600, show_default=True, help="Seconds to wait.")
-@connecting
 def sync(
     name: str, vhost: str, wait: bool, timeout_s: int, management: Management, output: str
 ) -> None:
     """Let a queue's mirrors fetch what they lack; the queue goes on meanwhile."""
     _mirrors(name, vhost, management)
-    _act(name, vhost, management, {"action": "sync"})
+    wanted = {"queue": name, "vhost": vhost, "action": "sync"}
+    management.do("queue_action", **wanted)
     if wait:
         _await_synchronised(name, vhost, management, timeout_s)
-    say({"queue": name, "vhost": vhost, "action": "sync"}, output, "")
+    say(wanted, output, "")
 
 
-@queue.command(
-    "cancel-sync",
-    short_help="Let mirrors stop fetching.",
-    epilog="\b\nExample:\n  penstock queue cancel-sync orders",
-)
-@click.argument("name")
-@VHOST
-@connecting
+@command("queue cancel-sync orders", NAME, VHOST, of=queue, short="Let mirrors stop fetching.")
 def cancel_sync(name: str, vhost: str, management: Management, output: str) -> None:
     """Let a queue's mirrors stop fetching; what they have they keep."""
     _mirrors(name, vhost, management)
-    _act(name, vhost, management, {"action": "cancel_sync"})
-    say({"queue": name, "vhost": vhost, "action": "cancel_sync"}, output, "")
+    act("cancel_sync", name, vhost, management, output)
 
 
-@queue.command(
-    "hand-over",
-    short_help="Make another copy the master.",
-    epilog="\b\nExample:\n  penstock queue hand-over orders --to penstock@b",
+@command(
+    "queue hand-over orders --to penstock@b",
+    NAME,
+    VHOST,
+    option("--to node", "Node of a synchronised mirror.", required=True),
+    of=queue,
+    short="Make another copy the master.",
 )
-@click.argument("name")
-@VHOST
-@click.option("--to", "node", required=True, help="Node of a synchronised mirror.")
-@connecting
 def hand_over(name: str, vhost: str, node: str, management: Management, output: str) -> None:
     """Make the synchronised copy on another node the queue's master."""
-    _act(name, vhost, management, {"action": "hand_over", "node": node})
-    say({"queue": name, "vhost": vhost, "action": "hand_over", "node": node}, output, "")
-
-
-def _path(*parts: str) -> str:
-    return "/".join(quote(part, safe="") for part in parts)
+    act("hand_over", name, vhost, management, output, node=node)
 
 
 def _mirrors(name: str, vhost: str, management: Management) -> Any:
-    path = f"/api/penstock/queues/{_path(vhost, name)}/mirrors"
+    path = path_of("penstock", "queues", vhost, name, "mirrors")
     found = management.get(path, absent=(404,))
     if found is None:
         raise Failure(*_why_unmirrored(name, vhost, management))
@@ -97,7 +79,7 @@ def _mirrors(name: str, vhost: str, management: Management) -> Any:
 
 def _why_unmirrored(name: str, vhost: str, management: Management) -> tuple[str, str]:
     """Cause and fix."""
-    one = management.get(f"/api/queues/{_path(vhost, name)}", absent=(404,))
+    one = management.get(path_of("queues", vhost, name), absent=(404,))
     place = f"{name!r} in virtual host {vhost!r}"
     if one is None:
         return f"there is no queue {place}", "`penstock queues` lists all queues"
@@ -108,10 +90,6 @@ def _why_unmirrored(name: str, vhost: str, management: Management) -> tuple[str,
             )
             return cause, "declare another queue, with --durable"
     return f"queue {place} has no mirrors", "a policy with ha-mode makes mirrors"
-
-
-def _act(name: str, vhost: str, management: Management, asked: dict[str, str]) -> None:
-    management.post(f"/api/queues/{_path(vhost, name)}/actions", asked)
 
 
 def _await_synchronised(name: str, vhost: str, management: Management, timeout_s: int) -> None:

@@ -1,0 +1,30 @@
+"""How options of commands are written: names and help first, and a default is always shown."""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+
+def option(
+    names: str, text: str, kind: Any = None, default: object = None, **more: Any
+) -> Callable[[Any], Any]:
+    """``names``: ``"--to target"`` is the option ``--to`` for the parameter ``target``."""
+    shown = default is not None
+    return click.option(
+        *names.split(), help=text, type=kind, default=default, show_default=shown, **more
+    )
+
+
+def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """One decorator for several, which a help lists in this order."""
+
+    def decorate(command: Any) -> Any:
+        for one in reversed(options):
+            command = one(command)
+        return command
+
+    return decorate
+
+
+OUTPUT: Final = option("-o output", "Form of the output.", click.Choice(["table", "json"]), "table")

@@ -1,0 +1,95 @@
+"""The requests that both command lines make of a management API, by rabbitmqctl's name of each.
+
+A row has the method, the path (below ``/api/`` if it has no slash in front) with its arguments in
+braces, and the arguments that go in the body, each as the field of its name; those that are not
+given are left out.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+TABLE: Final = """\
+add_user                     PUT     users/{user}  password password_hash hashing_algorithm tags
+delete_user                  DELETE  users/{user}
+set_user_limits              PUT     user-limits/{user}/{limit}  value
+clear_user_limits            DELETE  user-limits/{user}/{limit}
+set_permissions              PUT     permissions/{vhost}/{user}  configure write read
+clear_permissions            DELETE  permissions/{vhost}/{user}
+set_topic_permissions        PUT     topic-permissions/{vhost}/{user}  exchange write read
+clear_topic_permissions      DELETE  topic-permissions/{vhost}/{user}
+list_permissions             GET     vhosts/{vhost}/permissions
+list_topic_permissions       GET     vhosts/{vhost}/topic-permissions
+list_user_permissions        GET     users/{user}/permissions
+list_user_topic_permissions  GET     users/{user}/topic-permissions
+set_policy                   PUT     policies/{vhost}/{name}  pattern definition priority apply-to
+clear_policy                 DELETE  policies/{vhost}/{name}
+list_policies                GET     policies/{vhost}
+set_operator_policy          PUT     operator-policies/{vhost}/{name}  \
+                                     pattern definition priority apply-to
+clear_operator_policy        DELETE  operator-policies/{vhost}/{name}
+list_operator_policies       GET     operator-policies/{vhost}
+set_parameter                PUT     parameters/{component}/{vhost}/{name}  value
+clear_parameter              DELETE  parameters/{component}/{vhost}/{name}
+set_global_parameter         PUT     global-parameters/{name}  value
+clear_global_parameter       DELETE  global-parameters/{name}
+list_global_parameters       GET     global-parameters
+set_cluster_name             PUT     cluster-name  name
+add_vhost                    PUT     vhosts/{vhost}  description tags default_queue_type tracing
+delete_vhost                 DELETE  vhosts/{vhost}
+set_vhost_limits             PUT     vhost-limits/{vhost}/{limit}  value
+clear_vhost_limits           DELETE  vhost-limits/{vhost}/{limit}
+list_vhosts                  GET     vhosts
+list_exchanges               GET     exchanges/{vhost}
+list_bindings                GET     bindings/{vhost}
+list_consumers               GET     consumers/{vhost}
+list_connections             GET     connections
+list_channels                GET     channels
+list_feature_flags           GET     feature-flags
+purge_queue                  DELETE  queues/{vhost}/{queue}/contents
+queue_action                 POST    queues/{vhost}/{queue}/actions  action node
+rebalance                    POST    rebalance/queues?moves=true  vhost_pattern queue_pattern
+set_vm_memory_high_watermark PUT     penstock/vm-memory-high-watermark  fraction absolute
+set_disk_free_limit          PUT     penstock/disk-free-limit  mem_relative absolute
+set_log_level                PUT     penstock/log-level  level
+start_app                    GET     /healthz/live
+check_running                GET     /healthz/live
+is_running                   GET     /healthz/live
+is_booting                   GET     /healthz/live
+drain                        POST    penstock/drain
+revive                       POST    penstock/revive
+suspend_listeners            POST    penstock/drain
+resume_listeners             POST    penstock/revive
+"""
+ARGUMENT: Final = re.compile(r"\{(\w+)\}")
+
+
+class Request(NamedTuple):
+    """One row, not filled in yet."""
+
+    method: str
+    path: str
+    fields: tuple[str, ...]
+
+    def path_of(self, given: Mapping[str, Any]) -> str:
+        """With the arguments in it; raises KeyError for one that is not given."""
+        filled = ARGUMENT.sub(lambda found: quote(str(given[found[1]]), safe=""), self.path)
+        return filled if filled.startswith("/") else f"/api/{filled}"
+
+    def body_of(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
+        """None: such a request has none."""
+        if self.method not in ("PUT", "POST"):
+            return None
+        return {field: given[field] for field in self.fields if field in given}
+
+
+def _requests() -> dict[str, Request]:
+    found = {}
+    for line in TABLE.splitlines():
+        name, method, path, *fields = line.split()
+        found[name] = Request(method, path, tuple(fields))
+    return found
+
+
+REQUESTS: Final[Mapping[str, Request]] = _requests()

@@ -1,0 +1,201 @@
+"""Verbs that are one request: what they say, what they check first, and which rows come back.
+
+The request itself is in the table of ``client.requests``, under the verb's name.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from penstock.ctl.call import Call
+from penstock.ctl.faults import NO_USER, UNAVAILABLE, Refused
+from penstock.ctl.output import Facts, Table, as_json
+from penstock.ctl.words import json_of, must_enter, must_have, must_know
+
+Given = dict[str, Any]
+Check = Callable[[Call, Given], None]
+
+
+class Plain(NamedTuple):
+    """One of them."""
+
+    says: str
+    """The status line, with the words and ``{vhost}`` and ``{node}`` in it."""
+    words: str = ""
+    """Names of the words after the verb, as the request has them."""
+    check: Check | None = None
+    """Raises Refused or Fault before anything is asked for."""
+    absent: str = ""
+    """Why it is refused when there is nothing to delete; "": then it is done already."""
+    absent_code: int = UNAVAILABLE
+    answers: str = ""
+    """What is printed when it is done, with ``{node}`` in it."""
+    value: Mapping[str, object] = {}
+    """For programs, beside the ``message``."""
+    columns: str = ""
+    """Of a list: the fields of a row."""
+    has_head: bool = True
+
+
+def patterns(call: Call, given: Given) -> None:
+    """As far as we can tell without the node: it judges by the same rules."""
+    for pattern in (given[name] for name in PATTERNS if name in given):
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            reason = error.msg.partition(",")[0]
+            # Where the pattern ends, if something is missing: as PCRE says it.
+            place = len(pattern) if reason.startswith("missing") else error.pos
+            text = f"{{:invalid_regexp, '{pattern}', {{'{reason}', {place}}}}}"
+            raise Refused(text, UNAVAILABLE) from error
+    user_and_vhost(call, given)
+
+
+def user_and_vhost(call: Call, given: Given) -> None:
+    must_have(call, given["vhost"], given["user"])
+
+
+def user(call: Call, given: Given) -> None:
+    must_know(call, given["user"])
+
+
+def vhost(call: Call, given: Given) -> None:
+    must_enter(call, given["vhost"])
+
+
+def json_value(call: Call, given: Given) -> None:
+    given["value"] = json_of(given["value"])
+    if call.verb == "set_parameter":
+        vhost(call, given)
+
+
+PATTERNS: Final = ("configure", "write", "read")
+RUNS: Final = "RabbitMQ on node {node} is fully booted and running"
+NO_PARAMETER: Final = "Parameter does not exist"
+PARAMETER: Final = 'runtime parameter "{name}" for component "{component}"'
+POLICY: Final = "vhost name pattern apply-to definition priority"
+ROWS: Final[Mapping[str, Plain]] = {
+    "delete_user": Plain(
+        'Deleting user "{user}" ...', "user", None, 'User "{user}" does not exist', NO_USER
+    ),
+    "set_permissions": Plain(
+        'Setting permissions for user "{user}" in vhost "{vhost}" ...',
+        "user configure write read",
+        patterns,
+    ),
+    "clear_permissions": Plain(
+        'Clearing permissions for user "{user}" in vhost "{vhost}" ...', "user", user_and_vhost
+    ),
+    "set_topic_permissions": Plain(
+        'Setting topic permissions on "{exchange}" for user "{user}" in vhost "{vhost}" ...',
+        "user exchange write read",
+        patterns,
+    ),
+    "list_permissions": Plain(
+        'Listing permissions for vhost "{vhost}" ...',
+        check=vhost,
+        columns="user configure write read",
+    ),
+    "list_topic_permissions": Plain(
+        'Listing topic permissions for vhost "{vhost}" ...',
+        check=vhost,
+        columns="user exchange write read",
+    ),
+    "list_user_permissions": Plain(
+        'Listing permissions for user "{user}" ...',
+        "user",
+        user,
+        columns="vhost configure write read",
+    ),
+    "list_user_topic_permissions": Plain(
+        'Listing topic permissions for user "{user}" ...',
+        "user",
+        user,
+        columns="vhost exchange write read",
+        has_head=False,
+    ),
+    "clear_policy": Plain(
+        'Clearing policy "{name}" on vhost "{vhost}" ...', "name", absent=NO_PARAMETER
+    ),
+    "clear_operator_policy": Plain(
+        'Clearing operator policy "{name}" on vhost "{vhost}" ...', "name", absent=NO_PARAMETER
+    ),
+    "list_policies": Plain('Listing policies for vhost "{vhost}" ...', check=vhost, columns=POLICY),
+    "list_operator_policies": Plain(
+        'Listing operator policy overrides for vhost "{vhost}" ...', check=vhost, columns=POLICY
+    ),
+    "set_parameter": Plain(
+        f'Setting {PARAMETER} to "{{value}}" in vhost "{{vhost}}" ...',
+        "component name value",
+        json_value,
+    ),
+    "clear_parameter": Plain(
+        f'Clearing {PARAMETER} on vhost "{{vhost}}" ...', "component name", absent=NO_PARAMETER
+    ),
+    "set_global_parameter": Plain(
+        'Setting global runtime parameter "{name}" to "{value}" ...', "name value", json_value
+    ),
+    "clear_global_parameter": Plain(
+        'Clearing global runtime parameter "{name}" ...', "name", absent=NO_PARAMETER
+    ),
+    "list_global_parameters": Plain("Listing global runtime parameters ...", columns="name value"),
+    "set_cluster_name": Plain("Setting cluster name to {name} ...", "name"),
+    "purge_queue": Plain(
+        "Purging queue '{queue}' in vhost '{vhost}' ...", "queue", None, "not_found"
+    ),
+    "start_app": Plain("Starting node {node} ..."),
+    "check_running": Plain("Checking if RabbitMQ is running on node {node} ...", answers=RUNS),
+    "is_running": Plain(
+        "Asking node {node} for its status ...", answers=RUNS, value={"result": True}
+    ),
+    "is_booting": Plain(
+        "Asking node {node} for its boot status ...",
+        answers="RabbitMQ on node {node} is fully booted (check with is_running), stopped or has"
+        " not started booting yet",
+        value={"result": False},
+    ),
+    "suspend_listeners": Plain(
+        "Will suspend client connection listeners on node {node}. The node will no longer accept"
+        " client connections!"
+    ),
+    "resume_listeners": Plain(
+        "Will resume client connection listeners on node {node}. The node will now accept client"
+        " connections"
+    ),
+    "revive": Plain(
+        "Will put node {node} back into regular operating mode. The node will again serve client"
+        " traffic and host primary queue replicas."
+    ),
+}
+
+
+def from_row(call: Call) -> Table | Facts | None:
+    """Any of them."""
+    row = ROWS[call.verb]
+    words = row.words.split()
+    given: Given = {**dict(zip(words, call.take(len(words)), strict=True)), "vhost": call.vhost}
+    if "{node}" in row.says:
+        given["node"] = call.node.name
+    call.say(row.says.format_map(given))
+    if row.check is not None:
+        row.check(call, given)
+    answer = call.do(call.verb, **given)
+    if answer.status == 404 and row.absent:
+        raise Refused(row.absent.format_map(given), row.absent_code)
+    if row.answers:
+        text = row.answers.format_map(given)
+        return Facts(text, {"message": text, **row.value})
+    if not row.columns:
+        return None
+    columns = row.columns.split()
+    return Table(columns, [_cells(one, columns) for one in answer.json()], row.has_head, True)
+
+
+def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[object]:
+    """Definitions and values, which may be anything, are shown as JSON."""
+    return [
+        as_json(row[column], sort=column == "definition")
+        if column in ("definition", "value")
+        else row[column]
+        for column in columns
+    ]
