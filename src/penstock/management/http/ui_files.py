@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from aiohttp import web
 from aiohttp.hdrs import ETAG
 
-FOLDER: Final = Path(__file__).parent / "ui"
+FOLDER: Final = Path(__file__).parents[1] / "ui"
 POLICY: Final = (
     "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none';"
     " form-action 'self'; frame-ancestors 'none'"
