@@ -22,7 +22,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 WRITE_PARTS_MAX: Final = 512
-"""Below IOV_MAX (1024 on Linux, 16 is the least POSIX allows and nobody has)."""
+"""Below IOV_MAX (1024 on Linux; 16 is the least POSIX allows, and no system has so few)."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 """What a full disk, or a full share of it, answers."""
 

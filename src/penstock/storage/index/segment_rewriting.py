@@ -120,7 +120,7 @@ class SegmentRewrite(DiskJob):
             marks.count = self._delay_count
             marks.first = self._attempts_count
             self._put(files, handle, marks, self._marks)
-            # Nobody sees the copy before it is on disk: that is what it says of itself.
+            # No reader sees the copy before it is synced: its attestation says so.
             attestation = self._header(ATTEST)
             attestation.synced = self.size
             self._put(files, handle, attestation, b"")

@@ -64,7 +64,7 @@ COPY_BYTES: Final[i64] = 1024 * 1024
 
 @final
 class StoreRemoval(DiskJob):
-    """Removes files nobody refers to.
+    """Removes files without a reference.
 
     Not made durable: one that comes back holds nothing that is referred to, and recovery
     removes it again.

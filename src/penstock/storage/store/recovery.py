@@ -284,7 +284,7 @@ class StoreRecovery:
             self.next_msg_id = (self.next_msg_id // MSG_ID_STEP + 1) * MSG_ID_STEP
 
     def mend(self) -> None:
-        """Make durable what was read, begin a new file, remove what nobody refers to."""
+        """Make durable what was read, begin a new file, remove files without a reference."""
         self.secure()
         self._store.count_all()
         number: i64 = 1
