@@ -82,7 +82,7 @@ class NotInFlight(BrokerError):
 
 
 class NotOwner(BrokerError):
-    """The delivery is somebody else's to settle."""
+    """The delivery belongs to another consumer."""
 
 
 class SettingInvalid(PenstockError):

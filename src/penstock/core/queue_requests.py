@@ -76,7 +76,7 @@ class Close(QueueRequest):
 
 @final
 class Given(QueueRequest):
-    """Messages for the queue; ``until_ms``: nobody gets them before, 0 = at once."""
+    """Messages for the queue; ``until_ms``: not delivered before, 0 = at once."""
 
     def __init__(self, no: i64, first: i64, until_ms: i64, messages: list[Message]) -> None:
         super().__init__(no)
