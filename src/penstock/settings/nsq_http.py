@@ -59,8 +59,8 @@ class NsqHttpSettings:
     )
     nsq_broadcast_address = Text(
         "",
-        "Address told to whoever looks up a topic: consumers connect to it. Empty: the name of the"
-        " machine.",
+        "Address in the answers to lookups of a topic: consumers connect to it. Empty: the name of"
+        " the machine.",
         min_bytes=0,
         max_bytes=NAME_MAX_BYTES,
     )

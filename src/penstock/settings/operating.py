@@ -13,7 +13,7 @@ FORMATS: Final = ("text", "json")
 
 
 class OperatingSettings:
-    """The part of ``Settings`` that whoever runs a node looks at."""
+    """The part of ``Settings`` that operators of a node look at."""
 
     node_name = Text(
         "",
