@@ -11,7 +11,7 @@ binding again what is bound, or unbinding what is not, changes nothing and says 
 
 An exchange that finds no destination for a message asks its alternate exchange, if it has one
 and it exists: ``route`` is given the exchanges by name.  A bound exchange is a destination, so
-whoever leads to one has found something, even if that one then finds nothing.
+an exchange with a binding to one has found a destination, even if that one then finds none.
 
 A message may carry further routing keys, ``copies``.  Types that look at the key look at each;
 no destination gets a message twice.

@@ -55,7 +55,7 @@ class OnceMatcher(Matcher):
         self._all.match(routing_key, headers, found)
 
     def _is_duplicate(self, headers: dict[str, object]) -> bool:
-        """And if it is none, it is known from now on, unless somebody is only looking."""
+        """And if it is none, it is known from now on, unless this is a dry run."""
         value = headers.get(DEDUPLICATION_HEADER)
         if value is None:
             return False
