@@ -11,7 +11,7 @@ routing key of a publish needs ``write``, that of a binding ``read``.  ``{userna
 not become a pattern, which is where we are stricter than RabbitMQ.
 
 Nothing here is asked per message.  A publish is checked where its route is found, and remembered
-with it (``Link.route``): whoever changes what users may do moves the epoch of the virtual host.
+with it (``Link.route``): a change of permissions moves the epoch of the virtual host.
 """
 
 import re

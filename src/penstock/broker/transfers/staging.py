@@ -33,7 +33,7 @@ After a start what is left in decided sets is poured on.  Sets are dropped when 
 and all of it is on disk; only then is "committed" said.
 
 ``delays`` and ``topics`` settle later instead, when what they published is on disk, and may double:
-their messages are changed on the way, and a delay that is waited for twice harms nobody.  Here a
+their messages are changed on the way, and a delay that is waited for twice does no harm.  Here a
 batch must not double at all.  What a delayed exchange or a topic's backlog does with what was
 poured into it is theirs again.
 
@@ -263,7 +263,7 @@ class Staging:
         self._moved = True
 
     def drop(self, staged: StagedSet) -> None:
-        """Nobody will commit it, as far as that is not decided."""
+        """It will not be committed, as far as that is not decided."""
         if staged.is_droppable():
             self._drop(staged)
 
