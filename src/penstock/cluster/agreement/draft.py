@@ -21,7 +21,7 @@ class Draft:
         self._prefixes: dict[str, Change] = {}
         self._first: dict[str, int] = {}  # keys that may go before the others, at this revision
         self.goes_on: bool = False  # this makes room for what comes next
-        self.incarnations: list[str] = []  # of queues it declares for somebody's own
+        self.incarnations: list[str] = []  # of exclusive queues it declares
 
     def is_empty(self) -> bool:
         return not self._changes and not self._prefixes

@@ -192,7 +192,7 @@ class Drafting:
     # -- everything else -----------------------------------------------------------------
 
     def touch_user(self, draft: Draft, user: User) -> None:
-        """What is given to somebody and his deletion do not pass each other unseen."""
+        """A grant to a user and the user's deletion cannot both succeed unseen."""
         record = UserRecord(user.name, user.password_hash, user.hashing, user.tags)
         if not draft.touches(md.key_of(record)):
             self._as_it_is(draft, md.key_of(record))

@@ -46,5 +46,5 @@ class LivingNodes:
         return self.lives(self.member)
 
     def speaker(self) -> str:
-        """The node that says what nobody else is there to say."""
+        """The node that proposes what has no other proposer."""
         return min(self.members, default="")

@@ -88,7 +88,7 @@ def _state(view: QueueView, *, sync_wanted: bool) -> tuple[str, str]:
     who = ", ".join(behind)
     if sync_wanted:
         return SYNCING, f"{who}: fetching what they lack"
-    return RUNNING, f"{who}: not synchronised, and nobody asked for it"
+    return RUNNING, f"{who}: not synchronised, and no synchronisation was asked for"
 
 
 def _too_few(view: QueueView, policy: HaPolicy) -> str:
