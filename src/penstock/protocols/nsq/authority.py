@@ -8,8 +8,8 @@ Threads ask; the loop is woken when one has an answer.  One address of several i
 random, and the next one when it fails; redirects are not followed.  The log says why a
 request failed; the client's answer does not.
 
-Whoever connects may have us ask, so there are bounds: a secret of more than 4 KiB is nobody's, and
-while very many wait for an answer the next one gets none.
+Every connection may cause a request, so there are bounds: a secret of more than 4 KiB is refused,
+and while very many wait for an answer the next one gets none.
 """
 
 import json

@@ -153,7 +153,7 @@ class NsqOpening(Session):
 
     @property
     def user_name(self) -> str:
-        """Whose rights hold; "" = nobody's yet."""
+        """The user whose permissions apply; "" = none yet."""
         return "" if self.user is None else self.user.name
 
     @property
@@ -176,7 +176,7 @@ class NsqOpening(Session):
         self.look_at_gate()
 
     def _is_authorized(self, command: Command, verb: str, topic: str, channel: str) -> bool:
-        """As far as AUTH goes; False: somebody is being asked.  Raises Invalid."""
+        """As far as AUTH goes; False: the authority is being asked.  Raises Invalid."""
         limits = self.shared.identify_limits
         if limits.auth_required:
             identified = self.identified

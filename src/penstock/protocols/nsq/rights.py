@@ -70,10 +70,10 @@ class Identified:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Inquiry:
-    """A question under way; ``answer`` is None when nobody could say."""
+    """A question under way; ``answer`` is None when no authority could answer."""
 
     def __init__(self) -> None:
-        self.wanted: bool = True  # False: whoever asked has gone
+        self.wanted: bool = True  # False: the connection that asked has gone
         self.done: bool = False
         self.answer: Identified | None = None
 

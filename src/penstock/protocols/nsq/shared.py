@@ -28,7 +28,7 @@ DEFLATE: Final = "deflate"
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Authority:
-    """Whoever knows what clients with a secret may do; asked elsewhere, answered later."""
+    """Asks what clients with a secret may do; asked elsewhere, answered later."""
 
     def ask(self, remote_ip: str, tls: bool, secret: str, common_name: str) -> Inquiry:
         raise NotImplementedError

@@ -147,7 +147,7 @@ KIND_CODES: Final[list[tuple[type[kinds.BrokerError], int]]] = [
 def reply_code(error: BaseException) -> tuple[int, str]:
     """The code and name a peer is told for ``error``.
 
-    Whatever is nobody's request gone wrong is a fault of ours: 541 INTERNAL_ERROR.
+    An error that no request caused is a fault of the broker: 541 INTERNAL_ERROR.
     """
     if isinstance(error, ProtocolViolation):
         return error.code, error.name

@@ -128,7 +128,7 @@ def publish_time_ms(message: Message) -> int:
 
 
 def body(content: bytes) -> bytes:
-    """The body, whoever published it."""
+    """The body, published by an NSQ or an AMQP client."""
     if is_ours(content):
         return content[BODY_AT : len(content) - 1]
     return foreign_body(content)

@@ -205,7 +205,7 @@ def _fields(body: bytes) -> dict[str, object]:
 
 
 def _fits(key: str, value: object) -> bool:
-    """Is it of the type this field has?  Fields nobody knows may be anything."""
+    """Is it of the type this field has?  Unknown fields may be anything."""
     if key in _TEXTS:
         return isinstance(value, str)
     if key in _FLAGS:

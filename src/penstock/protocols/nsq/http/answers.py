@@ -265,7 +265,7 @@ async def _served(endpoint: Endpoint, call: Call) -> web.Response:
         return refusal(403, f"ACCESS_REFUSED {error}")
     except TimeoutError:
         return refusal(503, "TIMEOUT")
-    except (web.RequestPayloadError, ConnectionError):  # to the latter nobody listens any more
+    except (web.RequestPayloadError, ConnectionError):  # the latter's client is gone
         return refusal(400, "INVALID_REQUEST")
     except BrokerError as error:
         return refusal(400, f"INVALID_REQUEST {error}")
