@@ -23,7 +23,7 @@ class NobodyAnswers(Exception):
 
 
 class TooLate(NobodyAnswers):
-    """Somebody is there, but has not answered in the time that was given."""
+    """The server accepted the connection, but did not answer in the given time."""
 
 
 class NotJson(Exception):

@@ -129,7 +129,7 @@ class ParquetPublisher:
         }
 
     def _decide(self, query_id: str, batch: int, decided: dict[str, Any]) -> bool:
-        """Steps 4 and 5; False = somebody else has decided this batch."""
+        """Steps 4 and 5; False = another run has decided this batch."""
         self._notes.mkdir(parents=True, exist_ok=True)
         note = self._note_of(query_id, batch)
         draft = note.with_suffix(f".{os.getpid()}.draft")

@@ -8,7 +8,7 @@ archive.  The broker's address goes in by environment variable, because options 
 plans; workers have it from the driver.
 
 Spark also writes pages of stack traces for every failed attempt.  They go to a file: what a
-user must know is said in one line by whoever runs the session.
+user must know is said in one line by the command that runs the session.
 """
 
 import logging
