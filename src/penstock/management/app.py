@@ -248,7 +248,7 @@ class ManagementServer:
     async def _must_turn(self) -> None:
         """Whether the data loop turns, out of turn: the lists of others are no fault of it.
 
-        Nobody is asked who they are here, so it is asked once for all who wait.
+        It needs no login, so one question on the loop answers all waiting requests.
         """
         if self._pulse is None or self._pulse.done():
             self._pulse = asyncio.wrap_future(self._call_on_loop(_nothing))

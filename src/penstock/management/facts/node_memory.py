@@ -7,7 +7,7 @@
     binary               contents on their way to the disk: message stores and segments
     code                 what the process took when it was ready: interpreter, modules, topology
     allocated_unused     free, but still with the C library
-    other_system         the rest of the resident size: buffers, indexes, what nobody counts
+    other_system         the rest of the resident size: buffers, indexes, what is not counted
 
 What RabbitMQ counts and does not exist here (quorum queues, streams, Mnesia, atoms …) is 0, which
 is what it takes.  All of it together is the resident size.

@@ -67,7 +67,7 @@ class Route(NamedTuple):
     tag: str = ""
     """Under what heading it stands there."""
     is_open: bool = False
-    """Nobody is asked who they are: the visitor has no name and no rights."""
+    """Without login: the visitor has no name and no permissions."""
 
 
 class NotThere(NotFound):
@@ -99,7 +99,7 @@ class Context:
         statistics: Statistics,
         control: NodeControl | None = None,
     ) -> None:
-        """``segment_entries``: of virtual hosts that somebody makes."""
+        """``segment_entries``: of virtual hosts that are made here."""
         self.control = control or NodeControl()
         self.view = view
         self.on_loop = on_loop
@@ -178,10 +178,10 @@ class Endpoints:
         raise NotImplementedError
 
     async def begin(self) -> None:
-        """The server listens: whoever has work of its own begins now."""
+        """The server listens: a resource with work of its own begins it now."""
 
     async def close(self) -> None:
-        """The server stops: whoever answers for long ends now."""
+        """The server stops: a resource with long answers ends them now."""
 
     async def change(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run it on the data loop; returns when what it changed is on disk.

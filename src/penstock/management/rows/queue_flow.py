@@ -145,7 +145,7 @@ def _without_target(row: Facts) -> str:
     on_disk = _messages(row, "delta")
     if on_disk:
         back = _rate(row, "delta_to_q3")
-        how = "nobody reads them"
+        how = "none are being read"
         if back:
             how = f"{_number(back)} a second are read ahead of consumers"
         elif row["reading"]:

@@ -112,7 +112,7 @@ class Track:
             value = counts[place]
             if place >= levels.counter_count:
                 value = min(value, ceiling)
-                # Before the first of all ticks nobody looked: it was then as it is now.
+                # Before the first of all ticks nothing was sampled: it was then as it is now.
                 was = min(before[place], ceiling) if before else value
                 for at in levels.fresh:
                     column[at] = was

@@ -51,7 +51,7 @@ export default function Definitions() {
         <//><//>
       <${Card} title="Import">
         <${Form} onSubmit=${put} submit="Import…">
-          <${Field} label="Virtual host" name="vhost" kind="select" options=${vhosts} hint="one = into that one, from a file of one" />
+          <${Field} label="Virtual host" name="vhost" kind="select" options=${vhosts} hint="import into this virtual host, from a file of one virtual host" />
           <${Field} label="File" name="file" kind="file" accept="application/json,.json" />
         <//>
         ${left !== null && (left.length === 0 ? html`<p class="gap">Everything in it was taken.</p>` : html`

@@ -32,7 +32,7 @@ export default function FlowPage() {
         <${Card} title="Waits" wide><${Waits} waits=${chain.waits} /><//>
         <${Card} title="Stages"><${Numbers} caption="Stages in flow" columns=${["Stage", "In flow now", "Share of 10 s"]}
           rows=${chain.stages.map(({ kind, in_flow, share }) => [kind, count(in_flow), percent(share)])} /><//>
-        <${Card} title="What holds"><${Facts} facts=${factsOf(chain)} /><//>
+        <${Card} title="Limits"><${Facts} facts=${factsOf(chain)} /><//>
       </div>`}`;
 }
 
@@ -88,7 +88,7 @@ function Chain({ chain }) {
       ${places.size > 1 && !chain.nodes.some(({ kind }) => kind === "queue") && html`
         <text class="quiet" x=${2 * STEP + NODE.width / 2} y=${HEAD + 22} text-anchor="middle">no queue is behind: what</text>
         <text class="quiet" x=${2 * STEP + NODE.width / 2} y=${HEAD + 38} text-anchor="middle">is done at once costs no credit</text>`}
-      ${places.size <= 1 && html`<text class="quiet" x=${WIDTH / 2 - NODE.width / 2} y=${HEAD + 26} text-anchor="middle">nobody publishes just now</text>`}
+      ${places.size <= 1 && html`<text class="quiet" x=${WIDTH / 2 - NODE.width / 2} y=${HEAD + 26} text-anchor="middle">no publisher is active</text>`}
     <//>
     ${left > 0 && html`<p class="quiet">${count(left)} more are not drawn; those that wait longest are.</p>`}`;
 }
@@ -149,7 +149,7 @@ function Links({ chain }) {
     { id: "hand", title: "In hand", number: true, cell: ({ in_hand }) => count(in_hand), sort: ({ in_hand }) => in_hand },
     { id: "state", title: "State", cell: ({ blocks }) => html`<${State} value=${blocks ? "blocked" : "ok"} />` },
   ];
-  return html`<${Table} caption="Links" columns=${columns} rows=${chain.links} rowKey=${({ from, to }) => `${from} ${to}`} empty="Nobody publishes just now." />`;
+  return html`<${Table} caption="Links" columns=${columns} rows=${chain.links} rowKey=${({ from, to }) => `${from} ${to}`} empty="No publisher is active." />`;
 }
 
 function Waits({ waits }) {

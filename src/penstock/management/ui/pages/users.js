@@ -17,7 +17,7 @@ export default function Users() {
   const guest = (users.data ?? []).some(({ name }) => name === "guest");
   const put = async ({ name, password, tags }) => {
     await send("PUT", at("users", name), { password, tags });
-    say(`User ${name} is made. Nobody enters a virtual host without a permission: give one on the user's page.`);
+    say(`User ${name} is created. It has no access to a virtual host without a permission: give one on the user's page.`);
   };
   return html`
     <div class="head"><h1>Users</h1></div>

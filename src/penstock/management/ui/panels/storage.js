@@ -20,7 +20,7 @@ export default function StoragePanel({ vhost, name }) {
         <${Meter} value=${storage.journal_entries} limit=${storage.journal_entries_limit} label="Journal entries of this queue"
           text=${`${count(storage.journal_entries)} of ${count(storage.journal_entries_limit)} records`} />
       <//>
-      <${Card} title="What holds"><${Facts} facts=${[
+      <${Card} title="Limits"><${Facts} facts=${[
         ["Messages of a segment", count(storage.segment_entries)],
         ["Embedded in the index", `below ${bytes(storage.embed_below_bytes)}; larger ones are in the message store`],
       ]} /><//>
