@@ -19,11 +19,12 @@ WAITS_SHOWN: Final = 10
 
 
 @click.command(
-    short_help="Say who blocks whom, and why.", epilog="\b\nExample:\n  penstock flow -o json"
+    short_help="Show flow control and the bottleneck.",
+    epilog="\b\nExample:\n  penstock flow -o json",
 )
 @connecting
 def flow(management: Management, output: str) -> None:
-    """Say who blocks whom, and why: the chain of credit over the last ten seconds."""
+    """Show flow control: the chain of credit over the last ten seconds, and the bottleneck."""
     found = management.get(PATH, absent=(404,))
     if found is None:
         raise Failure(

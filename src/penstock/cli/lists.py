@@ -254,7 +254,7 @@ def channels(management: Management, output: str) -> None:
 @vhost_option
 @connecting
 def consumers(vhost: str | None, management: Management, output: str) -> None:
-    """List consumers: who takes from which queue."""
+    """List consumers and their queues."""
     listed(_path("consumers", vhost), CONSUMERS, management, output)
 
 
@@ -275,7 +275,7 @@ def users(management: Management, output: str) -> None:
 @click.command(short_help="List permissions.", epilog="\b\nExample:\n  penstock permissions")
 @connecting
 def permissions(management: Management, output: str) -> None:
-    """List who may configure, write and read what: regular expressions over names."""
+    """List permissions to configure, write and read: regular expressions over names."""
     listed(_path("permissions", None), PERMISSIONS, management, output)
 
 

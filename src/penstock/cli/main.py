@@ -39,7 +39,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "ping": Entry("penstock.cli.inspect:ping", "Information", "Ask a broker whether it is alive."),
     "status": Entry("penstock.cli.storage:status", "Information", "Show how a broker fares."),
-    "flow": Entry("penstock.cli.flow:flow", "Information", "Say who blocks whom, and why."),
+    "flow": Entry("penstock.cli.flow:flow", "Information", "Show flow control and the bottleneck."),
     "overview": Entry("penstock.cli.inspect:overview", "Information", "Show a broker's totals."),
     "queues": Entry("penstock.cli.lists:queues", "Information", "List queues."),
     "exchanges": Entry("penstock.cli.lists:exchanges", "Information", "List exchanges."),

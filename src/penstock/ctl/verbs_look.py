@@ -82,7 +82,7 @@ VERBS: Final[dict[str, Verb]] = {
         "Monitoring",
         "nodes:report",
         "",
-        "Status, cluster status and the last lines of the log, for whoever helps",
+        "Status, cluster status and the last lines of the log, for a report of a problem",
     ),
     "alarms": Verb(
         "Health checks",

@@ -197,7 +197,7 @@ VERBS: Final[dict[str, Verb]] = {
         "Users",
         "users:clear_password",
         "<username>",
-        "Takes the password of a user away: nobody can log in with it",
+        "Removes the password of a user: it cannot log in with one",
     ),
     "clear_user_limits": Verb(
         "Users",

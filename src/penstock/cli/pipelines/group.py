@@ -24,9 +24,7 @@ PIPELINES: Final[dict[str, Entry]] = {
     "latency": Entry(
         "penstock.cli.pipelines.latency:latency", "How long messages took, per queue and window."
     ),
-    "flow": Entry(
-        "penstock.cli.pipelines.flow:flow", "Who blocked whom over time, and why, in words."
-    ),
+    "flow": Entry("penstock.cli.pipelines.flow:flow", "Show flow control over hours."),
     "list": Entry("penstock.cli.pipelines.listing:listing", "Pipelines that report to a broker."),
     "compact": Entry(
         "penstock.cli.pipelines.compact:compact", "Make few large files of a table's many."

@@ -28,7 +28,7 @@ SAY_EVERY_S: Final = 1.0
 @VHOST
 @connecting
 def mirrors(name: str, vhost: str, management: Management, output: str) -> None:
-    """Show who has copies of a queue, how far they are, and the ring that joins them."""
+    """Show the mirrors of a queue, their progress, and the ring that joins them."""
     found = _mirrors(name, vhost, management)
     click.echo(json.dumps(found, indent=2) if output == "json" else mirrors_text(found))
 
