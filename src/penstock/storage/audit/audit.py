@@ -1,4 +1,4 @@
-"""``DataAudit``: what a data directory holds, and whether it is whole; nothing is changed.
+"""``DataAudit``: checks the files of a data directory and counts its messages; changes nothing.
 
 In: a file system that is only read, the data directory of a stopped broker, the queues its
 definitions name.  Out: a walk of every file (``audit.files``), the messages each queue would

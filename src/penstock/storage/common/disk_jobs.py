@@ -1,4 +1,4 @@
-"""Disk work that is not the journal's: asked for here, done by threads, finished here again.
+"""Disk jobs: work on files other than the journal, described here and run by worker threads.
 
 A quiet package cannot have a thread.  It describes slow work on the disk as a ``DiskJob`` and
 puts that on the ``JobBoard``; the owner of the threads (``runtime/disk``) takes the jobs off,

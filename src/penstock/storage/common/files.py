@@ -1,4 +1,4 @@
-"""The disk, as the storage room sees it, and the real one.
+"""``FileSystem``: the interface of the disk, and its real implementation.
 
 ``FileSystem`` has the few verbs a log needs and no more; tests put a disk in its place
 that forgets what was not synced (tests/helpers/sim_files.py).  Its promises:
@@ -11,7 +11,7 @@ that forgets what was not synced (tests/helpers/sim_files.py).  Its promises:
   F3  that a *name* exists, or no longer exists, survives only after ``sync_dir``
   F4  what lies within ``allocate`` can be written without asking for more space
 
-This is the only file of the room that opens files (SQLite opens its own).
+This is the only module of storage that opens files (SQLite opens its own).
 """
 
 import errno

@@ -1,4 +1,4 @@
-"""``CoordinationStore``: where the nodes of one machine agree, in one SQLite file.
+"""``CoordinationStore``: the keys on which the nodes of one machine agree, in one SQLite file.
 
 In: leases asked for and kept alive, and transactions: conditions on keys' revisions, and
 changes.  Out: revisions, what is there, and what happened above a revision.  The rules are those

@@ -1,4 +1,4 @@
-"""``MemoryMonitor``: how much each queue may keep in memory when there is too little for all.
+"""``MemoryMonitor``: divides the memory for messages among the queues while it is short.
 
     what each holds, how fast it leaves, what all may keep ─► one duration ─► a target for each
 

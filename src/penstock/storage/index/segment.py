@@ -1,4 +1,4 @@
-"""``Segment``: what is kept in memory of one segment file of a queue index.
+"""``Segment``: the state in memory of one segment file of a queue index.
 
 No object, no entry, no byte per message: a directory of blocks (one for some hundred
 kilobytes on disk), counters, and two bitmaps of E / 8 bytes that exist only once something

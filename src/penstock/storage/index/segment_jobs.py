@@ -1,4 +1,4 @@
-"""What is done to segment files, by threads: write blocks, sync, read, remove.
+"""Jobs on segment files, run by worker threads: write blocks, sync, read, remove.
 
 Each job carries all it needs; ``finish`` tells the segment, in the queues' thread.
 A sync is followed by a small attestation block, not synced itself: damage before the place

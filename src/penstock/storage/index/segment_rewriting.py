@@ -1,4 +1,4 @@
-"""Giving back the space of settled messages: a segment that is mostly garbage is written anew.
+"""Compaction of segments: a segment that is mostly garbage is written anew.
 
 A segment whose last message is done loses its file without any work (queue_index.py).  But one
 message of many may stay, and then the file stays.  So segments are rewritten; the engine says

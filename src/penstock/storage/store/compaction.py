@@ -1,4 +1,4 @@
-"""Giving space back: which files go, which are rewritten, and the rewriting.
+"""Compaction of the message store: chooses the files to remove or rewrite, and rewrites them.
 
 In: the rows of a store's files, and how far the journal is on disk.  Out: removals (on the
 ``reads`` lane, they never wait behind a write) and one compaction at a time (on ``writes``).

@@ -1,4 +1,4 @@
-"""``MessageStore``: large contents, one copy each, with a count of who still needs it.
+"""``MessageStore``: large contents, one copy each, with a count of references.
 
 In: contents of messages too large for the queue index (raw AMQP frames, opaque here), with the
 number of queues that took them.  Out: a msg_id to ask by; sealed groups for the committer; the

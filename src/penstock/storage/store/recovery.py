@@ -1,4 +1,4 @@
-"""Finds out at start what a store's files hold, and mends what a crash left.
+"""Reads the files of a message store at start, and repairs what a crash left.
 
 In: a directory.  Out: the rows of its files, without references (the queue index knows those).
 
