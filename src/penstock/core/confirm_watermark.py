@@ -1,4 +1,4 @@
-"""``ConfirmWatermark``: up to which number publishes are safe that other nodes must have, too.
+"""``ConfirmWatermark``: the number up to which publishes are safe on other nodes.
 
 A queue whose copies, or whose master, are on other nodes numbers what it takes, and hears later
 "safe up to n", which of them had no room, or that no answer will ever come.  The publisher's

@@ -1,4 +1,4 @@
-"""Credit flow: a fast sender waits for a slow receiver, hop by hop, without a word being lost.
+"""Credit flow: a fast sender waits for a slow receiver, stage by stage.
 
     reader ─► channel ─► queue ─► message store
         ◄─        ◄─        ◄─          acknowledgements and grants come back

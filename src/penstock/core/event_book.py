@@ -1,6 +1,6 @@
-"""``EventBook``: what happens in the quiet rooms, noted for the event log.
+"""``EventBook``: events of the quiet packages, noted for the event log.
 
-    rooms ─ note(kind, values) ─► book ─ take(), a few times a second ─► runtime/disk/event_log
+    packages ─ note(kind, values) ─► book ─ take(), a few times a second ─► runtime/disk/event_log
 
 A note is a tuple: when, what kind, and the values of its fields in the order in which
 ``event_kinds`` names them.  This module writes no file, asks no clock and makes no text: the

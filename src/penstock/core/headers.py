@@ -1,4 +1,4 @@
-"""Headers of messages, as the broker asks for them, whatever protocol's message they are on.
+"""``HeaderReader``: headers of a message, independent of its protocol.
 
 Features that look at one header of some messages (deduplication, delays) are in packages that
 know no protocol's bytes.  So they are given a ``HeaderReader``.

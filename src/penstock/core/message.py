@@ -1,4 +1,4 @@
-"""The message, as every room of the broker knows it.
+"""``Message``: one message in one queue.
 
 A message rests in the broker in the form in which it travelled: its *content* is
 the AMQP content header frame followed by its body frames, untouched.  Delivering

@@ -1,4 +1,4 @@
-"""How much has gone through: numbers that only grow, bumped once per batch and never per message.
+"""Counters of traffic: they only grow, and are incremented once per batch.
 
     Traffic          of a channel, and of all sessions of a virtual host that speak one protocol
     TrafficBook      of a node: the latter by virtual host and protocol

@@ -1,7 +1,7 @@
 """Exchanges and the bindings that leave them: a name and a key become destinations.
 
 An ``Exchange`` is what clients declare; how it matches is its ``Matcher``, chosen by its
-type.  A destination is a queue or another exchange.  This room knows exchanges, and takes
+type.  A destination is a queue or another exchange.  This package knows exchanges, and takes
 every other object for a queue; it tells destinations apart by identity alone.
 
 The default exchange has no bindings: its owner looks the queue up by name.

@@ -1,4 +1,4 @@
-"""``x-message-deduplication`` exchanges: to all that is bound, but each key only once.
+"""``x-message-deduplication`` exchanges: route each key once.
 
 In: messages with the header ``x-deduplication-header``; one without it goes to everybody.
 Out: the destinations, or none when the key was seen before and is still known.  What has no

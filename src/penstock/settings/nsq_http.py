@@ -1,4 +1,4 @@
-"""The settings of NSQ's HTTP API, of nsqlookupd, and of what is measured: a part of ``Settings``.
+"""Settings of NSQ's HTTP API, of nsqlookupd and of statsd.
 
 Names are those of nsqd's flags behind ``nsq_``, with the unit last.
 """

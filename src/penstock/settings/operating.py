@@ -1,4 +1,4 @@
-"""Settings of how a node is run: its name, its log, its first user, its end.
+"""Settings of the operation of a node: its name, its log, its first user, its shutdown.
 
 ``settings.py`` says what a declaration is.
 """

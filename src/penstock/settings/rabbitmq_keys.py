@@ -1,4 +1,4 @@
-"""The keys of ``rabbitmq.conf`` and what each means here.
+"""The keys of ``rabbitmq.conf`` and their meaning in Penstock.
 
 Three kinds of rows, and every key RabbitMQ 3.10 knows is in one of them, and those of 4.3, too:
 

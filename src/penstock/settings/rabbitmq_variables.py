@@ -1,4 +1,4 @@
-"""``RABBITMQ_*`` variables, as containers and scripts set them for RabbitMQ.
+"""``RABBITMQ_*`` variables of the environment, as a source of settings.
 
 In: the environment.  Out: values of our settings, and a warning for each variable that is known and
 has no effect here.  A variable beats the files, as there; ours (``PENSTOCK_*``) beat both.  Names
