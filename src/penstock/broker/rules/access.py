@@ -1,4 +1,4 @@
-"""Users, their passwords, and what each of them may have at a time.
+"""Users, their passwords, and their limits.
 
 Password hashes have RabbitMQ's form, so that definitions can move between the two:
 base64 of a 4-byte salt followed by sha256(salt + password), or another of ``HASHINGS``.

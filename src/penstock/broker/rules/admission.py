@@ -1,4 +1,4 @@
-"""``Admission``: the one gate every publish passes, whichever protocol it came by.
+"""``Admission``: the check that every publish passes, in every protocol.
 
     alarms (memory, disk) ───────────┐
     the disk is full (ENOSPC) ───────┼─► reason("orders") ─► "" = open, else why not

@@ -1,4 +1,4 @@
-"""``Alarms``: is memory or disk short?  What is known goes in, two yes or no come out.
+"""``Alarms``: memory and disk against their watermarks.
 
     messages (RamAccount, every turn) ──────────┐
     base and resident size (every second) ──────┼─► memory ─┐

@@ -1,4 +1,4 @@
-"""``Budget``: what one virtual host may use, its limits beside those of connections and queues.
+"""``Budget``: the memory, disk and publish rate that one virtual host may use.
 
 In: limits as an administrator sets them.  Out: numbers; who is over them says budgets.py.
 """

@@ -1,4 +1,4 @@
-"""``Flow``: which publishes are charged to whom, and when they are acknowledged.
+"""``Flow``: charges publishes to channels, and releases them.
 
     reader ─► channel ─► queue ─► message store      (``core/credit.py`` has the rules)
 

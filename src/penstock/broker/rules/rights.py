@@ -1,4 +1,4 @@
-"""What a user may do in a virtual host: configure, write, read, and to which topics.
+"""Permissions of a user in a virtual host: configure, write, read, and topics.
 
 In: the user, the virtual host, an operation on a resource.  Out: nothing, or AccessRefused with
 RabbitMQ's text.  A permission is a regular expression searched in the resource's name, so it

@@ -1,4 +1,4 @@
-"""Batches that were decided and are being poured: ``Batches``, one for a node.
+"""``Batches``: the committed batches of a node that are being published.
 
     begin ─► poured a slice at a time ─► all of it is on disk ─► take_poured ─► take_done
 

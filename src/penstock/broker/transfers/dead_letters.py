@@ -1,4 +1,4 @@
-"""Dead letters: what died in a queue is published again, where that queue's limits say.
+"""Dead letters: messages that ended in a queue are published again to its dead-letter exchange.
 
 In: ``deaths``, the list queues put on what died in this turn.  Out: publishes, and, when those
 are on disk, the acknowledgement of what died.  Until then it stays pending in its queue, so a
@@ -161,7 +161,7 @@ class DeadLetters:
             if letters.reason:
                 self._bury_all(vhost, queue, letters.reason, messages, now_ms)
             else:
-                _give_back(queue, messages)  # a waiting room looks at what is ready
+                _give_back(queue, messages)  # an internal queue looks at what is ready
 
     def settle_later(self, position: i64, queue: Queue, messages: list[Message]) -> None:
         """Acknowledge them when the journal is on disk up to ``position``; 0 = at once.

@@ -1,4 +1,4 @@
-"""Who commits batches (``staging``): ``Producers``, those that are remembered, for a node.
+"""``Producers``: the producers of batches that a node remembers.
 
 They are ordered by their last message.  Every batch write without a name is one more producer, so
 producers must not fill the table; and a batch of a forgotten producer is published twice when it

@@ -1,4 +1,4 @@
-"""Direct reply-to: answers that go to a channel without a queue between.
+"""Direct reply-to: answers that go to a channel without a queue.
 
     basic.consume amq.rabbitmq.reply-to ─► a name of its own, known to who is told it
     request, reply_to = amq.rabbitmq.reply-to ─► rewritten to that name

@@ -1,4 +1,4 @@
-"""What ``staging`` works with: a staged set, and a batch that was decided.
+"""The types of ``staging``: a staged set, and a committed batch.
 
 OPEN ──end──► ENDING ──on disk──► FINISHED ──commit──► DECIDED ──poured, on disk──► GONE
   └─────────────┴────────dropped─────┴────────────────────────────────────────────► GONE

@@ -1,4 +1,4 @@
-"""``StagedPublisher``: publishes messages that were accepted before, by the bindings of now.
+"""``StagedPublisher``: publishes messages that were accepted before, by the present bindings.
 
 In: messages of one virtual host, in order, with contents at hand: of a staged set, or just
 received.  Out: how many of them the queues took, and how many of those had no queue to go to.
