@@ -1,4 +1,4 @@
-"""``Applier``: what the cluster has agreed on becomes true on this node, in order.
+"""``Applier``: applies what the cluster has agreed on to this node, in order.
 
 In: events of the coordinator.  Out: the same virtual hosts, users, queues ... on every node, made
 and deleted by the methods that a single node uses, so ``definitions.db`` follows, with queue ids

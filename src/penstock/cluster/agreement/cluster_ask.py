@@ -1,4 +1,4 @@
-"""``ClusterAsk``: one who asks for something in a cluster, from the checks to the answer.
+"""``ClusterAsk``: one request for a change in a cluster, from the checks to the answer.
 
 In: a function that asks, and hands in what is to be changed.  Out: its answer, once that is true,
 or why not; ``Away`` until then.

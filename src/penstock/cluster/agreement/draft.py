@@ -1,4 +1,4 @@
-"""``Draft``: what one request changes, on its way to be one proposal.
+"""``Draft``: the changes of one request, before they become one proposal.
 
 In: conditions and changes, as the request's steps come upon them; some may come twice.  Out: both
 as a coordinator takes them: each key once, nothing that a deleted prefix covers, not too many.

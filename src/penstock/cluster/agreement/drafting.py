@@ -1,4 +1,4 @@
-"""What a change of the topology means for the coordinator: which keys, under which conditions.
+"""A change of the topology as a draft: the keys of the coordinator, with their conditions.
 
 In: the broker as it is, what is agreed, and a change that has passed all checks.  Out: a ``Draft``.
 

@@ -1,4 +1,4 @@
-"""On which node the master of a queue is put when it is declared: the queue's *home*.
+"""The choice of a queue's *home*: the node of its master when it is declared.
 
 In: the declaration, what arguments and policies say, and from who turns the node, as functions:
 which nodes there are, which of them take no masters, which masters have moved.  Out: a name.

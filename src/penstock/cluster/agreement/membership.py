@@ -1,4 +1,4 @@
-"""``Membership``: which nodes are known, which of them live, and this node's own place among them.
+"""``Membership``: the known nodes, the live ones, and this node's own membership.
 
 In: events of the coordinator and time.  Out: who came and went, proposals of this node's own, and
 for people: who is running since when, who is down since when.

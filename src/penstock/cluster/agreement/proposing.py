@@ -1,4 +1,4 @@
-"""``ClusterChanges``: what a node of a cluster is asked to change, proposed and waited for.
+"""``ClusterChanges``: changes that a node proposes to the coordinator, and waits for.
 
 In: changes that have passed the checks of the virtual host (``broker/topology/changes.py``).  Out:
 proposals, for who asks (``ClusterAsk`` in ``cluster_ask.py``) and for jobs.

@@ -1,4 +1,4 @@
-"""``QueueView``: who has copies of a queue, as the coordinator keeps it; one JSON value per queue.
+"""``QueueView``: the members with copies of a queue, one JSON value of the coordinator per queue.
 
     version      grows by one with each change of the record
     term         of the present master; 0 = there has been none yet

@@ -1,4 +1,4 @@
-"""Which view of a queue comes next, if another is due: pure, the same on every node.
+"""The next view of a queue, if one is due: pure decisions, the same on every node.
 
 In: the view there is, who lives, what the policy says.  Out: a ``Step``: the view to propose, or
 that it is to be looked at again later, and why in words.  To every change there is one node that

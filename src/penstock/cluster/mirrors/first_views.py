@@ -1,4 +1,4 @@
-"""``FirstViews``: queues whose master is here and which have no view yet, though they may be to.
+"""``FirstViews``: proposes the first view of queues whose master is here and that need mirrors.
 
 In: queues that were made here, or may have come under another policy.  Out: proposals of their
 first views, on condition that the queue is the one we know and that it has no view yet.

@@ -1,4 +1,4 @@
-"""``MirrorGroup``: one mirrored queue at one of its members: ring, role, and what is safe.
+"""``MirrorGroup``: one mirrored queue at one of its members: ring, role, and safe position.
 
 In: what other members' groups said (``receive``), the ring's views (to ``ring`` directly), the
 queue's view (``queue_view_changed``): its term, who is master, who was before, who is synced.

@@ -1,4 +1,4 @@
-"""``IsolatedMasters``: masters here that can do nothing that counts, and what their clients hear.
+"""``IsolatedMasters``: masters of this node that cannot reach their mirrors, and their clients.
 
 A master waits for its synchronised mirrors until the coordinator has taken one out of the view.  A
 node that the coordinator does not hear (its lease is over) cannot bring that about: with a

@@ -1,4 +1,4 @@
-"""``Mirroring``: all mirrored queues, as one node has a part in them.
+"""``Mirroring``: this node's part in all mirrored queues.
 
 In: keys of the coordinator, in order; who lives; what other nodes' groups say; and once a turn the
 time.  Out: proposals of views and rings; messages for other members; queues that change their

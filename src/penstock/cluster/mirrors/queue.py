@@ -1,4 +1,4 @@
-"""``MirroredQueue``: what one node knows of one mirrored queue, and its part in it.
+"""``MirroredQueue``: one mirrored queue as one node sees it, and this node's role in it.
 
 In: the queue's view, its ring's view, and whether a synchronisation is wanted, each as the
 coordinator says.  Out: the group here (``MirrorGroup``), with its role; which object stands for the

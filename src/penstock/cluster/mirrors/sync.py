@@ -1,4 +1,4 @@
-"""Synchronisation: how a mirror gets what was there before it came, while the queue goes on.
+"""Synchronisation: a mirror gets the messages from before it joined, while the queue goes on.
 
 Two quiet objects.  The mirror's ``Joiner`` asks, chunk after chunk; the master's ``Syncer`` answers
 each question with one chunk, straight to the mirror and not round the ring.  Nothing is taken from

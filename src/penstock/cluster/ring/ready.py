@@ -1,4 +1,4 @@
-"""``Ready``: what a ring has to say, after any number of messages, views and broadcasts.
+"""``Ready``: the output of a ring after any number of messages, views and broadcasts.
 
 All of it is to be done before the ring is asked again: the messages sent in their order, the
 deliveries heard in theirs, the proposal brought to the coordinator.

@@ -1,4 +1,4 @@
-"""``View``: who is in a ring, in which order, and who of them is dead.
+"""``View``: the members of a ring, their order, and which of them are dead.
 
 A view is a value.  It is kept in the coordinator under the group's key, and changed by
 compare-and-set only: a member makes the next one from the newest it knows (``with_joined``,
