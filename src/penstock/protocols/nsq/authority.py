@@ -1,4 +1,4 @@
-"""Asks servers, as nsqd's ``--auth-http-address`` does, who an NSQ client is and what it may do.
+"""Asks HTTP servers for the permissions of NSQ clients, as nsqd's ``--auth-http-address`` does.
 
     GET address/auth?remote_ip=…&tls=…&secret=…&common_name=…
     200 {"ttl": s, "identity": …, "identity_url": …, "authorizations": [

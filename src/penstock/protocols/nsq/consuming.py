@@ -1,4 +1,4 @@
-"""The consuming side of one NSQ connection: its one channel, its window, what it has in flight.
+"""The consuming side of one NSQ connection: its channel, its RDY window, messages in flight.
 
     SUB ─► a consumer of the channel's queue, with a window of 0
     RDY ─► its window

@@ -1,7 +1,7 @@
-"""What an NSQ connection is: who the client is, what was negotiated, whose rights hold.
+"""The opening of an NSQ connection: the client, the negotiated options, its user.
 
-    IDENTIFY ─► limits and texts (wire) ─► layers: TLS, then snappy or deflate
-    AUTH ─► a user of this broker, or what a callback says
+    IDENTIFY ─► limits and texts (codec) ─► layers: TLS, then snappy or deflate
+    AUTH ─► a user of this broker, or the permissions an authority grants
 
 After IDENTIFY the connection may go on behind TLS, and then behind snappy or deflate: the loop asks
 for the ``next_carrier`` when what was said before has left, and each layer begins with an ``OK`` of

@@ -1,4 +1,4 @@
-"""The publishing side of one NSQ connection: runs go to topics, answers come back in order.
+"""The publishing side of one NSQ connection: runs go to topics, answers return in order.
 
     PublishRun ─► topics.publish ─► journal position ─► Answer ─► OK, when it is on disk
     any other answer ────────────────────────────────────┘   at once, but never out of turn

@@ -1,4 +1,4 @@
-"""What an NSQ client may do: the rights of a user of this broker, and what a callback granted.
+"""Permissions of an NSQ client: those of a user of this broker, and those an authority granted.
 
     PUB, MPUB, DPUB    write on the exchange ``nsq.T``, configure if it has to be made
     SUB                read on the queue ``nsq.T:C``, configure on what has to be made

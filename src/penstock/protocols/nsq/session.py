@@ -1,4 +1,4 @@
-"""One NSQ connection without its socket: commands in, answers and messages out.
+"""The session of one NSQ connection: commands in, answers and messages out.
 
     bytes ─► reader ─► commands ─► publishing or consuming
 

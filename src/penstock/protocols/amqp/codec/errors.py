@@ -1,4 +1,4 @@
-"""What goes wrong on an AMQP line, and the codes it is told with.
+"""Errors of the AMQP protocol, with their reply codes.
 
 Three things meet here.  The *codec* raises ``MalformedArguments`` and
 ``UnknownMethod`` when bytes make no sense; the *states* of connection and channel

@@ -1,4 +1,4 @@
-"""What the AMQP decoder tells its session: bytes have become one of these.
+"""The events of the AMQP decoder.
 
 Runs, not messages, are the unit: consecutive publishes to the same address are one
 ``PublishRun``, consecutive acknowledgements of neighbouring tags are one ``AckRun``.

@@ -1,4 +1,4 @@
-"""Delivery tags of one channel: who holds which message under which number.
+"""The ledger of delivery tags of one channel: unacknowledged messages by number.
 
 Tags grow by one from 1 over everything the channel delivers, acknowledged or not; only
 what waits for settlement has an entry.  Entries lie in two parallel lists, tag t at

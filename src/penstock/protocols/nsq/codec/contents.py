@@ -1,4 +1,4 @@
-"""What NSQ publishes, as the content in which every message of the broker rests.
+"""The content of a message published by NSQ: an AMQP content of a fixed layout.
 
     body ─► ``ContentMaker.begin``, ``make`` ─► content
     content ─► ``id_of``, ``timestamp_ns``, ``body`` ─► message frame

@@ -1,4 +1,4 @@
-"""IDENTIFY: what a client says of itself and asks for, and what it gets.
+"""IDENTIFY: the options a client asks for, and the negotiated ones.
 
     body ─► ``identify`` ─► Identity (or Invalid, with nsqd's text)
     Identity ─► ``response`` ─► the JSON for clients that negotiate

@@ -1,4 +1,4 @@
-"""How nsqd and nsqlookupd answer HTTP: a table of endpoints, and what becomes of their results.
+"""HTTP answers of nsqd and nsqlookupd: a table of endpoints, and the form of their results.
 
     request ─► table ─► endpoint ─► text, JSON or nothing ─► answer
                                  └► Refused ─► {"message": ...}

@@ -1,4 +1,4 @@
-"""What runs beside the data loop for NSQ: the HTTP API, nsqlookupd, and this node at others.
+"""NSQ's services beside the data loop: the HTTP API, nsqlookupd, registration at others.
 
     nsq_http_port          nsqd's API (``nsq.http.routes``)
     nsqlookupd_tcp_port    nodes that register (``lookup_tcp``)
