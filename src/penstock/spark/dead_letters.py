@@ -1,4 +1,4 @@
-"""Dead letters as columns: what the ``x-death`` header says about a message.
+"""Dead letters as columns: the entries of the ``x-death`` header of a message.
 
 In: a DataFrame of the data source with ``headers``.  Out: the same with
 

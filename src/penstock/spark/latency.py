@@ -1,4 +1,4 @@
-"""How long messages took: percentiles of each step, per queue and window of time.
+"""Latency of messages: percentiles of each step, per queue and window of time.
 
     published ─► enqueued ─► delivered ─► acknowledged        (event ``timing``: a sample)
     publishes, deliveries, acknowledgements, redeliveries     (event ``queue_rates``: all)

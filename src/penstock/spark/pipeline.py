@@ -1,4 +1,4 @@
-"""What every pipeline on Spark shares: a session, lives of a query, and how it ends.
+"""The base of every pipeline on Spark: a session, restarts of a query, and its end.
 
 In: a function that starts a query, and whether the pipeline ends by itself.  Out: nothing, or
 ``PipelineFailed`` whose text is the innermost cause.

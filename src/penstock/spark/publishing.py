@@ -1,4 +1,4 @@
-"""How a batch's drafts become files of a table: all of them, once, decided at one stroke.
+"""Commits a batch's draft files to a table: all of them, once, atomically.
 
 Workers have written drafts (``pyspark_penstock.table_files``); this is the driver's part.  A
 plain table has no log, and a rename moves one name, so what decides is a note::

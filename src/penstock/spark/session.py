@@ -1,4 +1,4 @@
-"""A Spark in this process: found Java, no web page, quiet, our source known.
+"""A Spark session in this process: finds Java, starts no web page, registers our source.
 
 Spark on its own listens on all interfaces (its web page on port 4040, and the address of the
 host).  A pipeline started from a shell has no business doing so: an embedded Spark (``local[N]``)

@@ -1,4 +1,4 @@
-"""What a table is: its format, columns and partitions; and is it the one that was meant?
+"""A table's format, columns and partitions, and the check that it is the expected one.
 
 A table directory says in ``_penstock/table.json`` how it was begun, so that every pipeline and
 ``compact`` agree about it.  A directory with data of another program is compared by the
