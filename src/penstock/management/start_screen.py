@@ -1,4 +1,4 @@
-"""What a start prints: one screen with everything needed to use the broker.
+"""The start screen: addresses and credentials for a first use of the broker.
 
 The last line begins with ``ready in``: scripts and tests wait for it.
 """

@@ -1,4 +1,4 @@
-"""Is the broker alive?  A message makes the whole way, as RabbitMQ's aliveness test has it.
+"""The aliveness test over HTTP: a test message is published and got, as in RabbitMQ.
 
     GET  /api/aliveness-test/{vhost}
 

@@ -1,4 +1,4 @@
-"""Publishing and getting over HTTP, by an agent for whom all rules of AMQP hold.
+"""Publishing and getting over HTTP, by a loopback client under all rules of AMQP.
 
     POST /api/exchanges/{vhost}/{name}/publish   properties, routing_key, payload, payload_encoding
     POST /api/queues/{vhost}/{name}/get          count, ackmode, encoding, truncate

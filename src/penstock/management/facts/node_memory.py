@@ -1,4 +1,4 @@
-"""Where a node's memory is, under the names that RabbitMQ's memory charts know.
+"""The memory of a node by use, under the names of RabbitMQ's memory charts.
 
     queue_procs          messages in queues: contents and objects, ready and unacknowledged
     connection_writers   what sessions have written and peers have not taken

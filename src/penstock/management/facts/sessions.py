@@ -1,4 +1,4 @@
-"""What the server tells management about connections, channels and listeners.
+"""Facts about connections, channels and listeners, as the node gives them to management.
 
 The server fills these in on the data loop (``session_inspector``); ``view`` makes rows of them.
 """

@@ -1,4 +1,4 @@
-"""Where messages rest, as JSON-able dicts: of one queue in RabbitMQ's shape and in our own,
+"""Storage of messages as JSON-able dicts: of one queue in RabbitMQ's shape and in our own,
 and of the node's storage engine.
 
 RabbitMQ's fields keep RabbitMQ's meaning where both have the thing: q1 to q4 are lengths, delta is

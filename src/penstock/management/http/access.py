@@ -1,4 +1,4 @@
-"""Who asks, and what they may see: basic authentication and RabbitMQ's user tags.
+"""Authentication and access: basic authentication and RabbitMQ's user tags.
 
     administrator, monitoring   see every connection, channel and node
     policymaker, management     see the virtual hosts they may enter, and their own connections

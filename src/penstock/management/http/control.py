@@ -1,4 +1,4 @@
-"""What management may ask of the node itself: its log, its doors, its end.
+"""``NodeControl``: the node's interface for management: its log, listeners, drain and stop.
 
 The server makes one (``node/control``); the methods marked so run on the data loop.
 """

@@ -1,4 +1,4 @@
-"""``Endpoints``: what all endpoints share: the broker, the routes they name, the answers they give.
+"""``Endpoints``: the base of all endpoints: the broker, their routes, their answers.
 
 A *desk* answers for one kind of thing (queues, users, limits …).  It names its ``routes``; the
 server sends what comes to their endpoints after it has found out who asks (``Visitor``).
@@ -87,7 +87,7 @@ class OnLoop(Protocol):
 
 
 class Context:
-    """What the desks share."""
+    """The objects that all endpoints share."""
 
     def __init__(
         self,
@@ -110,7 +110,7 @@ class Context:
         self.scrapes: Scrapes  # set by the server
         self.contexts: list[dict[str, object]] = []  # set when the port is known
         self.answer_get: AnswerGet  # set by the server: what a GET would be answered
-        self.routes: list[Route] = []  # of all desks
+        self.routes: list[Route] = []  # of all endpoints
         self.is_serving = True  # until the broker ends
 
     @property

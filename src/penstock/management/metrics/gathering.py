@@ -1,4 +1,4 @@
-"""What a page of metrics shows, read on the data loop: numbers of some dozens of objects at a time.
+"""The numbers of a page of metrics, read on the data loop some dozens of objects at a time.
 
 An object is a row of numbers in the order of its families (``Table``).
 """

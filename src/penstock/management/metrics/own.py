@@ -1,4 +1,4 @@
-"""Our own families: what a Penstock has that RabbitMQ has not, or does not tell.
+"""Penstock's own families: metrics that RabbitMQ does not have.
 
 In: the numbers of the node and of its queues.  Out: pieces of the page, a family or two each.
 """

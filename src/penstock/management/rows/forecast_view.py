@@ -1,4 +1,4 @@
-"""When will an alarm be set, if it goes on like this?  Memory and disk as bars, and in a sentence.
+"""The forecast of alarms: memory and disk as bars, and in a sentence.
 
     memory  0 ──────── paging line ──────── limit ──────── all there is
     disk    0 ──────── used ──────────────── limit ─────── all there is

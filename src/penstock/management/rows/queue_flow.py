@@ -1,4 +1,4 @@
-"""What the flow picture of a queue shows, as one JSON-able dict, and in a sentence.
+"""The flow picture of a queue, as one JSON-able dict and a sentence.
 
     published ─► q1 ─► q2 ─► delta ─► q3 ─► q4 ─► delivered ─► pending ─► acknowledged
                   └──────── q1 to q4 ─────────┘

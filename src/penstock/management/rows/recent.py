@@ -1,4 +1,4 @@
-"""``Recent``: how fast counters of the broker grew of late, seen from outside.
+"""``Recent``: rates of counters over the last seconds, computed by the reader.
 
 The caller passes the counters; the samples of the last ten seconds are kept, so several
 visitors of one page see the same rate, and the broker keeps nothing for them.  The first look

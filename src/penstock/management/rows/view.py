@@ -1,4 +1,4 @@
-"""What the broker holds, as JSON-able dicts in the shape of RabbitMQ's management API.
+"""``BrokerView``: the broker as JSON-able dicts in the shape of RabbitMQ's management API.
 
 Quiet, read-only but for ``purge_queue`` and ``close_connection``, and meant to be called on the
 data loop: every method is either O(1) or takes the names it shall describe, so that the caller

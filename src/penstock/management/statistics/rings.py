@@ -1,4 +1,4 @@
-"""Ring buffers of fixed size: what counters grew by and what gauges were, step by step.
+"""Ring buffers of fixed size: growth of counters and values of gauges, step by step.
 
 All objects of a kind are sampled at the same ticks, so where a ring stands is known once for all
 (``Levels``), and a ``Track`` holds nothing but numbers: one typed array per column, with the rings

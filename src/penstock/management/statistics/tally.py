@@ -1,4 +1,4 @@
-"""``CountersSnapshot``: the counts in a row, marked with whose they are.
+"""``CountersSnapshot``: the counts in a row, with the object they belong to.
 
 A row made on the data loop carries one; when the row arrives on management's side,
 ``completing`` adds rates and samples.  To all other code it is a dict.
