@@ -60,7 +60,7 @@ class ListenerSettings:
         max_bytes=107,
     )
     unix_socket_mode = Text(
-        "0660", "Mode of that socket's file, in octal: who may write to it may connect."
+        "0660", "Mode of that socket's file, in octal: users that may write to it may connect."
     )
     amqp_listener = Boolean(
         True, "Whether AMQP without TLS is served over TCP; false leaves TLS and the Unix socket."

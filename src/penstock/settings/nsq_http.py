@@ -28,8 +28,8 @@ class NsqHttpSettings:
     )
     nsqlookupd_bind = Text(
         "127.0.0.1",
-        "Address of nsqlookupd's two ports. They know no users: on another address everybody who"
-        " reaches them may register nodes, and delete topics from the registry.",
+        "Address of nsqlookupd's two ports. They have no log-in: on another address every client"
+        " that reaches them may register nodes, and delete topics from the registry.",
         max_bytes=255,
     )
     nsqlookupd_tcp_port = Integer(

@@ -69,7 +69,7 @@ class OperatingApi(Endpoints):
             Route(
                 "/api/penstock/drain",
                 {"GET": self.drained, "POST": self.drain},
-                "Let no new clients in; who is still there",
+                "Refuse new clients; the connections that are left",
                 TAG,
             ),
             Route("/api/penstock/revive", {"POST": self.revive}, "Let clients in again", TAG),

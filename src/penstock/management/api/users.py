@@ -47,7 +47,7 @@ class UsersApi(ListEndpoints):
             Route(
                 "/api/users/without-permissions",
                 {"GET": self.without_permissions},
-                "Users who may enter no virtual host",
+                "Users without a permission in any virtual host",
                 TAG,
             ),
             Route("/api/users/bulk-delete", {"POST": self.delete_many}, "Delete several", TAG),

@@ -270,7 +270,7 @@ class SessionInspector:
         raise NotImplementedError
 
     def flow(self) -> dict[str, object]:
-        """Who waits for whom: what ``/api/flow`` answers."""
+        """Flow control: the answer of ``/api/penstock/flow``."""
         raise NotImplementedError
 
     def chain(self) -> dict[str, object]:

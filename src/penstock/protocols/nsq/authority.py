@@ -66,7 +66,7 @@ class HttpAuthority(Authority):
         inquiry = Inquiry()
         data = secret.encode("utf-8", "surrogateescape")
         if len(data) > SECRET_MAX_BYTES or not self._free.acquire(blocking=False):
-            logger.warning("%s: not asked who it is: too much at once", remote_ip)
+            logger.warning("%s: AUTH refused: secret too long, or too many requests", remote_ip)
             self._done(inquiry)
             return inquiry
         fields = {

@@ -1,4 +1,4 @@
-// Who is connected.
+// All connections.
 
 import { html } from "../lib/ui.js";
 import { State, Tag } from "../lib/parts.js";

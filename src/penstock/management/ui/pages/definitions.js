@@ -34,7 +34,7 @@ export default function Definitions() {
     } catch (error) {
       throw new Error(`${file.name} is no JSON: ${error.message}`);
     }
-    const text = "What is in the file is added; users, policies and parameters of the same name are overwritten. Nothing is deleted.";
+    const text = "The definitions of the file are added; users, policies and parameters of the same name are overwritten. Nothing is deleted.";
     if (!await confirm({ title: `Import ${file.name}?`, text, action: "Import", danger: false })) return;
     const answer = await send("POST", `${where(vhost)}?partial=true`, value);
     setLeft(answer?.left_out ?? []);

@@ -1,4 +1,4 @@
-// Who waits for whom: every link of the credit chain, and the stage that makes the others wait.
+// Flow control: every link of the credit chain, and the stage that makes the others wait.
 
 import { html, cx } from "../lib/ui.js";
 import { at, useLive } from "../lib/api.js";
@@ -22,7 +22,7 @@ const HEAD = 44;
 export default function FlowPage() {
   const { data: chain, error } = useLive(at("penstock", "flow", "chain"));
   return html`
-    <div class="head"><h1>Flow</h1><span class="where">who waits for whom over the last ten seconds</span></div>
+    <div class="head"><h1>Flow</h1><span class="where">flow control over the last ten seconds</span></div>
     <${Problem} error=${error} />
     ${chain && html`
       <${Verdict} chain=${chain} />
@@ -154,7 +154,7 @@ function Links({ chain }) {
 
 function Waits({ waits }) {
   const columns = [
-    { id: "name", title: "Who waits", cell: ({ kind, name }) => html`<span class="quiet">${kind}</span> ${name}` },
+    { id: "name", title: "Waiting", cell: ({ kind, name }) => html`<span class="quiet">${kind}</span> ${name}` },
     { id: "for", title: "For", cell: ({ waits_for }) => waits_for },
     { id: "because", title: "Because", cell: ({ because }) => because },
     { id: "share", title: "Share of 10 s", number: true, cell: ({ share }) => percent(share), sort: ({ share }) => share },

@@ -1,4 +1,4 @@
-// Everything at a glance: is something piling up, what flows, what the nodes have left, who listens.
+// The overview: growing queues, rates, free memory and disk of the nodes, listeners.
 
 import { html } from "../lib/ui.js";
 import { mayMonitor, useLive } from "../lib/api.js";

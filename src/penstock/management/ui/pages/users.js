@@ -1,4 +1,4 @@
-// Users: who they are, what they are called to do, and a form for a new one.
+// Users: their names and tags, and a form for a new one.
 
 import { html } from "../lib/ui.js";
 import { at, send, useLive } from "../lib/api.js";
@@ -22,7 +22,7 @@ export default function Users() {
   return html`
     <div class="head"><h1>Users</h1></div>
     <${Problem} error=${users.error} />
-    ${guest && html`<p class="warning">The user guest is still there. It may log in from this machine only, but its password is known to everybody.</p>`}
+    ${guest && html`<p class="warning">The user guest is still there. It may log in from this machine only, but its password is public.</p>`}
     <${Card}>
       <${Table} caption="Users" rows=${users.data} columns=${[
         { id: "name", title: "Name", sort: (row) => row.name, cell: (row) => html`<a href=${link(["users", row.name])}>${row.name}</a>` },

@@ -85,7 +85,7 @@ function factsOf(flow) {
     ["RAM target", memory.target_ram_bytes === null ? none
       : `${count(memory.target_ram_count)} messages, ${bytes(memory.target_ram_bytes)}`],
     ["Betas permitted", memory.permitted_beta_count === null ? none : count(memory.permitted_beta_count)],
-    ["What is in memory lasts", memory.duration_s === null ? "nothing leaves" : duration(memory.duration_s * 1000)],
+    ["Memory lasts", memory.duration_s === null ? "nothing leaves" : duration(memory.duration_s * 1000)],
     ["In, average", rate(rates.in)],
     ["Out, average", rate(rates.out)],
     ["Handed out to be acknowledged", rate(rates.ack_in)],
