@@ -1,4 +1,4 @@
-"""The clocks of the machine, for the rooms that are not quiet; quiet rooms are told the time."""
+"""The clocks of the machine, for packages that are not quiet; the quiet ones are told the time."""
 
 import time
 

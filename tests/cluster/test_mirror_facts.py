@@ -125,7 +125,7 @@ def test_a_mirror_that_is_not_to_fetch_anything_is_said_to_lack_it() -> None:
     facts = facts_of(world, sync_wanted=False)
     assert (facts.state, facts.why) == (
         RUNNING,
-        f"{NODE_B}: not synchronised, and nobody asked for it",
+        f"{NODE_B}: not synchronised, and no synchronisation was asked for",
     )
 
 

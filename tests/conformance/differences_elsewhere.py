@@ -99,8 +99,8 @@ ELSEWHERE: Final = (
     Elsewhere(
         "Budgets of a virtual host",
         "Limits of virtual hosts are `max-connections` and `max-queues`.",
-        "`max-memory-bytes`, `max-disk-bytes` and `max-publish-rate` besides: who is over them has "
-        "its publishers held.",
+        "`max-memory-bytes`, `max-disk-bytes` and `max-publish-rate` besides: a virtual host "
+        "above one has its publishers blocked.",
         "management/test_budgets.py::"
         "test_only_publishers_of_a_virtual_host_over_its_memory_are_held",
     ),

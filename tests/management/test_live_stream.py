@@ -233,7 +233,7 @@ def test_whoever_goes_away_is_noticed(served: Served, monkeypatch: pytest.Monkey
 
 
 def live_desk(served: Served) -> live_api.LiveApi:
-    return next(desk for desk in served.management._desks if isinstance(desk, live_api.LiveApi))
+    return next(one for one in served.management._endpoints if isinstance(one, live_api.LiveApi))
 
 
 def wait_for_streams(served: Served, count: int) -> None:

@@ -204,7 +204,7 @@ def test_the_start_screen_hides_a_password_of_ones_own() -> None:
 @pytest.mark.parametrize(
     "text, warning",
     [
-        ('bind = "0.0.0.0"', "nobody can log in from the network"),
+        ('bind = "0.0.0.0"', "no client can log in from the network"),
         ('bind = "::"\nloopback_users = []', "everybody on the network knows guest / guest"),
         ('bind = "192.0.2.7"\nloopback_users = []', "everybody"),
         ('nsqlookupd_bind = "0.0.0.0"', "nsqlookupd at 0.0.0.0:4160 needs no log-in: everything"),

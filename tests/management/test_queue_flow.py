@@ -248,12 +248,12 @@ def test_the_sentence_names_what_comes_first() -> None:
     }
     disk: dict[str, Any] = {"alarm": False, "free_bytes": 10, "seconds_to_alarm": None}
     assert sentence(memory, disk) == (
-        "As it goes queues begin to page in 1 min 30 s. The disk does not fill up."
+        "At the current rate paging starts in 1 min 30 s. The disk does not fill up."
     )
     memory |= {"paging": True, "seconds_to_paging": 0}
     disk |= {"seconds_to_alarm": 7}
     assert sentence(memory, disk) == (
         "Queues page; as it goes the memory alarm is set in 5 min 0 s."
-        " As it goes the disk alarm is set in 7 s."
+        " At the current rate the disk alarm is set in 7 s."
     )
     assert "The memory alarm is set" in sentence(memory | {"alarm": True}, disk | {"alarm": True})

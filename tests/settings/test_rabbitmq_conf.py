@@ -188,7 +188,7 @@ def test_what_has_no_effect_is_said_once_a_line() -> None:
         ),
         (
             "file x.conf, line 2: cluster_partition_handling = autoheal: no effect here:"
-            " whoever does not reach etcd's majority waits for it, and changes nothing"
+            " a node that does not reach etcd's majority waits for it, and changes nothing"
         ),
         (
             "file x.conf, line 4: tcp_listen_options.keepalive = false: no effect here: a peer that"

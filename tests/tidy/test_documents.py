@@ -65,3 +65,38 @@ def test_no_file_of_the_repository_is_empty() -> None:
         pytest.skip("no clone: git knows no files here")
     files = [REPOSITORY / name for name in listed.stdout.split("\0") if name]
     assert [str(file) for file in files if file.is_file() and file.stat().st_size == 0] == []
+
+
+def test_documents_name_the_actors() -> None:
+    """The subject of a sentence is a noun of docs/glossary.md, in pages that are generated too."""
+    pages = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+    pattern = re.compile(r"\b(whoever|somebody|nobody)\b", re.IGNORECASE)
+    found = [
+        f"{page.relative_to(REPOSITORY)}: {line}"
+        for page in pages
+        if page.name != "CHANGELOG.md"
+        for line in page.read_text(encoding="utf-8").splitlines()
+        if pattern.search(line) and "name no actor" not in line
+    ]
+    assert found == []
+
+
+def anchors(page: Path) -> set[str]:
+    """As GitHub derives them from headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    plain = [re.sub(r"[^\w\- ]", "", heading) for heading in headings]
+    return {heading.strip().lower().replace(" ", "-") for heading in plain}
+
+
+def test_links_of_documents_lead_somewhere() -> None:
+    pages = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+    broken = []
+    for page in pages:
+        for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            if re.match(r"\w+:", link):
+                continue
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            if not target.exists() or (anchor and anchor not in anchors(target)):
+                broken.append(f"{page.relative_to(REPOSITORY)}: {link}")
+    assert broken == []

@@ -76,7 +76,7 @@ def audit(ctx: click.Context, /, directory: str | None, file: str | None, output
     """Check a data directory offline, change nothing, and say what is in it.
 
     Every block of every file is read and checked, and the files against each other: messages
-    whose content is missing, contents nobody refers to, what a clean stop wrote down and what is
+    whose content is missing, contents without a reference, what a clean stop wrote down and what is
     there. Damage is named by file, offset and length.
     """
     if (directory is None) == (file is None):

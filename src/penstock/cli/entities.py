@@ -282,7 +282,7 @@ def vhost() -> None:
 @click.option("--description", default="", help="What it is for.")
 @connecting
 def add_vhost(name: str, description: str, management: Management, output: str) -> None:
-    """Make a virtual host; nobody may enter it before `penstock user allow`."""
+    """Make a virtual host; users have no access to it before `penstock user allow`."""
     management.put(path_of("vhosts", name), {"description": description})
     say({"vhost": name, "description": description}, output, "")
 

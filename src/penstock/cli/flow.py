@@ -16,7 +16,7 @@ WAITS_SHOWN: Final = 10
 
 @command("flow -o json")
 def flow(management: Management, output: str) -> None:
-    """Say who blocks whom, and why: the chain of credit over the last ten seconds."""
+    """Show flow control: the chain of credit over the last ten seconds, and the bottleneck."""
     absent = f"{management.url} does not say who waits for whom"
     found = management.must_find(PATH, absent, "credit is shown for Penstock only")
     say(found, output, "" if output == "json" else flow_text(found))

@@ -190,7 +190,7 @@ channels: Final = _listing(
 consumers: Final = _listing(
     "consumers",
     "--vhost /",
-    "List consumers: who takes from which queue.",
+    "List consumers and their queues.",
     "vhost=queue.vhost queue=queue.name tag=consumer_tag channel=channel_details.name"
     " acks=ack_required prefetch=prefetch_count active",
 )
@@ -199,7 +199,7 @@ users: Final = _listing("users", "-o json", "List users and their tags.", "name 
 permissions: Final = _listing(
     "permissions",
     "",
-    "List who may configure, write and read what: regular expressions over names.",
+    "List permissions to configure, write and read: regular expressions over names.",
     "vhost user configure write read",
 )
 POLICIES: Final = fields_of("vhost name pattern apply_to=apply-to priority definition")

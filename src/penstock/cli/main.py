@@ -28,7 +28,7 @@ Broker
 Information
   ping inspect: Ask a broker whether it is alive.
   status storage: Show how a broker fares.
-  flow: Say who blocks whom, and why.
+  flow: Show flow control and the bottleneck.
   overview inspect: Show a broker's totals.
   queues lists: List queues.
   exchanges lists: List exchanges.

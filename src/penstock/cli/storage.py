@@ -276,7 +276,7 @@ def _free_text(alarms: Mapping[str, Any]) -> str:
     """With a forecast while it shrinks."""
     free, limit = alarms["disk_free_bytes"], size(alarms["disk_limit_bytes"])
     if free is None:
-        return "cannot be read; nobody is held for it"
+        return "cannot be read; publishers are not blocked"
     text = f"{size(free)}, limit {limit}"
     full = alarms["seconds_to_disk_full"]
     if full is None:
@@ -299,12 +299,12 @@ def _memory_text(memory: Mapping[str, Any]) -> str:
 
 
 def _disk_text(disk: Mapping[str, Any]) -> str:
-    return f"stalled, {disk['stalled']}" if disk["stalled"] else "writes"
+    return f"stalled, {disk['stalled']}" if disk["stalled"] else "ok"
 
 
 def _publishers_text(disk: Mapping[str, Any]) -> str:
     if not disk["publishers_wait"]:
-        return "are read from"
+        return "allowed"
     return f"wait: {disk['reason'] or 'the disk is behind'}"
 
 

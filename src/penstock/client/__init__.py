@@ -1,4 +1,4 @@
-"""Small clients on the same wire code: a blocking AMQP client, a shovel, a load generator.
+"""Clients on the broker's own codecs: a blocking AMQP client, a shovel, a load generator.
 
-Outside users of the broker: they import ``wire`` and ``core`` only.
+Outside users of the broker: they import codecs and ``core`` only.
 """

@@ -1,4 +1,4 @@
-"""A small blocking AMQP 0-9-1 client on the broker's own wire code.
+"""A small blocking AMQP 0-9-1 client on the broker's own codec.
 
 For programs of the project that must speak to a broker from outside: the load
 generator, tests, pipelines.  One thread, no heartbeats (it asks for none), no automatic

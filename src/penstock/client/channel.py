@@ -1,4 +1,4 @@
-"""One channel of the blocking client: what can be asked of a broker, call by call.
+"""One channel of the blocking client: its methods, call by call.
 
 ``Connection.channel`` makes it and hands it the frames that carry its number.
 """

@@ -1,4 +1,4 @@
-"""Where a broker is, and how talking to it can fail: shared by the clients of this room."""
+"""Addresses of brokers, and the errors of reaching them: shared by all clients."""
 
 from typing import Final, Self
 from urllib.parse import unquote, urlsplit

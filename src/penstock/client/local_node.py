@@ -1,4 +1,4 @@
-"""Which broker a command means: the one it was told, else the one of this machine.
+"""The broker that a command means: the given one, else the one of this machine.
 
 The broker of this machine is found by the control file in its data directory.
 """

@@ -1,4 +1,4 @@
-"""A management API as the commands use it: one address, who asks, and requests one by one.
+"""A client of the management API, as the commands use it: address, user, one request at a time.
 
 The standard library only, since a command must start in a tenth of a second.  Both programs,
 ``penstock`` and ``penstockctl``, stand on this file; each has its own words for what goes wrong.

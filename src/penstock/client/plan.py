@@ -1,4 +1,4 @@
-"""What a load run does: one value, checked once, handed to every process of the run.
+"""The plan of a load run: one value, checked once, handed to every process of the run.
 
 ``LoadPlan.check`` refuses what cannot work, naming the option as the command line spells
 it; whatever passes is carried out as it stands, so a result can be read from its plan.

@@ -1,4 +1,4 @@
-"""How far a long work is: a bar where somebody watches, plain lines where a log does.
+"""Progress of a long command: a bar on a terminal, plain lines in a log.
 
 On a terminal one line is drawn over and over; elsewhere a whole line comes every few seconds, the
 first when the work has lasted that long.  What is over at once says nothing.
@@ -23,7 +23,7 @@ class Progress:
     """Of one work; any thread may tell it something."""
 
     def __init__(self, title: str, stream: TextIO | None = None, *, lines: bool = True) -> None:
-        """``stream``: standard error when none is given; ``lines``: where nobody watches, too."""
+        """``stream``: standard error when none is given; ``lines``: also without a terminal."""
         self._title = title
         self._stream = sys.stderr if stream is None else stream
         self._is_terminal = self._stream.isatty()
@@ -34,7 +34,7 @@ class Progress:
         self._lock = threading.Lock()
 
     def show(self, done: float, total: float = 0.0, text: str = "") -> None:
-        """``total`` 0: nobody knows how much it is."""
+        """``total`` 0: the total is not known."""
         now_s = time.monotonic()
         with self._lock:
             if now_s < self._next_s:
@@ -63,7 +63,7 @@ class Progress:
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[None]:
-        """While somebody else works and does not say how far it is: the time that goes by."""
+        """While work without a known extent is under way: the elapsed time."""
         over = threading.Event()
 
         def draw() -> None:

@@ -20,7 +20,7 @@ def add_up(plan: LoadPlan, results: list[tuple[str, Result]], begin: Result, end
 
     Totals (``published`` …) are of the whole run; rates and CPU of the measured time.  A
     counted run is measured from its first message to its last confirm and its last delivery,
-    however late whoever looks is woken.
+    however late the observing thread is woken.
     """
     publishers = [result for role, result in results if role == "publisher"]
     consumers = [result for role, result in results if role == "consumer"]

@@ -1,4 +1,4 @@
-"""How fast is the generator itself?  Runs it against ``sink`` instead of a broker.
+"""Measures the load generator itself, against ``sink`` in place of a broker.
 
 A figure of a broker that comes near these is a figure of the generator.
 """

@@ -1,4 +1,4 @@
-"""What the processes of a load run share: counters in one page of memory, and room to send.
+"""Shared memory of the processes of a load run: counters in one page, and room to send.
 
 The memory is an anonymous file whose descriptor every process inherits; each slot is
 written by one process only, eight bytes at a time.  Slot 0 is the stop sign.

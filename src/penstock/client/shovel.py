@@ -10,7 +10,7 @@ goes on.  At most ``window`` messages per queue are then at both.
 One thread, one connection to either side, one channel per queue on each.  A message goes to the
 queue of the same name through the default exchange, so its exchange and routing key become those;
 properties and headers stay, with two exceptions that would make the target refuse or multiply it:
-``user_id`` of somebody else is taken off, and the header ``CC`` is renamed ``x-migrated-cc``.
+``user_id`` of another user is removed, and the header ``CC`` is renamed ``x-migrated-cc``.
 """
 
 import time

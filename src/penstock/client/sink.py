@@ -1,4 +1,4 @@
-"""A peer that is no broker: the yardstick of the load generator.
+"""A minimal AMQP peer that discards messages: the yardstick of the load generator.
 
 ``discard`` takes publishes, counts them and throws them away, confirming them when asked:
 the ceiling of the publishing side.  ``blast`` answers ``basic.consume`` with deliveries

@@ -1,4 +1,4 @@
-"""The words every room uses: the message, the errors, the settings.
+"""The types that every package uses: the message, the errors, credit, clocks.
 
 Imports nothing of ours, knows no protocol and no disk.
 """

@@ -1,13 +1,13 @@
-"""``Away``: the answer is not here yet.  Whoever asked holds its peer's input, and asks again.
+"""``Away``: the answer is not here yet.  The session holds its client's input, and asks again.
 
-Who is asked raises ``Away`` out of any verb that needs something from elsewhere: the head of a
-queue from the disk, a queue's master or the coordinator from another node.  A session puts what it
-was doing back in front of what came behind it, and does it anew when there is hope:
+A verb raises ``Away`` when it needs something from elsewhere: the head of a queue from the disk, a
+queue's master or the coordinator from another node.  The session puts the request back in front of
+the input behind it, and runs it again when the answer may be there:
 
     plain            in the next turn (the disk brings things soon)
-    with a Ticket    not before that is done.  The session shows it to ``Answers`` while it does the
-                     same thing once more; whoever raised it finds it there (``claim``), by the verb
-                     and the thing it was for, and answers with it in place of asking again
+    with a Ticket    not before that is done.  The session shows it to ``Answers`` while it runs the
+                     request again; the verb finds it there (``claim``), by its name and the object
+                     it was for, and answers with it in place of asking again
 
 So a verb is written as if it were here, but for two lines:
 
@@ -45,10 +45,10 @@ class Ticket:
         self.done = True
 
     def drop(self) -> None:
-        """Nobody wants it any more, be it done or not."""
+        """It is not wanted any more, be it done or not."""
 
     def lose(self) -> None:
-        """Nobody will answer; ask somebody else."""
+        """No answer will come; ask another node."""
         self.again = True
         self.done = True
 

@@ -1,4 +1,4 @@
-"""Where publishes wait, in one word and one sentence: the rule by which operators read RabbitMQ.
+"""The bottleneck of flow control in one word and one sentence, by the rule of RabbitMQ's operators.
 
 In: what share of the last ten seconds connections, channels and queues were in flow, and why
 publishers are blocked altogether, if they are.  Out: the stage that makes the others wait.

@@ -21,8 +21,8 @@ BARE_BYTES_MIN: Final = 1_000_000
 AUTO_SHARE: Final = 50
 AUTO_LEAST_BYTES: Final = 50_000_000
 AUTO_MOST_BYTES: Final = 2_000_000_000
-"""The free disk that is kept when nobody says: one fiftieth, within these bounds.  RabbitMQ's
-50 MB whatever the disk are gone in a tenth of a second of publishing, before anybody looks."""
+"""The free disk that is kept by default: one fiftieth, within these bounds.  RabbitMQ's default
+of 50 MB is gone in a tenth of a second of publishing, before the next look at the disk."""
 
 
 def parse_size(text: str) -> int | None:

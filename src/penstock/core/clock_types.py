@@ -1,4 +1,4 @@
-"""Two clocks, as types: mypy refuses the time of one where the other's is meant.
+"""``WallMs`` and ``MonoMs``: mypy refuses the time of one clock where the other's is meant.
 
 ``WallMs``  since 1970, as people read it; it may be set forward or back.  What is kept on disk or
             sent to other programs has this time.

@@ -1,4 +1,4 @@
-"""``ConfirmWatermark``: up to which number publishes are safe that other nodes must have, too.
+"""``ConfirmWatermark``: the number up to which publishes are safe on other nodes.
 
 A queue whose copies, or whose master, are on other nodes numbers what it takes, and hears later
 "safe up to n", which of them had no room, or that no answer will ever come.  The publisher's
@@ -31,10 +31,10 @@ from penstock.core.message import Message
 class PendingConfirm:
     """The numbers first..last of a frontier have to be safe.
 
-    ``lost``       nobody will ever say whether they are; not ``done`` if it must not go on: it is
+    ``lost``       no node will ever say whether they are; not ``done`` if it must not go on: it is
                    *stranded*, and who waits publishes it again
     ``elsewhere``  what is numbered is not in this node's journal, but on its way
-    ``resend``     it is nobody's but the broker's own: if it gets lost it is sent again
+    ``resend``     the broker itself is the publisher: if it gets lost it is sent again
     ``held``       it has not been sent, so it cannot get lost
     ``relayed``    another node passed it on, and can say no to its publisher itself
     ``away_text``  this node cannot reach who would say so, another one may: who publishes is to go
@@ -96,7 +96,7 @@ class PendingConfirms:
 
     def __init__(self) -> None:
         self.noted: list[PendingConfirm] = []
-        self.moved: bool = False  # since somebody looked
+        self.moved: bool = False  # since the last look
 
     def take(self) -> list[PendingConfirm]:
         """What has been noted since the last time."""
@@ -165,7 +165,7 @@ class ConfirmWatermark:
             wait.held = True
 
     def lose(self) -> list[PendingConfirm]:
-        """Nobody will say anything about what is open; returns what is to be sent again."""
+        """No answer will come for what is open; returns what is to be sent again."""
         again: list[PendingConfirm] = []
         waits = self._open
         self._open = deque()

@@ -1,9 +1,9 @@
 """The control file: how a command on the broker's own machine finds the broker and is believed.
 
-``penstock serve`` writes it into its data directory when it listens, readable by nobody but its
-own user, and removes it when it ends.  Whoever can read it could read every message in that
+``penstock serve`` writes it into its data directory when it listens, readable by its own user
+only, and removes it when it ends.  A user who can read it could read every message in that
 directory too, so its token opens the management API as an administrator; from this machine only.
-It takes the place of RabbitMQ's cookie: who may read one file needs no password.
+It takes the place of RabbitMQ's cookie: a user who may read that file needs no password.
 """
 
 import json

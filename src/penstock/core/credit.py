@@ -1,4 +1,4 @@
-"""Credit flow: a fast sender waits for a slow receiver, hop by hop, without a word being lost.
+"""Credit flow: a fast sender waits for a slow receiver, stage by stage.
 
     reader ─► channel ─► queue ─► message store
         ◄─        ◄─        ◄─          acknowledgements and grants come back
@@ -20,18 +20,18 @@ What differs from the peer:
 - A receiver may *keep* what was sent to it (``keep``) and acknowledge all of it at once when it
   is no longer behind (``release``).  What it can deal with in the same breath costs no credit
   at all: its sender need not send it through here.
-- Time is told to the book by whoever has a clock; a stage that was blocked less than a second
+- The loop tells the book the time; a stage that was blocked less than a second
   ago is still said to be in flow, as there.
 
 Invariants (``check``):
   C1  of every credit: balance + in hand + acknowledged and not yet granted + deferred = initial
   C2  a sender's blockers are exactly its open credits with nothing left; each is there once
   C3  grants are deferred only by a receiver that is blocked
-  C4  with nothing in hand and nothing deferred there is credit left: nobody waits for ever
+  C4  with nothing in hand and nothing deferred there is credit left: no sender waits for ever
       (which is why ``more_after`` may not be above ``initial``)
-  C5  a closed credit blocks nobody and is on nobody's list
+  C5  a closed credit blocks no sender and is on no list
 
-While somebody keeps a log (``FlowBook.noting``), each credit also counts the milliseconds for which
+While the event log is on (``FlowBook.noting``), each credit also counts the milliseconds for which
 it blocked its sender (``take_waits``).
 """
 
@@ -71,7 +71,7 @@ class CreditSpec:
 
 @final
 class FlowPeer:
-    """Somebody of ``kind`` on the way of messages; ``owner`` is whoever stands for it."""
+    """A stage of ``kind`` on the way of messages; ``owner`` is the object that it stands for."""
 
     def __init__(self, book: "FlowBook", kind: i64, owner: object) -> None:
         self.kind: i64 = kind
@@ -126,7 +126,7 @@ class FlowPeer:
             credit.ack(cost)
 
     def lost(self) -> None:
-        """It is gone: whoever sent to it is free, and nothing more comes from it."""
+        """It is gone: its senders are free, and nothing more comes from it."""
         for credit in self._senders[:]:
             credit.close()
         for credit in self.blockers[:]:
@@ -170,7 +170,7 @@ class FlowPeer:
             self._book.flowing.append(self)
 
     def waited_for(self, receiver: "FlowPeer", since_ms: i64) -> None:
-        """It was in flow a moment ago, although nobody could see it."""
+        """It was in flow a moment ago, between two looks."""
         now_ms = self._book.now_ms
         self._last_flow_ms = now_ms
         self._list(receiver)
@@ -319,7 +319,7 @@ class FlowBook:
         self.flowing: list[FlowPeer] = []  # blocked in the last ten seconds
         self.blocked_queues: i64 = 0
         self.freed: list[FlowPeer] = []  # readers that are no longer blocked, for the loop
-        self.noting: bool = False  # somebody takes the waits
+        self.noting: bool = False  # the event log takes the waits
         self.noted: list[Credit] = []  # that blocked since they were last taken
         self.noted_stages: list[FlowPeer] = []
         self._second_ms: i64 = 0

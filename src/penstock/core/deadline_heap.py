@@ -1,4 +1,4 @@
-"""``DeadlineHeap``: things by when they are due, each of which can be taken out or moved.
+"""``DeadlineHeap``: items ordered by deadline; each can be removed or moved.
 
 In: objects with a ``due_ms``.  Out: those whose time has come, earliest first; ties in any order.
 

@@ -1,4 +1,4 @@
-"""The one tree of errors that rooms raise at each other: kinds, never codes.
+"""The errors that packages raise at each other: one tree of kinds, without codes of a protocol.
 
 ``protocols.amqp.codec.errors`` has the one table that turns a kind into an AMQP reply code;
 ``management`` turns it into an HTTP status.  The message of an error is the text a
@@ -82,7 +82,7 @@ class NotInFlight(BrokerError):
 
 
 class NotOwner(BrokerError):
-    """The delivery is somebody else's to settle."""
+    """The delivery belongs to another consumer."""
 
 
 class SettingInvalid(PenstockError):

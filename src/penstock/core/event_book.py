@@ -1,13 +1,13 @@
-"""``EventBook``: what happens in the quiet rooms, noted for the event log.
+"""``EventBook``: events of the quiet packages, noted for the event log.
 
-    rooms ─ note(kind, values) ─► book ─ take(), a few times a second ─► runtime/disk/event_log
+    packages ─ note(kind, values) ─► book ─ take(), a few times a second ─► runtime/disk/event_log
 
 A note is a tuple: when, what kind, and the values of its fields in the order in which
-``event_kinds`` names them.  Nobody here writes a file, asks a clock or makes text: the
+``event_kinds`` names them.  This module writes no file, asks no clock and makes no text: the
 collector does, on the loop, and the writer, in a thread of its own.
 
-While nobody listens (``on``), a note costs one comparison.  The book is bounded: what does not
-fit until somebody takes it is counted, and the count becomes an event itself.
+While the event log is off (``on`` is False), a note costs one comparison.  The book is bounded:
+notes that do not fit until the collector comes are counted, and the count becomes an event itself.
 """
 
 from typing import Final, final

@@ -1,4 +1,4 @@
-"""What an event log says: the kinds of events, their fields in order, and the line of each.
+"""The kinds of events in the event log, with their fields in order, and the line of each.
 
     {"at_ms":1700000000000,"event":"queue_deleted","vhost":"/","queue":"orders","crc":"0a1b2c3d"}
 

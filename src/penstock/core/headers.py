@@ -1,7 +1,7 @@
-"""Headers of messages, as the broker asks for them, whatever protocol's message they are on.
+"""``HeaderReader``: headers of a message, independent of its protocol.
 
-Features that look at one header of some messages (deduplication, delays) are behind the
-wire, where nobody sees protocol bytes.  So they are given a ``HeaderReader``.
+Features that look at one header of some messages (deduplication, delays) are in packages that
+know no protocol's bytes.  So they are given a ``HeaderReader``.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ CACHE_TTL_HEADER: Final = "x-cache-ttl"
 NOW: Final = PROPERTY_PREFIX + "now_ms"
 """Under this name, which no header has, routing is told the time."""
 LOOKING: Final = PROPERTY_PREFIX + "looking"
-"""Under this one, that somebody asks where a message would go: no exchange remembers it.
+"""Under this one, that the route is only a question (dry run): no exchange remembers it.
 
 It is False, and becomes True when an exchange would have something to remember.
 """

@@ -1,7 +1,7 @@
-"""``IoCounts``: how often a node's files were read, written and synced, and how long that took.
+"""``IoCounts``: counts and durations of reads, writes and syncs of a node's files.
 
 One count per call of the disk, which has a group of messages or a block in it, never one per
-message.  Whoever counts sees to it that no two threads do so at once.
+message.  The caller sees to it that no two threads count at once.
 """
 
 from typing import Final

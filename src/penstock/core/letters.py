@@ -1,4 +1,4 @@
-"""Messages the broker itself publishes, whatever protocol's they are: dead letters, delayed ones.
+"""Dead letters and delayed messages: published by the broker, independent of their protocol.
 
 The broker knows that a message died, where, when and why; how that is written on a message only
 its protocol knows.  So the broker is given a ``HeaderWriter``.

@@ -1,4 +1,4 @@
-"""The message, as every room of the broker knows it.
+"""``Message``: one message in one queue.
 
 A message rests in the broker in the form in which it travelled: its *content* is
 the AMQP content header frame followed by its body frames, untouched.  Delivering
@@ -126,7 +126,7 @@ class Address:
     """Where a publisher sends: parsed once, remembered by the bytes that spelled it.
 
     ``route`` is a memo of the broker (what routing found, and its permission check),
-    valid while ``route_epoch`` is the virtual host's epoch; nobody else reads it.
+    valid while ``route_epoch`` is the virtual host's epoch; only the broker reads it.
     """
 
     __slots__ = ("exchange", "mandatory", "route", "route_epoch", "routing_key", "wire")

@@ -1,4 +1,4 @@
-"""Regular expressions that strangers give: only those that answer soon.
+"""Regular expressions from clients: only those that match in bounded time.
 
 ``re`` tries one way after the other and holds the interpreter meanwhile: ``(a+)+$`` on a name of
 thirty letters is the end of a node.  ``check`` therefore reads what Python's own parser made of the

@@ -1,4 +1,4 @@
-"""Quantiles over a sliding window: how long messages took, without keeping them all.
+"""Quantiles of durations over a sliding window, with bounded memory.
 
 In: values, one at a time, with the time.  Out: how many there were of late, and the values below
 which given shares of them lie.  An answer's rank is off by at most one hundredth of their number

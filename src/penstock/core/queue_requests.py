@@ -1,9 +1,9 @@
-"""What two nodes say about queues whose master is at one of them.
+"""The requests and answers between two nodes about queues whose master is on one of them.
 
     to the master's node      Open, Close, Given, Subscribe, Window, Unsubscribe, Settle, Ask
     back                      Gone, Safe, Taken, Delivered, Cancelled, Answered, State
 
-Values only: the room ``cluster`` makes and understands them, ``wire`` writes and reads them, and
+Values only: ``cluster`` makes and interprets them, ``protocols.peers`` writes and reads them, and
 neither knows the other.  ``no`` is the number under which a node has opened a queue at another one;
 it is never used again between the same two.  Publishes, deliveries and questions of one such
 opening are numbered from 1.
@@ -76,7 +76,7 @@ class Close(QueueRequest):
 
 @final
 class Given(QueueRequest):
-    """Messages for the queue; ``until_ms``: nobody gets them before, 0 = at once."""
+    """Messages for the queue; ``until_ms``: not delivered before, 0 = at once."""
 
     def __init__(self, no: i64, first: i64, until_ms: i64, messages: list[Message]) -> None:
         super().__init__(no)

@@ -1,4 +1,4 @@
-"""How much has gone through: numbers that only grow, bumped once per batch and never per message.
+"""Counters of traffic: they only grow, and are incremented once per batch.
 
     Traffic          of a channel, and of all sessions of a virtual host that speak one protocol
     TrafficBook      of a node: the latter by virtual host and protocol
@@ -7,9 +7,9 @@
     Fates            messages that died and were not buried, by why
     Latencies        how long something took, as a histogram
 
-Whoever counts for a channel counts for its virtual host in the same call.  Who watches takes the
-numbers from here now and then, and makes rates of them on its own side; there is nothing to drain
-and nothing that could pile up.
+A count for a channel counts for its virtual host in the same call.  Management takes the numbers
+from here at intervals and makes rates of them on its own side; there is no queue of events that
+could pile up.
 """
 
 from typing import Final, final
@@ -189,7 +189,7 @@ class TrafficBook:
         return _sum(found)
 
     def retire(self, vhosts: set[str]) -> None:
-        """Only these virtual hosts are left.  Sessions that end late count for nobody."""
+        """Only these virtual hosts are left.  Sessions that end late are not counted."""
         for key in list(self._kept):
             if key[0] not in vhosts:
                 last = self._kept.pop(key).counts()
@@ -225,7 +225,7 @@ class Churn:
         self.connections_closed: i64 = 0
         self.channels_opened: i64 = 0
         self.channels_closed: i64 = 0
-        self.queues_declared: i64 = 0  # as often as somebody asked for it
+        self.queues_declared: i64 = 0  # every declaration, also of a queue that exists
         self.queues_created: i64 = 0
         self.queues_deleted: i64 = 0
 

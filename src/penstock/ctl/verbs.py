@@ -75,7 +75,7 @@ Users
   change_password <username> <password>
     users: Changes the password of a user
   clear_password <username>
-    users: Takes the password of a user away: nobody can log in with it
+    users: Removes the password of a user: it cannot log in with one
   clear_user_limits <username> <limit_type> | all
     users: Clears limits of a user
   delete_user <username>
@@ -129,7 +129,7 @@ Monitoring
   environment
     environment: Displays the settings, under RabbitMQ's names and under ours
   report
-    nodes: Status, cluster status and the last lines of the log, for whoever helps
+    nodes: Status, cluster status and the last lines of the log, for a report of a problem
 Health checks
   alarms [--timeout <timeout>]
     health: Lists the alarms of the node

@@ -56,7 +56,7 @@ from penstock.management.http.ui_files import UiFiles
 from penstock.management.metrics.gathering import Gathering
 from penstock.management.metrics.pages import Pages
 from penstock.management.metrics.scrapes import Scrapes
-from penstock.management.routes import DESKS
+from penstock.management.routes import ENDPOINTS
 from penstock.management.rows.view import BrokerView
 from penstock.management.statistics.asked import asked_now, read_asked
 from penstock.management.statistics.completing import Statistics
@@ -140,7 +140,7 @@ class ManagementServer:
         self.connections = HttpConnections(HEALTH_CHECKS)
         self.metrics_connections = HttpConnections()
         self.metrics_address: tuple[str, int] | None = None  # once it listens
-        self._desks = [desk(self._context) for desk in DESKS]
+        self._endpoints = [endpoints(self._context) for endpoints in ENDPOINTS]
         self._web = self._application()
         self._ready = True
         self._started: Future[int] = Future()
@@ -200,8 +200,8 @@ class ManagementServer:
             await self.connections.site(runner, self._bind, self._port).start()
             await self._serve_metrics(metrics)
             self._started.set_result(self._listening(runner.addresses[0][1]))
-            for desk in self._desks:
-                await desk.begin()
+            for endpoints in self._endpoints:
+                await endpoints.begin()
             await self._stopping.wait()
         except BaseException as error:
             if self._started.done():
@@ -248,7 +248,7 @@ class ManagementServer:
     async def _must_turn(self) -> None:
         """Whether the data loop turns, out of turn: the lists of others are no fault of it.
 
-        Nobody is asked who they are here, so it is asked once for all who wait.
+        It needs no login, so one question on the loop answers all waiting requests.
         """
         if self._pulse is None or self._pulse.done():
             self._pulse = asyncio.wrap_future(self._call_on_loop(_nothing))
@@ -261,8 +261,10 @@ class ManagementServer:
         no_other_pages = guard(self._host_names, partial(_error, 403, "forbidden"))
         application = web.Application(middlewares=[_errors_as_answers, no_other_pages])
         application.on_response_prepare.append(_finish_headers)
-        application.on_shutdown.append(self._close_desks)
-        self._context.routes = [route for desk in self._desks for route in desk.routes()]
+        application.on_shutdown.append(self._close_endpoints)
+        self._context.routes = [
+            route for endpoints in self._endpoints for route in endpoints.routes()
+        ]
         for route in self._context.routes:
             self._route(application, route)
         UiFiles().add_routes(application.router)
@@ -282,9 +284,9 @@ class ManagementServer:
         if path != "/":
             application.router.add_route("*", path + "/", handler)
 
-    async def _close_desks(self, _application: web.Application) -> None:
-        for desk in self._desks:
-            await desk.close()
+    async def _close_endpoints(self, _application: web.Application) -> None:
+        for endpoints in self._endpoints:
+            await endpoints.close()
 
     async def _answer_get(self, request: web.Request, path: str) -> web.StreamResponse:
         """What a GET of this path and query, of the same visitor, would be answered now."""

@@ -33,7 +33,7 @@ from penstock.management.api.what_if import WhatIfApi
 from penstock.management.http.endpoints import Endpoints
 from penstock.management.http.openapi import OpenApi
 
-DESKS: Final[tuple[type[Endpoints], ...]] = (
+ENDPOINTS: Final[tuple[type[Endpoints], ...]] = (
     OverviewApi,
     QueuesApi,
     QueueActionsApi,

@@ -1,4 +1,4 @@
-"""What a start prints: one screen with everything needed to use the broker.
+"""The start screen: addresses and credentials for a first use of the broker.
 
 The last line begins with ``ready in``: scripts and tests wait for it.
 """
@@ -78,11 +78,11 @@ def _credentials(settings: Settings, log_in: bool) -> str:
 
 
 def _warnings(settings: Settings) -> list[str]:
-    """What somebody who opened the broker to a network should hear."""
+    """For an operator who opened the broker to a network."""
     if stays_here(settings.bind) or not _is_well_known(settings):
         return []
     if settings.default_user in settings.loopback_users:
-        return ["nobody can log in from the network: set default_user and default_pass"]
+        return ["no client can log in from the network: set default_user and default_pass"]
     return ["everybody on the network knows guest / guest: set default_pass"]
 
 

@@ -1,7 +1,7 @@
 """Exchanges and the bindings that leave them: a name and a key become destinations.
 
 An ``Exchange`` is what clients declare; how it matches is its ``Matcher``, chosen by its
-type.  A destination is a queue or another exchange.  This room knows exchanges, and takes
+type.  A destination is a queue or another exchange.  This package knows exchanges, and takes
 every other object for a queue; it tells destinations apart by identity alone.
 
 The default exchange has no bindings: its owner looks the queue up by name.
@@ -11,7 +11,7 @@ binding again what is bound, or unbinding what is not, changes nothing and says 
 
 An exchange that finds no destination for a message asks its alternate exchange, if it has one
 and it exists: ``route`` is given the exchanges by name.  A bound exchange is a destination, so
-whoever leads to one has found something, even if that one then finds nothing.
+an exchange with a binding to one has found a destination, even if that one then finds none.
 
 A message may carry further routing keys, ``copies``.  Types that look at the key look at each;
 no destination gets a message twice.

@@ -1,4 +1,4 @@
-"""How an exchange finds destinations: the interface, and the two simple ways.
+"""``Matcher``: the interface by which an exchange finds destinations, and its two simple forms.
 
 A matcher holds bindings in the shape that makes matching fast.  It knows a destination
 only as an object that is or is not the same one: queue or exchange makes no difference

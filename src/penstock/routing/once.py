@@ -1,4 +1,4 @@
-"""``x-message-deduplication`` exchanges: to all that is bound, but each key only once.
+"""``x-message-deduplication`` exchanges: route each key once.
 
 In: messages with the header ``x-deduplication-header``; one without it goes to everybody.
 Out: the destinations, or none when the key was seen before and is still known.  What has no
@@ -55,7 +55,7 @@ class OnceMatcher(Matcher):
         self._all.match(routing_key, headers, found)
 
     def _is_duplicate(self, headers: dict[str, object]) -> bool:
-        """And if it is none, it is known from now on, unless somebody is only looking."""
+        """And if it is none, it is known from now on, unless this is a dry run."""
         value = headers.get(DEDUPLICATION_HEADER)
         if value is None:
             return False

@@ -14,7 +14,7 @@ reached, the way a regular expression without backtracking does:
 
     a word leads from a node to its child of that word and to its ``*`` child;
     a ``#`` node also stays where it is;
-    whoever reaches a node has also reached its ``#`` child (which took no word yet).
+    a walk that reaches a node has also reached its ``#`` child (which took no word yet).
 
 Only a ``#`` node can be reached in two ways at one step (by staying, and from its
 parent), so a stamp on it keeps the list free of doubles.  So a key of w words over a

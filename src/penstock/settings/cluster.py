@@ -62,7 +62,7 @@ class ClusterSettings:
     cluster_unix_socket = Text(
         "",
         "Unix socket for nodes on the same machine, which then use it instead of the port; only for"
-        " the user who runs them. Empty: none.",
+        " the user that runs them. Empty: none.",
         min_bytes=0,
     )
     # A node whose loop stands for 2.5 s does not keep its lease of 3 s alive either, so links need

@@ -1,4 +1,4 @@
-"""Ports that other settings decide: ``port_offset`` moves them, ``nsq`` closes those of NSQ."""
+"""Ports derived from other settings: ``port_offset`` moves them, ``nsq`` closes those of NSQ."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING

@@ -8,8 +8,8 @@ class EventSettings:
 
     event_log = Boolean(
         True,
-        "Whether the broker keeps a log of what happened: who waited for whom, alarms, paging,"
-        " rates of queues, times of some messages. `penstock pipeline latency` and `flow` read it.",
+        "Whether the broker keeps an event log: flow control, alarms, paging, rates of queues,"
+        " times of some messages. `penstock pipeline latency` and `flow` read it.",
     )
     event_log_dir = Text(
         "", "Directory of the event log. Empty: `events` in the data directory.", min_bytes=0

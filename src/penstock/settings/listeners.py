@@ -47,8 +47,9 @@ class ListenerSettings:
     proxy_protocol = NameList(
         (),
         "Listeners whose clients come through a proxy that speaks the PROXY protocol (version 1"
-        " or 2). Their address is the one the proxy says; who does not speak it is refused. Only"
-        " proxies may be able to reach such a listener: whoever does can claim any address.",
+        " or 2). The client's address is the one in the proxy's header; a connection without the"
+        " header is refused. Let only proxies reach such a listener: a client that reaches it"
+        " directly can claim any address.",
         choices=("amqp", "amqp/ssl"),
     )
     unix_socket = Text(
@@ -59,7 +60,7 @@ class ListenerSettings:
         max_bytes=107,
     )
     unix_socket_mode = Text(
-        "0660", "Mode of that socket's file, in octal: who may write to it may connect."
+        "0660", "Mode of that socket's file, in octal: users that may write to it may connect."
     )
     amqp_listener = Boolean(
         True, "Whether AMQP without TLS is served over TCP; false leaves TLS and the Unix socket."

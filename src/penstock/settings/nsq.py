@@ -1,4 +1,4 @@
-"""The settings of NSQ's listeners and clients: a part of ``Settings``, declared here for room.
+"""Settings of NSQ's listeners and clients.
 
 Names are those of nsqd's flags behind ``nsq_``, with the unit last; defaults and bounds are
 nsqd's where it has the same.

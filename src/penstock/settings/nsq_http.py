@@ -1,4 +1,4 @@
-"""The settings of NSQ's HTTP API, of nsqlookupd, and of what is measured: a part of ``Settings``.
+"""Settings of NSQ's HTTP API, of nsqlookupd and of statsd.
 
 Names are those of nsqd's flags behind ``nsq_``, with the unit last.
 """
@@ -28,8 +28,8 @@ class NsqHttpSettings:
     )
     nsqlookupd_bind = Text(
         "127.0.0.1",
-        "Address of nsqlookupd's two ports. They know no users: on another address everybody who"
-        " reaches them may register nodes, and delete topics from the registry.",
+        "Address of nsqlookupd's two ports. They have no log-in: on another address every client"
+        " that reaches them may register nodes, and delete topics from the registry.",
         max_bytes=255,
     )
     nsqlookupd_tcp_port = Integer(
@@ -59,8 +59,8 @@ class NsqHttpSettings:
     )
     nsq_broadcast_address = Text(
         "",
-        "Address told to whoever looks up a topic: consumers connect to it. Empty: the name of the"
-        " machine.",
+        "Address in the answers to lookups of a topic: consumers connect to it. Empty: the name of"
+        " the machine.",
         min_bytes=0,
         max_bytes=NAME_MAX_BYTES,
     )

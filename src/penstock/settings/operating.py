@@ -1,4 +1,4 @@
-"""Settings of how a node is run: its name, its log, its first user, its end.
+"""Settings of the operation of a node: its name, its log, its first user, its shutdown.
 
 ``settings.py`` says what a declaration is.
 """
@@ -13,7 +13,7 @@ FORMATS: Final = ("text", "json")
 
 
 class OperatingSettings:
-    """The part of ``Settings`` that whoever runs a node looks at."""
+    """The part of ``Settings`` that operators of a node look at."""
 
     node_name = Text(
         "",

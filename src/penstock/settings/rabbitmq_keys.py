@@ -1,4 +1,4 @@
-"""The keys of ``rabbitmq.conf`` and what each means here.
+"""The keys of ``rabbitmq.conf`` and their meaning in Penstock.
 
 Three kinds of rows, and every key RabbitMQ 3.10 knows is in one of them, and those of 4.3, too:
 
@@ -245,7 +245,7 @@ _PLUGIN: Final = "there is no such plugin here"
 _INTERNAL: Final = "users are the broker's own; no other place is asked"
 _MEMBERS: Final = "the nodes of a cluster meet in etcd: `cluster_etcd_endpoints`"
 _LEASES: Final = "`cluster_lease_ttl_s` and `cluster_silence_ms` are about that"
-_MAJORITY: Final = "whoever does not reach etcd's majority waits for it, and changes nothing"
+_MAJORITY: Final = "a node that does not reach etcd's majority waits for it, and changes nothing"
 _QUORUM: Final = "there are no quorum queues"
 _FORMAT: Final = "log lines have one form as text and one as JSON"
 _ROTATION: Final = "the one log file is put aside by size"

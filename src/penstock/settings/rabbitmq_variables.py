@@ -1,8 +1,8 @@
-"""``RABBITMQ_*`` variables, as containers and scripts set them for RabbitMQ.
+"""``RABBITMQ_*`` variables of the environment, as a source of settings.
 
 In: the environment.  Out: values of our settings, and a warning for each variable that is known and
 has no effect here.  A variable beats the files, as there; ours (``PENSTOCK_*``) beat both.  Names
-nobody knows are mentioned and ignored: the environment belongs to others too.
+that are not known are mentioned and ignored: the environment belongs to other programs too.
 """
 
 import re
@@ -19,7 +19,7 @@ FILES: Final = (
     "RABBITMQ_CONFIG_FILES",
     "RABBITMQ_ADVANCED_CONFIG_FILE",
 )
-"""Name the files; whoever reads files looks at them."""
+"""They name the files, and are looked at where files are read."""
 KUBERNETES: Final = re.compile(r"RABBITMQ_(SERVICE_(HOST|PORT\w*)|PORT(_\d+_\w+)?)")
 CATEGORIES: Final = ("connection", "channel", "queue")
 

@@ -18,7 +18,7 @@ Rules:
   container beside a service called penstock.  A foreign ``PENSTOCK_`` name is refused only
   when it looks like a misspelt setting; otherwise it is reported in ``ignored_environment``.
 - Whatever is wrong, the message says where it came from, what it was and what is allowed.
-- Nobody keeps a global ``Settings``: who needs a value gets it in its constructor.
+- There is no global ``Settings``: an object that needs a value gets it in its constructor.
 """
 
 import difflib

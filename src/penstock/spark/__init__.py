@@ -1,4 +1,4 @@
-"""Pipelines on Apache Spark: outside users of the broker, like any client.
+"""Pipelines on Apache Spark: clients of the broker, like any other.
 
     java        finds a Java that Spark can run on, down to the one pip installs
     session     a Spark for one pipeline, embedded or on a cluster

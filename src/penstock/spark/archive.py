@@ -60,7 +60,7 @@ class ArchiveJob:
         return ParquetPublisher(self.table, landing.home, landing.name)
 
     def source_options(self, restarts: int = 0) -> dict[str, str]:
-        """Whoever has taken the queue from us meanwhile keeps it: only a first start forces."""
+        """A reader that has taken the queue over meanwhile keeps it: only a first start forces."""
         return {
             **self.source,
             "claims": "true",

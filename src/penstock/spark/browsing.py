@@ -56,7 +56,7 @@ def browse(
     reader = reader.option("columns", ",".join(columns))
     reader = reader.option("startingOffsets", json.dumps({extent.queue: extent.start}))
     reader = reader.option("endingOffsets", json.dumps({extent.queue: extent.end}))
-    # Consumers may take from the front meanwhile: that is no loss to somebody who only looks.
+    # Consumers may take from the front meanwhile: that is no loss to a browser.
     reader = reader.option("failOnDataLoss", "false")
     return reader.option("minPartitions", spark.sparkContext.defaultParallelism).load()
 

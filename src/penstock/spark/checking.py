@@ -1,4 +1,4 @@
-"""Is a body what a schema says?  JSON Schema, or columns as Spark writes them.
+"""Checks a body against a schema: JSON Schema, or columns as Spark writes them.
 
 In: a schema (a JSON file, or DDL such as ``id long not null, name string``) and bodies.  Out:
 for each body nothing, or what is wrong and where: a text and a JSON pointer.

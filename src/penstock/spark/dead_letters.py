@@ -1,4 +1,4 @@
-"""Dead letters as columns: what the ``x-death`` header says about a message.
+"""Dead letters as columns: the entries of the ``x-death`` header of a message.
 
 In: a DataFrame of the data source with ``headers``.  Out: the same with
 
@@ -13,7 +13,7 @@ In: a DataFrame of the data source with ``headers``.  Out: the same with
 
 All are null where a message never died; ``x-death`` may be anything, publishers can write it.  So
 ``x-first-death-*`` counts only where ``x-death`` tells of such a queue, too: the broker writes both
-at the first death.  Counts and times nobody can have meant are cut to what a column can hold.
+at the first death.  Counts and times out of range are cut to what a column can hold.
 
 An entry of ``x-death`` counts deaths of one queue and reason; its time is that of the first of
 them.  When a message came into the queue one looks at is ``enqueued_at``.

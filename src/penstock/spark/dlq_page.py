@@ -1,4 +1,4 @@
-"""The report of a dead-letter queue as a page: which questions, in which order, in which words."""
+"""The report of a dead-letter queue as an HTML page."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What lies in a dead-letter queue, counted: by reason, by where it came from, by what it says.
+"""Counts the messages of a dead-letter queue by reason, origin and content.
 
 In: a queue's extent and a session.  Out: a dictionary of plain values, which is the JSON report,
 and from which ``dlq_page`` makes the HTML one.  The queue stays as it is.

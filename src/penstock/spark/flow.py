@@ -1,4 +1,4 @@
-"""Who blocked whom over time, and the bottleneck in words: ``penstock flow`` over a whole log.
+"""Flow control over hours, and the bottleneck in words: ``penstock flow`` over a whole log.
 
     node          each interval: seconds in which connections, channels, queues were in flow
     wait          each interval: who waited for whom, for how many milliseconds, and why

@@ -4,7 +4,7 @@ In: a ``Page`` of sections, each with words, facts, charts and tables, made of p
 Out: text.  Every chart is an SVG with the table of its numbers beside it, so nothing is said by
 a picture alone; light and dark follow the reader's system.
 
-What is shown comes from messages, and whoever can publish decides what is in them: *all* text
+The shown texts come from messages, hence from any publisher: *all* text
 goes through ``shown``, which escapes, makes control and direction-changing characters visible,
 and cuts what is long.  The page's policy forbids the browser to load or run anything, should
 that ever fail.

@@ -1,4 +1,4 @@
-"""Java's classes, noted once, so that every later Spark of this machine starts sooner.
+"""A class-data-sharing archive of Java, written once, so that later Sparks start sooner.
 
 Most of what a Spark needs to start goes into finding, checking and linking many thousand classes.
 Java can write down those it has (class data sharing), and map that file the next time.

@@ -101,7 +101,7 @@ class Landing:
                     f"another pipeline is landing this queue in {self.table.directory}"
                 ) from None
             publisher.recover()
-            # What an earlier run was writing when it died; nobody else writes there now,
+            # What an earlier run was writing when it died; no other process writes there now,
             # except its workers in their last moments, and those have a directory of their own.
             shutil.rmtree(self._staging, ignore_errors=True)
             self._staging.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""How long messages took: percentiles of each step, per queue and window of time.
+"""Latency of messages: percentiles of each step, per queue and window of time.
 
     published ─► enqueued ─► delivered ─► acknowledged        (event ``timing``: a sample)
     publishes, deliveries, acknowledgements, redeliveries     (event ``queue_rates``: all)
@@ -72,7 +72,7 @@ def _head(covered: Covered, job: LatencyJob, seconds: dict[int, int]) -> Report:
 
 
 def _steps_and_weight() -> list[str]:
-    """A step whose begin or end nobody has told is null; clocks that disagree make it 0."""
+    """A step whose begin or end is not known is null; clocks that disagree make it 0."""
     steps = [
         f"case when {begin} is not null and {end} is not null"
         f" then greatest({end} - {begin}, 0) end as {name}"

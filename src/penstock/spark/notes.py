@@ -1,8 +1,8 @@
 """Spark's notes in the checkpoint of a query: read, and mended after a power cut.
 
     checkpoint/metadata     who the query is
-    checkpoint/offsets/N    what batch N is to hold; whoever publishes the batch syncs it first
-    checkpoint/commits/N    batch N is done; nobody syncs it
+    checkpoint/offsets/N    what batch N is to hold; synced before the batch is published
+    checkpoint/commits/N    batch N is done; never synced
 
 So after a power cut the last commits may be missing, and either kind of note may be half written.
 """
@@ -55,8 +55,8 @@ def mend(checkpoint: Path) -> None:
     """Take away what a kill or a power cut may have left half written.
 
     A half-written plan was not synced, so its batch was not published: Spark plans it anew.
-    Half-written commits make Spark call again with the last plan, and whoever publishes answers;
-    they may be several, since nobody syncs them and a file system may write contents half a
+    Half-written commits make Spark call again with the last plan, and the publisher answers;
+    they may be several, since they are not synced and a file system may write contents half a
     minute after names.  Hadoop's checksum files may be half written as well, and are not
     needed.  A kill leaves drafts of notes (``.0.<uuid>.tmp``), which Spark never finishes; it
     refuses a checkpoint that has one before batch 0.  The caller alone uses the checkpoint.

@@ -1,11 +1,11 @@
-"""What every pipeline on Spark shares: a session, lives of a query, and how it ends.
+"""The base of every pipeline on Spark: a session, restarts of a query, and its end.
 
 In: a function that starts a query, and whether the pipeline ends by itself.  Out: nothing, or
 ``PipelineFailed`` whose text is the innermost cause.
 
 A failed query is started again on the same checkpoint, in the same session: the broker may
 have been restarted, a worker process killed.  That is no use when the source says the data is
-lost, or that somebody else owns the queue (``HOPELESS``).
+lost, or that another reader owns the queue (``HOPELESS``).
 
 A batch job has no checkpoint and is not started again here: ``explained`` only turns Spark's
 pages into our own error.
@@ -57,7 +57,7 @@ class PipelineFailed(PenstockError):
 
 
 class BrokerUnreachable(PipelineFailed):
-    """Nobody answers at the broker's address."""
+    """No broker answers at the address."""
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def session(
     except ConnectionLost as error:  # our own line to the broker: an OSError, too
         raise BrokerUnreachable(str(error)) from error
     except BrokenPipeError:
-        raise  # whoever read our output is gone
+        raise  # the reader of our output is gone
     except _java_died() as error:
         raise PipelineFailed(
             f"Spark's Java process died ({type(error).__name__}); "
@@ -117,7 +117,7 @@ def unheard(failure: PipelineFailed, pause_s: float) -> None:
 class QueryRun:
     """One session's attempts to get a streaming query through.
 
-    Whoever has work between Spark's notes (``foreachBatch``) does it inside ``batch()``: it
+    Work between Spark's notes (``foreachBatch``) is done inside ``batch()``: it
     counts as progress, and a stop waits for its end.
     """
 

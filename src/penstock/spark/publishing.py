@@ -1,4 +1,4 @@
-"""How a batch's drafts become files of a table: all of them, once, decided at one stroke.
+"""Commits a batch's draft files to a table: all of them, once, atomically.
 
 Workers have written drafts (``pyspark_penstock.table_files``); this is the driver's part.  A
 plain table has no log, and a rename moves one name, so what decides is a note::
@@ -129,7 +129,7 @@ class ParquetPublisher:
         }
 
     def _decide(self, query_id: str, batch: int, decided: dict[str, Any]) -> bool:
-        """Steps 4 and 5; False = somebody else has decided this batch."""
+        """Steps 4 and 5; False = another run has decided this batch."""
         self._notes.mkdir(parents=True, exist_ok=True)
         note = self._note_of(query_id, batch)
         draft = note.with_suffix(f".{os.getpid()}.draft")

@@ -1,7 +1,7 @@
 """Dead letters go back to where they came from: each once, and no more often than allowed.
 
-In: a ``RedriveJob``.  Out: a ``Redriven``.  The driver holds the queue's lease, so nobody else
-takes from it; slice by slice, some ten thousand messages each:
+In: a ``RedriveJob``.  Out: a ``Redriven``.  The driver holds the queue's lease, so no other
+consumer takes from it; slice by slice, some ten thousand messages each:
 
     1  Spark selects: what ``where`` says, what has a target, what was not sent back too often
     2  the plan of the slice (name of its transaction, numbers of its messages) is on disk
@@ -12,12 +12,12 @@ takes from it; slice by slice, some ten thousand messages each:
 A crash after 2 is mended by the next run, which does 3 to 5 of the plan again before anything
 else: a transaction that was committed is a duplicate and publishes nothing, and acknowledging
 what is gone does nothing.  A crash of the broker may undo an acknowledgement whose publish is on
-disk; so a plan that is done is acknowledged once more, too.  Whoever deletes the plan in between
-may get the messages of one slice twice.
+disk; so a plan that is done is acknowledged once more, too.  If the plan is deleted in between, the
+messages of one slice may be published twice.
 
 What the broker refuses (a target that is gone) must not bind the next run, which may choose other
 messages or another target.  So after a failure the broker is asked: where nothing was committed,
-whoever had begun is fenced and the plan is taken back; else it stays.
+the run that had begun is fenced and the plan is taken back; else it stays.
 
 A message goes as it was published, with all its properties and with its ``x-death``, which is its
 history.  Its header ``x-redrive-count`` counts the ways back.  Headers CC and BCC are left out: it

@@ -1,4 +1,4 @@
-"""A little of all that pipelines do on Spark, without a broker: so that Java has loaded it once.
+"""A rehearsal of all pipelines without a broker: it loads the Java classes they need.
 
     python -m penstock.spark.rehearsal BASE DRAFT
 

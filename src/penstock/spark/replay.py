@@ -11,7 +11,7 @@ is tried.  The slices are written down before the first is sent::
 Sending slice k, and what a crash leaves:
 
     1  wait until it is due
-    2  Spark stages its messages on the broker    a staged set nobody commits; the broker drops it
+    2  Spark stages its messages on the broker    an uncommitted set; the broker drops it
     3  the sink commits                           *published*
     4  note in the plan that k is done            ``--resume`` does 2 and 3 again, and the broker
                                                   knows the name: nothing is published twice

@@ -1,4 +1,4 @@
-"""A Spark in this process: found Java, no web page, quiet, our source known.
+"""A Spark session in this process: finds Java, starts no web page, registers our source.
 
 Spark on its own listens on all interfaces (its web page on port 4040, and the address of the
 host).  A pipeline started from a shell has no business doing so: an embedded Spark (``local[N]``)
@@ -8,7 +8,7 @@ archive.  The broker's address goes in by environment variable, because options 
 plans; workers have it from the driver.
 
 Spark also writes pages of stack traces for every failed attempt.  They go to a file: what a
-user must know is said in one line by whoever runs the session.
+user must know is said in one line by the command that runs the session.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Where a pipeline that has no table of its own keeps its place.
+"""The state directory of a pipeline without a table of its own.
 
 Without ``--checkpoint`` that is a directory per kind of pipeline, broker, virtual host and
 queue, under ``$XDG_STATE_HOME`` or ``~/.local/state``.  It must outlive the process: a place that

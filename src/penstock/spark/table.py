@@ -1,9 +1,9 @@
-"""What a table is: its format, columns and partitions; and is it the one that was meant?
+"""A table's format, columns and partitions, and the check that it is the expected one.
 
 A table directory says in ``_penstock/table.json`` how it was begun, so that every pipeline and
-``compact`` agree about it.  A directory that holds data of somebody else's is compared by the
-schema of one of its files.  Either way a difference is said before anything is written: rows
-of two shapes in one table would be found out by its readers, later.
+``compact`` agree about it.  A directory with data of another program is compared by the
+schema of one of its files.  Either way a difference is reported before anything is written: rows
+of two shapes in one table would fail later, in its readers.
 """
 
 import json

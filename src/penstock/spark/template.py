@@ -1,7 +1,7 @@
 """A project for Spark's Declarative Pipelines that reads a queue and answers into another.
 
 In: a directory that does not exist or is empty, and two queues.  Out: files, to be changed by
-whoever has them.  ``spark-pipelines`` comes with ``pyspark[pipelines]``, which is not needed here.
+their owner.  ``spark-pipelines`` comes with ``pyspark[pipelines]``, which is not needed here.
 """
 
 import json

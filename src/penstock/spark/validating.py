@@ -114,7 +114,7 @@ def _run(
     endless = job.every_s is not None
 
     def start_once_more() -> "StreamingQuery":
-        """Whoever has taken the queue from us meanwhile keeps it: only a first start forces."""
+        """A reader that has taken the queue over meanwhile keeps it: only a first start forces."""
         return start(spark, replace(job, take_over=job.take_over and not run.restarts), schema)
 
     run = QueryRun(start_once_more, stopping, on_failure, endless=endless)

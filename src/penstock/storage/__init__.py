@@ -1,4 +1,4 @@
-"""Bytes on disk: what must be true after a crash is written and read here.
+"""Storage: the files of a node; what must be true after a crash is written and read here.
 
 In: messages and acknowledgements, and the entities (exchanges, queues, bindings, users) that
 must survive.  Out: sealed groups of bytes for ``runtime.disk.committer`` and jobs for

@@ -1,4 +1,4 @@
-"""Users, their passwords, and what each of them may have at a time.
+"""Users, their passwords, and their limits.
 
 Password hashes have RabbitMQ's form, so that definitions can move between the two:
 base64 of a 4-byte salt followed by sha256(salt + password), or another of ``HASHINGS``.
@@ -32,7 +32,7 @@ def hash_password(password: str, salt: bytes, algorithm: str = HASHING) -> str:
 
 @final
 class User:
-    """Somebody who may log in."""
+    """A name that may log in, with its tags and permissions."""
 
     def __init__(
         self, name: str, password_hash: str, tags: list[str], hashing: str = HASHING
@@ -61,7 +61,7 @@ class User:
 
     @property
     def may_impersonate(self) -> bool:
-        """May publish with somebody else's name in ``user-id``."""
+        """May publish with another user's name in ``user-id``."""
         return "impersonator" in self.tags
 
     def has_password(self, password: str) -> bool:

@@ -1,4 +1,4 @@
-"""``Admission``: the one gate every publish passes, whichever protocol it came by.
+"""``Admission``: the check that every publish passes, in every protocol.
 
     alarms (memory, disk) ───────────┐
     the disk is full (ENOSPC) ───────┼─► reason("orders") ─► "" = open, else why not
@@ -8,8 +8,8 @@ All entry points ask here, so that none of them is a way around the others: Rabb
 publishes through an alarm.  The words are RabbitMQ's, since clients show them to people and some
 look at them.  A reason holds publishers, never consumers: what they take ends the shortage.
 
-``vhost_reasons`` is where whoever watches the budget of a virtual host leaves why its publishers
-are held; what holds the node is said first.
+``vhost_reasons`` is where the budgets of virtual hosts leave why their publishers are blocked; a
+reason of the node comes first.
 """
 
 from typing import Final, final
@@ -42,14 +42,14 @@ class Admission:
         return self.alarms.memory or self.alarms.disk or self.is_full()
 
     def node_reason(self) -> str:
-        """Why nobody may publish; "" = they may, as far as the node is concerned."""
+        """Why publishers are blocked; "" = they are not, as far as the node is concerned."""
         alarms = self.alarms
         if alarms.disk or self.is_full():
             return LOW_ON_BOTH if alarms.memory else LOW_ON_DISK
         return LOW_ON_MEMORY if alarms.memory else ""
 
     def reason(self, vhost_name: str) -> str:
-        """Why nobody may publish to that virtual host; "" = they may."""
+        """Why publishers to that virtual host are blocked; "" = they are not."""
         reason = self.node_reason()
         if reason == "" and self.vhost_reasons:
             return self.vhost_reasons.get(vhost_name, "")

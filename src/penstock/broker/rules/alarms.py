@@ -1,4 +1,4 @@
-"""``Alarms``: is memory or disk short?  What is known goes in, two yes or no come out.
+"""``Alarms``: memory and disk against their watermarks.
 
     messages (RamAccount, every turn) ──────────┐
     base and resident size (every second) ──────┼─► memory ─┐
@@ -13,9 +13,9 @@ messages in it: interpreter, code, topology, the index of what rests on disk) an
 The limit is one for the whole process, as RabbitMQ's is, so what is left of it for messages is
 the limit less the base; ``RamAccount`` has it as its own, and pages by it.
 
-The *resident size* is the second opinion, for what nobody counts: buffers of connections, gaps
-in the heap.  Who sees it over the limit gives the heap's free memory back first (``server/
-resource_monitor``) and tells of what is left.  A little over the limit it counts only while
+The *resident size* is the second opinion, for what is not counted: buffers of connections, gaps
+in the heap.  Over the limit ``node/resource_monitor`` gives the heap's free memory back
+first and reports what is left.  A little over the limit it counts only while
 messages hold at least half of what is left for them: else publishers would be held for gaps in the
 heap, which no consumer can free.  Over the limit by ``far_bytes`` it always counts, whatever the
 memory is made of, and nothing new may be declared (``take_declared``): a second is 100 MB of
@@ -26,7 +26,7 @@ limit: what messages leave goes to those that come, and the process stays below 
 
 **Hysteresis**: an alarm that is set stays until there is a twentieth to spare, so that
 publishers are not told ``blocked`` and ``unblocked`` at every message; RabbitMQ, which looks once
-a second, has none.  A limit that somebody changes is judged afresh.
+a second, has none.  A changed limit is judged afresh.
 
 Always true after a look, and asserted by ``check``:
     A1  more memory is used than the limit, or the limit is 0: the memory alarm is set
@@ -167,7 +167,7 @@ class Alarms:
         self.look()
 
     def look_at_disk(self, free_bytes: i64, disk_bytes: i64) -> None:
-        """``UNKNOWN``: it cannot be said, so nobody is held for it."""
+        """``UNKNOWN``: the free space is not known, so it blocks no publisher."""
         self.disk_free_bytes = free_bytes
         if disk_bytes != self.disk_bytes:
             self.disk_bytes = disk_bytes

@@ -1,4 +1,4 @@
-"""``Budget``: what one virtual host may use, its limits beside those of connections and queues.
+"""``Budget``: the memory, disk and publish rate that one virtual host may use.
 
 In: limits as an administrator sets them.  Out: numbers; who is over them says budgets.py.
 """
@@ -21,8 +21,8 @@ ANY_NUMBER: Final[i64] = 1 << 62
 class Budget:
     """Limits below 0 are none.
 
-    ``allowance`` is how many messages may still be published before somebody looks again:
-    whoever publishes takes off what it published, so that counting costs one subtraction a run.
+    ``allowance`` is how many messages may still be published before the next look:
+    a publisher subtracts what it published, so that counting costs one subtraction a run.
     It may fall below 0, by what one read of a socket brings.
     """
 

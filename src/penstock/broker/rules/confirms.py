@@ -1,4 +1,4 @@
-"""Publisher confirms of one channel: when may the broker say "I have it"?
+"""Publisher confirms of one channel: decides when a publish may be confirmed.
 
 Publishes are numbered from 1.  A number may be confirmed
 

@@ -1,4 +1,4 @@
-"""``Flow``: which publishes are charged to whom, and when they are acknowledged.
+"""``Flow``: charges publishes to channels, and releases them.
 
     reader ─► channel ─► queue ─► message store      (``core/credit.py`` has the rules)
 
@@ -25,8 +25,8 @@ in flow too: it waits for the queues.
 A session without credit holds its publishes and goes on reading, because there may be
 acknowledgements behind them; ``may_read_on`` says for how long.
 
-``end_turn`` is the only thing that costs anything when nobody waits: a list of the channels that
-published in it.
+``end_turn`` is the only cost while no stage waits: a list of the channels that published in the
+turn.
 """
 
 from collections import deque
@@ -240,7 +240,7 @@ class Flow:
         return stage.why == PAGING and self.paging_behind
 
     def has_work(self) -> bool:
-        """May somebody go on at once?"""
+        """May a stage go on at once?"""
         if self.book.freed:
             return True
         for stage in self._behind:

@@ -1,4 +1,4 @@
-"""``Forecast``: when will the disk be full, if it goes on like this?
+"""``Forecast``: the time until the disk is full, at the present rate.
 
 Looks at the free space go in, at whatever times; out comes how fast it shrinks, averaged over
 about half a minute, and from that the seconds to any level.  At first it is the plain average

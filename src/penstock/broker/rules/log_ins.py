@@ -1,4 +1,4 @@
-"""``LogIns``: the log-ins of every listener are judged, counted and, where refused, noted here.
+"""``LogIns``: judges, counts and logs the log-ins of every listener.
 
     name, password, where from ─► User
                                └► LoginRefused: an event, and how long the answer waits

@@ -1,4 +1,4 @@
-"""What a user may do in a virtual host: configure, write, read, and to which topics.
+"""Permissions of a user in a virtual host: configure, write, read, and topics.
 
 In: the user, the virtual host, an operation on a resource.  Out: nothing, or AccessRefused with
 RabbitMQ's text.  A permission is a regular expression searched in the resource's name, so it
@@ -11,7 +11,7 @@ routing key of a publish needs ``write``, that of a binding ``read``.  ``{userna
 not become a pattern, which is where we are stricter than RabbitMQ.
 
 Nothing here is asked per message.  A publish is checked where its route is found, and remembered
-with it (``Link.route``): whoever changes what users may do moves the epoch of the virtual host.
+with it (``Link.route``): a change of permissions moves the epoch of the virtual host.
 """
 
 import re

@@ -1,6 +1,6 @@
 """``BatchClaims``: which node publishes a batch (``staging``), asked before it is decided.
 
-On a single node there is nobody else: every batch is its own.  In a cluster the nodes agree on it
+On a single node every batch is its own.  In a cluster the nodes agree on it
 (``batch_homes.py``), so that a batch that was committed at one is not published by another.
 """
 
@@ -9,7 +9,7 @@ from typing import Final
 CLAIMED: Final = 1
 """It is this node's to publish, or to say that it has."""
 PUBLISHED: Final = 2
-"""All of it is where it should be, whoever did it."""
+"""All of it is where it should be, published by this node or another."""
 PENDING: Final = 3
 """The nodes are agreeing on it: ask again."""
 

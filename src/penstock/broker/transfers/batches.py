@@ -1,4 +1,4 @@
-"""Batches that were decided and are being poured: ``Batches``, one for a node.
+"""``Batches``: the committed batches of a node that are being published.
 
     begin ─► poured a slice at a time ─► all of it is on disk ─► take_poured ─► take_done
 
@@ -9,7 +9,7 @@ batch waits when what comes next is on its way from the disk, or a queue has no 
 **Other nodes.**  What goes to queues of this node alone is acknowledged in its set within the same
 block of the journal.  What has copies or its master elsewhere is held in the set until those nodes
 have it (``Slice``), so that no change of a master loses it; at most ``UNDER_WAY_MAX`` slices are.
-If a queue gets another master meanwhile, nobody can say what that has of them.  They are poured
+If a queue gets another master meanwhile, it is not known what that has of them.  They are poured
 again then, in order, before anything else of their batch, and so they are after a crash of this
 node: at most so many slices may be twice where they were to go.  Nothing better can be promised
 without a journal that two nodes share.

@@ -1,16 +1,16 @@
-"""Dead letters: what died in a queue is published again, where that queue's limits say.
+"""Dead letters: messages that ended in a queue are published again to its dead-letter exchange.
 
 In: ``deaths``, the list queues put on what died in this turn.  Out: publishes, and, when those
 are on disk, the acknowledgement of what died.  Until then it stays pending in its queue, so a
 crash in between brings it back and it dies again: a letter may come twice, it is never lost.
 (RabbitMQ's classic queues forget the message first.)  A letter for another node is sent again if
 that node is lost; what died waits until it has arrived.  One for a mirrored queue of this node
-whose master leaves meanwhile is written and routed again: nobody knows whether the next has it.
+whose master leaves meanwhile is written and routed again: the next master may not have it.
 
-A letter for an exchange that is not there, or that routes it nowhere, is gone.  So is one that
-would reach a queue it came from in a circle nobody ever refused it in.  A letter may push out or
-overflow others, which die in turn: the list is read until it is empty, some at a time, so that a
-long chain does not hold up the turn.
+A letter for an exchange that is not there, or that routes it nowhere, is dropped.  So is one that
+would reach a queue again in a cycle without a rejection (RabbitMQ's rule).  A letter may push out
+or overflow others, which die in turn: the list is read until it is empty, some at a time, so that
+a long chain does not hold up the turn.
 """
 
 from collections.abc import Callable
@@ -54,7 +54,7 @@ class Letters:
         self.leaving: list[
             tuple[int, list[PendingConfirm]]
         ] = []  # of that priority, and not taken out yet
-        self.carried: PendingConfirm | None = None  # somebody else's, who waits for these
+        self.carried: PendingConfirm | None = None  # of another publish, which waits for these
         self.reason: str = ""  # of their death; "" = it is their queue that publishes them
         self.position: i64 = position
         self.queue = queue
@@ -83,7 +83,7 @@ class DeadLetters:
         self._durable_position = durable_position
         self._waits = waits
         self._away: list[Letters] = []
-        self._again: list[Letters] = []  # stranded: nobody knows where they are
+        self._again: list[Letters] = []  # stranded: it is not known where they are
         # What died, in the order of the positions that make its letters safe.
         self._waiting: list[tuple[int, Queue, list[Message]]] = []
 
@@ -161,7 +161,7 @@ class DeadLetters:
             if letters.reason:
                 self._bury_all(vhost, queue, letters.reason, messages, now_ms)
             else:
-                _give_back(queue, messages)  # a waiting room looks at what is ready
+                _give_back(queue, messages)  # an internal queue looks at what is ready
 
     def settle_later(self, position: i64, queue: Queue, messages: list[Message]) -> None:
         """Acknowledge them when the journal is on disk up to ``position``; 0 = at once.
@@ -178,7 +178,7 @@ class DeadLetters:
         waits: list[PendingConfirm],
         reason: str = "",
     ) -> None:
-        """As ``settle_later``.  What gets lost on its way is sent again, for nobody else would."""
+        """As ``settle_later``.  What gets lost on its way is sent again: it has no other sender."""
         if waits:
             for wait in waits:
                 wait.resend = True
@@ -199,8 +199,8 @@ class DeadLetters:
     ) -> None:
         """Those of ascending places are taken out when they are where they go to, on other nodes.
 
-        What is refused there or got lost stays, as does what somebody has taken by then: it may be
-        in two places.
+        What is refused there or got lost stays, as does what a consumer has taken by then: it may
+        be in two places.
         """
         letters = Letters(position, queue, [], [one for _, waits in leaving for one in waits])
         for wait in letters.waits:

@@ -1,4 +1,4 @@
-"""``DeferredTrim``: acknowledged messages of a range reader leave their queue some a turn.
+"""``DeferredTrim``: removes messages that a range reader acknowledged, some per turn.
 
 In: queues, each with the sequence id below which all messages are acknowledged.  Out: after some
 turns these messages are gone.  The reader need not wait for the end of a batch of millions before

@@ -1,16 +1,17 @@
-"""Delayed messages: they wait in their exchange's room, and are routed when their time comes.
+"""Delayed messages: they wait in an internal queue of their exchange, and are routed when due.
 
-    published ─► room, ready ─ sort ─► delayed until enqueued + x-delay ─ release ─► ready
-                                 └───► routed from the exchange on, when that time is over
+    published ─► internal queue, ready ─ sort ─► delayed until enqueued + x-delay
+                                         └───► routed from the exchange on, when that time is over
+    due ─ release ─► ready ─ sort ─► routed
 
 A message has its time from its own header and from when it came, so nothing more has to be
-remembered: a room that finds messages ready, new ones or after a crash, looks at each.  What was
-routed is acknowledged in the room when it is on disk where it went; a crash in between may
-bring it twice, it is never lost.
+remembered: an internal queue with ready messages, new ones or after a crash, looks at each.  A
+routed message is acknowledged in it when it is on disk in its target queues; a crash in between
+can duplicate it, never lose it.
 
 On its way out ``x-delay`` becomes negative, as the community's plug-in for RabbitMQ has it: a
 message is delayed once, whatever exchanges it passes.  Its own time to live begins when it
-leaves the room.
+leaves the internal queue.
 """
 
 from collections.abc import Callable

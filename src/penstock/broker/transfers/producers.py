@@ -1,9 +1,9 @@
-"""Who commits batches (``staging``): ``Producers``, those that are remembered, for a node.
+"""``Producers``: the producers of batches that a node remembers.
 
-They are in the order of their last words.  Every batch write without a name is one more, so they
-must not fill the table; and who forgets a producer publishes its batch twice when it comes
-again.  So nobody pays for what others do: a user has ``OF_USER_MAX``, and who has the most of them
-loses one when there are ``PRODUCERS_MAX``.
+They are ordered by their last message.  Every batch write without a name is one more producer, so
+producers must not fill the table; and a batch of a forgotten producer is published twice when it
+comes again.  So that no user pays for another, a user has at most ``OF_USER_MAX``, and the user
+with the most producers loses one when there are ``PRODUCERS_MAX``.
 """
 
 from collections.abc import Iterator

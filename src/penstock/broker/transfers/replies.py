@@ -1,10 +1,10 @@
-"""Direct reply-to: answers that go to a channel without a queue between.
+"""Direct reply-to: answers that go to a channel without a queue.
 
     basic.consume amq.rabbitmq.reply-to ─► a name of its own, known to who is told it
     request, reply_to = amq.rabbitmq.reply-to ─► rewritten to that name
     answer, default exchange, that name as routing key ─► taken here ─► the turn ─► channel
 
-A name is nothing but a key that nobody can guess.  It is no queue: nothing rests behind it,
+A name is a key that cannot be guessed.  It is no queue: nothing rests behind it,
 and an answer to a channel that is gone is gone too.  As in RabbitMQ it works from any virtual
 host, and a mandatory answer is returned even when it arrives.
 """
@@ -46,7 +46,7 @@ class Replies:
         consumer.answers = []
 
     def publish(self, routing_keys: list[str], messages: list[Message]) -> bool:
-        """Take them for whoever is behind these names; mostly it is nobody (False)."""
+        """Take them for the consumers of these names; False = there is none, the usual case."""
         if len(self.consumers) == 0:
             return False
         found = False

@@ -1,4 +1,4 @@
-"""What ``staging`` works with: a staged set, and a batch that was decided.
+"""The types of ``staging``: a staged set, and a committed batch.
 
 OPEN ──end──► ENDING ──on disk──► FINISHED ──commit──► DECIDED ──poured, on disk──► GONE
   └─────────────┴────────dropped─────┴────────────────────────────────────────────► GONE
@@ -47,7 +47,7 @@ class StagedSet:
         return self.record.name
 
     def is_droppable(self) -> bool:
-        """Nobody has decided about it."""
+        """There is no decision about it."""
         return self.state in (OPEN, ENDING, FINISHED)
 
     def is_of(self, vhost: Vhost, producer: str) -> bool:
@@ -74,14 +74,14 @@ class Slice:
         self.messages = messages
         self.waits = waits
         for wait in waits:
-            wait.resend = True  # nobody is there to be told that a node was lost
+            wait.resend = True  # there is no writer to tell that a node was lost
 
     def is_over(self) -> bool:
         """Nothing more will be said of it."""
         return all_over(self.waits)
 
     def is_stranded(self) -> bool:
-        """A queue got another master, and nobody will say what that has of it."""
+        """A queue got another master, and it is not known what that has of it."""
         return any_stranded(self.waits)
 
 

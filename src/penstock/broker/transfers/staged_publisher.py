@@ -1,10 +1,10 @@
-"""``StagedPublisher``: publishes messages that were accepted before, by the bindings of now.
+"""``StagedPublisher``: publishes messages that were accepted before, by the present bindings.
 
 In: messages of one virtual host, in order, with contents at hand: of a staged set, or just
 received.  Out: how many of them the queues took, and how many of those had no queue to go to.
 
 It stops before the first message that a queue has no room for (``x-overflow`` is
-``reject-publish``): nobody is there any more to be told "no", so the rest waits until consumers
+``reject-publish``): the writer can no longer be told "no", so the rest waits until consumers
 have made room; ``full`` is then that queue's name.  Two kinds of queues are not waited for: those
 that make dead letters of what they refuse, and channels of NSQ, which drop it.
 
@@ -40,7 +40,7 @@ class StagedPublisher:
         self.full: str = ""
         self.unroutable: int = 0  # of the last call
         self._route = NOWHERE  # of those being poured
-        self._decided: bool = False  # nobody is there to be told "no"
+        self._decided: bool = False  # the writer can no longer be told "no"
         self._engine = engine
         self._reader = reader
         self._addresses: dict[tuple[str, bytes], Address] = {}

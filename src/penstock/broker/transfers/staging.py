@@ -1,4 +1,4 @@
-"""Batches that are published whole or not at all, and once: staged sets and their commit.
+"""Staging: batches that are published whole or not at all, and once; staged sets and their commit.
 
 A program that works in batches (a Spark query) computes a batch in many tasks, and may compute it
 twice: after a crash it starts again from its last checkpoint.  If its tasks published, a crash
@@ -33,7 +33,7 @@ After a start what is left in decided sets is poured on.  Sets are dropped when 
 and all of it is on disk; only then is "committed" said.
 
 ``delays`` and ``topics`` settle later instead, when what they published is on disk, and may double:
-their messages are changed on the way, and a delay that is waited for twice harms nobody.  Here a
+their messages are changed on the way, and a delay that is waited for twice does no harm.  Here a
 batch must not double at all.  What a delayed exchange or a topic's backlog does with what was
 poured into it is theirs again.
 
@@ -53,11 +53,11 @@ and consumers are waiting for it.  What is staged lies in queues, so paging, ala
 budgets of virtual hosts count it as they count everything.
 
 Invariants (``check``):
-  S1  every set has its room, and every such room its set
+  S1  every set has its internal queue, and every such queue its set
   S2  a set has a place exactly while it is in a batch that is being poured
   S3  batches of one producer are poured in the order of their numbers, up to its last one
   S4  what is not decided is of a batch above its producer's last one
-  S5  between turns nothing in a set's room is handed out, but what is under way to other nodes
+  S5  between turns nothing in a set's queue is delivered, but what is under way to other nodes
 """
 
 from collections.abc import Callable
@@ -145,7 +145,7 @@ class Staging:
     # -- opening -----------------------------------------------------------------------------
 
     def open(self, topology: Topology) -> None:
-        """What the definitions remember; rooms are there, and empty yet."""
+        """Sets and batches of the definitions; their internal queues are there, and empty yet."""
         for producer in topology.staged_producers:
             self.producers.load(producer)
         for record in topology.staged_sets:
@@ -156,7 +156,7 @@ class Staging:
             staged.state = FINISHED if record.finished else OPEN
 
     def adopt(self) -> None:
-        """The rooms have their messages again: what was decided goes on, the unfinished goes."""
+        """The sets have their messages again: committed batches go on, unfinished sets go."""
         for staged in list(self.sets.values()):
             record = staged.record
             if not record.finished:
@@ -263,7 +263,7 @@ class Staging:
         self._moved = True
 
     def drop(self, staged: StagedSet) -> None:
-        """Nobody will commit it, as far as that is not decided."""
+        """It will not be committed, as far as that is not decided."""
         if staged.is_droppable():
             self._drop(staged)
 

@@ -230,7 +230,7 @@ def failing_well(log: Path, checkpoint: Path | None = None) -> Iterator[None]:
         raise Failure(one_line(str(error)), fix) from error
     except PenstockError as error:
         fix = getattr(error, "fix", "")
-        fix = fix or f"see {log}; when it is mended, run the same command again"
+        fix = fix or f"see {log}; when fixed, run the same command again"
         raise Failure(one_line(str(error)), fix) from error
 
 

@@ -37,7 +37,7 @@ SHOWN = 10
 @event_options
 @common_options(stream=False, group=False)
 def flow(common: Common, **given: Any) -> None:
-    """Who blocked whom over time, and why, in words.
+    """Show flow control over hours: stages that waited, and the bottlenecks.
 
     Share of the time in which connections, channels and queues had to wait, who waited for
     whom, alarms, paging, and the bottleneck: of the whole time, and of each stretch of it.

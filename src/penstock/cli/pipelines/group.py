@@ -10,7 +10,7 @@ PIPELINES: Final = entries_of("""\
 Pipelines
   archive: Land a queue in a table, each message once.
   latency: How long messages took, per queue and window.
-  flow: Who blocked whom over time, and why, in words.
+  flow: Show flow control over hours.
   list listing:listing: Pipelines that report to a broker.
   compact: Make few large files of a table's many.
   replay: Send a table's messages to a broker again.

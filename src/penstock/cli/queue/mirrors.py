@@ -23,7 +23,7 @@ SAY_EVERY_S: Final = 1.0
 
 @command("queue mirrors orders", NAME, VHOST, of=queue, short="Show a queue's copies.")
 def mirrors(name: str, vhost: str, management: Management, output: str) -> None:
-    """Show who has copies of a queue, how far they are, and the ring that joins them."""
+    """Show the mirrors of a queue, their progress, and the ring that joins them."""
     found = _mirrors(name, vhost, management)
     say(found, output, "" if output == "json" else mirrors_text(found))
 

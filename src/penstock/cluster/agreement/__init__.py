@@ -1,1 +1,1 @@
-"""What the nodes of a cluster agree on: membership, metadata, proposals, placement."""
+"""Agreement of the nodes of a cluster: membership, metadata, proposals, placement."""

@@ -1,4 +1,4 @@
-"""``Agreed``: what the cluster has agreed on, as far as this node has done it.
+"""``Agreed``: the metadata the cluster has agreed on, as far as this node has applied them.
 
 In: events, as they are done.  Out: the revision at which a key was last changed, which is what a
 proposal names as its condition; and which bindings are *dead*: a key may outlive its source.

@@ -1,4 +1,4 @@
-"""``Applier``: what the cluster has agreed on becomes true on this node, in order.
+"""``Applier``: applies what the cluster has agreed on to this node, in order.
 
 In: events of the coordinator.  Out: the same virtual hosts, users, queues ... on every node, made
 and deleted by the methods that a single node uses, so ``definitions.db`` follows, with queue ids
@@ -72,7 +72,7 @@ def make_here(vhost: Vhost, meta: md.QueueMeta, owner: object) -> Queue:
 
 @final
 class Applier:
-    """``lost``: consumers whose queue is gone; whoever takes them tells them.
+    """``lost``: consumers whose queue is gone; the turn takes them and cancels them.
 
     ``close_some`` ends the connections to a virtual host that goes.
     """
@@ -142,7 +142,7 @@ class Applier:
     def _find_unused(self, entries: Sequence[Entry]) -> None:
         """Exchanges that delete themselves, and had a binding, but have none any more.
 
-        What happened to them happened while nobody was there, or to a lease.
+        Their last binding went while no node was there, or with a lease.
         """
         for entry in entries:
             if md.kind_of(entry.key) == md.EXCHANGES and entry.revision > entry.made:

@@ -16,9 +16,9 @@ on condition that the key is as it was; when all of the batch is published, ``do
                                       b > n, or no key            it may be staged, and is claimed
                                                                   with the commit
 
-A claim is no decision: whoever has one and died before it decided stages and decides later, and
-nobody else does meanwhile.  What was staged and not claimed binds nobody.  That a program asks
-for b > n says that n is published: it asks only when it was told so.
+A claim is no decision: a node that has one and died before it decided stages and decides later,
+and no other node does meanwhile.  What was staged and not claimed binds no node.  That a program
+asks for b > n says that n is published: it asks only when it was told so.
 
 A node that was forgotten does not come back with what it had, so its claims that are not done
 are void; part of such a batch may be there then.  Who staged before there were claims (a node
@@ -63,7 +63,7 @@ LOOKED_AT_ONCE: Final = 1000
 CLAIMS_MAX: Final = 20_000
 """Of more, those go at once whose producers are forgotten: each batch write makes one."""
 AT_ONCE: Final = 64
-"""Proposals under way that nobody waits for."""
+"""Proposals under way without a waiting caller."""
 
 Key = tuple[str, str]
 """Virtual host and producer."""

@@ -1,4 +1,4 @@
-"""``ClusterAsk``: one who asks for something in a cluster, from the checks to the answer.
+"""``ClusterAsk``: one request for a change in a cluster, from the checks to the answer.
 
 In: a function that asks, and hands in what is to be changed.  Out: its answer, once that is true,
 or why not; ``Away`` until then.
@@ -15,8 +15,8 @@ when that is there, and finds it.  One that came to its end is not run again: it
 what it deleted, and would not find it a second time.
 
 Also an answer without a change rests on what is done here, and others may not have done it yet:
-who is told that a queue is there already must find it everywhere (K8).  A node that is cut off
-answers at once, for nobody can tell it what others know.
+a client that is told that a queue is there already must find it everywhere (K8).  An isolated node
+answers at once, for it cannot learn what others know.
 """
 
 from collections.abc import Callable
@@ -90,7 +90,7 @@ class ClusterAsk(Ask):
         return self._first
 
     def _may_have_deleted(self) -> bool:
-        """Nobody knows whether it has, but it is gone: as it was to be."""
+        """It is not known whether it has, but the thing is gone: as it was to be."""
         keys = self._draft.deleted()
         there = self._changes.agreed.revisions
         return self._unsure and self._stands and keys != [] and not there.keys() & set(keys)
@@ -113,7 +113,7 @@ class ClusterAsk(Ask):
     # -- waiting -----------------------------------------------------------------------------
 
     def _later(self) -> Away:
-        """To be raised.  Whoever respects tickets is not run again before there is news."""
+        """To be raised.  A caller with a ticket is not run again before there is news."""
         ticket = self._ticket
         if ticket is None or ticket.done:
             ticket = self._ticket = Ticket("agree", self)

@@ -1,4 +1,4 @@
-"""``CommonMetadata``: one node's share in what the cluster agrees on, for who turns the node.
+"""``CommonMetadata``: one node's copy of the cluster's metadata, and its part in their changes.
 
     join(...)            before anything is served: the first node founds the cluster with what
                          its own definitions hold; every other one takes what is agreed on, and

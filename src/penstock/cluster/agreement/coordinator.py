@@ -8,7 +8,7 @@ it goes when that lease ends.  One proposal touches a key once.
 In: proposals, and what time it is.  Out: events, in the order of their revisions, each once, for
 everything that changed since the snapshot the member began with, its own changes included.
 Nothing here waits: a proposal is done some time later (with the embedded coordinator at once), and
-whoever wants to know looks at it in a later turn, or is woken by the events.  Of two proposals
+the proposer looks at it in a later turn, or is woken by the events.  Of two proposals
 that are pending at once either may happen first.
 
 A member has one lease.  It is kept alive from ``tick``; one that has ended is not renewed: the
@@ -190,7 +190,7 @@ class Coordinator:
         raise NotImplementedError
 
     def lease_valid_until_ms(self) -> int:
-        """Until then, by this node's monotonic clock, nobody can think that this member is gone.
+        """Until then, by this node's monotonic clock, no member can think that this one is gone.
 
         It may lie in the past and later in the future again: then the lease lasted.
         """

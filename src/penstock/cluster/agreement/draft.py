@@ -1,4 +1,4 @@
-"""``Draft``: what one request changes, on its way to be one proposal.
+"""``Draft``: the changes of one request, before they become one proposal.
 
 In: conditions and changes, as the request's steps come upon them; some may come twice.  Out: both
 as a coordinator takes them: each key once, nothing that a deleted prefix covers, not too many.
@@ -21,7 +21,7 @@ class Draft:
         self._prefixes: dict[str, Change] = {}
         self._first: dict[str, int] = {}  # keys that may go before the others, at this revision
         self.goes_on: bool = False  # this makes room for what comes next
-        self.incarnations: list[str] = []  # of queues it declares for somebody's own
+        self.incarnations: list[str] = []  # of exclusive queues it declares
 
     def is_empty(self) -> bool:
         return not self._changes and not self._prefixes

@@ -1,4 +1,4 @@
-"""What a change of the topology means for the coordinator: which keys, under which conditions.
+"""A change of the topology as a draft: the keys of the coordinator, with their conditions.
 
 In: the broker as it is, what is agreed, and a change that has passed all checks.  Out: a ``Draft``.
 
@@ -192,7 +192,7 @@ class Drafting:
     # -- everything else -----------------------------------------------------------------
 
     def touch_user(self, draft: Draft, user: User) -> None:
-        """What is given to somebody and his deletion do not pass each other unseen."""
+        """A grant to a user and the user's deletion cannot both succeed unseen."""
         record = UserRecord(user.name, user.password_hash, user.hashing, user.tags)
         if not draft.touches(md.key_of(record)):
             self._as_it_is(draft, md.key_of(record))

@@ -82,7 +82,7 @@ class EmbeddedCoordinator(Coordinator):
         return self._lease == 0
 
     def tick(self, now_ms: int) -> None:
-        """Keeps the lease alive, and ends those that nobody keeps alive."""
+        """Keeps this member's lease alive, and ends leases that were not kept alive."""
         self._now_ms = now_ms
         if self._closed or self._disk_error:
             return

@@ -1,13 +1,13 @@
 """A node that never comes back: it is forgotten, and its queues with it, as RabbitMQ does.
 
-In: what is agreed on and the views of queues.  Out, into the draft of who asks: queues of which
-nobody else has a copy go; of others the view forgets the node; and last the node's own key goes.
+In: what is agreed on and the views of queues.  Out, into the caller's draft: queues without a copy
+on another node go; of others the view forgets the node; and last the node's own key goes.
 
     a queue                                                   what becomes of it
     without a view, at home there                             it goes
     that has a master elsewhere                               its view forgets the node
     that is down, and another node has a copy                 its view forgets the node
-    that is down, and nobody else has a copy                  it goes
+    that is down, and no other node has a copy                it goes
     of whose view the node is still a member                  later: it is being taken out
 
 Whether a copy that is left may become master is then decided as ever (``promotion.py``): one that
@@ -80,7 +80,7 @@ class Forgetting:
         """To be run by an ``Ask``; raises NotFound, PreconditionFailed for one that runs, Away."""
         conditions, changes = self._membership.forgetting(node)
         draft = self._changes.draft
-        assert draft is not None, "somebody asks"
+        assert draft is not None, "a request is being answered"
         for condition in conditions:
             draft.require(condition.key, condition.revision)
         if self._leave_queues(draft, node):

@@ -1,4 +1,4 @@
-"""``LivingNodes``: who is running, as far as it concerns queues; a value made from the membership.
+"""``LivingNodes``: the running nodes, as far as queues depend on them; made from the membership.
 
 Names of nodes are ``penstock@host``, a member is one life of a node (``name/incarnation``).
 """
@@ -46,5 +46,5 @@ class LivingNodes:
         return self.lives(self.member)
 
     def speaker(self) -> str:
-        """The node that says what nobody else is there to say."""
+        """The node that proposes what has no other proposer."""
         return min(self.members, default="")

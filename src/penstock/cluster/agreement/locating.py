@@ -1,4 +1,4 @@
-"""On which node the master of a queue is put when it is declared: the queue's *home*.
+"""The choice of a queue's *home*: the node of its master when it is declared.
 
 In: the declaration, what arguments and policies say, and from who turns the node, as functions:
 which nodes there are, which of them take no masters, which masters have moved.  Out: a name.
@@ -7,7 +7,7 @@ which nodes there are, which of them take no masters, which masters have moved. 
     otherwise                            ``x-queue-master-locator``, else the policy's
                                          ``queue-master-locator``, else the setting of that name
     ha-mode "nodes" in its policy        one of that list, if one of them is a candidate
-    nobody is a candidate                here
+    no node is a candidate               here
 
 A candidate runs, is heard by this node, and takes masters: so the queue can be used as soon as the
 declaration is answered.  Where they are by then is known to everybody from the queue's metadata.
@@ -33,8 +33,8 @@ class Locating:
     ``is_drained``  takes that node no masters?
     ``viewed``      (virtual host, queue) ─► its master's node, of queues that have a view: it may
                     have left their home
-    ``default``     the locator where nobody says anything
-    ``client_node`` where whoever declares is; another node than this one for those who say so
+    ``default``     the locator where neither argument nor policy names one
+    ``client_node`` the declaring client's node; not this one if the request names another
     """
 
     def __init__(self, agreed: Agreed, here: str) -> None:

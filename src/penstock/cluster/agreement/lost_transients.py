@@ -1,4 +1,4 @@
-"""``LostTransients``: queues that are not durable end with their node, as with RabbitMQ.
+"""``LostTransients``: deletes transient queues whose node is lost, as RabbitMQ does.
 
 In: who lives, and what is agreed on.  Out: proposals that delete such queues of nodes that are
 gone, so that their names can be declared anew.  Else that would wait for the node to return, which

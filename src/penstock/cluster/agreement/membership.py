@@ -1,4 +1,4 @@
-"""``Membership``: which nodes are known, which of them live, and this node's own place among them.
+"""``Membership``: the known nodes, the live ones, and this node's own membership.
 
 In: events of the coordinator and time.  Out: who came and went, proposals of this node's own, and
 for people: who is running since when, who is down since when.
@@ -194,7 +194,7 @@ class Membership:
             self._note_who_is_down()
 
     def may_act(self, now_ms: int) -> bool:
-        """K4: nobody can think that this member is gone."""
+        """K4: no other member can think that this one is gone."""
         return self.state == JOINED and now_ms < self._coordinator.lease_valid_until_ms()
 
     def _go_on_joining(self, now_ms: int) -> None:
@@ -291,7 +291,7 @@ class Membership:
     def forgetting(self, name: str) -> tuple[list[Condition], list[Change]]:
         """Of a node that will not come back; raises NotFound, or PreconditionFailed.
 
-        Refused by the coordinator: it has just come back, or was forgotten by somebody else.
+        Refused by the coordinator: it has just come back, or another node forgot it first.
         """
         node = self.nodes.get(name)
         if node is None or not node.revision:

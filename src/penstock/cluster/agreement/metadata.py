@@ -1,4 +1,4 @@
-"""What a cluster has in common, as keys and values of the coordinator.
+"""The metadata of a cluster, as keys and values of the coordinator.
 
 In: records, as ``definitions.db`` has them too.  Out: a key (a path whose parts are
 percent-encoded) and a value (a JSON object with a version); and back, strictly: a path that is
@@ -13,7 +13,7 @@ A node's own, hence only in its ``definitions.db``:
 
 - queue ids and the size of index segments: they name files on its disk;
 - copies of mirrored queues (``amq.mirror.``): what is in them is each node's own business;
-- waiting rooms (``amq.delayed.``, ``amq.backlog.``, ``amq.staged.``): a message waits on the node
+- internal queues (``amq.delayed.``, ``amq.backlog.``, ``amq.staged.``): a message waits on the node
   that took it, and goes on from there to wherever its bindings lead;
 - staged sets, producers and pipelines: a batch is decided by one transaction of one node's
   ``definitions.db``, and its sets are on that disk; which node may, is agreed (``batch_homes.py``);

@@ -1,4 +1,4 @@
-"""``Pauses``: did this node stand still for so long that its lease may have ended unheard?
+"""``Pauses``: was the process paused for so long that its lease may have ended?
 
     turned(now_ms)     a turn has heard the coordinator
     lapsed(now_ms)     the lease was relied on then, and is no more

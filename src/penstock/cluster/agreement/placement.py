@@ -9,7 +9,7 @@
 The master stays where it is if it is on the list, or as long as no copy on the list is synced;
 then the first of the list that is synced takes over, and the former master goes.  A list of which
 nothing runs leaves the master alone.  A mirror that was lost is replaced because it is missing
-from what is wanted; with ``nodes`` there may be nobody to replace it.
+from what is wanted; with ``nodes`` there may be no node to replace it.
 
 **Locators** say where a new queue's master is put: ``client-local`` with the client,
 ``min-masters`` with whom has the fewest, ``random`` by chance.  Chance is a function.
@@ -42,7 +42,7 @@ class Placement:
         self.mirrors = list(mirrors)
 
     def __repr__(self) -> str:
-        return f"{self.master} with {', '.join(self.mirrors) or 'nobody'}"
+        return f"{self.master} with {', '.join(self.mirrors) or 'no mirror'}"
 
 
 def wanted_copies(

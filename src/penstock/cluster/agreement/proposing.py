@@ -1,15 +1,15 @@
-"""``ClusterChanges``: what a node of a cluster is asked to change, proposed and waited for.
+"""``ClusterChanges``: changes that a node proposes to the coordinator, and waits for.
 
 In: changes that have passed the checks of the virtual host (``broker/topology/changes.py``).  Out:
 proposals, for who asks (``ClusterAsk`` in ``cluster_ask.py``) and for jobs.
 
-What nobody waits for (a queue that expires or deletes itself, exclusive queues of a connection
-that ended) is a *job*: proposed by the node that has the queue's master, again and again, until
-the queue is gone or in use.  Jobs go together; when one of them is refused, each goes alone.
+A change without a waiting client (a queue that expires or deletes itself, exclusive queues of a
+connection that ended) is a *job*: proposed by the node that has the queue's master, again and
+again, until the queue is gone or in use.  Jobs go together; if one is refused, each goes alone.
 
 Invariants:
   P1  every proposal changes a key under the condition that this key is as it was: it happens once
-  P2  nobody is told of a change before it is done here, and known to who ``is_known`` asks
+  P2  no client is told of a change before it is done here, and on the nodes ``is_known`` asks
   P3  while what was agreed on is being done, nothing is proposed
 """
 
@@ -101,7 +101,7 @@ class ClusterChanges(Changes):
         self.member = member
         self.mono_ms: int = 0  # of the turn
         self.waiting: list[ClusterAsk] = []
-        self.settles: bool = False  # somebody waits for the next round, and for nothing else
+        self.settles: bool = False  # a caller waits for the next round, and for nothing else
         self.draft: Draft | None = None
         self.asking: ClusterAsk | None = None
         self.is_master: Callable[[Queue], bool] = self.is_at_home
@@ -112,7 +112,7 @@ class ClusterChanges(Changes):
         self._owners: dict[str, object] = {}  # of exclusive queues to come, by incarnation
         self._held: dict[int, list[Queue]] = {}  # those that came, by identity of the owner
         self._jobs: dict[int, _Job] = {}  # by identity of the queue or exchange
-        self._lonely: dict[str, Proposal] = {}  # of what nobody asked for, by key
+        self._lonely: dict[str, Proposal] = {}  # without a caller, by key
 
     def ask(self) -> ClusterAsk:
         return ClusterAsk(self)
@@ -137,7 +137,7 @@ class ClusterChanges(Changes):
     # -- exclusive queues ------------------------------------------------------------------
 
     def owner_of(self, meta: md.QueueMeta) -> object:
-        """Of an exclusive queue that is there now: a session of ours, or somebody else."""
+        """Of an exclusive queue: a session of this node, GONE if that ended, or another member."""
         if meta.owner == self.member:
             return self._owners.pop(meta.incarnation, GONE)
         return meta.owner
@@ -285,7 +285,7 @@ class ClusterChanges(Changes):
             self._touch_user(owner)
 
     def _touch_user(self, name: str) -> None:
-        """In the same draft: whoever gives something to somebody asks, and waits."""
+        """In the same draft: the client that grants something to a user waits for the answer."""
         if self.draft is not None and not self.draft.is_empty():
             self._drafting.touch_user(self.draft, self._broker.users.users[name])
 

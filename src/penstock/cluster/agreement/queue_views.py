@@ -1,9 +1,9 @@
-"""``QueueView``: who has copies of a queue, as the coordinator keeps it; one JSON value per queue.
+"""``QueueView``: the members with copies of a queue, one JSON value of the coordinator per queue.
 
     version      grows by one with each change of the record
     term         of the present master; 0 = there has been none yet
     master       the member (``name/incarnation``) that is the master; "" = the queue is down
-    former       the member that was master in the last term before that had one; "" = nobody
+    former       the member that was master in the last term before that had one; "" = none
     members      all that have a copy and hear of it, the eldest first, the master among them
     synced       those of them that have everything; the master is always one
     heard_all    the master had everything and heard all of its predecessor's operations: a copy
@@ -11,12 +11,12 @@
     recoverable  node name -> what it had when it was last a member: "synced" or "partial"
     graceful     the last master went on purpose
 
-A view is never changed: each verb makes another one with the next version, and whoever wants it
-proposes it on condition that the key is still at the revision it was read at.
+A view is never changed: each verb makes another one with the next version, and the caller proposes
+it on condition that the key is still at the revision it was read at.
 
 Invariants (``check``):
   V1  the master is a member and synced, or there is none and no member either
-  V2  who is synced is a member; nobody is named twice
+  V2  synced members are members; no member is named twice
   V3  no member's node is among those that could come back
 """
 
@@ -143,7 +143,7 @@ class QueueView:
         )
 
     def went_down(self, *, graceful: bool) -> "QueueView":
-        """Nobody is master; who was synced has all there is."""
+        """There is no master; the members that were synced have all there is."""
         recoverable = dict(self.recoverable)
         for member in self.members:
             recoverable[node_of(member)] = SYNCED if member in self.synced else PARTIAL

@@ -4,9 +4,9 @@ In: what changes the set of messages, told by the parts of any backing (``backin
 Out: once per turn one parcel of operations (operations.py) for everybody who mirrors the queue.
 
 It is no wrapper.  The backing that the queue has stays what it is, with its own class and all its
-verbs; this object hangs a note-taker on each of its parts while somebody mirrors it, and takes
-them off when nobody does.  A wrapper would have to guess what ``purge``, ``drop_below`` or a sweep
-ended, one by one, and would stand in the way of whoever knows a ``VariableQueue`` by its class
+verbs; this object hangs a note-taker on each of its parts while the queue has mirrors, and takes
+them off when it has none.  A wrapper would have to guess what ``purge``, ``drop_below`` or a sweep
+ended, one by one, and would hide the class ``VariableQueue`` from the parts that need it
 (leases, staging, the flow chart).  So every durable queue *can* be mirrored at any time, and what
 that costs while it is not is a comparison per batch.
 
@@ -135,7 +135,7 @@ class MirroredBacking:
             self.parts[place].notes = notes
 
     def end(self) -> None:
-        """Nobody mirrors it any more; what was not taken is not told."""
+        """The queue has no mirrors any more; what was not taken is not told."""
         for part in self.parts:
             part.notes = None
         self._notes = []

@@ -1,13 +1,13 @@
-"""Which view of a queue comes next, if another is due: pure, the same on every node.
+"""The next view of a queue, if one is due: pure decisions, the same on every node.
 
 In: the view there is, who lives, what the policy says.  Out: a ``Step``: the view to propose, or
 that it is to be looked at again later, and why in words.  To every change there is one node that
 proposes it, so that nodes do not get into each other's way:
 
-    the master              takes out who is gone or not wanted, adds who is missing, says who is
-                            synced, hands over; ends the group when nobody is to mirror the queue
-    the one who is to be    promotes itself when the master has gone, or when some return
-    the first by name       says that the queue is down when nobody may be promoted
+    the master              removes members that are gone or not wanted, adds missing ones, marks
+                            synced ones, hands over; ends the group when no mirror is wanted
+    the next master         promotes itself when the master has gone, or when some return
+    the first by name       says that the queue is down when no member may be promoted
 
 A step changes one thing, so views follow each other by one version.
 """
@@ -106,7 +106,7 @@ def _as_master(
                 return Step(view.handed_over(mirror), f"{nodes.here} is drained")
     step = _as_wanted(view, policy, nodes, chance)
     if step.view is None and policy.mode == "" and has_ring:
-        return Step(view.alone(), "nobody mirrors it any more", ends_group=True)
+        return Step(view.alone(), "no node mirrors it any more", ends_group=True)
     return _without_leftovers(view, nodes) if step.view is None else step
 
 

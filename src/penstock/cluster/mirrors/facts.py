@@ -1,4 +1,4 @@
-"""What people are told of one mirrored queue, from its views and, where there is one, its group.
+"""The state of one mirrored queue for display, from its views and its group.
 
 In: the queue's view, the ring's, this node's group of it (None = no copy is here), what the policy
 says and whether mirrors shall fetch what they lack.  Out: ``MirrorFacts`` (broker/mirrors.py).
@@ -88,7 +88,7 @@ def _state(view: QueueView, *, sync_wanted: bool) -> tuple[str, str]:
     who = ", ".join(behind)
     if sync_wanted:
         return SYNCING, f"{who}: fetching what they lack"
-    return RUNNING, f"{who}: not synchronised, and nobody asked for it"
+    return RUNNING, f"{who}: not synchronised, and no synchronisation was asked for"
 
 
 def _too_few(view: QueueView, policy: HaPolicy) -> str:

@@ -1,7 +1,7 @@
-"""``FirstViews``: queues whose master is here and which have no view yet, though they may be to.
+"""``FirstViews``: proposes the first view of queues whose master is here and that need mirrors.
 
 In: queues that were made here, or may have come under another policy.  Out: proposals of their
-first views, on condition that the queue is the one we know and that nobody made a view before.
+first views, on condition that the queue is the one we know and that it has no view yet.
 """
 
 from collections.abc import Container
@@ -51,7 +51,7 @@ class FirstViews:
         self._places[place] = None
 
     def add_all(self) -> None:
-        """Whoever is to be mirrored may have changed."""
+        """The set of queues to be mirrored may have changed."""
         for vhost in self._broker.vhosts.values():
             for name, queue in vhost.queues.items():
                 if not queue.remote:

@@ -1,4 +1,4 @@
-"""``MirrorGroup``: one mirrored queue at one of its members: ring, role, and what is safe.
+"""``MirrorGroup``: one mirrored queue at one of its members: ring, role, and safe position.
 
 In: what other members' groups said (``receive``), the ring's views (to ``ring`` directly), the
 queue's view (``queue_view_changed``): its term, who is master, who was before, who is synced.
@@ -26,7 +26,7 @@ it has all that was told before that moment it may be added to the synced ones o
 The other way round something could be confirmed without it while the view has it already.
 
 Invariants (``check``):
-  U1  a master has a mirrored backing of the newest term it began, a mirror a replica, nobody both
+  U1  a master has a mirrored backing of the newest term it began, a mirror a replica, none has both
   U2  what is safe was told, and is durable no further than it was applied
 """
 
@@ -67,7 +67,7 @@ from penstock.storage.journal.journal import Journal
 
 @final
 class MirrorGroup(PublishNotes):
-    """``backing`` is adopted by role: a master's queue uses it, a mirror's is nobody else's."""
+    """``backing`` is adopted by role: a master's queue uses it, a mirror's is the group's."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class MirrorGroup(PublishNotes):
         batch_messages: i64,
     ) -> None:
         self.ring: Ring = ring
-        self.owner: object = None  # whoever keeps it
+        self.owner: object = None  # the object that keeps it
         self.me: str = member_of(ring.me)
         self.term: i64 = 0  # of the newest view
         self.master: str = ""
@@ -136,7 +136,7 @@ class MirrorGroup(PublishNotes):
         self._was_master = self._was_master or former == self.me
 
     def _step_down(self, mirrored: MirroredBacking) -> None:
-        """Somebody else is master now: tell the last, and say so."""
+        """Another member is master now: broadcast the last parcel, and say so."""
         self._broadcast_parcel(mirrored)
         self._say_through(mirrored.term)
         self._ended_term = mirrored.term
@@ -193,7 +193,7 @@ class MirrorGroup(PublishNotes):
         return not [1 for one, its_term in self._masters if its_term < term and one in here]
 
     def _has_heard_all(self) -> bool:
-        """Of whoever spoke as master before; and nothing else is missing here."""
+        """Of the former masters; and nothing else is missing here."""
         replica = self.replica
         return replica is not None and self._ended_term >= self._spoken_term > 0
 
@@ -463,7 +463,7 @@ class MirrorGroup(PublishNotes):
             ready.is_lost = True
             return
         if replica.term != self.term or joiner is None or self.master == self.me:
-            return  # there is nobody yet who could be answered
+            return  # no member could answer yet
         question = joiner.ask(self._mono_ms)
         if question is not None:
             ready.messages.append((self.master, b"Q" + question))
@@ -475,7 +475,7 @@ class MirrorGroup(PublishNotes):
             ready.messages.append((self.master, answer))
 
     def is_busy(self) -> bool:
-        """It is to be asked again in the next turn, though nobody says a word."""
+        """It is to be asked again in the next turn, although no message came."""
         if self.ring.leaving or self._held or not self.ring.full:
             return True
         replica, joiner = self.replica, self.joiner

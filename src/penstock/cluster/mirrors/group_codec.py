@@ -1,4 +1,4 @@
-"""What groups of a mirrored queue say to each other, by its first byte.
+"""The messages within the group of a mirrored queue, by their first byte.
 
 Bytes between groups:   R ring message | A term u64 applied u64 durable u64 complete u8 |
                         Q question | C chunk

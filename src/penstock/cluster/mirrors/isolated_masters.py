@@ -1,4 +1,4 @@
-"""``IsolatedMasters``: masters here that can do nothing that counts, and what their clients hear.
+"""``IsolatedMasters``: masters of this node that cannot reach their mirrors, and their clients.
 
 A master waits for its synchronised mirrors until the coordinator has taken one out of the view.  A
 node that the coordinator does not hear (its lease is over) cannot bring that about: with a
@@ -7,8 +7,8 @@ likely there is another master on the other side.  So who uses the queue here is
 node in a minority does it for all its clients.  The queue takes no publish meanwhile: a client that
 is refused publishes again, and a message that was kept would be there twice.  Publishes that other
 nodes pass on wait in front of it (``serving.py``).  While all synchronised mirrors are reached the
-queue goes on, whether or not anybody hears the coordinator (K4); and queues that nobody mirrors are
-nobody else's business.
+queue goes on, whether or not a node hears the coordinator (K4); and queues without mirrors are not
+affected.
 
 In: several times a second, the mirrored queues and who is reached.  Out: waits that are given up,
 and consumers to be sent away, as often as some come.

@@ -1,4 +1,4 @@
-"""``Mirroring``: all mirrored queues, as one node has a part in them.
+"""``Mirroring``: this node's part in all mirrored queues.
 
 In: keys of the coordinator, in order; who lives; what other nodes' groups say; and once a turn the
 time.  Out: proposals of views and rings; messages for other members; queues that change their
@@ -357,7 +357,7 @@ class Mirroring:
         )
 
     def _tidy(self, known: MirroredQueue, view: QueueView) -> bool:
-        """Whoever asked for a synchronisation has it; True while that is to be said."""
+        """The synchronisation that was asked for is done; True while that is to be said."""
         everybody = len(view.synced) == len(view.members)
         if known.sync == "" or view.master != self._member or not everybody:
             return False
@@ -487,7 +487,7 @@ class Mirroring:
         if not self.nodes.is_here() or view is None or view.master == self._member:
             return
         if self._member in view.synced:
-            known.unfit = True  # nobody may count on it any more, before it gives up what it has
+            known.unfit = True  # no member may count on it any more, before it gives up what it has
             return
         known.dissolve()
         known.stopped = ""

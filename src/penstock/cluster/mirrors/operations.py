@@ -1,4 +1,4 @@
-"""The bytes that say what changed a queue's set of messages, both ways.
+"""The bytes of operations on a queue's set of messages, both ways.
 
 A *parcel* is what one queue did in one turn, for everybody who mirrors it.  Everything is
 big-endian, nothing is compressed, and a message's content is copied once, when it is published:

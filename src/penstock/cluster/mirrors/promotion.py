@@ -1,22 +1,22 @@
-"""Who becomes a queue's master when there is none, and when nobody does: pure decisions.
+"""Which member becomes a queue's master when there is none, and when none does: pure decisions.
 
-In: the queue's view, who is there, what the policy says.  Out: a ``Decision``, with the reason in
-words.  Nothing here changes anything; whoever decides proposes the view that follows from it.
+In: the queue's view, the live members, the policy.  Out: a ``Decision``, with the reason in
+words.  Nothing here changes anything; the caller proposes the view that follows from it.
 
 **The master has gone** (``when_master_goes``), its lease ended, or it stops:
 
     a synced mirror lives        the eldest of these                            PROMOTE
     only others live             the policy for this way of going says always   PROMOTE the eldest
                                  it says when-synced                            DOWN
-    nobody lives                                                                DOWN
+    no member lives                                                             DOWN
 
 ``ha-promote-on-failure`` is for a master that failed, ``ha-promote-on-shutdown`` for one that
-stops.  Both are ``when-synced`` unless somebody says ``always``: RabbitMQ promotes what is not
-synchronised after a failure unless told otherwise, and loses confirmed messages (K3).
+stops.  Both are ``when-synced`` unless a policy says ``always``: RabbitMQ promotes unsynchronised
+mirrors after a failure unless told otherwise, and loses confirmed messages (K3).
 
 **All were gone, and some return** (``when_some_return``).  The master went last, or went when no
-mirror had everything: its copy is never behind.  So it is given time to return; but whoever was
-synced when the queue went down has the same.
+mirror had everything: its copy is never behind.  So it is given time to return; but a mirror that
+was synced when the queue went down has the same.
 
     the former master is back                                                   PROMOTE it
     a synced copy is back        30 s have not passed since the first return    WAIT
@@ -24,7 +24,7 @@ synced when the queue went down has the same.
     only others are back         the policy (of how the last master went) says
                                  always, and 30 s have passed                   PROMOTE the first
                                  else                                           WAIT
-    nobody is back                                                              WAIT
+    no node is back                                                             WAIT
 """
 
 from collections.abc import Container, Sequence
@@ -86,7 +86,7 @@ def when_some_return(
     synced = [node for node in returned if view.recoverable.get(node) == SYNCED]
     others = [node for node in returned if view.recoverable.get(node) == PARTIAL]
     if not synced and not others:
-        return Decision(WAIT, "", "nobody who has a copy is back")
+        return Decision(WAIT, "", "no node with a copy is back")
     late = waited_ms >= RETURN_WAIT_MS
     if synced:
         if late:

@@ -1,4 +1,4 @@
-"""``MirroredQueue``: what one node knows of one mirrored queue, and its part in it.
+"""``MirroredQueue``: one mirrored queue as one node sees it, and this node's role in it.
 
 In: the queue's view, its ring's view, and whether a synchronisation is wanted, each as the
 coordinator says.  Out: the group here (``MirrorGroup``), with its role; which object stands for the
@@ -11,9 +11,9 @@ queue in its virtual host:
                     ▲            │ ▲        │
                     └────────────┘ └────────┘   the master hands over, or its lease has ended
 
-A copy at rest is nobody's.  One that the disk kept from before this process started may be a
-mirror again, which fetches what differs; any other is given up for an empty one before that.  Who
-becomes master of a queue that was down takes its copy as it is.
+A copy at rest has no role.  One that the disk kept from before this process started may be a
+mirror again, which fetches what differs; any other is given up for an empty one before that.  The
+member that becomes master of a queue that was down takes its copy as it is.
 """
 
 from collections.abc import Callable
@@ -48,7 +48,7 @@ class QueueDirectory:
     """What the node does for its mirrored queues."""
 
     def remote(self, queue: Queue) -> RemoteQueue:
-        """To take the place of that queue; nobody knows it yet."""
+        """To take the place of that queue; not entered anywhere yet."""
         raise NotImplementedError
 
     def follow(self, queue: RemoteQueue, node: str, why: str) -> None:
@@ -91,7 +91,7 @@ class MirroredQueue:
         self.complete: list[str] = []
         self.stuck: list[str] = []
         self.why: str = ""  # the last decision
-        self.waits: bool = False  # for somebody to come back
+        self.waits: bool = False  # for a node to come back
         self.alone: str = ""  # why the master, which is here, can do nothing that counts
         self.asked_view: Proposal | None = None
         self.asked_ring: Proposal | None = None
@@ -172,11 +172,11 @@ class MirroredQueue:
     def _take_part(self, view: QueueView, member: str, now_ms: int) -> None:
         former = view.former
         if view.master == member:
-            former = ""  # it has what it has, and waits for nobody
+            former = ""  # it has what it has, and waits for no other member
             if self.queue.remote:
                 self._return(view, now_ms)
             if len(view.members) == 1:
-                return  # there is nobody to be told
+                return  # there is no mirror to tell
         group = self.group = self._new_group(view, member)
         group.queue_view_changed(view.term, view.master, former, view.synced)
 

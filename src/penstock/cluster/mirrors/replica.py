@@ -2,7 +2,7 @@
 
 In: the master's parcels (operations.py), in order, each once; chunks of a synchronisation
 (sync.py).  Out: an ordinary backing, on this node's own disk, with the same set of messages:
-each at the master's seq_id, ready or delayed, handed out to nobody; and up to which number that is
+each at the master's seq_id, ready or delayed, none delivered; and up to which number that is
 on disk.
 
 **What is known.**  For each part there is a set of places of which this copy *knows*: whatever the

@@ -1,4 +1,4 @@
-"""What a master knows of its mirrors, and who waits for it: parts of ``MirrorGroup``.
+"""Safe positions of mirrors as their master knows them, and the confirms that wait for them.
 
 ``Answer``: what a mirror last said.  ``SafeLine``: up to which parcel all synced mirrors have said
 so, and the waits of who published.  ``GroupReady``: what a group has to say to the outside.

@@ -1,4 +1,4 @@
-"""Synchronisation: how a mirror gets what was there before it came, while the queue goes on.
+"""Synchronisation: a mirror gets the messages from before it joined, while the queue goes on.
 
 Two quiet objects.  The mirror's ``Joiner`` asks, chunk after chunk; the master's ``Syncer`` answers
 each question with one chunk, straight to the mirror and not round the ring.  Nothing is taken from
@@ -14,7 +14,7 @@ question's: then it was enough for once.  ``next``: no parcel up to that number 
 ``left``: about how many messages there are below.
 
 **From the newest to the oldest.**  Each chunk lies below all that the mirror has, so it goes to the
-front of a queue whose head nobody wants, which is cheap at any length; the other way round each
+front of a queue without consumers, which is cheap at any length; the other way round each
 chunk would land in the middle.  And what consumers take meanwhile is the oldest: it need not be
 sent at all.  So a synchronisation ends, however fast the queue is: it sends at most what was there
 when it began.
@@ -186,7 +186,7 @@ class Joiner:
         self._held = None
 
     def take_chunk(self, data: bytes) -> None:
-        """One that nobody waits for any more is dropped."""
+        """One that is no longer waited for is dropped."""
         chunk = read_chunk(data)
         asked = self._asked
         if asked is None or self._is_past(chunk) or chunk.part != asked.part:
@@ -212,7 +212,7 @@ class Joiner:
             self._done_position = self._journal.position
 
     def _is_past(self, chunk: Chunk) -> bool:
-        """Of another master; or nobody needs it."""
+        """Of another master; or not needed any more."""
         return chunk.term != self.replica.term or self.replica.is_lost
 
     def is_done(self) -> bool:
@@ -378,7 +378,7 @@ class Syncer:
         return self.looked_count * 1000 // passed_ms if passed_ms > 0 else 0
 
     def eta_ms(self, now_ms: i64) -> i64:
-        """How much longer it takes if it goes on so; -1 = nobody can tell yet."""
+        """How much longer it takes at the present rate; -1 = not known yet."""
         passed_ms = now_ms - self._began_ms
         if self.left == 0:
             return 0

@@ -3,7 +3,7 @@
 In: questions of mirrors, and since when each of them hears of every message.  Out: chunks.
 
 A question waits until its asker is in the ring: an answer is as of a parcel that it will hear.
-While nobody wants a synchronisation it waits further, until all messages from before the asker's
+While no synchronisation is wanted it waits further, until all messages from before the asker's
 time are gone: then the answer is that there is nothing to fetch.
 """
 

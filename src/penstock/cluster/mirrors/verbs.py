@@ -1,4 +1,4 @@
-"""``ClusterMirrors``: what people ask of mirrored queues, where there are several nodes.
+"""``ClusterMirrors``: the operator's commands on mirrored queues.
 
 In: a queue, a node, patterns.  Out: facts (facts.py), and proposals that go the way of every
 change (``ClusterChanges.hand_in``): who asks waits until it is accepted, as for a declaration.

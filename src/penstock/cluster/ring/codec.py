@@ -1,4 +1,4 @@
-"""``RingMessage``: what neighbours of a ring tell each other, and its bytes.
+"""``RingMessage``: the message between neighbours of a ring, and its bytes.
 
 An ``Entry`` is a sentence about one member's broadcasts: "up to ``last`` I have them, up to
 ``ack`` everybody has; here are those from ``first`` on".  An item is the payload of a broadcast;

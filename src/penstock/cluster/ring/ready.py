@@ -1,4 +1,4 @@
-"""``Ready``: what a ring has to say, after any number of messages, views and broadcasts.
+"""``Ready``: the output of a ring after any number of messages, views and broadcasts.
 
 All of it is to be done before the ring is asked again: the messages sent in their order, the
 deliveries heard in theirs, the proposal brought to the coordinator.
@@ -25,5 +25,5 @@ class Ready:
         self.delivered: list[Delivered] = []
         self.went_round: i64 = 0  # own broadcasts up to this one: every live member has them
         self.proposal: View | None = None  # to be put in place of the version before it
-        self.wants_view: bool = False  # somebody has a newer one; look whether it comes
+        self.wants_view: bool = False  # another member has a newer one; look whether it comes
         self.stopped: str = ""  # why this member is out of the group, for ever

@@ -4,9 +4,9 @@ The promise
 -----------
 What a member broadcasts, all members deliver that live on, or none of them: each once, and in the
 order in which that member broadcast it.  A dead member's broadcasts are all delivered before its
-death is heard (K6).  Whoever joins delivers everything that a member broadcasts after it knows of
+death is heard (K6).  A joiner delivers everything that a member broadcasts after it knows of
 the joiner.  The origin is told when a broadcast *went round*: every live member of its view has
-it, whoever dies from then on.  Between two origins no order is promised.
+it, whichever members die from then on.  Between two origins no order is promised.
 
 In: messages of neighbours (``step``), views (``view_changed``), who died by the coordinator's
 word (``member_died``), what time it is.  Out: ``take`` gives a ``Ready`` after any number of these
@@ -19,17 +19,18 @@ The idea
 Members stand in a circle (views.py).  Each numbers its broadcasts from 1 and gives them to its
 right neighbour, who delivers them and gives them to its own, until they come back to their *owner*:
 the origin, or the right neighbour of the dead, who goes on in its name.  The owner sends an
-acknowledgement round, behind which everybody forgets them.  Until then everybody keeps them, and
-whoever gets a new right neighbour gives it a *catch-up*: all it has, in place of what was lost in
-the gap.  The last hop, back to a living origin, has numbers only.
+acknowledgement round, behind which all members forget them.  Until then all members keep them,
+and a new right neighbour gets a *catch-up* from its left: all that has, in place of what was lost
+in the gap.  The last hop, back to a living origin, has numbers only.
 
 Every message says of some origins: "up to ``last`` I have its broadcasts, up to ``ack`` all have;
 here are those from ``first``" (ring/stream.py).  That remains true, so hearing it twice or late
-harms nobody: what one has is skipped, and nothing goes back.  A catch-up says it of all origins.
+does no harm: what a member has is skipped, and nothing goes back.  A catch-up says it of all
+origins.
 
 A dead member's last broadcast is its *end*: the owner adds it in its name, behind all that came
-from it, and it goes round like any other.  Whoever delivers the end hears of the death there.  When
-its acknowledgement has come round too, the owner proposes a view without that member.
+from it, and it goes round like any other.  A member that delivers the end hears of the death there.
+When its acknowledgement has come round too, the owner proposes a view without that member.
 
 A member that joins is *blank* until its left neighbour's catch-up, which another one sends if the
 first dies before.  It delivers of that what not all have, passes it on, and is *full*.  If it owns
@@ -56,12 +57,12 @@ Why it is true
       their origins: links keep the order, and a message, a catch-up too, is taken as a whole.
   Lemma 3 (round).  When O's n comes back to the owner, all live members of its view have n: it came
       through each, or in a catch-up from one who had it.  It also came through every J that O knew
-      when it broadcast n: nobody takes a message before it has the view that goes with it.
+      when it broadcast n: no member takes a message before it has the view that goes with it.
   Lemma 4 (owner).  Once the owner has the view in which D is dead, D's words enter the ring through
       it alone.  If it was full before, all words of D that any survivor has came through it.  If
       it is unsure, a sweep without news returned behind whatever the others had (Lemma 2).
-  Lemma 5 (keeping).  Nobody forgets n before its owner heard that it came round; the owner does not
-      say so of what it is unsure of.
+  Lemma 5 (keeping).  No member forgets n before its owner heard that it came round; the owner does
+      not say so of what it is unsure of.
 Atomicity: what any survivor has of D's, the owner has (4) or all have (5); it goes round, and the
 end behind it.  Order, and once: numbers.  Joiners: 3.  Deaths: nothing is behind the end (4).
 
@@ -103,7 +104,7 @@ class RingStopped(Exception):
 
 @final
 class Ring:
-    """One group at ``me``, a name that nobody had or will have: who joins again has another one.
+    """One group at ``me``, a name used once: a member that joins again has another one.
 
     ``place``: any number, by chance: where it joins.
     Until ``leave`` it wants to be in the group, and proposes so as soon as it knows a view
@@ -180,7 +181,9 @@ class Ring:
     def _look_from_outside(self, view: View) -> None:
         asked = self._proposed
         if asked is not None and self.view.version < asked.version < view.version:
-            self._stop(f"{self.me} may have been in view {asked.version}, and nobody joins twice")
+            self._stop(
+                f"{self.me} may have been in view {asked.version}, and no member joins twice"
+            )
         self.view = view
 
     def member_died(self, member: str) -> None:
@@ -345,7 +348,7 @@ class Ring:
             self._changed.append(origin)
 
     def _hear_of_blank(self, message: RingMessage) -> None:
-        """Nobody on the way from that member to here knows anything."""
+        """No member on the way from that one to here knows anything."""
         if self.full or message.version != self.view.version:
             return
         if message.names[0] == self.me:

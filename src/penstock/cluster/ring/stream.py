@@ -54,7 +54,7 @@ class Stream:
         self.acked = ack
 
     def start_with(self, entry: Entry) -> bool:
-        """A joiner's first sight of it; False = all is over, and nobody need hear of it."""
+        """A joiner's first sight of it; False = all is over, and no member need hear of it."""
         last = entry.last()
         over = len(entry.items) > 0 and entry.items[-1] is None and entry.ack >= last
         base = last if over else entry.first - 1

@@ -1,7 +1,7 @@
-"""``View``: who is in a ring, in which order, and who of them is dead.
+"""``View``: the members of a ring, their order, and which of them are dead.
 
 A view is a value.  It is kept in the coordinator under the group's key, and changed by
-compare-and-set only: whoever wants another one makes it from the newest it knows (``with_joined``,
+compare-and-set only: a member makes the next one from the newest it knows (``with_joined``,
 ``with_dead``, ``without``), one version higher, and proposes it in its place.  So versions have no
 gaps.
 
@@ -87,9 +87,9 @@ class View:
     # -- the next one ---------------------------------------------------------------------
 
     def with_joined(self, member: str, left: str) -> "View":
-        """With ``member`` directly on the right of ``left``, which lives; "": nobody does.
+        """With ``member`` directly on the right of ``left``, which lives; "": no member lives.
 
-        Where nobody lives there is nothing to go on with, and the dead are forgotten.
+        Without a live member there is nothing to go on with, and the dead are forgotten.
         """
         assert member not in self.members
         if not left:
@@ -140,7 +140,7 @@ def from_json(text: str) -> View:
     members = _names(fields["members"])
     dead = frozenset(_names(fields["dead"]))
     if not dead <= frozenset(members):
-        raise BadView("somebody is dead and no member")
+        raise BadView("a dead member is not in the list of members")
     return View(version, members, dead)
 
 

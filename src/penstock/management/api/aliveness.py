@@ -1,4 +1,4 @@
-"""Is the broker alive?  A message makes the whole way, as RabbitMQ's aliveness test has it.
+"""The aliveness test over HTTP: a test message is published and got, as in RabbitMQ.
 
     GET  /api/aliveness-test/{vhost}
 
@@ -30,7 +30,7 @@ class AlivenessApi(Endpoints):
     """See the head of this file."""
 
     def routes(self) -> list[Route]:
-        what = "A message is published and got"
+        what = "Publishes and gets a test message"
         path = "/api/aliveness-test/{vhost}"
         return [Route(path, {"GET": self.aliveness}, what, "health checks")]
 
@@ -65,7 +65,7 @@ class AlivenessApi(Endpoints):
 
 
 def _got_one(agent: ManagementClient) -> bool:
-    """For use on the data loop; somebody else's test may have got ours, and we theirs."""
+    """For use on the data loop; a test at the same time may have got our message, and we its."""
     try:
         found = agent.get(QUEUE, wall_ms())
     except Away:

@@ -7,7 +7,7 @@
     GET DELETE  …/{properties_key}
 
 POST takes ``routing_key`` and ``arguments`` and names the place of the binding in ``Location``.
-What the default exchange does is shown as bindings from it, which nobody can make or end.
+The routes of the default exchange are shown as bindings, which cannot be made or deleted.
 """
 
 from collections.abc import Callable, Sequence

@@ -22,7 +22,7 @@ from penstock.management.http.listing import ListQuery
 from penstock.management.http.lists import ListEndpoints, runs, slices
 
 CLOSED_HERE: Final = "Closed via management plugin"
-"""What RabbitMQ tells a client whose connection somebody closed without a word."""
+"""What RabbitMQ tells a client whose connection was closed without a reason."""
 
 
 class ClientsApi(ListEndpoints):
@@ -96,7 +96,7 @@ class ClientsApi(ListEndpoints):
     async def _known_connection(
         self, request: web.Request, visitor: Visitor, others_too: bool
     ) -> Row:
-        """That of the path; raises AccessRefused when it is somebody else's."""
+        """That of the path; raises AccessRefused when it belongs to another user."""
         row = await self._on_loop(self._view.connection_row, request.match_info["name"])
         if not others_too and row["user"] != visitor.name:
             raise AccessRefused("User not authorised to access object")

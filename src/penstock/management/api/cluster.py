@@ -210,7 +210,7 @@ class ClusterApi(Endpoints):
     async def login(self, request: web.Request, _visitor: Visitor) -> web.Response:
         """Whether name and password would do.  RabbitMQ sets a cookie that opens nothing."""
         try:
-            async with asyncio.timeout(FORM_TIMEOUT_S):  # nobody knows yet who sends it
+            async with asyncio.timeout(FORM_TIMEOUT_S):  # its sender has not logged in yet
                 form = await request.post()
         except TimeoutError as error:
             raise BadQuery("bad_request", "the form did not come in time", 408) from error

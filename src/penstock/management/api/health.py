@@ -71,7 +71,10 @@ class HealthApi(Endpoints):
                 self.sync_critical,
                 "No mirrored queue would be down without this node",
             ),
-            "node-is-quorum-critical": (self.quorum_critical, "No quorum hangs on this node"),
+            "node-is-quorum-critical": (
+                self.quorum_critical,
+                "Fails if a quorum needs this node",
+            ),
             "metadata-store/initialized": (self.initialized, "The definitions are read"),
         }
         open_ones = {

@@ -1,4 +1,4 @@
-"""How much virtual hosts and users may have, over HTTP, in the form of RabbitMQ's API.
+"""Limits of virtual hosts and users over HTTP, in the form of RabbitMQ's API.
 
     GET         /api/vhost-limits    /api/vhost-limits/{vhost}
     PUT DELETE  /api/vhost-limits/{vhost}/{limit}    max-connections, max-queues, and the budgets

@@ -80,7 +80,7 @@ class LiveApi(Endpoints):
         response.headers["X-Accel-Buffering"] = "no"  # nginx would collect the events
         self._streams[visitor.name] += 1
         try:
-            with suppress(ConnectionResetError):  # whoever watched went away
+            with suppress(ConnectionResetError):  # the browser went away
                 await response.prepare(request)
                 if request.method != "HEAD":
                     await self._stream(request, response, paths, interval_s)
@@ -143,7 +143,7 @@ def pause_s(interval_s: float, took_s: float) -> float:
 
 
 async def _write(request: web.Request, response: web.StreamResponse, event: bytes) -> None:
-    """Raises ConnectionResetError when whoever watched went away, or might as well have."""
+    """Raises ConnectionResetError when the browser went away or does not read."""
     try:
         async with asyncio.timeout(WRITE_TIMEOUT_S):
             await response.write(event)

@@ -1,4 +1,4 @@
-"""What people do with messages they have chosen in a queue; the others stay where they are.
+"""Actions on selected messages of a queue over HTTP: move, copy, delete, retry.
 
     POST /api/queues/{vhost}/{name}/messages/actions
          {"action": "move", "seq_ids": [4, 7], "queue": "other"}

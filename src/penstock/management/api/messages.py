@@ -1,4 +1,4 @@
-"""Publishing and getting over HTTP, by an agent for whom all rules of AMQP hold.
+"""Publishing and getting over HTTP, by a loopback client under all rules of AMQP.
 
     POST /api/exchanges/{vhost}/{name}/publish   properties, routing_key, payload, payload_encoding
     POST /api/queues/{vhost}/{name}/get          count, ackmode, encoding, truncate
@@ -93,7 +93,7 @@ class MessagesApi(Endpoints):
             await self._on_loop(lambda: entered.append(watch.enter(sender, vhost, wall_ms())))
             yield entered[0]
         finally:
-            # Behind the first on the data loop, so whoever gave up waiting for that leaves, too.
+            # Behind the first on the data loop, so a request that gave up on that one leaves, too.
             await self._on_loop(leave, entered)
 
     # -- publishing --------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Mirrored queues over HTTP: who has copies of them, and where their masters are.
+"""Mirrored queues over HTTP: their copies and masters, and commands on them.
 
     GET  /api/penstock/mirrors[/{vhost}]                  a list, as ``/api/queues`` is one
     GET  /api/penstock/queues/{vhost}/{name}/mirrors      one queue; 404 when it has no mirrors

@@ -1,4 +1,4 @@
-"""Running a node over HTTP: its log, maintenance, its end.  Administrators only, the log excepted.
+"""Operation of a node over HTTP: its log, drain, stop.  Administrators only, the log excepted.
 
     GET   /api/penstock/log?lines=100         the last lines, from memory (monitoring)
     GET   /api/penstock/log-level             {"level": "info", "categories": {"queue": "debug"}}
@@ -69,7 +69,7 @@ class OperatingApi(Endpoints):
             Route(
                 "/api/penstock/drain",
                 {"GET": self.drained, "POST": self.drain},
-                "Let no new clients in; who is still there",
+                "Refuse new clients; the connections that are left",
                 TAG,
             ),
             Route("/api/penstock/revive", {"POST": self.revive}, "Let clients in again", TAG),

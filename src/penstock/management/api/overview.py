@@ -1,4 +1,4 @@
-"""The node over HTTP: who asks, the totals, its storage and flow."""
+"""The node over HTTP: the visitor, the totals, storage and flow."""
 
 import platform
 

@@ -1,4 +1,4 @@
-"""What users may do, over HTTP, in the form of RabbitMQ's API; for administrators.
+"""Permissions over HTTP, in the form of RabbitMQ's API; for administrators.
 
     GET              /api/permissions              /api/topic-permissions
     GET PUT DELETE   /api/permissions/{vhost}/{user}

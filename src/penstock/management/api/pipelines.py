@@ -1,4 +1,4 @@
-"""Pipelines over HTTP: what those that report to this node have said of themselves.
+"""Pipelines over HTTP: the reports of those that report to this node.
 
     GET  /api/penstock/pipelines    of every virtual host the user may enter; of all with the
                                     tag monitoring or administrator

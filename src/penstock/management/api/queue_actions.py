@@ -1,4 +1,4 @@
-"""What people do with one queue over HTTP: pause and resume it, look at messages where they lie.
+"""Actions on one queue over HTTP: pause, resume, browse.
 
     POST /api/queues/{vhost}/{name}/actions    {"action": "pause"} or {"action": "resume"}
                                                "sync", "cancel_sync"; "hand_over" with "node"

@@ -7,7 +7,7 @@
     DELETE      ...            ?if-empty=true  ?if-unused=true
     DELETE      /api/queues/{vhost}/{name}/contents
 
-Nobody's connection is behind a request, so ``exclusive`` has no meaning here.
+A request belongs to no AMQP connection, so ``exclusive`` has no meaning here.
 """
 
 from typing import Any, Final

@@ -1,4 +1,4 @@
-"""Searching a queue's messages where they lie.
+"""Searching a queue's messages without taking them.
 
     GET /api/queues/{vhost}/{name}/messages/search
         ?text=TEXT&from=SEQ_ID&count=N&priority=P&truncate=BYTES&encoding=auto

@@ -7,7 +7,7 @@
     DELETE           /api/users/{user}
     POST             /api/users/bulk-delete    {"users": ["a", "b"]}
 
-``password_hash`` "" means that nobody can log in with a password; a body with neither says the
+``password_hash`` "" means that login with a password is refused; a body with neither says the
 same, and so does the password "".  Passwords are hashed on this side: the data loop sees hashes
 only.  The connections of a user who is deleted are closed, as RabbitMQ does it.
 """
@@ -47,7 +47,7 @@ class UsersApi(ListEndpoints):
             Route(
                 "/api/users/without-permissions",
                 {"GET": self.without_permissions},
-                "Users who may enter no virtual host",
+                "Users without a permission in any virtual host",
                 TAG,
             ),
             Route("/api/users/bulk-delete", {"POST": self.delete_many}, "Delete several", TAG),

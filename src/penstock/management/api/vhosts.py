@@ -1,4 +1,4 @@
-"""One virtual host over HTTP: made, described and traced, in the form of RabbitMQ's API.
+"""One virtual host over HTTP: created, described and traced, in the form of RabbitMQ's API.
 
     GET  /api/vhosts/{vhost}
     PUT  /api/vhosts/{vhost}    {"description": "...", "tags": "a,b" or ["a", "b"],

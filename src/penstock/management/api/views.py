@@ -1,4 +1,4 @@
-"""The engine's inner life over HTTP: what the pictures of the web UI are drawn from.
+"""Storage, flow and deadlines over HTTP: the data of the web UI's pictures.
 
     GET /api/penstock/queues/{vhost}/{name}/flow     q1 to q4, what moves between them, the RAM line
     GET /api/penstock/queues/{vhost}/{name}/storage  the index segment by segment, and the journal

@@ -1,4 +1,4 @@
-"""What would happen: questions to the router and to policies that change nothing.
+"""Dry runs over HTTP: questions to the router and to policies that change nothing.
 
     GET /api/penstock/route/{vhost}/{exchange}   ?routing_key=KEY&headers={JSON}
         {"queues": [names]}: where a message would go; only queues the visitor may read
@@ -72,7 +72,7 @@ class WhatIfApi(Endpoints):
             raise NotFound(f"no exchange '{name}'")
         looked_at = {**headers, NOW: wall_ms(), LOOKING: False}
         found = cast(list[Queue], route(exchange, routing_key, looked_at, vhost.exchanges))
-        # A room where messages wait (delays, a topic's backlog) is no queue anybody knows.
+        # An internal queue (delays, a topic's backlog) is not shown.
         return [queue.name for queue in found if queue.releases_to is None]
 
     # -- what a policy would reach -----------------------------------------------------------

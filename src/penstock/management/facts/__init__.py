@@ -1,1 +1,1 @@
-"""What the broker tells management about sessions, memory and storage: plain records."""
+"""Facts about sessions, memory and storage, given to management as plain records."""

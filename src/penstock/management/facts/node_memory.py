@@ -1,4 +1,4 @@
-"""Where a node's memory is, under the names that RabbitMQ's memory charts know.
+"""The memory of a node by use, under the names of RabbitMQ's memory charts.
 
     queue_procs          messages in queues: contents and objects, ready and unacknowledged
     connection_writers   what sessions have written and peers have not taken
@@ -7,7 +7,7 @@
     binary               contents on their way to the disk: message stores and segments
     code                 what the process took when it was ready: interpreter, modules, topology
     allocated_unused     free, but still with the C library
-    other_system         the rest of the resident size: buffers, indexes, what nobody counts
+    other_system         the rest of the resident size: buffers, indexes, what is not counted
 
 What RabbitMQ counts and does not exist here (quorum queues, streams, Mnesia, atoms …) is 0, which
 is what it takes.  All of it together is the resident size.

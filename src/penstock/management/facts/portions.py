@@ -1,4 +1,4 @@
-"""Sessions with their channels in portions: how much one call on the data loop describes.
+"""Portions of sessions with their channels, as much as one call on the data loop may describe.
 
 A connection may have thousands of channels, so a number of connections says little about how long
 describing them takes.

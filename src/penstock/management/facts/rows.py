@@ -1,4 +1,4 @@
-"""What the rows of all kinds of things need; see ``view``."""
+"""Helpers of all rows of the API; see ``view``."""
 
 import base64
 import platform

@@ -1,4 +1,4 @@
-"""What the server tells management about connections, channels and listeners.
+"""Facts about connections, channels and listeners, as the node gives them to management.
 
 The server fills these in on the data loop (``session_inspector``); ``view`` makes rows of them.
 """
@@ -216,11 +216,11 @@ class SessionInspector:
         raise NotImplementedError
 
     def connection(self, session: object) -> ConnectionFacts | None:
-        """None while nobody has logged in on it, and when it is gone."""
+        """None before its client has logged in, and when it is gone."""
         raise NotImplementedError
 
     def find(self, name: str) -> object | None:
-        """The session of that name on which somebody has logged in."""
+        """The session of that name whose client has logged in."""
         raise NotImplementedError
 
     def close(self, session: object, reason: str) -> None:
@@ -254,7 +254,7 @@ class SessionInspector:
         raise NotImplementedError
 
     def enter(self, user: str, vhost: str, now_ms: int) -> ManagementClient:
-        """Somebody who publishes and gets for that user; raises AgentRefused."""
+        """A client of the node's own that publishes and gets as that user; raises AgentRefused."""
         raise NotImplementedError
 
     def close_some(self, vhost: str, at_most: int) -> bool:
@@ -270,7 +270,7 @@ class SessionInspector:
         raise NotImplementedError
 
     def flow(self) -> dict[str, object]:
-        """Who waits for whom: what ``/api/flow`` answers."""
+        """Flow control: the answer of ``/api/penstock/flow``."""
         raise NotImplementedError
 
     def chain(self) -> dict[str, object]:

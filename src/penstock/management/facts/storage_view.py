@@ -1,10 +1,10 @@
-"""Where messages rest, as JSON-able dicts: of one queue in RabbitMQ's shape and in our own,
+"""Storage of messages as JSON-able dicts: of one queue in RabbitMQ's shape and in our own,
 and of the node's storage engine.
 
 RabbitMQ's fields keep RabbitMQ's meaning where both have the thing: q1 to q4 are lengths, delta is
 ``["delta", start, count, transient count, end]`` with "undefined" for the bounds of an empty
-one, and the fields that are null or absent are those nobody has counted.  Ours say more, in
-an object ``penstock``.
+one, and the fields that are null or absent are those that are not counted.  Penstock's own
+fields are in an object ``penstock``.
 
 Called on the data loop; each function costs what its ``budget`` or the number of files allows.
 """
@@ -24,7 +24,7 @@ from penstock.storage.store.message_store import MessageStore
 LISTED: Final = 0
 """Messages that may be looked at for a line of a list: counters only."""
 SHOWN: Final = 20_000
-"""The same for one queue that somebody asked for; a millisecond."""
+"""The same for a request for one queue; a millisecond."""
 
 
 class DiskFacts:

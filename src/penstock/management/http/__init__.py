@@ -1,1 +1,1 @@
-"""What every endpoint stands on: log-in, lists, connections, browsers, OpenAPI."""
+"""The base of every endpoint: log-in, lists, connections, browsers, OpenAPI."""

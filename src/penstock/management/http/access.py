@@ -1,10 +1,10 @@
-"""Who asks, and what they may see: basic authentication and RabbitMQ's user tags.
+"""Authentication and access: basic authentication and RabbitMQ's user tags.
 
     administrator, monitoring   see every connection, channel and node
     policymaker, management     see the virtual hosts they may enter, and their own connections
     (none of these)             may not use the API
 
-Nobody sees into a virtual host without a permission on it, whatever the tags.
+A user without a permission on a virtual host cannot look into it, whatever the tags.
 
 One visitor is no user: the *operator*, who shows the token of the node's control file
 (``core.control``) from the node's own machine, and may do everything in every virtual host.

@@ -1,4 +1,4 @@
-"""A log line for each change that came over HTTP: who changed what, by the kind of thing.
+"""A log line for each change over HTTP: the user, and the change.
 
 [info] <policy> user 'ann' from 10.0.0.7: PUT /api/policies/%2F/ha: 201
 """

@@ -1,4 +1,4 @@
-"""Whether a browser was sent here by somebody else's page.
+"""Whether a browser was sent here by the page of another site.
 
 A browser keeps the password of a site and shows it with whatever any page has it ask there, so a
 page elsewhere could change the broker (cross-site request forgery); and a page whose name was made

@@ -1,4 +1,4 @@
-"""What management may ask of the node itself: its log, its doors, its end.
+"""``NodeControl``: the node's interface for management: its log, listeners, drain and stop.
 
 The server makes one (``node/control``); the methods marked so run on the data loop.
 """
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class NodeControl:
-    """Of a node that nobody runs: all that is asked is refused or empty."""
+    """Without a running node: every request is refused or its answer is empty."""
 
     def log_lines(self, _count: int) -> list[str]:
         """The last lines, the oldest first; from any thread."""
@@ -25,7 +25,7 @@ class NodeControl:
         return {"draining": False, "connections": 0}
 
     def drain(self) -> None:
-        """Let nobody in; on the data loop."""
+        """Refuse new connections; on the data loop."""
 
     def revive(self) -> None:
         """Let clients in again; on the data loop."""

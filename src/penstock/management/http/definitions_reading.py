@@ -5,7 +5,7 @@ makes of them, and the same refusals.
 
 ``json.loads`` keeps the interpreter for itself until it is through, in a thread too, and both
 loops stand still: 30 ms for each MB.  Here it is asked for one row at a time, and between two rows
-others go on.  That takes three times as long altogether, in a thread that nobody waits for.
+others go on.  That takes three times as long altogether, in a thread of its own.
 """
 
 import json

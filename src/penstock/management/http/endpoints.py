@@ -1,4 +1,4 @@
-"""``Endpoints``: what all endpoints share: the broker, the routes they name, the answers they give.
+"""``Endpoints``: the base of all endpoints: the broker, their routes, their answers.
 
 A *desk* answers for one kind of thing (queues, users, limits …).  It names its ``routes``; the
 server sends what comes to their endpoints after it has found out who asks (``Visitor``).
@@ -67,7 +67,7 @@ class Route(NamedTuple):
     tag: str = ""
     """Under what heading it stands there."""
     is_open: bool = False
-    """Nobody is asked who they are: the visitor has no name and no rights."""
+    """Without login: the visitor has no name and no permissions."""
 
 
 class NotThere(NotFound):
@@ -87,7 +87,7 @@ class OnLoop(Protocol):
 
 
 class Context:
-    """What the desks share."""
+    """The objects that all endpoints share."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class Context:
         statistics: Statistics,
         control: NodeControl | None = None,
     ) -> None:
-        """``segment_entries``: of virtual hosts that somebody makes."""
+        """``segment_entries``: of virtual hosts that are made here."""
         self.control = control or NodeControl()
         self.view = view
         self.on_loop = on_loop
@@ -110,7 +110,7 @@ class Context:
         self.scrapes: Scrapes  # set by the server
         self.contexts: list[dict[str, object]] = []  # set when the port is known
         self.answer_get: AnswerGet  # set by the server: what a GET would be answered
-        self.routes: list[Route] = []  # of all desks
+        self.routes: list[Route] = []  # of all endpoints
         self.is_serving = True  # until the broker ends
 
     @property
@@ -178,10 +178,10 @@ class Endpoints:
         raise NotImplementedError
 
     async def begin(self) -> None:
-        """The server listens: whoever has work of its own begins now."""
+        """The server listens: a resource with work of its own begins it now."""
 
     async def close(self) -> None:
-        """The server stops: whoever answers for long ends now."""
+        """The server stops: a resource with long answers ends them now."""
 
     async def change(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run it on the data loop; returns when what it changed is on disk.

@@ -1,4 +1,4 @@
-"""The API's own description: an OpenAPI 3.1 document, made from the routes the desks name.
+"""The API's own description: an OpenAPI 3.1 document, made from the routes of the endpoints.
 
     GET  /api/penstock/openapi.json    without log-in: it tells nothing of the broker
 

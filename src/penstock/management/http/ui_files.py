@@ -1,4 +1,4 @@
-"""The web UI's files, as they lie in ``management/ui``, served to anybody.
+"""The web UI's files in ``management/ui``, served without login.
 
 They hold no secret: the page asks for a name and a password and sends them with each request of
 the API.  Every file has an ETag, so that a browser asks and is told "as before" (304); what a new

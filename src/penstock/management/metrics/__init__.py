@@ -7,5 +7,5 @@
     pages      /metrics, /metrics/per-object and /metrics/detailed, written piece by piece
     serving    the pages on a port of their own, without login, and on management's, with
 
-Numbers are read when somebody asks; nothing is kept for it between two scrapes.
+Numbers are read by a scrape; nothing is kept between two scrapes.
 """

@@ -1,4 +1,4 @@
-"""What a page of metrics shows, read on the data loop: numbers of some dozens of objects at a time.
+"""The numbers of a page of metrics, read on the data loop some dozens of objects at a time.
 
 An object is a row of numbers in the order of its families (``Table``).
 """
@@ -202,7 +202,7 @@ class Gathering:
             return []
         queues = [(name, found.queues[name]) for name in names if name in found.queues]
         return [
-            # Others are told by the node of their master: whoever asks all nodes adds them up.
+            # Other queues are reported by the node of their master: scrape all nodes and add up.
             (name, _queue_numbers(queue))
             for name, queue in queues
             if not queue.remote

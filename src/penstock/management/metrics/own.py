@@ -1,4 +1,4 @@
-"""Our own families: what a Penstock has that RabbitMQ has not, or does not tell.
+"""Penstock's own families: metrics that RabbitMQ does not have.
 
 In: the numbers of the node and of its queues.  Out: pieces of the page, a family or two each.
 """
@@ -102,7 +102,7 @@ def _flow(row: Row) -> Iterator[str]:
     held = cast(int, row["held_bytes"])
     yield gauge("flow_held_bytes", "Bytes of publishes that came in and wait", held)
     blocked = 1 if row["blocked"] else 0
-    yield gauge("publishers_blocked", "Is 1 while nobody may publish to this node", blocked)
+    yield gauge("publishers_blocked", "Is 1 while publishers of this node are blocked", blocked)
 
 
 def _storage(row: Row) -> Iterator[str]:
@@ -123,14 +123,16 @@ def _storage(row: Row) -> Iterator[str]:
     yield counter("journal_retired_files_total", "Files it has let go", journal["files_retired"])
     yield gauge("segment_files", "Segment files of all queues", segments["files"])
     yield gauge("segment_bytes", "Bytes in them", segments["bytes"])
-    yield gauge("segment_garbage_ratio", "Share that nobody needs", segments["garbage_share"])
+    yield gauge(
+        "segment_garbage_ratio", "Share of messages that are gone", segments["garbage_share"]
+    )
     rewritten, reclaimed = segments["files_rewritten"], segments["bytes_reclaimed"]
     yield counter("segment_rewrites_total", "Segments copied without garbage", rewritten)
     yield counter("segment_reclaimed_bytes_total", "Bytes won by that", reclaimed)
     for name, kind, key, text in (
         ("files", GAUGE, "files", "Files of the message store"),
         ("bytes", GAUGE, "bytes", "Bytes in them"),
-        ("garbage_ratio", GAUGE, "garbage_share", "Share that nobody needs"),
+        ("garbage_ratio", GAUGE, "garbage_share", "Share of contents that are gone"),
         ("messages", GAUGE, "messages", "Contents it holds"),
         ("pending_bytes", GAUGE, "pending_bytes", "Bytes not yet written"),
         ("written_total", COUNTER, "messages_written", "Contents written"),

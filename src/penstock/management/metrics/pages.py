@@ -1,4 +1,4 @@
-"""The pages, piece by piece: what is done with one piece is let go before the next is made.
+"""The pages of metrics, piece by piece: each piece is freed before the next is made.
 
     overall     /metrics             the node, and sums over its queues, channels and connections
     each        /metrics/per-object  the same, but a line for every object

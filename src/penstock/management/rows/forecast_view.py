@@ -1,4 +1,4 @@
-"""When will an alarm be set, if it goes on like this?  Memory and disk as bars, and in a sentence.
+"""The forecast of alarms: memory and disk as bars, and in a sentence.
 
     memory  0 ──────── paging line ──────── limit ──────── all there is
     disk    0 ──────── used ──────────────── limit ─────── all there is
@@ -76,9 +76,9 @@ def _memory_words(memory: Facts) -> str:
             return f"Queues page; as it goes the memory alarm is set in {in_words(to_alarm)}."
         return "Queues page, and keep memory from growing."
     if isinstance(to_paging, int) and to_paging > 0:
-        return f"As it goes queues begin to page in {in_words(to_paging)}."
+        return f"At the current rate paging starts in {in_words(to_paging)}."
     if isinstance(to_alarm, int):
-        return f"As it goes the memory alarm is set in {in_words(to_alarm)}."
+        return f"At the current rate the memory alarm is set in {in_words(to_alarm)}."
     return "Memory does not grow."
 
 
@@ -89,7 +89,7 @@ def _disk_words(disk: Facts) -> str:
         return "The disk alarm is set: publishers wait until there is space."
     to_alarm = disk["seconds_to_alarm"]
     if isinstance(to_alarm, int):
-        return f"As it goes the disk alarm is set in {in_words(to_alarm)}."
+        return f"At the current rate the disk alarm is set in {in_words(to_alarm)}."
     return "The disk does not fill up."
 
 

@@ -1,4 +1,4 @@
-"""What waits for its time in one queue, as JSON-able dicts: deliveries with a deadline, and
+"""Deadlines of one queue, as JSON-able dicts: deliveries with a deadline, and
 messages that were put off.
 
     in flight   handed out; given again (leases, NSQ) or the end of the channel (AMQP) when due

@@ -1,4 +1,4 @@
-"""Mirrored queues as JSON-able dicts: RabbitMQ's fields of a queue, and all that is known.
+"""Mirrored queues as JSON-able dicts: RabbitMQ's fields of a queue, and our own.
 
 ``queue_fields`` are those of a row of ``/api/queues``: ``slave_nodes``,
 ``synchronised_slave_nodes`` and ``recoverable_slaves``, and while mirrors fetch what they lack the

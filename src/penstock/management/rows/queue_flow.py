@@ -1,4 +1,4 @@
-"""What the flow picture of a queue shows, as one JSON-able dict, and in a sentence.
+"""The flow picture of a queue, as one JSON-able dict and a sentence.
 
     published ─► q1 ─► q2 ─► delta ─► q3 ─► q4 ─► delivered ─► pending ─► acknowledged
                   └──────── q1 to q4 ─────────┘
@@ -145,7 +145,7 @@ def _without_target(row: Facts) -> str:
     on_disk = _messages(row, "delta")
     if on_disk:
         back = _rate(row, "delta_to_q3")
-        how = "nobody reads them"
+        how = "none are being read"
         if back:
             how = f"{_number(back)} a second are read ahead of consumers"
         elif row["reading"]:

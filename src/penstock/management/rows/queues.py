@@ -62,7 +62,7 @@ class QueueRows(Rows):
         return self._watch.flow()
 
     def purge_queue(self, vhost: str, name: str) -> None:
-        """Raises NotFound, or ResourceLocked when the queue is somebody's own."""
+        """Raises NotFound, or ResourceLocked when the queue is exclusive."""
         queue = self.vhost(vhost).queue(name)
         queue.check_owner(None)
         queue.purge()
@@ -78,7 +78,7 @@ class QueueRows(Rows):
         return activity(state, active_at_ms) | {"time_in_flow_s": int(stage.flow_s)}
 
     def _down_row(self, queue: Queue) -> Row:
-        """Nobody can say what is in it, and RabbitMQ's row does not either."""
+        """Its content is not known, and RabbitMQ's row has no counts either."""
         mirrors = queue_fields(self._broker.mirrors.facts(queue))
         return self._lasting_fields(queue) | mirrors | {"state": "down", "why": queue.why_down()}
 

@@ -1,8 +1,8 @@
-"""``Recent``: how fast counters of the broker grew of late, seen from outside.
+"""``Recent``: rates of counters over the last seconds, computed by the reader.
 
-Whoever looks brings the counters along; what was seen in the last ten seconds is kept, so several
+The caller passes the counters; the samples of the last ten seconds are kept, so several
 visitors of one page see the same rate, and the broker keeps nothing for them.  The first look
-knows no rate.  The memory is bounded: what nobody looked at for longest is forgotten.
+knows no rate.  The memory is bounded: the thing least recently looked at is forgotten.
 """
 
 from collections import OrderedDict, deque

@@ -1,4 +1,4 @@
-"""What the broker holds, as JSON-able dicts in the shape of RabbitMQ's management API.
+"""``BrokerView``: the broker as JSON-able dicts in the shape of RabbitMQ's management API.
 
 Quiet, read-only but for ``purge_queue`` and ``close_connection``, and meant to be called on the
 data loop: every method is either O(1) or takes the names it shall describe, so that the caller
@@ -53,7 +53,7 @@ class BrokerView(QueueRows, ExchangeRows, ClientRows, MirrorRows):
         return [listener_row(listener, self.node_name) for listener in self._watch.listeners()]
 
     def cluster_name(self) -> str:
-        """As somebody called it; else by the setting, which is the same on all its nodes."""
+        """The global parameter; else the setting, which is the same on all nodes."""
         named = self._broker.global_parameters.get(CLUSTER_NAME)
         return str(named or self._watch.cluster().get("cluster_name") or self.node_name)
 

@@ -1,7 +1,7 @@
-"""Which samples a request wants: ``lengths_age=600&lengths_incr=5`` and its like, in seconds.
+"""The samples a request asks for: ``lengths_age=600&lengths_incr=5`` and the like, in seconds.
 
-Without them an answer has rates only.  The wish is kept for the time of a request, so that whoever
-makes the answer need not hand it on.
+Without them an answer has rates only.  They are kept for the time of a request, so that the
+functions that make the answer need not pass them on.
 """
 
 from collections.abc import Mapping

@@ -124,7 +124,7 @@ class Statistics:
         row.update(self.with_details(KINDS[tally.kind], tally.key, octets, "data_rates"))
 
     def _since_asked(self, tally: CountersSnapshot) -> Row:
-        """With rates over the time since somebody asked last: of these nothing is sampled."""
+        """With rates over the time since the last request: of these nothing is sampled."""
         now_s = time.monotonic()
         counts = {name: cast(int, count) for name, count in tally.items()}
         counts["deliver_get"] = sum(counts.get(name, 0) for name in DELIVERIES)

@@ -1,4 +1,4 @@
-"""Which numbers every kind of object has, and for how long they are kept.
+"""The numbers of each kind of object, and how long they are kept.
 
 A *counter* only grows; a *gauge* goes up and down.  Rings keep what a counter grew by and what a
 gauge was.  How long is RabbitMQ's default: ten minutes in steps of the interval, an hour in

@@ -1,4 +1,4 @@
-"""What the operating system says about this process and its machine, and what the node is.
+"""Facts about the process, its machine and the node.
 
 A row has RabbitMQ's fields.  Where RabbitMQ counts what does not exist here the nearest thing with
 the same use is told: its Erlang processes are our threads.

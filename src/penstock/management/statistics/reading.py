@@ -1,4 +1,4 @@
-"""What the sampler reads on the data loop: numbers of some dozens of objects, and nothing else.
+"""The sampler's reads on the data loop: numbers of some dozens of objects at a time.
 
 Objects that never did anything are left out.  A name that has vanished meanwhile is, too.
 """

@@ -1,4 +1,4 @@
-"""Ring buffers of fixed size: what counters grew by and what gauges were, step by step.
+"""Ring buffers of fixed size: growth of counters and values of gauges, step by step.
 
 All objects of a kind are sampled at the same ticks, so where a ring stands is known once for all
 (``Levels``), and a ``Track`` holds nothing but numbers: one typed array per column, with the rings
@@ -112,7 +112,7 @@ class Track:
             value = counts[place]
             if place >= levels.counter_count:
                 value = min(value, ceiling)
-                # Before the first of all ticks nobody looked: it was then as it is now.
+                # Before the first of all ticks nothing was sampled: it was then as it is now.
                 was = min(before[place], ceiling) if before else value
                 for at in levels.fresh:
                     column[at] = was

@@ -1,4 +1,4 @@
-"""``Sampler``: once per interval it walks over everything and notes how far the counters are.
+"""``Sampler``: reads the counters of all objects once per interval.
 
 In: ``on_loop``, which runs a short function on the data loop, and what to read there (``Reading``).
 Out: the tracks of ``Statistics``.  A slice has at most ``SLICE`` objects, and between two of them

@@ -1,7 +1,7 @@
-"""``CountersSnapshot``: the counts in a row, marked with whose they are.
+"""``CountersSnapshot``: the counts in a row, with the object they belong to.
 
-Whoever makes a row on the data loop puts one in; when the row arrives on management's side,
-``completing`` adds rates and samples.  To everybody else it is a dict.
+A row made on the data loop carries one; when the row arrives on management's side,
+``completing`` adds rates and samples.  To all other code it is a dict.
 """
 
 from collections.abc import Iterable

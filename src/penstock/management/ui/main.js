@@ -127,7 +127,7 @@ const ALARMS = {
   disk: "The disk is nearly full: publishers wait until there is room.",
 };
 
-/** Over every page, because nobody looks for the reason where it hurts. */
+/** On every page, because the symptom of an alarm may show on any of them. */
 function AlarmBanner() {
   const { data } = useLive(mayMonitor() ? "/api/nodes?columns=name,mem_alarm,disk_free_alarm" : null);
   const texts = [];
@@ -171,7 +171,7 @@ function Frame() {
   }, [title]);
   useEffect(() => {
     setOpen(false);
-    // Whoever came by keyboard goes on in the new page, not behind the old menu entry.
+    // A keyboard user goes on in the new page, not behind the old menu entry.
     if (document.activeElement !== document.body) main.current?.focus({ preventScroll: true });
     scrollTo(0, 0);
   }, [route.value.path]);

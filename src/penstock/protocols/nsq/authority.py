@@ -1,4 +1,4 @@
-"""Asks servers, as nsqd's ``--auth-http-address`` does, who an NSQ client is and what it may do.
+"""Asks HTTP servers for the permissions of NSQ clients, as nsqd's ``--auth-http-address`` does.
 
     GET address/auth?remote_ip=…&tls=…&secret=…&common_name=…
     200 {"ttl": s, "identity": …, "identity_url": …, "authorizations": [
@@ -8,8 +8,8 @@ Threads ask; the loop is woken when one has an answer.  One address of several i
 random, and the next one when it fails; redirects are not followed.  The log says why a
 request failed; the client's answer does not.
 
-Whoever connects may have us ask, so there are bounds: a secret of more than 4 KiB is nobody's, and
-while very many wait for an answer the next one gets none.
+Every connection may cause a request, so there are bounds: a secret of more than 4 KiB is refused,
+and while very many wait for an answer the next one gets none.
 """
 
 import json
@@ -66,7 +66,7 @@ class HttpAuthority(Authority):
         inquiry = Inquiry()
         data = secret.encode("utf-8", "surrogateescape")
         if len(data) > SECRET_MAX_BYTES or not self._free.acquire(blocking=False):
-            logger.warning("%s: not asked who it is: too much at once", remote_ip)
+            logger.warning("%s: AUTH refused: secret too long, or too many requests", remote_ip)
             self._done(inquiry)
             return inquiry
         fields = {

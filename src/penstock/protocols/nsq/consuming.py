@@ -1,4 +1,4 @@
-"""The consuming side of one NSQ connection: its one channel, its window, what it has in flight.
+"""The consuming side of one NSQ connection: its channel, its RDY window, messages in flight.
 
     SUB ─► a consumer of the channel's queue, with a window of 0
     RDY ─► its window
@@ -6,7 +6,7 @@
     FIN, REQ, TOUCH ─► the lease, by the id of its message
 
 A window is not used up: as many may be in flight at a time.  A message that is not finished within
-the client's timeout goes to somebody else, and so does, after that time, what the client held when
+the client's timeout goes to another consumer, and so does, after that time, what was in flight when
 its connection ended, unless the channel's policy or ``nsq_requeue_on_disconnect`` gives it back at
 once.  What another node was master of, and is not any more, is not in flight either: the next
 master delivers it.

@@ -1,7 +1,7 @@
 """An NSQ connection as management shows it: a connection with one channel, number 1.
 
 In: the loop's connection and its session.  Out: the facts management makes rows of.  A client that
-has not said who it is acts as somebody already, so it is shown from its first byte on.
+has not identified itself has a user already, so it is shown from its first byte on.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""What NSQ puts between a socket and its session: TLS, then snappy or deflate.
+"""The layers between an NSQ socket and its session: TLS, then snappy or deflate.
 
     recv: compressed bytes from below ─► plain bytes
     send: plain bytes ─► compressed, all that one turn said at once ─► below

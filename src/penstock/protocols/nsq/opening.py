@@ -1,7 +1,7 @@
-"""What an NSQ connection is: who the client is, what was negotiated, whose rights hold.
+"""The opening of an NSQ connection: the client, the negotiated options, its user.
 
-    IDENTIFY ─► limits and texts (wire) ─► layers: TLS, then snappy or deflate
-    AUTH ─► a user of this broker, or what a callback says
+    IDENTIFY ─► limits and texts (codec) ─► layers: TLS, then snappy or deflate
+    AUTH ─► a user of this broker, or the permissions an authority grants
 
 After IDENTIFY the connection may go on behind TLS, and then behind snappy or deflate: the loop asks
 for the ``next_carrier`` when what was said before has left, and each layer begins with an ``OK`` of
@@ -153,7 +153,7 @@ class NsqOpening(Session):
 
     @property
     def user_name(self) -> str:
-        """Whose rights hold; "" = nobody's yet."""
+        """The user whose permissions apply; "" = none yet."""
         return "" if self.user is None else self.user.name
 
     @property
@@ -176,7 +176,7 @@ class NsqOpening(Session):
         self.look_at_gate()
 
     def _is_authorized(self, command: Command, verb: str, topic: str, channel: str) -> bool:
-        """As far as AUTH goes; False: somebody is being asked.  Raises Invalid."""
+        """As far as AUTH goes; False: the authority is being asked.  Raises Invalid."""
         limits = self.shared.identify_limits
         if limits.auth_required:
             identified = self.identified

@@ -1,4 +1,4 @@
-"""The publishing side of one NSQ connection: runs go to topics, answers come back in order.
+"""The publishing side of one NSQ connection: runs go to topics, answers return in order.
 
     PublishRun ─► topics.publish ─► journal position ─► Answer ─► OK, when it is on disk
     any other answer ────────────────────────────────────┘   at once, but never out of turn
@@ -9,8 +9,8 @@ far as its messages need, and until other nodes have said that they have theirs;
 does not.  Where such a node is lost the answer is ``E_PUB_FAILED`` (or as the command is called).
 
 While publishers are held (an alarm, or no credit), runs wait here with the place of their answer;
-what consumers send goes on.  What waits is counted as held, answers too, so that whoever goes on
-sending is not read any more at last.
+what consumers send goes on.  What waits is counted as held, answers too, so that a client that goes
+on sending is not read any more at last.
 """
 
 from collections import deque

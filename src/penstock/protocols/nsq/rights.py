@@ -1,4 +1,4 @@
-"""What an NSQ client may do: the rights of a user of this broker, and what a callback granted.
+"""Permissions of an NSQ client: those of a user of this broker, and those an authority granted.
 
     PUB, MPUB, DPUB    write on the exchange ``nsq.T``, configure if it has to be made
     SUB                read on the queue ``nsq.T:C``, configure on what has to be made
@@ -70,10 +70,10 @@ class Identified:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Inquiry:
-    """A question under way; ``answer`` is None when nobody could say."""
+    """A question under way; ``answer`` is None when no authority could answer."""
 
     def __init__(self) -> None:
-        self.wanted: bool = True  # False: whoever asked has gone
+        self.wanted: bool = True  # False: the connection that asked has gone
         self.done: bool = False
         self.answer: Identified | None = None
 

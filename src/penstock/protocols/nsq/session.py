@@ -1,4 +1,4 @@
-"""One NSQ connection without its socket: commands in, answers and messages out.
+"""The session of one NSQ connection: commands in, answers and messages out.
 
     bytes ─► reader ─► commands ─► publishing or consuming
 
@@ -84,7 +84,7 @@ class NsqSession(NsqOpening):
         self._read_on()
 
     def _keep(self, data: bytes) -> None:
-        """For later.  Whoever waits for its layer has little to say: a hello of TLS at most."""
+        """For later.  A client that waits for its layer sends little: a hello of TLS at most."""
         if self._line.keep(data) > EARLY_MAX_BYTES and self._layers_due:
             self._line.take_rest()
             self._layers_due = []

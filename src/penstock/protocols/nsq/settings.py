@@ -57,14 +57,14 @@ def make_nsq(
 
 
 def _warn(shared: NsqShared, settings: Settings) -> None:
-    """Clients are only told that they may not; whoever runs the node hears why."""
+    """Clients are only told that they may not; the log says why."""
     if settings.nsq_port == 0:
         return
     broker = shared.broker
     if shared.vhost_name not in broker.vhosts:
-        logger.warning("nsq_vhost '%s' does not exist: NSQ clients may nothing", shared.vhost_name)
+        logger.warning("nsq_vhost '%s' does not exist: NSQ clients are refused", shared.vhost_name)
     elif shared.user_name not in broker.users.users and not settings.nsq_auth_required:
-        logger.warning("nsq_user '%s' does not exist: NSQ clients may nothing", shared.user_name)
+        logger.warning("nsq_user '%s' does not exist: NSQ clients are refused", shared.user_name)
 
 
 def make_scan_loop(settings: Settings) -> ScanLoop | None:

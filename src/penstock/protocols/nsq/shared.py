@@ -1,4 +1,4 @@
-"""What all NSQ sessions of a node share: the broker, the limits, and how to do what they cannot.
+"""The state that all NSQ sessions of a node share: the broker, the limits, the authority.
 
 Made once, of the settings.  Sessions know no dice, threads and sockets: ``dice`` throws for
 samples, ``authority`` asks who a client is, ``layers`` puts TLS and compression on its socket.
@@ -28,7 +28,7 @@ DEFLATE: Final = "deflate"
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Authority:
-    """Whoever knows what clients with a secret may do; asked elsewhere, answered later."""
+    """Asks what clients with a secret may do; asked elsewhere, answered later."""
 
     def ask(self, remote_ip: str, tls: bool, secret: str, common_name: str) -> Inquiry:
         raise NotImplementedError

@@ -1,1 +1,1 @@
-"""The audit of a data directory: everything is read, nothing is changed."""
+"""The audit of a data directory: reads everything, changes nothing."""

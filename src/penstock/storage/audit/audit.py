@@ -1,4 +1,4 @@
-"""``DataAudit``: what a data directory holds, and whether it is whole; nothing is changed.
+"""``DataAudit``: checks the files of a data directory and counts its messages; changes nothing.
 
 In: a file system that is only read, the data directory of a stopped broker, the queues its
 definitions name.  Out: a walk of every file (``audit.files``), the messages each queue would
@@ -12,8 +12,8 @@ have after a start, ``damages``, and ``notes`` on what is odd but harmless.
                   changes nothing, says which messages it keeps and which it has settled
     3  store      which contents are there
     4  segments   queue by queue; what lives, and whether its contents are there
-    5  crosswise  messages only the journal has, contents nobody refers to, what the terms
-                  say and what was found, files that belong to nobody
+    5  crosswise  messages only the journal has, contents without a reference, what the terms
+                  say and what was found, files without an owner
 
 After a clean stop the journal is of no use to the next start: its damages are named, but no
 message is taken from it.
@@ -436,7 +436,7 @@ class DataAudit:
             self._damage(TERMS_FILE, 0, 0, f"message {msg_id} of the store is nowhere")
 
     def _look_around(self) -> None:
-        """What is there and belongs to nobody."""
+        """Files without an owner."""
         if self.terms is not None:
             self._left.judge_terms(self.terms, self._deleted)
         for queue in self._left.unknown:

@@ -1,1 +1,1 @@
-"""Files, disk jobs and SQLite's errors: what all of storage stands on."""
+"""Files, disk jobs and SQLite's errors: used by all other packages of storage."""

@@ -1,8 +1,8 @@
-"""Disk work that is not the journal's: asked for here, done by threads, finished here again.
+"""Disk jobs: work on files other than the journal, described here and run by worker threads.
 
-A quiet room cannot have a thread.  What takes time on the disk it writes down as a
-``DiskJob`` and puts on the ``JobBoard``; whoever owns the threads takes the jobs off, lets
-``run`` happen in one of them and calls ``finish`` back in the thread of the queues.
+A quiet package cannot have a thread.  It describes slow work on the disk as a ``DiskJob`` and
+puts that on the ``JobBoard``; the owner of the threads (``runtime/disk``) takes the jobs off,
+calls ``run`` in one of them and ``finish`` in the thread of the queues.
 
 Two lanes, each in order:
 
@@ -55,7 +55,7 @@ class JobBoard:
         self.reads.append(job)
 
     def take_back(self, reader_id: i64) -> list[DiskJob]:
-        """Reads for that queue that nobody has taken off yet."""
+        """Reads for that queue that no thread has taken off yet."""
         mine = [job for job in self.reads if job.reader_id == reader_id]
         if mine:
             self.reads = [job for job in self.reads if job.reader_id != reader_id]

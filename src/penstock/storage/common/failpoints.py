@@ -12,7 +12,7 @@ Unarmed, which is always but in those tests, ``reach`` looks whether a dictionar
 Still it belongs only where the disk has just been asked for something slow: after syncs,
 renames, removals and steps of recovery, never where messages pass one by one.
 
-How a process dies is not this room's business: whoever arms brings the end with him
+How the process dies is an argument of ``arm``
 (``runtime/disk/failpoint.py``: SIGKILL; a test in one process: an exception).  Fail points are
 reached in several threads; the one that counts to the end is the one that ends it.
 
@@ -27,10 +27,10 @@ from penstock.core.errors import SettingInvalid
 
 NAMES: Final[dict[str, str]] = {
     "journal.rolled": "a new journal file is there, its name is durable, nothing is in it",
-    "journal.synced": "a group of the journal is synced, nobody was told",
+    "journal.synced": "a group of the journal is synced, no confirm was sent",
     "journal.retired": "the oldest journal file is removed, or made ready to be used again",
     "segment.written": "blocks of a segment are written, not synced",
-    "segment.synced": "a segment is synced, nobody was told",
+    "segment.synced": "a segment is synced, its queue was not told",
     "segment.copied": "what lives in a segment is copied and synced, unnamed yet",
     "segment.renamed": "the copy has the segment's name, which may not be durable",
     "segment.removed": "a segment of which nothing lives is removed",

@@ -1,4 +1,4 @@
-"""The disk, as the storage room sees it, and the real one.
+"""``FileSystem``: the interface of the disk, and its real implementation.
 
 ``FileSystem`` has the few verbs a log needs and no more; tests put a disk in its place
 that forgets what was not synced (tests/helpers/sim_files.py).  Its promises:
@@ -11,7 +11,7 @@ that forgets what was not synced (tests/helpers/sim_files.py).  Its promises:
   F3  that a *name* exists, or no longer exists, survives only after ``sync_dir``
   F4  what lies within ``allocate`` can be written without asking for more space
 
-This is the only file of the room that opens files (SQLite opens its own).
+This is the only module of storage that opens files (SQLite opens its own).
 """
 
 import errno
@@ -22,7 +22,7 @@ from typing import Final
 from mypy_extensions import mypyc_attr
 
 WRITE_PARTS_MAX: Final = 512
-"""Below IOV_MAX (1024 on Linux, 16 is the least POSIX allows and nobody has)."""
+"""Below IOV_MAX (1024 on Linux; 16 is the least POSIX allows, and no system has so few)."""
 NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 """What a full disk, or a full share of it, answers."""
 

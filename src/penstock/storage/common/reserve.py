@@ -1,4 +1,4 @@
-"""``Reserve``: a file that holds space of the disk for what must not fail on a full one.
+"""``Reserve``: a file that holds disk space for operations that must not fail on a full disk.
 
 It holds room for one recovery, which writes what only the journal has into segments and begins a
 journal file, and for changes of the definitions that are under way when the disk becomes full.

@@ -1,4 +1,4 @@
-"""What SQLite says of the disk, as the operating system says it, whose numbers callers know."""
+"""SQLite's errors of the disk, as the operating system's error numbers."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The write-ahead log of an SQLite file: was it cut off by a crash, or is it damaged?
+"""The write-ahead log of an SQLite file: tells a torn tail from damage.
 
 In: the path of the database, not open.  Out: nothing, or ``Corrupt``.  SQLite takes the log up to
 the first frame that is not true and ignores the rest, whatever the rest is.  A crash leaves at

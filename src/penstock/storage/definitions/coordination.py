@@ -1,16 +1,16 @@
-"""``CoordinationStore``: where the nodes of one machine agree, in one SQLite file.
+"""``CoordinationStore``: the keys on which the nodes of one machine agree, in one SQLite file.
 
 In: leases asked for and kept alive, and transactions: conditions on keys' revisions, and
 changes.  Out: revisions, what is there, and what happened above a revision.  The rules are those
 of ``agreement/coordinator.py``; this is the store that one process holds, for itself or for others,
 and knows no members but by their leases.
 
-Time is ``now_ms`` of the holder.  When a lease ends is not written down: a store that is opened
-again gives every lease its full time anew, because nobody could keep it alive meanwhile; so does
-one whose holder stood still.
+Time is ``now_ms`` of the holder.  The end of a lease is not written down: a store that is opened
+again gives every lease its full time anew, because no member could keep it alive meanwhile; so does
+a store whose holder was paused.
 
-What ``transact`` and the ends of leases change is on disk after ``commit``; until then nobody may
-be told.  A crash undoes it.  After an error of the disk the store says nothing but that.
+What ``transact`` and the ends of leases change is on disk after ``commit``; until then no member
+may be told.  A crash undoes it.  After an error of the disk the store reports only that error.
 
 docs/formats/coordination.md has the tables.
   S1  no key's revision is above the store's, and it was made no later than that

@@ -1,4 +1,4 @@
-"""Which numbers of queues were deleted: a table of ``definitions.db``.
+"""The table of deleted queues, by number.
 
 In: the numbers of a queue, in the transaction that deletes its row.  Out: all of them at start,
 when files and journal records of a queue without a row are either what a crash left of a deleted

@@ -1,4 +1,4 @@
-"""Which cluster this node has followed, and up to which revision its definitions are that one's.
+"""The table of the cluster this node follows, and of the revision its definitions have reached.
 
 In: the founding of the cluster and a revision of its coordinator, in the transaction that has the
 changes up to there.  Out: the same after a restart.  A coordinator that knows another founding, or

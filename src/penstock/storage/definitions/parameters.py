@@ -1,7 +1,7 @@
 """Global parameters: named values of the whole node, such as its cluster's name.
 
-In: a name and any JSON value, as somebody with the right to do so gives them.  Out: the same after
-a restart.  They are written as everything in ``definitions`` is: in the turn's transaction.
+In: a name and any JSON value, set by a user who has the permission.  Out: the same after a restart.
+They are written as everything in ``definitions`` is: in the turn's transaction.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What must be known after a crash of who reads queues by ranges: where they begin, their tokens.
+"""The table of range readers: their start positions and fencing tokens.
 
 **Starts.**  Spark does not keep the position at which a new query starts: it asks for it again when
 the first batch was not committed.  "The newest message" must then mean what it meant before.

@@ -1,4 +1,4 @@
-"""What ``definitions.db`` holds, as objects: one class per table, and ``Topology`` for all.
+"""The records of ``definitions.db``: one class per table, and ``Topology`` for all of them.
 
 They carry values and decide nothing; who declares writes them, who starts reads them.
 """

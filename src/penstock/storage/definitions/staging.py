@@ -1,4 +1,4 @@
-"""What the definitions keep of staged sets: which there are, and what was decided about them.
+"""The tables of staged sets and of the decisions about their batches.
 
     staged_sets        a set's messages are in the hidden queue of its name; ``place`` is where it
                        stands in the batch that was committed, -1 = nothing was decided

@@ -1,4 +1,4 @@
-"""Bindings of what was deleted, on their way out of ``definitions.db``.
+"""Removes the bindings of deleted entities from ``definitions.db``, some at a time.
 
 Deleting 100,000 rows takes longer than anybody wants to wait, so a queue or exchange with many
 bindings is deleted at once and its bindings later, some at a time.  Meanwhile the table ``leaving``

@@ -283,7 +283,7 @@ class Engine:
     def _set_targets(self, now_ms: i64) -> None:
         """The queues may keep nine tenths of what starts paging.
 
-        What waits for the disk goes by itself: nobody has to page in its place.
+        What waits for the disk leaves memory by itself: no queue has to page in its place.
         """
         paging = self.ram.paging_bytes
         holdings = holdings_of(list(self.queues.values()))
@@ -295,7 +295,7 @@ class Engine:
                 queue.paged_bytes = 0
                 queue.paging_since_ms = now_ms
                 held, target = int(over.held_bytes), int(over.target_bytes)
-                if queue.reader is not None:  # else it is nobody's by name
+                if queue.reader is not None:  # else the queue has no name here
                     self.events.note("paging_begun", (queue.reader, None, held, target))
         for holding in holdings:
             if holding.target_bytes != INFINITE and int(holding.queue.queue_id) in self._paged:

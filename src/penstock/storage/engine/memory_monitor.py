@@ -1,19 +1,19 @@
-"""``MemoryMonitor``: how much each queue may keep in memory when there is too little for all.
+"""``MemoryMonitor``: divides the memory for messages among the queues while it is short.
 
     what each holds, how fast it leaves, what all may keep ─► one duration ─► a target for each
 
 Of what a queue holds, that is useful in memory which is wanted soon.  With what leaves it in a
 second (its byte rate: handed out and acknowledged) its holding lasts for so long, its
-*duration*.  Memory is spent best when nobody has anything in it that is wanted later than
-something that had to go; so there is one duration D for all, and a queue keeps what it hands out
+*duration*.  Memory is spent best when no message in it is wanted later than one that was paged
+out; so there is one duration D for all queues, and a queue keeps what it delivers
 within D.  D is found exactly: the sum over the queues of ``min(held, D * byte rate)`` is what
 they may keep together.  So a queue that stands still is paged before one that moves, and one
 whose holding is gone within D is not touched, however much it moves.
 
 A queue that stands still counts as handing out a byte a second.  So what the moving ones leave
 over is shared evenly by the others, the largest give most, and the rule needs no case for them.
-And everybody keeps ``LEAST_TARGET_BYTES`` (less where memory is very small, or the queues are
-very many), so that whoever comes to read finds something.
+And every queue keeps ``LEAST_TARGET_BYTES`` (less where memory is very small, or the queues are
+very many), so that a new consumer finds messages in memory.
 
 This is RabbitMQ's rule of durations, done with bytes.  There a queue reports messages in memory
 over messages per second, and every queue is told the *mean* of what was reported, divided by how
@@ -22,7 +22,7 @@ full memory is:
 - counts of messages say nothing of memory: large ones run past any limit, and unacknowledged
   small ones are not paged at all;
 - a mean of durations is the right one by chance only: hundreds of queues that hold nothing draw
-  it to nothing, and one that would take an hour raises it so far that nobody pages;
+  it to nothing, and one that would take an hour raises it so far that no queue pages;
 - what comes in counts as movement there, so a queue that only fills up seems the busiest;
 - being no solution but a push in the right direction it has to be repeated, and a second is added
   to the sum below 0.95 of the limit, because a duration that came to 0 could never grow again.
@@ -82,7 +82,7 @@ class MemoryMonitor:
         self._holdings: list[Holding] = []
 
     def is_due(self, now_ms: i64, busy: bool, queues: i64) -> bool:
-        """Should somebody look?  ``busy`` = some that are over their targets still page."""
+        """Are new targets due?  ``busy`` = some queues over their targets still page."""
         interval_ms = queues // QUEUES_PER_MS
         if busy or interval_ms > INTERVAL_MS:
             interval_ms = INTERVAL_MS

@@ -15,15 +15,15 @@ used up before anything is changed.
     1  read the journal; write again and sync what of it may not be on disk
     2  read the segments of every queue and the store's files; segments are cut and written
        again where a crash may have left them unsafe, and go when nothing in them lives
-    3  count who needs which content; write again and sync the end of the store
+    3  count the references to each content; write again and sync the end of the store
     4  what only the journal knows goes into segments, settled marks too; all are synced
-    5  contents that nobody needs go
+    5  contents without a reference go
     6  a new journal file begins, which carries the queues' numbers
     7  the old journal files go
 
 What a step does because of something it read is done only when that is durable: else a power
 cut after a kill could take the reason and leave the deed (an old place settled, and the record
-of the new one lost).  So whoever dies in between finds at the next start what this one found,
+of the new one lost).  So after a crash in between the next start finds what this one found,
 or more in segments and the same in the journal, which is the same.  All that survived is
 marked redelivered.
 

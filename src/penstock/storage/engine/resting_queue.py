@@ -1,6 +1,6 @@
-"""``RestingQueue``: what the engine may ask of a queue's backing.
+"""``RestingQueue``: the interface of a queue's backing that the engine uses.
 
-The backings live one room up and know the engine; the engine knows them by this class only.
+Backings live in the package above and know the engine; the engine knows them by this class only.
 In: files that are to be given up, targets, the time.  Out: what is still needed, how much is in
 memory, how fast it leaves.
 """

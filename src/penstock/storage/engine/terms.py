@@ -1,4 +1,4 @@
-"""The *terms* of a clean stop: what the next start needs so that it reads no data file.
+"""The *terms* of a clean stop: a file that spares the next start the reading of all data files.
 
 For each durable queue its numbers and the directory of its segments (blocks, counts, settled
 and delivered positions), for the message store its table.  Written last of all, to another

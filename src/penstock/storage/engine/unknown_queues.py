@@ -1,4 +1,4 @@
-"""Queues that left something on the disk and that the definitions do not name.
+"""Queues with messages on disk that the definitions do not name.
 
 In: the ids the definitions name, the ids they say are deleted, and the terms of a clean stop or
 a reading of the journal.  Out: the queues of which something lives although their deletion is

@@ -366,7 +366,7 @@ class QueueIndex(IndexRewriting):
     def forget_now(self, segment: Segment, files: FileSystem) -> None:
         """Right after a start: its file is removed here and now, and its number may be used again.
 
-        Whoever calls has given up what lived in it.
+        The caller has released all messages that lived in it.
         """
         assert segment.writing == 0
         number = int(segment.number)

@@ -1,4 +1,4 @@
-"""How the messages of a queue index are read back: the lower half of ``QueueIndex``.
+"""Reads the messages of a queue index back: the lower half of ``QueueIndex``.
 
 ``plan_read`` names the blocks that make the next stretch of positions complete, a thread reads
 and checks them, ``decode`` makes messages of what still lives.  A block that is still being

@@ -1,4 +1,4 @@
-"""``Segment``: what is kept in memory of one segment file of a queue index.
+"""``Segment``: the state in memory of one segment file of a queue index.
 
 No object, no entry, no byte per message: a directory of blocks (one for some hundred
 kilobytes on disk), counters, and two bitmaps of E / 8 bytes that exist only once something
@@ -99,7 +99,7 @@ class Segment:
         self.has_stored: bool = False  # some record's content is in the message store
         self.marks_dirty: bool = False
         self.soonest_ms: i64 = NEVER_MS  # no message here expires before; 0 = not known
-        self.fresh_soonest_ms: i64 = NEVER_MS  # the same of those written since somebody looked
+        self.fresh_soonest_ms: i64 = NEVER_MS  # the same of those written since the last look
         self.settled: bytearray | None = None
         self.delivered: bytearray | None = None
         self.delays: dict[int, int] = {}
@@ -241,7 +241,7 @@ class Segment:
         return int((self.entries + 7) // 8)
 
     def garbage_bytes(self) -> i64:
-        """Of the records in the file, those nobody will ask for."""
+        """Bytes of records in the file whose messages are gone."""
         total: i64 = 0
         for block in self.blocks:
             total += block.size

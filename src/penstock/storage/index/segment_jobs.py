@@ -1,8 +1,8 @@
-"""What is done to segment files, by threads: write blocks, sync, read, remove.
+"""Jobs on segment files, run by worker threads: write blocks, sync, read, remove.
 
 Each job carries all it needs; ``finish`` tells the segment, in the queues' thread.
-A sync is followed by a small attestation block, not synced itself: whoever finds damage
-before the place it names knows that no crash did it.  So after a write or a sync that failed
+A sync is followed by a small attestation block, not synced itself: damage before the place
+it names cannot come from a crash.  So after a write or a sync that failed
 no later sync of that segment may say anything: ``Segment.failed`` is the one thing that the
 jobs of a lane tell each other.
 """
@@ -254,7 +254,7 @@ class SegmentRead(DiskJob):
 
 
 class ContentReleaser:
-    """Who gives up contents of the message store for messages nobody will read."""
+    """Gives up contents of the message store for messages that no consumer will get."""
 
     def give_up(self, msg_id: i64, persistent: bool) -> None:
         raise NotImplementedError

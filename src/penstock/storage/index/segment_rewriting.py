@@ -1,4 +1,4 @@
-"""Giving back the space of settled messages: a segment that is mostly garbage is written anew.
+"""Compaction of segments: a segment that is mostly garbage is written anew.
 
 A segment whose last message is done loses its file without any work (queue_index.py).  But one
 message of many may stay, and then the file stays.  So segments are rewritten; the engine says
@@ -120,7 +120,7 @@ class SegmentRewrite(DiskJob):
             marks.count = self._delay_count
             marks.first = self._attempts_count
             self._put(files, handle, marks, self._marks)
-            # Nobody sees the copy before it is on disk: that is what it says of itself.
+            # No reader sees the copy before it is synced: its attestation says so.
             attestation = self._header(ATTEST)
             attestation.synced = self.size
             self._put(files, handle, attestation, b"")

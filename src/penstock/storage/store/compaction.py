@@ -1,4 +1,4 @@
-"""Giving space back: which files go, which are rewritten, and the rewriting.
+"""Compaction of the message store: chooses the files to remove or rewrite, and rewrites them.
 
 In: the rows of a store's files, and how far the journal is on disk.  Out: removals (on the
 ``reads`` lane, they never wait behind a write) and one compaction at a time (on ``writes``).
@@ -64,7 +64,7 @@ COPY_BYTES: Final[i64] = 1024 * 1024
 
 @final
 class StoreRemoval(DiskJob):
-    """Removes files nobody refers to.
+    """Removes files without a reference.
 
     Not made durable: one that comes back holds nothing that is referred to, and recovery
     removes it again.

@@ -1,4 +1,4 @@
-"""What the store writes: sealed groups, and the hands that put them on the disk.
+"""Groups of the message store: sealed for the committer, written and synced as one.
 
 In: contents, sealed by the message store in the order of their ids.  Out: bytes at the places
 the store has reserved for them.  Everything here but the constructors runs in a thread: checksums

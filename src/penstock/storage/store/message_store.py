@@ -1,7 +1,7 @@
-"""``MessageStore``: large contents, one copy each, with a count of who still needs it.
+"""``MessageStore``: large contents, one copy each, with a count of references.
 
 In: contents of messages too large for the queue index (raw AMQP frames, opaque here), with the
-number of queues that took them.  Out: a msg_id to ask by; sealed groups for whoever writes; the
+number of queues that took them.  Out: a msg_id to ask by; sealed groups for the committer; the
 contents again, from the write cache or by a ``StoreRead``.
 
 **The walk.**  ``write`` puts a content into the *write cache* and hands out its id; ids grow and
@@ -379,7 +379,7 @@ class MessageStore:
         self._files.disk_error = error
 
     def disk_error(self) -> Exception | None:
-        """What a job of the store met and nobody else hears of; the node cannot go on."""
+        """The error of a job of the store that has no other receiver; the node cannot go on."""
         return self._files.disk_error
 
     # -- looking ---------------------------------------------------------------------------

@@ -7,10 +7,10 @@ There is no lock between a read and a compaction.  Every record carries its msg_
 an id never means two messages, so what verifies is right wherever it was found.  What does not
 verify is looked up again: if the message lies elsewhere by now, it was moved between asking and
 reading, and the job goes back to the board; if its file is being rewritten at this moment, the
-job is *parked* until that has ended; else the bytes are damaged.  Whoever reads here and now
-(``run_now``) is the one who would end the rewriting, and cannot wait for it: what does not verify
-in the old file is then in the copy, which has its name already.  A message whose last reference
-went meanwhile (a purge) may be read or not: if not, its place stays empty.
+job is *parked* until that has ended; else the bytes are damaged.  A synchronous read
+(``run_now``) happens in the thread that would end the rewriting, so it cannot wait for that: what
+does not verify in the old file is then in the copy, which has its name already.  A message whose
+last reference went meanwhile (a purge) may be read or not: if not, its place stays empty.
 
 Neighbours are read with one call, with gaps of garbage up to ``GAP_MAX_BYTES`` between them.
 """

@@ -1,4 +1,4 @@
-"""Finds out at start what a store's files hold, and mends what a crash left.
+"""Reads the files of a message store at start, and repairs what a crash left.
 
 In: a directory.  Out: the rows of its files, without references (the queue index knows those).
 
@@ -284,7 +284,7 @@ class StoreRecovery:
             self.next_msg_id = (self.next_msg_id // MSG_ID_STEP + 1) * MSG_ID_STEP
 
     def mend(self) -> None:
-        """Make durable what was read, begin a new file, remove what nobody refers to."""
+        """Make durable what was read, begin a new file, remove files without a reference."""
         self.secure()
         self._store.count_all()
         number: i64 = 1

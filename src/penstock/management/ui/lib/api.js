@@ -281,7 +281,7 @@ function tell(path, data, error) {
   mark();
 }
 
-/** For whoever waits until a page is complete: has everything on it been answered? */
+/** For tests that wait until a page is complete: has every request of it been answered? */
 function mark() {
   const all = watched.size > 0 && [...watched.values()].every(({ known }) => known);
   document.documentElement.dataset.heard = all ? "all" : "some";

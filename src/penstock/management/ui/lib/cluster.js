@@ -1,4 +1,4 @@
-// The nodes of a cluster as a table: who runs, how the links are, who has masters and mirrors.
+// The nodes of a cluster as a table: state, links, masters and mirrors.
 
 import { html } from "./ui.js";
 import { State, Table, Tag } from "./parts.js";

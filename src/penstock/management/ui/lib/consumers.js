@@ -22,7 +22,7 @@ export function Consumers({ consumers, withQueue = false, withChannel = true }) 
     { id: "state", title: "State", cell: (row) => html`<${State} value=${row.active ? row.activity_status : "waiting"} />` },
     { id: "arguments", title: "Arguments", cell: (row) => html`<${ShownTable} table=${row.arguments} />` },
   ].filter(Boolean);
-  return html`<${Table} caption="Consumers" rows=${consumers} columns=${columns} empty="Nobody consumes."
+  return html`<${Table} caption="Consumers" rows=${consumers} columns=${columns} empty="No consumers."
     rowKey=${(row) => row.channel_details.name + row.consumer_tag + row.queue?.name} />`;
 }
 

@@ -1,4 +1,4 @@
-// One channel: its rates, what is on its way, and its consumers.
+// One channel: its rates, its unacknowledged messages, and its consumers.
 
 import { html } from "../lib/ui.js";
 import { at, useLive } from "../lib/api.js";

@@ -1,4 +1,4 @@
-// One connection: who it is, what flows, its channels, and a way to close it.
+// One connection: its client, its rates, its channels, and a button to close it.
 
 import { html } from "../lib/ui.js";
 import { at, useLive } from "../lib/api.js";

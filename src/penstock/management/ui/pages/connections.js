@@ -1,4 +1,4 @@
-// Who is connected.
+// All connections.
 
 import { html } from "../lib/ui.js";
 import { State, Tag } from "../lib/parts.js";
@@ -33,6 +33,6 @@ export default function Connections() {
   return html`
     <div class="head"><h1>Connections</h1></div>
     <${Listing} name="connections" label="Connections" path="/api/connections" vhosts=${false} columns=${COLUMNS}
-      always=${["name"]} rowKey=${(row) => row.name} empty="Nobody is connected." />`;
+      always=${["name"]} rowKey=${(row) => row.name} empty="No connections." />`;
 }
 

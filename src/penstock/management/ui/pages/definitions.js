@@ -34,7 +34,7 @@ export default function Definitions() {
     } catch (error) {
       throw new Error(`${file.name} is no JSON: ${error.message}`);
     }
-    const text = "What is in the file is added; users, policies and parameters of the same name are overwritten. Nothing is deleted.";
+    const text = "The definitions of the file are added; users, policies and parameters of the same name are overwritten. Nothing is deleted.";
     if (!await confirm({ title: `Import ${file.name}?`, text, action: "Import", danger: false })) return;
     const answer = await send("POST", `${where(vhost)}?partial=true`, value);
     setLeft(answer?.left_out ?? []);
@@ -51,7 +51,7 @@ export default function Definitions() {
         <//><//>
       <${Card} title="Import">
         <${Form} onSubmit=${put} submit="Import…">
-          <${Field} label="Virtual host" name="vhost" kind="select" options=${vhosts} hint="one = into that one, from a file of one" />
+          <${Field} label="Virtual host" name="vhost" kind="select" options=${vhosts} hint="import into this virtual host, from a file of one virtual host" />
           <${Field} label="File" name="file" kind="file" accept="application/json,.json" />
         <//>
         ${left !== null && (left.length === 0 ? html`<p class="gap">Everything in it was taken.</p>` : html`

@@ -56,7 +56,7 @@ function Bindings({ vhost, name, builtIn }) {
       ${from.data && into.data && from.data.length + into.data.length === 0 && html`<${Empty}>Nothing is bound.<//>`}<//>
     <${Card} title=${`From ${name} to`}>
       <${Problem} error=${from.error} />
-      <${BindingsTable} bindings=${from.data} show="destination" empty="Nothing: what is published here is dropped or returned." /><//>
+      <${BindingsTable} bindings=${from.data} show="destination" empty="No bindings: messages published here are dropped or returned." /><//>
     <${Card} title=${`Into ${name} from`}>
       <${Problem} error=${into.error} />
       <${BindingsTable} bindings=${into.data} show="source" empty="No other exchange." /><//>

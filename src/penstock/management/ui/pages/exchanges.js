@@ -24,7 +24,7 @@ export function ExchangeFeatures({ exchange }) {
   return html`
     ${exchange.durable && html`<${Tag} title="durable">D<//>`}
     ${exchange.auto_delete && html`<${Tag} title="deleted with its last binding">AD<//>`}
-    ${exchange.internal && html`<${Tag} title="internal: nobody publishes to it">I<//>`}
+    ${exchange.internal && html`<${Tag} title="internal: clients cannot publish to it">I<//>`}
     ${Object.entries(exchange.arguments ?? {}).map(([key, value]) => html`
       <${Tag} key=${key} title=${`${key}: ${JSON.stringify(value)}`}>${labelOf(key)}<//>`)}`;
 }

@@ -1,4 +1,4 @@
-// Who waits for whom: every link of the credit chain, and the stage that makes the others wait.
+// Flow control: every link of the credit chain, and the stage that makes the others wait.
 
 import { html, cx } from "../lib/ui.js";
 import { at, useLive } from "../lib/api.js";
@@ -22,7 +22,7 @@ const HEAD = 44;
 export default function FlowPage() {
   const { data: chain, error } = useLive(at("penstock", "flow", "chain"));
   return html`
-    <div class="head"><h1>Flow</h1><span class="where">who waits for whom over the last ten seconds</span></div>
+    <div class="head"><h1>Flow</h1><span class="where">flow control over the last ten seconds</span></div>
     <${Problem} error=${error} />
     ${chain && html`
       <${Verdict} chain=${chain} />
@@ -32,7 +32,7 @@ export default function FlowPage() {
         <${Card} title="Waits" wide><${Waits} waits=${chain.waits} /><//>
         <${Card} title="Stages"><${Numbers} caption="Stages in flow" columns=${["Stage", "In flow now", "Share of 10 s"]}
           rows=${chain.stages.map(({ kind, in_flow, share }) => [kind, count(in_flow), percent(share)])} /><//>
-        <${Card} title="What holds"><${Facts} facts=${factsOf(chain)} /><//>
+        <${Card} title="Limits"><${Facts} facts=${factsOf(chain)} /><//>
       </div>`}`;
 }
 
@@ -88,7 +88,7 @@ function Chain({ chain }) {
       ${places.size > 1 && !chain.nodes.some(({ kind }) => kind === "queue") && html`
         <text class="quiet" x=${2 * STEP + NODE.width / 2} y=${HEAD + 22} text-anchor="middle">no queue is behind: what</text>
         <text class="quiet" x=${2 * STEP + NODE.width / 2} y=${HEAD + 38} text-anchor="middle">is done at once costs no credit</text>`}
-      ${places.size <= 1 && html`<text class="quiet" x=${WIDTH / 2 - NODE.width / 2} y=${HEAD + 26} text-anchor="middle">nobody publishes just now</text>`}
+      ${places.size <= 1 && html`<text class="quiet" x=${WIDTH / 2 - NODE.width / 2} y=${HEAD + 26} text-anchor="middle">no publisher is active</text>`}
     <//>
     ${left > 0 && html`<p class="quiet">${count(left)} more are not drawn; those that wait longest are.</p>`}`;
 }
@@ -149,12 +149,12 @@ function Links({ chain }) {
     { id: "hand", title: "In hand", number: true, cell: ({ in_hand }) => count(in_hand), sort: ({ in_hand }) => in_hand },
     { id: "state", title: "State", cell: ({ blocks }) => html`<${State} value=${blocks ? "blocked" : "ok"} />` },
   ];
-  return html`<${Table} caption="Links" columns=${columns} rows=${chain.links} rowKey=${({ from, to }) => `${from} ${to}`} empty="Nobody publishes just now." />`;
+  return html`<${Table} caption="Links" columns=${columns} rows=${chain.links} rowKey=${({ from, to }) => `${from} ${to}`} empty="No publisher is active." />`;
 }
 
 function Waits({ waits }) {
   const columns = [
-    { id: "name", title: "Who waits", cell: ({ kind, name }) => html`<span class="quiet">${kind}</span> ${name}` },
+    { id: "name", title: "Waiting", cell: ({ kind, name }) => html`<span class="quiet">${kind}</span> ${name}` },
     { id: "for", title: "For", cell: ({ waits_for }) => waits_for },
     { id: "because", title: "Because", cell: ({ because }) => because },
     { id: "share", title: "Share of 10 s", number: true, cell: ({ share }) => percent(share), sort: ({ share }) => share },

@@ -1,4 +1,4 @@
-// Everything at a glance: is something piling up, what flows, what the nodes have left, who listens.
+// The overview: growing queues, rates, free memory and disk of the nodes, listeners.
 
 import { html } from "../lib/ui.js";
 import { mayMonitor, useLive } from "../lib/api.js";
@@ -39,7 +39,7 @@ export default function Overview() {
     </div>`;
 }
 
-/** The longest queues: what somebody who was woken at night looks for first. */
+/** The longest queues: an operator on call looks for them first. */
 function Growing() {
   const path = "/api/queues?page=1&page_size=5&sort=messages&sort_reverse=true&columns=name,vhost,messages,messages_details.rate,consumers,state";
   const { data } = useLive(path);

@@ -42,7 +42,7 @@ export default function QueuePage({ params: { vhost, name } }) {
       ]} />`}`;
 }
 
-/** A panel somebody else wrote, loaded when its tab is opened. */
+/** A panel of another module, loaded when its tab is opened. */
 function Panel({ module, ...rest }) {
   const [Drawn, setDrawn] = useState(null);
   const [error, setError] = useState(null);
@@ -145,7 +145,7 @@ function Settings({ vhost, name, queue }) {
   };
   return html`
     <div class="split">
-      <${Card} title="What holds for it">
+      <${Card} title="Effective settings">
         <${Facts} facts=${[
           ["Policy", queue.policy ?? "none matches"],
           ["Operator policy", queue.operator_policy ?? "none matches"],

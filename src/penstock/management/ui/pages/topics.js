@@ -19,7 +19,7 @@ export default function Topics() {
     <div class="head"><h1>NSQ topics</h1></div>
     <${Problem} error=${exchanges.error ?? queues.error} />
     ${exchanges.data && topics.length === 0 && html`<${Card}><${Empty}>There are no topics.
-      One is made when somebody publishes or subscribes to it.<//><//>`}
+      A topic is created by the first publish or subscription.<//><//>`}
     ${topics.map((topic) => html`<${Topic} key=${topic.vhost + topic.name} topic=${topic}
       channels=${channels.filter(({ name, vhost }) => vhost === topic.vhost && name.startsWith(`${topic.name}:`))} />`)}
     ${queues.data && queues.data.filtered_count > 500 && html`<p class="warning">Only the first 500 channels are shown;

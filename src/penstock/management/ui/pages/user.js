@@ -22,7 +22,7 @@ export default function User({ params: { name } }) {
     say(`User ${name} is changed.`);
   };
   const remove = async () => {
-    const text = "Nobody can log in with that name any more.";
+    const text = "Clients can no longer log in with that name.";
     if (!await confirm({ title: `Delete ${name}?`, text, action: "Delete user", type: name })) return;
     if (await attempt(() => send("DELETE", at("users", name)), `User ${name} is deleted.`)) go(["users"]);
   };
@@ -43,7 +43,7 @@ export default function User({ params: { name } }) {
           <${Form} onSubmit=${update} submit="Change user" reset=${false} key=${tagsOf(data).join()}>
             <${Field} label="New password" name="password" kind="password" autocomplete="new-password" hint="empty: it stays as it is" />
             <${Field} label="Tags" name="tags" value=${tagsOf(data).join(",")} hint=${TAG_HINT} />
-            <${Field} label="No password" name="none" kind="checkbox" hint="nobody can log in with one" />
+            <${Field} label="No password" name="none" kind="checkbox" hint="login with a password is then refused" />
           <//><//>
         <${Card} title="Limits"><${LimitsOf} kind="user" name=${name} /><//>
       </div>`}`;

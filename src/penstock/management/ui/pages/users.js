@@ -1,4 +1,4 @@
-// Users: who they are, what they are called to do, and a form for a new one.
+// Users: their names and tags, and a form for a new one.
 
 import { html } from "../lib/ui.js";
 import { at, send, useLive } from "../lib/api.js";
@@ -17,12 +17,12 @@ export default function Users() {
   const guest = (users.data ?? []).some(({ name }) => name === "guest");
   const put = async ({ name, password, tags }) => {
     await send("PUT", at("users", name), { password, tags });
-    say(`User ${name} is made. Nobody enters a virtual host without a permission: give one on the user's page.`);
+    say(`User ${name} is created. It has no access to a virtual host without a permission: give one on the user's page.`);
   };
   return html`
     <div class="head"><h1>Users</h1></div>
     <${Problem} error=${users.error} />
-    ${guest && html`<p class="warning">The user guest is still there. It may log in from this machine only, but its password is known to everybody.</p>`}
+    ${guest && html`<p class="warning">The user guest is still there. It may log in from this machine only, but its password is public.</p>`}
     <${Card}>
       <${Table} caption="Users" rows=${users.data} columns=${[
         { id: "name", title: "Name", sort: (row) => row.name, cell: (row) => html`<a href=${link(["users", row.name])}>${row.name}</a>` },

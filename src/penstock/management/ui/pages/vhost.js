@@ -1,4 +1,4 @@
-// One virtual host: who may do what in it, its limits, tracing, deletion.
+// One virtual host: permissions, limits, tracing, deletion.
 
 import { html } from "../lib/ui.js";
 import { at, isAdministrator, send, useLive } from "../lib/api.js";

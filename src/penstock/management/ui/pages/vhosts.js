@@ -10,7 +10,7 @@ export default function Vhosts() {
   const { data, error } = useLive("/api/vhosts");
   const put = async ({ name, description, tags }) => {
     await send("PUT", at("vhosts", name), { description, tags });
-    say(`Virtual host ${name} is made. Give users a permission on its page, else nobody enters.`);
+    say(`Virtual host ${name} is created. Users have no access until you give them a permission on its page.`);
   };
   return html`
     <div class="head"><h1>Virtual hosts</h1></div>

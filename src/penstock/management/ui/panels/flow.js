@@ -1,4 +1,4 @@
-// How a queue holds its messages just now: five boxes, what moves between them, and the RAM line.
+// The messages of a queue by state: five boxes, the movement between them, and the RAM target.
 
 import { html, cx } from "../lib/ui.js";
 import { at, mayMonitor, useLive } from "../lib/api.js";
@@ -51,10 +51,10 @@ export default function FlowPanel({ vhost, name }) {
     <div class="cards">
       <${Card}><${Chart} title="Messages by state" times=${seen.times} series=${seen.series} format=${short} /><//>
       <${Card} title="Memory and speed"><${Facts} facts=${factsOf(flow)} /><//>
-      <${Card} title="The picture in numbers">
+      <${Card} title="Details">
         <${Numbers} caption="Messages and bytes of each state" columns=${["State", "Messages", "Bytes", "In memory"]}
           rows=${rowsOf(flow)} /><//>
-      <${Card} title="What moves">
+      <${Card} title="Movement">
         <${Numbers} caption="Messages that went from one state to the next"
           columns=${["Move", "A second", "In all"]}
           rows=${MOVES.map(([key, text]) => [text, rate(flow.moves[key].rate), count(flow.moves[key].count)])} /><//>
@@ -70,7 +70,7 @@ function rowsOf(flow) {
   const { pending } = flow;
   return [
     ...states,
-    ["handed out", count(pending.messages), bytes(pending.bytes), count(pending.ram_messages)],
+    ["unacknowledged", count(pending.messages), bytes(pending.bytes), count(pending.ram_messages)],
     ...(flow.delayed ? [["delayed", count(flow.delayed), missing, missing]] : []),
     ...(flow.priorities ?? []).map(({ priority, messages }) => [`of priority ${priority}`, count(messages), missing, missing]),
   ];
@@ -85,7 +85,7 @@ function factsOf(flow) {
     ["RAM target", memory.target_ram_bytes === null ? none
       : `${count(memory.target_ram_count)} messages, ${bytes(memory.target_ram_bytes)}`],
     ["Betas permitted", memory.permitted_beta_count === null ? none : count(memory.permitted_beta_count)],
-    ["What is in memory lasts", memory.duration_s === null ? "nothing leaves" : duration(memory.duration_s * 1000)],
+    ["Memory lasts", memory.duration_s === null ? "nothing leaves" : duration(memory.duration_s * 1000)],
     ["In, average", rate(rates.in)],
     ["Out, average", rate(rates.out)],
     ["Handed out to be acknowledged", rate(rates.ack_in)],
@@ -221,8 +221,8 @@ function RamLine({ memory }) {
 function Legend() {
   return html`
     <ul class="legend">
-      <li><svg class="swatch" viewBox="0 0 10 10" aria-hidden="true"><rect class="key-alpha" width="10" height="10" rx="2" /></svg> alpha: all of it in memory</li>
-      <li><svg class="swatch" viewBox="0 0 10 10" aria-hidden="true"><rect class="key-beta" width="10" height="10" rx="2" /></svg> beta: its position, its content too while there is room; gamma: a record in a segment as well</li>
+      <li><svg class="swatch" viewBox="0 0 10 10" aria-hidden="true"><rect class="key-alpha" width="10" height="10" rx="2" /></svg> alpha: content and position in memory</li>
+      <li><svg class="swatch" viewBox="0 0 10 10" aria-hidden="true"><rect class="key-beta" width="10" height="10" rx="2" /></svg> beta: position in memory, content on disk (or in memory as well); gamma: a beta with a record in a segment</li>
       <li><svg class="swatch" viewBox="0 0 10 10" aria-hidden="true"><rect class="key-delta" width="10" height="10" rx="2" /></svg> delta: on disk only</li>
     </ul>`;
 }

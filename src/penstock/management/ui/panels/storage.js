@@ -16,11 +16,11 @@ export default function StoragePanel({ vhost, name }) {
     ${storage.parts.length === 0 && html`<${Card}><p class="empty">Nothing of it rests on disk.</p><//>`}
     <div class="cards">
       <${Card} title="Journal">
-        <p class="quiet">What is published or acknowledged is in the node's journal first. A queue with this many records writes what rests to its segments.</p>
+        <p class="quiet">Publishes and acknowledgements are in the node's journal first. A queue with this many records writes its resting messages to segments.</p>
         <${Meter} value=${storage.journal_entries} limit=${storage.journal_entries_limit} label="Journal entries of this queue"
           text=${`${count(storage.journal_entries)} of ${count(storage.journal_entries_limit)} records`} />
       <//>
-      <${Card} title="What holds"><${Facts} facts=${[
+      <${Card} title="Limits"><${Facts} facts=${[
         ["Messages of a segment", count(storage.segment_entries)],
         ["Embedded in the index", `below ${bytes(storage.embed_below_bytes)}; larger ones are in the message store`],
       ]} /><//>

@@ -1,1 +1,1 @@
-"""AMQP 0-9-1 on the line: bytes become events, messages become frames."""
+"""The codec of AMQP 0-9-1: bytes become events, messages become frames."""

@@ -1,4 +1,4 @@
-"""A publish under way, for the rare case that its frames come one by one.
+"""A publish whose frames arrive in several reads, put together.
 
 method ──► HEADER_DUE ──header──► missing_bytes > 0 ──bodies──► 0: the message is whole
 └── more than announced ──► OVERRUN

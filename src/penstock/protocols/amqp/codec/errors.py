@@ -1,4 +1,4 @@
-"""What goes wrong on an AMQP line, and the codes it is told with.
+"""Errors of the AMQP protocol, with their reply codes.
 
 Three things meet here.  The *codec* raises ``MalformedArguments`` and
 ``UnknownMethod`` when bytes make no sense; the *states* of connection and channel
@@ -147,7 +147,7 @@ KIND_CODES: Final[list[tuple[type[kinds.BrokerError], int]]] = [
 def reply_code(error: BaseException) -> tuple[int, str]:
     """The code and name a peer is told for ``error``.
 
-    Whatever is nobody's request gone wrong is a fault of ours: 541 INTERNAL_ERROR.
+    An error that no request caused is a fault of the broker: 541 INTERNAL_ERROR.
     """
     if isinstance(error, ProtocolViolation):
         return error.code, error.name

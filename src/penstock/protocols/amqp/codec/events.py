@@ -1,4 +1,4 @@
-"""What the AMQP decoder tells its session: bytes have become one of these.
+"""The events of the AMQP decoder.
 
 Runs, not messages, are the unit: consecutive publishes to the same address are one
 ``PublishRun``, consecutive acknowledgements of neighbouring tags are one ``AckRun``.
@@ -60,7 +60,7 @@ class AckRun(Event):
         self.multiple = multiple
 
     def is_followed_by(self, channel: i64, tag: i64) -> bool:
-        # Tags above 2**63 - 1 are negative here, and follow nobody.
+        # Tags above 2**63 - 1 are negative here, and follow no tag.
         return self.channel == channel and self.last_tag + 1 == tag and tag > 0
 
 

@@ -1,11 +1,11 @@
-"""Changing what a message's content says of itself, octet by octet.
+"""Edits headers and properties inside a message's content, byte by byte.
 
 The broker leaves contents as they came.  Where it must add or take away a header or a property
 (dead letters, BCC, direct reply-to), everything else keeps the very octets its publisher chose:
 integers their width, strings their encoding, fields their order.  So tables are not decoded and
 encoded again, but cut into fields.
 
-In: contents that were read at the door (skim.py), so they are well formed.
+In: contents that the decoder has checked (property_scan.py), so they are well formed.
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""What the broker asks of an AMQP message, without decoding what it does not need."""
+"""Headers of an AMQP message, read without decoding the rest."""
 
 from typing import final
 

@@ -1,4 +1,4 @@
-"""Delivery tags of one channel: who holds which message under which number.
+"""The ledger of delivery tags of one channel: unacknowledged messages by number.
 
 Tags grow by one from 1 over everything the channel delivers, acknowledged or not; only
 what waits for settlement has an entry.  Entries lie in two parallel lists, tag t at
@@ -53,7 +53,7 @@ class DeliveryLedger:
         self._aside: dict[int, Settlement] = {}  # one message each
 
     def skip(self, count: i64) -> i64:
-        """Number deliveries nobody will settle; returns the first tag."""
+        """Number deliveries that are acknowledged already; returns the first tag."""
         first = self.next_tag
         self.next_tag += count
         if self.open_count == len(self._aside):
@@ -98,7 +98,7 @@ class DeliveryLedger:
         """Close the tags first..last one by one.
 
         Returns what they held, and the first tag that was not open or ``ALL_OPEN``, which is also
-        a tag a peer may say (2**63): whoever asks for that one knows that it is not open.
+        a tag a client may send (2**63): the caller that asks for it knows that it is not open.
         """
         settled: list[Settlement] = []
         current: Settlement | None = None

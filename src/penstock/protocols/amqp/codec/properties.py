@@ -8,7 +8,7 @@ A *content* is a whole content header frame and the body frames behind it, as pu
 
 Two ways in.  The hot functions (``delivery_mode``, ``priority``, ``expiration``,
 ``has_header_key``) step over what lies before the one property they want and build
-nothing.  ``decode_properties`` and ``body_of`` build everything, for whoever looks
+nothing.  ``decode_properties`` and ``body_of`` build everything, for the features that look
 inside a message: headers exchange, HTTP API, Spark.  ``encode_content`` is the way back.
 
 Properties are written in the order of their flags, highest bit first.  The last flag bit
@@ -140,7 +140,7 @@ def locate(content: bytes, offset: i64, wanted: i64) -> i64:
     """Where the property with flag ``wanted`` begins, 0 when the publisher left it out.
 
     ``offset`` is where the content begins.  The property itself may still be cut short:
-    whoever reads it looks at ``header_end``.
+    its reader looks at ``header_end``.
     """
     end = header_end(content, offset)
     flags = i64(read_i16_be(content, offset + FLAGS_AT)) & 0xFFFF

@@ -1,4 +1,4 @@
-"""The words in which broken frames are refused: RabbitMQ's, down to the Erlang terms.
+"""The texts of refusals of broken frames: RabbitMQ's, down to the Erlang terms.
 
 Clients log these texts and people search for them; so the same mistake reads the same here.
 """

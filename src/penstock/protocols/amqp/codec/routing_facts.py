@@ -1,9 +1,9 @@
-"""What a message says of itself that may decide where it goes.
+"""The properties and headers of a message that may decide its route.
 
 In: its content.  Out: its headers and, for exchanges that look at them, some of its properties, in
 one table; the routing keys in CC and BCC; the content without BCC, which receivers must not see.
 
-Opened are only messages for exchanges that look inside, or that the door (skim.py) flagged as
+Only messages for exchanges that look inside are decoded, or those that property_scan.py flagged as
 having CC or BCC.
 """
 

@@ -14,8 +14,8 @@ with RabbitMQ's tags.  Out: a dict of plain Python values, and back.
     A F  list, dict                    list, dict
     V    None                          None
 
-So a value keeps its meaning through here, but not the width of its integer; whoever
-must pass a table on byte by byte passes the bytes on (``protocols.amqp.codec.properties`` does).
+So a value keeps its meaning through here, but not the width of its integer; a table that must be
+passed on byte by byte is passed on as bytes (``protocols.amqp.codec.properties`` does).
 
 Names that are not UTF-8 are legal on the line; they become surrogate escapes and turn
 back into the same bytes.  Of two fields with one name the first counts, as in RabbitMQ.

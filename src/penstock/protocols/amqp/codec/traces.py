@@ -1,4 +1,4 @@
-"""The copy of a message that the firehose shows, with headers that say what became of it.
+"""The firehose's copy of a message, with headers about its route.
 
 In: a content, and what is to be said of its publish or its delivery.  Out: a content with the same
 body frames, no properties but headers, and in these

@@ -1,1 +1,1 @@
-"""NSQ's TCP protocol V2 on the line: bytes become commands, answers and messages become frames."""
+"""The codec of NSQ's TCP protocol V2: bytes become commands, answers and messages become frames."""

@@ -1,4 +1,4 @@
-"""What the reader makes of bytes: runs, where clients send much of a kind, and single commands.
+"""The commands of the NSQ reader: runs of equal ones, and single ones.
 
 A ``PublishRun`` is one MPUB, or all PUBs (or DPUBs) with the same line that came one behind the
 other; a ``FinishRun`` all FINs that did.  A ``Fault`` ends the connection, and is the last thing

@@ -1,4 +1,4 @@
-"""What NSQ publishes, as the content in which every message of the broker rests.
+"""The content of a message published by NSQ: an AMQP content of a fixed layout.
 
     body ─► ``ContentMaker.begin``, ``make`` ─► content
     content ─► ``id_of``, ``timestamp_ns``, ``body`` ─► message frame
@@ -128,7 +128,7 @@ def publish_time_ms(message: Message) -> int:
 
 
 def body(content: bytes) -> bytes:
-    """The body, whoever published it."""
+    """The body, published by an NSQ or an AMQP client."""
     if is_ours(content):
         return content[BODY_AT : len(content) - 1]
     return foreign_body(content)

@@ -1,4 +1,4 @@
-"""IDENTIFY: what a client says of itself and asks for, and what it gets.
+"""IDENTIFY: the options a client asks for, and the negotiated ones.
 
     body ─► ``identify`` ─► Identity (or Invalid, with nsqd's text)
     Identity ─► ``response`` ─► the JSON for clients that negotiate
@@ -205,7 +205,7 @@ def _fields(body: bytes) -> dict[str, object]:
 
 
 def _fits(key: str, value: object) -> bool:
-    """Is it of the type this field has?  Fields nobody knows may be anything."""
+    """Is it of the type this field has?  Unknown fields may be anything."""
     if key in _TEXTS:
         return isinstance(value, str)
     if key in _FLAGS:

@@ -1,4 +1,4 @@
-"""What is said to a client that hung up in the middle of a command: nsqd's words for each place.
+"""nsqd's error texts for a client that hung up in the middle of a command.
 
 In: what is left of its bytes.  Out: a ``Fault``, or None where nsqd only hangs up too.
 """

@@ -1,4 +1,4 @@
-"""NSQ's topics and channels as HTTP asks for them, on the data loop.
+"""Topics and channels for NSQ's HTTP API, on the data loop.
 
 In: names and bodies of one request, and the visitor.  Out: the answer; of a publish, a future
 that is done when the disk has the messages.  The rights are those of the visitor's user

@@ -1,4 +1,4 @@
-"""How nsqd and nsqlookupd answer HTTP: a table of endpoints, and what becomes of their results.
+"""HTTP answers of nsqd and nsqlookupd: a table of endpoints, and the form of their results.
 
     request ─► table ─► endpoint ─► text, JSON or nothing ─► answer
                                  └► Refused ─► {"message": ...}
@@ -265,7 +265,7 @@ async def _served(endpoint: Endpoint, call: Call) -> web.Response:
         return refusal(403, f"ACCESS_REFUSED {error}")
     except TimeoutError:
         return refusal(503, "TIMEOUT")
-    except (web.RequestPayloadError, ConnectionError):  # to the latter nobody listens any more
+    except (web.RequestPayloadError, ConnectionError):  # the latter's client is gone
         return refusal(400, "INVALID_REQUEST")
     except BrokerError as error:
         return refusal(400, f"INVALID_REQUEST {error}")

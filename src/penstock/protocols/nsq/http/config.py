@@ -104,7 +104,7 @@ class NsqConfig:
         if len(found) > LOOKUPS_MAX:  # each has a task and a connection
             raise Refused(400, "INVALID_VALUE")
         if found and self.tcp_port == 0:
-            raise Refused(400, "INVALID_VALUE")  # nobody could connect to what it registers
+            raise Refused(400, "INVALID_VALUE")  # consumers could not connect to what it registers
         self.lookup_addresses = found
         self._follow(found)
 

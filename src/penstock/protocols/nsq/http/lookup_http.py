@@ -1,8 +1,8 @@
-"""nsqlookupd's HTTP API: who has a topic, which nodes there are; and keys made by hand.
+"""nsqlookupd's HTTP API: producers of a topic, nodes, and keys made by hand.
 
 The registry lives on the data loop (``broker/lookup.py``); each request is one call there.  As
-with nsqlookupd there are no users: whoever reaches the port may look up and change the registry.
-It is no way to the messages.
+with nsqlookupd there are no users: a client that reaches the port may look up and change the
+registry.  The port gives no access to messages.
 """
 
 from collections.abc import Callable

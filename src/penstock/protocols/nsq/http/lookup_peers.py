@@ -1,4 +1,4 @@
-"""This node at the nsqlookupds of others: it registers there, and asks them about new topics.
+"""This node as a client of other nsqlookupds: it registers there, and asks about new topics.
 
 In: addresses (which may change at any time) and what the node has, topics and their channels.  Out:
 connections that say so, with a PING each 15 s; and the channels others know of a topic.

@@ -1,4 +1,4 @@
-"""nsqlookupd's TCP protocol: nodes say who they are and which topics and channels they have.
+"""nsqlookupd's TCP protocol: nodes register themselves, their topics and channels.
 
     "  V1", then lines: IDENTIFY (and a size, and JSON), REGISTER, UNREGISTER, PING
 

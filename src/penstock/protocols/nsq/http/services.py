@@ -1,4 +1,4 @@
-"""What runs beside the data loop for NSQ: the HTTP API, nsqlookupd, and this node at others.
+"""NSQ's services beside the data loop: the HTTP API, nsqlookupd, registration at others.
 
     nsq_http_port          nsqd's API (``nsq.http.routes``)
     nsqlookupd_tcp_port    nodes that register (``lookup_tcp``)
@@ -268,7 +268,7 @@ class NsqServices:
         return self._listening
 
     def announce(self, wanted: bool) -> None:
-        """Be registered at the nsqlookupds, or at none while nobody is let in; from any thread."""
+        """Be registered at the nsqlookupds, or at none while draining; from any thread."""
         side = self._side
         if side is not None:
             addresses = self.config.lookup_addresses if wanted else []
@@ -393,7 +393,7 @@ class NsqServices:
             self._follower.attach()
 
     def _is_node(self) -> bool:
-        """Can consumers and nsqadmin come?  If not, there is nobody to announce."""
+        """Can consumers and nsqadmin connect?  If not, there is nothing to announce."""
         return self.config.tcp_port > 0 and self.config.http_port > 0
 
     async def _wait(self) -> None:

@@ -1,4 +1,4 @@
-"""What ``/stats`` shows: topics, channels and clients as nsqd counts them, as JSON and as text.
+"""``/stats``: topics, channels and clients as nsqd counts them, as JSON and as text.
 
 In: the broker's topics on the data loop.  Out: dictionaries in nsqd's order of fields, and the text
 made of them.  A channel is a queue, so its numbers are the queue's: its messages are those it got,

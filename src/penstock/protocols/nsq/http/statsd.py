@@ -9,8 +9,8 @@ In: what ``/stats`` shows, each interval.  Out: UDP packets of lines, none cut i
     mem.*                                                         if it is asked for
 
 The packets of one interval are spread over it, so that a small receiver is not run over.  A packet
-that cannot be sent is lost, as UDP is.  An interval that fails, as when nobody can be found by the
-name or the virtual host is missing, is in the log once for each kind, and the next comes.
+that cannot be sent is lost, as UDP is.  An interval that fails, as when the receiver's name has no
+address or the virtual host is missing, is in the log once for each kind, and the next comes.
 """
 
 import asyncio
