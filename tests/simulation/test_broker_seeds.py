@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from penstock.backing import variable_queue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.protocols.amqp.transaction import Commit
 from tests.simulation.broker_lives import BrokerLife
@@ -55,6 +58,18 @@ def test_nothing_that_moves_is_lost(tmp_path: Path) -> None:
     assert all(counts[name] > 0 for name in WANTED), counts
 
 
+def interpreted(request: pytest.FixtureRequest) -> bool:
+    """Methods of compiled classes cannot be replaced: an interpreted child runs the test then."""
+    if variable_queue.__file__.endswith(".py"):
+        return True
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", request.node.nodeid]
+    environment = {key: value for key, value in os.environ.items() if "COMPILED" not in key}
+    subprocess.run(
+        command, cwd=request.config.rootpath, env=environment | {"PENSTOCK_PURE": "1"}, check=True
+    )
+    return False
+
+
 def settled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(VariableQueue, "ack_behind", VariableQueue.ack)
 
@@ -71,8 +86,11 @@ def test_planted_an_end_before_its_cause_is_on_disk(
     monkeypatch: pytest.MonkeyPatch,
     plant: Callable[[pytest.MonkeyPatch], None],
     lost: str,
+    request: pytest.FixtureRequest,
 ) -> None:
     """D2: the judge sees it."""
+    if not interpreted(request):
+        return
     plant(monkeypatch)
     with pytest.raises(AssertionError, match=f"{lost}: lost"):
         sum((lived(seed, tmp_path, trouble=False) for seed in range(100)), Counter())
