@@ -89,7 +89,7 @@ ROOMS: Final = [
     Room("protocols/nsq", SMALL, only="consuming opening publishing rights session shared"),
     Room("protocols/peers/codec", SMALL, only="frames queues"),
     Room("protocols/peers", SMALL, only="queues"),
-    Room("protocols/ranges/codec", SMALL, only="ranges"),
+    Room("protocols/ranges/codec", SMALL, only="block"),
     Room("routing", SMALL),
     Room("queues", SMALL),
     Room("backing", FAST, leave="description"),

@@ -28,8 +28,8 @@ from penstock.protocols.amqp.codec.properties import check_properties, decode_pr
 from penstock.protocols.amqp.codec.tables import decode_table, encode_table
 from penstock.protocols.peers.codec import frames as peer
 from penstock.protocols.peers.codec import hello as peer_hello
-from penstock.protocols.ranges.codec import frames as range_frames
-from penstock.protocols.ranges.codec import ranges, staging, subscriptions
+from penstock_ranges import frames as range_frames
+from penstock_ranges import ranges, staging, subscriptions
 from tests.fuzz import mutate
 from tests.helpers import raw_codec as codec
 
@@ -200,7 +200,7 @@ def properties(rng: random.Random, corpus: list[bytes]) -> None:
 _RANGE_DECODERS: tuple[Callable[[bytes], Any], ...] = (
     ranges.decode_open, ranges.decode_wait, ranges.decode_plan, ranges.decode_range,
     ranges.decode_ack, ranges.decode_ack_some, ranges.decode_opened, ranges.decode_head,
-    ranges.decode_planned, ranges.decode_acked, range_frames.decode_error, ranges.decode_block,
+    ranges.decode_planned, ranges.decode_acked, range_frames.decode_error, ranges.Block,
     range_frames.decode_login, range_frames.decode_welcome,
     subscriptions.decode_subscribe, subscriptions.decode_subscribed, subscriptions.decode_start,
     subscriptions.decode_started, subscriptions.decode_offset_at, subscriptions.decode_offset,
