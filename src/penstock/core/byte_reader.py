@@ -1,14 +1,15 @@
 """``ByteReader``: big-endian fields, one behind the other, of bytes from a peer or a file."""
 
-from typing import final
+from typing import Final
 
 from librt.strings import read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from penstock.core.errors import PenstockError
 
+NUMBER_MAX: Final[i64] = 1 << 62
 
-@final
+
 class Malformed(PenstockError):
     """Bytes that break the format they should have; a peer's link ends."""
 
@@ -55,9 +56,9 @@ class ByteReader:
         return read_i64_be(self.data, self.take(8))
 
     def number(self) -> i64:
-        """Eight bytes: 0 to 2**62."""
+        """Eight bytes, of 0 to ``NUMBER_MAX``."""
         value = self.signed()
-        if value < 0 or value > 1 << 62:
+        if value < 0 or value > NUMBER_MAX:
             raise self.refusal(f"a number of more than 2**62 before byte {int(self.offset)}")
         return value
 

@@ -70,7 +70,6 @@ from penstock.cluster.mirrors.operations import (
     DELAY,
     END,
     PUBLISH,
-    Malformed,
     Operation,
     Ranges,
     ranges_of,
@@ -89,6 +88,7 @@ from penstock.cluster.mirrors.sync_codec import (
     read_question,
     write_head,
 )
+from penstock.core.byte_reader import Malformed
 from penstock.core.message import REDELIVERED, Message, set_attempts
 from penstock.storage.journal.journal import Journal
 
