@@ -110,7 +110,7 @@ ROOMS: Final = [
     Room("cluster/remote", COLD),
     Room("cluster/ring", COLD),
     Room("runtime", SMALL, only="loop output_budget publish_credit session turn"),
-    Room("client", COLD, only="histogram load"),
+    Room("client", COLD, only="load"),
 ]
 
 
