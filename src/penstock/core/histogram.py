@@ -14,8 +14,6 @@ from mypy_extensions import i64
 
 SUB_BITS: Final = 6
 SUB_BUCKETS: Final = 64
-BUCKETS: Final = 3712
-"""58 powers of two, each cut into 64: up to 2^63."""
 
 
 def new_counters(size: int) -> vec[i64]:

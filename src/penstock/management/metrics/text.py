@@ -1,6 +1,6 @@
 """Prometheus' text form: a family is its type, its sentence and its samples, one line each."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from math import isnan
 from typing import Final, NamedTuple
 
@@ -17,7 +17,6 @@ BOUNDS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000
 
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
-Labels = Mapping[str, str]
 Number = int | float
 
 

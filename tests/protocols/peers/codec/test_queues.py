@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+from collections import deque
 from typing import Any
 
 import pytest
@@ -11,10 +12,14 @@ import pytest
 from penstock.core import queue_requests as q
 from penstock.core.byte_reader import Malformed
 from penstock.core.message import ONE_ATTEMPT, PENDING, PERSISTENT, REDELIVERED, SAMPLED, Message
-from penstock.protocols.peers.codec.queues import decode_requests, encode_requests
+from penstock.protocols.peers.codec.queues import NUMBER_MAX, decode_requests, encode_some
 
 FAILED_ONCE: tuple[int, ...] = ()
 TRIALS = int(os.environ.get("PENSTOCK_FUZZ_TRIALS", "3000"))
+
+
+def encode_requests(requests: list[q.QueueRequest]) -> bytes:
+    return encode_some(deque(requests), NUMBER_MAX)
 
 
 def message(number: int, address: bytes = b"\x00\x01q") -> Message:

@@ -59,10 +59,6 @@ _SUBSCRIBE: Final = Struct(">QQBqq")
 # -- out -------------------------------------------------------------------------------------
 
 
-def encode_requests(requests: list[q.QueueRequest]) -> bytes:
-    return encode_some(deque(requests), NUMBER_MAX)
-
-
 def encode_some(requests: deque[q.QueueRequest], most_bytes: int) -> bytes:
     """Takes from the front what makes so many bytes, or one that makes more."""
     parts: list[bytes] = []
