@@ -88,7 +88,7 @@ ROOMS: Final = [
     Room("protocols/nsq", SMALL, only="consuming opening publishing rights session shared"),
     Room("protocols/peers/codec", SMALL, only="frames queues"),
     Room("protocols/peers", SMALL, only="queues"),
-    Room("protocols/ranges/codec", SMALL, only="ranges"),
+    Room("protocols/ranges/codec", SMALL, only="block"),
     Room("routing", SMALL),
     Room("queues", SMALL),
     Room("backing", FAST, leave="description"),
@@ -109,7 +109,7 @@ ROOMS: Final = [
     Room("cluster/remote", COLD),
     Room("cluster/ring", COLD),
     Room("runtime", SMALL, only="loop output_budget publish_credit session turn"),
-    Room("client", COLD, only="histogram load"),
+    Room("client", COLD, only="load"),
 ]
 
 

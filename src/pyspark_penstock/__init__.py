@@ -2,8 +2,8 @@
 
 Spark finds it by itself: it imports every top-level module named ``pyspark_*`` and registers
 its ``DefaultSource``.  That happens in sessions that have nothing to do with Penstock, so this
-file imports little and never fails.  The package needs pyspark, pyarrow and the standard
-library, nothing else of Penstock, so that a cluster gets it as one small archive::
+file imports little and never fails.  The package needs pyspark, pyarrow, the standard library,
+and of Penstock only ``penstock_ranges``, so that a cluster gets both as one small archive::
 
     options     what the user may say, checked before anything runs
     client      the range protocol of the broker, blocking, over one socket

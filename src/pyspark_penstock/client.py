@@ -2,9 +2,7 @@
 
 ``Connection`` is what everybody needs: the line, TLS, frames, a reply or the broker's refusal.
 ``RangeClient`` reads a queue; what else can be asked of a broker is in classes of their own, which
-begin with ``login``.  The protocol is described in the broker's ``ranges/codec/frames.py``
-and ``ranges.py``; this file repeats the little of it a reader needs, because it must run where only
-pyspark and pyarrow are installed (the broker's test suite holds the two against each other).
+begin with ``login``.  The protocol is that of ``penstock_ranges``, as at the broker's end.
 
 Errors, by whose fault they are and what helps:
 
@@ -23,40 +21,22 @@ goes round again (``planner.Patience``).
 import contextlib
 import socket
 import ssl
-import struct
-import sys
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple, Self, TypeVar
 
+from penstock_ranges import frames, ranges, subscriptions
+from penstock_ranges.frames import MalformedFrame
+from penstock_ranges.ranges import Block, Head
 from pyspark_penstock.options import Endpoint, Tls
 
-MAGIC = b"PSTK\x00\x00\x00\x01"
-
-REPLY = 64
-"""A reply's kind is its request's kind plus this."""
-LOGIN = 16
-OPEN, WAIT, PLAN, RANGE, ACK, CLOSE, ACK_SOME = 1, 2, 3, 4, 5, 6, 7
-SUBSCRIBE, START, OFFSET_AT = 32, 33, 34
-OPENED, HEAD, PLANNED, BLOCK, ACKED, CLOSED = 65, 66, 67, 68, 69, 70
-SUBSCRIBED, STARTED, OFFSET = 96, 97, 98
-ERROR = 127
-
-BROWSE, READ, JOIN = 0, 1, 2
-BY_QUEUES, BY_EXCHANGE, BY_TOPIC = 0, 1, 2
-
-MALFORMED, ACCESS_REFUSED, NOT_FOUND, LOCKED, FENCED, LEASE_GONE, REFUSED = 1, 2, 3, 4, 5, 6, 7
-ELSEWHERE, NO_MASTER = 8, 9
-
-ACK_SOME_MAX = 512
 CONNECT_TIMEOUT_S = 10.0
 REPLY_TIMEOUT_S = 30.0
 """A broker that says nothing for so long is as good as gone."""
 
 FAREWELL_TIMEOUT_S = 2.0
 
-_HEAD = struct.Struct(">qqqq")
-_BLOCK = struct.Struct(">Iq")
+Payload = TypeVar("Payload", bytes, memoryview)
+Answer = TypeVar("Answer")
 
 
 class ConnectionLost(ConnectionError):
@@ -96,59 +76,18 @@ class NoMaster(Refused):
 
 
 _KINDS: dict[int, type[Refused]] = {
-    LOCKED: Locked,
-    FENCED: Fenced,
-    LEASE_GONE: LeaseGone,
-    ELSEWHERE: Elsewhere,
-    NO_MASTER: NoMaster,
+    frames.LOCKED: Locked,
+    frames.FENCED: Fenced,
+    frames.LEASE_GONE: LeaseGone,
+    frames.ELSEWHERE: Elsewhere,
+    frames.NO_MASTER: NoMaster,
 }
-
-
-class Head(NamedTuple):
-    """Where the queue begins and ends."""
-
-    floor: int
-    acked: int
-    next_seq: int
-    ready: int
-
-
-class Opened(NamedTuple):
-    incarnation: str
-    head: Head
-    token: int
 
 
 class Planned(NamedTuple):
     end: int
     messages: int
     content_bytes: int
-
-
-class Block:
-    """Messages as columns; ``payload`` holds the bytes the lengths cut up, until the next reply."""
-
-    def __init__(self, payload: bytes | memoryview) -> None:
-        if len(payload) < _BLOCK.size:
-            raise ConnectionLost("the broker sent a block that is cut short")
-        self.count, self.next_start = _BLOCK.unpack_from(payload)
-        at = _BLOCK.size
-        count: int = self.count
-        self.seq_ids = bytes(payload[at : at + 8 * count])
-        at += 8 * count
-        self.enqueued_at_ms = bytes(payload[at : at + 8 * count])
-        at += 8 * count
-        self.content_lengths = _numbers("I", payload[at : at + 4 * count])
-        at += 4 * count
-        self.address_lengths = _numbers("H", payload[at : at + 2 * count])
-        at += 2 * count
-        self.flags = bytes(payload[at : at + count])
-        at += count
-        self.addresses_at = at
-        self.contents_at = at + sum(self.address_lengths)
-        self.payload = payload
-        if self.contents_at + sum(self.content_lengths) != len(payload):
-            raise ConnectionLost("the broker sent a block that disagrees with its lengths")
 
 
 class Connection:
@@ -159,7 +98,7 @@ class Connection:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._at_start = True
-        self._greeting = MAGIC
+        self._greeting = frames.MAGIC
         self._received = bytearray()
         *before, last = endpoint.nodes()
         for node in before:
@@ -179,14 +118,23 @@ class Connection:
     def login(self) -> str:
         """Say who we are, where no OPEN says it; the broker's version."""
         end = self._endpoint
-        names = b"".join(string(name) for name in (end.user, end.password, end.vhost))
-        version, _ = take_string(self.ask(LOGIN, names), 0)
-        return version
+        request = frames.encode_login(end.user, end.password, end.vhost)
+        return self.ask(request, frames.decode_welcome)
 
-    def ask(self, kind: int, payload: bytes, patience_ms: int = 0) -> bytes:
-        """The reply to one request; ``patience_ms`` is what the request allows the broker."""
-        self.send(kind, payload)
-        return self.reply(kind + REPLY, REPLY_TIMEOUT_S + patience_ms / 1000)
+    def ask(
+        self, request: bytes, decode: Callable[[bytes], Answer], patience_ms: int = 0
+    ) -> Answer:
+        """The reply to one frame; ``patience_ms`` is what the request allows the broker."""
+        self.send(request)
+        timeout_s = REPLY_TIMEOUT_S + patience_ms / 1000
+        return self.decoded(decode, self.reply(request[4] + frames.REPLY, timeout_s))
+
+    def decoded(self, decode: Callable[[Payload], Answer], payload: Payload) -> Answer:
+        """Raises ConnectionLost where the broker broke the grammar."""
+        try:
+            return decode(payload)
+        except MalformedFrame as error:
+            raise ConnectionLost(f"the broker at {self._endpoint} sent: {error}") from error
 
     def close(self) -> None:
         """Leave; never fails."""
@@ -194,8 +142,8 @@ class Connection:
 
     # -- bytes -----------------------------------------------------------------------------
 
-    def send(self, kind: int, payload: bytes) -> None:
-        data = self._greeting + _frame(kind, payload)
+    def send(self, request: bytes) -> None:
+        data = self._greeting + request
         self._greeting = b""
         try:
             self._socket.sendall(data)
@@ -212,7 +160,7 @@ class Connection:
         head = bytes(self._read(5))
         if self._at_start and head[:4] == b"AMQP":
             raise Refused(
-                MALFORMED,
+                frames.MALFORMED,
                 f"the broker at {self._endpoint} does not know the range protocol: "
                 "is it a Penstock of this version?",
             )
@@ -220,9 +168,8 @@ class Connection:
         payload = self._read(int.from_bytes(head[:4], "big") - 1)
         if head[4] == kind:
             return payload
-        if head[4] == ERROR:
-            code = int.from_bytes(payload[:2], "big")
-            text = bytes(payload[4:]).decode(errors="replace")
+        if head[4] == frames.ERROR:
+            code, text = self.decoded(frames.decode_error, bytes(payload))
             raise _KINDS.get(code, Refused)(code, text)
         raise ConnectionLost(f"the broker at {self._endpoint} sent reply {head[4]}, not {kind}")
 
@@ -266,46 +213,40 @@ class RangeClient(Connection):
     def _open(self, endpoint: Endpoint, queue: str, mode: int, token: int, force: bool) -> None:
         super().__init__(endpoint)
         try:
-            names = (endpoint.user, endpoint.password, endpoint.vhost, queue)
-            request = b"".join(string(name) for name in names)
-            request += struct.pack(">BQB", mode, token, 1 if force else 0)
-            payload = self.ask(OPEN, request)
+            user, password, vhost = endpoint.user, endpoint.password, endpoint.vhost
+            request = ranges.OpenRequest(user, password, vhost, queue, mode, token, force)
+            self.opened = self.ask(ranges.encode_open(request), ranges.decode_opened)
         except BaseException:
             self._socket.close()
             raise
-        incarnation, at = take_string(payload, 0)
-        head = Head._make(_HEAD.unpack_from(payload, at))
-        (token,) = struct.unpack_from(">Q", payload, at + _HEAD.size)
-        self.opened = Opened(incarnation, head, token)
 
     def wait(self, start: int, timeout_ms: int) -> Head:
         """The head, as soon as there is something at or after ``start``, or in time."""
-        payload = self.ask(WAIT, struct.pack(">qI", start, timeout_ms), timeout_ms)
-        return Head._make(_HEAD.unpack(payload))
+        return self.ask(ranges.encode_wait(start, timeout_ms), ranges.decode_head, timeout_ms)
 
     def begin_wait(self, start: int, timeout_ms: int) -> None:
         """As ``wait``, in two steps: between them, others can be waited for, too."""
-        self.send(WAIT, struct.pack(">qI", start, timeout_ms))
+        self.send(ranges.encode_wait(start, timeout_ms))
 
     def end_wait(self) -> Head:
         """The head as it is now, whether or not it was worth the wait."""
-        self.send(WAIT, struct.pack(">qI", 0, 0))  # a request behind it ends the wait
-        self.reply(HEAD)
-        return Head._make(_HEAD.unpack(self.reply(HEAD)))
+        self.send(ranges.encode_wait(0, 0))  # a request behind it ends the wait
+        self.reply(ranges.HEAD)
+        return self.decoded(ranges.decode_head, self.reply(ranges.HEAD))
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
     def start(self, request: str, seq_id: int) -> int:
         """Where reading begins: ``seq_id``, or what the same request got the first time."""
-        payload = self.ask(START, string(request) + struct.pack(">q", seq_id))
-        return int.from_bytes(payload, "big", signed=True)
+        given = subscriptions.encode_start(request, seq_id)
+        return self.ask(given, subscriptions.decode_started)
 
     def offset_at(self, timestamp_ms: int, low: int, high: int) -> int:
         """The first position between whose message came at or after that time; else ``high``."""
         while low < high:
-            payload = self.ask(OFFSET_AT, struct.pack(">qqq", timestamp_ms, low, high))
-            low, high = struct.unpack(">qq", payload)
+            request = subscriptions.encode_offset_at(timestamp_ms, low, high)
+            low, high = self.ask(request, subscriptions.decode_offset)
         return low
 
     def plan(self, start: int, end: int, max_messages: int, max_bytes: int) -> Planned:
@@ -313,8 +254,8 @@ class RangeClient(Connection):
         first = planned = start
         count, size, more = 0, 0, True
         while more and count < max_messages and size < max_bytes:
-            bounds = struct.pack(">qqqq", planned, end, max_messages - count, max_bytes - size)
-            planned, got, got_bytes, more = struct.unpack(">qqqB", self.ask(PLAN, bounds))
+            request = ranges.encode_plan(planned, end, max_messages - count, max_bytes - size)
+            planned, got, got_bytes, more = self.ask(request, ranges.decode_planned)
             if count and size + got_bytes > max_bytes:
                 break  # the one message too many is only planned when it is the first
             count += got
@@ -328,14 +269,12 @@ class RangeClient(Connection):
         """
         if start >= end:
             return
-        body = 1 if with_body else 0
-        self.send(RANGE, struct.pack(">qqIB", start, end, max_bytes, body))
+        self.send(ranges.encode_range(start, end, max_bytes, with_body))
         while True:
-            block = Block(self._reply(BLOCK))
+            block = self.decoded(Block, self._reply(ranges.BLOCK))
             last = block.next_start >= end
             if not last:
-                following = struct.pack(">qqIB", block.next_start, end, max_bytes, body)
-                self.send(RANGE, following)
+                self.send(ranges.encode_range(block.next_start, end, max_bytes, with_body))
             yield block
             if last:
                 return
@@ -345,24 +284,22 @@ class RangeClient(Connection):
 
         ``later``: the broker says 0 at once, and they go while the next ones are read.
         """
-        request = struct.pack(">q", upto) + (b"\x01" if later else b"")
-        return int.from_bytes(self.ask(ACK, request), "big", signed=True)
+        return self.ask(ranges.encode_ack(upto, later=later), ranges.decode_acked)
 
     def ack_some(self, seq_ids: Iterable[int]) -> int:
         """These are done with, and no others; returns how many of them were still there."""
         chosen = sorted(seq_ids)
         count = 0
-        for at in range(0, len(chosen), ACK_SOME_MAX):
-            some = chosen[at : at + ACK_SOME_MAX]
-            reply = self.ask(ACK_SOME, struct.pack(f">{len(some)}q", *some))
-            count += int.from_bytes(reply, "big", signed=True)
+        for at in range(0, len(chosen), ranges.ACK_SOME_MAX):
+            request = ranges.encode_ack_some(chosen[at : at + ranges.ACK_SOME_MAX])
+            count += self.ask(request, ranges.decode_acked_some)
         return count
 
     def close(self) -> None:
         """Give the lease back and leave; never fails."""
         with contextlib.suppress(OSError, Refused):
-            self.send(CLOSE, b"")
-            self.reply(CLOSED, FAREWELL_TIMEOUT_S)
+            self.send(ranges.encode_close())
+            self.reply(ranges.CLOSED, FAREWELL_TIMEOUT_S)
         self._socket.close()
 
     def abandon(self) -> None:
@@ -392,16 +329,10 @@ def _most_hopeful(errors: list[ConnectionLost | Refused]) -> ConnectionLost | Re
 
 def subscribe(endpoint: Endpoint, by: int, names: Sequence[str], *, make: bool) -> list[str]:
     """Names of the queues that are meant; ``make`` has the broker make what is missing."""
-    request = bytes((1 if make else 0, by)) + struct.pack(">H", len(names))
     with Connection(endpoint) as line:
         line.login()
-        payload = line.ask(SUBSCRIBE, request + b"".join(string(name) for name in names))
-    queues = []
-    at = 2
-    while at < len(payload):
-        queue, at = take_string(payload, at)
-        queues.append(queue)
-    return queues
+        request = subscriptions.encode_subscribe(make, by, list(names))
+        return line.ask(request, subscriptions.decode_subscribed)
 
 
 def _connected(endpoint: Endpoint) -> socket.socket:
@@ -430,7 +361,7 @@ def _context(tls: Tls) -> ssl.SSLContext:
     except OSError as error:
         given = (("caCertFile", tls.ca_cert_file), ("certFile", tls.cert_file))
         named = ", ".join(f"{name} {path}" for name, path in given if path)
-        raise Refused(REFUSED, f"cannot use the certificates of {named}: {error}") from error
+        raise Refused(frames.REFUSED, f"cannot use the certificates of {named}: {error}") from error
     if not tls.verify:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -441,39 +372,15 @@ def _broken(endpoint: Endpoint, error: OSError) -> Exception:
     """What an error of the socket means: time may heal a line, but not a certificate."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return Refused(
-            REFUSED,
+            frames.REFUSED,
             f"the certificate of the broker at {endpoint} is not trusted: {error.verify_message}; "
             "option caCertFile names the authority that signed it",
         )
     transient = (ssl.SSLEOFError, ssl.SSLZeroReturnError)
     if isinstance(error, ssl.SSLError) and not isinstance(error, transient):
         return Refused(
-            REFUSED,
+            frames.REFUSED,
             f"TLS with the broker at {endpoint} failed: {error}; is this its TLS port "
             "(usually 5671), and does it ask for a certificate (options certFile, keyFile)?",
         )
     return ConnectionLost(f"the broker at {endpoint} is gone: {error}")
-
-
-def _frame(kind: int, payload: bytes) -> bytes:
-    return struct.pack(">IB", len(payload) + 1, kind) + payload
-
-
-def string(text: str) -> bytes:
-    data = text.encode()
-    return struct.pack(">H", len(data)) + data
-
-
-def take_string(payload: bytes, at: int) -> tuple[str, int]:
-    """(text, position after it)"""
-    end = at + 2 + int.from_bytes(payload[at : at + 2], "big")
-    return payload[at + 2 : end].decode(), end
-
-
-def _numbers(code: str, data: bytes | memoryview) -> list[int]:
-    """A little-endian column as Python numbers."""
-    column = array(code)
-    column.frombytes(data)
-    if sys.byteorder == "big":
-        column.byteswap()
-    return column.tolist()

@@ -1,6 +1,6 @@
 """Blocks of messages become Arrow record batches; the columns of the DataFrame are here.
 
-In: a ``client.Block``.  Out: a ``pyarrow.RecordBatch`` whose schema is exactly what Spark
+In: a ``ranges.Block``.  Out: a ``pyarrow.RecordBatch`` whose schema is exactly what Spark
 computes from ``spark_schema`` (it compares them).  Only the columns that were asked for are
 made: a reader of ``seq_id`` alone never looks at a property.  Columns are made whole, by Arrow;
 what has to be done in Python is done once for all messages of the block that share it.
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow import compute
 
-from pyspark_penstock.client import Block
+from penstock_ranges.ranges import Block
 from pyspark_penstock.properties import (
     FIXED_BYTES,
     FRAME_END_BYTES,

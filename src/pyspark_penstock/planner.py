@@ -12,11 +12,12 @@ from collections.abc import Callable, Sequence
 from select import select
 from typing import Any, TypeVar
 
+from penstock_ranges import frames, subscriptions
+from penstock_ranges.ranges import READ, Head
 from pyspark_penstock import client
 from pyspark_penstock.client import (
     ConnectionLost,
     Elsewhere,
-    Head,
     NoMaster,
     Planned,
     RangeClient,
@@ -31,25 +32,25 @@ ELSEWHERE_PATIENCE_S = 15.0
 RETRY_PAUSE_S = 0.2
 
 CURES = (
-    (client.NOT_FOUND, "no queue", "declare it first, or correct the name or the virtual host"),
-    (client.NOT_FOUND, "no exchange", "declare it first, or correct the name or the virtual host"),
-    (client.NOT_FOUND, "not found", "correct the virtual host in option url"),
-    (client.NOT_FOUND, "was deleted", "start again when it is declared, with a new checkpoint"),
-    (client.ACCESS_REFUSED, "access to", "have an administrator grant it"),
-    (client.ACCESS_REFUSED, "", "correct user and password in option url or PENSTOCK_URL"),
-    (client.LOCKED, "another pipeline", "stop that one, or take it over by option takeOver=true"),
+    (frames.NOT_FOUND, "no queue", "declare it first, or correct the name or the virtual host"),
+    (frames.NOT_FOUND, "no exchange", "declare it first, or correct the name or the virtual host"),
+    (frames.NOT_FOUND, "not found", "correct the virtual host in option url"),
+    (frames.NOT_FOUND, "was deleted", "start again when it is declared, with a new checkpoint"),
+    (frames.ACCESS_REFUSED, "access to", "have an administrator grant it"),
+    (frames.ACCESS_REFUSED, "", "correct user and password in option url or PENSTOCK_URL"),
+    (frames.LOCKED, "another pipeline", "stop that one, or take it over by option takeOver=true"),
     (
-        client.LOCKED,
+        frames.LOCKED,
         "has consumers",
         "cancel them, or give this query messages of its own by options exchange and group",
     ),
-    (client.LOCKED, "exclusive", "it is private to the connection that declared it"),
+    (frames.LOCKED, "exclusive", "it is private to the connection that declared it"),
     (
-        client.ELSEWHERE,
+        frames.ELSEWHERE,
         "",
         "name that node in option url, too: amqp://user@host:5672,host:5672/vhost",
     ),
-    (client.FENCED, "", "this query has ended for good; only one may read a queue at a time"),
+    (frames.FENCED, "", "this query has ended for good; only one may read a queue at a time"),
 )
 """Code, words in the broker's text, what helps."""
 
@@ -66,9 +67,9 @@ def advised(error: Refused) -> Refused:
 
 def subscribe(settings: Settings, *, make: bool) -> list[str]:
     """The names of the queues to read."""
-    by = {"exchange": client.BY_EXCHANGE, "topic": client.BY_TOPIC}
+    by = {"exchange": subscriptions.BY_EXCHANGE, "topic": subscriptions.BY_TOPIC}
     chosen = settings.subscription
-    kind = by.get(chosen.by, client.BY_QUEUES)
+    kind = by.get(chosen.by, subscriptions.BY_QUEUES)
     return patiently(
         settings, lambda: client.subscribe(settings.endpoint, kind, chosen.names, make=make)
     )
@@ -154,7 +155,7 @@ class Planner:
                 patience.use(error)
             except Refused as error:
                 self.drop()
-                if error.code == client.LEASE_GONE:
+                if error.code == frames.LEASE_GONE:
                     self.token = 0
                 else:
                     patience.use(error, lock=True)
@@ -164,9 +165,7 @@ class Planner:
             settings = self._settings
             # Force only the first time: whoever was forced out must not force its way back.
             force = settings.take_over and self.incarnation == ""
-            self._client = RangeClient(
-                settings.endpoint, self.queue, client.READ, self.token, force=force
-            )
+            self._client = RangeClient(settings.endpoint, self.queue, READ, self.token, force=force)
             opened = self._client.opened
             if self._begun is not None and opened.token != self.token:
                 # The next master does not know it, and would drop what the position skips.
@@ -194,7 +193,7 @@ def give_back(
     deadline_s = time.monotonic() + patience_s
     while True:
         try:
-            with RangeClient(endpoint, queue, client.READ) as reader:
+            with RangeClient(endpoint, queue, READ) as reader:
                 if reader.opened.incarnation == done[0]:
                     reader.ack(done[1])
                 return True
@@ -261,7 +260,7 @@ class Patience:
             self._use(advised(error), self._limit_s)
         elif isinstance(error, ConnectionLost | NoMaster):
             self._use(error, self._limit_s)
-        elif error.code == client.LOCKED and lock:
+        elif error.code == frames.LOCKED and lock:
             self._use(advised(error), LOCK_PATIENCE_S)
         else:
             raise advised(error) from error

@@ -9,24 +9,16 @@ state counts, so the thread holds a few and drops the rest.  What went wrong las
 """
 
 import contextlib
-import json
-import struct
 import threading
 import time
 import warnings
 from collections import deque
 from typing import Any
 
-from pyspark_penstock.client import (
-    Connection,
-    ConnectionLost,
-    Refused,
-    string,
-    take_string,
-)
+from penstock_ranges import reports
+from penstock_ranges.reports import Report
+from pyspark_penstock.client import Connection, ConnectionLost, Refused
 from pyspark_penstock.options import parse_url
-
-REPORT, EVENT_FILES, EVENT_READ = 50, 51, 52
 
 WAITING_MAX = 8
 RETRY_S = 10.0
@@ -39,8 +31,8 @@ READ_BYTES = 262_144
 class ReportClient(Connection):
     """One connection, logged in; raises ConnectionLost and Refused."""
 
-    def report(self, told: dict[str, Any]) -> None:
-        self.ask(REPORT, json.dumps(told).encode())
+    def report(self, report: Report) -> None:
+        self.ask(reports.encode_report(report), reports.decode_reported)
 
 
 class EventClient(Connection):
@@ -48,18 +40,11 @@ class EventClient(Connection):
 
     def files(self) -> list[tuple[str, int]]:
         """Names and sizes, the oldest first."""
-        payload = self.ask(EVENT_FILES, b"")
-        (count,) = struct.unpack_from(">I", payload)
-        at, found = 4, []
-        for _ in range(count):
-            name, at = take_string(payload, at)
-            found.append((name, struct.unpack_from(">Q", payload, at)[0]))
-            at += 8
-        return found
+        return self.ask(reports.encode_event_files(), reports.decode_event_files_are)
 
     def read(self, name: str, offset: int) -> bytes:
         """What is there from ``offset`` on, at most a block; nothing at the end."""
-        return self.ask(EVENT_READ, string(name) + struct.pack(">QI", offset, READ_BYTES))
+        return self.ask(reports.encode_event_read(name, offset, READ_BYTES), bytes)
 
 
 class Reporter:
@@ -112,7 +97,7 @@ class Reporter:
             if self._client is None:
                 self._client = ReportClient(parse_url(self._url))
                 self._client.login()
-            self._client.report(told)
+            self._client.report(Report(**told))
             self.reported += 1
         except Exception as error:  # noqa: BLE001 - whatever it is, the pipeline goes on
             self._failed(error)

@@ -51,9 +51,9 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pyspark_penstock import client
+from penstock_ranges.ranges import BROWSE, JOIN, Head
 from pyspark_penstock.claims import TERM_SHIFT, Claim, claim_batch, holes_in, pieces_of
-from pyspark_penstock.client import ConnectionLost, Head, RangeClient, Refused
+from pyspark_penstock.client import ConnectionLost, RangeClient, Refused
 from pyspark_penstock.options import Position, Settings
 from pyspark_penstock.planner import (
     Patience,
@@ -151,7 +151,7 @@ def read_range(settings: Settings, partition: RangePartition) -> "Iterator[Recor
 
     queue = partition.queue
     builder = BatchBuilder(queue, settings.columns)
-    mode = client.JOIN if partition.token else client.BROWSE
+    mode = JOIN if partition.token else BROWSE
     with_body = "body" in settings.columns
     at = partition.start
     patience = Patience(settings)
@@ -195,7 +195,7 @@ class BatchReader(DataSourceReader):
 
     def _bounds(self, queue: str) -> RangePartition:
         settings = self._settings
-        with RangeClient(settings.endpoint, queue, client.BROWSE) as looker:
+        with RangeClient(settings.endpoint, queue, BROWSE) as looker:
             incarnation, head, _ = looker.opened
             start = _bound(looker, queue, settings.starting, head.floor)
             end = _bound(looker, queue, settings.ending, head.next_seq)

@@ -1,8 +1,7 @@
 """A blocking client of the broker's staged sets and commits, over one socket.
 
-The frames are described in the broker's ``ranges/codec/staging.py``; this file repeats what a
-program needs that writes.  ``Stager`` is one connection; ``connected`` waits for a broker that is
-away.
+The frames are those of ``penstock_ranges.staging``.  ``Stager`` is one connection; ``connected``
+waits for a broker that is away.
 
 **Several nodes.**  A batch is staged and committed at one node of a cluster, its *home*: that where
 the target's queues have their masters, else the first that answers (``begun``).  Tasks tell the
@@ -11,28 +10,22 @@ driver which it was, and it commits there.  When the home does not come back, th
 or that they know nothing of it.  Then it was not, and is to be staged again.
 """
 
-import struct
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import NamedTuple
 
+from penstock_ranges import staging
+from penstock_ranges.frames import NOT_FOUND
+from penstock_ranges.staging import UNDER_WAY, Committed
 from pyspark_penstock.client import (
-    NOT_FOUND,
     Connection,
     ConnectionLost,
     Elsewhere,
     NoMaster,
     Refused,
-    string,
-    take_string,
 )
 from pyspark_penstock.options import Endpoint
 from pyspark_penstock.sink_options import SinkSettings
-
-STAGE_BEGIN, STAGE_BLOCK, STAGE_END = 40, 41, 42
-TXN_COMMIT, TXN_ABORT, TXN_LAST, PUBLISH, TARGET = 43, 44, 45, 46, 47
-DONE, DUPLICATE, UNDER_WAY = 0, 1, 2
 
 BLOCK_BYTES = 512 * 1024
 PIECE_BYTES = 1_000_000
@@ -44,19 +37,10 @@ COMMIT_PATIENCE_MS = 5000
 RETRY_PAUSE_S = 0.3
 HOME_PATIENCE_S = 15.0
 """A home that is away is waited for before others are asked: it may only be starting again."""
-ELSEWHERE = 2
-"""A target leads to queues, not all of whose masters are on the node that was asked."""
 
 
 class Blocked(Exception):
     """The broker takes nothing for now, for longer than ``publishTimeout``."""
-
-
-class Committed(NamedTuple):
-    outcome: int
-    messages: int
-    unroutable: int
-    trouble: str
 
 
 class Stager(Connection):
@@ -75,46 +59,45 @@ class Stager(Connection):
 
     def target(self, exchange: str, routing_key: str) -> bool:
         """Does it lead anywhere?  Raises Refused if we may not publish there."""
-        return self._leads(exchange, routing_key) != 0
+        return self._leads(exchange, routing_key) != staging.NOWHERE
 
     def is_home_of(self, exchange: str, routing_key: str) -> bool:
         """Have none of the queues it leads to their masters on other nodes?"""
-        return self._leads(exchange, routing_key) != ELSEWHERE
+        return self._leads(exchange, routing_key) != staging.ELSEWHERE
 
     def _leads(self, exchange: str, routing_key: str) -> int:
-        return self.ask(TARGET, string(exchange) + string(routing_key))[0]
+        return self.ask(staging.encode_target(exchange, routing_key), staging.decode_targeted)
 
     def begin(self, producer: str, run: str, batch: int) -> str:
         """The name of a new set; "" = that batch is committed already."""
         settings = self._settings
-        request = string(producer) + string(run)
-        request += struct.pack(">qqB", batch, settings.stage_max_bytes, settings.must_route)
-        name, _ = take_string(self.ask(STAGE_BEGIN, request), 1)
-        return name
+        request = staging.BeginRequest(
+            producer, run, batch, settings.stage_max_bytes, settings.must_route
+        )
+        return self.ask(staging.encode_begin(request), staging.decode_begun)
 
     def stage(self, messages: Iterable[bytes]) -> None:
         """The rest of the set."""
         for piece in blocks(messages):
-            self._insist(lambda piece=piece: self._taken(STAGE_BLOCK, piece, 1, 0))  # type: ignore[misc]
+            request = staging.encode_block(piece)
+            self._insist(lambda request=request: self.ask(request, staging.decode_taken))  # type: ignore[misc]
 
     def end(self, messages: int) -> None:
         """All of it is on disk when this returns."""
-        self.ask(STAGE_END, struct.pack(">q", messages), self._settings.publish_timeout_ms)
+        request = staging.encode_end(messages)
+        self.ask(request, staging.decode_ended, self._settings.publish_timeout_ms)
 
     def publish(self, messages: Iterable[bytes]) -> None:
         """Without a set: visible at once, on disk when this returns."""
-        patience_ms = self._settings.publish_timeout_ms
-        head = struct.pack(">BI", self._settings.must_route, patience_ms)
         for piece in blocks(messages):
-            self._insist(
-                lambda piece=piece: self._taken(PUBLISH, head + piece, 9, patience_ms)  # type: ignore[misc]
-            )
+            self._insist(lambda piece=piece: self._published(piece))  # type: ignore[misc]
 
-    def _taken(self, kind: int, payload: bytes, reason_at: int, patience_ms: int) -> str:
-        reply = self.ask(kind, payload, patience_ms)
-        reason, _ = take_string(reply, reason_at)
-        if kind == PUBLISH:
-            self.unroutable += int.from_bytes(reply[1:9], "big")
+    def _published(self, piece: bytes) -> str:
+        settings = self._settings
+        patience_ms = settings.publish_timeout_ms
+        request = staging.encode_publish(piece, settings.must_route, patience_ms)
+        reason, unroutable = self.ask(request, staging.decode_published, patience_ms)
+        self.unroutable += unroutable
         return reason
 
     def _insist(self, attempt: Callable[[], str]) -> None:
@@ -138,22 +121,18 @@ class Stager(Connection):
         """Ask once; UNDER_WAY = it is decided, ask again."""
         settings = self._settings
         patience_ms = min(COMMIT_PATIENCE_MS, settings.publish_timeout_ms)
-        request = string(producer) + string(run)
-        request += struct.pack(">qBII", batch, settings.must_route, patience_ms, len(sets))
-        request += b"".join(string(name) for name in sets)
-        reply = self.ask(TXN_COMMIT, request, patience_ms)
-        trouble, _ = take_string(reply, 17)
-        outcome, messages, unroutable = struct.unpack_from(">Bqq", reply)
-        return Committed(outcome, messages, unroutable, trouble)
+        request = staging.CommitRequest(
+            producer, run, batch, settings.must_route, patience_ms, sets
+        )
+        return self.ask(staging.encode_commit(request), staging.decode_committed, patience_ms)
 
     def abort(self, sets: list[str]) -> int:
         """Drop those that were not committed; returns how many."""
-        request = struct.pack(">I", len(sets)) + b"".join(string(name) for name in sets)
-        return int.from_bytes(self.ask(TXN_ABORT, request), "big")
+        return self.ask(staging.encode_abort(sets), staging.decode_aborted)
 
     def last_batch(self, producer: str) -> int:
         """-1 = none."""
-        return int.from_bytes(self.ask(TXN_LAST, string(producer)), "big", signed=True)
+        return self.ask(staging.encode_last(producer), staging.decode_last_batch)
 
 
 def connected(settings: SinkSettings) -> Stager:

@@ -197,17 +197,17 @@ def test_the_reasons_are_those_of_rabbitmq() -> None:
     """Recorded from 3.10.8, which says "low on disk & memory" whichever came first."""
     machine = Machine()
     gate = Admission(machine.alarms)
-    assert (gate.reason("/"), gate.is_closed()) == ("", False)
+    assert (gate.reason("/"), gate.node_reason()) == ("", "")
     machine.hold(TOTAL)
-    assert (gate.reason("/"), gate.is_closed()) == ("low on memory", True)
+    assert gate.reason("/") == gate.node_reason() == "low on memory"
     gate.stalled = True
     assert gate.reason("/") == "low on disk & memory"
     machine.hold(0)
-    assert (gate.reason("/"), gate.is_closed()) == ("low on disk", True)
+    assert gate.reason("/") == gate.node_reason() == "low on disk"
     gate.stalled = False
     machine.alarms.set_disk_limit(DiskLimit(1000))
     machine.free(1)
-    assert (gate.reason("/"), gate.is_closed()) == ("low on disk", True)
+    assert gate.reason("/") == gate.node_reason() == "low on disk"
 
 
 def test_a_virtual_host_over_its_budget_is_alone() -> None:
@@ -216,7 +216,7 @@ def test_a_virtual_host_over_its_budget_is_alone() -> None:
     gate.vhost_reasons["tenant"] = "virtual host is over its budget of memory"
     assert gate.reason("tenant") == "virtual host is over its budget of memory"
     assert gate.reason("/") == ""
-    assert not gate.is_closed()
+    assert not gate.node_reason()
     machine.hold(TOTAL)
     assert gate.reason("tenant") == "low on memory"
 

@@ -18,7 +18,7 @@ from penstock.broker.pipelines import (
 from penstock.broker.rules.access import User
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.errors import AccessRefused, ResourceLocked
-from penstock.protocols.ranges.codec.reports import Report
+from penstock_ranges.reports import Report
 
 START_MS = 1_700_000_000_000
 

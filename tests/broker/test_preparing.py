@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.core.histogram import Histogram
 from penstock.core.message import Message
-from penstock.core.quantiles import TargetedQuantiles
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from tests.helpers.connection_pair import QuietBroker
 
@@ -86,7 +86,7 @@ def test_channels_are_measured_when_quantiles_are_asked_for() -> None:
     topics.publish(topic, [message()], 1, NOW_MS)
     queue.settle(consumer, queue.deliver(NOW_MS + 100)[0].messages)
     queue.deliver(NOW_MS + 250)
-    total = TargetedQuantiles([1.0])
+    total = Histogram()
     assert queue.latency is not None
-    queue.latency.quantiles.add_to(total, NOW_MS + 250)
-    assert (total.count(), total.query(1.0)) == (1, 250.0)
+    queue.latency.times_ms.add_to(total, NOW_MS + 250)
+    assert (total.count, total.percentile(1.0)) == (1, 250)

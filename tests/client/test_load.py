@@ -203,7 +203,7 @@ def test_deliveries_are_counted_wherever_the_chunks_are_cut(
     assert (scanner.out_of_order, scanner.foreign, scanner.redelivered) == (0, 0, 0)
     assert scanner.control == []
     assert scanner.latency.count == (12 if size >= 8 else 0)
-    assert scanner.latency.max_ns == (4000 if size >= 8 else 0)
+    assert scanner.latency.greatest == (4000 if size >= 8 else 0)
 
 
 def test_a_message_counts_when_its_last_byte_has_come() -> None:
@@ -213,7 +213,7 @@ def test_a_message_counts_when_its_last_byte_has_come() -> None:
     assert (scanner.messages, len(scanner.acks)) == (0, 0)
     scanner.feed(stream[-1:], 20)
     assert scanner.messages == 1
-    assert scanner.latency.max_ns == 19
+    assert scanner.latency.greatest == 19
 
 
 def delivery(tag: int, body: bytes, *, channel: int = 1, redelivered: bool = False) -> bytes:
@@ -353,7 +353,7 @@ def test_confirm_latency_is_counted_from_each_messages_own_time() -> None:
 
 
 def packed_of(values: list[int]) -> list[list[int]]:
-    from penstock.client.histogram import Histogram
+    from penstock.core.histogram import Histogram
 
     histogram = Histogram()
     for value in values:

@@ -13,13 +13,13 @@ from random import Random
 from typing import Any
 
 from penstock.cluster.agreement.coordinator import Change, Condition, Coordinator, Event, Proposal
-from penstock.cluster.agreement.embedded import EmbeddedCoordinator
 from penstock.node.coordination.etcd_coordinator import EtcdCoordinator
 from penstock.node.coordination.etcd_http import EtcdOptions
 from penstock.node.coordination.etcd_lease import boot_ms
 from penstock.node.coordination.local_coordinator import LocalCoordinator
 from penstock.node.coordination.server import CoordinationServer
 from penstock.storage.definitions.coordination import HISTORY_KEPT, CoordinationStore
+from tests.cluster.embedded_coordinator import EmbeddedCoordinator
 from tests.simulation.sim_coordinator import SimStore
 
 STEP_MS = 20

@@ -13,8 +13,8 @@ import pytest
 from penstock.cluster.agreement.batch_homes import BatchHomes, claim_from_json, claim_to_json
 from penstock.cluster.agreement.coordinator import Event
 from penstock.core.errors import Corrupt
-from penstock.protocols.ranges.codec import frames as rf
-from penstock.protocols.ranges.codec import staging
+from penstock_ranges import frames as rf
+from penstock_ranges import staging
 from tests.helpers.quiet_cluster import QuietMembers
 from tests.helpers.range_pair import Answered, StagingEnd, bodies_in, publishes
 

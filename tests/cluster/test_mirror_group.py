@@ -13,7 +13,7 @@ import random
 import pytest
 
 from penstock.cluster.mirrors.group_codec import member_of
-from penstock.cluster.mirrors.operations import Malformed
+from penstock.core.byte_reader import Malformed
 from tests.cluster.group_world import Member, World
 
 FIRST = int(os.environ.get("PENSTOCK_GROUP_SEED") or random.SystemRandom().randrange(10**9))

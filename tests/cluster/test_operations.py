@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from librt.strings import BytesWriter
 
 from penstock.cluster.mirrors import operations as ops
+from penstock.core.byte_reader import Malformed
 from penstock.core.message import (
     PERSISTENT,
     PRIORITY_SHIFT,
@@ -99,7 +100,7 @@ def test_behind_a_good_address_a_wrong_one_is_refused() -> None:
     for address in (b"\x05ab", b"", ADDRESS[:-1]):
         wrong = message_operation(address=address)[2 + 20 :]
         data = head + struct.pack(">I", 3) + good + good + wrong
-        with pytest.raises(ops.Malformed, match="no exchange and routing key"):
+        with pytest.raises(Malformed, match="no exchange and routing key"):
             ops.read_parcel(bytes(written().getvalue()) + data)
 
 
@@ -136,7 +137,7 @@ def test_no_beginning_of_a_parcel_is_one_unless_an_operation_ends_there() -> Non
     for size in range(len(whole)):
         try:
             ops.read_parcel(whole[:size])
-        except ops.Malformed:
+        except Malformed:
             continue
         ends += 1
     assert ends == 5  # behind the header and behind each of the first four
@@ -184,7 +185,7 @@ def test_what_is_wrong_is_refused(what: str) -> None:
     data = bytes(written().getvalue()) + WRONG[what]
     if what == "no known version":
         data = data[:1] + b"\x02" + data[2:]
-    with pytest.raises(ops.Malformed):
+    with pytest.raises(Malformed):
         ops.read_parcel(data)
 
 
@@ -211,7 +212,7 @@ def test_noise_is_refused_or_read_and_nothing_else_happens(seed: int) -> None:
             break
     try:
         parcel = ops.read_parcel(bytes(data))
-    except ops.Malformed:
+    except Malformed:
         return
     for operation in parcel.operations:
         for one in operation.messages:

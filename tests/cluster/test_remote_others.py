@@ -15,10 +15,10 @@ from penstock.core.errors import NoMaster, PreconditionFailed, QueueElsewhere
 from penstock.core.message import Message
 from penstock.protocols.amqp.loopback_client import LoopbackClient
 from penstock.protocols.amqp.session import AmqpSession
-from penstock.protocols.ranges.codec import staging
 from penstock.protocols.ranges.leases import RangeLeases
 from penstock.queues.publish_notes import PublishNotes
 from penstock.storage.definitions.range_readers import RangeReaders
+from penstock_ranges import staging
 from tests.helpers.node_pair import NodePair, PairedNsqBroker
 from tests.helpers.range_pair import Answered, StagingEnd, bodies_in, publishes
 

@@ -15,8 +15,8 @@ import pytest
 from penstock.backing.interface import BackingQueue
 from penstock.cluster.remote.backing import RemoteBacking
 from penstock.core.message import Message
-from penstock.protocols.ranges.codec import frames as rf
-from penstock.protocols.ranges.codec import ranges
+from penstock_ranges import frames as rf
+from penstock_ranges import ranges
 from tests.cluster.test_remote_nsq import mpub, nsq_client, remote_channel
 from tests.helpers.connection_pair import ClientEnd
 from tests.helpers.node_pair import NodePair, PairedNsqBroker, ready

@@ -12,7 +12,7 @@ from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.priorities import PriorityBacking
 from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.mirrors.backing import MirroredBacking
-from penstock.cluster.mirrors.operations import Malformed, Parcel, read_parcel
+from penstock.cluster.mirrors.operations import Parcel, read_parcel
 from penstock.cluster.mirrors.replica import TERM_SHIFT, Replica, begin_term
 from penstock.cluster.mirrors.sync import Joiner, Syncer
 from penstock.cluster.mirrors.sync_codec import (
@@ -22,6 +22,7 @@ from penstock.cluster.mirrors.sync_codec import (
     read_chunk,
     read_question,
 )
+from penstock.core.byte_reader import Malformed
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, REDELIVERED, Message
 from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
 from penstock.protocols.amqp.codec.properties import body_of

@@ -13,12 +13,12 @@ from penstock.cluster.ring.codec import (
     ACTIVITY,
     BLANK,
     CATCH_UP,
-    BadRingMessage,
     Entry,
     RingMessage,
     decode,
     encode,
 )
+from penstock.core.byte_reader import Malformed
 
 NAMES = st.text(min_size=1, max_size=20).filter(lambda name: name.isprintable())
 NUMBERS = st.integers(1, 1 << 62)
@@ -79,7 +79,7 @@ def test_changed_bytes_are_refused_or_are_another_message(
                 data[at : at + 4] = b"\xff" * 4
     try:
         again = decode(bytes(data))
-    except BadRingMessage:
+    except Malformed:
         return
     assert encode(again) == bytes(data)
 
@@ -87,9 +87,9 @@ def test_changed_bytes_are_refused_or_are_another_message(
 def test_every_cut_is_refused() -> None:
     data = encode(RingMessage(CATCH_UP, 3, ["n1"], [Entry("n2", 4, [b"x", None], 2)]))
     for length in range(len(data)):
-        with pytest.raises(BadRingMessage):
+        with pytest.raises(Malformed):
             decode(data[:length])
-    with pytest.raises(BadRingMessage):
+    with pytest.raises(Malformed):
         decode(data + b"\0")
 
 
@@ -129,5 +129,5 @@ REFUSED = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_no_message_is_refused(what: str) -> None:
-    with pytest.raises(BadRingMessage):
+    with pytest.raises(Malformed):
         decode(REFUSED[what])

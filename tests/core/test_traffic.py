@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from penstock.core.traffic import (
     AMQP,
-    LATENCY_BOUNDS_MS,
     NSQ,
     TRAFFIC_FIELDS,
-    Latencies,
     Traffic,
     TrafficBook,
 )
@@ -69,18 +67,3 @@ def test_totals_keep_what_virtual_hosts_had_that_are_gone() -> None:
     book.of("gone", AMQP).publish(1, False)  # one of the same name, made later
     book.retire({"/"})
     assert shown(book.total(AMQP)) == {"publish": 9}
-
-
-def test_a_latency_is_counted_at_the_first_bound_that_holds_it() -> None:
-    times = Latencies()
-    for took_ms in (-5, 0, 1, 2, 3, 60_000, 60_001):
-        times.observe(took_ms)
-    counted = dict(zip((*LATENCY_BOUNDS_MS, None), times.counts, strict=True))
-    assert {bound: count for bound, count in counted.items() if count} == {
-        1: 3,
-        2: 1,
-        5: 1,
-        60_000: 1,
-        None: 1,
-    }
-    assert times.sum_ms == 120_007

@@ -19,8 +19,8 @@ from typing import Any, Final
 
 from penstock.protocols.amqp import session as amqp_session
 from penstock.protocols.nsq.layers import SocketLayers
-from penstock.protocols.ranges.codec import frames as rf
-from penstock.protocols.ranges.codec import ranges, staging, subscriptions
+from penstock_ranges import frames as rf
+from penstock_ranges import ranges, staging, subscriptions
 from tests.fuzz import mutate, targets
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, QuietBroker

@@ -1,8 +1,8 @@
 """The broker of a golden directory as a process, and one line of its range protocol.
 
 ``GoldenBroker`` is a ``LiveBroker`` of any checkout: that which stands here opens directories, that
-of a release makes them.  ``RangeLine`` says what Spark's side says (``ranges/codec/ranges.py``,
-``protocols/ranges/codec/staging.py``) where no Spark is.
+of a release makes them.  ``RangeLine`` says what Spark's side says (``penstock_ranges/ranges.py``,
+``staging.py``) where no Spark is.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 
 from penstock.client.amqp import Connection
 from penstock.client.endpoint import Endpoint
-from penstock.protocols.ranges.codec import frames as rf
+from penstock_ranges import frames as rf
 from tests.helpers.nsq_live import NsqLiveBroker
 
 GUEST = "Basic " + b64encode(b"guest:guest").decode()

@@ -15,7 +15,7 @@ from typing import Any
 from penstock.client.amqp import Channel
 from penstock.protocols.amqp.codec.properties import Properties
 from penstock.protocols.amqp.codec.tables import Timestamp
-from penstock.protocols.ranges.codec import ranges, staging, subscriptions
+from penstock_ranges import ranges, staging, subscriptions
 from tests.golden.lines import GoldenBroker, RangeLine
 from tests.golden.reading import PRODUCER, RUN, TABLE, Data, begun, synchronised
 from tests.helpers.nsq_broker import eventually

@@ -19,9 +19,10 @@ from zlib import crc32
 
 from penstock.client.amqp import Channel, ChannelClosed, Delivery
 from penstock.protocols.amqp.codec.properties import Properties, body_of
-from penstock.protocols.ranges.codec import ranges, staging, subscriptions
+from penstock_ranges import ranges, staging, subscriptions
 from tests.golden.lines import GoldenBroker, RangeLine, spelt
 from tests.helpers.nsq_live import RawClient
+from tests.helpers.range_blocks import Rows
 from tests.helpers.raw_nsq import NsqMessage, fin
 
 Data = dict[str, Any]
@@ -161,7 +162,7 @@ def browsed(broker: GoldenBroker, queue: str) -> Data:
         start = head.floor
         while start < head.next_seq:
             asked = ranges.encode_range(start, head.next_seq, 1 << 24, with_body=True)
-            block = ranges.decode_block(line.ask(asked))
+            block = Rows(line.ask(asked))
             start = block.next_start
             rows = zip(block.seq_ids, block.addresses, block.contents, strict=True)
             messages += [

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.broker.rules.access import HASHING, User, hash_password
-from penstock.protocols.ranges.codec import frames as rf
-from penstock.protocols.ranges.codec import staging
 from penstock.protocols.ranges.leases import RangeLeases
 from penstock.protocols.ranges.session import RangeSession
 from penstock.storage.definitions.records import PermissionRecord, UserRecord
+from penstock_ranges import frames as rf
+from penstock_ranges import staging
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.range_grace import LEASE_GRACE_MS

@@ -194,7 +194,6 @@ class SimFileSystem(FileSystem):
         self.synced_directories: set[str] = {"/", ""}
         self.handles: dict[int, SimFile] = {}
         self.calls: list[str] = []
-        self._appending: set[int] = set()
         self._capacity = UNLIMITED
         self._next_handle = 3
         self._failures: dict[str, tuple[int, int]] = {}
@@ -247,7 +246,6 @@ class SimFileSystem(FileSystem):
 
     def kill(self) -> None:
         self.handles = {}
-        self._appending = set()
         self._failures = {}
         self.has_failed = False
 
@@ -365,11 +363,6 @@ class SimFileSystem(FileSystem):
         self._call("pread", path)
         return bytes(self._file(path).cache[offset : offset + size])
 
-    def open_append(self, path: str) -> int:
-        handle = self._open("open_append", path)
-        self._appending.add(handle)
-        return handle
-
     def open_write(self, path: str) -> int:
         return self._open("open_write", path)
 
@@ -381,16 +374,7 @@ class SimFileSystem(FileSystem):
         self.handles[handle] = self.names.setdefault(path, SimFile())
         return handle
 
-    def write(self, handle: int, data: bytes) -> None:
-        self.write_parts(handle, [data])
-
-    def write_parts(self, handle: int, parts: list[bytes]) -> None:
-        assert handle in self._appending
-        file = self.handles[handle]
-        self._write("write", file, len(file.cache), b"".join(parts))
-
     def pwrite_parts(self, handle: int, offset: int, parts: list[bytes]) -> None:
-        assert handle not in self._appending, "the kernel would append, wherever the offset is"
         self._write("pwrite", self.handles[handle], offset, b"".join(parts))
 
     def _write(self, verb: str, file: SimFile, offset: int, data: bytes) -> None:
@@ -419,7 +403,6 @@ class SimFileSystem(FileSystem):
     def allocate(self, handle: int, size: int) -> None:
         self._call("allocate")
         file = self.handles[handle]
-        assert handle not in self._appending
         if len(file.cache) >= size:
             return
         room = self._room(file, 0, size)
@@ -439,7 +422,6 @@ class SimFileSystem(FileSystem):
     def close(self, handle: int) -> None:
         self._call("close")
         del self.handles[handle]
-        self._appending.discard(handle)
 
     def truncate(self, path: str, size: int) -> None:
         self._call("truncate", path)

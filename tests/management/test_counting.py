@@ -12,7 +12,7 @@ import pika
 import pytest
 
 from penstock.management.app import ManagementServer
-from penstock.protocols.ranges.codec.reports import Report
+from penstock_ranges.reports import Report
 from tests.management.conftest import Served
 
 MANY = 10_000

@@ -10,9 +10,9 @@ import pytest
 from penstock.broker.rules.confirms import ConfirmLedger
 from penstock.core.message import Message
 from penstock.protocols.amqp.codec.ledger import ALL_OPEN, SPARSE_MIN, DeliveryLedger
-from penstock.protocols.ranges.codec import frames as range_frames
 from penstock.protocols.ranges.leases import RangeLeases
 from penstock.protocols.ranges.session import OPEN_TIMEOUT_MS, RangeSession
+from penstock_ranges import frames as range_frames
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.range_grace import LEASE_GRACE_MS
 

@@ -17,9 +17,9 @@ from typing import Final
 import pytest
 
 from penstock.broker.rules.bounded_events import TOLD_MAX
-from penstock.protocols.ranges.codec import frames as rf
-from penstock.protocols.ranges.codec import ranges as rr
 from penstock.settings.listener_table import LISTENERS, ListenerKind, door_at
+from penstock_ranges import frames as rf
+from penstock_ranges import ranges as rr
 from tests.helpers import raw_codec as codec
 from tests.helpers import raw_nsq
 from tests.helpers.broker_process import free_port

@@ -12,7 +12,7 @@ import pytest
 
 from penstock.broker.rules.bounded_events import TOLD_MAX
 from penstock.broker.rules.log_ins import DELAY_MS, FREE_MAX
-from penstock.protocols.ranges.codec import frames as range_frames
+from penstock_ranges import frames as range_frames
 from tests.helpers import raw_codec as codec
 from tests.helpers.live_broker import LiveBroker
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from penstock.broker.administration import Administration
 from penstock.core.away import Away
-from penstock.protocols.ranges.codec import ranges
+from penstock_ranges import ranges
 from tests.helpers.nsq_pair import NsqBroker
 from tests.helpers.quiet_cluster import QuietCluster
 from tests.helpers.range_pair import StagingEnd

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from penstock.core.histogram import Histogram
 from penstock.core.message import Message
-from penstock.core.quantiles import TargetedQuantiles
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock.queues.latency import Latency
 from penstock.queues.queue import Queue
@@ -20,7 +20,7 @@ class Hall:
         self.queue = Queue(
             "/", "q", "life", False, False, {}, backing, self.wakeups, self.refills, []
         )
-        self.queue.latency = Latency(TARGETS, 60_000)
+        self.queue.latency = Latency(60_000)
         self.consumer = Consumer("c", "c", OutputWindow(), SharedWindow(), False, 0, False, {})
         self.queue.add_consumer(self.consumer)
 
@@ -28,11 +28,11 @@ class Hall:
         self.wakeups.clear()
         return [one for delivery in self.queue.deliver(now_ms) for one in delivery.messages]
 
-    def answer(self, now_ms: int) -> tuple[int, list[float]]:
-        total = TargetedQuantiles(TARGETS)
+    def answer(self, now_ms: int) -> tuple[int, list[int]]:
+        total = Histogram()
         assert self.queue.latency is not None
-        self.queue.latency.quantiles.add_to(total, now_ms)
-        return int(total.count()), [total.query(share) for share in TARGETS]
+        self.queue.latency.times_ms.add_to(total, now_ms)
+        return int(total.count), [total.percentile(share) for share in TARGETS]
 
 
 def test_a_message_took_as_long_as_it_waited_and_was_worked_on() -> None:
@@ -42,7 +42,7 @@ def test_a_message_took_as_long_as_it_waited_and_was_worked_on() -> None:
     hall.queue.settle(hall.consumer, messages)
     assert hall.wakeups == [hall.queue], "the time comes with the next pass"
     hall.deliver(1500)
-    assert hall.answer(1500) == (1, [500.0, 500.0])
+    assert hall.answer(1500) == (1, [500, 500])
 
 
 def test_who_acknowledges_nothing_is_done_with_it_at_once() -> None:
@@ -56,7 +56,7 @@ def test_who_acknowledges_nothing_is_done_with_it_at_once() -> None:
     assert hall.wakeups == [hall.queue]
     hall.deliver(1300)
     assert hall.wakeups == []
-    assert hall.answer(1300) == (2, [300.0, 300.0])
+    assert hall.answer(1300) == (2, [300, 300])
 
 
 def test_given_back_is_not_done() -> None:
@@ -64,10 +64,10 @@ def test_given_back_is_not_done() -> None:
     hall.queue.publish([Message(b"x", b"", 0, 0)], 1000)
     hall.queue.requeue(hall.consumer, hall.deliver(1200))
     again = hall.deliver(1300)
-    assert hall.answer(1300) == (0, [0.0, 0.0])
+    assert hall.answer(1300) == (0, [0, 0])
     hall.queue.settle(hall.consumer, again)
     hall.deliver(3000)
-    assert hall.answer(3000) == (1, [2000.0, 2000.0])
+    assert hall.answer(3000) == (1, [2000, 2000])
 
 
 def test_a_clock_set_back_makes_no_negative_times() -> None:
@@ -75,7 +75,7 @@ def test_a_clock_set_back_makes_no_negative_times() -> None:
     hall.queue.publish([Message(b"x", b"", 0, 0)], 5000)
     hall.queue.settle(hall.consumer, hall.deliver(5000))
     hall.deliver(4000)
-    assert hall.answer(4000) == (1, [0.0, 0.0])
+    assert hall.answer(4000) == (1, [0, 0])
 
 
 def test_a_queue_nobody_measures_is_not_asked_again() -> None:

@@ -132,16 +132,16 @@ def test_reads_do_not_wait_behind_writes(room: Room) -> None:
     slow, behind, read = Job("slow", gate), Job("behind"), Job("read")
     room.worker.submit_writes([slow, behind])
     assert gate.reached.wait(PROMPT_S)
-    assert room.worker.writes_waiting() == 2
+    assert room.worker._writes.size() == 2
     room.worker.submit_reads([read])
     room.wait_for(read)
     assert not room.worker.idle()
-    assert room.worker.writes_waiting() == 2
+    assert room.worker._writes.size() == 2
     assert room.worker.collect() == []
     gate.opened.set()
     room.wait_for(slow, behind)
     assert room.worker.idle()
-    assert room.worker.writes_waiting() == 0
+    assert room.worker._writes.size() == 0
     assert room.collected == [read, slow, behind]
 
 
@@ -270,7 +270,7 @@ def test_a_full_disk_holds_the_writes_until_there_is_space(room: Room) -> None:
     room.worker.submit_reads([read])
     room.wait_for(read)
     assert room.collected == [read]
-    assert room.worker.writes_waiting() == 2
+    assert room.worker._writes.size() == 2
     assert not room.worker.idle()
     assert second.runs == 0
     room.files.space_left = 1000

@@ -15,9 +15,9 @@ from penstock.runtime.disk.measured_files import MeasuredFiles
 def test_each_call_counts_once(tmp_path: Path) -> None:
     files = MeasuredFiles()
     path = str(tmp_path / "file")
-    handle = files.open_append(path)
-    files.write(handle, b"one")
-    files.write_parts(handle, [b"two", b"three"])
+    handle = files.open_write(path)
+    files.pwrite_parts(handle, 0, [b"one"])
+    files.pwrite_parts(handle, 3, [b"two", b"three"])
     files.sync(handle)
     files.close(handle)
     handle = files.open_write(path)
@@ -35,7 +35,7 @@ def test_each_call_counts_once(tmp_path: Path) -> None:
 
 def test_the_time_is_that_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = MeasuredFiles()
-    handle = files.open_append(str(tmp_path / "file"))
+    handle = files.open_write(str(tmp_path / "file"))
     assert files.counts.fields()["io_sync_avg_time"] == 0
     monkeypatch.setattr(os, "fdatasync", lambda _: time.sleep(0.02))
     files.sync(handle)

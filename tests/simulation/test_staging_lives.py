@@ -23,7 +23,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.transfers import batches as rules
-from penstock.protocols.ranges.codec import staging
+from penstock_ranges import staging
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.range_pair import Answered, StagingEnd, bodies_in, publishes
 

@@ -11,10 +11,10 @@ import pyspark  # noqa: F401
 import pytest
 
 from penstock.spark import notes, validating
+from penstock_ranges.staging import Committed
 from pyspark_penstock import sink
 from pyspark_penstock.checkpoint_notes import local_checkpoint
 from pyspark_penstock.sink_options import parse_sink_options
-from pyspark_penstock.staging_client import Committed
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock import __version__
+from penstock_ranges.ranges import BROWSE
 from pyspark_penstock import client
 from pyspark_penstock.options import Endpoint, Tls, parse_url
 from tests.helpers.broker_process import free_port
@@ -61,7 +62,7 @@ def refused(url: str) -> str:
 def test_a_queue_is_read_over_tls(site: Site) -> None:
     publish(site.broker.url, "secret", [b"x" * 300_000])
     end = parse_url(site.url(site.mutual()))
-    with client.RangeClient(end, "secret", client.BROWSE) as reader:
+    with client.RangeClient(end, "secret", BROWSE) as reader:
         [block] = reader.blocks(0, 1, 1 << 20, with_body=True)
     assert block.count == 1
     with client.Connection(end) as line:

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from penstock.queues.queue import Queue
+from penstock_ranges.ranges import BROWSE
 from pyspark_penstock import DefaultSource, client, options, planner
 from pyspark_penstock.claims import holes_in
 from pyspark_penstock.options import Endpoint, parse_url
@@ -234,10 +235,10 @@ def test_a_password_that_is_not_escaped_is_not_said_aloud(url: str) -> None:
 
 def test_a_node_that_is_not_the_master_says_who_is(pair: Pair) -> None:
     with pytest.raises(client.Elsewhere, match="ask 'penstock@n1'"):
-        client.RangeClient(pair.hosts[1].endpoint, "q", client.BROWSE)
+        client.RangeClient(pair.hosts[1].endpoint, "q", BROWSE)
     pair.lose_master()
     with pytest.raises(client.NoMaster, match="no master at present"):
-        client.RangeClient(pair.hosts[1].endpoint, "q", client.BROWSE)
+        client.RangeClient(pair.hosts[1].endpoint, "q", BROWSE)
 
 
 def test_the_master_is_found_whichever_node_is_named_first(pair: Pair) -> None:
@@ -245,7 +246,7 @@ def test_the_master_is_found_whichever_node_is_named_first(pair: Pair) -> None:
     first, second = (host.endpoint for host in pair.hosts)
     for one, other in ((first, second), (second, first)):
         url = f"amqp://guest:guest@127.0.0.1:{one.port},127.0.0.1:{other.port}/%2f"
-        with client.RangeClient(parse_url(url), "q", client.BROWSE) as reader:
+        with client.RangeClient(parse_url(url), "q", BROWSE) as reader:
             assert reader.opened.head.ready == 1
 
 
@@ -253,7 +254,7 @@ def test_who_has_found_the_master_asks_there_first(pair: Pair) -> None:
     pair.move()
     before = pair.hosts[0].accepted
     for _ in range(3):
-        with client.RangeClient(pair.endpoint, "q", client.BROWSE):
+        with client.RangeClient(pair.endpoint, "q", BROWSE):
             pass
     assert pair.hosts[0].accepted - before == 1
 

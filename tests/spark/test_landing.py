@@ -15,8 +15,9 @@ from penstock.spark.java import JavaMissing, find_java, version_of, wrapped
 from penstock.spark.landing import Landing, NotLocal, file_name_of, local_path
 from penstock.spark.publishing import ParquetPublisher
 from penstock.spark.table import Table
+from penstock_ranges.ranges import READ
 from pyspark_penstock import durable
-from pyspark_penstock.client import READ, RangeClient
+from pyspark_penstock.client import RangeClient
 from pyspark_penstock.planner import give_back
 from tests.spark.range_host import RangeHost
 

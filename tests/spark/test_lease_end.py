@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pika
 import pytest
 
+from penstock_ranges.ranges import READ
 from pyspark_penstock import client
 from pyspark_penstock.options import parse_url
 from tests.helpers.broker_process import BrokerProcess
@@ -38,7 +39,7 @@ def broker() -> Iterator[BrokerProcess]:
 
 def test_a_queue_left_by_its_reader_is_free_after_the_grace_time(broker: BrokerProcess) -> None:
     publish(broker.url, "left", [b"x"])
-    reader = client.RangeClient(parse_url(broker.url), "left", client.READ)
+    reader = client.RangeClient(parse_url(broker.url), "left", READ)
     assert not consumes(broker.url, "left")
     reader.abandon()
     assert not consumes(broker.url, "left")

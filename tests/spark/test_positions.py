@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
+from penstock_ranges.ranges import BROWSE
 from pyspark_penstock import DefaultSource, client, planner
 from pyspark_penstock.source import BatchReader, DataLoss, StreamReader
 from tests.spark.range_host import RangeHost
@@ -315,7 +316,7 @@ def test_a_search_by_time_steps_over_holes(host: RangeHost) -> None:
         taken = queue.backing.fetch(900, 1 << 30)
         queue.backing.ack(taken[5:895])
         queue.backing.requeue(taken[:5] + taken[895:])
-    with client.RangeClient(host.endpoint, "a", client.BROWSE) as line:
+    with client.RangeClient(host.endpoint, "a", BROWSE) as line:
         for wanted in (1, 50, 60, 5000, 8950, 8960, 10_000, 10_001):
             at = line.offset_at(START_MS + wanted, 0, 1000)
             lived = [n for n in (*range(5), *range(895, 1000)) if (n + 1) * 10 >= wanted]

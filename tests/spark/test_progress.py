@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from penstock.cli.management import Management
-from penstock.protocols.ranges.codec.reports import decode_report
 from penstock.spark.progress import lag_of, report_progress, told_of
+from penstock_ranges.reports import decode_report
 from tests.helpers.live_broker import LiveBroker
 
 if TYPE_CHECKING:

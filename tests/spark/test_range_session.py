@@ -14,14 +14,15 @@ from penstock.broker.transfers import deferred_trim as letting_go
 from penstock.core.errors import ResourceLocked
 from penstock.protocols.ranges import reading as range_reading
 from penstock.protocols.ranges import session as range_session
-from penstock.protocols.ranges.codec import frames as range_frames
-from penstock.protocols.ranges.codec import ranges, subscriptions
 from penstock.protocols.ranges.leases import RangeLeases
 from penstock.protocols.ranges.reading import ReadRequests
 from penstock.protocols.ranges.reporting import ReportRequests
 from penstock.protocols.ranges.session import RangeSession
 from penstock.protocols.ranges.staging import StagingRequests
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
+from penstock_ranges import frames as range_frames
+from penstock_ranges import ranges, subscriptions
+from tests.helpers.range_blocks import Rows
 from tests.helpers.range_grace import LEASE_GRACE_MS
 from tests.spark.range_host import QueueHall
 
@@ -99,7 +100,7 @@ def test_a_browser_sees_everything_and_changes_nothing(room: Room) -> None:
     assert (incarnation, token) == ("life1", 0)
     assert (head.floor, head.acked, head.next_seq, head.ready) == (0, 0, 10, 10)
     payload = ask(session, ranges.encode_range(2, 8, 1 << 20, True), ranges.BLOCK)
-    assert ranges.decode_block(payload).seq_ids == [2, 3, 4, 5, 6, 7]
+    assert Rows(payload).seq_ids == [2, 3, 4, 5, 6, 7]
     room.queue.add_consumer(room.consumer())
     assert room.queue.backing.ready_count() == 10
 
@@ -382,7 +383,7 @@ def test_a_range_is_served_in_blocks_that_name_what_follows(
     seen, start = [], 1
     while start < 9:
         payload = ask(session, ranges.encode_range(start, 9, 1 << 20, True), ranges.BLOCK)
-        block = ranges.decode_block(payload)
+        block = Rows(payload)
         seen += block.seq_ids
         start = block.next_start
     assert seen == list(range(1, 9))

@@ -19,7 +19,8 @@ from penstock.spark import redrive
 from penstock.spark.browsing import look
 from penstock.spark.dlq_report import ReportJob, report
 from penstock.spark.redrive import OtherQueue, Plan, RedriveJob, Redriven, opened, run_redrive
-from pyspark_penstock.client import ConnectionLost, Head, Opened, Planned, RangeClient
+from penstock_ranges.ranges import Head, Opened
+from pyspark_penstock.client import ConnectionLost, Planned, RangeClient
 from pyspark_penstock.sink_options import parse_sink_options
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.dead_letter_tools import Undertaker

@@ -15,17 +15,12 @@ import pyspark  # noqa: F401
 import pytest
 from pyspark.sql import types as t
 
+from penstock_ranges.staging import DONE, DUPLICATE
 from pyspark_penstock import DefaultSource
 from pyspark_penstock.client import ConnectionLost, Fenced, Refused
 from pyspark_penstock.sink import Identity, Staged, _Writing
 from pyspark_penstock.sink_options import parse_sink_options
-from pyspark_penstock.staging_client import (
-    DONE,
-    DUPLICATE,
-    Blocked,
-    Stager,
-    commit,
-)
+from pyspark_penstock.staging_client import Blocked, Stager, commit
 from tests.helpers.live_broker import LiveBroker
 from tests.spark.spark_tools import depth
 

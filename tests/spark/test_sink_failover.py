@@ -12,10 +12,12 @@ import pyarrow as pa
 import pyspark  # noqa: F401
 import pytest
 
-from pyspark_penstock.client import NOT_FOUND, Refused
+from penstock_ranges.frames import NOT_FOUND
+from penstock_ranges.staging import DONE, DUPLICATE
+from pyspark_penstock.client import Refused
 from pyspark_penstock.sink import Identity, Staged, _Writing
 from pyspark_penstock.sink_options import parse_sink_options
-from pyspark_penstock.staging_client import DONE, DUPLICATE, commit
+from pyspark_penstock.staging_client import commit
 from tests.helpers.cluster import LiveCluster, missing_reason
 from tests.spark.test_failover import QUEUE, declare, row_of, until
 

@@ -15,6 +15,7 @@ import pytest
 
 from penstock.spark import sql_query
 from penstock.spark.sql_tables import rewrite
+from penstock_ranges.subscriptions import BY_TOPIC
 from pyspark_penstock import client
 from pyspark_penstock.options import parse_url
 from tests.helpers.broker_process import BrokerProcess
@@ -63,7 +64,7 @@ def test_a_channel_of_a_topic_is_a_table_if_it_is_there(
 ) -> None:
     url = own_broker.url
     endpoint = parse_url(url)
-    client.subscribe(endpoint, client.BY_TOPIC, ("clicks", "lake"), make=True)
+    client.subscribe(endpoint, BY_TOPIC, ("clicks", "lake"), make=True)
     connection = pika.BlockingConnection(pika.URLParameters(url))
     for n in range(3):
         connection.channel().basic_publish("nsq.clicks", "", b"%d" % n)

@@ -12,19 +12,18 @@ import pytest
 from penstock.storage.common.files import RealFileSystem
 
 
-def test_append_read_cut_and_rewrite(tmp_path: Path) -> None:
+def test_write_read_cut_and_rewrite(tmp_path: Path) -> None:
     files = RealFileSystem()
     directory = f"{tmp_path}/a/b"
     files.makedirs(directory)
     files.makedirs(directory)
     path = f"{directory}/1.log"
-    handle = files.open_append(path)
-    files.write(handle, b"0123")
-    files.write_parts(handle, [b"45", b"", b"6789"])
+    handle = files.open_write(path)
+    files.pwrite_parts(handle, 0, [b"0123", b"45", b"", b"6789"])
     files.sync(handle)
     files.close(handle)
-    handle = files.open_append(path)
-    files.write(handle, b"tail")
+    handle = files.open_write(path)
+    files.pwrite_parts(handle, 10, [b"tail"])
     files.close(handle)
     assert files.read(path) == b"0123456789tail"
     assert files.pread(path, 3, 4) == b"3456"
@@ -44,20 +43,20 @@ def test_append_read_cut_and_rewrite(tmp_path: Path) -> None:
 def test_short_writes_are_finished(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int
 ) -> None:
-    def short_writev(handle: int, parts: Sequence[bytes]) -> int:
-        return os.write(handle, b"".join(parts)[:taken])
+    pwrite = os.pwrite
 
-    write = os.write
+    def short_pwritev(handle: int, parts: Sequence[bytes], offset: int) -> int:
+        return pwrite(handle, b"".join(parts)[:taken], offset)
+
     files = RealFileSystem()
     path = f"{tmp_path}/x"
-    handle = files.open_append(path)
-    monkeypatch.setattr(os, "writev", short_writev)
-    files.write_parts(handle, [b"abcd", b"", b"efghi"])
-    monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[:1]))
-    files.write(handle, b"jkl")
+    handle = files.open_write(path)
+    monkeypatch.setattr(os, "pwritev", short_pwritev)
+    monkeypatch.setattr(os, "pwrite", lambda handle, data, at: pwrite(handle, data[:1], at))
+    files.pwrite_parts(handle, 0, [b"abcd", b"", b"efghi"])
     monkeypatch.undo()
     files.close(handle)
-    assert files.read(path) == b"abcdefghijkl"
+    assert files.read(path) == b"abcdefghi"
 
 
 def test_errors_come_through(tmp_path: Path) -> None:
@@ -65,7 +64,7 @@ def test_errors_come_through(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         files.read(f"{tmp_path}/none")
     with pytest.raises(FileNotFoundError):
-        files.open_append(f"{tmp_path}/none/x")
+        files.open_write(f"{tmp_path}/none/x")
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EIO])

@@ -11,7 +11,6 @@ import errno
 import random
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -30,7 +29,6 @@ path = st.sampled_from(PATHS)
 number = st.integers(0, 40)
 parts = st.lists(st.binary(max_size=12), max_size=3)
 steps = st.one_of(
-    st.tuples(st.just("append"), path, parts),
     st.tuples(st.just("pwrite"), path, number, parts),
     st.tuples(st.just("allocate"), path, number),
     st.tuples(st.just("truncate"), path, number),
@@ -49,7 +47,6 @@ def do(files: FileSystem, root: str, step: tuple[object, ...]) -> object:
     verb, name, *rest = step
     where = f"{root}{name}"
     doing: dict[object, Callable[..., object]] = {
-        "append": lambda data: opened(files, files.open_append, where, files.write_parts, data),
         "pwrite": lambda offset, data: opened(
             files, files.open_write, where, files.pwrite_parts, offset, data
         ),
@@ -364,7 +361,7 @@ def test_names_go_and_come_back() -> None:
     for seed in SEEDS:
         files, handle = recycled()
         files.close(handle)
-        files.close(files.open_append("d/new"))
+        files.close(files.open_write("d/new"))
         files.rename("d/f", "d/g")
         files.power_cut(random.Random(seed))
         found.add(tuple(sorted(files.listdir("d"))))
@@ -375,7 +372,7 @@ def test_synced_names_stay_as_they_are() -> None:
     for seed in range(100):
         files, handle = recycled()
         files.close(handle)
-        files.close(files.open_append("d/new"))
+        files.close(files.open_write("d/new"))
         files.rename("d/f", "d/g")
         files.sync_dir("d")
         files.power_cut(random.Random(seed))
@@ -397,7 +394,7 @@ def two_queues() -> SimFileSystem:
 
 def test_directories_are_listed_beside_files() -> None:
     files = two_queues()
-    files.close(files.open_append("queues/journal"))
+    files.close(files.open_write("queues/journal"))
     assert sorted(files.listdir("queues")) == ["1", "2", "journal"]
     assert files.listdir("queues/2") == ["0.idx", "1.idx"]
     assert files.exists("queues")
@@ -469,8 +466,8 @@ def test_what_is_allocated_can_be_written_on_a_full_disk() -> None:
     files.space_left = 100
     files.allocate(handle, 80)
     assert files.space_left == 20
-    other = files.open_append("queues/other")
-    full(lambda: files.write(other, b"x" * 30))
+    other = files.open_write("queues/other")
+    full(lambda: files.pwrite_parts(other, 0, [b"x" * 30]))
     assert files.size("queues/other") == 20
     assert files.space_left == 0
     files.pwrite_parts(handle, 70, [b"y" * 10])
@@ -547,18 +544,3 @@ def test_a_flipped_bit_stays_flipped_and_takes_nothing_along() -> None:
         assert data[31:40] == b"o" * 9
         lost += data[:10] == b"o" * 10
     assert lost
-
-
-def test_writing_at_a_place_needs_a_handle_for_it(tmp_path: Path) -> None:
-    """The kernel appends through an appending handle, wherever the offset is."""
-    real, sim = RealFileSystem(), SimFileSystem()
-    sim.makedirs("d")
-    handle = real.open_append(f"{tmp_path}/f")
-    real.write(handle, b"0123")
-    real.pwrite_parts(handle, 0, [b"x"])
-    real.close(handle)
-    assert real.read(f"{tmp_path}/f") == b"0123x"
-    with pytest.raises(AssertionError):
-        sim.pwrite_parts(sim.open_append("d/f"), 0, [b"x"])
-    with pytest.raises(AssertionError):
-        sim.write(sim.open_write("d/f"), b"x")

@@ -36,6 +36,7 @@ PLANTED = {
     "clients": ("penstock/client/planted.py", "import penstock.queues"),
     "server-door": ("penstock/cli/planted.py", "import penstock.node"),
     "light": ("penstock/ctl/planted.py", "import click"),
+    "executors": ("penstock_ranges/planted.py", "import mypy_extensions"),
     "source-is-a-guest": ("penstock/node/planted.py", "import pyspark_penstock"),
 }
 

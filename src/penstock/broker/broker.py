@@ -40,8 +40,9 @@ from penstock.core.credit import CreditSpec
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.event_book import EventBook
 from penstock.core.headers import HeaderReader
+from penstock.core.histogram import Histogram
 from penstock.core.letters import HeaderWriter
-from penstock.core.traffic import Churn, DropCounters, Latencies, TrafficBook
+from penstock.core.traffic import Churn, DropCounters, TrafficBook
 from penstock.queues.consumers import Consumer
 from penstock.queues.latency import PublishTime, enqueue_time
 from penstock.queues.queue import Queue
@@ -98,7 +99,7 @@ class Broker:
         self.waits = PendingConfirms()  # of publishes, for other nodes
         self.answers = Answers()
         self.fates = DropCounters()
-        self.confirm_times = Latencies()
+        self.confirm_times = Histogram()
         self.sampling = Sampling(self.events, no_times)
         engine.events = self.events
         self.pipelines = PipelineRegistry()

@@ -13,12 +13,13 @@ then.
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from penstock.broker.rules.access import User
 from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.errors import AccessRefused, ResourceLocked
+from penstock_ranges.reports import Report
 
 BATCHES_KEPT: Final = 20
 PIPELINES_MAX: Final = 200
@@ -29,33 +30,6 @@ SILENT_AFTER_MS: Final = 60_000
 ENDED: Final = ("done", "failed")
 
 Row = dict[str, object]
-
-
-class Told(Protocol):
-    """What the broker needs of ``protocols.ranges.codec.reports.Report``."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def group(self) -> str: ...
-    @property
-    def run(self) -> str: ...
-    @property
-    def queues(self) -> tuple[str, ...]: ...
-    @property
-    def batch(self) -> int | None: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def duration_ms(self) -> int: ...
-    @property
-    def lag(self) -> int | None: ...
-    @property
-    def error(self) -> str: ...
 
 
 class Batch(NamedTuple):
@@ -71,7 +45,7 @@ class Batch(NamedTuple):
 class Pipeline:
     """One, by name in a virtual host."""
 
-    def __init__(self, told: Told, user: str, vhost: str, now_ms: int) -> None:
+    def __init__(self, told: Report, user: str, vhost: str, now_ms: int) -> None:
         self.told = told
         self.run = told.run
         self.user = user
@@ -101,7 +75,7 @@ class PipelineRegistry:
     def __init__(self) -> None:
         self._pipelines: dict[tuple[str, str], Pipeline] = {}
 
-    def report(self, told: Told, user: User, vhost: Vhost, now_ms: int) -> None:
+    def report(self, told: Report, user: User, vhost: Vhost, now_ms: int) -> None:
         """Raises AccessRefused for queues or names of others, ResourceLocked when full."""
         rights = Rights(user, vhost.name)
         for queue in told.queues:

@@ -124,16 +124,6 @@ class Channel:
         values = (0, queue, exchange, routing_key, False, arguments or {})
         self.call(m.QUEUE_BIND, m.QUEUE_BIND_OK, *values)
 
-    def queue_unbind(
-        self,
-        queue: str,
-        exchange: str,
-        routing_key: str = "",
-        arguments: dict[str, object] | None = None,
-    ) -> None:
-        values = (0, queue, exchange, routing_key, arguments or {})
-        self.call(m.QUEUE_UNBIND, m.QUEUE_UNBIND_OK, *values)
-
     def queue_purge(self, queue: str) -> int:
         answer = self.call(m.QUEUE_PURGE, m.QUEUE_PURGE_OK, 0, queue, False)
         return answer.number("message_count")

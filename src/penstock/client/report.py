@@ -2,8 +2,8 @@
 
 from typing import Any, Final
 
-from penstock.client.histogram import Histogram
 from penstock.client.plan import LoadPlan
+from penstock.core.histogram import Histogram
 
 PERCENTILES: Final = (
     ("p50", 0.50),
@@ -94,10 +94,10 @@ def percentiles(results: list[Result]) -> Result | None:
             merged.merge(packed["buckets"], packed["sum_ns"], packed["max_ns"])
     if merged.count == 0:
         return None
-    found: Result = {"count": int(merged.count), "mean": round(merged.mean_ns() / 1e3, 1)}
+    found: Result = {"count": int(merged.count), "mean": round(merged.mean() / 1e3, 1)}
     for name, fraction in PERCENTILES:
-        found[name] = round(merged.percentile_ns(fraction) / 1e3, 1)
-    found["max"] = round(int(merged.max_ns) / 1e3, 1)
+        found[name] = round(merged.percentile(fraction) / 1e3, 1)
+    found["max"] = round(int(merged.greatest) / 1e3, 1)
     return found
 
 

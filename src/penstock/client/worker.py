@@ -24,7 +24,6 @@ from typing import Any, Final
 
 from penstock.client.amqp import Connection
 from penstock.client.endpoint import ChannelClosed, ClientError, ConnectionClosed, Endpoint
-from penstock.client.histogram import Histogram
 from penstock.client.load import (
     KEY_DELIVER,
     BrokenStream,
@@ -37,6 +36,7 @@ from penstock.client.plan import LoadPlan
 from penstock.client.shared import STOP_ALL, STOP_NOTHING, Counters, SendWindow, SendWindowFeed
 from penstock.client.templates import composer_for
 from penstock.core.errors import PenstockError
+from penstock.core.histogram import Histogram
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.methods import decode_method, encode_method
 
@@ -140,8 +140,8 @@ class Worker:
             "cpu_s": usage.ru_utime + usage.ru_stime,
             "latency": {
                 "buckets": latency.packed(),
-                "sum_ns": latency.sum_ns,
-                "max_ns": int(latency.max_ns),
+                "sum_ns": latency.sum,
+                "max_ns": int(latency.greatest),
             },
         }
 

@@ -5,7 +5,6 @@
     ExchangeTraffic  of an exchange
     Churn            what came and went
     Fates            messages that died and were not buried, by why
-    Latencies        how long something took, as a histogram
 
 A count for a channel counts for its virtual host in the same call.  Management takes the numbers
 from here at intervals and makes rates of them on its own side; there is no queue of events that
@@ -22,8 +21,6 @@ AMQP: Final = "amqp091"
 NSQ: Final = "nsq"
 PROTOCOLS: Final = (AMQP, NSQ)
 """As metrics name them."""
-
-LATENCY_BOUNDS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000)
 
 TRAFFIC_FIELDS: Final = (
     "publish",
@@ -249,23 +246,3 @@ class DropCounters:
             self.too_many += count
         elif reason == DELIVERY_LIMIT:
             self.tried_too_often += count
-
-
-@final
-class Latencies:
-    """A histogram with fixed bounds; ``counts`` has one place more, for what took longer."""
-
-    def __init__(self) -> None:
-        self.counts: list[int] = [0] * (len(LATENCY_BOUNDS_MS) + 1)
-        self.sum_ms: i64 = 0
-
-    def observe(self, took_ms: i64) -> None:
-        if took_ms < 0:
-            took_ms = 0  # the clock was set back
-        place = 0
-        for bound in LATENCY_BOUNDS_MS:
-            if took_ms <= bound:
-                break
-            place += 1
-        self.counts[place] += 1
-        self.sum_ms += took_ms

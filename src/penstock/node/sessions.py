@@ -22,13 +22,13 @@ from penstock.protocols.nsq.codec.reader import MAGIC
 from penstock.protocols.nsq.session import NsqSession
 from penstock.protocols.nsq.shared import NsqShared
 from penstock.protocols.peers.peers import Peers
-from penstock.protocols.ranges.codec import frames as range_frames
 from penstock.protocols.ranges.leases import RangeLeases
 from penstock.protocols.ranges.session import RangeSession
 from penstock.runtime.connection import UNIX, Connection
 from penstock.runtime.session import Session
 from penstock.settings.listener_table import NSQ, PEER, is_loopback
 from penstock.settings.settings import Settings
+from penstock_ranges import frames as range_frames
 
 PEER_PRODUCT: Final = "RabbitMQ"
 PEER_VERSION: Final = "3.10.8"

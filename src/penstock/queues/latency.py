@@ -2,7 +2,7 @@
 
 In: messages a consumer is done with, and a little later the time (settling is told none, the pass
 over the queue in the same turn is).  When a message was published may be written in it: whoever
-can read that hands in how.  Out: quantiles of the milliseconds between.  So everything
+can read that hands in how.  Out: a histogram of the milliseconds between.  So everything
 counts that lay between: waiting, attempts, retries.
 """
 
@@ -11,8 +11,8 @@ from typing import final
 
 from mypy_extensions import i64
 
+from penstock.core.histogram import SlidingHistogram
 from penstock.core.message import Message
-from penstock.core.quantiles import SlidingQuantiles
 
 PublishTime = Callable[[Message], int]
 """When a message was published, in milliseconds since 1970."""
@@ -27,10 +27,8 @@ def enqueue_time(message: Message) -> int:
 class Latency:
     """Of one queue, whatever its consumers speak."""
 
-    def __init__(
-        self, targets: list[float], window_ms: i64, publish_time: PublishTime = enqueue_time
-    ) -> None:
-        self.quantiles = SlidingQuantiles(targets, window_ms, 0)
+    def __init__(self, window_ms: i64, publish_time: PublishTime = enqueue_time) -> None:
+        self.times_ms = SlidingHistogram(window_ms)
         self._publish_time = publish_time
         self._done: list[int] = []  # when each of them was published
 
@@ -42,6 +40,5 @@ class Latency:
     def take_time(self, now_ms: i64) -> None:
         """What was settled since the last time was settled just now."""
         for taken_ms in self._done:
-            took_ms = now_ms - taken_ms
-            self.quantiles.insert(float(took_ms if took_ms > 0 else 0), now_ms)
+            self.times_ms.add(now_ms - taken_ms, now_ms)
         self._done.clear()

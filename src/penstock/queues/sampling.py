@@ -17,8 +17,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.core.event_book import EventBook
+from penstock.core.histogram import Histogram
 from penstock.core.message import REDELIVERED, SAMPLED, Message
-from penstock.core.traffic import Latencies
 
 OPEN_MAX: Final = 64
 """Of one queue; a consumer that holds more for long has its story told by these."""
@@ -51,7 +51,7 @@ class Sampling:
     def __init__(self, book: EventBook, publish_times: PublishTimes) -> None:
         self.book = book
         self.publish_times = publish_times
-        self.times = Latencies()  # from queue to acknowledgement, or to a consumer that owes none
+        self.times = Histogram()  # from queue to acknowledgement, or to a consumer that owes none
         self.left: i64 = 0
         self.quota: i64 = 1
 
@@ -151,7 +151,7 @@ class Sampler:
         book = self._shared.book
         published_ms, precision_ms = timing.published
         if outcome == ACKED or outcome == AUTO:
-            self._shared.times.observe(book.now_ms - message.enqueued_at_ms)
+            self._shared.times.add(book.now_ms - message.enqueued_at_ms, 1)
         settled = None if outcome == OPEN or outcome == AUTO else int(book.now_ms)
         book.note(
             "timing",

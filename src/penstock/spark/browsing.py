@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.spark.pipeline import WrongQuery
-from pyspark_penstock.client import BROWSE, RangeClient
+from penstock_ranges.ranges import BROWSE
+from pyspark_penstock.client import RangeClient
 from pyspark_penstock.options import parse_url
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from penstock_ranges.reports import NAME_MAX_CHARACTERS, QUEUES_MAX
 from pyspark_penstock.claims import TERM_SHIFT
 from pyspark_penstock.report_client import Reporter
 
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
 
 
 LAST_WORDS_S = 2.0
-NAME_MAX = 255
-QUEUES_MAX = 64
-"""What the broker takes (``codec.reports``): a longer name is cut, more queues are not counted."""
 
 
 class Progress:
@@ -75,7 +73,7 @@ def report_progress(
     query_name: str | None = None,
 ) -> Progress:
     """Report all batches of a session, or those of the query ``query_name``, as ``name``."""
-    told = {"name": name[:NAME_MAX], "kind": kind, "group": group}
+    told = {"name": name[:NAME_MAX_CHARACTERS], "kind": kind, "group": group}
     reporter = Reporter(url, **told, queues=list(queues)[:QUEUES_MAX])
     return Progress(spark, reporter, query_name)
 

@@ -1,7 +1,7 @@
 """The data source as one small archive, for machines of a cluster that do not have it.
 
-Workers need ``pyspark_penstock`` and nothing else of Penstock.  A session on a cluster sends
-it by itself (``session``); the file is for ``spark-submit --py-files``.
+Workers need ``pyspark_penstock`` and ``penstock_ranges``, and nothing else of Penstock.  A
+session on a cluster sends it by itself (``session``); the file is for ``spark-submit --py-files``.
 """
 
 import zipfile
@@ -13,14 +13,16 @@ FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 
 def write_py_files(target: Path) -> list[str]:
     """Writes the archive; returns the names in it."""
+    import penstock_ranges
     import pyspark_penstock
 
-    package = Path(pyspark_penstock.__file__).resolve().parent
     target.parent.mkdir(parents=True, exist_ok=True)
     names = []
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
-        for source in sorted(package.glob("*.py")):
-            name = f"{package.name}/{source.name}"
-            archive.writestr(zipfile.ZipInfo(name, FIXED_TIME), source.read_bytes())
-            names.append(name)
+        for package in (penstock_ranges, pyspark_penstock):
+            folder = Path(str(package.__file__)).resolve().parent
+            for source in sorted(folder.glob("*.py")):
+                name = f"{folder.name}/{source.name}"
+                archive.writestr(zipfile.ZipInfo(name, FIXED_TIME), source.read_bytes())
+                names.append(name)
     return names

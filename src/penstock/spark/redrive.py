@@ -38,7 +38,8 @@ from penstock.core.errors import PenstockError
 from penstock.spark.browsing import Extent, browse
 from penstock.spark.dead_letters import with_deaths
 from penstock.spark.pipeline import explained
-from pyspark_penstock.client import BROWSE, READ, ConnectionLost, RangeClient, Refused
+from penstock_ranges.ranges import BROWSE, READ
+from pyspark_penstock.client import ConnectionLost, RangeClient, Refused
 from pyspark_penstock.durable import sync, write_synced
 from pyspark_penstock.options import COLUMNS, parse_url
 from pyspark_penstock.sink_options import parse_sink_options

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 from penstock.spark.browsing import Extent, browse, look
 from penstock.spark.html_report import visible
 from penstock.spark.sql_tables import Place, Rewritten, columns
-from pyspark_penstock.client import BY_TOPIC, subscribe
+from penstock_ranges.subscriptions import BY_TOPIC
+from pyspark_penstock.client import subscribe
 from pyspark_penstock.options import COLUMNS, DEFAULT_COLUMNS, parse_url
 
 if TYPE_CHECKING:

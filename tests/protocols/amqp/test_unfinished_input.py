@@ -6,9 +6,9 @@ import pytest
 
 from penstock.protocols.amqp.input import OVERHEAD_BYTES
 from penstock.protocols.amqp.opening import RUNNING
-from penstock.protocols.ranges.codec import frames as range_frames
 from penstock.protocols.ranges.session import LOGIN_MAX_BYTES
 from penstock.storage.engine.ram import INPUT_ALONE_PART, INPUT_FREE_BYTES, INPUT_PART
+from penstock_ranges import frames as range_frames
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.nsq_pair import NsqBroker

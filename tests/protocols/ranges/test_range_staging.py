@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.protocols.ranges.codec import frames as rf
-from penstock.protocols.ranges.codec import staging
+from penstock_ranges import frames as rf
+from penstock_ranges import staging
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.range_pair import (

@@ -13,10 +13,10 @@ import pytest
 from penstock.broker.transfers import batches, producers
 from penstock.broker.transfers import staging as rules
 from penstock.protocols.ranges import reporting as range_reporting
-from penstock.protocols.ranges.codec import frames as rf
-from penstock.protocols.ranges.codec import ranges, reports, staging
 from penstock.protocols.ranges.reporting import ReportRequests
 from penstock.storage.journal.codec import JournalGroup
+from penstock_ranges import frames as rf
+from penstock_ranges import ranges, reports, staging
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import HeldCommitter, QuietBroker
 from tests.helpers.range_pair import (

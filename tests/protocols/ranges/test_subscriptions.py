@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.rules.access import User
-from penstock.protocols.ranges.codec import frames as range_frames
-from penstock.protocols.ranges.codec import ranges, subscriptions
-from penstock.protocols.ranges.codec.subscriptions import BY_EXCHANGE, BY_QUEUES, BY_TOPIC
 from penstock.protocols.ranges.leases import RangeLeases
 from penstock.protocols.ranges.session import RangeSession
+from penstock_ranges import frames as range_frames
+from penstock_ranges import ranges, subscriptions
+from penstock_ranges.subscriptions import BY_EXCHANGE, BY_QUEUES, BY_TOPIC
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.nsq_pair import NsqBroker
 from tests.helpers.range_grace import LEASE_GRACE_MS

@@ -29,7 +29,6 @@ from penstock.core.errors import (
     NotImplementedYet,
     PreconditionFailed,
 )
-from penstock.routing.exchanges import PREDECLARED
 
 Json = dict[str, Any]
 SaltSource = Callable[[], bytes]
@@ -47,7 +46,6 @@ OF_ALL: Final = (
 ABOUT_THE_FILE: Final = ("rabbit_version", "rabbitmq_version", "product_name", "product_version")
 TYPES_CHANGED: Final = "penstock_types_changed"
 """Section of an export that says which arguments JSON could not carry as they are."""
-_PREDECLARED_NAMES: Final = frozenset(name for name, _, _ in PREDECLARED)
 NAME_MAX_BYTES: Final = 255
 """What a name on the line may have."""
 _NAMES: Final = frozenset(

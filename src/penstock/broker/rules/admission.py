@@ -37,10 +37,6 @@ class Admission:
         """Has the disk no room for what is new, publishes and definitions alike?"""
         return self.stalled or self.unreserved
 
-    def is_closed(self) -> bool:
-        """For everybody."""
-        return self.alarms.memory or self.alarms.disk or self.is_full()
-
     def node_reason(self) -> str:
         """Why publishers are blocked; "" = they are not, as far as the node is concerned."""
         alarms = self.alarms

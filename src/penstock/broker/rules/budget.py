@@ -49,9 +49,5 @@ class Budget:
             self.max_publish_rate = value
             self.allowance = value if value >= 0 else ANY_NUMBER
 
-    def is_spent(self) -> bool:
-        """Has it published all it may for now?"""
-        return self.allowance <= 0
-
     def is_set(self) -> bool:
         return self.max_memory_bytes >= 0 or self.max_disk_bytes >= 0 or self.max_publish_rate >= 0

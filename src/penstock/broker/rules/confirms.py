@@ -23,7 +23,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.core.confirm_watermark import PendingConfirm, all_done
-from penstock.core.traffic import Latencies
+from penstock.core.histogram import Histogram
 
 DEAD_HEAD_MIN: Final[i64] = 1024
 NOTHING: Final[i64] = 1 << 62
@@ -92,7 +92,7 @@ class ConfirmLedger:
             self._held_from = first
             self._look_away(now_ms, None)
 
-    def _look_away(self, now_ms: i64, times: Latencies | None) -> None:
+    def _look_away(self, now_ms: i64, times: Histogram | None) -> None:
         """What of other nodes has been heard?"""
         while len(self._away) > 0 and all_done(self._away[0].waits):
             batch = self._away.popleft()
@@ -100,11 +100,11 @@ class ConfirmLedger:
                 for place in wait.unsafe_places(batch.count):
                     self.deny(batch.first + place)
             if times is not None:
-                times.observe(now_ms - batch.since_ms)
+                times.add(now_ms - batch.since_ms, 1)
         self._held_from = self._away[0].first if len(self._away) > 0 else NOTHING
 
     def advance(
-        self, durable_position: i64, now_ms: i64 = 0, times: Latencies | None = None
+        self, durable_position: i64, now_ms: i64 = 0, times: Histogram | None = None
     ) -> None:
         """The log is now on disk up to here, or other nodes have said something.
 
@@ -116,7 +116,7 @@ class ConfirmLedger:
         while self._head < count and self._positions[self._head] <= durable_position:
             self.confirmable = self._numbers[self._head]
             if times is not None and self.confirmable < self._held_from:
-                times.observe(now_ms - self._since_ms[self._head])
+                times.add(now_ms - self._since_ms[self._head], 1)
             self._head += 1
         if self._head == count:
             self._numbers = []

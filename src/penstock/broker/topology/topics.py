@@ -302,9 +302,7 @@ class Topics:
         if self.latency_targets:
             for channel in topic.channels.values():
                 if channel.queue.latency is None:
-                    channel.queue.latency = Latency(
-                        self.latency_targets, self.latency_window_ms, self.publish_time
-                    )
+                    channel.queue.latency = Latency(self.latency_window_ms, self.publish_time)
         topic.look()
         self._changed()
 

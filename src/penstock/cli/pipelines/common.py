@@ -193,15 +193,16 @@ def check_spark(common: Common) -> None:
 @contextmanager
 def asking_broker() -> Iterator[None]:
     """What the broker says no to, or that it is not there, in a user's words."""
+    from penstock_ranges import frames
     from pyspark_penstock import client
 
     advice = {
-        client.NOT_FOUND: "declare the queue first; 'penstock queues' lists those there are",
-        client.ACCESS_REFUSED: "check user and password in --url or PENSTOCK_URL",
-        client.LOCKED: "cancel its consumers and settle what they hold, or stop the other pipeline",
-        client.ELSEWHERE: "name that node in --url or PENSTOCK_URL, too: amqp://host:5672,host:5672/",
-        client.NO_MASTER: "wait until it has one; 'penstock cluster status' says why it has none",
-        client.MALFORMED: "the port in --url must be the AMQP port of a Penstock",
+        frames.NOT_FOUND: "declare the queue first; 'penstock queues' lists those there are",
+        frames.ACCESS_REFUSED: "check user and password in --url or PENSTOCK_URL",
+        frames.LOCKED: "cancel its consumers and settle what they hold, or stop the other pipeline",
+        frames.ELSEWHERE: "name that node in --url or PENSTOCK_URL, too: amqp://host:5672,host:5672/",
+        frames.NO_MASTER: "wait until it has one; 'penstock cluster status' says why it has none",
+        frames.MALFORMED: "the port in --url must be the AMQP port of a Penstock",
     }
     try:
         yield

@@ -15,7 +15,7 @@ from penstock.cli.options import all_of, option
 from penstock.cli.pipelines.common import Common, asking_broker
 
 if TYPE_CHECKING:
-    from pyspark_penstock.client import Head
+    from penstock_ranges.ranges import Head
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ def subscribe(common: Common, options: dict[str, str]) -> Subscribed:
 
     A dry run makes nothing; a real one has the broker make the queue of a group or channel.
     """
+    from penstock_ranges.ranges import BROWSE
     from pyspark_penstock import client
     from pyspark_penstock.options import parse_options
     from pyspark_penstock.planner import subscribe as ask
@@ -96,7 +97,7 @@ def subscribe(common: Common, options: dict[str, str]) -> Subscribed:
         queues = ask(settings, make=not common.dry_run)
         heads = []
         for queue in queues:
-            with client.RangeClient(settings.endpoint, queue, client.BROWSE) as looker:
+            with client.RangeClient(settings.endpoint, queue, BROWSE) as looker:
                 heads.append(looker.opened.head)
     return Subscribed(options, _subject(options), tuple(queues), tuple(heads))
 

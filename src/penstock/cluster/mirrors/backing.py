@@ -121,9 +121,6 @@ class MirroredBacking:
 
     # -- on and off ------------------------------------------------------------------------
 
-    def is_mirrored(self) -> bool:
-        return len(self._notes) > 0
-
     def begin(self, term: i64, number: i64) -> None:
         """From now on what happens is told; ``number`` is that of the parcel before the first."""
         assert not self._notes

@@ -51,7 +51,7 @@ from penstock.cluster.mirrors.group_codec import (
     member_of,
     through_codec,
 )
-from penstock.cluster.mirrors.operations import Malformed, read_parcel
+from penstock.cluster.mirrors.operations import read_parcel
 from penstock.cluster.mirrors.replica import Replica
 from penstock.cluster.mirrors.safety import Answer, GroupReady, SafeLine
 from penstock.cluster.mirrors.sync import Joiner
@@ -59,6 +59,7 @@ from penstock.cluster.mirrors.syncing import Syncing
 from penstock.cluster.ring.codec import decode, encode
 from penstock.cluster.ring.ready import BIRTH, DEATH, DELIVER, Delivered, Ready
 from penstock.cluster.ring.ring import Ring
+from penstock.core.byte_reader import Malformed
 from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.message import PERSISTENT, Message
 from penstock.queues.publish_notes import PublishNotes

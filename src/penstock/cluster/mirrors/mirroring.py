@@ -52,11 +52,11 @@ from penstock.cluster.mirrors.deciding import Step, next_step, when_stopping
 from penstock.cluster.mirrors.first_views import FirstViews
 from penstock.cluster.mirrors.group import MirrorGroup
 from penstock.cluster.mirrors.isolated_masters import IsolatedMasters
-from penstock.cluster.mirrors.operations import Malformed
 from penstock.cluster.mirrors.queue import MirroredQueue, QueueDirectory
 from penstock.cluster.ring.ring import Ring, RingFault
 from penstock.cluster.ring.views import NO_VIEW, View
 from penstock.cluster.ring.views import from_json as ring_from_json
+from penstock.core.byte_reader import Malformed
 from penstock.core.clock_types import MonoMs
 from penstock.queues.queue import Queue
 

@@ -40,7 +40,7 @@ from librt.strings import (
 )
 from mypy_extensions import i16, i32, i64
 
-from penstock.core.errors import PenstockError
+from penstock.core.byte_reader import ByteReader, Malformed
 from penstock.core.message import (
     ATTEMPTS_MAX,
     ATTEMPTS_SHIFT,
@@ -72,10 +72,6 @@ SPELLED_MAX: Final[i64] = 1 << 24
 """So many places at most are delayed or live on elsewhere: they are gone through one by one."""
 
 Ranges = list[tuple[int, int]]
-
-
-class Malformed(PenstockError):
-    """A peer's parcel that no release of ours writes; the link to it ends."""
 
 
 # -- writing -------------------------------------------------------------------------------
@@ -227,55 +223,35 @@ def read_parcel(data: bytes) -> Parcel:
 
 def read_operations(data: bytes, at: i64) -> list[Operation]:
     """From there up to the end."""
-    reader = _Reader(data, at)
+    reader = _OperationReader(data, at)
     operations: list[Operation] = []
-    while reader.at < len(data):
+    while reader.offset < reader.end:
         operations.append(reader.operation())
     return operations
 
 
 @final
-class _Reader:
-    def __init__(self, data: bytes, at: i64) -> None:
-        self.at: i64 = at
-        self._data: bytes = data
-        self._end: i64 = len(data)
+class _OperationReader(ByteReader):
+    __slots__ = ("_address",)
+
+    def __init__(self, data: bytes, offset: i64) -> None:
+        super().__init__(data, offset, len(data))
         # Of the message before: most have the same, and share its bytes.
         self._address: bytes = b"\x00\x00"
 
-    def _take(self, size: i64) -> i64:
-        """Where the next so many bytes begin."""
-        at = self.at
-        if size > self._end - at:
-            raise Malformed(f"operations end within a field, at byte {int(at)}")
-        self.at = at + size
-        return at
-
-    def _u32(self) -> i64:
-        value = i64(read_i32_be(self._data, self._take(4)))
-        if value < 0:
-            raise Malformed(f"a number of 2**31 or more before byte {int(self.at)}")
-        return value
-
-    def _u64(self) -> i64:
-        value = read_i64_be(self._data, self._take(8))
-        if value < 0:
-            raise Malformed(f"a number of 2**63 or more before byte {int(self.at)}")
-        return value
-
     def operation(self) -> Operation:
-        at = self._take(2)
-        kind = i64(self._data[at])
-        operation = Operation(kind, i64(self._data[at + 1]), 0)
+        at = self.take(2)
+        kind = i64(self.data[at])
+        operation = Operation(kind, i64(self.data[at + 1]), 0)
         if kind == PUBLISH:
-            operation.until_ms = self._u64()
+            operation.until_ms = self.number()
             operation.messages = self._messages()
         elif kind == END or kind == LET_GO:
             operation.ranges = self._ranges(SEQ_ID_MAX if kind == END else SPELLED_MAX)
         elif kind == DELAY:
-            operation.until_ms = self._u64()
+            operation.until_ms = self.number()
             if operation.until_ms == 0:
-                raise Malformed(f"a delay without a time before byte {int(self.at)}")
+                raise Malformed(f"a delay without a time before byte {int(self.offset)}")
             operation.ranges = self._ranges(SPELLED_MAX)
         elif kind == ATTEMPTS:
             operation.counts = self._counts()
@@ -285,16 +261,16 @@ class _Reader:
 
     def _some(self, item_bytes: i64) -> i64:
         """A count that is not 0, of items that can all be there."""
-        count = self._u32()
-        if count == 0 or count > (self._end - self.at) // item_bytes:
-            raise Malformed(f"{int(count)} items cannot follow byte {int(self.at)}")
+        count = self.count(item_bytes)
+        if count == 0:
+            raise Malformed(f"no items before byte {int(self.offset)}")
         return count
 
     def _messages(self) -> list[Message]:
-        seq_id = self._u64()
+        seq_id = self.number()
         count = self._some(MESSAGE_BYTES)
         if seq_id > SEQ_ID_MAX - count:
-            raise Malformed(f"a place out of bounds before byte {int(self.at)}")
+            raise Malformed(f"a place out of bounds before byte {int(self.offset)}")
         messages: list[Message] = []
         while count > 0:
             message = self._message()
@@ -305,8 +281,8 @@ class _Reader:
         return messages
 
     def _message(self) -> Message:
-        data = self._data
-        at = self._take(MESSAGE_BYTES)
+        data = self.data
+        at = self.take(MESSAGE_BYTES)
         flags = i64(data[at])
         address_size = i64(read_i16_be(data, at + 2))
         size = i64(read_i32_be(data, at + 4))
@@ -317,7 +293,7 @@ class _Reader:
             raise Malformed(f"no message at byte {int(at)}")
         if not 0 <= attempts <= ATTEMPTS_MAX or expires_at_ms < 0 or enqueued_at_ms < 0:
             raise Malformed(f"a message's numbers are out of bounds at byte {int(at)}")
-        address_at = self._take(address_size + size)
+        address_at = self.take(address_size + size)
         content_at = address_at + address_size
         address = data[address_at:content_at]
         if address != self._address:
@@ -325,7 +301,7 @@ class _Reader:
                 raise Malformed(f"no exchange and routing key at byte {int(address_at)}")
             self._address = address
         flags |= i64(data[at + 1]) << PRIORITY_SHIFT | attempts << ATTEMPTS_SHIFT
-        message = Message(data[content_at : self.at], self._address, flags, expires_at_ms)
+        message = Message(data[content_at : self.offset], self._address, flags, expires_at_ms)
         message.enqueued_at_ms = enqueued_at_ms
         return message
 
@@ -334,12 +310,12 @@ class _Reader:
         ranges: Ranges = []
         last: i64 = -1
         while count > 0:
-            start = self._u64()
-            end = self._u64()
+            start = self.number()
+            end = self.number()
             if start <= last or end <= start:
-                raise Malformed(f"ranges do not ascend before byte {int(self.at)}")
+                raise Malformed(f"ranges do not ascend before byte {int(self.offset)}")
             if end - start > places_max:
-                raise Malformed(f"too many places before byte {int(self.at)}")
+                raise Malformed(f"too many places before byte {int(self.offset)}")
             places_max -= end - start
             ranges.append((int(start), int(end)))
             last = end
@@ -350,10 +326,10 @@ class _Reader:
         count = self._some(COUNT_BYTES)
         counts: list[tuple[int, int]] = []
         while count > 0:
-            seq_id = self._u64()
-            attempts = self._u32()
+            seq_id = self.number()
+            attempts = self.long()
             if attempts > ATTEMPTS_MAX:
-                raise Malformed(f"attempts out of bounds before byte {int(self.at)}")
+                raise Malformed(f"attempts out of bounds before byte {int(self.offset)}")
             counts.append((int(seq_id), int(attempts)))
             count -= 1
         return counts

@@ -70,7 +70,6 @@ from penstock.cluster.mirrors.operations import (
     DELAY,
     END,
     PUBLISH,
-    Malformed,
     Operation,
     Ranges,
     ranges_of,
@@ -89,13 +88,12 @@ from penstock.cluster.mirrors.sync_codec import (
     read_question,
     write_head,
 )
+from penstock.core.byte_reader import Malformed
 from penstock.core.message import REDELIVERED, Message, set_attempts
 from penstock.storage.journal.journal import Journal
 
 CHUNK_BYTES: Final[i64] = 1024 * 1024
 """So many bytes of contents a chunk has at most, or one message."""
-BATCH_MESSAGES: Final[i64] = 4096
-"""What ``ha-sync-batch-size`` is unless it is set."""
 RANGES_ASKED: Final[i64] = 1024
 WINDOW: Final[i64] = 4096
 """So many places the master looks at in a step, and so many steps it makes for a chunk."""

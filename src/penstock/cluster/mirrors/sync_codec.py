@@ -24,11 +24,11 @@ from mypy_extensions import i32, i64
 
 from penstock.cluster.mirrors.operations import (
     SEQ_ID_MAX,
-    Malformed,
     Operation,
     Ranges,
     read_operations,
 )
+from penstock.core.byte_reader import Malformed
 
 QUESTION: Final[i64] = 0x51
 CHUNK: Final[i64] = 0x43

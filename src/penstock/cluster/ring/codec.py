@@ -12,13 +12,15 @@ right neighbour adds in its name.  An entry without items says numbers only.
 
 Kinds: 1 activity (no names), 2 catch-up (names: whose end the sender is unsure of), 3 blank (one
 name, no entries).  All numbers are big-endian.  Every message has exactly one spelling; ``decode``
-raises ``BadRingMessage`` on anything else.
+raises ``Malformed`` on anything else.
 """
 
 from struct import Struct
 from typing import Final, final
 
 from mypy_extensions import i64
+
+from penstock.core.byte_reader import ByteReader, Malformed
 
 ACTIVITY: Final = 1
 CATCH_UP: Final = 2
@@ -32,10 +34,6 @@ _HEAD: Final = Struct(">BQH")
 _NUMBERS: Final = Struct(">QQI")
 _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")
-
-
-class BadRingMessage(Exception):
-    """These bytes are no message of a ring."""
 
 
 @final
@@ -90,12 +88,12 @@ def _put_name(parts: list[bytes], name: str) -> None:
 
 def decode(data: bytes, at: int = 0) -> RingMessage:
     """All that begins there."""
-    reader = _Reader(data, at)
+    reader = _RingReader(data, at, len(data))
     kind, version, name_count = reader.head()
     names = reader.names(name_count)
     entries = reader.entries()
-    if reader.at != len(data):
-        raise BadRingMessage(f"{len(data) - reader.at} bytes too many")
+    if reader.offset != reader.end:
+        raise Malformed(f"{int(reader.end - reader.offset)} bytes too many")
     _require_kind(kind, names, entries)
     return RingMessage(kind, version, names, entries)
 
@@ -108,48 +106,27 @@ def _require_kind(kind: i64, names: list[str], entries: list[Entry]) -> None:
     else:
         good = kind == CATCH_UP
     if not good:
-        raise BadRingMessage(f"kind {kind} with {len(names)} names, {len(entries)} entries")
+        raise Malformed(f"kind {kind} with {len(names)} names, {len(entries)} entries")
 
 
 @final
-class _Reader:
-    """Goes through the bytes once; never behind their end."""
-
-    def __init__(self, data: bytes, at: i64) -> None:
-        self._data = data
-        self.at: i64 = at
-
-    def _advance(self, count: i64) -> i64:
-        """Where the next ``count`` bytes begin, if they are there."""
-        begin = self.at
-        if count > len(self._data) - begin:
-            raise BadRingMessage(f"it ends within {count} bytes at {begin}")
-        self.at = begin + count
-        return begin
+class _RingReader(ByteReader):
+    __slots__ = ()
 
     def head(self) -> tuple[int, int, int]:
-        kind, version, count = _HEAD.unpack_from(self._data, self._advance(_HEAD.size))
+        kind, version, count = _HEAD.unpack_from(self.data, self.take(_HEAD.size))
         if not 0 < version <= _LARGEST:
-            raise BadRingMessage(f"version {version}")
+            raise Malformed(f"version {version}")
         return kind, version, count
 
-    def _u16(self) -> int:
-        value: int = _U16.unpack_from(self._data, self._advance(2))[0]
-        return value
-
-    def _u32(self) -> int:
-        value: int = _U32.unpack_from(self._data, self._advance(4))[0]
-        return value
-
     def _name(self) -> str:
-        length = self._u16()
-        begin = self._advance(length)
+        raw = self.raw(self.short())
         try:
-            name = self._data[begin : begin + length].decode()
+            name = raw.decode()
         except UnicodeDecodeError as error:
-            raise BadRingMessage(f"a name is no UTF-8: {error}") from None
+            raise Malformed(f"a name is no UTF-8: {error}") from None
         if not name:
-            raise BadRingMessage("a name is empty")
+            raise Malformed("a name is empty")
         return name
 
     def names(self, count: int) -> list[str]:
@@ -157,26 +134,26 @@ class _Reader:
         for _ in range(count):
             name = self._name()
             if name in found:
-                raise BadRingMessage(f"{name} twice")
+                raise Malformed(f"{name} twice")
             found.append(name)
         return found
 
     def entries(self) -> list[Entry]:
         found: list[Entry] = []
         origins: set[str] = set()
-        for _ in range(self._u32()):
+        for _ in range(self.long()):
             entry = self._entry()
             if entry.origin in origins:
-                raise BadRingMessage(f"two entries of {entry.origin}")
+                raise Malformed(f"two entries of {entry.origin}")
             origins.add(entry.origin)
             found.append(entry)
         return found
 
     def _entry(self) -> Entry:
         origin = self._name()
-        first, ack, count = _NUMBERS.unpack_from(self._data, self._advance(_NUMBERS.size))
+        first, ack, count = _NUMBERS.unpack_from(self.data, self.take(_NUMBERS.size))
         if not 0 < first <= _LARGEST - count or ack >= first + count:
-            raise BadRingMessage(f"{origin}: {count} items from {first}, {ack} acknowledged")
+            raise Malformed(f"{origin}: {count} items from {first}, {ack} acknowledged")
         return Entry(origin, first, self._items(count), ack)
 
     def _items(self, count: i64) -> list[bytes | None]:
@@ -184,12 +161,11 @@ class _Reader:
         left = count
         while left > 0:
             left -= 1
-            length = self._u32()
+            length = self.long()
             if length == _END_LENGTH:
                 if left > 0:
-                    raise BadRingMessage("something follows an end")
+                    raise Malformed("something follows an end")
                 found.append(END)
             else:
-                begin = self._advance(length)
-                found.append(self._data[begin : begin + length])
+                found.append(self.raw(length))
         return found

@@ -10,7 +10,8 @@ from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.clocks import wall_ms
-from penstock.core.traffic import PROTOCOLS, DropCounters, Latencies
+from penstock.core.histogram import Histogram
+from penstock.core.traffic import PROTOCOLS, DropCounters
 from penstock.management.facts.portions import SLICE, Part, portions
 from penstock.management.facts.rows import Row
 from penstock.management.facts.sessions import ChannelFacts, ConnectionFacts
@@ -112,8 +113,8 @@ class NodeNumbers(NamedTuple):
     flow: Row
     pipelines: list[Row]
     log_ins: dict[str, tuple[int, int]]  # by protocol: all, and those that failed
-    confirms: Latencies
-    residence: Latencies
+    confirms: Histogram
+    residence: Histogram
 
 
 class Gathering:

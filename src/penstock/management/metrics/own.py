@@ -185,7 +185,7 @@ def _times(node: NodeNumbers, gathering: Gathering) -> Iterator[str]:
         ),
     ):
         family = Family(f"penstock_{name}", HISTOGRAM, text)
-        yield family.histogram(times.counts, int(times.sum_ms))
+        yield family.histogram(times)
     sampler, statistics = gathering.sampler, gathering.statistics
     yield gauge(
         "statistics_walk_seconds", "How long the last walk over all took", sampler.last_walk_s

@@ -1,10 +1,10 @@
 """Prometheus' text form: a family is its type, its sentence and its samples, one line each."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from math import isnan
 from typing import Final, NamedTuple
 
-from penstock.core.traffic import LATENCY_BOUNDS_MS
+from penstock.core.histogram import Histogram
 
 COUNTER: Final = "counter"
 GAUGE: Final = "gauge"
@@ -12,9 +12,11 @@ UNTYPED: Final = "untyped"
 HISTOGRAM: Final = "histogram"
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
+BOUNDS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 60_000)
+"""Of the buckets of a histogram; each count is right to within 1 % of its bound."""
+
 _ESCAPED: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 
-Labels = Mapping[str, str]
 Number = int | float
 
 
@@ -39,19 +41,19 @@ class Family(NamedTuple):
             f"{self.name}{labels} {spelt(value)}\n" for labels, value in samples
         )
 
-    def histogram(self, counts: Iterable[int], sum_ms: int) -> str:
-        """``counts`` as those of ``Latencies``; shown in seconds."""
+    def histogram(self, times_ms: Histogram) -> str:
+        """Shown in seconds."""
         total = 0
         lines = [self.head()]
-        for bound, count in zip(_bounds(), counts, strict=True):
+        for bound, count in zip(_bounds(), times_ms.counts(BOUNDS_MS), strict=True):
             total += count
             lines.append(f'{self.name}_bucket{{le="{bound}"}} {total}\n')
-        lines.append(f"{self.name}_sum {sum_ms / 1000}\n{self.name}_count {total}\n")
+        lines.append(f"{self.name}_sum {int(times_ms.sum) / 1000}\n{self.name}_count {total}\n")
         return "".join(lines)
 
 
 def _bounds() -> Iterator[str]:
-    for bound_ms in LATENCY_BOUNDS_MS:
+    for bound_ms in BOUNDS_MS:
         yield str(bound_ms / 1000)
     yield "+Inf"
 

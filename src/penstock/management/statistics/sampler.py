@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final, ParamSpec, Protocol, TypeVar
 
-from penstock.core.traffic import Latencies
+from penstock.core.histogram import Histogram
 from penstock.management.facts.portions import SLICE, portions
 from penstock.management.facts.sessions import SessionTally
 from penstock.management.statistics.completing import Statistics
@@ -54,7 +54,7 @@ class Sampler:
         self._on_loop = on_loop
         self.walks = 0
         self.last_walk_s = 0.0
-        self.waits = Latencies()
+        self.waits = Histogram()
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -100,7 +100,7 @@ class Sampler:
 
         began_ns: list[int] = []
         found = await self._on_loop(run)
-        self.waits.observe((began_ns[0] - asked_ns) // 1_000_000)
+        self.waits.add((began_ns[0] - asked_ns) // 1_000_000, 1)
         return found
 
     async def _sessions(self) -> None:

@@ -164,7 +164,7 @@ class MirrorsHere:
         self._waiter.look(self._turn)
 
     def arrived(self, member: str, payload: bytes) -> None:
-        """Raises MalformedRequest; then the link is to be ended."""
+        """Raises Malformed; then the link is to be ended."""
         for said in decode_said(payload):
             self.mirroring.arrived(member, *said)
 

@@ -62,10 +62,6 @@ def category_of(name: str) -> str:
     return rest.partition(".")[0] or NODE if first == ROOT else first
 
 
-def level_word(number: int) -> str:
-    return next((word for word, level in LEVELS.items() if level == number), str(number))
-
-
 class TextFormatter(logging.Formatter):
     """``2026-11-21 20:00:00.123456+00:00 [info] <connection> words``, as RabbitMQ's columns.
 

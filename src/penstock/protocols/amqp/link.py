@@ -21,7 +21,6 @@ from penstock.broker.topology.changes import Ask
 from penstock.broker.topology.routes import Route
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.away import Away
-from penstock.core.errors import BrokerError
 from penstock.core.message import Address
 from penstock.core.traffic import AMQP, Traffic
 from penstock.protocols.amqp.codec import methods as m
@@ -197,13 +196,3 @@ class Link:
 
     def send(self, channel: i64, key: i64, values: list[object]) -> None:
         self.out.write(encode_method(int(channel), int(key), values))
-
-
-@final
-class ChannelError(Exception):
-    """A ``BrokerError`` on its way to the session, with the method that caused it."""
-
-    def __init__(self, error: BrokerError, method_key: int) -> None:
-        super().__init__(str(error))
-        self.error = error
-        self.method_key = method_key

@@ -84,7 +84,7 @@ class PeerQueues:
         return PeerSubscriber(self._session, server, one)
 
     def receive(self, payload: bytes, now_ms: i64) -> None:
-        """Raises MalformedRequest; then the link is to be ended."""
+        """Raises Malformed; then the link is to be ended."""
         asked: list[q.QueueRequest] = []
         answered: list[q.QueueRequest] = []
         for request in decode_requests(payload):

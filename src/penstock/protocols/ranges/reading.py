@@ -1,4 +1,4 @@
-"""Reading a queue: the requests of ``ranges.codec.ranges``, answered from the queue's backing.
+"""Reading a queue: the requests of ``penstock_ranges.ranges``, answered from the queue's backing.
 
 A WAIT is answered early when another request follows it.  One request has bounds
 (``PLAN_*``, ``BLOCK_*``, ``CHOSEN_*``), and so has what all readers get, or have read from the
@@ -11,11 +11,12 @@ from penstock.broker.broker import Broker
 from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.errors import NotFound
-from penstock.protocols.ranges.codec import ranges
-from penstock.protocols.ranges.codec.frames import MalformedFrame
+from penstock.protocols.ranges.codec.block import encode_block
 from penstock.protocols.ranges.leases import RangeLeases, check_moved, named
 from penstock.protocols.ranges.request_handler import RequestHandler
 from penstock.queues.queue import Queue
+from penstock_ranges import ranges
+from penstock_ranges.frames import MalformedFrame
 
 if TYPE_CHECKING:
     from penstock.protocols.ranges.session import RangeSession
@@ -177,7 +178,7 @@ class ReadRequests(RequestHandler):
         byte_bound = min(max_bytes, BLOCK_BYTES_MAX)
         messages = queue.backing.read_some(start, end, BLOCK_MESSAGES_MAX, byte_bound)
         next_start = int(messages[-1].seq_id) + 1 if messages else end
-        block = ranges.encode_block(messages, next_start, with_body)
+        block = encode_block(messages, next_start, with_body)
         self._leases.budget.spend(max(len(block), int(queue.backing.take_looked_bytes())))
         self.session.send(block)
 

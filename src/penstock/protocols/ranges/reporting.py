@@ -1,4 +1,4 @@
-"""Reports of pipelines, and the event log for those who may see it: ``ranges.codec.reports``.
+"""Reports of pipelines, and the event log for those who may see it: ``penstock_ranges.reports``.
 
 A report needs the right to read or to write each queue it names; the event log tells of all
 virtual hosts, so it takes the tag ``monitoring`` or ``administrator``.  Its files are read here and
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from penstock.broker.broker import Broker
 from penstock.core.errors import AccessRefused, NotFound
-from penstock.protocols.ranges.codec import reports
 from penstock.protocols.ranges.request_handler import RequestHandler
 from penstock.runtime.disk.event_log import FILE_NAME, event_files
+from penstock_ranges import reports
 
 if TYPE_CHECKING:
     from penstock.protocols.ranges.session import RangeSession

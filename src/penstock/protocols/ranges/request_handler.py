@@ -1,14 +1,14 @@
 """What a range connection hands its requests to, by their kinds.
 
 ``RangeSession`` takes frames apart, knows who is there, and answers one request after the
-other.  What the requests mean is the matter of desks, one file each:
+other.  What the requests mean is the matter of request handlers, one file each:
 
-    range_reading      OPEN WAIT PLAN RANGE ACK ACK_SOME CLOSE
-    range_subscribing  SUBSCRIBE START OFFSET_AT
-    range_staging      STAGE_* TXN_* PUBLISH TARGET
-    range_reporting    REPORT EVENT_FILES EVENT_READ
+    reading      OPEN WAIT PLAN RANGE ACK ACK_SOME CLOSE
+    subscribing  SUBSCRIBE START OFFSET_AT
+    staging      STAGE_* TXN_* PUBLISH TARGET
+    reporting    REPORT EVENT_FILES EVENT_READ
 
-A desk writes its reply to ``session.out`` and raises what it refuses.  A reply that must wait
+A handler writes its reply to ``session.out`` and raises what it refuses.  A reply that must wait
 (for messages, for the disk) is announced by ``busy``: the session keeps the requests behind it
 until that is over.
 """

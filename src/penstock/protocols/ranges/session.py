@@ -29,8 +29,6 @@ from penstock.core.errors import (
     QueueElsewhere,
     ResourceLocked,
 )
-from penstock.protocols.ranges.codec import frames as range_frames
-from penstock.protocols.ranges.codec.frames import LOGIN, MalformedFrame
 from penstock.protocols.ranges.leases import Fenced, LeaseGone, RangeLeases
 from penstock.protocols.ranges.reading import ReadRequests
 from penstock.protocols.ranges.reporting import ReportRequests
@@ -39,6 +37,8 @@ from penstock.protocols.ranges.staging import StagingRequests
 from penstock.protocols.ranges.subscribing import SubscriptionRequests
 from penstock.runtime.session import Session
 from penstock.runtime.session_events import entered, left
+from penstock_ranges import frames as range_frames
+from penstock_ranges.frames import LOGIN, MalformedFrame
 
 OPEN_TIMEOUT_MS: Final = 10_000
 """Who has not said who he is by then is not a reader."""

@@ -1,4 +1,4 @@
-"""Writing batches: the requests of ``codec.staging``, answered from ``broker.transfers.staging``.
+"""Writing batches: the requests of ``penstock_ranges.staging``, answered by the broker's staging.
 
     STAGE_BLOCK, PUBLISH ─► AMQP decoder ─► runs ─► judged like publishes of AMQP ─► set, or queues
 
@@ -26,10 +26,10 @@ from penstock.protocols.amqp.codec.events import ChannelFailed, ConnectionFailed
 from penstock.protocols.amqp.codec.methods import CHANNEL_OPEN, encode_method
 from penstock.protocols.amqp.codec.property_scan import ANYBODY
 from penstock.protocols.amqp.stamping import stamped
-from penstock.protocols.ranges.codec import staging as frames
-from penstock.protocols.ranges.codec.frames import MalformedFrame
 from penstock.protocols.ranges.leases import Fenced
 from penstock.protocols.ranges.request_handler import RequestHandler
+from penstock_ranges import staging as frames
+from penstock_ranges.frames import MalformedFrame
 
 if TYPE_CHECKING:
     from penstock.protocols.ranges.session import RangeSession

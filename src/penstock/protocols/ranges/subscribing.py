@@ -1,4 +1,4 @@
-"""Which queues a pipeline reads, and where it begins: the requests of ``codec.subscriptions``.
+"""Which queues a pipeline reads, and from where: ``penstock_ranges.subscriptions``.
 
 **A group of an exchange** reads a queue of its own, called ``spark.EXCHANGE:GROUP``, durable and
 bound by the keys of the subscription: live consumers of the exchange notice nothing.  **A channel
@@ -25,13 +25,13 @@ from penstock.broker.topology.topics import is_name, queue_name
 from penstock.core.away import Away
 from penstock.core.errors import NotFound, PreconditionFailed, QueueElsewhere
 from penstock.protocols.nsq.rights import check_subscribe
-from penstock.protocols.ranges.codec import ranges, subscriptions
-from penstock.protocols.ranges.codec.frames import MalformedFrame
 from penstock.protocols.ranges.leases import RangeLeases, named
 from penstock.protocols.ranges.reading import ReadRequests
 from penstock.protocols.ranges.request_handler import RequestHandler
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
+from penstock_ranges import ranges, subscriptions
+from penstock_ranges.frames import MalformedFrame
 
 if TYPE_CHECKING:
     from penstock.protocols.ranges.session import RangeSession

@@ -36,16 +36,6 @@ class MeasuredFiles(RealFileSystem):
         self._took("read", since_ns)
         return data
 
-    def write(self, handle: int, data: bytes) -> None:
-        since_ns = perf_counter_ns()
-        super().write(handle, data)
-        self._took("write", since_ns)
-
-    def write_parts(self, handle: int, parts: list[bytes]) -> None:
-        since_ns = perf_counter_ns()
-        super().write_parts(handle, parts)
-        self._took("write", since_ns)
-
     def pwrite_parts(self, handle: int, offset: int, parts: list[bytes]) -> None:
         since_ns = perf_counter_ns()
         super().pwrite_parts(handle, offset, parts)

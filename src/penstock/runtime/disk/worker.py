@@ -102,10 +102,6 @@ class DiskWorker:
         """Nothing waits and nothing is under way (there may be something to collect)."""
         return self._writes.size() == 0 and self._reads.size() == 0
 
-    def writes_waiting(self) -> int:
-        """Write jobs submitted and not yet done: who makes more of them should look at this."""
-        return self._writes.size()
-
     def close(self) -> None:
         """Do what waits, then end; what was done may still be collected afterwards."""
         lanes = (self._writes, self._reads)

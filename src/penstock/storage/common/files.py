@@ -55,17 +55,6 @@ class FileSystem:
         """At most ``size`` bytes from ``offset``; fewer only at the end of the file."""
         raise NotImplementedError
 
-    def open_append(self, path: str) -> int:
-        """Open for appending, made empty if it is not there."""
-        raise NotImplementedError
-
-    def write(self, handle: int, data: bytes) -> None:
-        raise NotImplementedError
-
-    def write_parts(self, handle: int, parts: list[bytes]) -> None:
-        """As one ``write`` of the parts joined, without joining them."""
-        raise NotImplementedError
-
     def open_write(self, path: str) -> int:
         """Open for writing at any place, made empty if it is not there."""
         raise NotImplementedError
@@ -152,22 +141,6 @@ class RealFileSystem(FileSystem):
             file.seek(offset)
             return file.read(size)
 
-    def open_append(self, path: str) -> int:
-        return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-    def write(self, handle: int, data: bytes) -> None:
-        written = os.write(handle, data)
-        if written < len(data):
-            self._write_rest(handle, data, written)
-
-    def write_parts(self, handle: int, parts: list[bytes]) -> None:
-        assert len(parts) <= WRITE_PARTS_MAX
-        written = os.writev(handle, parts)
-        for part in parts:
-            if written < len(part):
-                self._write_rest(handle, part, written)
-            written = max(0, written - len(part))
-
     def open_write(self, path: str) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
@@ -188,19 +161,13 @@ class RealFileSystem(FileSystem):
             if taken < len(part):
                 rest = memoryview(part)[taken:]
                 while rest:
-                    # Two statements: see _write_rest.
+                    # A signal or a full disk may cut a write short; the next one says which it
+                    # was.  Two statements: mypyc 2.4 evaluates a call in the slice of a
+                    # memoryview twice.
                     more = os.pwrite(handle, rest, offset)
                     rest = rest[more:]
                     offset += more
         return offset
-
-    def _write_rest(self, handle: int, data: bytes, written: int) -> None:
-        # A signal or a full disk may cut a write short; the next one says which it was.
-        rest = memoryview(data)[written:]
-        while rest:
-            # Two statements: mypyc 2.4 evaluates a call in the slice of a memoryview twice.
-            taken = os.write(handle, rest)
-            rest = rest[taken:]
 
     def sync(self, handle: int) -> None:
         # fdatasync leaves out the time stamps but not the size, which reading back needs.
@@ -226,8 +193,7 @@ class RealFileSystem(FileSystem):
     def rewrite(self, path: str, offset: int, data: bytes) -> None:
         handle = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
         try:
-            os.lseek(handle, offset, os.SEEK_SET)
-            self._write_rest(handle, data, 0)
+            self._pwrite(handle, offset, [data])
             os.ftruncate(handle, offset + len(data))
             self.sync(handle)
         finally:

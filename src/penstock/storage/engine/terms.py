@@ -16,6 +16,7 @@ from zlib import crc32
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
+from penstock.core.byte_reader import ByteReader
 from penstock.storage.common.failpoints import reach
 from penstock.storage.common.files import FileSystem
 from penstock.storage.index.segment import Block, Segment
@@ -150,76 +151,51 @@ def _write_segment(writer: BytesWriter, segment: Segment) -> None:
         write_i64_be(writer, block.content_bytes)
 
 
-@final
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self.data: bytes = data
-        self.at: i64 = 0
-
-    def number(self) -> i64:
-        self.at += 8
-        return read_i64_be(self.data, self.at - 8)
-
-    def count(self) -> i64:
-        self.at += 4
-        return i64(read_i32_be(self.data, self.at - 4))
-
-    def flag(self) -> bool:
-        self.at += 1
-        return i64(self.data[self.at - 1]) == 1
-
-    def bytes(self) -> bytes:
-        size = self.number()
-        start = self.at
-        self.at += size
-        return self.data[start : self.at]
-
-
 def _decode(payload: bytes) -> Terms:
-    reader = _Reader(payload)
-    journal_file_no = reader.number()
-    store_table = reader.bytes()
+    reader = ByteReader(payload, 0, len(payload))
+    journal_file_no = reader.signed()
+    store_table = reader.raw(reader.signed())
     queues: list[QueueTerms] = []
-    for _ in range(reader.count()):
-        queue_id = reader.number()
-        entries = reader.number()
-        queue = QueueTerms(queue_id, entries, reader.number())
-        queue.redelivered_below = reader.number()
-        queue.expiring = reader.flag()
-        for _segment in range(reader.count()):
+    for _ in range(reader.long()):
+        queue_id = reader.signed()
+        entries = reader.signed()
+        queue = QueueTerms(queue_id, entries, reader.signed())
+        queue.redelivered_below = reader.signed()
+        queue.expiring = reader.octet() == 1
+        for _segment in range(reader.long()):
             queue.segments.append(_read_segment(reader, queue_id, entries))
         queues.append(queue)
     return Terms(journal_file_no, store_table, queues)
 
 
-def _read_segment(reader: _Reader, queue_id: i64, entries: i64) -> Segment:
-    segment = Segment(queue_id, reader.number(), entries)
-    size = reader.number()
-    segment.synced = reader.number()
+def _read_segment(reader: ByteReader, queue_id: i64, entries: i64) -> Segment:
+    segment = Segment(queue_id, reader.signed(), entries)
+    size = reader.signed()
+    segment.synced = reader.signed()
     segment.named = True
-    live_count = reader.number()
-    live_bytes = reader.number()
-    record_bytes = reader.number()
-    segment.has_stored = reader.flag()
-    settled = reader.bytes()
-    delivered = reader.bytes()
+    live_count = reader.signed()
+    live_bytes = reader.signed()
+    record_bytes = reader.signed()
+    segment.has_stored = reader.octet() == 1
+    settled = reader.raw(reader.signed())
+    delivered = reader.raw(reader.signed())
     if settled:
         segment.settled = bytearray(settled)
     if delivered:
         segment.delivered = bytearray(delivered)
-    for _ in range(reader.count()):
-        position = reader.number()
-        segment.delays[int(position)] = int(reader.number())
-    for _ in range(reader.count()):
-        position = reader.number()
-        segment.attempts[int(position)] = int(reader.count())
-    for _ in range(reader.count()):
-        first = reader.number()
-        last = reader.number()
-        count = reader.number()
-        offset = reader.number()
-        block_size = reader.number()
-        segment.add_block(Block(first, last, count, offset, block_size, reader.number()))
+    for _ in range(reader.long()):
+        position = reader.signed()
+        segment.delays[int(position)] = int(reader.signed())
+    for _ in range(reader.long()):
+        position = reader.signed()
+        segment.attempts[int(position)] = int(reader.long())
+    for _ in range(reader.long()):
+        first = reader.signed()
+        last = reader.signed()
+        count = reader.signed()
+        offset = reader.signed()
+        block_size = reader.signed()
+        segment.add_block(Block(first, last, count, offset, block_size, reader.signed()))
     segment.size = size
     segment.live_count = live_count
     segment.live_bytes = live_bytes

@@ -19,7 +19,6 @@ from mypy_extensions import i64, mypyc_attr
 
 from penstock.storage.index.segment_codec import HEADER_BYTES
 
-SEGMENT_BYTES_MAX: Final[i64] = 1 << 40
 NEVER_MS: Final[i64] = 1 << 62
 
 

@@ -59,14 +59,11 @@ ATTEMPTS: Final[i64] = 0x45
 
 ACK_BYTES: Final[i64] = 13
 ACK_RUN_BYTES: Final[i64] = 17
-RESERVE_BYTES: Final[i64] = 13
 FORGET_BYTES: Final[i64] = 5
 TABLE_BYTES: Final[i64] = 5
 """'F' or 'Q' without its rows."""
 ROW_BYTES: Final[i64] = 12
-DROP_BYTES: Final[i64] = 5
 TO_TAIL_BYTES: Final[i64] = 21
-DELAY_BYTES: Final[i64] = 21
 ATTEMPTS_BYTES: Final[i64] = 21
 
 

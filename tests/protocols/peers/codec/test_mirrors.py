@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.core.byte_reader import Malformed
 from penstock.protocols.peers.codec.mirrors import decode_said, encode_said
-from penstock.protocols.peers.codec.queues import MalformedRequest
 
 TEXTS = st.text(st.characters(codec="utf-8"), max_size=20)
 SAID = st.tuples(TEXTS, TEXTS, TEXTS, st.binary(max_size=50))
@@ -24,7 +24,7 @@ def test_what_ends_too_soon_is_refused(
 ) -> None:
     payload = b"".join(encode_said(*one) for one in said)
     last = len(encode_said(*said[-1]))
-    with pytest.raises(MalformedRequest):
+    with pytest.raises(Malformed):
         decode_said(payload[: -(missing % (last - 1) + 1)])
 
 
@@ -32,7 +32,7 @@ def test_what_ends_too_soon_is_refused(
 def test_anything_else_is_read_or_refused(payload: bytes) -> None:
     try:
         said = decode_said(payload)
-    except MalformedRequest:
+    except Malformed:
         return
     assert b"".join(encode_said(*one) for one in said) == payload
 

@@ -4,16 +4,22 @@ from __future__ import annotations
 
 import os
 import random
+from collections import deque
 from typing import Any
 
 import pytest
 
 from penstock.core import queue_requests as q
+from penstock.core.byte_reader import Malformed
 from penstock.core.message import ONE_ATTEMPT, PENDING, PERSISTENT, REDELIVERED, SAMPLED, Message
-from penstock.protocols.peers.codec.queues import MalformedRequest, decode_requests, encode_requests
+from penstock.protocols.peers.codec.queues import NUMBER_MAX, decode_requests, encode_some
 
 FAILED_ONCE: tuple[int, ...] = ()
 TRIALS = int(os.environ.get("PENSTOCK_FUZZ_TRIALS", "3000"))
+
+
+def encode_requests(requests: list[q.QueueRequest]) -> bytes:
+    return encode_some(deque(requests), NUMBER_MAX)
 
 
 def message(number: int, address: bytes = b"\x00\x01q") -> Message:
@@ -82,7 +88,7 @@ def test_what_is_cut_off_is_refused() -> None:
     for one in everything():
         data = encode_requests([one])
         for end in range(1, len(data)):
-            with pytest.raises(MalformedRequest):
+            with pytest.raises(Malformed):
                 decode_requests(data[:end])
 
 
@@ -110,7 +116,7 @@ def test_what_is_cut_off_is_refused() -> None:
     ],
 )
 def test_what_no_peer_says_is_refused(data: bytes) -> None:
-    with pytest.raises(MalformedRequest):
+    with pytest.raises(Malformed):
         decode_requests(data)
 
 
@@ -133,7 +139,7 @@ def read_or_refuse(seed: int) -> None:
             data[at : at + dice.choice([0, 1, 1, 8])] = dice.randbytes(dice.choice([0, 1, 1, 8]))
         try:
             again = decode_requests(bytes(data))
-        except MalformedRequest:
+        except Malformed:
             continue
         read += 1
         written = encode_requests(again)

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.message import Message
-from penstock.protocols.ranges.codec import frames as range_frames
-from penstock.protocols.ranges.codec import ranges
+from penstock.protocols.ranges.codec.block import encode_block
+from penstock_ranges import frames as range_frames
+from penstock_ranges import ranges
+from tests.helpers.range_blocks import Rows
 from tests.helpers.raw_codec import content_frames, short_string
 
 I64 = st.integers(-(2**63), 2**63 - 1)
@@ -81,8 +83,8 @@ def test_small_frames_keep_every_field(
 @given(st.lists(st.tuples(st.binary(max_size=300), NAMES.filter(lambda n: len(n.encode()) < 256))))
 def test_block_keeps_every_message(rows: list[tuple[bytes, str]]) -> None:
     messages = [message(i * 3, body, key, i % 16) for i, (body, key) in enumerate(rows)]
-    kind, payload = only(ranges.encode_block(messages, 999, True))
-    block = ranges.decode_block(payload)
+    kind, payload = only(encode_block(messages, 999, True))
+    block = Rows(payload)
     assert kind == ranges.BLOCK
     assert block.next_start == 999
     assert block.seq_ids == [m.seq_id for m in messages]
@@ -93,7 +95,7 @@ def test_block_keeps_every_message(rows: list[tuple[bytes, str]]) -> None:
 
 
 def test_block_without_bodies_keeps_the_header_frame_only() -> None:
-    block = ranges.decode_block(only(ranges.encode_block([message(1, b"x" * 5000)], 2, False))[1])
+    block = Rows(only(encode_block([message(1, b"x" * 5000)], 2, False))[1])
     assert block.contents == [content_frames(1, b"x" * 5000, {}, 100)[: len(block.contents[0])]]
     assert block.contents[0][0] == 2
     assert block.contents[0][-1] == 0xCE
@@ -135,7 +137,7 @@ DECODERS: list[Callable[[bytes], Any]] = [
     ranges.decode_planned,
     ranges.decode_acked,
     range_frames.decode_error,
-    ranges.decode_block,
+    Rows,
 ]
 
 
@@ -151,12 +153,12 @@ def test_rubbish_is_malformed_and_nothing_else(
 def test_damaged_blocks_are_malformed_or_a_block(seed: int, cut: int) -> None:
     chance = random.Random(seed)
     messages = [message(i, b"body" * i) for i in range(5)]
-    payload = bytearray(only(ranges.encode_block(messages, 5, True))[1])
+    payload = bytearray(only(encode_block(messages, 5, True))[1])
     for _ in range(chance.randint(0, 3)):
         payload[chance.randrange(len(payload))] = chance.randrange(256)
     del payload[len(payload) - cut :]
     try:
-        block = ranges.decode_block(bytes(payload))
+        block = Rows(bytes(payload))
     except range_frames.MalformedFrame:
         return
     assert cut == 0

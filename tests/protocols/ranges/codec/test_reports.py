@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from penstock.protocols.ranges.codec import reports
-from penstock.protocols.ranges.codec.frames import FrameSplitter, MalformedFrame
-from pyspark_penstock import report_client
+from penstock_ranges import reports
+from penstock_ranges.frames import FrameSplitter, MalformedFrame
 
 
 def payload_of(data: bytes, kind: int) -> bytes:
@@ -68,10 +67,3 @@ def test_files_and_places_survive_the_wire() -> None:
             reports.decode_event_files_are(payload[:cut])
     payload = payload_of(reports.encode_event_read("f", 1 << 40, 9), reports.EVENT_READ)
     assert reports.decode_event_read(payload) == ("f", 1 << 40, 9)
-
-
-def test_the_client_for_clusters_says_the_same_numbers() -> None:
-    names = ("REPORT", "EVENT_FILES", "EVENT_READ")
-    assert [getattr(report_client, name) for name in names] == [
-        getattr(reports, name) for name in names
-    ]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.protocols.ranges.codec import frames as range_frames
-from penstock.protocols.ranges.codec import staging
-from penstock.protocols.ranges.codec.frames import MalformedFrame
+from penstock_ranges import frames as range_frames
+from penstock_ranges import staging
+from penstock_ranges.frames import MalformedFrame
 
 
 def payload(data: bytes) -> bytes:

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.protocols.ranges.codec import frames as range_frames
-from penstock.protocols.ranges.codec import subscriptions
-from pyspark_penstock import client
+from penstock_ranges import frames as range_frames
+from penstock_ranges import subscriptions
 
 I64 = st.integers(-(2**63), 2**63 - 1)
 NAMES = st.text(max_size=40)
@@ -70,9 +69,3 @@ def test_what_is_not_in_the_grammar_is_refused(
 ) -> None:
     with pytest.raises(range_frames.MalformedFrame):
         decode(payload)
-
-
-def test_both_ends_agree_on_every_number() -> None:
-    names = "SUBSCRIBE START OFFSET_AT SUBSCRIBED STARTED OFFSET BY_QUEUES BY_EXCHANGE BY_TOPIC"
-    for name in names.split():
-        assert getattr(client, name) == getattr(subscriptions, name), name

@@ -235,23 +235,6 @@ def has_header_key(content: bytes, key: bytes, offset: i64 = 0) -> bool:
     return content.find(bytes([len(key)]) + key, position + 4, end) >= 0
 
 
-def check_properties(content: bytes, offset: i64 = 0) -> None:
-    """``MalformedArguments`` unless the properties fill the header frame exactly.
-
-    The fields inside the headers are not read: reading them is what this spares.
-    """
-    end = header_end(content, offset)
-    flags = i64(read_i16_be(content, offset + FLAGS_AT)) & 0xFFFF
-    position = after_flags(content, offset + FLAGS_AT, end)
-    bit: i64 = CONTENT_TYPE
-    while bit >= CLUSTER_ID:
-        if flags & bit != 0:
-            position = skip(content, position, bit, end)
-        bit >>= 1
-    if position != end:
-        raise MalformedArguments(f"{end - position} bytes follow the properties")
-
-
 def parse_expiration(text: str) -> int:
     """Milliseconds; ``PreconditionFailed`` with RabbitMQ's reason when it is no such number.
 

@@ -34,11 +34,11 @@ from librt.strings import (
     read_f64_be,
     read_i16_be,
     read_i32_be,
-    read_i64_be,
     write_f64_be,
 )
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.core.byte_reader import ByteReader
 from penstock.protocols.amqp.codec.errors import MalformedArguments, MalformedText
 
 DEPTH_MAX: Final = 128
@@ -83,56 +83,24 @@ class Timestamp(int):
 
 
 @final
-class FieldReader:
-    """A place in some bytes, moving forward over typed fields.
+class FieldReader(ByteReader):
+    """Typed fields of AMQP; what cannot be read is ``MalformedArguments``."""
 
-    ``end`` is where the fields stop: reading over it is ``MalformedArguments``.
-    """
+    __slots__ = ()
 
-    __slots__ = ("data", "end", "offset")
-
-    def __init__(self, data: bytes, offset: int, end: int) -> None:
-        self.data: bytes = data
-        self.offset: i64 = offset
-        self.end: i64 = end
-
-    def take(self, size: i64) -> i64:
-        """Step over ``size`` bytes; returns where they begin."""
-        start = self.offset
-        if size > self.end - start:
-            raise MalformedArguments(
-                f"{size} bytes wanted at {start}, {self.end - start} are there"
-            )
-        self.offset = start + size
-        return start
-
-    def octet(self) -> i64:
-        start = self.take(1)
-        return i64(self.data[start])
-
-    def short(self) -> i64:
-        start = self.take(2)
-        return i64(read_i16_be(self.data, start)) & 0xFFFF
-
-    def long(self) -> i64:
-        start = self.take(4)
-        return i64(read_i32_be(self.data, start)) & 0xFFFFFFFF
+    def refusal(self, text: str) -> Exception:
+        return MalformedArguments(text)
 
     def long_long(self) -> int:
         """Unsigned, so it may be more than an ``i64`` holds."""
-        start = self.take(8)
-        value: int = read_i64_be(self.data, start)
+        value: int = self.signed()
         return value if value >= 0 else value + U64_MAX + 1
 
     def short_bytes(self) -> bytes:
-        size = self.octet()
-        start = self.take(size)
-        return self.data[start : start + size]
+        return self.raw(self.octet())
 
     def long_bytes(self) -> bytes:
-        size = self.long()
-        start = self.take(size)
-        return self.data[start : start + size]
+        return self.raw(self.long())
 
     def short_string(self) -> str:
         """A short string that has to be UTF-8."""
@@ -180,7 +148,7 @@ class FieldReader:
         if tag == TAG_BOOL:
             return self.octet() != 0
         if tag == TAG_LONG or tag == TAG_LONG_ALIAS:
-            return int(read_i64_be(self.data, self.take(8)))
+            return int(self.signed())
         if tag == TAG_TABLE:
             return self.table(depth)
         if tag == TAG_ARRAY:

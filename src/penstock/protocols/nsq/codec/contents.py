@@ -29,7 +29,6 @@ from mypy_extensions import i64
 from penstock.core.message import Message, body_size
 from penstock.protocols.nsq.codec.ids import ID_BYTES
 
-TIMESTAMP_HEADER: Final = "x-nsq-timestamp-ns"
 TIME_AT: Final[i64] = 45
 ID_AT: Final[i64] = 55
 ID_END: Final[i64] = 71

@@ -23,7 +23,7 @@ from typing import Any, Final, cast
 from penstock import __version__
 from penstock.broker.topology.topics import Channel, Topic
 from penstock.clocks import wall_ms
-from penstock.core.quantiles import TargetedQuantiles
+from penstock.core.histogram import Histogram
 from penstock.protocols.nsq.http.admin import NsqAdmin
 from penstock.protocols.nsq.http.answers import VERSION
 from penstock.protocols.nsq.session import NsqSession
@@ -132,17 +132,18 @@ class StatsView:
         return rows or None
 
     def _latency(self, channels: list[Channel]) -> Row:
-        total = TargetedQuantiles(self._targets)
+        total = Histogram()
         measured = [one.queue.latency for one in channels if one.queue.latency is not None]
         if not measured:
             return {"count": 0, "percentiles": None}
         now_ms = wall_ms()
         for latency in measured:
-            latency.quantiles.add_to(total, now_ms)
+            latency.times_ms.add_to(total, now_ms)
         percentiles = [
-            {"quantile": share, "value": total.query(share) * NS_PER_MS} for share in self._targets
+            {"quantile": share, "value": float(total.percentile(share) * NS_PER_MS)}
+            for share in self._targets
         ]
-        return {"count": int(total.count()), "percentiles": percentiles}
+        return {"count": int(total.count), "percentiles": percentiles}
 
 
 async def collect(

@@ -11,7 +11,7 @@
 from struct import Struct
 from typing import Final
 
-from penstock.protocols.peers.codec.queues import MalformedRequest
+from penstock.core.byte_reader import ByteReader
 
 _U16: Final = Struct(">H")
 _U32: Final = Struct(">I")
@@ -28,27 +28,12 @@ def _text(text: str) -> bytes:
 
 
 def decode_said(payload: bytes) -> list[tuple[str, str, str, bytes]]:
-    """Raises MalformedRequest."""
+    """(vhost, queue, speaker, what is said) each.  Raises Malformed."""
     said: list[tuple[str, str, str, bytes]] = []
-    at = 0
-    while at < len(payload):
-        if at + 4 > len(payload):
-            raise MalformedRequest("what a group says ends in its size")
-        end = at + 4 + int(_U32.unpack_from(payload, at)[0])
-        if end > len(payload):
-            raise MalformedRequest(f"what a group says ends after {len(payload)} bytes, not {end}")
-        vhost, at = _read_text(payload, at + 4, end)
-        queue, at = _read_text(payload, at, end)
-        speaker, at = _read_text(payload, at, end)
-        said.append((vhost, queue, speaker, payload[at:end]))
-        at = end
+    reader = ByteReader(payload, 0, len(payload))
+    while reader.offset < reader.end:
+        size = reader.long()
+        start = reader.take(size)
+        one = ByteReader(payload, start, start + size)
+        said.append((one.text(), one.text(), one.text(), one.raw(one.end - one.offset)))
     return said
-
-
-def _read_text(payload: bytes, at: int, end: int) -> tuple[str, int]:
-    if at + 2 > end:
-        raise MalformedRequest("what a group says ends in a name")
-    stop = at + 2 + int(_U16.unpack_from(payload, at)[0])
-    if stop > end:
-        raise MalformedRequest("what a group says ends in a name")
-    return payload[at + 2 : stop].decode("utf-8", "surrogateescape"), stop

@@ -31,10 +31,10 @@ something of a message, not of how it rests.  Anything else than the above is re
 
 from collections import deque
 from struct import Struct
-from typing import Final
+from typing import Final, final
 
 from penstock.core import queue_requests as q
-from penstock.core.errors import PenstockError
+from penstock.core.byte_reader import ByteReader, Malformed
 from penstock.core.message import ASKS_REPLY, COPIES, PERSISTENT, REDELIVERED, Message
 from penstock.protocols.amqp.codec.errors import MalformedArguments, ProtocolViolation
 from penstock.protocols.amqp.codec.tables import decode_table, encode_table
@@ -56,15 +56,7 @@ _MESSAGE: Final = Struct(">QQQH")
 _SUBSCRIBE: Final = Struct(">QQBqq")
 
 
-class MalformedRequest(PenstockError):
-    """A peer says what no peer says."""
-
-
 # -- out -------------------------------------------------------------------------------------
-
-
-def encode_requests(requests: list[q.QueueRequest]) -> bytes:
-    return encode_some(deque(requests), NUMBER_MAX)
 
 
 def encode_some(requests: deque[q.QueueRequest], most_bytes: int) -> bytes:
@@ -168,89 +160,58 @@ def _write_messages(parts: list[bytes], messages: list[Message]) -> None:
 
 
 def decode_requests(payload: bytes) -> list[q.QueueRequest]:
-    """Raises MalformedRequest."""
-    reader = _Reader(payload)
+    """Raises Malformed."""
+    reader = _RequestReader(payload, 0, len(payload))
     found: list[q.QueueRequest] = []
-    while reader.at < len(payload):
-        kind, no = reader.byte(), reader.number()
+    while reader.offset < reader.end:
+        kind, no = reader.octet(), reader.number()
         found.append(_read_request(reader, kind, no) if kind < GONE else _read(reader, kind, no))
     return found
 
 
-class _Reader:
-    """Takes fields from the front; whatever is not there is an error."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
-
-    def take(self, size: int) -> bytes:
-        end = self.at + size
-        if end > len(self.data):
-            raise MalformedRequest(f"a request ends after {len(self.data)} bytes, not {end}")
-        data = self.data[self.at : end]
-        self.at = end
-        return data
-
-    def byte(self) -> int:
-        return self.take(1)[0]
+@final
+class _RequestReader(ByteReader):
+    __slots__ = ()
 
     def below(self, limit: int) -> int:
-        value = self.byte()
+        value = self.octet()
         if value >= limit:
-            raise MalformedRequest(f"{value} where less than {limit} was expected")
+            raise Malformed(f"{value} where less than {limit} was expected")
         return value
-
-    def count(self, each: int) -> int:
-        """Of things that take at least so many bytes."""
-        count = int.from_bytes(self.take(4))
-        if count * each > len(self.data) - self.at:
-            raise MalformedRequest(f"{count} things in {len(self.data) - self.at} bytes")
-        return count
-
-    def number(self) -> int:
-        value = int.from_bytes(self.take(8))
-        if value > NUMBER_MAX:
-            raise MalformedRequest(f"the number {value} is too large")
-        return value
-
-    def signed(self) -> int:
-        return int.from_bytes(self.take(8), signed=True)
-
-    def text(self) -> str:
-        return self.take(int.from_bytes(self.take(2))).decode("utf-8", "surrogateescape")
 
     def table(self) -> dict[str, object]:
         try:
-            table, self.at = decode_table(self.data, self.at)
+            table, self.offset = decode_table(self.data, self.offset)
         except (MalformedArguments, ProtocolViolation) as error:
-            raise MalformedRequest(f"a table of arguments: {error}") from error
+            raise Malformed(f"a table of arguments: {error}") from error
         return table
 
     def messages(self) -> list[Message]:
         found: list[Message] = []
         address = b""
         for _ in range(self.count(_MESSAGE.size + 4)):
-            flags, expires_at_ms, enqueued_at_ms, size = _MESSAGE.unpack(self.take(_MESSAGE.size))
+            flags, expires_at_ms, enqueued_at_ms, size = _MESSAGE.unpack_from(
+                self.data, self.take(_MESSAGE.size)
+            )
             if flags & ~FLAGS or max(expires_at_ms, enqueued_at_ms) > NUMBER_MAX:
-                raise MalformedRequest("a message with flags or times nobody knows")
+                raise Malformed("a message with flags or times nobody knows")
             if size != SAME:
-                address = self.take(size)
-            content = self.take(int.from_bytes(self.take(4)))
+                address = self.raw(size)
+            content = self.raw(self.long())
             message = Message(content, address, flags, expires_at_ms)
             message.enqueued_at_ms = enqueued_at_ms
             found.append(message)
         return found
 
 
-def _read_request(reader: _Reader, kind: int, no: int) -> q.QueueRequest:
+def _read_request(reader: _RequestReader, kind: int, no: int) -> q.QueueRequest:
     if kind == GIVEN:
         return q.Given(no, reader.number(), reader.number(), reader.messages())
     if kind == SETTLE:
         consumer, what, delay_ms = reader.number(), reader.below(q.GIVE_BACK + 1), reader.number()
         runs = [(reader.number(), reader.number()) for _ in range(reader.count(16))]
         if any(first > last for first, last in runs):
-            raise MalformedRequest("a run of deliveries that ends before it begins")
+            raise Malformed("a run of deliveries that ends before it begins")
         return q.Settle(no, consumer, what, delay_ms, runs)
     if kind == WINDOW:
         return q.Window(no, reader.number(), _window(reader), reader.number())
@@ -269,17 +230,17 @@ def _read_request(reader: _Reader, kind: int, no: int) -> q.QueueRequest:
         return q.Unsubscribe(no, reader.number())
     if kind == ASK:
         return q.Ask(no, reader.number(), reader.below(q.EMPTY + 1), reader.below(8))
-    raise MalformedRequest(f"a request of the kind {kind}")
+    raise Malformed(f"a request of the kind {kind}")
 
 
-def _window(reader: _Reader) -> int:
+def _window(reader: _RequestReader) -> int:
     window = reader.signed()
     if not q.ANY_WINDOW <= window <= NUMBER_MAX:
-        raise MalformedRequest(f"a window of {window}")
+        raise Malformed(f"a window of {window}")
     return window
 
 
-def _read(reader: _Reader, kind: int, no: int) -> q.QueueRequest:
+def _read(reader: _RequestReader, kind: int, no: int) -> q.QueueRequest:
     if kind == DELIVERED:
         numbers = reader.number(), reader.number(), reader.number()
         return q.Delivered(no, *numbers, reader.messages())
@@ -298,4 +259,4 @@ def _read(reader: _Reader, kind: int, no: int) -> q.QueueRequest:
         return q.Cancelled(no, reader.number())
     if kind == GONE:
         return q.Gone(no)
-    raise MalformedRequest(f"an answer of the kind {kind}")
+    raise Malformed(f"an answer of the kind {kind}")

@@ -1,1 +1,1 @@
-"""The range protocol on the line: frames, requests and replies."""
+"""What the range protocol makes of messages; its frames are in ``penstock_ranges``."""

@@ -28,7 +28,7 @@ message), or not all of them are (ELSEWHERE).
 ``needed`` is 0 when the batch is committed already: there is nothing to stage.  ``must_route``
 refuses messages that reach no queue.  An *outcome* is DONE, DUPLICATE (that batch was committed
 before, and is published) or UNDER_WAY (decided, but not all is published within ``patience_ms``:
-ask again).  In a cluster STAGE_BEGIN and TXN_COMMIT are refused (as ``codec.frames`` says of queues
+ask again).  In a cluster STAGE_BEGIN and TXN_COMMIT are refused (as ``frames`` says of queues
 whose master is on another node, or nowhere) where another node has committed the batch and has
 not published all of it.
 
@@ -40,11 +40,13 @@ Blocks need not end where messages do; together they are one stream.  A block th
 from struct import Struct
 from typing import Final, NamedTuple
 
-from penstock.protocols.ranges.codec.frames import (
+from penstock_ranges.frames import (
     MalformedFrame,
     check_size,
     frame,
+    number,
     string,
+    take_number,
     take_string,
 )
 
@@ -79,7 +81,6 @@ SETS_MAX: Final = 10_000
 NAME_BYTES_MAX: Final = 255
 """Of producers and runs: they are remembered, many of them."""
 
-_I64 = Struct(">q")
 _U32 = Struct(">I")
 _BEGIN = Struct(">qqB")
 _COMMIT = Struct(">qBII")
@@ -137,13 +138,11 @@ def encode_block(frames: bytes) -> bytes:
 
 
 def encode_end(messages: int) -> bytes:
-    return frame(STAGE_END, _I64.pack(messages))
+    return number(STAGE_END, messages)
 
 
 def decode_end(payload: bytes) -> int:
-    check_size("STAGE_END", payload, _I64.size)
-    messages: int = _I64.unpack(payload)[0]
-    return messages
+    return take_number("STAGE_END", payload)
 
 
 def encode_commit(request: CommitRequest) -> bytes:
@@ -238,13 +237,11 @@ def decode_taken(payload: bytes) -> str:
 
 
 def encode_ended(size_bytes: int) -> bytes:
-    return frame(STAGE_ENDED, _I64.pack(size_bytes))
+    return number(STAGE_ENDED, size_bytes)
 
 
 def decode_ended(payload: bytes) -> int:
-    check_size("STAGE_ENDED", payload, _I64.size)
-    size_bytes: int = _I64.unpack(payload)[0]
-    return size_bytes
+    return take_number("STAGE_ENDED", payload)
 
 
 def encode_committed(result: Committed) -> bytes:
@@ -272,13 +269,11 @@ def decode_aborted(payload: bytes) -> int:
 
 
 def encode_last_batch(batch: int) -> bytes:
-    return frame(LAST, _I64.pack(batch))
+    return number(LAST, batch)
 
 
 def decode_last_batch(payload: bytes) -> int:
-    check_size("LAST", payload, _I64.size)
-    batch: int = _I64.unpack(payload)[0]
-    return batch
+    return take_number("LAST", payload)
 
 
 def encode_published(reason: str, unroutable: int) -> bytes:

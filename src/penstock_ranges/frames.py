@@ -24,8 +24,6 @@ everybody's, 32 to 63 for the files beside this one.
 from struct import Struct
 from typing import Final, final
 
-from penstock.core.errors import PenstockError
-
 MAGIC: Final = b"PSTK\x00\x00\x00\x01"
 
 REPLY: Final = 64
@@ -58,9 +56,10 @@ ERROR_TEXT_MAX_BYTES: Final = 4096
 _FRAME = Struct(">IB")
 _U16 = Struct(">H")
 _U32 = Struct(">I")
+_I64 = Struct(">q")
 
 
-class MalformedFrame(PenstockError):
+class MalformedFrame(Exception):
     """The peer broke the grammar above."""
 
 
@@ -162,6 +161,18 @@ def take_string(payload: bytes, at: int) -> tuple[str, int]:
         return payload[at : at + length].decode(), at + length
     except UnicodeDecodeError:
         raise MalformedFrame("string is not UTF-8") from None
+
+
+def number(kind: int, value: int) -> bytes:
+    """A frame of one i64."""
+    return frame(kind, _I64.pack(value))
+
+
+def take_number(name: str, payload: bytes) -> int:
+    """The i64 that is all of the payload of a frame called ``name``."""
+    check_size(name, payload, _I64.size)
+    value: int = _I64.unpack(payload)[0]
+    return value
 
 
 def check_size(name: str, payload: bytes, size: int) -> None:

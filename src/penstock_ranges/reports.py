@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from struct import Struct
 from typing import Final
 
-from penstock.protocols.ranges.codec.frames import (
+from penstock_ranges.frames import (
     MalformedFrame,
     check_size,
     frame,
@@ -116,6 +116,10 @@ def _checked_queues(value: object) -> tuple[str, ...]:
 
 def encode_reported() -> bytes:
     return frame(REPORTED, b"")
+
+
+def decode_reported(payload: bytes) -> None:
+    check_size("REPORTED", payload, 0)
 
 
 # -- the event log ---------------------------------------------------------------------------

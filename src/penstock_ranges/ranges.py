@@ -2,7 +2,7 @@
 
 AMQP pushes messages one by one and forgets who asked.  Spark wants to *name* a slice of a
 queue ("messages 400 to 900"), read it, read it again after a crash, and acknowledge it
-later as a whole.  How a frame looks and what there is besides is in ``codec.frames``; requests
+later as a whole.  How a frame looks and what there is besides is in ``frames``; requests
 and their replies here are::
 
     OPEN   user, password, vhost, queue strings; u8 mode; u64 token; u8 force
@@ -12,7 +12,7 @@ and their replies here are::
     PLAN   i64 start, end, max_messages, max_bytes
            -> PLANNED  i64 end, count, bytes; u8 more
     RANGE  i64 start, end; u32 max_bytes; u8 with_body
-           -> BLOCK    see ``encode_block``
+           -> BLOCK    see below
     ACK    i64 upto; u8 1, if the answer is to come at once, with 0
            -> ACKED    i64 count
     ACK_SOME  i64 seq_id, ascending, 1 to ACK_SOME_MAX of them
@@ -42,7 +42,7 @@ little-endian, as Arrow is::
     i64 enqueued_at_ms[count]
     u32 content_length[count]
     u16 address_length[count]
-    u8  flags[count]                           bits of ``core.message``
+    u8  flags[count]                           bits of the broker's ``core.message``
     addresses, joined                          short string exchange, short string key
     contents, joined                           AMQP header frame, then body frames
 
@@ -53,14 +53,15 @@ A range with holes (expired, dropped or consumed messages) simply has fewer rows
 import sys
 from array import array
 from struct import Struct
-from typing import Final, final
+from typing import Final, NamedTuple
 
-from penstock.core.message import Message
-from penstock.protocols.ranges.codec.frames import (
+from penstock_ranges.frames import (
     MalformedFrame,
     check_size,
     frame,
+    number,
     string,
+    take_number,
     take_string,
 )
 
@@ -86,7 +87,6 @@ JOIN: Final = 2
 ACK_SOME_MAX: Final = 512
 """Each may cost reading a block of a segment."""
 
-_U32 = Struct(">I")
 _I64 = Struct(">q")
 _U64 = Struct(">Q")
 _WAIT = Struct(">qI")
@@ -94,58 +94,67 @@ _HEAD = Struct(">qqqq")
 _PLAN = Struct(">qqqq")
 _PLANNED = Struct(">qqqB")
 _RANGE = Struct(">qqIB")
-_BLOCK = Struct(">Iq")
-_FRAME = Struct(">IB")
-_ROW_BYTES: Final = 8 + 8 + 4 + 2 + 1
-_FRAME_OVERHEAD: Final = 8
-"""Bytes of an AMQP frame around its payload: type, channel, size, end mark."""
+BLOCK_HEAD: Final = Struct(">Iq")
+BLOCK_ROW_BYTES: Final = 8 + 8 + 4 + 2 + 1
+"""Of the columns, for each message."""
 
 
-@final
-class OpenRequest:
+class OpenRequest(NamedTuple):
     """Who wants which queue, and how."""
 
-    def __init__(
-        self,
-        user: str,
-        password: str,
-        vhost: str,
-        queue: str,
-        mode: int,
-        token: int = 0,
-        force: bool = False,
-    ) -> None:
-        self.user: str = user
-        self.password: str = password
-        self.vhost: str = vhost
-        self.queue: str = queue
-        self.mode: int = mode
-        self.token: int = token
-        self.force: bool = force
+    user: str
+    password: str
+    vhost: str
+    queue: str
+    mode: int
+    token: int = 0
+    force: bool = False
 
 
-@final
-class Head:
+class Head(NamedTuple):
     """Where a queue begins and ends; see ``floor``, ``acked``, ``next``, ``ready`` above."""
 
-    def __init__(self, floor: int, acked: int, next_seq: int, ready: int) -> None:
-        self.floor: int = floor
-        self.acked: int = acked
-        self.next_seq: int = next_seq
-        self.ready: int = ready
+    floor: int
+    acked: int
+    next_seq: int
+    ready: int
 
 
-@final
-class RangeBlock:
-    """A decoded BLOCK; parallel lists, one entry per message."""
+class Opened(NamedTuple):
+    incarnation: str
+    head: Head
+    token: int
 
-    def __init__(self, next_start: int) -> None:
-        self.next_start: int = next_start
-        self.seq_ids: list[int] = []
-        self.enqueued_at_ms: list[int] = []
-        self.flags: list[int] = []
-        self.addresses: list[bytes] = []
-        self.contents: list[bytes] = []
+
+class Block:
+    """A BLOCK in columns.  ``payload`` has the addresses and contents that the lengths cut up.
+
+    ``seq_ids`` and ``enqueued_at_ms`` are little-endian i64, as in the payload.  Raises
+    MalformedFrame where the payload disagrees with its own lengths.
+    """
+
+    def __init__(self, payload: bytes | memoryview) -> None:
+        if len(payload) < BLOCK_HEAD.size:
+            raise MalformedFrame("BLOCK is cut short")
+        self.count, self.next_start = BLOCK_HEAD.unpack_from(payload)
+        count: int = self.count
+        at = BLOCK_HEAD.size
+        if len(payload) - at < count * BLOCK_ROW_BYTES:
+            raise MalformedFrame(f"BLOCK of {count} messages is cut short in its columns")
+        self.seq_ids = bytes(payload[at : at + 8 * count])
+        at += 8 * count
+        self.enqueued_at_ms = bytes(payload[at : at + 8 * count])
+        at += 8 * count
+        self.content_lengths = _numbers("I", payload[at : at + 4 * count])
+        at += 4 * count
+        self.address_lengths = _numbers("H", payload[at : at + 2 * count])
+        at += 2 * count
+        self.flags = bytes(payload[at : at + count])
+        self.addresses_at = at + count
+        self.contents_at = self.addresses_at + sum(self.address_lengths)
+        self.payload = payload
+        if self.contents_at + sum(self.content_lengths) != len(payload):
+            raise MalformedFrame(f"BLOCK of {count} messages disagrees with its lengths")
 
 
 # -- requests --------------------------------------------------------------------------------
@@ -243,25 +252,23 @@ def encode_close() -> bytes:
 
 
 def encode_opened(incarnation: str, head: Head, token: int) -> bytes:
-    return frame(OPENED, string(incarnation) + _pack_head(head) + _U64.pack(token))
+    return frame(OPENED, string(incarnation) + _HEAD.pack(*head) + _U64.pack(token))
 
 
-def decode_opened(payload: bytes) -> tuple[str, Head, int]:
-    """(incarnation, head, token)"""
+def decode_opened(payload: bytes) -> Opened:
     incarnation, at = take_string(payload, 0)
     check_size("OPENED", payload[at:], _HEAD.size + 8)
     token: int = _U64.unpack_from(payload, at + _HEAD.size)[0]
-    return incarnation, decode_head(payload[at : at + _HEAD.size]), token
+    return Opened(incarnation, decode_head(payload[at : at + _HEAD.size]), token)
 
 
 def encode_head(head: Head) -> bytes:
-    return frame(HEAD, _pack_head(head))
+    return frame(HEAD, _HEAD.pack(*head))
 
 
 def decode_head(payload: bytes) -> Head:
     check_size("HEAD", payload, _HEAD.size)
-    floor, acked, next_seq, ready = _HEAD.unpack(payload)
-    return Head(floor, acked, next_seq, ready)
+    return Head._make(_HEAD.unpack(payload))
 
 
 def encode_planned(end: int, count: int, content_bytes: int, more: bool) -> bytes:
@@ -276,110 +283,32 @@ def decode_planned(payload: bytes) -> tuple[int, int, int, bool]:
 
 
 def encode_acked(count: int) -> bytes:
-    return frame(ACKED, _I64.pack(count))
+    return number(ACKED, count)
 
 
 def decode_acked(payload: bytes) -> int:
-    check_size("ACKED", payload, 8)
-    count: int = _I64.unpack(payload)[0]
-    return count
+    return take_number("ACKED", payload)
 
 
 def encode_acked_some(count: int) -> bytes:
-    return frame(ACKED_SOME, _I64.pack(count))
+    return number(ACKED_SOME, count)
 
 
 def decode_acked_some(payload: bytes) -> int:
-    check_size("ACKED_SOME", payload, 8)
-    count: int = _I64.unpack(payload)[0]
-    return count
+    return take_number("ACKED_SOME", payload)
 
 
 def encode_closed() -> bytes:
     return frame(CLOSED, b"")
 
 
-def encode_block(messages: list[Message], next_start: int, with_body: bool) -> bytes:
-    """One BLOCK; without bodies a content is cut after its header frame.
-
-    All pieces are joined once: a block is megabytes, and every copy of it would show.
-    """
-    contents = [message.content for message in messages]
-    if not with_body:
-        contents = [_headerframe(content) for content in contents]
-    addresses = [message.address for message in messages]
-    sizes = array("I", map(len, contents))
-    lengths = array("H", map(len, addresses))
-    size = _BLOCK.size + len(messages) * _ROW_BYTES + sum(sizes) + sum(lengths)
-    return b"".join(
-        (
-            _FRAME.pack(size + 1, BLOCK),
-            _BLOCK.pack(len(messages), next_start),
-            _little_endian(array("q", [message.seq_id for message in messages])),
-            _little_endian(array("q", [message.enqueued_at_ms for message in messages])),
-            _little_endian(sizes),
-            _little_endian(lengths),
-            bytes([message.flags & 0xFF for message in messages]),
-            *addresses,
-            *contents,
-        )
-    )
-
-
-def decode_block(payload: bytes) -> RangeBlock:
-    if len(payload) < _BLOCK.size:
-        raise MalformedFrame("BLOCK is cut short")
-    count, next_start = _BLOCK.unpack_from(payload, 0)
-    at: int = _BLOCK.size
-    if len(payload) - at < count * _ROW_BYTES:
-        raise MalformedFrame(f"BLOCK of {count} messages is cut short in its columns")
-    block = RangeBlock(next_start)
-    block.seq_ids = _column("q", payload[at : at + 8 * count])
-    at += 8 * count
-    block.enqueued_at_ms = _column("q", payload[at : at + 8 * count])
-    at += 8 * count
-    content_lengths = _column("I", payload[at : at + 4 * count])
-    at += 4 * count
-    address_lengths = _column("H", payload[at : at + 2 * count])
-    at += 2 * count
-    block.flags = list(payload[at : at + count])
-    at += count
-    if len(payload) - at != sum(address_lengths) + sum(content_lengths):
-        raise MalformedFrame(f"BLOCK of {count} messages disagrees with its lengths")
-    block.addresses = _cut(payload, at, address_lengths)
-    block.contents = _cut(payload, at + sum(address_lengths), content_lengths)
-    return block
-
-
 # -- helpers ---------------------------------------------------------------------------------
 
 
-def _pack_head(head: Head) -> bytes:
-    return _HEAD.pack(head.floor, head.acked, head.next_seq, head.ready)
-
-
-def _headerframe(content: bytes) -> bytes:
-    size: int = _U32.unpack_from(content, 3)[0]
-    return content[: size + _FRAME_OVERHEAD]
-
-
-def _little_endian(column: "array[int]") -> bytes:
-    if sys.byteorder == "big":
-        column.byteswap()
-    return column.tobytes()
-
-
-def _column(code: str, data: bytes) -> list[int]:
+def _numbers(code: str, data: bytes | memoryview) -> list[int]:
+    """A little-endian column."""
     column = array(code)
     column.frombytes(data)
     if sys.byteorder == "big":
         column.byteswap()
     return column.tolist()
-
-
-def _cut(payload: bytes, at: int, lengths: list[int]) -> list[bytes]:
-    pieces: list[bytes] = []
-    for length in lengths:
-        pieces.append(payload[at : at + length])
-        at += length
-    return pieces

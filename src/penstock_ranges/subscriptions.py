@@ -1,6 +1,6 @@
 """What a pipeline reads, and from where: the frames of it, as bytes; no socket here.
 
-How a frame looks is in ``ranges.codec.frames``; requests and their replies here are::
+How a frame looks is in ``frames``; requests and their replies here are::
 
     SUBSCRIBE  u8 make; u8 by; u16 count; string[count]
                -> SUBSCRIBED  u16 count; string[count]     names of queues
@@ -28,11 +28,13 @@ answer is between ``low`` and ``high``; when they are equal, it is found.
 from struct import Struct
 from typing import Final
 
-from penstock.protocols.ranges.codec.frames import (
+from penstock_ranges.frames import (
     MalformedFrame,
     check_size,
     frame,
+    number,
     string,
+    take_number,
     take_string,
 )
 
@@ -90,19 +92,17 @@ def encode_start(request: str, seq_id: int) -> bytes:
 def decode_start(payload: bytes) -> tuple[str, int]:
     """(request, seq)"""
     request, at = take_string(payload, 0)
-    check_size("START", payload[at:], 8)
     if len(request) > REQUEST_MAX:
         raise MalformedFrame(f"START for a request of {len(request)} letters")
-    return request, _i64(payload[at:])
+    return request, take_number("START", payload[at:])
 
 
 def encode_started(seq_id: int) -> bytes:
-    return frame(STARTED, _I64.pack(seq_id))
+    return number(STARTED, seq_id)
 
 
 def decode_started(payload: bytes) -> int:
-    check_size("STARTED", payload, 8)
-    return _i64(payload)
+    return take_number("STARTED", payload)
 
 
 def encode_offset_at(timestamp_ms: int, low: int, high: int) -> bytes:
@@ -145,8 +145,3 @@ def _take_strings(name: str, payload: bytes) -> list[str]:
         texts.append(text)
     check_size(name, payload[at:], 0)
     return texts
-
-
-def _i64(payload: bytes) -> int:
-    value: int = _I64.unpack(payload)[0]
-    return value
