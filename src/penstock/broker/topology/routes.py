@@ -11,6 +11,7 @@ from penstock.core.message import Message, body_size
 from penstock.core.traffic import ExchangeTraffic
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import NSQ_TOPIC, Exchange, route
+from penstock.routing.matcher import RoutingContext
 from penstock.storage.definitions.records import ExchangeRecord
 
 
@@ -97,7 +98,7 @@ def find_queues(
     exchanges: dict[str, Exchange],
     exchange: str,
     key: str,
-    headers: dict[str, object],
+    context: RoutingContext,
     copies: list[str],
 ) -> list[Queue]:
     """Where one message goes; ``copies`` are its further routing keys."""
@@ -107,7 +108,7 @@ def find_queues(
     source = exchanges.get(exchange)
     if source is None:
         return []
-    return queues_in(route(source, key, headers, exchanges, copies or None))
+    return queues_in(route(source, key, context, exchanges, copies or None))
 
 
 def record_of(exchange: Exchange) -> ExchangeRecord:

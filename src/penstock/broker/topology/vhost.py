@@ -54,6 +54,7 @@ from penstock.routing.exchanges import (
     looks_at_headers,
     route,
 )
+from penstock.routing.matcher import RoutingContext
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import (
     BindingRecord,
@@ -173,14 +174,28 @@ class Vhost:
         after = self._engine.journal.position
         return after if after != before else 0
 
-    def find_queues(
-        self, exchange: str, key: str, headers: dict[str, object], copies: list[str]
+    def reached(
+        self, exchange: str, key: str, context: RoutingContext, copies: list[str]
     ) -> list[Queue]:
         """The queues one message reaches, each once; ``copies`` are its further routing keys.
 
         A missing exchange has none.
         """
-        return find_queues(self.queues, self.exchanges, exchange, key, headers, copies)
+        return find_queues(self.queues, self.exchanges, exchange, key, context, copies)
+
+    def find_queues(
+        self,
+        exchange: str,
+        key: str,
+        headers: dict[str, object],
+        copies: list[str],
+        now_ms: i64 = 0,
+    ) -> list[Queue]:
+        """As ``reached``, of a message of the broker's own: exchanges remember it at once."""
+        context = RoutingContext(headers, now_ms)
+        found = self.reached(exchange, key, context, copies)
+        context.remember()
+        return found
 
     def forget_routes(self) -> None:
         """Messages go another way from now on."""

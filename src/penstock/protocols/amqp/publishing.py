@@ -24,7 +24,6 @@ from penstock.broker.topology.routes import Route, any_refuses, count_published,
 from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.credit import cost_of
 from penstock.core.errors import PreconditionFailed, Unavailable
-from penstock.core.headers import LOOKING, NOW
 from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
 from penstock.core.traffic import Traffic
 from penstock.protocols.amqp.codec import methods as m
@@ -40,6 +39,7 @@ from penstock.protocols.amqp.publish_buffer import PublishBuffer
 from penstock.protocols.amqp.replies import ReplyChannel
 from penstock.protocols.amqp.stamping import stamped
 from penstock.queues.queue import Queue
+from penstock.routing.matcher import RoutingContext
 
 NO_ROUTE: Final[i64] = 312
 _NO_ROUTE_TEXT: Final = short_bytes("NO_ROUTE")
@@ -224,12 +224,11 @@ class Publishing:
         for place in range(len(messages)):
             message = messages[place]
             facts = routing_facts(message.content)
-            facts[NOW] = int(link.now_ms)
-            facts[LOOKING] = False
+            context = RoutingContext(facts, link.now_ms)
             copies = copy_keys(facts)
             queues = route.queues
             if route.needs_headers or copies:
-                queues = self._queues_for(address, facts, copies)
+                queues = self._queues_for(address, context, copies)
             if BCC in facts and not waits(queues):
                 message = without_its_bcc(message)
             if link.vhost.tracing:
@@ -251,9 +250,8 @@ class Publishing:
                     self._refused.add(place)
             else:
                 at = link.vhost.publish(queues, [message], link.now_ms)
-            if facts.pop(LOOKING) is True and place not in self._refused:
-                # Once more, now that it was taken: exchanges that let a key pass once note it.
-                link.vhost.find_queues(address.exchange, address.routing_key, facts, copies)
+            if context.passed is not None and place not in self._refused:
+                context.remember()
             if len(link.broker.waits.noted) > noted:
                 for wait in link.broker.waits.noted[noted:]:
                     wait.cover(place, 1)
@@ -271,13 +269,13 @@ class Publishing:
         return False
 
     def _queues_for(
-        self, address: Address, facts: dict[str, object], copies: list[str]
+        self, address: Address, context: RoutingContext, copies: list[str]
     ) -> list[Queue]:
         link = self.link
         vhost = link.vhost
         for key in copies:
             link.rights.topic(WRITE, vhost.exchanges.get(address.exchange), key)
-        return vhost.find_queues(address.exchange, address.routing_key, facts, copies)
+        return vhost.reached(address.exchange, address.routing_key, context, copies)
 
     def _return(self, messages: list[Message]) -> None:
         link = self.link
