@@ -370,8 +370,11 @@ class World:
         member = f"{session.node.name}/{session.node.lives}" if owner else ""
 
         def run() -> object:
-            queue = declaring.declare_queue(
-                vhost(), rights, name, durable, owner, auto_delete, arguments
+            declared = vhost().changes.declared
+            queue = declared(
+                declaring.declare_queue(
+                    vhost(), rights, name, durable, owner, auto_delete, arguments
+                )
             )
             return queue.incarnation
 

@@ -77,6 +77,9 @@ class HashMatcher(Matcher):
         self.shares: dict[int, Share] = {}
         self.weights: dict[int, int] = {}  # how many shares have it
 
+    def check(self, routing_key: str, arguments: dict[str, object]) -> None:
+        parse_weight(routing_key)
+
     def add(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
         weight = parse_weight(routing_key)
         share = self.shares.get(id(destination))

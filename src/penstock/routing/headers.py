@@ -80,6 +80,9 @@ class HeadersMatcher(Matcher):
         self.unconditional: Patterns = {}
         self.serial: int = 0
 
+    def check(self, routing_key: str, arguments: dict[str, object]) -> None:
+        x_match(arguments)
+
     def add(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
         self.serial += 1
         pattern = HeadersPattern(destination, arguments, self.serial)

@@ -88,8 +88,11 @@ class Matcher:
         self.needs_headers: bool = False
         self.takes_copies: bool = False
 
+    def check(self, routing_key: str, arguments: dict[str, object]) -> None:
+        """Raises ``PreconditionFailed`` if a binding cannot have these."""
+
     def add(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
-        """Raises ``PreconditionFailed``, and changes nothing, if the arguments are wrong."""
+        """Raises as ``check``, and changes nothing then."""
         raise NotImplementedError
 
     def remove(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:

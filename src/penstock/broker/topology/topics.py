@@ -229,7 +229,7 @@ class Topics:
         self._vhost.declare_exchange(
             exchange_name(name), NSQ_TOPIC, not ephemeral, ephemeral, False, {}
         )
-        return self.topics[name]
+        return self._vhost.changes.declared(self.topics.get(name))
 
     def channel(self, topic: Topic, name: str) -> Channel:
         """The channel of that (valid) name, made if there is none."""
@@ -241,8 +241,9 @@ class Topics:
         if ephemeral:
             arguments = {"x-max-length": EPHEMERAL_MAX_LENGTH, "x-overflow": "reject-publish"}
         durable = not ephemeral and not topic.ephemeral  # no start would find its topic
-        queue = self._vhost.declare_queue(
-            queue_name(topic.name, name), durable, None, ephemeral, arguments
+        full_name = queue_name(topic.name, name)
+        queue = self._vhost.changes.declared(
+            self._vhost.declare_queue(full_name, durable, None, ephemeral, arguments)
         )
         self._vhost.bind_queue(queue, topic.exchange.name, "", {})
         self._vhost.changes.cut()

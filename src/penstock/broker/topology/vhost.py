@@ -251,6 +251,7 @@ class Vhost:
         exchange = Exchange(self.name, name, kind, durable, auto_delete, internal, arguments)
         if self.changes.proposes:
             self.changes.add_exchange(exchange)
+            return
         self.make_exchange(exchange)
 
     def make_exchange(self, exchange: Exchange) -> None:
@@ -280,8 +281,8 @@ class Vhost:
             raise PreconditionFailed(f"{self.exchange_text(name)} in use")
         if self.changes.proposes:
             self.changes.delete_exchange(self, exchange)
-        else:
-            self.remove_exchange(exchange)
+            return
+        self.remove_exchange(exchange)
 
     def remove_exchange(self, exchange: Exchange) -> None:
         self._strike(exchange)
@@ -340,16 +341,17 @@ class Vhost:
     def _bind(self, record: BindingRecord, destination: object, kept: bool) -> None:
         check_not_default(record.source)
         exchange = self.exchange(record.source)
-        way = (record.routing_key, record.arguments)
-        if not exchange.has_binding(destination, *way):
-            self.changes.check_memory(record.arguments)
-            if exchange.durable and kept:
-                self.changes.check_room()
+        key, arguments = record.routing_key, record.arguments
+        if exchange.has_binding(destination, key, arguments):
+            return
+        self.changes.check_memory(arguments)
+        if exchange.durable and kept:
+            self.changes.check_room()
+        exchange.matcher.check(key, arguments)
         if self.changes.proposes:
-            self.changes.bind(self, record, exchange, destination)
+            self.changes.bind(record, exchange, destination)
             return
-        if not exchange.bind(destination, record.routing_key, record.arguments):
-            return
+        exchange.bind(destination, key, arguments)
         self.epoch += 1
         if exchange.type == NSQ_TOPIC:
             self.topics.bindings_changed(exchange)
@@ -400,8 +402,11 @@ class Vhost:
         owner: object,
         auto_delete: bool,
         arguments: dict[str, object],
-    ) -> Queue:
-        """Create, or check that the existing one is the same; ``owner`` makes it exclusive."""
+    ) -> Queue | None:
+        """Create, or check that the existing one is the same; ``owner`` makes it exclusive.
+
+        None = a cluster has to agree on it first.
+        """
         self.churn.queues_declared += 1
         existing = self.queues.get(name)
         if existing is not None:
@@ -417,6 +422,7 @@ class Vhost:
         incarnation = self._new_incarnation()
         if self.changes.proposes:
             self.changes.add_queue(self, name, incarnation, durable, owner, auto_delete, arguments)
+            return None
         return self.make_queue(name, incarnation, durable, owner, auto_delete, arguments)
 
     def make_queue(

@@ -138,7 +138,7 @@ class TopologyMethods:
                 name = self._new_queue or link.new_name("amq.gen-")
                 self._new_queue = name
                 declare = declaring.make_queue
-            queue = declare(
+            made = declare(
                 vhost,
                 link.rights,
                 name,
@@ -147,6 +147,7 @@ class TopologyMethods:
                 method.flag("auto_delete"),
                 method.table("arguments"),
             )
+            queue = vhost.changes.declared(made)
         self._new_queue = ""
         if queue.owner is link.session:
             link.owned[queue.name] = queue

@@ -152,7 +152,7 @@ class SubscriptionRequests(RequestHandler):
             rights.bind("queue", name, source)
             rights.topic(READ, exchange, key)
         if queue is None:
-            queue = vhost.declare_queue(name, True, None, False, {})
+            queue = vhost.changes.declared(vhost.declare_queue(name, True, None, False, {}))
         for key in missing:
             vhost.bind_queue(queue, source, key, {})
         return queue
