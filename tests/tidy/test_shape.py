@@ -31,7 +31,7 @@ RATCHETS = {
     "classes deeper than 2": 36,
     "classes of more than 25 fields": 12,
     "writes to fields of other objects": 1255,
-    "lines with a word that names no actor": 516,
+    "lines with a word that names no actor": 513,
 }
 
 

@@ -50,7 +50,7 @@ class OnceMatcher(Matcher):
         if context is not None:
             key = _key(context)
             if key != "":
-                if self._known.get(key, 0) > context.now_ms:
+                if self._known.get(key, 0) > int(context.now_ms):  # a client may ask for any ttl
                     return
                 context.pass_by(self)
         self._all.match(routing_key, context, found)

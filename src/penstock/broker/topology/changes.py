@@ -13,17 +13,17 @@ So a method that changes something has this shape, and no other code knows of cl
     changes.check_room()             # where something new is kept on disk
     changes.check_memory(arguments)  # and in memory
     if changes.proposes:
-        changes.put(record)       # or ``delete``, ``add_queue`` ...
+        changes.put(record)       # or ``delete``, ``add_queue`` ...; and return
+    else:
+        make it true
 
-Return:
-    make it true
-
-Who asks waits by an ``Ask``: ``run`` does what was asked for, and raises ``Away`` until what it
-handed in is decided; then it is called again, as for a message that is on its way from the disk.
-What had come to its end is not done again: its answer stands.  What was refused, because
-something changed meanwhile, is: so the checks and their errors are those of the moment in
-which it becomes true.  Without anybody who asks (a queue expires, a connection is lost) it is
-handed in all the same, and seen to until it is known.
+A request runs by an ``Ask``: ``run`` returns the answer, or ``Pending`` while what was handed in is
+not decided.  The session holds that and resumes it; the verb is not read again.  A request
+that came to its end is not done again: its answer stands.  A request is run again when it was
+refused, because something changed meanwhile, or when it has a further step (``cut``, ``declared``):
+so the checks and their errors are those of the moment in which it becomes true.  A change without a
+request (a queue expires, a connection is lost) is handed in all the same, and proposed until it is
+known.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.broker.rules.admission import Admission
 from penstock.broker.rules.declared_bytes import EACH_BYTES, declared_bytes
-from penstock.core.away import Away
+from penstock.core.away import Away, Pending
 from penstock.core.errors import Blocked
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
@@ -66,10 +66,10 @@ Plain = (
 
 
 class Ask:
-    """One who asks, one thing at a time."""
+    """Requests of one session, one at a time."""
 
-    def run(self, function: Callable[[], T]) -> T:
-        """Raises Away while it is not decided: call it again, with the same."""
+    def run(self, function: Callable[[], T]) -> T | Pending:
+        """Its answer, or ``Pending`` until the cluster has decided what it handed in."""
         return function()
 
 

@@ -32,7 +32,6 @@ from penstock.broker.topology.queue_maker import IncarnationSource, QueueMaker
 from penstock.broker.topology.routes import (
     Route,
     check_not_default,
-    find_queues,
     publish_where_room_is,
     queue_limit_reached,
     queues_in,
@@ -181,7 +180,13 @@ class Vhost:
 
         A missing exchange has none.
         """
-        return find_queues(self.queues, self.exchanges, exchange, key, context, copies)
+        if exchange == "":
+            found = [self.queues[one] for one in [key, *copies] if one in self.queues]
+            return list(dict.fromkeys(found)) if copies else found
+        source = self.exchanges.get(exchange)
+        if source is None:
+            return []
+        return queues_in(route(source, key, context, self.exchanges, copies or None))
 
     def find_queues(
         self,
