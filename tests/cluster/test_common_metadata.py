@@ -314,6 +314,34 @@ def test_administration_waits_and_answers_once(cluster: QuietCluster) -> None:
     cluster.run(400)
 
 
+def test_a_request_is_done_once_and_one_that_is_left_stands_in_no_way(
+    cluster: QuietCluster,
+) -> None:
+    broker = cluster.quiet["a"].broker
+    administration = Administration(broker, 64)
+    asking = broker.changes.ask()
+    runs: list[str] = []
+
+    def puts(name: str) -> Request:
+        def put() -> None:
+            runs.append(name)
+            administration.put_vhost(name, "", [])
+
+        return Request(asking, put)
+
+    first = puts("v")
+    assert not first.is_decided()
+    cluster.run()
+    assert first.is_decided()
+    assert not puts("left").is_decided()
+    last = puts("w")
+    assert not last.is_decided()
+    cluster.run()
+    assert last.is_decided()
+    assert runs == ["v", "left", "w"]
+    assert {"v", "left", "w"} <= set(cluster.quiet["b"].broker.vhosts)
+
+
 def test_a_virtual_host_goes_on_every_node(cluster: QuietCluster) -> None:
     broker = cluster.quiet["a"].broker
     client = cluster.quiet["a"].client()
