@@ -10,7 +10,7 @@ from typing import Any
 
 from penstock.broker.administration import Administration
 from penstock.broker.rules.policies import Policy
-from penstock.core.away import Away
+from tests.helpers.requests import Request
 from tests.simulation.cluster_nodes import Machine, SimWorld
 
 PATIENCE_MS = 120_000
@@ -36,18 +36,10 @@ class SimCluster:
 
     def put_policy(self, at: Machine, pattern: str, definition: dict[str, object]) -> None:
         broker = at.quiet.broker
-        ask = broker.changes.ask()
         administration = Administration(broker, 64)
         policy = Policy("p", pattern, "queues", 0, definition)
-
-        def is_done() -> bool:
-            try:
-                ask.run(lambda: administration.put_policy("/", policy))
-            except Away:
-                return False
-            return True
-
-        self.until(is_done)
+        puts = Request(broker.changes.ask(), lambda: administration.put_policy("/", policy))
+        self.until(puts.is_decided)
 
     def declare(self, at: Machine, queue: str, **arguments: Any) -> None:
         """A durable queue, known to all nodes."""

@@ -15,13 +15,13 @@ from penstock.broker.topology.declaring import delete_queue
 from penstock.broker.topology.vhost import Vhost
 from penstock.cluster.agreement.common_metadata import CommonMetadata
 from penstock.cluster.agreement.metadata import QueueMeta
-from penstock.core.away import Away
 from penstock.core.errors import ForeignData, Unavailable
 from penstock.queues.queue import Queue
 from penstock.storage.definitions.records import VhostRecord
 from tests.broker.copy_tools import remote_queue
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.quiet_cluster import QuietCluster, ask, told_to
+from tests.helpers.requests import Request
 from tests.helpers.sim_files import SimFileSystem
 
 
@@ -299,13 +299,11 @@ def test_a_node_that_is_cut_off_says_so_and_goes_on(cluster: QuietCluster) -> No
 def test_administration_waits_and_answers_once(cluster: QuietCluster) -> None:
     broker = cluster.quiet["a"].broker
     administration = Administration(broker, 64)
-    asking = broker.changes.ask()
+    puts = Request(broker.changes.ask(), lambda: administration.put_vhost("v", "", ["t"]))
     for _ in range(100):
-        try:
-            asking.run(lambda: administration.put_vhost("v", "", ["t"]))
+        if puts.is_decided():
             break
-        except Away:
-            cluster.run(1)
+        cluster.run(1)
     assert cluster.quiet["b"].broker.vhosts["v"].tags == ["t"]
     cluster.coordinator.cut_off = True
     asking = cluster.quiet["b"].broker.changes.ask()
@@ -316,19 +314,42 @@ def test_administration_waits_and_answers_once(cluster: QuietCluster) -> None:
     cluster.run(400)
 
 
+def test_a_request_is_done_once_and_one_that_is_left_stands_in_no_way(
+    cluster: QuietCluster,
+) -> None:
+    broker = cluster.quiet["a"].broker
+    administration = Administration(broker, 64)
+    asking = broker.changes.ask()
+    runs: list[str] = []
+
+    def puts(name: str) -> Request:
+        def put() -> None:
+            runs.append(name)
+            administration.put_vhost(name, "", [])
+
+        return Request(asking, put)
+
+    first = puts("v")
+    assert not first.is_decided()
+    cluster.run()
+    assert first.is_decided()
+    assert not puts("left").is_decided()
+    last = puts("w")
+    assert not last.is_decided()
+    cluster.run()
+    assert last.is_decided()
+    assert runs == ["v", "left", "w"]
+    assert {"v", "left", "w"} <= set(cluster.quiet["b"].broker.vhosts)
+
+
 def test_a_virtual_host_goes_on_every_node(cluster: QuietCluster) -> None:
     broker = cluster.quiet["a"].broker
     client = cluster.quiet["a"].client()
     ask(cluster, client, "queue.declare", queue="q", durable=True)
-    asking = broker.changes.ask()
-    done = False
     client.drop()
-    while not done:
-        try:
-            asking.run(lambda: broker.changes.delete(VhostRecord("/")))
-            done = True
-        except Away:
-            cluster.run(1)
+    deletes = Request(broker.changes.ask(), lambda: broker.changes.delete(VhostRecord("/")))
+    while not deletes.is_decided():
+        cluster.run(1)
     cluster.run()
     assert "/" not in cluster.quiet["b"].broker.vhosts
     assert not any("%2F" in key for key in cluster.store.model.keys)

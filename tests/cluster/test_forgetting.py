@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.topology.changes import Ask
 from penstock.cluster.agreement.coordinator import Change
 from penstock.cluster.agreement.forgetting import (
     AT_ONCE,
@@ -21,9 +20,9 @@ from penstock.cluster.agreement.forgetting import (
 )
 from penstock.cluster.agreement.membership import MemberRecord, member_to_json
 from penstock.cluster.agreement.queue_views import QueueView, first_view, view_to_json
-from penstock.core.away import Away
 from penstock.core.errors import NotFound, PreconditionFailed
 from tests.helpers.quiet_cluster import QuietMembers, ask
+from tests.helpers.requests import Request
 
 DOWN = first_view("b/1").with_member("a/1").went_down(graceful=False)
 ALONE = first_view("b/1").went_down(graceful=True)
@@ -64,17 +63,12 @@ class Town(QuietMembers):
             lambda vhost, name: self.views.get((vhost, name)),
         )
 
-    def go_on(self, asking: Ask, node: str = "b") -> bool:
-        """False: it is not decided yet."""
-        try:
-            asking.run(lambda: self.forgetting().forget(node))
-        except Away:
-            return False
-        return True
+    def forgets(self, node: str = "b") -> Request:
+        return Request(self.common["a"].changes.ask(), lambda: self.forgetting().forget(node))
 
     def forget(self) -> None:
-        asking = self.common["a"].changes.ask()
-        while not self.go_on(asking):
+        forgets = self.forgets()
+        while not forgets.is_decided():
             self.run(1)
 
 
@@ -102,13 +96,12 @@ def put(town: Town, key: str, value: str) -> int:
 
 
 def test_a_node_that_runs_or_is_unknown_is_not_forgotten(town: Town) -> None:
-    asking = town.common["a"].changes.ask()
     with pytest.raises(PreconditionFailed, match="b is running"):
-        town.go_on(asking)
+        town.forgets("b").again()
     with pytest.raises(PreconditionFailed, match="a cannot forget itself"):
-        town.go_on(asking, "a")
+        town.forgets("a").again()
     with pytest.raises(NotFound, match="c is not a node"):
-        town.go_on(asking, "c")
+        town.forgets("c").again()
 
 
 def test_its_queues_go_and_those_of_others_stay(town: Town) -> None:
@@ -152,9 +145,9 @@ def test_a_view_that_is_about_to_change_is_waited_for(town: Town) -> None:
     declare(town, "b", "q")
     town.lose("b")
     town.views["/", "q"] = KnownView(MIRRORED, 1)
-    asking = town.common["a"].changes.ask()
+    forgets = town.forgets()
     for _ in range(5):
-        assert not town.go_on(asking)
+        assert not forgets.is_decided()
         town.run(1)
     assert "nodes/b" in town.store.model.keys
 
@@ -162,13 +155,13 @@ def test_a_view_that_is_about_to_change_is_waited_for(town: Town) -> None:
 def test_a_node_that_comes_back_meanwhile_keeps_its_queues(town: Town) -> None:
     declare(town, "b", "q")
     town.lose("b")
-    asking = town.common["a"].changes.ask()
-    assert not town.go_on(asking)  # it is on its way
+    forgets = town.forgets()
+    assert not forgets.is_decided()  # it is on its way
     record = MemberRecord("b", "back", {}, "1", town.now_ms)
     put(town, "members/b", member_to_json(record))
 
     def until_it_is_told() -> None:
-        while not town.go_on(asking):
+        while not forgets.is_decided():
             town.run(1)
 
     with pytest.raises(PreconditionFailed, match="b is running"):

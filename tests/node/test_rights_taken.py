@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 
 from penstock.broker.administration import Administration
-from penstock.core.away import Away
 from penstock_ranges import ranges
 from tests.helpers.nsq_pair import NsqBroker
 from tests.helpers.quiet_cluster import QuietCluster
@@ -81,8 +79,7 @@ def test_on_every_node(tmp_path: Path) -> None:
     client.method(1, "basic.consume", queue="q", consumer_tag="q")
     cluster.run()
     asking = here.broker.changes.ask()
-    with suppress(Away):
-        asking.run(lambda: permit_reading(here, "^other$"))  # type: ignore[arg-type]
+    asking.run(lambda: permit_reading(here, "^other$"))  # type: ignore[arg-type]
     cluster.run()
     there.tick(SOON_MS)
     assert "basic.cancel" in [name for name, _ in client.methods()]

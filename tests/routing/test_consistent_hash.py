@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from penstock.core.errors import PreconditionFailed
 from penstock.core.message import PROPERTY_PREFIX
 from penstock.routing.exchanges import Exchange, route
+from penstock.routing.matcher import RoutingContext
 
 KEYS = [f"user-{number}" for number in range(20_000)]
 
@@ -35,7 +36,8 @@ def bound(weights: dict[str, int]) -> tuple[Exchange, dict[str, Queue]]:
 
 
 def owner(x: Exchange, key: str, headers: dict[str, object] | None = None) -> str:
-    (queue,) = route(x, key, headers)
+    context = None if headers is None else RoutingContext(headers, 0)
+    (queue,) = route(x, key, context)
     assert isinstance(queue, Queue)
     return queue.name
 

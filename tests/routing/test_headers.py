@@ -19,6 +19,7 @@ from penstock.routing.headers import (
     same_value,
     value_key,
 )
+from penstock.routing.matcher import RoutingContext
 from tests.routing.recorded_rabbitmq import HEADERS_MATCHES
 from tests.routing.typed_fields import Field, typed_table
 
@@ -42,12 +43,16 @@ def decoded(fields: dict[str, Field]) -> dict[str, object]:
     return decode_table(typed_table(fields), 0)[0]
 
 
+def in_context(headers: dict[str, object] | None) -> RoutingContext | None:
+    return None if headers is None else RoutingContext(headers, 0)
+
+
 def matches(arguments: dict[str, object], headers: dict[str, object] | None) -> bool:
     matcher = HeadersMatcher()
     queue = object()
     matcher.add(queue, "", arguments)
     found: list[object] = []
-    matcher.match("any key", headers, found)
+    matcher.match("any key", in_context(headers), found)
     assert found in ([], [queue])
     return bool(found)
 
@@ -110,11 +115,11 @@ def test_a_queue_with_several_matching_bindings_is_found_once() -> None:
     matcher.add(other, "", {"a": 2})
     matcher.add(queue, "", {"b": 1})
     found: list[object] = []
-    matcher.match("", {"a": 1, "b": 1}, found)
+    matcher.match("", in_context({"a": 1, "b": 1}), found)
     assert found == [queue]
     matcher.remove(queue, "", {"a": 1})
     found.clear()
-    matcher.match("", {"a": 1, "b": 2}, found)
+    matcher.match("", in_context({"a": 1, "b": 2}), found)
     assert found == []
 
 
@@ -200,7 +205,7 @@ def test_the_index_finds_what_looking_at_each_binding_finds(
             del known[key]
         for headers in messages:
             found: list[object] = []
-            matcher.match("", headers, found)
+            matcher.match("", in_context(headers), found)
             each = [one.destination for one in known.values() if one.matches(headers)]
             assert found == list(dict.fromkeys(each))
     for number, arguments, _ in bindings:
@@ -220,6 +225,7 @@ def test_a_match_compares_what_the_headers_point_at() -> None:
     started = time.process_time()
     for number in range(10_000):
         found: list[object] = []
-        matcher.match("", {"kind": "order", "customer": number, "more": 1}, found)
+        headers = {"kind": "order", "customer": number, "more": 1}
+        matcher.match("", in_context(headers), found)
         assert len(found) == 1
     assert time.process_time() - started < 5  # a look at each would be minutes

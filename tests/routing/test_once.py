@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from penstock.core.headers import LOOKING, NOW
 from penstock.routing.exchanges import Exchange, route
+from penstock.routing.matcher import RoutingContext
 from tests.helpers.connection_pair import QuietBroker
 
 
@@ -26,7 +26,10 @@ def passes(x: Exchange, key: object, now_ms: int = 0, **headers: Any) -> bool:
     named: dict[str, object] = {f"x-{name.replace('_', '-')}": headers[name] for name in headers}
     if key is not None:
         named["x-deduplication-header"] = key
-    return len(route(x, "any", named | {NOW: now_ms})) == 1
+    context = RoutingContext(named, now_ms)
+    found = route(x, "any", context)
+    context.remember()
+    return len(found) == 1
 
 
 def test_a_key_passes_once() -> None:
@@ -43,15 +46,14 @@ def test_the_oldest_key_is_forgotten_first() -> None:
     assert [passes(x, key) for key in ("b", "c", "a")] == [False, False, True]
 
 
-def test_who_only_looks_leaves_the_key_unknown() -> None:
+def test_routing_alone_leaves_the_key_unknown() -> None:
     x = exchange(size=10)
-    looked_at: dict[str, object] = {"x-deduplication-header": "a", NOW: 0, LOOKING: False}
-    assert len(route(x, "any", looked_at)) == 1
-    assert looked_at[LOOKING] is True
+    question = RoutingContext({"x-deduplication-header": "a"}, 0)
+    assert len(route(x, "any", question)) == 1
     assert passes(x, "a")
-    looked_at[LOOKING] = False
-    assert route(x, "any", looked_at) == []
-    assert looked_at[LOOKING] is False
+    duplicate = RoutingContext({"x-deduplication-header": "a"}, 0)
+    assert route(x, "any", duplicate) == []
+    assert duplicate.passed is None
 
 
 @pytest.mark.parametrize("own", [False, True])

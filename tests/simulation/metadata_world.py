@@ -27,7 +27,7 @@ from penstock.cluster.agreement import metadata as md
 from penstock.cluster.agreement.agreed import dead_among
 from penstock.cluster.agreement.common_metadata import CommonMetadata
 from penstock.cluster.agreement.coordinator import Entry
-from penstock.core.away import Away
+from penstock.core.away import Pending
 from penstock.core.errors import (
     BrokerError,
     NotFound,
@@ -38,6 +38,7 @@ from penstock.core.errors import (
 from penstock.core.message import Message
 from penstock.protocols.amqp.codec.properties import Properties, encode_content
 from tests.helpers.connection_pair import QuietBroker
+from tests.helpers.requests import Request
 from tests.helpers.sim_files import SimFileSystem
 from tests.simulation.sim_coordinator import SimCoordinator, SimStore
 
@@ -134,6 +135,7 @@ class Session:
         self.node = node
         self.vhost = vhost
         self.ask: Ask = node.quiet.broker.changes.ask()
+        self.request: Request | None = None
         self.over = False
         self.asking: Asking | None = None
         node.sessions.append(self)
@@ -259,26 +261,28 @@ class World:
         asking = self.anything(session)
         asking.from_revision = node.common.agreed.revision
         session.asking = asking
+        session.request = Request(session.ask, asking.run)
         self.asked.append(session)
         self.go_on(session)
 
     def go_on(self, session: Session) -> None:
-        asking = session.asking
+        asking, request = session.asking, session.request
         assert asking is not None
+        assert request is not None
         if session.over or session.node.killed:
             self.asked.remove(session)
             return
         said: Any = None
         try:
-            said = session.ask.run(asking.run)
-        except Away:
-            return
+            said = request.again()
         except Unavailable:
             self.counts["unavailable"] += 1
             self._answered(session)
             return
         except BrokerError as error:
             said = error
+        if isinstance(said, Pending):
+            return
         self._answered(session)
         name = type(said).__name__ if isinstance(said, BrokerError) else "ok"
         self.counts[f"{asking.what.split()[0]} {name}"] += 1
@@ -370,8 +374,11 @@ class World:
         member = f"{session.node.name}/{session.node.lives}" if owner else ""
 
         def run() -> object:
-            queue = declaring.declare_queue(
-                vhost(), rights, name, durable, owner, auto_delete, arguments
+            declared = vhost().changes.declared
+            queue = declared(
+                declaring.declare_queue(
+                    vhost(), rights, name, durable, owner, auto_delete, arguments
+                )
             )
             return queue.incarnation
 

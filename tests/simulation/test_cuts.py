@@ -17,8 +17,8 @@ import pytest
 from penstock.broker.administration import Administration
 from penstock.broker.rules.policies import Policy
 from penstock.cluster.agreement.queue_views import node_of
-from penstock.core.away import Away
 from tests.helpers.connection_pair import ClientEnd
+from tests.helpers.requests import Request
 from tests.simulation.cluster_nodes import Machine, SimWorld
 
 NAMES = ("a@h", "b@h", "c@h")
@@ -53,17 +53,10 @@ class Story:
 
     def set_policy(self) -> None:
         broker = self.master.quiet.broker
-        ask = broker.changes.ask()
         policy = Policy("ha", "^q", "queues", 0, TWO)
-
-        def is_set() -> bool:
-            try:
-                ask.run(lambda: Administration(broker, 64).put_policy("/", policy, False))
-            except Away:
-                return False
-            return True
-
-        self.until(is_set, 2000)
+        administration = Administration(broker, 64)
+        puts = Request(broker.changes.ask(), lambda: administration.put_policy("/", policy))
+        self.until(puts.is_decided, 2000)
 
     @property
     def master(self) -> Machine:

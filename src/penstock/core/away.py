@@ -1,26 +1,25 @@
-"""``Away``: the answer is not here yet.  The session holds its client's input, and asks again.
+"""Verbs whose answer comes later: ``Pending`` goes on, ``Away`` is run again.
 
-A verb raises ``Away`` when it needs something from elsewhere: the head of a queue from the disk, a
-queue's master or the coordinator from another node.  The session puts the request back in front of
-the input behind it, and runs it again when the answer may be there:
+    Pending   is returned.  The session holds it, keeps what came behind the verb, and calls
+              ``resume``, which goes on where the verb stopped: what a cluster has to agree on
+              (``broker/topology/changes.py``)
+    Away      is raised.  The session puts the command back in front of what came behind it and
+              runs it again from its first line: the head of a queue on its way from the disk, a
+              question to a queue's master on another node
 
-    plain            in the next turn (the disk brings things soon)
-    with a Ticket    not before that is done.  The session shows it to ``Answers`` while it runs the
-                     request again; the verb finds it there (``claim``), by its name and the object
-                     it was for, and answers with it in place of asking again
-
-So a verb is written as if it were here, but for two lines:
+Both go on in the next turn, or, with a ``Ticket``, when that is done.  A session that ends drops
+its ticket.  A verb that asks a master finds its ticket when it is run again, because the session
+shows it to ``Answers`` meanwhile:
 
     ticket = answers.claim("purge", queue)
     if ticket is None: ask, raise Away(ticket)
 
-A verb may need several answers one after the other if each step, once done, is done when it is
-met again: declaring what exists already is.  A ticket that failed raises its error from ``claim``;
-one that is ``again`` was lost with who should have answered: it is asked for anew.  A session that
-ends drops its ticket.
+A ticket that failed raises its error from ``claim``.  One that is ``again`` was lost with the node
+that should have answered: the verb asks anew, of the queue that has the name by then.
 """
 
-from typing import final
+from collections.abc import Callable
+from typing import Final, final
 
 from penstock.core.errors import BrokerError
 
@@ -51,6 +50,19 @@ class Ticket:
         """No answer will come; ask another node."""
         self.again = True
         self.done = True
+
+
+@final
+class Pending:
+    """The outcome of a verb whose answer comes later, and how the verb goes on.
+
+    ``resume`` is called when ``ticket`` is done, in the next turn if there is none.  It returns the
+    answer or another ``Pending``; it raises what the verb raises.
+    """
+
+    def __init__(self, ticket: Ticket | None, resume: Callable[[], object]) -> None:
+        self.ticket = ticket
+        self.resume: Final[Callable[[], object]] = resume
 
 
 @final

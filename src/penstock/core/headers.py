@@ -6,17 +6,10 @@ know no protocol's bytes.  So they are given a ``HeaderReader``.
 
 from typing import Final
 
-from penstock.core.message import PROPERTY_PREFIX, Message
+from penstock.core.message import Message
 
 DEDUPLICATION_HEADER: Final = "x-deduplication-header"
 CACHE_TTL_HEADER: Final = "x-cache-ttl"
-NOW: Final = PROPERTY_PREFIX + "now_ms"
-"""Under this name, which no header has, routing is told the time."""
-LOOKING: Final = PROPERTY_PREFIX + "looking"
-"""Under this one, that the route is only a question (dry run): no exchange remembers it.
-
-It is False, and becomes True when an exchange would have something to remember.
-"""
 DELAY_HEADER: Final = "x-delay"
 DELAY_MAX_MS: Final = 10 * 365 * 86_400_000
 """Ten years; who asks for more gets this."""

@@ -27,7 +27,7 @@ from mypy_extensions import i64
 from penstock.core.errors import PreconditionFailed
 from penstock.core.message import PROPERTY_PREFIX
 from penstock.routing.headers import as_bytes, binary_term, canonical
-from penstock.routing.matcher import Matcher
+from penstock.routing.matcher import Matcher, RoutingContext
 
 CONSISTENT_HASH: Final = "x-consistent-hash"
 HASH_HEADER: Final = "hash-header"
@@ -77,6 +77,9 @@ class HashMatcher(Matcher):
         self.shares: dict[int, Share] = {}
         self.weights: dict[int, int] = {}  # how many shares have it
 
+    def check(self, routing_key: str, arguments: dict[str, object]) -> None:
+        parse_weight(routing_key)
+
     def add(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
         weight = parse_weight(routing_key)
         share = self.shares.get(id(destination))
@@ -107,14 +110,12 @@ class HashMatcher(Matcher):
         if weight > 0:
             self.weights[weight] = self.weights.get(weight, 0) + 1
 
-    def match(
-        self, routing_key: str, headers: dict[str, object] | None, found: list[object]
-    ) -> None:
+    def match(self, routing_key: str, context: RoutingContext | None, found: list[object]) -> None:
         if not self.shares:
             return
         key: i64
         if self.needs_headers:
-            key = hash_of(None if headers is None else headers.get(self.hashed))
+            key = hash_of(None if context is None else context.headers.get(self.hashed))
         else:
             key = crc32(routing_key.encode("utf-8", "surrogateescape"))
         is_even = len(self.weights) == 1

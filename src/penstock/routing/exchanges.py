@@ -30,7 +30,7 @@ from penstock.core.headers import DELAY_HEADER, delay_in
 from penstock.core.traffic import ExchangeTraffic
 from penstock.routing.consistent_hash import CONSISTENT_HASH, HashMatcher
 from penstock.routing.headers import HeadersMatcher, arguments_key
-from penstock.routing.matcher import DirectMatcher, FanoutMatcher, Matcher
+from penstock.routing.matcher import DirectMatcher, FanoutMatcher, Matcher, RoutingContext
 from penstock.routing.once import ONCE, OnceMatcher
 from penstock.routing.topic_trie import TopicTrie
 
@@ -255,11 +255,9 @@ class Exchange:
         """The exchanges bound to this one."""
         return list(self.bound_exchanges.values())
 
-    def match(
-        self, routing_key: str, headers: dict[str, object] | None, found: list[object]
-    ) -> None:
+    def match(self, routing_key: str, context: RoutingContext | None, found: list[object]) -> None:
         """Append the destinations of this exchange alone, each once."""
-        self.matcher.match(routing_key, headers, found)
+        self.matcher.match(routing_key, context, found)
         if self.dismissed:
             found[:] = [one for one in found if id(one) not in self.dismissed]
 
@@ -267,7 +265,7 @@ class Exchange:
 def route(
     exchange: Exchange,
     routing_key: str,
-    headers: dict[str, object] | None,
+    context: RoutingContext | None,
     exchanges: dict[str, Exchange] | None = None,
     copies: list[str] | None = None,
 ) -> list[object]:
@@ -276,7 +274,7 @@ def route(
     Follows bindings between exchanges and alternate exchanges; an exchange met again (a
     cycle, or two ways that lead to it) is not asked again.
     """
-    found = next_hops(exchange, routing_key, headers, exchanges, copies)
+    found = next_hops(exchange, routing_key, context, exchanges, copies)
     if copies is None and exchange.alternate is None and not exchange.bound_exchanges:
         return found
     queues: list[object] = []
@@ -289,7 +287,7 @@ def route(
                 continue
             seen.add(id(destination))
             if isinstance(destination, Exchange):
-                behind.extend(next_hops(destination, routing_key, headers, exchanges, copies))
+                behind.extend(next_hops(destination, routing_key, context, exchanges, copies))
             else:
                 queues.append(destination)
         ahead = behind
@@ -299,7 +297,7 @@ def route(
 def next_hops(
     exchange: Exchange,
     routing_key: str,
-    headers: dict[str, object] | None,
+    context: RoutingContext | None,
     exchanges: dict[str, Exchange] | None,
     copies: list[str] | None,
 ) -> list[object]:
@@ -307,14 +305,15 @@ def next_hops(
     alternate when it has none.
     """
     found: list[object] = []
-    if exchange.delays and headers is not None and delay_in(headers.get(DELAY_HEADER)) > 0:
-        return [exchange.room]
     if exchange.holds:
         return [exchange.room]
-    exchange.match(routing_key, headers, found)
+    headers = None if context is None else context.headers
+    if exchange.delays and headers is not None and delay_in(headers.get(DELAY_HEADER)) > 0:
+        return [exchange.room]
+    exchange.match(routing_key, context, found)
     if copies is not None and exchange.matcher.takes_copies:
         for key in copies:
-            exchange.match(key, headers, found)
+            exchange.match(key, context, found)
     if not found and exchanges is not None and exchange.alternate is not None:
         alternate = exchanges.get(exchange.alternate)
         if alternate is not None:

@@ -21,7 +21,7 @@ from math import isfinite
 from typing import Final, final
 
 from penstock.core.errors import PreconditionFailed
-from penstock.routing.matcher import Matcher, append_once
+from penstock.routing.matcher import Matcher, RoutingContext, append_once
 
 X_MATCH: Final = "x-match"
 X_MATCH_VALUES: Final = ("all", "any", "all-with-x", "any-with-x")
@@ -80,6 +80,9 @@ class HeadersMatcher(Matcher):
         self.unconditional: Patterns = {}
         self.serial: int = 0
 
+    def check(self, routing_key: str, arguments: dict[str, object]) -> None:
+        x_match(arguments)
+
     def add(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
         self.serial += 1
         pattern = HeadersPattern(destination, arguments, self.serial)
@@ -128,10 +131,8 @@ class HeadersMatcher(Matcher):
                 if not values:
                     del self.fields[name]
 
-    def match(
-        self, routing_key: str, headers: dict[str, object] | None, found: list[object]
-    ) -> None:
-        given: dict[str, object] = {} if headers is None else headers
+    def match(self, routing_key: str, context: RoutingContext | None, found: list[object]) -> None:
+        given: dict[str, object] = {} if context is None else context.headers
         hits = self.unconditional.copy()
         for name, value in given.items():
             values = self.fields.get(name)

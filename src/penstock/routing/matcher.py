@@ -7,7 +7,9 @@ appends every destination with at least one matching binding, once, in the order
 their first binding.
 """
 
-from typing import final
+from typing import Final, final
+
+from mypy_extensions import i64
 
 
 @final
@@ -51,6 +53,30 @@ class Destinations:
         found.extend(self.members.values())
 
 
+@final
+class RoutingContext:
+    """One message that is routed: its headers and properties by name, and the wall time in ms.
+
+    Routing changes no exchange.  A matcher that is to know a message which was published is in
+    ``passed``; the publisher calls ``remember`` when the queues took the message.
+    """
+
+    def __init__(self, headers: dict[str, object], now_ms: i64) -> None:
+        self.headers: Final[dict[str, object]] = headers
+        self.now_ms: Final[i64] = now_ms
+        self.passed: list[Matcher] | None = None  # seldom needed
+
+    def pass_by(self, matcher: "Matcher") -> None:
+        if self.passed is None:
+            self.passed = []
+        self.passed.append(matcher)
+
+    def remember(self) -> None:
+        if self.passed is not None:
+            for matcher in self.passed:
+                matcher.remember(self)
+
+
 class Matcher:
     """What every exchange type can do with the bindings that leave the exchange.
 
@@ -62,8 +88,11 @@ class Matcher:
         self.needs_headers: bool = False
         self.takes_copies: bool = False
 
+    def check(self, routing_key: str, arguments: dict[str, object]) -> None:
+        """Raises ``PreconditionFailed`` if a binding cannot have these."""
+
     def add(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
-        """Raises ``PreconditionFailed``, and changes nothing, if the arguments are wrong."""
+        """Raises as ``check``, and changes nothing then."""
         raise NotImplementedError
 
     def remove(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
@@ -74,10 +103,12 @@ class Matcher:
         """Takes back every ``add`` of it, where that costs no more than one; else False."""
         return False
 
-    def match(
-        self, routing_key: str, headers: dict[str, object] | None, found: list[object]
-    ) -> None:
+    def match(self, routing_key: str, context: RoutingContext | None, found: list[object]) -> None:
+        """Appends destinations to ``found``; without a context the message has no headers."""
         raise NotImplementedError
+
+    def remember(self, context: RoutingContext) -> None:
+        """The message was published: it is in the context's ``passed``."""
 
 
 @final
@@ -102,9 +133,7 @@ class DirectMatcher(Matcher):
         if destinations.is_empty():
             del self.by_key[routing_key]
 
-    def match(
-        self, routing_key: str, headers: dict[str, object] | None, found: list[object]
-    ) -> None:
+    def match(self, routing_key: str, context: RoutingContext | None, found: list[object]) -> None:
         destinations = self.by_key.get(routing_key)
         if destinations is not None:
             destinations.append_to(found)
@@ -124,9 +153,7 @@ class FanoutMatcher(Matcher):
     def remove(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
         self.destinations.remove(destination)
 
-    def match(
-        self, routing_key: str, headers: dict[str, object] | None, found: list[object]
-    ) -> None:
+    def match(self, routing_key: str, context: RoutingContext | None, found: list[object]) -> None:
         self.destinations.append_to(found)
 
 

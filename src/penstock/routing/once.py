@@ -11,15 +11,14 @@ destination is as unroutable as any message: returned if mandatory, offered to a
 A message may bring its own ``x-cache-ttl``.  Spelt as the community's plug-in for RabbitMQ
 spells it.  Keys are forgotten with the process.
 
-Rooms without a clock are told the time with the message (``NOW``).  Who only asks where a message
-would go says so (``LOOKING``): then its key stays as unknown as it was.  So does who publishes, and
-routes once more when the queues took it: what was refused may come again.
+A key becomes known when its message was published (``RoutingContext.remember``).  The key of a
+message that the queues refused, or of a question where a message would go, stays unknown.
 """
 
 from typing import Final, final
 
-from penstock.core.headers import CACHE_TTL_HEADER, DEDUPLICATION_HEADER, LOOKING, NOW
-from penstock.routing.matcher import FanoutMatcher, Matcher
+from penstock.core.headers import CACHE_TTL_HEADER, DEDUPLICATION_HEADER
+from penstock.routing.matcher import FanoutMatcher, Matcher, RoutingContext
 
 ONCE: Final = "x-message-deduplication"
 CACHE_SIZE: Final = "x-cache-size"
@@ -47,31 +46,28 @@ class OnceMatcher(Matcher):
     def drop(self, destination: object) -> bool:
         return self._all.drop(destination)
 
-    def match(
-        self, routing_key: str, headers: dict[str, object] | None, found: list[object]
-    ) -> None:
-        if headers is not None and self._is_duplicate(headers):
-            return
-        self._all.match(routing_key, headers, found)
+    def match(self, routing_key: str, context: RoutingContext | None, found: list[object]) -> None:
+        if context is not None:
+            key = _key(context)
+            if key != "":
+                if self._known.get(key, 0) > int(context.now_ms):  # a client may ask for any ttl
+                    return
+                context.pass_by(self)
+        self._all.match(routing_key, context, found)
 
-    def _is_duplicate(self, headers: dict[str, object]) -> bool:
-        """And if it is none, it is known from now on, unless this is a dry run."""
-        value = headers.get(DEDUPLICATION_HEADER)
-        if value is None:
-            return False
-        key = f"{type(value).__name__} {value}"
-        now_ms = _number(headers.get(NOW), 0)
-        if self._known.get(key, 0) > now_ms:
-            return True
-        if LOOKING in headers:
-            headers[LOOKING] = True
-            return False
+    def remember(self, context: RoutingContext) -> None:
+        key = _key(context)
         self._known.pop(key, None)
         while len(self._known) >= self._size:
             del self._known[next(iter(self._known))]
-        ttl_ms = _number(headers.get(CACHE_TTL_HEADER), self._ttl_ms)
-        self._known[key] = now_ms + ttl_ms
-        return False
+        ttl_ms = _number(context.headers.get(CACHE_TTL_HEADER), self._ttl_ms)
+        self._known[key] = int(context.now_ms) + ttl_ms
+
+
+def _key(context: RoutingContext) -> str:
+    """By type and value; "" when the message has none."""
+    value = context.headers.get(DEDUPLICATION_HEADER)
+    return "" if value is None else f"{type(value).__name__} {value}"
 
 
 def _number(value: object, absent: int) -> int:

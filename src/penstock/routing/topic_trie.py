@@ -30,7 +30,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.core.errors import PreconditionFailed
-from penstock.routing.matcher import Destinations, Matcher, append_once
+from penstock.routing.matcher import Destinations, Matcher, RoutingContext, append_once
 
 STEPS_MAX: Final[i64] = 200_000
 """Some milliseconds."""
@@ -152,9 +152,7 @@ class TopicTrie(Matcher):
             path.append(node)
         return path
 
-    def match(
-        self, routing_key: str, headers: dict[str, object] | None, found: list[object]
-    ) -> None:
+    def match(self, routing_key: str, context: RoutingContext | None, found: list[object]) -> None:
         """Raises PreconditionFailed when ``steps`` are used up."""
         reached: list[TrieNode] = []
         self.step += 1

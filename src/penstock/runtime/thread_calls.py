@@ -1,7 +1,7 @@
 """Calls from other threads to the loop: what to run between two turns, and the bell that wakes it.
 
 ``fd`` is readable when somebody rang.  What raises ``Away`` with a ticket (``core/away.py``) is run
-again when that is done.
+again when that is done; ``Pending`` with a ticket is resumed.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from penstock.core.away import Answers, Away, Ticket
+from penstock.core.away import Answers, Away, Pending, Ticket
 
 T = TypeVar("T")
 
@@ -63,7 +63,11 @@ class ThreadCalls:
 
     def _run(self, function: Callable[[], Any], future: "Future[Any]") -> None:
         try:
-            future.set_result(function())
+            outcome = function()
+            if isinstance(outcome, Pending) and outcome.ticket is not None:
+                self.away.append((outcome.resume, future, outcome.ticket))
+            else:
+                future.set_result(outcome)
         except Away as away:
             if away.ticket is None:  # the caller's thread may ask again
                 future.set_exception(away)

@@ -17,11 +17,10 @@ from penstock.broker.broker import Broker
 from penstock.broker.rules.access import HASHING, hash_password
 from penstock.broker.rules.erlang_terms import term
 from penstock.broker.rules.policies import Policy, check_is_built
-from penstock.broker.topology.changes import Ask
 from penstock.broker.topology.internal_queues import is_room
 from penstock.broker.topology.mirror_copies import is_copy
 from penstock.broker.topology.vhost import Vhost
-from penstock.core.away import Away
+from penstock.core.away import Pending
 from penstock.core.errors import (
     AccessRefused,
     Blocked,
@@ -93,7 +92,7 @@ class DefinitionsImport:
         self._rows = plan.rows
         if plan.vhost_name:
             broker.vhost(plan.vhost_name)
-        self._waiting: list[tuple[Ask, str, Json]] = []  # what a cluster has to agree on
+        self._waiting: list[tuple[Pending, str, Json]] = []  # what a cluster has to agree on
 
     def run(self, steps: int) -> bool:
         """Take so many more; True when all is done.
@@ -101,14 +100,15 @@ class DefinitionsImport:
         In a cluster rows wait until all have agreed on them, those of a section together.
         """
         waiting, self._waiting = self._waiting, []
-        for ask, section, row in waiting:
-            self._take(ask, section, row)
+        for pending, section, row in waiting:
+            self._take(pending.resume, section, row)
         for _ in range(min(steps - len(waiting), len(self._rows))):
             section, row = self._rows[-1]
             if self._waiting and self._waiting[0][1] != section:
                 return False  # what is referred to comes first
             self._rows.pop()
-            self._take(self._broker.changes.ask(), section, row)
+            ask = self._broker.changes.ask()
+            self._take(partial(ask.run, partial(self._take_row, section, row)), section, row)
         return not self._rows and not self._waiting
 
     @property
@@ -116,19 +116,20 @@ class DefinitionsImport:
         """There is nothing to do but to wait for the cluster."""
         return bool(self._waiting)
 
-    def _take(self, ask: Ask, section: str, row: Json) -> None:
+    def _take(self, step: Callable[[], object], section: str, row: Json) -> None:
         """A row; whatever is wrong with it costs this row only.
 
         Raises Blocked: on a full disk the others find no room either.
         """
         try:
-            ask.run(partial(self._take_row, section, row))
-        except Away:
-            self._waiting.append((ask, section, row))
+            outcome = step()
         except Blocked:
             raise
         except BrokerError as error:
             self._leave_out(section, row, str(error))
+        else:
+            if isinstance(outcome, Pending):
+                self._waiting.append((outcome, section, row))
 
     def _take_row(self, section: str, row: Json) -> None:
         if section == "users":

@@ -7,24 +7,23 @@ in here instead, and becomes true when the cluster has agreed (``cluster/agreeme
     virtual host, administration ─► checks ─┬─ proposes? ─► handed in ─► agreed ─► event ─┐
                                             └─ no ─► done ◄── the same methods ◄──────────┘
 
-So a method that changes something has this shape, or the two branches each in a method of their
-own, and no other code knows of clusters:
+So a method that changes something has this shape, and no other code knows of clusters:
 
     checks, which raise what they always raise
     changes.check_room()             # where something new is kept on disk
     changes.check_memory(arguments)  # and in memory
     if changes.proposes:
-        changes.put(record)       # or ``delete``, ``add_queue`` ...
+        changes.put(record)       # or ``delete``, ``add_queue`` ...; and return
+    else:
+        make it true
 
-Return:
-    what is done
-
-Who asks waits by an ``Ask``: ``run`` does what was asked for, and raises ``Away`` until what it
-handed in is decided; then it is called again, as for a message that is on its way from the disk.
-What had come to its end is not done again: its answer stands.  What was refused, because
-something changed meanwhile, is: so the checks and their errors are those of the moment in
-which it becomes true.  Without anybody who asks (a queue expires, a connection is lost) it is
-handed in all the same, and seen to until it is known.
+A request runs by an ``Ask``: ``run`` returns the answer, or ``Pending`` while what was handed in is
+not decided.  The session holds that and resumes it; the verb is not read again.  A request
+that came to its end is not done again: its answer stands.  A request is run again when it was
+refused, because something changed meanwhile, or when it has a further step (``cut``, ``declared``):
+so the checks and their errors are those of the moment in which it becomes true.  A change without a
+request (a queue expires, a connection is lost) is handed in all the same, and proposed until it is
+known.
 """
 
 from collections.abc import Callable
@@ -32,6 +31,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.broker.rules.admission import Admission
 from penstock.broker.rules.declared_bytes import EACH_BYTES, declared_bytes
+from penstock.core.away import Away, Pending
 from penstock.core.errors import Blocked
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
@@ -66,10 +66,10 @@ Plain = (
 
 
 class Ask:
-    """One who asks, one thing at a time."""
+    """Requests of one session, one at a time."""
 
-    def run(self, function: Callable[[], T]) -> T:
-        """Raises Away while it is not decided: call it again, with the same."""
+    def run(self, function: Callable[[], T]) -> T | Pending:
+        """Its answer, or ``Pending`` until the cluster has decided what it handed in."""
         return function()
 
 
@@ -124,12 +124,17 @@ class Changes:
         """Where queues that are handed in next are, as if declared there; "" = here."""
 
     def cut(self) -> None:
-        """What comes next rests on what was handed in: it has to be there first."""
+        """What comes next rests on what was handed in: raises Away until that is there."""
+
+    def declared(self, thing: T | None) -> T:
+        """What a declaration made; raises Away while it is only handed in."""
+        if thing is None:
+            raise Away
+        return thing
 
     # -- handed in ---------------------------------------------------------------------------
 
     def add_exchange(self, exchange: Exchange) -> None:
-        """Raises Away: whoever wants to go on with it does so when it is there."""
         raise NotImplementedError
 
     def put_exchange(self, exchange: Exchange, arguments: dict[str, object]) -> None:
@@ -149,7 +154,7 @@ class Changes:
         auto_delete: bool,
         arguments: dict[str, object],
     ) -> None:
-        """As ``add_exchange``; ``owner``: the session that has it for itself."""
+        """``owner``: the session of an exclusive queue."""
         raise NotImplementedError
 
     def pause_queue(self, queue: Queue, paused: bool) -> None:
@@ -161,10 +166,8 @@ class Changes:
     def owner_gone(self, owner: object) -> None:
         """A session is over: what it was about to declare for itself is not wanted any more."""
 
-    def bind(
-        self, vhost: "Vhost", record: BindingRecord, exchange: Exchange, destination: object
-    ) -> None:
-        """Raises what binding it would raise; does nothing when it is bound."""
+    def bind(self, record: BindingRecord, exchange: Exchange, destination: object) -> None:
+        """The exchange has no such binding, and could have it (``Matcher.check``)."""
         raise NotImplementedError
 
     def unbind(

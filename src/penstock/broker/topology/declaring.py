@@ -24,8 +24,8 @@ def declare_queue(
     owner: object,
     auto_delete: bool,
     arguments: dict[str, object],
-) -> Queue:
-    """Create, or check that the existing one is the same; ``owner`` makes it exclusive."""
+) -> Queue | None:
+    """As ``Vhost.declare_queue``, by a user with these rights."""
     if name.startswith("amq.") and name not in vhost.queues:
         raise AccessRefused(f"queue name '{name}' contains reserved prefix 'amq.*'")
     return make_queue(vhost, rights, name, durable, owner, auto_delete, arguments)
@@ -39,7 +39,7 @@ def make_queue(
     owner: object,
     auto_delete: bool,
     arguments: dict[str, object],
-) -> Queue:
+) -> Queue | None:
     """As ``declare_queue``, of a name that was not the client's choice."""
     rights.configure("queue", name)
     if name not in vhost.queues:

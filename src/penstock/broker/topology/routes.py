@@ -10,7 +10,7 @@ from penstock.core.errors import AccessRefused, NotAllowed, PreconditionFailed
 from penstock.core.message import Message, body_size
 from penstock.core.traffic import ExchangeTraffic
 from penstock.queues.queue import Queue
-from penstock.routing.exchanges import NSQ_TOPIC, Exchange, route
+from penstock.routing.exchanges import NSQ_TOPIC, Exchange
 from penstock.storage.definitions.records import ExchangeRecord
 
 
@@ -90,24 +90,6 @@ def publish_where_room_is(
 
 def queues_in(found: list[object]) -> list[Queue]:
     return [cast(Queue, queue) for queue in found]
-
-
-def find_queues(
-    queues: dict[str, Queue],
-    exchanges: dict[str, Exchange],
-    exchange: str,
-    key: str,
-    headers: dict[str, object],
-    copies: list[str],
-) -> list[Queue]:
-    """Where one message goes; ``copies`` are its further routing keys."""
-    if exchange == "":
-        found = [queues[one] for one in [key, *copies] if one in queues]
-        return list(dict.fromkeys(found)) if copies else found
-    source = exchanges.get(exchange)
-    if source is None:
-        return []
-    return queues_in(route(source, key, headers, exchanges, copies or None))
 
 
 def record_of(exchange: Exchange) -> ExchangeRecord:

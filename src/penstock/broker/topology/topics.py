@@ -35,7 +35,6 @@ from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.topology.changes import Ask
 from penstock.broker.topology.routes import any_refuses, record_of
 from penstock.core.errors import PreconditionFailed
-from penstock.core.headers import NOW
 from penstock.core.letters import HeaderWriter
 from penstock.core.message import Message
 from penstock.queues.consumers import Consumer
@@ -43,6 +42,7 @@ from penstock.queues.latency import Latency, PublishTime, enqueue_time
 from penstock.queues.limits import REJECT_PUBLISH, QueueLimits
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import NSQ_TOPIC, Exchange, route
+from penstock.routing.matcher import RoutingContext
 
 if TYPE_CHECKING:
     from penstock.broker.topology.vhost import Vhost
@@ -229,7 +229,7 @@ class Topics:
         self._vhost.declare_exchange(
             exchange_name(name), NSQ_TOPIC, not ephemeral, ephemeral, False, {}
         )
-        return self.topics[name]
+        return self._vhost.changes.declared(self.topics.get(name))
 
     def channel(self, topic: Topic, name: str) -> Channel:
         """The channel of that (valid) name, made if there is none."""
@@ -241,8 +241,9 @@ class Topics:
         if ephemeral:
             arguments = {"x-max-length": EPHEMERAL_MAX_LENGTH, "x-overflow": "reject-publish"}
         durable = not ephemeral and not topic.ephemeral  # no start would find its topic
-        queue = self._vhost.declare_queue(
-            queue_name(topic.name, name), durable, None, ephemeral, arguments
+        full_name = queue_name(topic.name, name)
+        queue = self._vhost.changes.declared(
+            self._vhost.declare_queue(full_name, durable, None, ephemeral, arguments)
         )
         self._vhost.bind_queue(queue, topic.exchange.name, "", {})
         self._vhost.changes.cut()
@@ -376,25 +377,27 @@ class Topics:
             return [topic.backlog]
         if topic.reached_epoch != self._vhost.epoch:
             topic.reached_epoch = self._vhost.epoch
-            topic.reached = self._reached(topic, [""], {})
+            topic.reached = self._reached(topic, [""], None)
         return topic.reached
 
     def _count(self, topic: Topic, messages: list[Message], size: i64) -> None:
         topic.exchange.published_count += len(messages)
         topic.exchange.published_bytes += size
 
-    def _reached(self, topic: Topic, keys: list[str], headers: dict[str, object]) -> list[Queue]:
+    def _reached(
+        self, topic: Topic, keys: list[str], context: RoutingContext | None
+    ) -> list[Queue]:
         """The queues a message gets to that does not stay in the backlog, each once."""
         exchange = topic.exchange
         if not exchange.bound_exchanges:
             return topic.queues
         hops: list[object] = []
         for key in keys:
-            exchange.match(key, headers, hops)
+            exchange.match(key, context, hops)
         found: dict[Queue, bool] = {}
         for hop in hops:
             if isinstance(hop, Exchange):
-                for queue in route(hop, keys[0], headers, self._vhost.exchanges, keys[1:]):
+                for queue in route(hop, keys[0], context, self._vhost.exchanges, keys[1:]):
                     found[cast(Queue, queue)] = True
             else:
                 found[cast(Queue, hop)] = True
@@ -418,8 +421,9 @@ class Topics:
         position: i64 = 0
         for message in messages:
             letter = letters.release(message)
-            letter.headers[NOW] = int(now_ms)
-            queues = self._reached(topic, letter.keys, letter.headers)
+            context = RoutingContext(letter.headers, now_ms)
+            queues = self._reached(topic, letter.keys, context)
+            context.remember()
             at = self._publish_to(queues, [message], until_ms, now_ms)
             position = at if at > 0 else position
         return position

@@ -32,7 +32,6 @@ from penstock.broker.topology.queue_maker import IncarnationSource, QueueMaker
 from penstock.broker.topology.routes import (
     Route,
     check_not_default,
-    find_queues,
     publish_where_room_is,
     queue_limit_reached,
     queues_in,
@@ -54,6 +53,7 @@ from penstock.routing.exchanges import (
     looks_at_headers,
     route,
 )
+from penstock.routing.matcher import RoutingContext
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import (
     BindingRecord,
@@ -173,14 +173,34 @@ class Vhost:
         after = self._engine.journal.position
         return after if after != before else 0
 
-    def find_queues(
-        self, exchange: str, key: str, headers: dict[str, object], copies: list[str]
+    def reached(
+        self, exchange: str, key: str, context: RoutingContext, copies: list[str]
     ) -> list[Queue]:
         """The queues one message reaches, each once; ``copies`` are its further routing keys.
 
         A missing exchange has none.
         """
-        return find_queues(self.queues, self.exchanges, exchange, key, headers, copies)
+        if exchange == "":
+            found = [self.queues[one] for one in [key, *copies] if one in self.queues]
+            return list(dict.fromkeys(found)) if copies else found
+        source = self.exchanges.get(exchange)
+        if source is None:
+            return []
+        return queues_in(route(source, key, context, self.exchanges, copies or None))
+
+    def find_queues(
+        self,
+        exchange: str,
+        key: str,
+        headers: dict[str, object],
+        copies: list[str],
+        now_ms: i64 = 0,
+    ) -> list[Queue]:
+        """As ``reached``, of a message of the broker's own: exchanges remember it at once."""
+        context = RoutingContext(headers, now_ms)
+        found = self.reached(exchange, key, context, copies)
+        context.remember()
+        return found
 
     def forget_routes(self) -> None:
         """Messages go another way from now on."""
@@ -236,6 +256,7 @@ class Vhost:
         exchange = Exchange(self.name, name, kind, durable, auto_delete, internal, arguments)
         if self.changes.proposes:
             self.changes.add_exchange(exchange)
+            return
         self.make_exchange(exchange)
 
     def make_exchange(self, exchange: Exchange) -> None:
@@ -265,8 +286,8 @@ class Vhost:
             raise PreconditionFailed(f"{self.exchange_text(name)} in use")
         if self.changes.proposes:
             self.changes.delete_exchange(self, exchange)
-        else:
-            self.remove_exchange(exchange)
+            return
+        self.remove_exchange(exchange)
 
     def remove_exchange(self, exchange: Exchange) -> None:
         self._strike(exchange)
@@ -325,16 +346,17 @@ class Vhost:
     def _bind(self, record: BindingRecord, destination: object, kept: bool) -> None:
         check_not_default(record.source)
         exchange = self.exchange(record.source)
-        way = (record.routing_key, record.arguments)
-        if not exchange.has_binding(destination, *way):
-            self.changes.check_memory(record.arguments)
-            if exchange.durable and kept:
-                self.changes.check_room()
+        key, arguments = record.routing_key, record.arguments
+        if exchange.has_binding(destination, key, arguments):
+            return
+        self.changes.check_memory(arguments)
+        if exchange.durable and kept:
+            self.changes.check_room()
+        exchange.matcher.check(key, arguments)
         if self.changes.proposes:
-            self.changes.bind(self, record, exchange, destination)
+            self.changes.bind(record, exchange, destination)
             return
-        if not exchange.bind(destination, record.routing_key, record.arguments):
-            return
+        exchange.bind(destination, key, arguments)
         self.epoch += 1
         if exchange.type == NSQ_TOPIC:
             self.topics.bindings_changed(exchange)
@@ -385,8 +407,11 @@ class Vhost:
         owner: object,
         auto_delete: bool,
         arguments: dict[str, object],
-    ) -> Queue:
-        """Create, or check that the existing one is the same; ``owner`` makes it exclusive."""
+    ) -> Queue | None:
+        """Create, or check that the existing one is the same; ``owner`` makes it exclusive.
+
+        None = a cluster has to agree on it first.
+        """
         self.churn.queues_declared += 1
         existing = self.queues.get(name)
         if existing is not None:
@@ -402,6 +427,7 @@ class Vhost:
         incarnation = self._new_incarnation()
         if self.changes.proposes:
             self.changes.add_queue(self, name, incarnation, durable, owner, auto_delete, arguments)
+            return None
         return self.make_queue(name, incarnation, durable, owner, auto_delete, arguments)
 
     def make_queue(

@@ -28,7 +28,6 @@ from penstock.core.confirm_watermark import (
     any_refused,
     any_stranded,
 )
-from penstock.core.headers import NOW
 from penstock.core.letters import HeaderWriter, Letter
 from penstock.core.message import PENDING, PERSISTENT, PRIORITY_SHIFT, Message
 from penstock.core.traffic import DropCounters
@@ -225,20 +224,19 @@ class DeadLetters:
         time_s = int(now_ms) // 1000
         key = queue.limits.dead_letter_key
         letter = self._writer.write(whole, queue.name, reason, time_s, exchange, key)
-        letter.headers[NOW] = int(now_ms)
         flags = (whole.flags & PERSISTENT) | i64(letter.priority) << PRIORITY_SHIFT
         copy = Message(letter.content, letter.address, flags, 0)
         if exchange == "":
             self._replies.publish(letter.keys, [copy.copy_for_queue()])
-        queues = self._queues_for(vhost, exchange, letter)
+        queues = self._queues_for(vhost, exchange, letter, now_ms)
         if len(queues) == 0:
             return 0
         self.published_count += 1
         position, _ = vhost.publish_some(queues, [copy], now_ms)
         return position
 
-    def _queues_for(self, vhost: Vhost, exchange: str, letter: Letter) -> list[Queue]:
-        found = vhost.find_queues(exchange, letter.keys[0], letter.headers, letter.keys[1:])
+    def _queues_for(self, vhost: Vhost, exchange: str, letter: Letter, now_ms: i64) -> list[Queue]:
+        found = vhost.find_queues(exchange, letter.keys[0], letter.headers, letter.keys[1:], now_ms)
         if not letter.seen_queues:
             return found
         return [queue for queue in found if queue.name not in letter.seen_queues]

@@ -23,12 +23,13 @@ from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.topology.routes import queues_in
 from penstock.broker.topology.vhost import Vhost
-from penstock.core.headers import DELAY_HEADER, NOW, HeaderReader, delay_in
+from penstock.core.headers import DELAY_HEADER, HeaderReader, delay_in
 from penstock.core.letters import HeaderWriter
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
 from penstock.queues.queue import Queue
 from penstock.queues.schedule import Schedule
 from penstock.routing.exchanges import Exchange, route
+from penstock.routing.matcher import RoutingContext
 
 SORTED_AT_ONCE: Final[i64] = 1024
 SORTED_BYTES_MAX: Final[i64] = 4 * 1024 * 1024
@@ -92,10 +93,11 @@ class Delays:
         last: i64 = 0
         for message in messages:
             letter = self._writer.release(message)
-            letter.headers[NOW] = int(now_ms)
+            context = RoutingContext(letter.headers, now_ms)
             queues = queues_in(
-                route(exchange, letter.keys[0], letter.headers, vhost.exchanges, letter.keys[1:])
+                route(exchange, letter.keys[0], context, vhost.exchanges, letter.keys[1:])
             )
+            context.remember()
             if len(queues) == 0:
                 continue
             flags = (message.flags & PERSISTENT) | i64(letter.priority) << PRIORITY_SHIFT

@@ -22,10 +22,11 @@ from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.topology.routes import Route, any_refuses, count_published
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.errors import AccessRefused, NotFound
-from penstock.core.headers import LOOKING, NOW, HeaderReader
+from penstock.core.headers import HeaderReader
 from penstock.core.message import REDELIVERED, STORED, Address, Message, body_size
 from penstock.core.traffic import ExchangeTraffic
 from penstock.queues.queue import Queue
+from penstock.routing.matcher import RoutingContext
 from penstock.storage.engine.engine import Engine
 
 ADDRESSES_MAX: Final = 8192
@@ -101,7 +102,7 @@ class StagedPublisher:
         route = vhost.route(address)
         if not route.needs_headers:
             return route.queues
-        return _find(vhost, address, self._facts(message, now_ms))
+        return _find(vhost, address, self._context(message, now_ms))
 
     def trouble(self) -> str:
         """Why the last call did not take all."""
@@ -130,19 +131,14 @@ class StagedPublisher:
         if not route.needs_headers:
             return self._give_all(vhost, route.queues, run, now_ms)
         for place, message in enumerate(run):
-            facts = self._facts(message, now_ms)
-            if self._give(vhost, _find(vhost, address, facts), [message], now_ms) == 0:
+            context = self._context(message, now_ms)
+            if self._give(vhost, _find(vhost, address, context), [message], now_ms) == 0:
                 return place  # it comes again, and must not be a duplicate then
-            if facts.pop(LOOKING) is True:
-                _find(vhost, address, facts)
+            context.remember()
         return len(run)
 
-    def _facts(self, message: Message, now_ms: int) -> dict[str, object]:
-        """To look where it would go."""
-        facts = self._reader.facts(message.content)
-        facts[NOW] = now_ms
-        facts[LOOKING] = False
-        return facts
+    def _context(self, message: Message, now_ms: int) -> RoutingContext:
+        return RoutingContext(self._reader.facts(message.content), now_ms)
 
     def _give_all(self, vhost: Vhost, queues: list[Queue], run: list[Message], now_ms: int) -> int:
         """Until they have no room, and may have some later."""
@@ -211,8 +207,8 @@ class StagedPublisher:
         return room
 
 
-def _find(vhost: Vhost, address: Address, facts: dict[str, object]) -> list[Queue]:
-    return vhost.find_queues(address.exchange, address.routing_key, facts, [])
+def _find(vhost: Vhost, address: Address, context: RoutingContext) -> list[Queue]:
+    return vhost.reached(address.exchange, address.routing_key, context, [])
 
 
 def _is_waited_for(queue: Queue) -> bool:

@@ -1,7 +1,7 @@
 """``ClusterAsk``: one request for a change in a cluster, from the checks to the answer.
 
 In: a function that asks, and hands in what is to be changed.  Out: its answer, once that is true,
-or why not; ``Away`` until then.
+or why not; ``Pending`` until then.
 
     run ─► function ─► draft ─► proposal ─┬─ accepted, done here, known elsewhere ─► its answer
             ▲   │                         ├─ refused: something it rests on has changed ─┐
@@ -12,7 +12,8 @@ or why not; ``Away`` until then.
 
 A function that was cut short (it declares something, and wants to go on with it) is run again
 when that is there, and finds it.  One that came to its end is not run again: its answer counts
-what it deleted, and would not find it a second time.
+what it deleted, and would not find it a second time.  The session that holds the ``Pending`` knows
+of no such steps: it resumes it when the ticket is done.
 
 Also an answer without a change rests on what is done here, and others may not have done it yet:
 a client that is told that a queue is there already must find it everywhere (K8).  An isolated node
@@ -32,7 +33,7 @@ from penstock.cluster.agreement.coordinator import (
     Proposal,
 )
 from penstock.cluster.agreement.draft import Draft
-from penstock.core.away import Away, Ticket
+from penstock.core.away import Away, Pending, Ticket
 from penstock.core.errors import NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class ClusterAsk(Ask):
 
     def __init__(self, changes: "ClusterChanges") -> None:
         self._changes = changes
+        self._function: Callable[[], object] = _nothing
         self._proposal: Proposal | None = None
         self._draft = Draft()
         self._stands: bool = False  # the function came to its end
@@ -64,25 +66,34 @@ class ClusterAsk(Ask):
         self._ticket: Ticket | None = None  # done when there is reason to run again
         self._first: bool | None = None
 
-    def run(self, function: Callable[[], T]) -> T:
+    def run(self, function: Callable[[], T]) -> T | Pending:
+        self._end()
+        self._function = function
+        return cast(T | Pending, self._resume())
+
+    def _resume(self) -> object:
+        """The answer, or Pending."""
         try:
-            if self._seen > 0 or (self._proposal is not None and self._settled(self._proposal)):
-                self._await_known()
-                result = cast(T, self._result)
-            else:
-                result = self._try(function)
-        except Away:
-            raise
+            outcome = self._next()
         except NotFound:
             if not self._may_have_deleted():
                 self._end()
                 raise
-            result = cast(T, self._result)
+            outcome = self._result
         except BaseException:
             self._end()
             raise
-        self._end()
-        return result
+        if not isinstance(outcome, Pending):
+            self._end()
+        return outcome
+
+    def _next(self) -> object:
+        if not self._has_news():
+            return self._later()
+        proposal = self._proposal
+        if self._seen > 0 or (proposal is not None and self._settled(proposal)):
+            return self._result
+        return self._later() if self._is_too_soon() else self._try()
 
     def at_first(self, told: bool) -> bool:
         if self._first is None:
@@ -96,6 +107,7 @@ class ClusterAsk(Ask):
         return self._unsure and self._stands and keys != [] and not there.keys() & set(keys)
 
     def _end(self) -> None:
+        self._function = _nothing
         self._proposal = None
         self._unsure = self._stands = False
         self._result = None
@@ -104,21 +116,15 @@ class ClusterAsk(Ask):
         self._seen = 0
         self._first = None
 
-    def _await_known(self) -> None:
-        """K8, of what was there already."""
-        changes, seen = self._changes, self._seen
-        if seen > 0 and not changes.is_known(seen) and not changes.coordinator.why_not():
-            raise self._later()
-
     # -- waiting -----------------------------------------------------------------------------
 
-    def _later(self) -> Away:
-        """To be raised.  A caller with a ticket is not run again before there is news."""
+    def _later(self) -> Pending:
+        """Not to be resumed before there is news."""
         ticket = self._ticket
         if ticket is None or ticket.done:
             ticket = self._ticket = Ticket("agree", self)
             self._changes.waiting.append(self)
-        return Away(ticket)
+        return Pending(ticket, self._resume)
 
     def look(self) -> bool:
         """Once a turn: is there reason to run again?"""
@@ -163,24 +169,21 @@ class ClusterAsk(Ask):
 
     # -- trying ------------------------------------------------------------------------------
 
-    def _try(self, function: Callable[[], T]) -> T:
+    def _try(self) -> object:
         changes = self._changes
-        agreed = changes.agreed
-        if self._is_too_soon():
-            raise self._later()
         draft = Draft()
         whole = True
+        result: object = None
         with _Open(changes, draft, self):
             try:
-                result: T | None = function()
-            except Away:
-                if draft.is_empty():
-                    raise  # it waits for something else
-                whole, result = False, None
+                result = self._function()
+            except Away as away:
+                if draft.is_empty():  # it waits for something else
+                    return Pending(away.ticket, self._resume)
+                whole = False
         if draft.is_empty():
-            self._result, self._seen = result, agreed.changed
-            self._await_known()
-            return cast(T, result)
+            self._result, self._seen = result, changes.agreed.changed
+            return result if self._has_news() else self._later()
         if self._since_ms == 0:
             self._since_ms = changes.mono_ms
         self._draft = draft
@@ -190,35 +193,29 @@ class ClusterAsk(Ask):
         self._proposal = changes.propose(draft)
         if self._proposal.state == FAILED:
             self._settled(self._proposal)
-        raise self._later()
+        return self._later()
 
     def _settled(self, proposal: Proposal) -> bool:
-        """Is that all?  False: it is to be run again; raises Away and Unavailable."""
+        """There is news of it: is that all?  False: run the function again; raises Unavailable."""
         changes = self._changes
+        self._proposal = None
         if proposal.state == ACCEPTED:
-            if not self._is_done_here() or not changes.is_known(proposal.revision):
-                raise self._later()
-            self._proposal = None
             self._since_ms = 0
             return self._stands
-        if changes.mono_ms - self._since_ms > PATIENCE_MS:
+        if proposal.state == FAILED or changes.mono_ms - self._since_ms > PATIENCE_MS:
             changes.forget(self._draft)
             raise Unavailable(_undecided(proposal.error or changes.coordinator.why_not()))
-        if proposal.state == PENDING:
-            raise self._later()
-        if proposal.state == FAILED:
-            changes.forget(self._draft)
-            raise Unavailable(_undecided(proposal.error))
         if proposal.state == UNCERTAIN:
-            if changes.coordinator.why_not():
-                raise self._later()
             self._unsure = True
         else:
             assert proposal.state == REFUSED
             changes.forget(self._draft)
         self._refused_at = (changes.mono_ms, changes.agreed.revision)
-        self._proposal = None
         return False
+
+
+def _nothing() -> None:
+    """No request is open."""
 
 
 def _undecided(why: str) -> str:

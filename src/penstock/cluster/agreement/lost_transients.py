@@ -9,16 +9,17 @@ The node that lives for the longest time does it, and not before a node has been
 with all their queues.  Each proposal has the condition that the node is still gone.
 """
 
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Final, final
 
 from penstock.broker.broker import Broker
-from penstock.broker.topology.changes import Ask
 from penstock.cluster.agreement import metadata as md
 from penstock.cluster.agreement.coordinator import ABSENT, CHANGES_MAX
 from penstock.cluster.agreement.membership import JOINED, MEMBERS, Membership
 from penstock.cluster.agreement.proposing import ClusterChanges
-from penstock.core.away import Away
+from penstock.core.away import Pending
 from penstock.core.clock_types import MonoMs
 from penstock.core.errors import BrokerError
 
@@ -41,8 +42,7 @@ class LostTransients:
         self._gone_ms: dict[str, int] = {}  # by node: since when, as far as this one saw it
         self._nothing: dict[str, int] = {}  # of the node, as of this revision
         self._looked_ms: int = 0
-        self._ask: Ask | None = None
-        self._node = ""
+        self._next: Callable[[], object] | None = None  # step of what is being deleted
 
     def turn(self, mono_ms: MonoMs) -> None:
         membership = self._membership
@@ -54,11 +54,11 @@ class LostTransients:
                 self._gone_ms.pop(node.name, None)
             else:
                 self._gone_ms.setdefault(node.name, mono_ms)
-        if self._ask is None and not 0 <= mono_ms - self._looked_ms < LOOK_MS:
+        if self._next is None and not 0 <= mono_ms - self._looked_ms < LOOK_MS:
             self._looked_ms = mono_ms
             self._look(mono_ms)
-        if self._ask is not None:
-            self._go_on(self._ask)
+        if self._next is not None:
+            self._go_on(self._next)
 
     def _look(self, mono_ms: MonoMs) -> None:
         late, changed = mono_ms - self._patience_ms, self._changes.agreed.changed
@@ -66,7 +66,7 @@ class LostTransients:
             if since_ms > late or self._nothing.get(name) == changed:
                 continue
             if self._of(name):
-                self._ask, self._node = self._changes.ask(), name
+                self._next = partial(self._changes.ask().run, partial(self._delete, name))
                 return
             self._nothing[name] = changed
 
@@ -77,14 +77,12 @@ class LostTransients:
             if meta.home == node and not meta.durable and meta.owner == ""
         ]
 
-    def _go_on(self, ask: Ask) -> None:
-        try:
-            ask.run(partial(self._delete, self._node))
-        except Away:
-            return
-        except BrokerError:
-            pass  # the coordinator is away: it is looked at again
-        self._ask = None
+    def _go_on(self, step: Callable[[], object]) -> None:
+        self._next = None
+        with suppress(BrokerError):  # the coordinator is away: it is looked at again
+            outcome = step()
+            if isinstance(outcome, Pending):
+                self._next = outcome.resume
 
     def _delete(self, node: str) -> None:
         known = self._membership.nodes.get(node)

@@ -184,7 +184,6 @@ class ClusterChanges(Changes):
 
     def add_exchange(self, exchange: Exchange) -> None:
         self.hand_in(lambda draft: self._drafting.add_exchange(draft, exchange))
-        raise Away
 
     def put_exchange(self, exchange: Exchange, arguments: dict[str, object]) -> None:
         self.hand_in(lambda draft: self._drafting.put_exchange(draft, exchange, arguments))
@@ -223,7 +222,6 @@ class ClusterChanges(Changes):
             self._owners[incarnation] = owner
             if self.draft is not None:
                 self.draft.incarnations.append(incarnation)
-        raise Away
 
     def pause_queue(self, queue: Queue, paused: bool) -> None:
         if queue.paused != paused:
@@ -235,13 +233,7 @@ class ClusterChanges(Changes):
         elif self.is_master(queue) or queue.owner is not None:
             self._jobs.setdefault(id(queue), _Job(vhost, queue))
 
-    def bind(
-        self, vhost: Vhost, record: BindingRecord, exchange: Exchange, destination: object
-    ) -> None:
-        key, arguments = record.routing_key, record.arguments
-        if not exchange.bind(destination, key, arguments):
-            return
-        exchange.unbind(destination, key, arguments)  # it was to find out whether it can be
+    def bind(self, record: BindingRecord, exchange: Exchange, destination: object) -> None:
         self.hand_in(lambda draft: self._drafting.bind(draft, record, exchange, destination))
 
     def unbind(

@@ -19,13 +19,13 @@ from aiohttp import web
 from penstock.clocks import wall_ms
 from penstock.core import patterns
 from penstock.core.errors import NotFound
-from penstock.core.headers import LOOKING, NOW
 from penstock.management.facts.rows import DEFAULT_EXCHANGE_IN_PATHS
 from penstock.management.http.access import Visitor
 from penstock.management.http.endpoints import Endpoints, Route, json_response
 from penstock.management.http.listing import BadQuery
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import route
+from penstock.routing.matcher import RoutingContext
 
 TAG: Final = "what if"
 NAMES_SHOWN: Final = 100
@@ -70,8 +70,8 @@ class WhatIfApi(Endpoints):
         exchange = vhost.exchanges.get(name)
         if exchange is None:
             raise NotFound(f"no exchange '{name}'")
-        looked_at = {**headers, NOW: wall_ms(), LOOKING: False}
-        found = cast(list[Queue], route(exchange, routing_key, looked_at, vhost.exchanges))
+        context = RoutingContext(headers, wall_ms())
+        found = cast(list[Queue], route(exchange, routing_key, context, vhost.exchanges))
         # An internal queue (delays, a topic's backlog) is not shown.
         return [queue.name for queue in found if queue.releases_to is None]
 

@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 from aiohttp import web
 
@@ -22,7 +22,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.rules.access import User
 from penstock.broker.rules.log_ins import HTTP, NO_CREDENTIALS, Source
 from penstock.broker.rules.rights import Rights
-from penstock.core.away import Away
+from penstock.core.away import Pending
 from penstock.core.errors import AccessRefused, LoginRefused, NotFound
 from penstock.management.facts.sessions import ListenerFacts
 from penstock.management.http.access import EVERYTHING, Operator, Visitor
@@ -186,7 +186,7 @@ class Endpoints:
     async def change(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run it on the data loop; returns when what it changed is on disk.
 
-        In a cluster that is when all have agreed on it; it is run again until they have.
+        In a cluster that is when all have agreed on it.
         """
         changed = await self._agreed(partial(function, *args, **kwargs))
         # Once more around: what was changed is on disk when the loop comes here.
@@ -194,12 +194,11 @@ class Endpoints:
         return changed
 
     async def _agreed(self, function: Callable[[], T]) -> T:
-        ask = self._broker.changes.ask()
-        while True:
-            try:
-                return await self._on_loop(ask.run, function)
-            except Away:
-                await asyncio.sleep(AGAIN_S)
+        outcome: object = await self._on_loop(self._broker.changes.ask().run, function)
+        while isinstance(outcome, Pending):
+            await asyncio.sleep(AGAIN_S)
+            outcome = await self._on_loop(outcome.resume)
+        return cast(T, outcome)
 
     def admin(self) -> Administration:
         return self._context.administration()

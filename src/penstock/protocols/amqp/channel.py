@@ -274,14 +274,10 @@ class AmqpChannel(Subscriber):
     # -- methods -------------------------------------------------------------------------
 
     def handle(self, method: Method) -> bool:
-        """Everything but publish, ack and close; True when confirms may now be written."""
+        """All but publish, ack, close and what is the topology's; True: confirms may be written."""
         class_id = method.key >> 16
         if class_id == 60:
             self._basic(method)
-        elif class_id == 50:
-            self.topology.queue_method(method)
-        elif class_id == 40:
-            self.topology.exchange_method(method)
         elif class_id == 90:
             return self._tx_method(method)
         elif method.key == m.CONFIRM_SELECT:

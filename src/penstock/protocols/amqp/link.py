@@ -20,13 +20,14 @@ from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.changes import Ask
 from penstock.broker.topology.routes import Route
 from penstock.broker.topology.vhost import Vhost
-from penstock.core.away import Away
+from penstock.core.away import Ticket
 from penstock.core.message import Address
 from penstock.core.traffic import AMQP, Traffic
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.decoder import AmqpDecoder
 from penstock.protocols.amqp.codec.errors import NOT_ALLOWED, violation
-from penstock.protocols.amqp.codec.methods import encode_method
+from penstock.protocols.amqp.codec.events import Event
+from penstock.protocols.amqp.codec.methods import Method, encode_method
 from penstock.protocols.amqp.codec.property_scan import ANYBODY
 from penstock.queues.consumers import Consumer, OutputWindow
 from penstock.queues.queue import Queue
@@ -100,12 +101,13 @@ class Link:
         self._routing_ns = 0
         self.session.has_more = False
 
-    def take_share(self) -> None:
-        """For one change of the topology; raises Away when it is for the next turn."""
+    def take_share(self) -> bool:
+        """For one change of the topology; False: it is for the next turn."""
         if self._share == 0:
             self.session.has_more = True
-            raise Away
+            return False
         self._share -= 1
+        return True
 
     def has_routed_enough(self) -> bool:
         """Finding new routes took so long that what is left is for the next turn."""
@@ -196,3 +198,20 @@ class Link:
 
     def send(self, channel: i64, key: i64, values: list[object]) -> None:
         self.out.write(encode_method(int(channel), int(key), values))
+
+
+@final
+class Suspended(Event):
+    """A method that is answered when ``ticket`` is done, or in the next turn: by ``resume``."""
+
+    def __init__(
+        self,
+        channel: i64,
+        method: Method,
+        ticket: Ticket | None,
+        resume: "Callable[[], Suspended | None]",
+    ) -> None:
+        super().__init__(channel)
+        self.method = method
+        self.ticket = ticket
+        self.resume: Final[Callable[[], Suspended | None]] = resume

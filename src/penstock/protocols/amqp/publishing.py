@@ -24,7 +24,6 @@ from penstock.broker.topology.routes import Route, any_refuses, count_published,
 from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.credit import cost_of
 from penstock.core.errors import PreconditionFailed, Unavailable
-from penstock.core.headers import LOOKING, NOW
 from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
 from penstock.core.traffic import Traffic
 from penstock.protocols.amqp.codec import methods as m
@@ -40,9 +39,15 @@ from penstock.protocols.amqp.publish_buffer import PublishBuffer
 from penstock.protocols.amqp.replies import ReplyChannel
 from penstock.protocols.amqp.stamping import stamped
 from penstock.queues.queue import Queue
+from penstock.routing.matcher import RoutingContext
 
 NO_ROUTE: Final[i64] = 312
 _NO_ROUTE_TEXT: Final = short_bytes("NO_ROUTE")
+_NONE: Final[set[int]] = set()
+
+Taken = tuple[i64, set[int]]
+"""The journal position that makes a run safe, 0 = nothing was logged; the places in the run of the
+messages that some queue had no room for."""
 
 
 @final
@@ -68,7 +73,6 @@ class Publishing:
         self.transactional: bool = False
         self._held: list[PublishRun] = []  # until the commit
         self._held_bytes: i64 = 0
-        self._refused: set[int] = set()  # places in the run that is being published
 
     # -- modes ---------------------------------------------------------------------------
 
@@ -111,22 +115,19 @@ class Publishing:
                 check_copies(run.messages)
             self._keep(run)
             return False
-        position = self._enqueue(route, run, marks)
+        position, refused = self._enqueue(route, run, marks)
         confirms = self.confirms
         if len(link.broker.waits.noted) > 0:
-            self._confirm_away(count, position)
-        elif len(self._refused) > 0:
-            self._confirm_some(count, position)
+            self._confirm_away(count, position, refused)
+        elif len(refused) > 0:
+            self._confirm_some(count, position, refused)
         elif confirms is not None:
             durable_position = link.broker.engine.journal.durable_position
             confirms.published(count, position, durable_position, link.now_ms)
         return confirms is not None
 
-    def _enqueue(self, route: Route, run: PublishRun, marks: i64) -> i64:
-        """Returns the journal position that makes the run safe; 0 = nothing was logged.
-
-        ``_refused`` then has the places of those that some queue had no room for.
-        """
+    def _enqueue(self, route: Route, run: PublishRun, marks: i64) -> Taken:
+        """What a copy on another node has to confirm, too, is in ``broker.waits.noted``."""
         link = self.link
         run.enter(link.now_ms)
         messages = run.messages
@@ -137,15 +138,16 @@ class Publishing:
             trace_publishes(link, self.number, run.address, [], messages, route.queues)
         if len(route.queues) == 0:
             self._unrouted(run.address, messages)
-            return 0
+            return 0, _NONE
         self._routed(route, len(messages) * len(route.queues))
         store = link.broker.engine.store
         stored = store.pending_bytes()
         position: i64 = 0
+        refused = _NONE
         flow = link.broker.flow
         since = perf_counter_ns() if flow.measuring else 0
         if route.refuses:
-            position, self._refused = link.vhost.publish_some(route.queues, messages, link.now_ms)
+            position, refused = link.vhost.publish_some(route.queues, messages, link.now_ms)
         else:
             position = link.vhost.publish(route.queues, messages, link.now_ms)
         if flow.measuring:
@@ -154,13 +156,11 @@ class Publishing:
         if flow.enabled and flow.must_charge(route.queues, stored):
             cost = cost_of(len(messages), run.size_bytes)
             self.intake.charge(route.queues, cost, position > 0, stored)
-        return position
+        return position, refused
 
-    def _confirm_away(self, count: i64, position: i64) -> None:
+    def _confirm_away(self, count: i64, position: i64, refused: set[int]) -> None:
         """Some of the run has gone to other nodes."""
         waits = self.take_waits()
-        refused = self._refused
-        self._refused = set()
         confirms = self.confirms
         if confirms is None:
             return
@@ -178,10 +178,8 @@ class Publishing:
                 raise Unavailable(wait.away_text)
         return waits
 
-    def _confirm_some(self, count: i64, position: i64) -> None:
+    def _confirm_some(self, count: i64, position: i64, refused: set[int]) -> None:
         """A publisher with confirms is told which messages the queues took."""
-        refused = self._refused
-        self._refused = set()
         confirms = self.confirms
         if confirms is None:
             return
@@ -215,21 +213,21 @@ class Publishing:
         route.traffic.passed += count
         self.traffic.route(count)
 
-    def _publish_singly(self, route: Route, address: Address, messages: list[Message]) -> i64:
+    def _publish_singly(self, route: Route, address: Address, messages: list[Message]) -> Taken:
         """Message by message, each opened; raises PreconditionFailed for a wrong CC or BCC."""
         link = self.link
         flow = link.broker.flow
         store = link.broker.engine.store
         position: i64 = 0
+        refused: set[int] = set()
         for place in range(len(messages)):
             message = messages[place]
             facts = routing_facts(message.content)
-            facts[NOW] = int(link.now_ms)
-            facts[LOOKING] = False
+            context = RoutingContext(facts, link.now_ms)
             copies = copy_keys(facts)
             queues = route.queues
             if route.needs_headers or copies:
-                queues = self._queues_for(address, facts, copies)
+                queues = self._queues_for(address, context, copies)
             if BCC in facts and not waits(queues):
                 message = without_its_bcc(message)
             if link.vhost.tracing:
@@ -246,14 +244,13 @@ class Publishing:
             at: i64 = 0
             noted = len(link.broker.waits.noted)
             if any_refuses(queues):
-                at, refused = link.vhost.publish_some(queues, [message], link.now_ms)
-                if refused:
-                    self._refused.add(place)
+                at, over = link.vhost.publish_some(queues, [message], link.now_ms)
+                if over:
+                    refused.add(place)
             else:
                 at = link.vhost.publish(queues, [message], link.now_ms)
-            if facts.pop(LOOKING) is True and place not in self._refused:
-                # Once more, now that it was taken: exchanges that let a key pass once note it.
-                link.vhost.find_queues(address.exchange, address.routing_key, facts, copies)
+            if context.passed is not None and place not in refused:
+                context.remember()
             if len(link.broker.waits.noted) > noted:
                 for wait in link.broker.waits.noted[noted:]:
                     wait.cover(place, 1)
@@ -261,7 +258,7 @@ class Publishing:
             if flow.enabled and flow.must_charge(queues, stored):
                 self.intake.charge(queues, cost_of(1, message.size), at > 0, stored)
             position = at if at > 0 else position
-        return position
+        return position, refused
 
     def _answer(self, address: Address, copies: list[str], message: Message) -> bool:
         """Whoever waits for it, besides the queues, which may let go of the content at once."""
@@ -271,13 +268,13 @@ class Publishing:
         return False
 
     def _queues_for(
-        self, address: Address, facts: dict[str, object], copies: list[str]
+        self, address: Address, context: RoutingContext, copies: list[str]
     ) -> list[Queue]:
         link = self.link
         vhost = link.vhost
         for key in copies:
             link.rights.topic(WRITE, vhost.exchanges.get(address.exchange), key)
-        return vhost.find_queues(address.exchange, address.routing_key, facts, copies)
+        return vhost.reached(address.exchange, address.routing_key, context, copies)
 
     def _return(self, messages: list[Message]) -> None:
         link = self.link
@@ -337,9 +334,8 @@ class Publishing:
         routes = [link.route(run.address) for run in held]
         all_taken = True
         for place in range(len(held)):
-            self._enqueue(routes[place], held[place], _marks_in(held[place].messages))
-            if self._refused:
-                self._refused = set()
+            _, refused = self._enqueue(routes[place], held[place], _marks_in(held[place].messages))
+            if refused:
                 all_taken = False
         return all_taken
 

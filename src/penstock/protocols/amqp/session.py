@@ -34,7 +34,7 @@ from penstock.protocols.amqp.codec.methods import Method
 from penstock.protocols.amqp.handshake import Limits
 from penstock.protocols.amqp.heartbeat import HEARTBEAT_FRAME
 from penstock.protocols.amqp.input import UnfinishedInput, too_much
-from penstock.protocols.amqp.link import CancelSink, NameSource
+from penstock.protocols.amqp.link import CancelSink, NameSource, Suspended
 from penstock.protocols.amqp.opening import (
     CLOSING,
     CLOSING_TIMEOUT_MS,
@@ -154,6 +154,8 @@ class AmqpSession(AmqpOpening):
                 self._publish(event)
             elif isinstance(event, AckRun):
                 self._ack(event)
+            elif isinstance(event, Suspended):
+                self._method(event.channel, event.method, event)
             elif self.held_bytes > 0 and self._is_held_back(event):
                 pass
             elif isinstance(event, MethodReceived):
@@ -197,9 +199,12 @@ class AmqpSession(AmqpOpening):
         except Exception as error:  # noqa: BLE001 - ours: ends this session, reported, no other
             self._our_fault(run.channel, error, m.BASIC_ACK)
 
-    def _method(self, number: i64, method: Method) -> None:
+    def _method(self, number: i64, method: Method, suspended: Suspended | None = None) -> None:
+        """``suspended``: it was begun and goes on."""
         try:
-            if number == 0:
+            if suspended is not None:
+                self._resume_method(number, suspended)
+            elif number == 0:
                 self._connection_method(method)
             elif method.key == m.CHANNEL_OPEN:
                 self._open_channel(number)
@@ -312,8 +317,24 @@ class AmqpSession(AmqpOpening):
             if not channel.closing:
                 raise CommandInvalid("unimplemented method")
             del self.channels[number]
-        elif not channel.closing and channel.handle(method):
+        elif channel.closing:
+            return
+        elif method.key >> 16 == 50 or method.key >> 16 == 40:
+            self._suspend(channel.topology.handle(method))
+        elif channel.handle(method):
             self._confirm_ready.append(channel)
+
+    def _suspend(self, suspended: Suspended | None) -> None:
+        """What comes behind it on this connection waits until it is answered."""
+        if suspended is not None:
+            self.waiting_head = True
+            self.ticket = suspended.ticket
+            self._postponed.append(suspended)
+
+    def _resume_method(self, number: i64, suspended: Suspended) -> None:
+        channel = self.channels.get(number)
+        if channel is not None and not channel.closing:
+            self._suspend(suspended.resume())
 
     def channel_failed(self, number: i64, error: BrokerError, method_key: i64) -> None:
         self.broker.waits.forget_after(0)  # of what was published before it failed

@@ -5,18 +5,18 @@ know.  Here is one memory: the last queue declared on this channel, which is mea
 method leaves the queue's name out.
 """
 
-from collections.abc import Callable
 from functools import partial
-from typing import Final, final
+from typing import Final, cast, final
 
 from mypy_extensions import i64
 
 from penstock.broker.topology import declaring
 from penstock.broker.transfers.replies import REPLY_TO
+from penstock.core.away import Pending
 from penstock.core.errors import AccessRefused, CommandInvalid, NotFound
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.methods import Method
-from penstock.protocols.amqp.link import Link
+from penstock.protocols.amqp.link import Link, Suspended
 from penstock.queues.queue import Queue
 
 Answer = tuple[int, list[object]]
@@ -41,27 +41,42 @@ class TopologyMethods:
         self.link = link
         self.number: i64 = number
         self._last_queue: str = ""
-        self._new_queue: str = ""  # the name of one without a name, while it is being declared
 
-    def _answer(self, method: Method, ask: Callable[[Method], Answer]) -> None:
-        """What was asked for, and then the answer to it; raises Away while that waits."""
-        if self.link.broker.changes.proposes:
-            key, values = self.link.ask().run(partial(ask, method))
+    def handle(self, method: Method) -> Suspended | None:
+        """None: it is answered."""
+        link = self.link
+        if not link.take_share():
+            return Suspended(self.number, method, None, partial(self.handle, method))
+        if method.key == m.QUEUE_DECLARE:
+            name = name_in(method, "queue")
+            if name == "" and not method.flag("passive"):
+                name = link.new_name("amq.gen-")
+            verb = partial(self._declare_queue, method, name)
         else:
-            key, values = ask(method)
+            verb = partial(self._do, method)
+        return self._answer(method, link.ask().run(verb))
+
+    def _answer(self, method: Method, outcome: Answer | Pending) -> Suspended | None:
+        if isinstance(outcome, Pending):
+            go_on = partial(self._go_on, method, outcome)
+            return Suspended(self.number, method, outcome.ticket, go_on)
+        key, values = outcome
         if method.fields.get("nowait") is not True:
             self.link.send(self.number, key, values)
+        return None
+
+    def _go_on(self, method: Method, pending: Pending) -> Suspended | None:
+        return self._answer(method, cast(Answer | Pending, pending.resume()))
+
+    def _do(self, method: Method) -> Answer:
+        if method.key >> 16 == 50:
+            return self._queue_method(method)
+        return self._exchange_method(method)
 
     # -- queues --------------------------------------------------------------------------
 
-    def queue_method(self, method: Method) -> None:
-        self.link.take_share()
-        self._answer(method, self._queue_method)
-
     def _queue_method(self, method: Method) -> Answer:
         key = method.key
-        if key == m.QUEUE_DECLARE:
-            return self._declare_queue(method)
         if key == m.QUEUE_DELETE:
             return self._queue_delete(method)
         if key == m.QUEUE_PURGE:
@@ -121,10 +136,9 @@ class TopologyMethods:
             raise NotFound("no previously declared queue")
         return name
 
-    def _declare_queue(self, method: Method) -> Answer:
+    def _declare_queue(self, method: Method, name: str) -> Answer:
         link = self.link
         vhost = link.vhost
-        name = name_in(method, "queue")
         if name.startswith(REPLY_TO):
             return self._find_reply_consumer(name)
         if method.flag("passive"):
@@ -132,13 +146,9 @@ class TopologyMethods:
             queue.check_owner(link.session)
             vhost.touch(queue)
         else:
-            declare = declaring.declare_queue
-            if name == "":
-                # The same one until it is there, should it have to wait for a cluster.
-                name = self._new_queue or link.new_name("amq.gen-")
-                self._new_queue = name
-                declare = declaring.make_queue
-            queue = declare(
+            is_ours = name_in(method, "queue") == ""
+            declare = declaring.make_queue if is_ours else declaring.declare_queue
+            made = declare(
                 vhost,
                 link.rights,
                 name,
@@ -147,7 +157,7 @@ class TopologyMethods:
                 method.flag("auto_delete"),
                 method.table("arguments"),
             )
-        self._new_queue = ""
+            queue = vhost.changes.declared(made)
         if queue.owner is link.session:
             link.owned[queue.name] = queue
         self._last_queue = queue.name
@@ -180,10 +190,6 @@ class TopologyMethods:
         self.link.tell_cancelled(self.link.vhost.delete_queue(queue))
 
     # -- exchanges -----------------------------------------------------------------------
-
-    def exchange_method(self, method: Method) -> None:
-        self.link.take_share()
-        self._answer(method, self._exchange_method)
 
     def _exchange_method(self, method: Method) -> Answer:
         link = self.link

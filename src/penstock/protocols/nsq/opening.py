@@ -19,7 +19,6 @@ from mypy_extensions import i64
 from penstock.broker.rules.access import User
 from penstock.broker.rules.log_ins import Source
 from penstock.broker.rules.rights import Rights
-from penstock.broker.topology.changes import Ask
 from penstock.broker.topology.topics import is_name
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.errors import BrokerError, LoginRefused
@@ -88,7 +87,6 @@ class NsqOpening(Session):
         self._secret: str = ""
         self._asks_first: bool = False  # AUTH is being answered
         self._inquiry: Inquiry | None = None
-        self._cluster_ask: Ask | None = None  # for what a cluster has to agree on
         self._expires_ms: i64 = 0
         self._enter()
         shared.sessions[self] = None

@@ -20,7 +20,7 @@ from mypy_extensions import i64
 
 from penstock.broker.topology.topics import is_name, queue_name
 from penstock.broker.topology.vhost import Vhost
-from penstock.core.away import Away
+from penstock.core.away import Away, Pending
 from penstock.core.errors import AccessRefused, BrokerError
 from penstock.protocols.nsq.codec.commands import (
     Command,
@@ -29,6 +29,7 @@ from penstock.protocols.nsq.codec.commands import (
     Invalid,
     PublishRun,
     Request,
+    Suspended,
     decimal,
     quoted,
     text_of,
@@ -180,6 +181,8 @@ class NsqSession(NsqOpening):
                 self._finish(command.keys)
             elif isinstance(command, Request):
                 self._request(command)
+            elif isinstance(command, Suspended):
+                command.resume()
             elif isinstance(command, Fault):
                 raise Invalid(command.code, command.text)
         except Away as away:
@@ -260,21 +263,16 @@ class NsqSession(NsqOpening):
         if run.topic not in vhost.topics.topics:
             if not self._take_share(run):
                 return False
-            try:
-                self._agree(partial(self._make_topic, vhost, run.topic))
-            except BrokerError as error:
-                raise Invalid(f"E_{run.verb}_FAILED", f"{run.verb} failed {error}") from None
+            if self.shared.broker.changes.proposes:  # there before something is published to it
+                make = partial(vhost.topics.topic, run.topic)
+                self._await(run.verb, self._agreed(make), partial(self._publish, run))
+                return False
         self.publishing.open_topic(vhost, run)
         if vhost.epoch != self._allowed_epoch or len(self._allowed) > 1024:
             self._allowed.clear()
             self._allowed_epoch = vhost.epoch
         self._allowed.add(run.topic)
         return True
-
-    def _make_topic(self, vhost: Vhost, topic: str) -> None:
-        """In a cluster that is to be agreed on before something is published to it."""
-        if self.shared.broker.changes.proposes:
-            vhost.topics.topic(topic)
 
     def _take_share(self, command: Command) -> bool:
         """For a new topic or channel; False: in the next turn."""
@@ -318,10 +316,10 @@ class NsqSession(NsqOpening):
             check_subscribe(rights, vhost, topic, name)
         except AccessRefused:
             raise unauthorized("SUB", topic, name) from None
-        try:
-            self._agree(partial(self._join, vhost, topic, name))
-        except BrokerError as error:
-            raise Invalid("E_SUB_FAILED", f"SUB failed {error}") from None
+        join = partial(self._join, vhost, topic, name)
+        self._await("SUB", self._agreed(join), self._subscribed)
+
+    def _subscribed(self) -> None:
         self.state = SUBSCRIBED
         self._line.begun = True
         self.publishing.answer(0, OK)
@@ -330,15 +328,22 @@ class NsqSession(NsqOpening):
         found = vhost.topics.topic(topic)
         self.consuming.subscribe(vhost, found, name)
 
-    def _agree(self, function: Callable[[], None]) -> None:
-        """What it makes has to be agreed on in a cluster; raises Away until that is so."""
-        changes = self.shared.broker.changes
-        if not changes.proposes:
-            function()
+    def _agreed(self, function: Callable[[], object]) -> Callable[[], object]:
+        """A step for ``_await``: in a cluster all have to agree on what the function makes."""
+        return partial(self.shared.broker.changes.ask().run, function)
+
+    def _await(self, verb: str, step: Callable[[], object], following: Callable[[], None]) -> None:
+        """Go on with what follows when the step, and those it leads to, are done."""
+        try:
+            outcome = step()
+        except BrokerError as error:
+            raise Invalid(f"E_{verb}_FAILED", f"{verb} failed {error}") from None
+        if isinstance(outcome, Pending):
+            self.ticket = outcome.ticket
+            go_on = partial(self._await, verb, outcome.resume, following)
+            self._wait_with(Suspended(go_on))
             return
-        if self._cluster_ask is None:
-            self._cluster_ask = changes.ask()
-        self._cluster_ask.run(function)
+        following()
 
     def _ready(self, params: list[bytes]) -> None:
         if self.state == CLOSING:

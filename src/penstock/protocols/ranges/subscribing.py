@@ -14,15 +14,15 @@ nothing was committed.  Until then nothing is acknowledged either, not even what
 skips (``ReadRequests``): who asked for the wrong position may ask for another one.
 """
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final, final
+from typing import TYPE_CHECKING, ClassVar, Final, cast, final
 
 from penstock.broker.broker import Broker
 from penstock.broker.rules.rights import READ, Rights
-from penstock.broker.topology.changes import Ask
 from penstock.broker.topology.topics import is_name, queue_name
-from penstock.core.away import Away
+from penstock.core.away import Pending
 from penstock.core.errors import NotFound, PreconditionFailed, QueueElsewhere
 from penstock.protocols.nsq.rights import check_subscribe
 from penstock.protocols.ranges.leases import RangeLeases, named
@@ -73,13 +73,12 @@ class SubscriptionRequests(RequestHandler):
         super().__init__(session, broker)
         self._leases = leases
         self._reading = reading
-        # What waits for its turn, or for a cluster to agree on what it makes.
-        self._put_off: tuple[int, bytes] | None = None
-        self._ask: Ask | None = None
+        # What goes on in the next turn, or when a cluster has agreed on what it makes.
+        self._suspended: Callable[[], None] | None = None
 
     @property
     def busy(self) -> bool:
-        return self._put_off is not None
+        return self._suspended is not None
 
     def request(self, kind: int, payload: bytes) -> None:
         if kind == subscriptions.SUBSCRIBE:
@@ -90,24 +89,27 @@ class SubscriptionRequests(RequestHandler):
             self._offset_at(payload)
 
     def tick(self) -> None:
-        put_off, self._put_off = self._put_off, None
-        if put_off is not None:
-            self.request(*put_off)
+        go_on, self._suspended = self._suspended, None
+        if go_on is not None:
+            go_on()
 
     def failed(self) -> None:
-        self._put_off = None
+        self._suspended = None
 
     # -- which queues ----------------------------------------------------------------------
 
     def _subscribe(self, payload: bytes) -> None:
-        if self._ask is None:
-            self._ask = self.broker.changes.ask()
-        try:
-            names = self._ask.run(partial(self._found, *subscriptions.decode_subscribe(payload)))
-        except Away:
-            self._put_off = (subscriptions.SUBSCRIBE, payload)
+        found = partial(self._found, *subscriptions.decode_subscribe(payload))
+        self._subscribed(self.broker.changes.ask().run(found))
+
+    def _go_on(self, pending: Pending) -> None:
+        self._subscribed(pending.resume())
+
+    def _subscribed(self, outcome: object) -> None:
+        if isinstance(outcome, Pending):
+            self._suspended = partial(self._go_on, outcome)
         else:
-            self.session.send(subscriptions.encode_subscribed(names))
+            self.session.send(subscriptions.encode_subscribed(cast(list[str], outcome)))
 
     def _found(self, make: bool, by: int, names: list[str]) -> list[str]:
         rights = Rights(self.user(), self.vhost().name)
@@ -152,7 +154,7 @@ class SubscriptionRequests(RequestHandler):
             rights.bind("queue", name, source)
             rights.topic(READ, exchange, key)
         if queue is None:
-            queue = vhost.declare_queue(name, True, None, False, {})
+            queue = vhost.changes.declared(vhost.declare_queue(name, True, None, False, {}))
         for key in missing:
             vhost.bind_queue(queue, source, key, {})
         return queue
@@ -199,7 +201,7 @@ class SubscriptionRequests(RequestHandler):
             raise MalformedFrame(f"OFFSET_AT between {low} and {high}, which is no range here")
         budget = self._leases.budget
         if not budget.is_open(self.session.now_ms):
-            self._put_off = (subscriptions.OFFSET_AT, payload)
+            self._suspended = partial(self._offset_at, payload)
             queue.wake()  # so that the loop comes back at once
             return
         for _ in range(LOOKS_MAX):

@@ -5,6 +5,7 @@ other; a ``FinishRun`` all FINs that did.  A ``Fault`` ends the connection, and 
 the reader says.
 """
 
+from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -14,6 +15,14 @@ from penstock.core.message import Message
 
 class Command:
     """Of any kind."""
+
+
+@final
+class Suspended(Command):
+    """One that was begun, and goes on in its place: not of the reader's."""
+
+    def __init__(self, resume: Callable[[], None]) -> None:
+        self.resume: Final[Callable[[], None]] = resume
 
 
 @final

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from penstock.broker.topology.topics import is_name
-from penstock.core.away import Away
+from penstock.core.away import Pending
 from penstock.protocols.nsq.http.admin import NsqAdmin
 from penstock.protocols.nsq.http.answers import Call, Endpoint, Plain, Refused, Table
 from penstock.protocols.nsq.http.config import NsqConfig
@@ -94,12 +94,11 @@ class NsqdApi:
 
     async def _change(self, function: Callable[[], T]) -> T:
         """As ``_do``; in a cluster it is done when all have agreed on it."""
-        ask = self._desk.ask()
-        while True:
-            try:
-                return await self._do(partial(ask.run, function))
-            except Away:
-                await asyncio.sleep(AGAIN_S)
+        outcome: object = await self._do(partial(self._desk.ask().run, function))
+        while isinstance(outcome, Pending):
+            await asyncio.sleep(AGAIN_S)
+            outcome = await self._do(outcome.resume)
+        return cast(T, outcome)
 
     # -- how it is ---------------------------------------------------------------------------
 

@@ -27,10 +27,9 @@ from typing import Final
 from aiohttp import web
 
 from penstock.broker.lookup import Lookup, Node
-from penstock.broker.topology.changes import Ask
 from penstock.broker.topology.topics import Topic, Topics, is_ephemeral
 from penstock.clocks import wall_ms
-from penstock.core.away import Away
+from penstock.core.away import Pending
 from penstock.core.errors import BrokerError, SettingInvalid
 from penstock.management.http.browsers import names_in
 from penstock.management.http.http_connections import KEEPALIVE_TIMEOUT_S, HttpConnections
@@ -80,7 +79,7 @@ class Follower:
         self._looking = False
         self._closed = False
         self._asking: set[asyncio.Task[None]] = set()
-        self._asks: dict[str, Ask] = {}  # by topics that are being prepared
+        self._pending: dict[str, Pending] = {}  # by topics that are being prepared
 
     def attach(self) -> None:
         """Follow the topics of the virtual host that is there now."""
@@ -175,13 +174,16 @@ class Follower:
         if len(channels) > CHANNELS_MAX:
             text = "topic %s gets %d of the %d channels that others have"
             log.warning(text, name, CHANNELS_MAX, len(channels))
-        ask = self._asks.setdefault(name, self._topics.new_ask())
-        try:
-            ask.run(partial(self._make, topic, channels[:CHANNELS_MAX]))
-        except Away:  # a cluster has to agree on them first
+        pending = self._pending.pop(name, None)
+        if pending is None:
+            make = partial(self._make, topic, channels[:CHANNELS_MAX])
+            outcome: object = self._topics.new_ask().run(make)
+        else:
+            outcome = pending.resume()
+        if isinstance(outcome, Pending):  # a cluster has to agree on them first
+            self._pending[name] = outcome
             self._later(name, channels)
             return
-        self._asks.pop(name, None)
         self._topics.prepared(name, [])
 
 
