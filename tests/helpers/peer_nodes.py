@@ -94,7 +94,7 @@ class LinkedNode:
         )
         self.owner.peers = self.peers
         self._node.sessions.peers = self.peers
-        self.loop.turn.part = self.peers
+        self.loop.turn.join(self.peers)
         self._stop = False
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

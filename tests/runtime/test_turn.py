@@ -11,9 +11,9 @@ import pytest
 
 from penstock.core.capacity import DiskLimit, MemoryLimit
 from penstock.core.clock_types import MonoMs, WallMs
+from penstock.runtime.cluster_part import ClusterPart
 from penstock.runtime.connection import Connection
 from penstock.runtime.loop import Loop
-from penstock.runtime.turn_part import TurnPart
 from penstock.storage.journal.codec import JournalGroup
 from tests.helpers.connection_pair import ClientEnd, HeldCommitter, QuietBroker
 
@@ -286,7 +286,7 @@ def test_messages_of_a_queue_that_was_deleted_before_a_kill_stay_away(tmp_path: 
     assert again.definitions.deleted_queues().starts == []
 
 
-class Lease(TurnPart):
+class Lease(ClusterPart):
     """A part whose right to act ends when a test says so."""
 
     def __init__(self, client: ClientEnd) -> None:
@@ -312,7 +312,7 @@ class Lease(TurnPart):
 
 def test_after_a_pause_the_lease_is_looked_at_before_clients_are_heard(node: QuietBroker) -> None:
     part = Lease(node.client())
-    node.turn.part = part
+    node.turn.join(part)
     part.lapsed = True
     node.turn.begin(WallMs(node.now_ms), MonoMs(node.now_ms))
     assert part.heard == [0]
@@ -325,8 +325,8 @@ def test_after_a_pause_the_lease_is_looked_at_before_clients_are_heard(node: Qui
 def test_after_a_pause_within_a_turn_nothing_is_said(node: QuietBroker, *, paused: bool) -> None:
     """What that turn had for clients may come from a copy that another node has replaced."""
     part = Lease(node.client())
-    node.turn.part = part
-    loop = Loop(node.turn, cast(Any, None), 1000)
+    node.turn.join(part)
+    loop = Loop(node.turn, cast(Any, None))
     ours, theirs = socket.socketpair()
     connection = Connection(ours, ("127.0.0.1", 1), node.now_ms)
     loop.adopt(connection, part.client.session)

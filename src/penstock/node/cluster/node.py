@@ -62,9 +62,9 @@ from penstock.protocols.peers.access import (
 from penstock.protocols.peers.link import LinkFacts, Member
 from penstock.protocols.peers.peers import PeerLimits, PeerOwner, Peers
 from penstock.queues.consumers import Consumer
+from penstock.runtime.cluster_part import ClusterPart
 from penstock.runtime.listener import Listener
 from penstock.runtime.loop import Loop
-from penstock.runtime.turn_part import TurnPart
 from penstock.settings.listener_table import door_at, host_and_port
 from penstock.settings.settings import Settings
 from penstock.storage.engine.ram import RamAccount
@@ -103,7 +103,7 @@ class NameTaken(PenstockError):
     """While this node was out, another process has joined under its name."""
 
 
-class ClusterNode(TurnPart, PeerOwner):
+class ClusterNode(ClusterPart, PeerOwner):
     """See the head of this file.  Raises SettingInvalid where settings do not go together."""
 
     def __init__(self, settings: Settings, name: str) -> None:
