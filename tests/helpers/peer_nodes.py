@@ -93,7 +93,7 @@ class LinkedNode:
             self.loop, self.member, cluster, secret, self.owner, limits or quick(), calling
         )
         self.owner.peers = self.peers
-        self._node.sessions.peers = self.peers
+        self._node.sessions.join(self.peers)
         self.loop.turn.join(self.peers)
         self._stop = False
         self.error: BaseException | None = None

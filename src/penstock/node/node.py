@@ -159,7 +159,6 @@ class Node:
         self.turn = Turn(self.broker, self.engine, self.committer, self.worker)
         self.nsq = make_nsq(self.broker, settings, self.turn.cancelled, self.tls, self._wake)
         self.sessions = Sessions(self.broker, settings, self.turn.cancelled, self.nsq)
-        self.sessions.recovered()
         self.loop = Loop(self.turn, self.sessions)
         self.events = self._event_collector()
         self.doors = ListenerSet(self.loop, settings, self.tls)
@@ -254,7 +253,7 @@ class Node:
             self.cluster.attach(self.broker, self.loop, watch.close_some, self.turn.cancelled)
             watch.cluster_facts = self.cluster.facts
             watch.forget_in_cluster = self.cluster.forget
-            self.sessions.peers = self.cluster.peers
+            self.sessions.join(self.cluster.peers)
             self.turn.join(self.cluster)
             for door in self.cluster.listeners:
                 self.loop.listen(door)
