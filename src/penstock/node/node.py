@@ -18,6 +18,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
@@ -240,19 +241,23 @@ class Node:
         from penstock.management.start_screen import start_screen  # noqa: PLC0415
         from penstock.management.statistics.node_facts import NodeFacts  # noqa: PLC0415
         from penstock.node.control import Control  # noqa: PLC0415
-        from penstock.node.inspection.session_inspector import NodeSessionInspector  # noqa: PLC0415
+        from penstock.node.inspection.session_inspector import (  # noqa: PLC0415
+            NodeSessionInspector,
+            close_some,
+        )
 
         settings = self.settings
         if self.cluster is not None:
             self.cluster.join()  # not before the recovery: a lease is shorter than that may be
         listeners = self.doors.open()
         nsq = self.nsq_services()
-        watch = NodeSessionInspector(self.loop, self.sessions.inside)
-        watch.elsewhere = nsq.listeners
+        inspected = (self.loop, self.sessions.inside, nsq.listeners)
+        watch = NodeSessionInspector(*inspected)
         if self.cluster is not None:
-            self.cluster.attach(self.broker, self.loop, watch.close_some, self.turn.cancelled)
-            watch.cluster_facts = self.cluster.facts
-            watch.forget_in_cluster = self.cluster.forget
+            self.cluster.attach(
+                self.broker, self.loop, partial(close_some, self.loop), self.turn.cancelled
+            )
+            watch = NodeSessionInspector(*inspected, self.cluster.facts, self.cluster.forget)
             self.sessions.join(self.cluster.peers)
             self.turn.join(self.cluster)
             for door in self.cluster.listeners:

@@ -44,13 +44,22 @@ SHOWN: Final = 11
 class NodeSessionInspector(SessionInspector):
     """The connections of one loop."""
 
-    elsewhere: Callable[[], list[tuple[str, str, int]]] = list
-    """Listeners that are not the loop's: protocol, host and port."""
-    cluster_facts: Callable[[], dict[str, object]] = dict  # of a node that is one of several
-    forget_in_cluster: Callable[[str], None] | None = None  # the same
+    def __init__(
+        self,
+        loop: Loop,
+        inside: Callable[[str, int], AmqpSession],
+        elsewhere: Callable[[], list[tuple[str, str, int]]] = list,
+        cluster_facts: Callable[[], dict[str, object]] = dict,
+        forget_in_cluster: Callable[[str], None] | None = None,
+    ) -> None:
+        """``inside`` makes a session without a socket, for a user who has logged in over HTTP.
 
-    def __init__(self, loop: Loop, inside: Callable[[str, int], AmqpSession]) -> None:
-        """``inside`` makes a session without a socket, for a user who has logged in over HTTP."""
+        ``elsewhere``: protocol, host and port of listeners that are not the loop's.  The last two:
+        of a node that is one of several.
+        """
+        self._elsewhere = elsewhere
+        self._cluster_facts = cluster_facts
+        self._forget_in_cluster = forget_in_cluster
         self._loop = loop
         self._inside = inside
         self._waiters = DiskWaiters(loop.turn)
@@ -116,7 +125,7 @@ class NodeSessionInspector(SessionInspector):
             ListenerFacts(one.protocol, one.host, one.port, one.expiry_dates)
             for one in self._loop.listeners.values()
         ]
-        return own + [ListenerFacts(*one) for one in self.elsewhere()]
+        return own + [ListenerFacts(*one) for one in self._elsewhere()]
 
     def opened(self, message: Message) -> tuple[dict[str, object], bytes]:
         return decode_properties(message.content).as_dict(), body_of(message.content)
@@ -126,21 +135,7 @@ class NodeSessionInspector(SessionInspector):
         return LoopbackClient(session, self._loop.turn, vhost, now_ms)
 
     def close_some(self, vhost: str, at_most: int) -> bool:
-        found = False
-        for connection in self._loop.connections.values():
-            session = connection.session
-            if session is None or session.closed:
-                continue
-            description = describe(session)
-            if description.vhost_name() != vhost:
-                continue
-            found = True
-            description.close(f"vhost '{vhost}' is deleted")
-            self._loop.turn.touch(session)
-            at_most -= 1
-            if at_most == 0:
-                break
-        return found
+        return close_some(self._loop, vhost, at_most)
 
     def cancelled(self, consumers: list[Consumer]) -> None:
         self._loop.turn.cancelled(consumers)
@@ -162,12 +157,12 @@ class NodeSessionInspector(SessionInspector):
         return open_deliveries(queue, at_most)
 
     def cluster(self) -> dict[str, object]:
-        return {"coordinator": "", "why_not": "", "nodes": []} | self.cluster_facts()
+        return {"coordinator": "", "why_not": "", "nodes": []} | self._cluster_facts()
 
     def forget_node(self, name: str) -> None:
-        if self.forget_in_cluster is None:
+        if self._forget_in_cluster is None:
             raise NotFound(f"{name} is not a node of this cluster")
-        self.forget_in_cluster(name)
+        self._forget_in_cluster(name)
 
     def disk(self) -> DiskFacts:
         turn = self._loop.turn
@@ -176,6 +171,25 @@ class NodeSessionInspector(SessionInspector):
             publishers_wait=turn.publishers_wait(),
             reason=turn.blocked_reason(),
         )
+
+
+def close_some(loop: Loop, vhost: str, at_most: int) -> bool:
+    """See ``SessionInspector.close_some``."""
+    found = False
+    for connection in loop.connections.values():
+        session = connection.session
+        if session is None or session.closed:
+            continue
+        description = describe(session)
+        if description.vhost_name() != vhost:
+            continue
+        found = True
+        description.close(f"vhost '{vhost}' is deleted")
+        loop.turn.touch(session)
+        at_most -= 1
+        if at_most == 0:
+            break
+    return found
 
 
 def _described(connection: object) -> SessionDescription | None:
