@@ -15,7 +15,9 @@ from penstock.runtime.cluster_part import ClusterPart
 from penstock.runtime.connection import Connection
 from penstock.runtime.loop import Loop
 from penstock.storage.journal.codec import JournalGroup
+from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, HeldCommitter, QuietBroker
+from tools import trace_walks
 
 
 @pytest.fixture
@@ -338,3 +340,42 @@ def test_after_a_pause_within_a_turn_nothing_is_said(node: QuietBroker, *, pause
     assert connection.gone == paused
     theirs.close()
     loop.close()
+
+
+def test_an_idle_turn_takes_few_calls() -> None:
+    idle = trace_walks.walks()[-1]
+    assert idle.name == "idle turn"
+    assert len(idle.steps) <= 15, idle.steps
+
+
+def test_what_expires_is_delivered_as_a_dead_letter_in_the_same_turn(node: QuietBroker) -> None:
+    client = node.client()
+    client.call("queue.declare", queue="letters")
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters"}
+    client.call("queue.declare", queue="q", arguments={"x-message-ttl": 1000, **letters})
+    client.publish("", "q", b"late")
+    client.consume("letters")
+    client.received = b""
+    node.now_ms += 2000
+    node.turn.begin(WallMs(node.now_ms), MonoMs(node.mono_ms))
+    node.turn.run(node.now_ms, True)
+    node.flush()
+    assert client.bodies() == [b"late"]
+
+
+def test_a_time_to_live_of_0_is_delivered_before_older_messages_expire(node: QuietBroker) -> None:
+    """In a turn in which the queue is due as well."""
+    client = node.client()
+    client.call("queue.declare", queue="q")
+    client.publish("", "q", b"old", expiration="1000")
+    node.now_ms += 2000
+    client.received = b""
+    consume = codec.method_frame(
+        1, "basic.consume", queue="q", consumer_tag="c", no_ack=True, nowait=True
+    )
+    client.send(consume, run=False)
+    client.publish("", "q", b"now", expiration="0", run=False)
+    node.turn.begin(WallMs(node.now_ms), MonoMs(node.mono_ms))
+    node.turn.run(node.now_ms, False)
+    node.flush()
+    assert client.bodies() == [b"now"]

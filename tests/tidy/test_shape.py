@@ -30,7 +30,7 @@ RATCHETS = {
     "functions longer than 70 lines": 4,
     "classes deeper than 2": 36,
     "classes of more than 25 fields": 12,
-    "writes to fields of other objects": 1237,
+    "writes to fields of other objects": 1227,
     "lines with a word that names no actor": 515,
 }
 
