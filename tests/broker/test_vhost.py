@@ -533,7 +533,7 @@ def test_what_has_very_many_bindings_is_deleted_at_once(kind: str, tmp_path: Pat
     small = vhost.queues["small"]
     vhost.bind_queue(small, "x", "7", {"n": 7})
     turns = 0
-    while again.broker.sweep.run():
+    while again.broker.sweep.run(NOW_MS, True):
         turns += 1
         assert [queue.name for queue in vhost.find_queues("x", "7", {"n": 7}, [])] == ["small"]
     assert turns > 1

@@ -93,8 +93,8 @@ class LinkedNode:
             self.loop, self.member, cluster, secret, self.owner, limits or quick(), calling
         )
         self.owner.peers = self.peers
-        self._node.sessions.peers = self.peers
-        self.loop.turn.part = self.peers
+        self._node.sessions.join(self.peers)
+        self.loop.turn.join(self.peers)
         self._stop = False
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

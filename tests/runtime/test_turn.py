@@ -11,11 +11,13 @@ import pytest
 
 from penstock.core.capacity import DiskLimit, MemoryLimit
 from penstock.core.clock_types import MonoMs, WallMs
+from penstock.runtime.cluster_part import ClusterPart
 from penstock.runtime.connection import Connection
 from penstock.runtime.loop import Loop
-from penstock.runtime.turn_part import TurnPart
 from penstock.storage.journal.codec import JournalGroup
+from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, HeldCommitter, QuietBroker
+from tools import trace_walks
 
 
 @pytest.fixture
@@ -286,7 +288,7 @@ def test_messages_of_a_queue_that_was_deleted_before_a_kill_stay_away(tmp_path: 
     assert again.definitions.deleted_queues().starts == []
 
 
-class Lease(TurnPart):
+class Lease(ClusterPart):
     """A part whose right to act ends when a test says so."""
 
     def __init__(self, client: ClientEnd) -> None:
@@ -312,7 +314,7 @@ class Lease(TurnPart):
 
 def test_after_a_pause_the_lease_is_looked_at_before_clients_are_heard(node: QuietBroker) -> None:
     part = Lease(node.client())
-    node.turn.part = part
+    node.turn.join(part)
     part.lapsed = True
     node.turn.begin(WallMs(node.now_ms), MonoMs(node.now_ms))
     assert part.heard == [0]
@@ -325,7 +327,7 @@ def test_after_a_pause_the_lease_is_looked_at_before_clients_are_heard(node: Qui
 def test_after_a_pause_within_a_turn_nothing_is_said(node: QuietBroker, *, paused: bool) -> None:
     """What that turn had for clients may come from a copy that another node has replaced."""
     part = Lease(node.client())
-    node.turn.part = part
+    node.turn.join(part)
     loop = Loop(node.turn, cast(Any, None))
     ours, theirs = socket.socketpair()
     connection = Connection(ours, ("127.0.0.1", 1), node.now_ms)
@@ -338,3 +340,42 @@ def test_after_a_pause_within_a_turn_nothing_is_said(node: QuietBroker, *, pause
     assert connection.gone == paused
     theirs.close()
     loop.close()
+
+
+def test_an_idle_turn_takes_few_calls() -> None:
+    idle = trace_walks.walks()[-1]
+    assert idle.name == "idle turn"
+    assert len(idle.steps) <= 15, idle.steps
+
+
+def test_what_expires_is_delivered_as_a_dead_letter_in_the_same_turn(node: QuietBroker) -> None:
+    client = node.client()
+    client.call("queue.declare", queue="letters")
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "letters"}
+    client.call("queue.declare", queue="q", arguments={"x-message-ttl": 1000, **letters})
+    client.publish("", "q", b"late")
+    client.consume("letters")
+    client.received = b""
+    node.now_ms += 2000
+    node.turn.begin(WallMs(node.now_ms), MonoMs(node.mono_ms))
+    node.turn.run(node.now_ms, True)
+    node.flush()
+    assert client.bodies() == [b"late"]
+
+
+def test_a_time_to_live_of_0_is_delivered_before_older_messages_expire(node: QuietBroker) -> None:
+    """In a turn in which the queue is due as well."""
+    client = node.client()
+    client.call("queue.declare", queue="q")
+    client.publish("", "q", b"old", expiration="1000")
+    node.now_ms += 2000
+    client.received = b""
+    consume = codec.method_frame(
+        1, "basic.consume", queue="q", consumer_tag="c", no_ack=True, nowait=True
+    )
+    client.send(consume, run=False)
+    client.publish("", "q", b"now", expiration="0", run=False)
+    node.turn.begin(WallMs(node.now_ms), MonoMs(node.mono_ms))
+    node.turn.run(node.now_ms, False)
+    node.flush()
+    assert client.bodies() == [b"now"]

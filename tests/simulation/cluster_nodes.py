@@ -249,7 +249,7 @@ class Machine:
                 self._leave_store()
             return False
         self.is_starting = False
-        self.quiet.turn.part = cluster
+        self.quiet.turn.join(cluster)
         return True
 
     def _open(self) -> None:
@@ -294,7 +294,7 @@ class Machine:
         self.cluster.leave()
         self.is_starting = False
         quiet = self.quiet
-        quiet.turn.part = None
+        quiet.turn.leave()
         quiet.committer.hold = False
         quiet.committer.finish()
         for _ in range(3):

@@ -186,7 +186,7 @@ class RangeHost:
                         self._accept()
                     elif sock in self._sessions:
                         self._read(sock)
-                self.hall.letting_go.run()
+                self.hall.letting_go.run(0, False)
                 for sock, session in list(self._sessions.items()):
                     session.tick(_now_ms())
                     self._write(sock, session)

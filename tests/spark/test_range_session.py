@@ -122,13 +122,13 @@ def test_what_is_acknowledged_goes_while_the_reader_reads_on(
     assert ranges.decode_acked(ask(reader, asked, ranges.ACKED)) == 0
     floors = []
     for more in (True, True, False):
-        assert room.hall.letting_go.run() is more
+        assert room.hall.letting_go.run(0, False) is more
         head = ranges.decode_head(ask(reader, ranges.encode_wait(0, 0), ranges.HEAD))
         floors.append(head.floor)
         assert head.acked == 7
     assert floors == [3, 6, 7]
     assert room.queue.backing.ready_count() == 3
-    assert not room.hall.letting_go.run()
+    assert not room.hall.letting_go.run(0, False)
     room.queue.check()
 
 
@@ -136,7 +136,7 @@ def test_an_acknowledgement_that_waits_for_its_end_includes_those_before(room: R
     reader = room.opened(ranges.READ)
     ask(reader, ranges.encode_ack(7, later=True), ranges.ACKED)
     assert ranges.decode_acked(ask(reader, ranges.encode_ack(8), ranges.ACKED)) == 8
-    assert not room.hall.letting_go.run()
+    assert not room.hall.letting_go.run(0, False)
     assert room.queue.backing.ready_count() == 2
 
 
@@ -150,8 +150,8 @@ def test_a_reader_that_closes_leaves_nothing_acknowledged_behind(
     assert not reader.out
     assert reader.has_waiters
     assert room.queue.is_leased
-    room.hall.letting_go.run()
-    room.hall.letting_go.run()
+    room.hall.letting_go.run(0, False)
+    room.hall.letting_go.run(0, False)
     reader.tick(NOW)
     assert reader.closed
     assert not room.queue.is_leased
@@ -168,14 +168,14 @@ def test_nobody_finds_what_a_lost_reader_has_acknowledged(room: Room, how: str) 
     else:
         room.tick(LEASE_GRACE_MS)
     assert room.queue.backing.ready_count() == 1
-    assert not room.hall.letting_go.run()
+    assert not room.hall.letting_go.run(0, False)
 
 
 def test_a_deleted_queue_needs_no_letting_go(room: Room) -> None:
     reader = room.opened(ranges.READ)
     ask(reader, ranges.encode_ack(9, later=True), ranges.ACKED)
     room.queue.deleted = True
-    assert not room.hall.letting_go.run()
+    assert not room.hall.letting_go.run(0, False)
     assert room.queue.backing.ready_count() == 10
 
 

@@ -12,11 +12,11 @@ from mypy_extensions import i64
 from penstock.backing.factory import adopt
 from penstock.broker.budgets import Budgets
 from penstock.broker.mirrors import Mirrors
+from penstock.broker.options import BrokerOptions, default_options
 from penstock.broker.pipelines import PipelineRegistry
 from penstock.broker.rules.access import NO_LIMIT, User
 from penstock.broker.rules.admission import Admission
 from penstock.broker.rules.alarms import Alarms
-from penstock.broker.rules.flow import Flow
 from penstock.broker.rules.log_ins import LogIns
 from penstock.broker.rules.policies import Policy
 from penstock.broker.topology.binding_reaper import BindingReaper
@@ -36,7 +36,6 @@ from penstock.broker.transfers.staging import Staging
 from penstock.core.away import Answers
 from penstock.core.clock_types import MonoMs
 from penstock.core.confirm_watermark import PendingConfirms
-from penstock.core.credit import CreditSpec
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.event_book import EventBook
 from penstock.core.headers import HeaderReader
@@ -44,9 +43,8 @@ from penstock.core.histogram import Histogram
 from penstock.core.letters import HeaderWriter
 from penstock.core.traffic import Churn, DropCounters, TrafficBook
 from penstock.queues.consumers import Consumer
-from penstock.queues.latency import PublishTime, enqueue_time
 from penstock.queues.queue import Queue
-from penstock.queues.sampling import Sampling, no_times
+from penstock.queues.sampling import Sampling
 from penstock.queues.scan_loop import ScanLoop
 from penstock.queues.schedule import Schedule
 from penstock.routing.exchanges import NSQ_TOPIC, Exchange
@@ -78,20 +76,20 @@ class Broker:
         loopback_users: list[str],
         letter_writer: HeaderWriter,
         header_reader: HeaderReader,
+        options: BrokerOptions | None = None,
     ) -> None:
+        options = options or default_options()
         self.definitions = definitions
         self.changes = Changes()
         self.mirrors = Mirrors()
         self.engine = engine
         self.vhosts: dict[str, Vhost] = {}
         self.connection_count: i64 = 0
-        self.connection_max: i64 = NO_LIMIT
-        self.consumer_timeout_ms: i64 = 0  # of unsettled deliveries; 0 = none
-        self.stamping: i64 = UNSTAMPED
-        self.latency_targets: list[float] = []  # of channels
-        self.latency_window_ms: i64 = 0
-        self.publish_time: PublishTime = enqueue_time
-        self.flow = Flow(CreditSpec(400, 200), CreditSpec(4000, 800))
+        self.connection_max: i64 = options.connection_max
+        self.consumer_timeout_ms: i64 = options.consumer_timeout_ms
+        self.stamping: i64 = options.stamping
+        self.flow = options.flow
+        self._options = options
         self.events = EventBook()
         self.users = LogIns(self.events, loopback_users)
         self.traffic = TrafficBook()
@@ -100,16 +98,16 @@ class Broker:
         self.answers = Answers()
         self.fates = DropCounters()
         self.confirm_times = Histogram()
-        self.sampling = Sampling(self.events, no_times)
+        self.sampling = Sampling(self.events, options.publish_times)
         engine.events = self.events
         self.pipelines = PipelineRegistry()
-        self.node_name: str = ""
+        self.node_name: str = options.node_name
         self._epochs_used: i64 = 0  # by virtual hosts that are gone
         self.policy_epoch: i64 = 0  # moves when any policy changes, anywhere
         self.global_parameters: dict[str, object] = {}
         self.schedule = Schedule()  # of messages' times
         self.idleness = Idleness()
-        self.scan: ScanLoop | None = None  # else the schedule knows the deadlines of deliveries
+        self.scan: ScanLoop | None = options.scan
         self.sweep = BindingReaper(definitions)
         self.letting_go = DeferredTrim()
         self.replies = Replies()
@@ -137,10 +135,12 @@ class Broker:
             StagedPublisher(engine, header_reader),
             self.admission,
             lambda: len(self.dead_letters.deaths) > 0,
+            self.flow,
+            options.staging,
         )
         self.wakeups: list[Queue] = []
         self.refills: list[Queue] = []
-        self.deliver_from: Callable[[Queue, i64], None] = _deliver_nothing  # the turn's
+        self._deliver_from: Callable[[Queue, i64], None] = _deliver_nothing
         self.header_reader = header_reader
         self._letter_writer = letter_writer
         self._make_backing = make_backing
@@ -229,6 +229,11 @@ class Broker:
         for limit in topology.limits:
             self.limit(limit.scope, limit.owner, limit.name, limit.value)
 
+    def reload(self, connection_max: i64, consumer_timeout_ms: i64) -> None:
+        """Settings that may change at run time."""
+        self.connection_max = connection_max
+        self.consumer_timeout_ms = consumer_timeout_ms
+
     def limit(self, scope: str, owner: str, name: str, value: int) -> None:
         """How much somebody or something may have: connections, channels, queues, budgets."""
         value = max(value, NO_LIMIT)
@@ -289,9 +294,11 @@ class Broker:
         vhost.churn = self.churn
         vhost.changes = self.changes
         vhost.waits = self.waits
-        vhost.topics.latency_targets = self.latency_targets
-        vhost.topics.latency_window_ms = self.latency_window_ms
-        vhost.topics.publish_time = self.publish_time
+        vhost.topics.measure(
+            list(self._options.latency_targets),
+            self._options.latency_window_ms,
+            self._options.publish_time,
+        )
         self.vhosts[name] = vhost
         return vhost
 
@@ -327,6 +334,10 @@ class Broker:
 
     # -- the turn ------------------------------------------------------------------------
 
+    def deliver_with(self, deliver_from: Callable[[Queue, i64], None]) -> None:
+        """``deliver_from`` hands what a queue has to the sessions of its consumers."""
+        self._deliver_from = deliver_from
+
     def sort_room(self, room: Queue, now_ms: i64) -> None:
         """Something in a waiting room may go on."""
         room.awake = False
@@ -350,9 +361,6 @@ class Broker:
             self.delays.release(room, now_ms)
         else:
             room.wake()
-
-    def has_wakeups(self) -> bool:
-        return len(self.wakeups) > 0
 
     def take_wakeups(self) -> list[Queue]:
         """Queues that may have something to deliver; they ask again when they do."""
@@ -401,12 +409,9 @@ class Broker:
         while queue.spare_room() > 0:
             if queue.awake:
                 self.take_wakeup(queue)
-            self.deliver_from(queue, now_ms)
+            self._deliver_from(queue, now_ms)
             if not queue.awake:
                 break
-
-    def has_refills(self) -> bool:
-        return len(self.refills) > 0
 
     def wake_refills(self) -> None:
         """The moment is over: consumers with nearly full windows get their refill now."""

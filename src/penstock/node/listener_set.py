@@ -9,10 +9,11 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from penstock.protocols.peers.session import PeerSession
+from penstock.node.sessions import CLIENT_PLACES
 from penstock.runtime.listener import Listener, open_listeners
 from penstock.runtime.loop import Loop
 from penstock.runtime.secure_socket import TlsOptions
+from penstock.settings.listener_table import PEER
 from penstock.settings.settings import Settings
 
 logger: Final = logging.getLogger("penstock")
@@ -31,7 +32,7 @@ class ListenerSet:
 
     def open(self) -> list[Listener]:
         """Raises OSError, and none is open then."""
-        listeners = open_listeners(self._settings, self._tls, self._ports)
+        listeners = open_listeners(self._settings, self._tls, CLIENT_PLACES, self._ports)
         self._ports |= {one.protocol: one.port for one in listeners if one.port}
         for listener in listeners:
             self._loop.listen(listener)
@@ -48,8 +49,7 @@ class ListenerSet:
 
     def client_count(self) -> int:
         """Who is still connected; other nodes of the cluster stay."""
-        connections = self._loop.connections.values()
-        return sum(not isinstance(one.session, PeerSession) for one in connections)
+        return sum(one.protocol != PEER for one in self._loop.connections.values())
 
     def revive(self) -> None:
         """Raises OSError when somebody else has taken a port meanwhile."""

@@ -18,6 +18,7 @@ import secrets
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast
 
@@ -25,9 +26,11 @@ from penstock import __version__
 from penstock.backing.factory import BackingMaker
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.broker import Broker
+from penstock.broker.options import BrokerOptions
 from penstock.broker.rules.access import NO_LIMIT
 from penstock.broker.rules.alarms import NO_PAGING
 from penstock.broker.topology.mirror_copies import is_copy
+from penstock.broker.transfers.staging import StagingLimits
 from penstock.clocks import mono_ms, wall_ms
 from penstock.core import message
 from penstock.node.boot_definitions import load_definitions, warn_of_refused
@@ -134,6 +137,7 @@ class Node:
             list(settings.loopback_users),
             AmqpLetterWriter(),
             AmqpHeaderReader(),
+            broker_options(settings, self.name),
         )
         self.monitor = ResourceMonitor(self.broker.admission.alarms, self.name, settings.data_dir)
         self.monitor.set_limits(
@@ -142,19 +146,6 @@ class Node:
             settings.vm_memory_high_watermark_paging_ratio,
             settings.disk_free_limit,
         )
-        self.broker.connection_max = settings.connection_max or NO_LIMIT
-        self.broker.consumer_timeout_ms = settings.consumer_timeout_ms
-        self.broker.latency_targets = list(settings.nsq_e2e_processing_latency_percentiles)
-        self.broker.latency_window_ms = settings.nsq_e2e_processing_latency_window_time_s * 1000
-        self.broker.flow = make_flow(settings)
-        self.broker.staging.set_limits(
-            settings.staged_set_ttl_s,
-            settings.staged_producer_ttl_s,
-            settings.max_message_size_bytes,
-        )
-        self.broker.publish_time = publish_time_ms
-        self.broker.scan = make_scan_loop(settings)
-        self.broker.stamping = STAMPINGS.index(settings.message_timestamp)
         self.recovery = self._recover(topology)
         self.committer = Committer(
             self.files,
@@ -169,7 +160,6 @@ class Node:
         self.turn = Turn(self.broker, self.engine, self.committer, self.worker)
         self.nsq = make_nsq(self.broker, settings, self.turn.cancelled, self.tls, self._wake)
         self.sessions = Sessions(self.broker, settings, self.turn.cancelled, self.nsq)
-        self.sessions.recovered()
         self.loop = Loop(self.turn, self.sessions)
         self.events = self._event_collector()
         self.doors = ListenerSet(self.loop, settings, self.tls)
@@ -196,7 +186,6 @@ class Node:
             log_events,
             writes=settings.event_log,
         )
-        self.broker.sampling.publish_times = publish_times
         return EventCollector(self.broker, self.loop, log, settings, self.name)
 
     def _wake(self) -> None:
@@ -252,25 +241,28 @@ class Node:
         from penstock.management.start_screen import start_screen  # noqa: PLC0415
         from penstock.management.statistics.node_facts import NodeFacts  # noqa: PLC0415
         from penstock.node.control import Control  # noqa: PLC0415
-        from penstock.node.inspection.session_inspector import NodeSessionInspector  # noqa: PLC0415
+        from penstock.node.inspection.session_inspector import (  # noqa: PLC0415
+            NodeSessionInspector,
+            close_some,
+        )
 
         settings = self.settings
         if self.cluster is not None:
             self.cluster.join()  # not before the recovery: a lease is shorter than that may be
         listeners = self.doors.open()
         nsq = self.nsq_services()
-        watch = NodeSessionInspector(self.loop, self.sessions.inside)
-        watch.elsewhere = nsq.listeners
+        inspected = (self.loop, self.sessions.inside, nsq.listeners)
+        watch = NodeSessionInspector(*inspected)
         if self.cluster is not None:
-            self.cluster.attach(self.broker, self.loop, watch.close_some, self.turn.cancelled)
-            watch.cluster_facts = self.cluster.facts
-            watch.forget_in_cluster = self.cluster.forget
-            self.sessions.peers = self.cluster.peers
-            self.turn.part = self.cluster
+            self.cluster.attach(
+                self.broker, self.loop, partial(close_some, self.loop), self.turn.cancelled
+            )
+            watch = NodeSessionInspector(*inspected, self.cluster.facts, self.cluster.forget)
+            self.sessions.join(self.cluster.peers)
+            self.turn.join(self.cluster)
             for door in self.cluster.listeners:
                 self.loop.listen(door)
         view = BrokerView(self.broker, watch, self.name, self.opening)
-        self.broker.node_name = self.name
         facts = NodeFacts(self.name, settings, self.broker.admission.alarms, self.files.counts)
         token = new_token()
         management = ManagementServer(
@@ -450,6 +442,26 @@ class Node:
     def _collect(self) -> None:
         for done in self.committer.collect():
             self.engine.committed(done)
+
+
+def broker_options(settings: Settings, node_name: str) -> BrokerOptions:
+    return BrokerOptions(
+        make_flow(settings),
+        node_name,
+        settings.connection_max or NO_LIMIT,
+        settings.consumer_timeout_ms,
+        STAMPINGS.index(settings.message_timestamp),
+        tuple(settings.nsq_e2e_processing_latency_percentiles),
+        settings.nsq_e2e_processing_latency_window_time_s * 1000,
+        publish_time_ms,
+        publish_times,
+        make_scan_loop(settings),
+        StagingLimits(
+            settings.staged_set_ttl_s * 1000,
+            settings.staged_producer_ttl_s * 1000,
+            settings.max_message_size_bytes,
+        ),
+    )
 
 
 def engine_limits(settings: Settings, memory: int) -> EngineLimits:

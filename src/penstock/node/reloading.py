@@ -97,8 +97,7 @@ class Reloading:
         return [key for key in DECLARED if old.value_of(key) != new.value_of(key)]
 
     def _apply(self, new: Settings) -> None:
-        self._broker.connection_max = new.connection_max or NO_LIMIT
-        self._broker.consumer_timeout_ms = new.consumer_timeout_ms
+        self._broker.reload(new.connection_max or NO_LIMIT, new.consumer_timeout_ms)
         changed = self._changed(new)
         if any(key.startswith(("vm_memory", "disk_free")) for key in changed):
             self._monitor.set_limits(

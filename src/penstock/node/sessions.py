@@ -1,41 +1,50 @@
-"""Who comes: the listener or the first bytes tell the protocol, the peer where it comes from.
+"""``PROTOCOLS``: the table of protocols; ``Sessions``: makes a session for each client that comes.
 
 In: the first bytes, the peer, and the user whom a certificate names.  Out: the session that goes on
 with them, told once and for all whether the peer sits on this machine.
+
+Another protocol is one package in ``protocols`` and one row here: the sockets to listen on, the
+sessions of the clients that come, and what management shows of them follow from the row.
 """
 
 import logging
 import platform
 import secrets
 from base64 import urlsafe_b64encode
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
 
 from penstock import __version__
 from penstock.broker.administration import CLUSTER_NAME
 from penstock.broker.broker import Broker
 from penstock.broker.rules.log_ins import Source
-from penstock.core.traffic import AMQP
+from penstock.core.traffic import AMQP, NSQ
+from penstock.protocols.amqp.description import AmqpDescription
 from penstock.protocols.amqp.handshake import Limits
 from penstock.protocols.amqp.link import CancelSink
 from penstock.protocols.amqp.session import AmqpSession
-from penstock.protocols.nsq.codec.reader import MAGIC
+from penstock.protocols.description import SessionDescription
+from penstock.protocols.nsq.codec.reader import MAGIC as NSQ_MAGIC
+from penstock.protocols.nsq.description import NsqDescription
 from penstock.protocols.nsq.session import NsqSession
 from penstock.protocols.nsq.shared import NsqShared
 from penstock.protocols.peers.peers import Peers
+from penstock.protocols.peers.session import PeerSession
+from penstock.protocols.ranges.description import RangeDescription
 from penstock.protocols.ranges.leases import RangeLeases
 from penstock.protocols.ranges.session import RangeSession
 from penstock.runtime.connection import UNIX, Connection
 from penstock.runtime.session import Session
-from penstock.settings.listener_table import NSQ, PEER, is_loopback
+from penstock.settings.listener_table import AMQP as AMQP_LISTENER
+from penstock.settings.listener_table import door_at, is_loopback
 from penstock.settings.settings import Settings
-from penstock_ranges import frames as range_frames
+from penstock_ranges.frames import MAGIC as RANGES_MAGIC
 
 PEER_PRODUCT: Final = "RabbitMQ"
 PEER_VERSION: Final = "3.10.8"
 """The RabbitMQ release whose behaviour AMQP clients find here.  Some look at it: to any other
 product kombu says ``basic.qos`` as the specification has it, and Celery's workers then never
 get more room for tasks that are not due.  Who we are stands in ``information``."""
-"""Hosts of peers on this machine, besides those of 127.0.0.0/8."""
 
 logger = logging.getLogger("penstock.connection")
 
@@ -45,8 +54,19 @@ def new_name(prefix: str) -> str:
     return prefix + urlsafe_b64encode(secrets.token_bytes(16)).rstrip(b"=").decode()
 
 
+class Arrival(NamedTuple):
+    """A client whose first bytes have come."""
+
+    peer: tuple[str, int]
+    is_here: bool
+    """It is on this machine."""
+    now_ms: int
+    login: str | None
+    """The user whom its certificate names, "" = none; None: nobody asked for it."""
+
+
 class Sessions:
-    """Chooses the protocol by the first bytes."""
+    """Of one node."""
 
     def __init__(
         self,
@@ -55,13 +75,14 @@ class Sessions:
         tell_cancelled: CancelSink,
         nsq: NsqShared | None = None,
     ) -> None:
+        self.peers: Peers | None = None  # of a node of a cluster
         self._broker = broker
         self._tell_cancelled = tell_cancelled
         self._nsq = nsq
-        self.peers: Peers | None = None  # of a node of a cluster
         self._leases = RangeLeases(
             settings.range_lease_grace_ms, broker.letting_go, broker.idleness
         )
+        self._leases.adopt(broker)  # it has its queues again, and no reader is there yet
         self._limits = Limits(
             settings.channel_max,
             settings.frame_max,
@@ -72,9 +93,9 @@ class Sessions:
         self._properties = server_properties()
         self._unnamed = self._properties["cluster_name"]
 
-    def recovered(self) -> None:
-        """The broker has its queues again, and nobody is there yet."""
-        self._leases.adopt(self._broker)
+    def join(self, peers: Peers) -> None:
+        """From now on other nodes are let in."""
+        self.peers = peers
 
     def choose(
         self,
@@ -82,33 +103,42 @@ class Sessions:
         peer: tuple[str, int],
         now_ms: int,
         login: str | None = None,
-        protocol: str = "",
+        protocol: str = AMQP_LISTENER,
     ) -> Session | None:
-        if protocol == PEER:
-            return None if self.peers is None else self.peers.guest(peer)
-        is_here = _is_here(peer)
-        if protocol == NSQ:
-            if len(first) < len(MAGIC) or self._nsq is None:
-                return None
-            return NsqSession(self._nsq, peer, is_here, now_ms)
-        if first.startswith(range_frames.MAGIC):
-            return RangeSession(self._broker, self._leases, (peer[0], is_here))
-        if range_frames.MAGIC.startswith(first):
+        row = choose_protocol(first, protocol)
+        if row is None:
             return None
-        name = f"{peer[0]}:{peer[1]}"
-        if login:
-            logger.info("connection %s: its certificate names user '%s'", name, login)
-        return self._amqp(name, (peer[0], is_here), now_ms, login)
+        return row.open(self, Arrival(peer, _is_here(peer), now_ms, login))
 
     def is_overdue(self, connection: Connection, now_ms: int) -> bool:
         if now_ms - connection.opened_at_ms <= self._limits.handshake_timeout_ms:
             return False
-        if connection.protocol != PEER:
-            kind = NSQ if connection.protocol == NSQ else AMQP
+        kind = _AT_LISTENERS[connection.protocol][-1].log_in_kind
+        if kind:
             peer = connection.peer
             source = Source(kind, kind, peer[0], _is_here(peer), connection.name)
             self._broker.users.opening_failed(source, "handshake timeout in state starting")
         return True
+
+    # -- the factories of the table ----------------------------------------------------------
+
+    def open_peer(self, arrival: Arrival) -> PeerSession | None:
+        return None if self.peers is None else self.peers.guest(arrival.peer)
+
+    def open_nsq(self, arrival: Arrival) -> NsqSession | None:
+        if self._nsq is None:
+            return None
+        return NsqSession(self._nsq, arrival.peer, arrival.is_here, arrival.now_ms)
+
+    def open_ranges(self, arrival: Arrival) -> RangeSession:
+        return RangeSession(self._broker, self._leases, (arrival.peer[0], arrival.is_here))
+
+    def open_amqp(self, arrival: Arrival) -> AmqpSession:
+        host, port = arrival.peer
+        name = f"{host}:{port}"
+        if arrival.login:
+            logger.info("connection %s: its certificate names user '%s'", name, arrival.login)
+        return self._amqp(name, (host, arrival.is_here), arrival.now_ms, arrival.login)
 
     def inside(self, user: str, now_ms: int) -> AmqpSession:
         """One without a socket, for somebody who has logged in elsewhere already."""
@@ -164,3 +194,59 @@ def server_properties() -> dict[str, object]:
         "product": PEER_PRODUCT,
         "version": PEER_VERSION,
     }
+
+
+class Protocol(NamedTuple):
+    """A row."""
+
+    open: Callable[[Sessions, Arrival], Session | None]
+    """None: this node does not let them in."""
+    session: type[Session]
+    describe: Callable[[Any], SessionDescription]
+    """Takes a session of that type."""
+    places: tuple[str, ...]
+    """Settings of its listeners (``settings/listener_table``)."""
+    first_bytes: bytes = b""
+    """Those of its clients; empty: all that no row above has, at the same listener."""
+    least_bytes: int = 1
+    """So many have to be there before a session is made."""
+    log_in_kind: str = ""
+    """A client that says nothing counts as a failed log-in of this kind; "": as none."""
+
+
+AMQP_PLACES: Final = ("amqp_port", "ssl_port", "unix_socket")
+PEER_PLACES: Final = ("cluster_port", "cluster_unix_socket")
+
+# fmt: off
+PROTOCOLS: Final = (
+    Protocol(Sessions.open_ranges, RangeSession, RangeDescription, AMQP_PLACES, RANGES_MAGIC),
+    Protocol(Sessions.open_amqp, AmqpSession, AmqpDescription, AMQP_PLACES, log_in_kind=AMQP),
+    Protocol(Sessions.open_nsq, NsqSession, NsqDescription, ("nsq_port",),
+             least_bytes=len(NSQ_MAGIC), log_in_kind=NSQ),
+    Protocol(Sessions.open_peer, PeerSession, SessionDescription, PEER_PLACES),
+)
+# fmt: on
+
+CLIENT_PLACES: Final = {place for row in PROTOCOLS for place in row.places} - {*PEER_PLACES}
+"""Settings of the listeners whose clients are served by the data loop."""
+_AT_LISTENERS: Final = {
+    door_at(place).protocol: tuple(row for row in PROTOCOLS if place in row.places)
+    for row in PROTOCOLS
+    for place in row.places
+}
+_DESCRIBE: Final = {row.session: row.describe for row in PROTOCOLS}
+
+
+def choose_protocol(first: bytes, listener: str) -> Protocol | None:
+    """``listener``: its protocol.  None = the first bytes do not tell yet."""
+    for row in _AT_LISTENERS[listener]:
+        if first.startswith(row.first_bytes) and len(first) >= row.least_bytes:
+            return row
+        if row.first_bytes.startswith(first):
+            return None
+    return None
+
+
+def describe(session: Session) -> SessionDescription:
+    """What it tells of itself; that of a type without a row is not shown."""
+    return _DESCRIBE.get(type(session), SessionDescription)(session)

@@ -5,7 +5,7 @@ it still means anything; so nothing has to be found in the middle of a heap.
 """
 
 import heapq
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -17,23 +17,23 @@ class Schedule:
     """Queues that want to be looked at, by wall clock."""
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, Queue]] = []
+        self.entries: Final[list[tuple[int, int, Queue]]] = []
         self._count: int = 0  # breaks ties, so queues need no order
 
     def add(self, when_ms: i64, queue: Queue) -> None:
         self._count += 1
-        heapq.heappush(self._heap, (int(when_ms), self._count, queue))
+        heapq.heappush(self.entries, (int(when_ms), self._count, queue))
 
     def next_ms(self) -> i64:
         """When the first entry is due; 0 = nothing is scheduled."""
-        if len(self._heap) == 0:
+        if len(self.entries) == 0:
             return 0
-        return self._heap[0][0]
+        return self.entries[0][0]
 
     def take_due(self, now_ms: i64, at_most: i64) -> list[tuple[int, Queue]]:
         """The first that are due, each with its time: an entry that was replaced tells by that."""
         due: list[tuple[int, Queue]] = []
-        while len(self._heap) > 0 and self._heap[0][0] <= now_ms and len(due) < at_most:
-            when_ms, _, queue = heapq.heappop(self._heap)
+        while len(self.entries) > 0 and self.entries[0][0] <= now_ms and len(due) < at_most:
+            when_ms, _, queue = heapq.heappop(self.entries)
             due.append((when_ms, queue))
         return due

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from penstock.runtime.secure_socket import SecureSocket
 from penstock.runtime.session import Session
-from penstock.settings.listener_table import PEER
+from penstock.settings.listener_table import AMQP, PEER
 
 READ_MIN_BYTES: Final = 16 * 1024
 LAST_READS_MAX: Final = 64
@@ -41,7 +41,7 @@ class SessionFactory(Protocol):
         peer: tuple[str, int],
         now_ms: int,
         login: str | None = None,
-        protocol: str = "",
+        protocol: str = AMQP,
     ) -> Session | None:
         """None = not enough bytes yet to tell.
 
@@ -77,7 +77,7 @@ class Connection:
     )
 
     def __init__(
-        self, sock: Carrier, peer: tuple[str, int], now_ms: int, protocol: str = ""
+        self, sock: Carrier, peer: tuple[str, int], now_ms: int, protocol: str = AMQP
     ) -> None:
         self.sock = sock
         self.protocol = protocol

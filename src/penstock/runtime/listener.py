@@ -11,7 +11,7 @@ import itertools
 import os
 import socket
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from penstock.core.errors import SettingInvalid
@@ -19,11 +19,9 @@ from penstock.runtime.connection import UNIX, Connection
 from penstock.runtime.output_budget import KERNEL_UNSENT_BYTES
 from penstock.runtime.proxy_protocol import ProxySocket
 from penstock.runtime.secure_socket import SecureSocket, TlsOptions
-from penstock.settings.listener_table import AMQP, AMQP_SSL, door_at
+from penstock.settings.listener_table import AMQP, AMQP_SSL, LISTENERS
 from penstock.settings.settings import Settings
 
-CLIENT_PLACES: Final = ("amqp_port", "ssl_port", "nsq_port", "unix_socket")
-"""Settings of the listeners whose clients are served by the data loop."""
 BACKLOG: Final = 1024
 KEEPALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -152,25 +150,23 @@ def _remove_stale(path: str) -> None:
 
 
 def open_listeners(
-    settings: Settings, tls: TlsOptions | None, ports: Mapping[str, int] | None = None
+    settings: Settings, tls: TlsOptions | None, places: Collection[str], ports: Mapping[str, int]
 ) -> list[Listener]:
-    """All that the settings ask for, the plain one first; raises OSError, and none is open.
+    """All that the settings ask for; raises OSError, and none is open.
 
-    ``ports``: those to have again, by protocol.
+    ``places``: settings of listeners; others are not opened.  ``ports``: those to have again, by
+    protocol.
     """
     listeners: list[Listener] = []
-    again = ports or {}
-
     try:
-        for place_key in CLIENT_PLACES:
-            door = door_at(place_key)
-            if not door.is_open(settings):
+        for door in LISTENERS:
+            if door.place_key not in places or not door.is_open(settings):
                 continue
             if door.is_unix:
                 path = os.path.abspath(settings.unix_socket)
                 listeners.append(Listener(unix_socket(path, socket_mode(settings))))
                 continue
-            port = again.get(door.protocol, door.port(settings))
+            port = ports.get(door.protocol, door.port(settings))
             sock = tcp_socket(
                 door.address(settings), port, settings.listen_backlog, shared=settings.shares_ports
             )

@@ -2,13 +2,15 @@
 
     what other nodes sent ─► wakeups, journal
     wakeups ─► deliveries ─► sessions' output
-    due times ─► expiry
-    groups on disk ─► confirms ─► sessions' output
-    what was journalled ─► next group ─► committer
-    a slice of the engine's work ─► disk jobs ─► disk worker; what came back ─► wakeups
+    due times ─► expiry, releases ─► dead letters, staged batches ─► deliveries
+    definitions ─► SQLite
+    what was journalled ─► next group ─► committer; groups on disk ─► confirms ─► sessions' output
+    disk worker ─► wakeups; a slice of the engine's work ─► disk jobs ─► disk worker
     what is for other nodes ─► sessions' output
 
-Sessions that got something to say are collected in ``touched``; the loop flushes them.
+The turn is a list of parts: ``Turn.__init__`` has their order, and the reasons for it.  A part
+without work is passed over.  Sessions that got something to say are collected in ``touched``;
+the loop flushes them.
 """
 
 import logging
@@ -18,16 +20,16 @@ from mypy_extensions import i64
 
 from penstock.broker.broker import Broker
 from penstock.broker.rules.admission import Admission
-from penstock.broker.rules.flow import Flow
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.errors import BrokerError
+from penstock.core.turn_part import ALWAYS, TurnPart
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
+from penstock.runtime.cluster_part import ClusterPart
 from penstock.runtime.disk.committer import Committer
 from penstock.runtime.disk.worker import DiskWorker
 from penstock.runtime.output_budget import OutputBudget
 from penstock.runtime.session import Session, Subscriber
-from penstock.runtime.turn_part import TurnPart
 from penstock.storage.engine.engine import Engine
 from penstock.storage.journal.codec import JournalGroup
 
@@ -57,22 +59,55 @@ class Turn:
         self.touched: list[Session] = []
         self.waiting: list[Session] = []  # confirms wait for the disk
         self.flow = broker.flow
-        self.part: TurnPart | None = None  # of a cluster's node
         self.answers = broker.answers
-        self._events = broker.events
-        self._broker = broker
-        broker.deliver_from = self._deliver_from
         self.admission = broker.admission
-        self._engine = engine
-        self._committer = committer
-        self._worker = worker
         self.output = OutputBudget(engine.ram)
+        self.previous_ms: i64 = 0  # when the last turn was
+        self._broker = broker
+        self._engine = engine
+        self.committer = committer
+        self.worker = worker
         self._more_work: bool = False
-        self._synced_at_ms: i64 = 0
-        self._unwritten_bytes: i64 = 0  # with the committer
-        self._defined: bool = False  # in this turn
-        self._checkpoint_at_ms: i64 = 0
-        self._refill_since_ms: i64 = 0  # the last turn that had no refills waiting
+        self._cluster: list[ClusterPart] = []  # at most one
+        deliveries = Deliveries(self, broker)
+        definitions = DefinitionCommits(broker)
+        self._parts: list[TurnPart] = [
+            # Other nodes' messages are delivered in the turn in which they came.
+            Received(self._cluster),
+            Refills(self, broker),
+            DirectReplies(self, broker),
+            Scan(broker),
+            # Before anything expires: a time to live of 0 means "at once or not at all".
+            deliveries,
+            UnusedQueues(self, broker),
+            DueQueues(broker),
+            # Behind what ends messages: what has expired goes on in the same turn.
+            broker.dead_letters,
+            # Behind the dead letters: it waits for those that are left, not for the newest.
+            broker.staging,
+            # What was released, has died or was staged is delivered in the same turn.
+            deliveries,
+            broker.sweep,
+            broker.letting_go,
+            # Before the definitions: a session that goes on may declare something.
+            StagerNews(self, broker),
+            # Before the journal: a queue that is deleted in it must not come back empty from
+            # the definitions.  Before the end: replies to declarations leave then.
+            definitions,
+            GroupCommit(self, broker, engine, definitions),
+            # Behind the journal: what is sealed is not in memory twice.
+            EngineWork(self, broker, engine),
+            # All that this turn has brought forth, in one batch.
+            Sent(self._cluster),
+        ]
+        broker.deliver_with(deliveries.deliver_from)
+
+    def join(self, cluster: ClusterPart) -> None:
+        """From now on this is a node of a cluster."""
+        self._cluster.append(cluster)
+
+    def leave(self) -> None:
+        self._cluster.clear()
 
     def touch(self, session: Session) -> None:
         """This session may have output."""
@@ -92,51 +127,58 @@ class Turn:
     def begin(self, now_ms: WallMs, mono_ms: MonoMs) -> None:
         """The loop woke, and is about to read."""
         self._broker.idleness.set_now(mono_ms)
-        self._events.now_ms = now_ms
+        self._broker.events.now_ms = now_ms
         self.flow.begin_turn(now_ms)
         self.stood_still(now_ms)
 
     def stood_still(self, now_ms: i64) -> bool:
-        """See ``TurnPart``: before clients are heard, and before anything is said to them."""
-        return self.part is not None and self.part.stood_still(now_ms)
+        """See ``ClusterPart``: before clients are heard, and before anything is said to them."""
+        return len(self._cluster) > 0 and self._cluster[0].stood_still(now_ms)
 
     def run(self, now_ms: i64, idle: bool) -> None:
         """One turn; ``idle`` = no socket had anything to read."""
-        if self.part is not None:
-            self.part.begin(now_ms)
-        if self._broker.has_refills():
-            if idle or not 0 <= now_ms - self._refill_since_ms <= REFILL_DELAY_MS:
-                self._broker.wake_refills()
-        else:
-            self._refill_since_ms = now_ms
-        if self._broker.replies.count_answered() > 0:
-            self._answer()
-        scanned = self._broker.scan_channels(now_ms)
-        self._deliver(now_ms)
-        if self._broker.idleness.is_due():
-            self.cancelled(self._broker.delete_unused())
-        next_ms = self._broker.schedule.next_ms()
-        if next_ms > 0 and next_ms <= now_ms:
-            self._broker.visit_due(now_ms)
-            self._deliver(now_ms)
-        letters = self._broker.dead_letters.publish(now_ms)
-        # Behind them: it waits for those that are left, not for what has just died.
-        self._broker.staging.work(self.flow, now_ms)
-        self._deliver(now_ms)
-        swept = self._broker.sweep.run()
-        left = self._broker.letting_go.run()
-        self._commit_definitions()
-        self._tell_stagers()
-        self._commit_definitions()  # of requests that had waited behind that
-        self._commit(now_ms)
-        self.collect()
-        self._commit_definitions()  # as above
-        self._checkpoint(now_ms)
-        self._engine.disk_is_short = self._look().alarms.disk
-        self._more_work = self._engine.work(now_ms, idle) or letters or swept or left or scanned
-        self._hand_over()
-        if self.part is not None:
-            self.part.end(now_ms)
+        more = False
+        self._more_work = False
+        for part in self._parts:
+            if len(part.waiting) > 0 and part.run(now_ms, idle):
+                more = True
+        if more:
+            self._more_work = True
+        self.previous_ms = now_ms
+
+    def has_work(self) -> bool:
+        """Should the loop come back without waiting?"""
+        broker = self._broker
+        return (
+            self._more_work
+            or broker.flow.has_work()
+            or len(broker.wakeups) > 0
+            or len(broker.refills) > 0
+            or len(broker.replies.answered) > 0
+            or len(broker.dead_letters.deaths) > 0
+            or broker.staging.has_work()
+            or self._is_awaited()
+            or (len(self._cluster) > 0 and self._cluster[0].has_work())
+        )
+
+    def _is_awaited(self) -> bool:
+        """Does a session wait for what was journalled behind the last group?"""
+        if len(self.waiting) == 0 or self._engine.pending_bytes() == 0:
+            return False
+        return self.committer.idle()
+
+    def wait_ms(self, longest_ms: i64, now_ms: WallMs, mono_ms: MonoMs) -> i64:
+        """How long nothing is due by either clock; at most ``longest_ms``."""
+        wait_ms = longest_ms
+        due_ms = self._broker.next_due_ms()
+        if due_ms > 0:
+            wait_ms = min(wait_ms, due_ms - now_ms)
+        unused_ms = self._broker.idleness.next_ms()
+        if unused_ms > 0:
+            wait_ms = min(wait_ms, unused_ms - mono_ms)
+        return max(0, wait_ms)
+
+    # -- for consumers whose queue is not what it was ------------------------------------
 
     def cancelled(self, consumers: list[Consumer]) -> None:
         """Tell consumers that their queue is gone."""
@@ -159,47 +201,16 @@ class Turn:
             subscriber.queue_moved(consumer, queue)
             self.touch(subscriber.session)
 
-    def _answer(self) -> None:
-        """Direct replies, which wait in no queue."""
-        for consumer in self._broker.replies.take_answered():
-            subscriber = cast(Subscriber, consumer.holder)
-            answers = consumer.answers
-            consumer.answers = []
-            try:
-                subscriber.answer(answers)
-            except BrokerError as error:
-                subscriber.session.channel_failed(subscriber.number, error, 0)
-            self.touch(subscriber.session)
-
-    def _deliver(self, now_ms: i64) -> None:
-        for queue in self._broker.take_wakeups():
-            self._deliver_from(queue, now_ms)
-            # A time to live of 0 means "at once or not at all": go on while somebody takes.
-            while queue.awake and 0 < queue.next_expiry_ms() <= now_ms:
-                self._broker.take_wakeup(queue)
-                self._deliver_from(queue, now_ms)
-            if not queue.deleted and queue.next_due_ms() > 0:
-                self._broker.expire_messages(queue, now_ms)
-
-    def _deliver_from(self, queue: Queue, now_ms: i64) -> None:
-        if queue.releases_to is not None:
-            self._broker.sort_room(queue, now_ms)
-            return
-        for delivery in queue.deliver(now_ms):
-            subscriber = cast(Subscriber, delivery.consumer.holder)
-            subscriber.deliver(delivery)
-            self.touch(subscriber.session)
-
     # -- the disk ------------------------------------------------------------------------
 
     def blocked_reason(self) -> str:
         """Why nobody may publish for now, in RabbitMQ's words; "" = everybody may."""
-        return self._look().node_reason()
+        return self.look().node_reason()
 
-    def _look(self) -> Admission:
+    def look(self) -> Admission:
         """The gate, with what is known by now."""
         admission = self.admission
-        admission.stalled = self._committer.stalled != "" or self._worker.stalled != ""
+        admission.stalled = self.committer.stalled != "" or self.worker.stalled != ""
         admission.alarms.look()
         return admission
 
@@ -208,46 +219,14 @@ class Turn:
 
     def disk_stalled(self) -> str:
         """Why the disk takes nothing at present, in a sentence; "" = it does."""
-        stalled = self._committer.stalled
-        return stalled if stalled != "" else self._worker.stalled
+        stalled = self.committer.stalled
+        return stalled if stalled != "" else self.worker.stalled
 
     def durable_position(self) -> i64:
         """As far as the journal is on disk."""
         return self._engine.journal.durable_position
 
-    def _commit(self, now_ms: i64) -> None:
-        """Pass on what was journalled: at once while nothing is under way, else in full groups."""
-        engine = self._engine
-        pending = engine.pending_bytes()
-        idle = self._committer.idle()
-        if not idle and pending < GROUP_BYTES_MAX:
-            return
-        overdue = not 0 <= now_ms - self._synced_at_ms < SYNC_INTERVAL_MS
-        sync = len(self.waiting) > 0 or overdue
-        journal = engine.journal
-        unfinished = journal.durable_position < journal.position or journal.has_retired()
-        if pending == 0 and not (sync and unfinished):
-            return
-        group = engine.seal(sync)
-        if group is None:
-            return
-        self._broker.flow.sealed()
-        if sync:
-            self._synced_at_ms = now_ms
-        self._unwritten_bytes += _size(group)
-        # While segments are written, even a fast disk may take its time over a small sync.
-        fast = self._worker.idle() and (not sync or self._committer.last_sync_ms <= INLINE_SYNC_MS)
-        if idle and fast and pending <= INLINE_GROUP_BYTES:
-            self._committer.commit_inline(group)
-        else:
-            self._committer.submit(group)
-
-    def _tell_stagers(self) -> None:
-        """Those whose staged sets or batches have moved; what that means is on disk."""
-        for watcher in self._broker.staging.take_told():
-            self._confirm(cast(Session, watcher), self._engine.journal.durable_position)
-
-    def _confirm(self, session: Session, position: i64) -> None:
+    def confirm(self, session: Session, position: i64) -> None:
         """It goes on with what it had put off, so all may happen here that bytes can do."""
         try:
             session.confirm(position)
@@ -257,99 +236,294 @@ class Turn:
             session.awaiting_disk = False
         self.fed(session)
 
-    def _commit_definitions(self) -> None:
-        """Before the log: a queue that is deleted there must not come back empty from here.
 
-        And before the replies to declarations leave.
-        """
-        if self._broker.definitions.dirty:
-            self._broker.definitions.commit()
-            self._defined = True
+# -- the parts -------------------------------------------------------------------------------
 
-    def _checkpoint(self, now_ms: i64) -> None:
-        """Not after each commit: a client that declares one thing at a time would wait for it."""
-        if self._defined:
-            self._defined = False
-            self._checkpoint_at_ms = now_ms + CHECKPOINT_AFTER_MS
+
+@final
+class Received(TurnPart):
+    """Takes in what other nodes sent."""
+
+    def __init__(self, cluster: list[ClusterPart]) -> None:
+        super().__init__(cluster)
+        self._cluster = cluster
+
+    def run(self, now_ms: i64, idle: bool) -> bool:
+        self._cluster[0].begin(now_ms)
+        return False
+
+
+@final
+class Sent(TurnPart):
+    """Sends to other nodes."""
+
+    def __init__(self, cluster: list[ClusterPart]) -> None:
+        super().__init__(cluster)
+        self._cluster = cluster
+
+    def run(self, now_ms: i64, idle: bool) -> bool:
+        self._cluster[0].end(now_ms)
+        return False
+
+
+@final
+class Refills(TurnPart):
+    """Wakes queues whose consumers have nearly full windows, unless more may come in at once."""
+
+    def __init__(self, turn: Turn, broker: Broker) -> None:
+        super().__init__(broker.refills)
+        self._turn = turn
+        self._broker = broker
+        self._since_ms: i64 = 0  # the last turn that had none waiting
+
+    def run(self, now_ms: i64, idle: bool) -> bool:
+        if self._since_ms == 0:
+            self._since_ms = self._turn.previous_ms
+        if idle or not 0 <= now_ms - self._since_ms <= REFILL_DELAY_MS:
+            self._broker.wake_refills()
+            self._since_ms = 0
+        return False
+
+
+@final
+class DirectReplies(TurnPart):
+    """Direct replies, which wait in no queue."""
+
+    def __init__(self, turn: Turn, broker: Broker) -> None:
+        super().__init__(broker.replies.answered)
+        self._turn = turn
+        self._replies = broker.replies
+
+    def run(self, now_ms: i64, idle: bool) -> bool:
+        for consumer in self._replies.take_answered():
+            subscriber = cast(Subscriber, consumer.holder)
+            answers = consumer.answers
+            consumer.answers = []
+            try:
+                subscriber.answer(answers)
+            except BrokerError as error:
+                subscriber.session.channel_failed(subscriber.number, error, 0)
+            self._turn.touch(subscriber.session)
+        return False
+
+
+@final
+class Scan(TurnPart):
+    """nsqd's scan loop, of a node that has it (``queues/scan_loop.py``)."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(() if broker.scan is None else ALWAYS)
+        self._broker = broker
+
+    def run(self, now_ms: i64, idle: bool) -> bool:
+        return self._broker.scan_channels(now_ms)
+
+
+@final
+class Deliveries(TurnPart):
+    """Queues that asked for a turn have it."""
+
+    def __init__(self, turn: Turn, broker: Broker) -> None:
+        super().__init__(broker.wakeups)
+        self._turn = turn
+        self._broker = broker
+
+    def run(self, now_ms: i64, idle: bool) -> bool:
+        for queue in self._broker.take_wakeups():
+            self.deliver_from(queue, now_ms)
+            # A time to live of 0 means "at once or not at all": go on while somebody takes.
+            while queue.awake and 0 < queue.next_expiry_ms() <= now_ms:
+                self._broker.take_wakeup(queue)
+                self.deliver_from(queue, now_ms)
+            if not queue.deleted and queue.next_due_ms() > 0:
+                self._broker.expire_messages(queue, now_ms)
+        return False
+
+    def deliver_from(self, queue: Queue, now_ms: i64) -> None:
+        if queue.releases_to is not None:
+            self._broker.sort_room(queue, now_ms)
             return
-        due = not 0 < self._checkpoint_at_ms - now_ms <= CHECKPOINT_AFTER_MS
-        if due and self._broker.definitions.in_log:
-            self._broker.definitions.checkpoint()
-            self._checkpoint_at_ms = now_ms + CHECKPOINT_AFTER_MS
+        for delivery in queue.deliver(now_ms):
+            subscriber = cast(Subscriber, delivery.consumer.holder)
+            subscriber.deliver(delivery)
+            self._turn.touch(subscriber.session)
 
-    def collect(self) -> None:
-        """Take what the committer and the worker have finished; confirm, and wake readers."""
-        journal = self._engine.journal
+
+@final
+class UnusedQueues(TurnPart):
+    """Deletes queues whose ``x-expires`` is over."""
+
+    def __init__(self, turn: Turn, broker: Broker) -> None:
+        super().__init__(broker.idleness.schedule.entries)
+        self._turn = turn
+        self._broker = broker
+
+    def run(self, now_ms: i64, idle: bool) -> bool:
+        if self._broker.idleness.is_due():
+            self._turn.cancelled(self._broker.delete_unused())
+        return False
+
+
+@final
+class DueQueues(TurnPart):
+    """Expires and releases messages whose time has come."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker.schedule.entries)
+        self._broker = broker
+
+    def run(self, now_ms: i64, idle: bool) -> bool:
+        if self._broker.schedule.next_ms() <= now_ms:
+            self._broker.visit_due(now_ms)
+        return False
+
+
+@final
+class StagerNews(TurnPart):
+    """Tells sessions whose staged sets or batches have moved."""
+
+    def __init__(self, turn: Turn, broker: Broker) -> None:
+        super().__init__(broker.staging.told)
+        self._turn = turn
+        self._staging = broker.staging
+
+    def run(self, now_ms: i64, idle: bool) -> bool:
+        for watcher in self._staging.take_told():
+            self._turn.confirm(cast(Session, watcher), self._turn.durable_position())
+        return False
+
+
+@final
+class DefinitionCommits(TurnPart):
+    """Commits what was declared; moves it out of SQLite's log when none was for a while."""
+
+    def __init__(self, broker: Broker) -> None:
+        super().__init__()
+        self._definitions = broker.definitions
+        self._checkpoint_at_ms: i64 = 0
+
+    def run(self, now_ms: i64, idle: bool) -> bool:
+        definitions = self._definitions
+        if definitions.dirty:
+            definitions.commit()
+        elif 0 < self._checkpoint_at_ms - now_ms <= CHECKPOINT_AFTER_MS:
+            return False
+        elif definitions.in_log:
+            # Not after each commit: a client that declares one by one would wait for it.
+            definitions.checkpoint()
+        else:
+            return False
+        self._checkpoint_at_ms = now_ms + CHECKPOINT_AFTER_MS
+        return False
+
+
+@final
+class GroupCommit(TurnPart):
+    """Seals what was journalled, and confirms what the committer has put on the disk."""
+
+    def __init__(
+        self, turn: Turn, broker: Broker, engine: Engine, definitions: DefinitionCommits
+    ) -> None:
+        super().__init__()
+        self._turn = turn
+        self._broker = broker
+        self._engine = engine
+        self._definitions = definitions
+        self._synced_at_ms: i64 = 0
+        self._groups_away: i64 = 0  # with the committer
+        self._bytes_away: i64 = 0
+
+    def run(self, now_ms: i64, idle: bool) -> bool:
+        engine = self._engine
         flow = self._broker.flow
-        before = journal.durable_position
-        for group in self._committer.collect():
-            self._unwritten_bytes -= _size(group)
+        waits = self._broker.waits
+        before = engine.journal.durable_position
+        pending = engine.pending_bytes()
+        if engine.store.unsealed_bytes == 0:
+            flow.nothing_stored()
+        overdue = not 0 <= now_ms - self._synced_at_ms < SYNC_INTERVAL_MS
+        sync = len(self._turn.waiting) > 0 or overdue
+        if pending > 0 or (sync and self._is_unfinished()):
+            self._seal(pending, sync, now_ms)
+        if self._groups_away > 0:
+            self._collect()
+        if flow.journal_behind or pending > 0:
+            waiting = engine.pending_bytes() + self._bytes_away
+            flow.journal_behind = waiting > 4 * GROUP_BYTES_MAX or engine.journal_is_behind()
+        if waits.moved or engine.journal.durable_position != before:
+            waits.take_moved()
+            self._broker.dead_letters.settle()
+            if len(self._turn.waiting) > 0:
+                self._confirm()
+                self._definitions.run(now_ms, idle)  # of requests that had waited behind that
+        return False
+
+    def _is_unfinished(self) -> bool:
+        journal = self._engine.journal
+        return journal.durable_position < journal.position or journal.has_retired()
+
+    def _seal(self, pending: i64, sync: bool, now_ms: i64) -> None:
+        """At once while nothing is under way, else in full groups."""
+        committer = self._turn.committer
+        idle = committer.idle()
+        if not idle and pending < GROUP_BYTES_MAX:
+            return
+        group = self._engine.seal(sync)
+        if group is None:
+            return
+        self._broker.flow.sealed()
+        if sync:
+            self._synced_at_ms = now_ms
+        self._groups_away += 1
+        self._bytes_away += _size(group)
+        # While segments are written, even a fast disk may take its time over a small sync.
+        fast = self._turn.worker.idle() and (not sync or committer.last_sync_ms <= INLINE_SYNC_MS)
+        if idle and fast and pending <= INLINE_GROUP_BYTES:
+            committer.commit_inline(group)
+        else:
+            committer.submit(group)
+
+    def _collect(self) -> None:
+        for group in self._turn.committer.collect():
+            self._groups_away -= 1
+            self._bytes_away -= _size(group)
             self._engine.committed(group)
-            flow.committed()
-        self._worker.collect()
-        self._look_at_disk(flow)
-        self._broker.wake_readers()
-        position = journal.durable_position
-        if not self._broker.waits.take_moved() and position == before:
-            return
-        self._broker.dead_letters.settle()
-        if len(self.waiting) == 0:
-            return
-        waiting = self.waiting
-        self.waiting = []
+            self._broker.flow.committed()
+
+    def _confirm(self) -> None:
+        turn = self._turn
+        waiting = turn.waiting
+        turn.waiting = []
         for session in waiting:
             session.waiting_listed = False
-            self._confirm(session, position)
+            turn.confirm(session, self._engine.journal.durable_position)
 
-    def _look_at_disk(self, flow: Flow) -> None:
-        """Do the indexes of queues wait for it?"""
+
+@final
+class EngineWork(TurnPart):
+    """Finishes what the worker has done, and hands over the jobs of the engine's next slice."""
+
+    def __init__(self, turn: Turn, broker: Broker, engine: Engine) -> None:
+        super().__init__()
+        self._turn = turn
+        self._broker = broker
+        self._engine = engine
+
+    def run(self, now_ms: i64, idle: bool) -> bool:
         engine = self._engine
-        if engine.store.pending_bytes() == 0:
-            flow.nothing_stored()
-        flow.journal_behind = (
-            engine.pending_bytes() + self._unwritten_bytes > 4 * GROUP_BYTES_MAX
-            or engine.journal_is_behind()
-        )
-        flow.paging_behind = engine.paging_is_behind()
-
-    def _hand_over(self) -> None:
-        """Jobs the engine and the queues asked for."""
-        board = self._engine.board
+        worker = self._turn.worker
+        board = engine.board
+        worker.collect()
+        if board.arrived:
+            self._broker.wake_readers()
+        engine.disk_is_short = self._turn.look().alarms.disk
+        more = engine.work(now_ms, idle)
+        self._broker.flow.paging_behind = engine.paging_is_behind
         if board.writes:
-            self._worker.submit_writes(board.take_writes())
+            worker.submit_writes(board.take_writes())
         if board.reads:
-            self._worker.submit_reads(board.take_reads())
-
-    def has_work(self) -> bool:
-        """Should the loop come back without waiting?"""
-        broker = self._broker
-        return (
-            self._more_work
-            or broker.flow.has_work()
-            or broker.has_wakeups()
-            or broker.has_refills()
-            or broker.replies.count_answered() > 0
-            or broker.staging.has_work()
-            or self._is_awaited()
-            or (self.part is not None and self.part.has_work())
-        )
-
-    def _is_awaited(self) -> bool:
-        """Does a session wait for what was journalled behind the last group?"""
-        if len(self.waiting) == 0 or self._engine.pending_bytes() == 0:
-            return False
-        return self._committer.idle()
-
-    def wait_ms(self, longest_ms: i64, now_ms: WallMs, mono_ms: MonoMs) -> i64:
-        """How long nothing is due by either clock; at most ``longest_ms``."""
-        wait_ms = longest_ms
-        due_ms = self._broker.next_due_ms()
-        if due_ms > 0:
-            wait_ms = min(wait_ms, due_ms - now_ms)
-        unused_ms = self._broker.idleness.next_ms()
-        if unused_ms > 0:
-            wait_ms = min(wait_ms, unused_ms - mono_ms)
-        return max(0, wait_ms)
+            worker.submit_reads(board.take_reads())
+        return more
 
 
 def _size(group: JournalGroup) -> i64:

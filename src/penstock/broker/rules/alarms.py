@@ -133,10 +133,12 @@ class Alarms:
         """Has what is counted come to a limit?  Cheap: asked every turn."""
         level = self._clears_at() if self.memory else self.memory_limit_bytes
         self.memory = (
-            self.used_bytes() > level
+            self.base_bytes + self._ram.used_bytes() > level
             or self.memory_limit_bytes == 0
-            or (self.resident_bytes > level and self._messages_are_many())
-            or self.resident_bytes > level + self._far_bytes()
+            or (
+                self.resident_bytes > level
+                and (self._messages_are_many() or self.resident_bytes > level + self._far_bytes())
+            )
         )
 
     def note_memory(self, now_ms: i64) -> None:

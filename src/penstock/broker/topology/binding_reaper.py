@@ -9,6 +9,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.turn_part import TurnPart
 from penstock.routing.exchanges import Exchange
 from penstock.storage.definitions.definitions import Definitions
 
@@ -17,30 +18,32 @@ SWEPT_AT_ONCE: Final[i64] = 200
 
 
 @final
-class BindingReaper:
-    """``rows_left``: the definitions have some to delete too."""
+class BindingReaper(TurnPart):
+    """The last of the exchanges stays until the definitions have no rows left to delete."""
 
     def __init__(self, definitions: Definitions) -> None:
-        self.exchanges: list[Exchange] = []
-        self.rows_left: bool = True  # of the process before, perhaps
+        # None: rows of the process before, perhaps
+        self._exchanges: list[Exchange | None] = [None]
+        super().__init__(self._exchanges)
         self._definitions = definitions
 
     def add(self, exchange: Exchange) -> None:
         """It may have dismissed bindings, or not."""
-        self.rows_left = True
-        if exchange.dismissed and not exchange.awaits_sweep:
+        if not exchange.awaits_sweep:
             exchange.awaits_sweep = True
-            self.exchanges.append(exchange)
+            self._exchanges.append(exchange)
 
-    def run(self) -> bool:
-        """One slice; True = there is more."""
+    def run(self, now_ms: i64, idle: bool) -> bool:
+        exchanges = self._exchanges
+        rows_left = self._definitions.sweep()
         left: i64 = SWEPT_AT_ONCE
-        while self.exchanges and left > 0:
-            exchange = self.exchanges[0]
-            left -= exchange.sweep(left)
-            if not exchange.dismissed:
+        while exchanges and left > 0:
+            exchange = exchanges[0]
+            if exchange is not None:
+                left -= exchange.sweep(left)
+            if (exchange is not None and exchange.dismissed) or (rows_left and len(exchanges) == 1):
+                break
+            if exchange is not None:
                 exchange.awaits_sweep = False
-                self.exchanges.pop(0)
-        if self.rows_left:
-            self.rows_left = self._definitions.sweep()
-        return self.rows_left or len(self.exchanges) > 0
+            exchanges.pop(0)
+        return len(exchanges) > 0

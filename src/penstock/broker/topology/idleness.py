@@ -31,7 +31,7 @@ class Idleness:
 
     def __init__(self) -> None:
         self.now_ms: i64 = 0  # monotonic
-        self._schedule = Schedule()
+        self.schedule = Schedule()
 
     def set_now(self, mono_ms: MonoMs) -> None:
         self.now_ms = mono_ms
@@ -44,7 +44,7 @@ class Idleness:
         """One entry in the schedule is enough: when it is due, it moves on by itself."""
         if queue.idle_due_ms == 0 and _may_expire(queue):
             queue.idle_due_ms = queue.last_used_ms + queue.expires_ms
-            self._schedule.add(queue.idle_due_ms, queue)
+            self.schedule.add(queue.idle_due_ms, queue)
 
     def changed(self, queue: Queue) -> None:
         queue.idle_due_ms = 0  # the entry in the schedule is stale
@@ -52,16 +52,16 @@ class Idleness:
 
     def next_ms(self) -> i64:
         """When ``take_expired`` should be called next; 0 = no queue can expire."""
-        return self._schedule.next_ms()
+        return self.schedule.next_ms()
 
     def is_due(self) -> bool:
-        next_ms = self._schedule.next_ms()
+        next_ms = self.schedule.next_ms()
         return 0 < next_ms <= self.now_ms
 
     def take_expired(self) -> list[Queue]:
         """The first of them; ``next_ms`` says when there are more."""
         expired: list[Queue] = []
-        for due_ms, queue in self._schedule.take_due(self.now_ms, EXPIRED_AT_ONCE):
+        for due_ms, queue in self.schedule.take_due(self.now_ms, EXPIRED_AT_ONCE):
             if queue.deleted or due_ms != queue.idle_due_ms:
                 continue
             queue.idle_due_ms = 0

@@ -214,6 +214,12 @@ class Topics:
         self._vhost = vhost
         self._scanned = scanned
 
+    def measure(self, targets: list[float], window_ms: i64, publish_time: PublishTime) -> None:
+        """``targets``: quantiles of the end-to-end latency of its channels; none = no measuring."""
+        self.latency_targets = targets
+        self.latency_window_ms = window_ms
+        self.publish_time = publish_time
+
     def new_ask(self) -> Ask:
         """For what a cluster has to agree on."""
         return self._vhost.changes.ask()

@@ -31,6 +31,7 @@ from penstock.core.confirm_watermark import (
 from penstock.core.letters import HeaderWriter, Letter
 from penstock.core.message import PENDING, PERSISTENT, PRIORITY_SHIFT, Message
 from penstock.core.traffic import DropCounters
+from penstock.core.turn_part import TurnPart
 from penstock.queues.limits import DeadLetterBatch
 from penstock.queues.queue import Queue
 
@@ -62,7 +63,7 @@ class Letters:
 
 
 @final
-class DeadLetters:
+class DeadLetters(TurnPart):
     """``vhosts`` is the broker's own registry."""
 
     def __init__(
@@ -73,6 +74,7 @@ class DeadLetters:
         durable_position: Callable[[], i64],
         waits: PendingConfirms,
     ) -> None:
+        super().__init__()
         self.deaths: list[DeadLetterBatch] = []
         self.published_count: i64 = 0
         self.fates = DropCounters()  # of those that were buried
@@ -86,8 +88,8 @@ class DeadLetters:
         # What died, in the order of the positions that make its letters safe.
         self._waiting: list[tuple[int, Queue, list[Message]]] = []
 
-    def publish(self, now_ms: i64) -> bool:
-        """Bury what died; True = there is more."""
+    def run(self, now_ms: i64, idle: bool) -> bool:
+        """Publish what died."""
         if self._again:
             self._publish_again(now_ms)
         left = BURIED_AT_ONCE

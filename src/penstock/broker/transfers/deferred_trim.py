@@ -11,6 +11,7 @@ first.
 
 from typing import Final, final
 
+from penstock.core.turn_part import TurnPart
 from penstock.queues.queue import Queue
 
 POSITIONS_AT_ONCE: Final = 2048
@@ -18,11 +19,12 @@ POSITIONS_AT_ONCE: Final = 2048
 
 
 @final
-class DeferredTrim:
+class DeferredTrim(TurnPart):
     """One for a node; by incarnation of the queue."""
 
     def __init__(self) -> None:
         self._below: dict[str, tuple[Queue, int]] = {}
+        super().__init__(self._below)
 
     def add(self, queue: Queue, below: int) -> None:
         _, before = self._below.get(queue.incarnation, (queue, 0))
@@ -38,8 +40,8 @@ class DeferredTrim:
         if found is not None and not found[0].deleted:
             found[0].drop_below(found[1])
 
-    def run(self) -> bool:
-        """One slice of the first queue; True = there is more."""
+    def run(self, now_ms: int, idle: bool) -> bool:
+        """One slice of the first queue."""
         for incarnation, (queue, below) in self._below.items():
             if queue.deleted or _let_go(queue, below):
                 del self._below[incarnation]

@@ -11,8 +11,6 @@ host, and a mandatory answer is returned even when it arrives.
 
 from typing import Final, final
 
-from mypy_extensions import i64
-
 from penstock.core.message import Message
 
 REPLY_TO: Final = "amq.rabbitmq.reply-to"
@@ -36,7 +34,7 @@ class Replies:
 
     def __init__(self) -> None:
         self.consumers: dict[str, ReplyConsumer] = {}
-        self._answered: list[ReplyConsumer] = []
+        self.answered: Final[list[ReplyConsumer]] = []
 
     def add(self, consumer: ReplyConsumer) -> None:
         self.consumers[consumer.name] = consumer
@@ -55,16 +53,13 @@ class Replies:
             if consumer is None:
                 continue
             if len(consumer.answers) == 0:
-                self._answered.append(consumer)
+                self.answered.append(consumer)
             consumer.answers.extend(messages)
             found = True
         return found
 
-    def count_answered(self) -> i64:
-        return len(self._answered)
-
     def take_answered(self) -> list[ReplyConsumer]:
         """Those who have answers, or had and are gone."""
-        answered = self._answered
-        self._answered = []
+        answered = self.answered[:]
+        self.answered.clear()
         return answered

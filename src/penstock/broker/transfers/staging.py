@@ -61,7 +61,7 @@ Invariants (``check``):
 """
 
 from collections.abc import Callable
-from typing import Final, cast, final
+from typing import Final, NamedTuple, cast, final
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.rules.admission import Admission
@@ -84,6 +84,7 @@ from penstock.broker.transfers.staged import (
 from penstock.broker.transfers.staged_publisher import StagedPublisher
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.core.message import PERSISTENT, Address, Message
+from penstock.core.turn_part import TurnPart
 from penstock.queues.queue import Queue
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import Topology
@@ -106,8 +107,16 @@ DROPPED_AT_ONCE: Final = 64
 DAY_MS: Final = 86_400_000
 
 
+class StagingLimits(NamedTuple):
+    """Of a set and of a producer: how long each is remembered without a word."""
+
+    set_ttl_ms: int = DAY_MS
+    producer_ttl_ms: int = 30 * DAY_MS
+    message_bytes_max: int = 1 << 27
+
+
 @final
-class Staging:
+class Staging(TurnPart):
     """One for a node.  ``told`` are the watchers of sets and batches that have moved."""
 
     def __init__(
@@ -118,16 +127,18 @@ class Staging:
         pouring: StagedPublisher,
         admission: Admission,
         letters_wait: Callable[[], bool],
+        flow: Flow,
+        limits: StagingLimits,
     ) -> None:
-        self.set_ttl_ms: int = DAY_MS
-        self.producer_ttl_ms: int = 30 * DAY_MS
-        self.message_bytes_max: int = 1 << 27
+        self.set_ttl_ms, self.producer_ttl_ms, self.message_bytes_max = limits
         self.told: list[object] = []
         self.claims: BatchClaims = BatchClaims()
         self.pouring = pouring
         self.batches = Batches(engine, pouring)
         self.sets: dict[tuple[str, str], StagedSet] = {}  # by (virtual host, name)
         self.producers = Producers(definitions)
+        super().__init__(self.producers.known)  # each set has its producer there
+        self._flow = flow
         self._vhosts = vhosts
         self._definitions = definitions
         self._engine = engine
@@ -136,11 +147,6 @@ class Staging:
         self._ending: list[StagedSet] = []
         self._moved: bool = False
         self._kept_at_ms: int = 0
-
-    def set_limits(self, set_ttl_s: int, producer_ttl_s: int, message_bytes_max: int) -> None:
-        self.set_ttl_ms = set_ttl_s * 1000
-        self.producer_ttl_ms = producer_ttl_s * 1000
-        self.message_bytes_max = message_bytes_max
 
     # -- opening -----------------------------------------------------------------------------
 
@@ -371,8 +377,8 @@ class Staging:
         durable = self._engine.journal.durable_position
         return any(staged.position <= durable for staged in self._ending)
 
-    def work(self, flow: Flow, now_ms: int) -> None:
-        """One slice; what it writes to the definitions is committed in this turn."""
+    def run(self, now_ms: int, idle: bool) -> bool:
+        """What it writes to the definitions is committed in this turn."""
         self._moved = False
         if self._ending:
             self._finish_sets()
@@ -382,16 +388,22 @@ class Staging:
                 self._drop(staged)
             for batch in self.batches.take_done():
                 self.told.extend(batch.watchers)
-            if not flow.journal_behind and not self._letters_wait() and not self._disk_is_short():
+            if (
+                not self._flow.journal_behind
+                and not self._letters_wait()
+                and not self._disk_is_short()
+            ):
                 poured = self.batches.pour(now_ms)
                 if poured is not None and poured.is_poured():
                     self.told.extend(poured.watchers)
         if not 0 <= now_ms - self._kept_at_ms < HOUSEKEEPING_MS:
             self._kept_at_ms = now_ms
             self._keep_house(now_ms)
+        return False
 
     def take_told(self) -> list[object]:
-        told, self.told = self.told, []
+        told = self.told[:]
+        self.told.clear()
         return told
 
     def woken(self, room: Queue) -> None:

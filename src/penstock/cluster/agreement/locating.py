@@ -47,6 +47,18 @@ class Locating:
         self.viewed: Callable[[], dict[tuple[str, str], str]] = dict
         self.chance: Chance = _the_first
 
+    def arrange(
+        self,
+        default: str,
+        nodes: Callable[[], list[str]],
+        is_drained: Callable[[str], bool],
+        viewed: Callable[[], dict[tuple[str, str], str]],
+        chance: Chance,
+    ) -> None:
+        """What only a node that has joined knows; see above."""
+        self.default, self.nodes, self.is_drained = default, nodes, is_drained
+        self.viewed, self.chance = viewed, chance
+
     def home_of(
         self, vhost: Vhost, name: str, durable: bool, owner: object, arguments: dict[str, object]
     ) -> str:

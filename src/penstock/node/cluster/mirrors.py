@@ -114,6 +114,7 @@ class MirrorsHere:
         queues: ClusterQueues,
         turn: Turn,
         send: Callable[[str, int, bytes], None],
+        is_connected: Callable[[str], bool],
     ) -> None:
         self._membership = membership
         self._turn = turn
@@ -134,7 +135,7 @@ class MirrorsHere:
         metadata.changes.is_master = self.is_master
         queues.master_node = self.mirroring.master_node
         queues.made_here = self.mirroring.made
-        self.is_connected: Callable[[str], bool] = lambda _node: True
+        self._is_connected = is_connected
         self._waiter = DiskWaiter(broker.flow.book, self.mirroring)
 
     def is_master(self, queue: Queue) -> bool:
@@ -157,7 +158,7 @@ class MirrorsHere:
         self.mirroring.look_who_lives(mono_ms, self._changes.member, living, unreached)
 
     def _is_reached(self, node: str) -> bool:
-        return node == self.mirroring.nodes.here or self.is_connected(node)
+        return node == self.mirroring.nodes.here or self._is_connected(node)
 
     def begin(self, now_ms: int) -> None:
         self.mirroring.begin(now_ms)

@@ -62,9 +62,9 @@ from penstock.protocols.peers.access import (
 from penstock.protocols.peers.link import LinkFacts, Member
 from penstock.protocols.peers.peers import PeerLimits, PeerOwner, Peers
 from penstock.queues.consumers import Consumer
+from penstock.runtime.cluster_part import ClusterPart
 from penstock.runtime.listener import Listener
 from penstock.runtime.loop import Loop
-from penstock.runtime.turn_part import TurnPart
 from penstock.settings.listener_table import door_at, host_and_port
 from penstock.settings.settings import Settings
 from penstock.storage.engine.ram import RamAccount
@@ -103,7 +103,7 @@ class NameTaken(PenstockError):
     """While this node was out, another process has joined under its name."""
 
 
-class ClusterNode(TurnPart, PeerOwner):
+class ClusterNode(ClusterPart, PeerOwner):
     """See the head of this file.  Raises SettingInvalid where settings do not go together."""
 
     def __init__(self, settings: Settings, name: str) -> None:
@@ -201,7 +201,18 @@ class ClusterNode(TurnPart, PeerOwner):
         """``tell_cancelled``: their queue is gone."""
         self._tell_cancelled = tell_cancelled
         self._ram = broker.engine.ram
-        self.queues = ClusterQueues(broker, loop.turn, self.name, self._send)
+        self.peers = Peers(
+            loop,
+            Member(self.name, self._incarnation),
+            self._settings.cluster_name,
+            self._secret,
+            self,
+            PeerLimits(silence_ms=self._settings.cluster_silence_ms),
+            calling_tls=None if self._tls is None else self._tls[1],
+        )
+        self.queues = ClusterQueues(
+            broker, loop.turn, self.name, self.peers.send, self.peers.silent_ms
+        )
         self.metadata = CommonMetadata(
             broker,
             self.coordinator,
@@ -219,13 +230,16 @@ class ClusterNode(TurnPart, PeerOwner):
             self.membership,
             self.queues,
             loop.turn,
-            self._send,
+            self.peers.send,
+            self.peers.is_connected,
         )
-        locating = self.metadata.changes.locating
-        locating.default = self._settings.queue_master_locator
-        locating.nodes, locating.chance = self._reached, secrets.randbelow
-        locating.is_drained = lambda node: node in self.mirrors.mirroring.drained
-        locating.viewed = self.mirrors.mirroring.masters
+        self.metadata.changes.locating.arrange(
+            self._settings.queue_master_locator,
+            self._reached,
+            lambda node: node in self.mirrors.mirroring.drained,
+            self.mirrors.mirroring.masters,
+            secrets.randbelow,
+        )
         self._lost_transients = LostTransients(
             broker,
             self.metadata.changes,
@@ -237,17 +251,6 @@ class ClusterNode(TurnPart, PeerOwner):
         self.forgetting = Forgetting(
             broker, self.metadata.changes, self.membership, self.mirrors.view_of
         )
-        self.peers = Peers(
-            loop,
-            Member(self.name, self._incarnation),
-            self._settings.cluster_name,
-            self._secret,
-            self,
-            PeerLimits(silence_ms=self._settings.cluster_silence_ms),
-            calling_tls=None if self._tls is None else self._tls[1],
-        )
-        self.mirrors.is_connected = self.peers.is_connected
-        self.queues.silent_ms = self.peers.silent_ms
         self._loop = loop
         until_s = time.monotonic() + join_patience_s(self._settings.cluster_lease_ttl_s)
         while not self.metadata.is_ready:
@@ -413,7 +416,7 @@ class ClusterNode(TurnPart, PeerOwner):
     # -- links ---------------------------------------------------------------------------
 
     def begun(self, member: Member) -> None:
-        self._send(member.name, DONE_STREAM, self._known.begun(member.name))
+        self.peers.send(member.name, DONE_STREAM, self._known.begun(member.name))
         self.queues.begun(member.name)
 
     def ended(self, member: Member) -> None:
@@ -457,10 +460,7 @@ class ClusterNode(TurnPart, PeerOwner):
         news = self._known.news(agreed.revision, agreed.changed)
         if news:
             for name in self._known.neighbours():
-                self._send(name, DONE_STREAM, news)
-
-    def _send(self, name: str, stream: int, payload: bytes) -> None:
-        self.peers.send(name, stream, payload)
+                self.peers.send(name, DONE_STREAM, news)
 
     def _wake(self) -> None:
         """From etcd's thread: there is news."""

@@ -53,17 +53,19 @@ class ClusterQueues:
     ``silent_ms``    for how long there has been no connection to that neighbour
     """
 
-    def __init__(self, broker: Broker, turn: Turn, home: str, send: Send) -> None:
+    def __init__(
+        self, broker: Broker, turn: Turn, home: str, send: Send, silent_ms: Callable[[str], int]
+    ) -> None:
         self._broker = broker
         self._turn = turn
         self._home = home
         self._send = send
+        self._silent_ms = silent_ms
         self._looked_ms: int = 0
         self._links: dict[str, PeerQueues] = {}  # by the neighbour's name
         self._remote: dict[str, list[RemoteQueue]] = {}  # by the master's node
         self._unreached: set[str] = set()  # neighbours that live
         self.patience_ms: int = 0
-        self.silent_ms: Callable[[str], int] = lambda _name: 0
         self.master_node: Callable[[str, str], str | None] = lambda _vhost, _name: None
         self.made_here: Callable[[Vhost, Queue], None] = lambda _vhost, _queue: None
 
@@ -174,7 +176,7 @@ class ClusterQueues:
     # -- links ---------------------------------------------------------------------------
 
     def _look_who_is_reached(self) -> None:
-        late = {name for name in self._links if self.silent_ms(name) > self.patience_ms}
+        late = {name for name in self._links if self._silent_ms(name) > self.patience_ms}
         lost = late - self._unreached
         self._unreached = late
         for name in lost:

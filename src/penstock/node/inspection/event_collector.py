@@ -20,14 +20,12 @@ from penstock.core.clock_types import MonoMs
 from penstock.core.credit import CHANNEL, IDLE_AFTER_MS, KINDS, QUEUE, READER, FlowPeer
 from penstock.core.event_book import EventBook
 from penstock.node.inspection.flow_view import because, stage_name, waited_for, why_most
-from penstock.protocols.amqp.session import AmqpSession
-from penstock.protocols.nsq.description import PROTOCOL, state_of
-from penstock.protocols.nsq.session import NsqSession
+from penstock.node.sessions import describe
+from penstock.protocols.description import SessionDescription
 from penstock.queues.queue import Queue
 from penstock.queues.sampling import Sampler
 from penstock.runtime.disk.event_log import EventLog
 from penstock.runtime.loop import Loop
-from penstock.runtime.session_events import entered
 from penstock.settings.settings import Settings
 
 CARRY_MS: Final = 250
@@ -147,7 +145,8 @@ class EventCollector:
         window_s = self._interval_ms // 1000
         in_flow = [_seconds(stages, kind, window_s) for kind in (READER, CHANNEL, QUEUE)]
         sessions = [one.session for one in self._loop.connections.values()]
-        channels = sum(len(one.channels) for one in sessions if isinstance(one, AmqpSession))
+        described = [describe(one) for one in sessions if one is not None]
+        channels = sum(len(one.channel_numbers()) for one in described)
         self._book.note(
             "node",
             (
@@ -203,10 +202,8 @@ class EventCollector:
         sessions = [one.session for one in self._loop.connections.values()]
         for at in range(0, len(sessions), SLICE):
             for session in sessions[at : at + SLICE]:
-                if isinstance(session, AmqpSession):
-                    self._look_at_amqp(session, states)
-                elif isinstance(session, NsqSession):
-                    self._look_at_nsq(session, states)
+                if session is not None:
+                    self._look_at_session(describe(session), states)
             yield
         self._counts, self._states = counts, states
 
@@ -241,23 +238,15 @@ class EventCollector:
         quiet_ms = self._book.now_ms - queue.active_at_ms
         return "idle" if quiet_ms > IDLE_AFTER_MS else "running"
 
-    def _look_at_amqp(self, session: AmqpSession, states: dict[object, str]) -> None:
-        name = session.event_name
+    def _look_at_session(self, one: SessionDescription, states: dict[object, str]) -> None:
+        session = one.session
+        one.note_entered(self._book)
         if session.entered_at_ms == 0:
             return
-        self._note_state("connection_state", session, (name,), session.state_name, states)
-        for number, channel in list(session.channels.items()):
-            if not channel.closing:
-                state = channel.intake.stage.state(channel.active_at_ms)
-                self._note_state("channel_state", channel, (name, number), state, states)
-
-    def _look_at_nsq(self, session: NsqSession, states: dict[object, str]) -> None:
-        """Who says nothing acts as somebody from the first byte on, before it has a name."""
-        if session.entered_at_ms == 0 and session.user_name and not session.closed:
-            entered(self._book, session, session.user_name, session.vhost_name, PROTOCOL)
-        if session.entered_at_ms != 0:
-            name = (session.event_name,)
-            self._note_state("connection_state", session, name, state_of(session), states)
+        name = session.event_name
+        self._note_state("connection_state", session, (name,), one.state(), states)
+        for number, channel, state in one.channel_states():
+            self._note_state("channel_state", channel, (name, number), state, states)
 
     def _note_state(
         self,

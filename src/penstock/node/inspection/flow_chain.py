@@ -17,13 +17,11 @@ from typing import Final
 
 from penstock.core.credit import CHANNEL, KINDS, QUEUE, READER, Credit, FlowPeer
 from penstock.node.inspection.flow_view import Row, because, flow_row, stage_name, waited_for
-from penstock.protocols.amqp.channel import AmqpChannel
-from penstock.protocols.amqp.session import AmqpSession
-from penstock.protocols.nsq.session import NsqSession
+from penstock.node.sessions import describe
 from penstock.queues.queue import Queue
 from penstock.runtime.loop import Loop
 from penstock.runtime.publish_credit import PublishCredit
-from penstock.runtime.session import Session
+from penstock.runtime.session import Session, Subscriber
 
 LINKS_MAX: Final = 120
 LOOKED_AT: Final = 200
@@ -53,13 +51,8 @@ def _publishers(loop: Loop) -> Iterator[PublishCredit]:
     for looked, connection in enumerate(loop.connections.values()):
         if looked >= LOOKED_AT:
             return
-        session = connection.session
-        if isinstance(session, AmqpSession):
-            for channel in session.channels.values():
-                if channel.traffic.published > 0:
-                    yield channel.intake
-        elif isinstance(session, NsqSession) and session.has_published:
-            yield session.publishing
+        if connection.session is not None:
+            yield from describe(connection.session).publishers()
 
 
 class _Links:
@@ -150,17 +143,9 @@ def _label(stage: FlowPeer) -> str:
     owner = stage.owner
     if isinstance(owner, Queue):
         return owner.name
-    if isinstance(owner, AmqpChannel):
-        given = _given_name(owner.link.session)
+    if isinstance(owner, Subscriber):
+        given = describe(owner.session).given_name()
         return f"{given} ({int(owner.number)})" if given else stage_name(stage)
     if isinstance(owner, Session):
-        return _given_name(owner) or stage_name(stage)
+        return describe(owner).given_name() or stage_name(stage)
     return stage_name(stage)
-
-
-def _given_name(session: Session) -> str:
-    """By its client; "" = none."""
-    if not isinstance(session, AmqpSession):
-        return ""
-    given = session.client_properties.get("connection_name")
-    return given if isinstance(given, str) else ""

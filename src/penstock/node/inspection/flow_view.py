@@ -10,12 +10,11 @@ from typing import Final
 from penstock.broker.rules.flow import Flow
 from penstock.core.bottleneck import bottleneck
 from penstock.core.credit import CHANNEL, HISTORY_S, KINDS, QUEUE, READER, STORE, FlowPeer
-from penstock.protocols.amqp.channel import AmqpChannel
-from penstock.protocols.amqp.session import AmqpSession
+from penstock.node.sessions import describe
 from penstock.queues.queue import Queue
 from penstock.runtime.connection import Connection
 from penstock.runtime.loop import Loop
-from penstock.runtime.session import Session
+from penstock.runtime.session import Session, Subscriber
 
 WAITS_MAX: Final = 100
 LOOKED_AT: Final = 2000
@@ -88,7 +87,7 @@ def _wait_rows(loop: Loop, stages: list[FlowPeer], blocked: str) -> list[Row]:
     if blocked:
         for connection in islice(loop.connections.values(), LOOKED_AT):
             session = connection.session
-            if isinstance(session, AmqpSession) and session.state_name == "blocked":
+            if session is not None and describe(session).state() == "blocked":
                 held.append(_held_row(connection.name, blocked))
     return held + [_wait_row(stage) for stage in sorted(stages, key=_most_first)]
 
@@ -138,8 +137,8 @@ def stage_name(stage: FlowPeer) -> str:
     owner = stage.owner
     if isinstance(owner, Queue):
         return f"queue '{owner.name}' in vhost '{owner.vhost}'"
-    if isinstance(owner, AmqpChannel):
-        return f"{_connection_name(owner.link.session)} ({int(owner.number)})"
+    if isinstance(owner, Subscriber):
+        return f"{_connection_name(owner.session)} ({int(owner.number)})"
     if isinstance(owner, Session):
         return _connection_name(owner)
     if isinstance(owner, str):

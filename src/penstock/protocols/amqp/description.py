@@ -1,20 +1,122 @@
-"""What AMQP consumers were given and have not settled, as management shows it.
+"""An AMQP connection and its channels as management shows them.
 
-In: a queue on the data loop.  Out: of each channel that consumes from it the oldest open
-deliveries, with the time at which the channel would be closed for them.  A channel may have a
-hundred thousand open, so only the first some hundred places of its ledger are looked at.
+Of what consumers were given and have not settled, each channel that consumes from a queue shows
+its oldest open deliveries, with the time at which the channel would be closed for them.  A channel
+may have a hundred thousand open, so only the first some hundred places of its ledger are looked at.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
-from penstock.management.facts.sessions import OpenDelivery
+from penstock.core.traffic import Traffic
+from penstock.management.facts.sessions import ChannelFacts, ConnectionFacts, OpenDelivery
 from penstock.protocols.amqp.channel import AmqpChannel
 from penstock.protocols.amqp.deadlines import timeout_of
+from penstock.protocols.amqp.opening import RUNNING
+from penstock.protocols.amqp.session import AmqpSession
+from penstock.protocols.description import SessionDescription, connection_facts
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
+from penstock.runtime.connection import Connection
+from penstock.runtime.publish_credit import PublishCredit
+from penstock.runtime.secure_socket import SecureSocket
 
+PROTOCOL: Final = "AMQP 0-9-1"
 PLACES_PER_DELIVERY: Final = 4
 """Of the places that are looked at some are settled, some are another queue's."""
+
+
+class AmqpDescription(SessionDescription):
+    """Of one session."""
+
+    def __init__(self, session: AmqpSession) -> None:
+        super().__init__(session)
+        self._session = session
+
+    def is_entered(self) -> bool:
+        return self._session.decoder.opened
+
+    def state(self) -> str:
+        return self._session.state_name
+
+    def vhost_name(self) -> str | None:
+        session = self._session
+        return session.link.vhost.name if session.state == RUNNING else None
+
+    def given_name(self) -> str:
+        given = self._session.client_properties.get("connection_name")
+        return given if isinstance(given, str) else ""
+
+    def facts(self, connection: Connection) -> ConnectionFacts:
+        session = self._session
+        user = session.link.user
+        assert user is not None
+        names = (user.name, session.link.vhost.name, self.state(), PROTOCOL)
+        facts = connection_facts(connection, names, int(session.connected_at_ms))
+        facts.auth_mechanism = session.mechanism
+        facts.client_properties = session.client_properties
+        facts.heartbeat_s = int(session.heartbeat.interval_ms // 1000)
+        facts.frame_max = int(session.link.frame_max)
+        facts.channel_max = int(session.channel_max)
+        facts.channel_count = len(session.channels)
+        sock = connection.sock
+        if isinstance(sock, SecureSocket):
+            facts.tls_version = sock.version
+            facts.tls_cipher = sock.cipher
+            facts.tls_subject = sock.subject
+        return facts
+
+    def close(self, reason: str) -> None:
+        self._session.force_close(reason)
+
+    def channel_numbers(self) -> list[int]:
+        return sorted(self._session.channels)
+
+    def channels(self, numbers: Sequence[int]) -> list[ChannelFacts]:
+        return [_channel_facts(number, channel) for number, channel in self._chosen(numbers)]
+
+    def traffics(self, numbers: Sequence[int]) -> list[tuple[int, Traffic]]:
+        return [(number, channel.traffic) for number, channel in self._chosen(numbers)]
+
+    def _chosen(self, numbers: Sequence[int]) -> list[tuple[int, AmqpChannel]]:
+        channels = self._session.channels
+        return [(number, channels[number]) for number in numbers if number in channels]
+
+    def channel_states(self) -> Iterator[tuple[int, object, str]]:
+        for number, channel in list(self._session.channels.items()):
+            if not channel.closing:
+                yield number, channel, channel.intake.stage.state(channel.active_at_ms)
+
+    def consumers(self, number: int) -> list[Consumer]:
+        channel = self._session.channels.get(number)
+        return [] if channel is None else list(channel.consumers.values())
+
+    def publishers(self) -> Iterator[PublishCredit]:
+        for channel in self._session.channels.values():
+            if channel.traffic.published > 0:
+                yield channel.intake
+
+
+def _channel_facts(number: int, channel: AmqpChannel) -> ChannelFacts:
+    facts = ChannelFacts(number)
+    stage = channel.intake.stage
+    facts.state = "closing" if channel.closing else stage.state(channel.active_at_ms)
+    facts.active_at_ms = int(channel.active_at_ms)
+    facts.flow_s = int(stage.flow_s)
+    facts.consumer_count = len(channel.consumers)
+    facts.prefetch = int(channel.prefetch)
+    facts.shared_prefetch = int(channel.shared.limit)
+    facts.unacknowledged_count = int(channel.ledger.open_count)
+    facts.traffic = channel.traffic.counts()
+    confirms = channel.publishing.confirms
+    if channel.transaction is not None:
+        facts.transactional = True
+        facts.uncommitted_count = channel.publishing.held_count()
+        facts.uncommitted_ack_count = channel.transaction.noted_count()
+    elif confirms is not None:
+        facts.confirm = True
+        facts.unconfirmed_count = int(confirms.unconfirmed_count())
+    return facts
 
 
 def open_deliveries(queue: Queue, at_most: int) -> list[OpenDelivery]:

@@ -4,75 +4,90 @@ In: the loop's connection and its session.  Out: the facts management makes rows
 has not identified itself has a user already, so it is shown from its first byte on.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import Final
 
+from penstock.core.event_book import EventBook
+from penstock.core.traffic import Traffic
 from penstock.management.facts.sessions import ChannelFacts, ConnectionFacts
+from penstock.protocols.description import SessionDescription, connection_facts
 from penstock.protocols.nsq.opening import CLOSING
 from penstock.protocols.nsq.session import NsqSession
+from penstock.queues.consumers import Consumer
 from penstock.runtime.connection import Connection
-from penstock.runtime.session import Session
+from penstock.runtime.publish_credit import PublishCredit
+from penstock.runtime.session_events import entered
 
 PROTOCOL: Final = "NSQ V2"
 CHANNEL: Final = 1
 
 
-def is_entered(session: NsqSession) -> bool:
-    return session.user_name != ""
+class NsqDescription(SessionDescription):
+    """Of one session."""
 
+    def __init__(self, session: NsqSession) -> None:
+        super().__init__(session)
+        self._session = session
 
-def connection_facts(connection: Connection, session: NsqSession) -> ConnectionFacts:
-    own_host, own_port = connection.own_address()
-    peer_host, peer_port = connection.peer
-    facts = ConnectionFacts(
-        connection.name,
-        session.user_name,
-        session.vhost_name,
-        state_of(session),
-        PROTOCOL,
-        peer_host,
-        peer_port,
-        own_host,
-        own_port,
-        int(session.connected_at_ms),
-    )
-    identity = session.identity
-    facts.auth_mechanism = "AUTH" if session.identified is not None else ""
-    facts.client_properties = {
-        "product": identity.user_agent,
-        "client_id": identity.client_id,
-        "hostname": identity.hostname,
-    }
-    facts.heartbeat_s = int(identity.heartbeat_ms // 1000)
-    facts.channel_max = facts.channel_count = CHANNEL
-    count_bytes(facts, session)
-    facts.flow_s = int(session.reader.flow_s)
-    facts.tls_version, facts.tls_cipher = session.tls_version, session.tls_cipher
-    return facts
+    def is_entered(self) -> bool:
+        return self._session.user_name != ""
 
+    def state(self) -> str:
+        session = self._session
+        if session.closed or session.state == CLOSING:
+            return "closing"
+        return "blocked" if session.gate and session.has_published else "running"
 
-def count_bytes(facts: ConnectionFacts, session: Session) -> None:
-    """Whatever the session speaks."""
-    facts.received_bytes = int(session.received_bytes)
-    facts.sent_bytes = int(session.sent_bytes)
-    facts.received_count = int(session.received_count)
-    facts.sent_count = int(session.sent_count)
-    facts.unsent_bytes = int(session.outlet.unsent_bytes)
+    def vhost_name(self) -> str | None:
+        return self._session.vhost_name or None
 
+    def facts(self, connection: Connection) -> ConnectionFacts:
+        session = self._session
+        names = (session.user_name, session.vhost_name, self.state(), PROTOCOL)
+        facts = connection_facts(connection, names, int(session.connected_at_ms))
+        identity = session.identity
+        facts.auth_mechanism = "AUTH" if session.identified is not None else ""
+        facts.client_properties = {
+            "product": identity.user_agent,
+            "client_id": identity.client_id,
+            "hostname": identity.hostname,
+        }
+        facts.heartbeat_s = int(identity.heartbeat_ms // 1000)
+        facts.channel_max = facts.channel_count = CHANNEL
+        facts.tls_version, facts.tls_cipher = session.tls_version, session.tls_cipher
+        return facts
 
-def state_of(session: NsqSession) -> str:
-    if session.closed or session.state == CLOSING:
-        return "closing"
-    return "blocked" if session.gate and session.has_published else "running"
+    def note_entered(self, book: EventBook) -> None:
+        session = self._session
+        if session.entered_at_ms == 0 and self.is_entered() and not session.closed:
+            entered(book, session, session.user_name, session.vhost_name, PROTOCOL)
 
+    def channel_numbers(self) -> list[int]:
+        return [CHANNEL] if self.is_entered() else []
 
-def channel_facts(session: NsqSession) -> ChannelFacts:
-    facts = ChannelFacts(CHANNEL)
-    consuming = session.consuming
-    facts.state = state_of(session)
-    facts.flow_s = int(session.reader.flow_s)
-    facts.consumer_count = 0 if consuming.consumer is None else 1
-    facts.prefetch = int(consuming.ready_count)
-    facts.unacknowledged_count = int(consuming.in_flight_count)
-    facts.traffic = session.traffic.counts()
-    facts.confirm = True
-    return facts
+    def channels(self, numbers: Sequence[int]) -> list[ChannelFacts]:
+        return [self._channel_facts() for _ in numbers] if self.is_entered() else []
+
+    def traffics(self, numbers: Sequence[int]) -> list[tuple[int, Traffic]]:
+        return [(number, self._session.traffic) for number in numbers]
+
+    def consumers(self, number: int) -> list[Consumer]:
+        consumer = self._session.consuming.consumer
+        return [] if consumer is None else [consumer]
+
+    def publishers(self) -> Iterator[PublishCredit]:
+        if self._session.has_published:
+            yield self._session.publishing
+
+    def _channel_facts(self) -> ChannelFacts:
+        session = self._session
+        facts = ChannelFacts(CHANNEL)
+        consuming = session.consuming
+        facts.state = self.state()
+        facts.flow_s = int(session.reader.flow_s)
+        facts.consumer_count = 0 if consuming.consumer is None else 1
+        facts.prefetch = int(consuming.ready_count)
+        facts.unacknowledged_count = int(consuming.in_flight_count)
+        facts.traffic = session.traffic.counts()
+        facts.confirm = True
+        return facts

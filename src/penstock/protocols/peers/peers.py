@@ -44,10 +44,10 @@ from penstock.protocols.peers.codec.hello import SECRET_MIN_BYTES, Hello
 from penstock.protocols.peers.dialer import Dialer
 from penstock.protocols.peers.link import LinkFacts, Member, PeerLink
 from penstock.protocols.peers.session import PeerSession
+from penstock.runtime.cluster_part import ClusterPart
 from penstock.runtime.connection import UNIX, Connection
 from penstock.runtime.loop import Loop
 from penstock.runtime.secure_socket import SecureSocket, TlsOptions
-from penstock.runtime.turn_part import TurnPart
 from penstock.settings.listener_table import PEER
 
 UNPROVEN_MAX: Final = 64
@@ -82,7 +82,7 @@ class PeerLimits:
 
 
 class PeerOwner:
-    """Whoever is above the links.  What it raises stops the node (``turn_part``)."""
+    """Whoever is above the links.  What it raises stops the node (``cluster_part``)."""
 
     def begun(self, member: Member) -> None:
         """It is a member now; what is sent to it waits until there is a connection."""
@@ -101,7 +101,7 @@ class PeerOwner:
         return True
 
 
-class Peers(TurnPart):
+class Peers(ClusterPart):
     """``calling_tls``: for calling; the listener has its own.  Unix sockets go without."""
 
     def __init__(

@@ -39,7 +39,7 @@ from mypy_extensions import i64
 from penstock.core.event_book import EventBook
 from penstock.storage.common.disk_jobs import JobBoard
 from penstock.storage.common.files import FileSystem
-from penstock.storage.engine.memory_monitor import Holding, MemoryMonitor, holdings_of
+from penstock.storage.engine.memory_monitor import ENDLESS, Holding, MemoryMonitor, holdings_of
 from penstock.storage.engine.ram import RamAccount
 from penstock.storage.engine.resting_queue import INFINITE, RestingQueue
 from penstock.storage.index.queue_index import QueueIndex
@@ -124,6 +124,8 @@ class Engine:
         self.queues: dict[int, RestingQueue] = {}
         self.disk_is_short: bool = False  # an alarm: nothing is paged to where there is no room
         self.faults: list[str] = []  # for the log: queues that met damage
+        self.paging_is_behind: bool = False
+        """Memory fills faster than the disk takes from it: publishers to disk should wait."""
         self._impatient: list[RestingQueue] = []  # too many messages are in the journal alone
         self._retiring: JournalFile | None = None
         self._visiting: list[RestingQueue] = []
@@ -204,7 +206,8 @@ class Engine:
 
     def pending_bytes(self) -> i64:
         """Appended and not yet sealed."""
-        return self.journal.pending_bytes() + self.store.pending_bytes()
+        journal = self.journal
+        return journal.position - journal.sealed_position + self.store.unsealed_bytes
 
     def is_retiring(self, file: JournalFile) -> bool:
         """Is what lives in it being written elsewhere, so that it can go?"""
@@ -222,17 +225,25 @@ class Engine:
         if not 0 <= now_ms - self._kept_at_ms < HOUSEKEEPING_MS:
             self._kept_at_ms = now_ms
             self._keep_house(now_ms)
-        waiting = self.transient_store.pending_bytes()
-        if waiting > TRANSIENT_BATCH_BYTES:
+        if self.transient_store.unsealed_bytes > TRANSIENT_BATCH_BYTES:
             self.transient_store.flush_job()
-        self.ram.cached_bytes = self.store.cached_bytes() + self.transient_store.cached_bytes()
-        more = self._page(now_ms)
-        if self._convert():
+        self.ram.cached_bytes = self.store.cached_bytes + self.transient_store.cached_bytes
+        more = False
+        if self.ram.is_short():
+            more = self._page(now_ms)
+            self.paging_is_behind = self._is_paging_behind()
+        else:
+            self.paging_is_behind = False
+            if self._paged or self.monitor.duration_s != ENDLESS:
+                self._end_paging()
+        if self._converting and self._convert():
             more = True
-        if self._flush_impatient():
+        if self._impatient and self._flush_impatient():
             more = True
-        self._rewrite()
-        self._retire_soon(False)
+        if self._wasteful:
+            self._rewrite()
+        if len(self.journal.files) > 1:
+            self._retire_soon(False)
         if self._retiring is not None and self._retire():
             more = True
         return more
@@ -241,7 +252,7 @@ class Engine:
         """A few times a second, busy or not."""
         self.store.collect_garbage()
         self.transient_store.collect_garbage()
-        if self.transient_store.pending_bytes() > 0:
+        if self.transient_store.unsealed_bytes > 0:
             self.transient_store.flush_job()
         entries_max = self.limits.journal_entries
         looks = len(self._impatient) == 0
@@ -257,7 +268,7 @@ class Engine:
         return self.account.waiting_bytes + self.ram.cached_bytes > WRITES_WAITING_MAX_BYTES
 
     def _page(self, now_ms: i64) -> bool:
-        if self.disk_is_short or not self.ram.is_short():
+        if self.disk_is_short:
             self._end_paging()
             return False
         if not self.ram.must_page():
@@ -431,8 +442,7 @@ class Engine:
         """Retirement does not keep up: publishers should pause."""
         return self.journal.total_bytes() > 2 * self.limits.journal_bytes
 
-    def paging_is_behind(self) -> bool:
-        """Memory fills faster than the disk takes from it: publishers to disk should wait."""
+    def _is_paging_behind(self) -> bool:
         ram = self.ram
         return 2 * ram.used_bytes() > ram.limit_bytes + ram.paging_bytes and self._disk_is_busy()
 

@@ -97,7 +97,7 @@ class Journal:
         self._next_seq_ids: dict[int, int] = {}
         self._retired: list[int] = []  # since the last synced group
         self._written_file: JournalFile = self.current  # of the last group sealed
-        self._sealed_position: i64 = 0
+        self.sealed_position: i64 = 0
         self._sync_position: i64 = 0  # end of the last group sealed with sync
         self._synced_file_no: i64 = 0
         self._synced_offset: i64 = 0
@@ -256,7 +256,7 @@ class Journal:
                 write_drop(self._buffer, file_no)
             self.position += len(self._buffer) - before
         size: i64 = len(self._buffer)
-        if size == 0 and (not sync or self._sync_position == self._sealed_position):
+        if size == 0 and (not sync or self._sync_position == self.sealed_position):
             return None
         parts: list[bytes] = []
         file = self._written_file
@@ -276,7 +276,7 @@ class Journal:
 
     def _note_sealed(self, group: JournalGroup) -> None:
         self._groups_sealed += 1
-        self._sealed_position = group.end_position
+        self.sealed_position = group.end_position
         if group.sync:
             self._sync_position = group.end_position
         if group.size == 0:
@@ -352,8 +352,8 @@ class Journal:
 
     def check(self) -> None:
         """Assert the numbered invariants."""
-        assert self.durable_position <= self._sealed_position <= self.position, "J1"
-        assert self.position - self._sealed_position == self.pending_bytes(), "J1"
+        assert self.durable_position <= self.sealed_position <= self.position, "J1"
+        assert self.position - self.sealed_position == self.pending_bytes(), "J1"
         for i in range(1, len(self.files)):
             assert self.files[i - 1].number < self.files[i].number, "J2"
         assert self.files[len(self.files) - 1] is self.current, "J2"

@@ -115,10 +115,10 @@ class MessageStore:
         # What waits to be sealed, in the order of ids.
         self._waiting: dict[int, bytes] = {}
         self._waiting_references: dict[int, int] = {}
-        self._pending_bytes: i64 = 0
+        self.unsealed_bytes: i64 = 0
         # What is sealed and not committed.
         self._cached: dict[int, bytes] = {}
-        self._cached_bytes: i64 = 0  # of both
+        self.cached_bytes: i64 = 0  # of both
         self._groups: list[StoreGroup] = []
         self._sealed_msg_id: i64 = 0  # end of the last group sealed
         self._sync_msg_id: i64 = 0  # end of the last group sealed with sync
@@ -210,8 +210,8 @@ class MessageStore:
         self.next_msg_id = msg_id + 1
         self._waiting[int(msg_id)] = content
         self._waiting_references[int(msg_id)] = int(references)
-        self._pending_bytes += RECORD_HEADER_BYTES + len(content)
-        self._cached_bytes += len(content)
+        self.unsealed_bytes += RECORD_HEADER_BYTES + len(content)
+        self.cached_bytes += len(content)
         return msg_id
 
     def refer(self, msg_id: i64, count: i64) -> None:
@@ -246,24 +246,20 @@ class MessageStore:
     def _cancel(self, msg_id: i64) -> None:
         content = self._waiting.pop(int(msg_id))
         del self._waiting_references[int(msg_id)]
-        self._pending_bytes -= RECORD_HEADER_BYTES + len(content)
-        self._cached_bytes -= len(content)
+        self.unsealed_bytes -= RECORD_HEADER_BYTES + len(content)
+        self.cached_bytes -= len(content)
         self._writes_cancelled += 1
         self._note_rest()
 
     def _let_go(self, msg_id: i64) -> None:
         content = self._cached.pop(int(msg_id), None)
         if content is not None:
-            self._cached_bytes -= len(content)
+            self.cached_bytes -= len(content)
 
     def cached(self, msg_id: i64) -> bytes | None:
         """The content if it still waits for the disk."""
         content = self._waiting.get(int(msg_id))
         return self._cached.get(int(msg_id)) if content is None else content
-
-    def cached_bytes(self) -> i64:
-        """Contents that wait for the disk."""
-        return self._cached_bytes
 
     def read(self, msg_ids: list[int]) -> StoreRead:
         """A job for the board's ``reads``; it may put itself there again before it is done."""
@@ -283,7 +279,7 @@ class MessageStore:
 
     def pending_bytes(self) -> i64:
         """Written and not yet sealed, as bytes of records."""
-        return self._pending_bytes
+        return self.unsealed_bytes
 
     def seal(self, sync: bool = True) -> StoreGroup | None:
         """Freeze what waits, in order; None when there is nothing to do.
@@ -303,7 +299,7 @@ class MessageStore:
         self._messages_written += len(self._waiting)
         self._waiting = {}
         self._waiting_references = {}
-        self._pending_bytes = 0
+        self.unsealed_bytes = 0
         group = StoreGroup(pieces, sync, self.next_msg_id - 1)
         self._groups.append(group)
         self._sealed_msg_id = group.end_msg_id
@@ -394,8 +390,8 @@ class MessageStore:
             "valid_bytes": int(files.valid_bytes),
             "messages": int(files.live_count) + len(self._waiting),
             "references": int(files.references) + sum(self._waiting_references.values()),
-            "pending_bytes": int(self._pending_bytes),
-            "cached_bytes": int(self._cached_bytes),
+            "pending_bytes": int(self.unsealed_bytes),
+            "cached_bytes": int(self.cached_bytes),
             "messages_written": int(self._messages_written),
             "writes_cancelled": int(self._writes_cancelled),
             "compactions": int(gc.compactions),
@@ -449,8 +445,8 @@ class MessageStore:
             assert file.rows.references[file.index_of(msg_id)] > 0, "M2"
             assert msg_id in under_way, "M2"
             cached += len(content)
-        assert pending == self._pending_bytes, "M3"
-        assert cached == self._cached_bytes, "M3"
+        assert pending == self.unsealed_bytes, "M3"
+        assert cached == self.cached_bytes, "M3"
         assert self.durable_msg_id < self.next_msg_id, "M5"
         assert all(msg_id > self.durable_msg_id for msg_id in self._waiting), "M5"
 

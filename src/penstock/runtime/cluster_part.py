@@ -1,13 +1,12 @@
-"""``TurnPart``: what else has its part in each turn of the broker, from outside the broker.
+"""``ClusterPart``: the part of a cluster in each turn of the broker.
 
 A node of a cluster takes in what other nodes sent before the queues deliver, so that both happen
-in one turn, and sends at the end of the turn what the turn brought forth, in one batch.  A node
-without neighbours has no such part and pays one comparison.
+in one turn, and sends at the end of the turn what the turn brought forth, in one batch.
 """
 
 
-class TurnPart:
-    """Whatever it raises stops the node: half a batch of another node's must not stay behind."""
+class ClusterPart:
+    """An exception from any of these stops the node: no half batch of another node may remain."""
 
     def begin(self, now_ms: int) -> None:
         """Sockets were read; nothing has been delivered yet."""
