@@ -6,20 +6,18 @@ from penstock.core.message import Message
 from penstock.core.quantiles import TargetedQuantiles
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock.queues.latency import Latency
-from penstock.queues.queue import Queue
 from tests.helpers.engines import transient_backing
+from tests.helpers.queues import local_queue, new_context
 
 TARGETS = [0.5, 1.0]
 
 
 class Hall:
     def __init__(self) -> None:
-        self.wakeups: list[Queue] = []
-        self.refills: list[Queue] = []
+        context = new_context()
+        self.wakeups = context.wakeups
         backing = transient_backing()
-        self.queue = Queue(
-            "/", "q", "life", False, False, {}, backing, self.wakeups, self.refills, []
-        )
+        self.queue = local_queue(backing, context)
         self.queue.latency = Latency(TARGETS, 60_000)
         self.consumer = Consumer("c", "c", OutputWindow(), SharedWindow(), False, 0, False, {})
         self.queue.add_consumer(self.consumer)

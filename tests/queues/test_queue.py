@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.message import REDELIVERED, SETTLED, Message
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
-from penstock.queues.limits import DeadLetterBatch
-from penstock.queues.queue import DELIVER_BYTES_MAX, DELIVER_MESSAGES_MAX, Queue
+from penstock.queues.queue import DELIVER_BYTES_MAX, DELIVER_MESSAGES_MAX
 from tests.helpers.engines import transient_backing
+from tests.helpers.queues import local_queue, new_context
 from tests.models.model_consumers import ModelConsumer, ModelHall, ModelWindow
 
 NOW_MS = 1_000_000
@@ -24,15 +24,11 @@ class Hall:
     """A queue with the two lists its broker would look at."""
 
     def __init__(self, *, ttl_ms: int = -1) -> None:
-        self.wakeups: list[Queue] = []
-        self.refills: list[Queue] = []
-        self.deaths: list[DeadLetterBatch] = []
-        self.queue = Queue(
-            *("/", "q", "life", False, False, {}, transient_backing()),
-            self.wakeups,
-            self.refills,
-            self.deaths,
-        )
+        context = new_context()
+        self.wakeups = context.wakeups
+        self.refills = context.refills
+        self.deaths = context.deaths
+        self.queue = local_queue(transient_backing(), context)
         self.queue.message_ttl_ms = ttl_ms
 
     def publish(self, count: int, size: int = 1, expires_at_ms: int = 0) -> None:

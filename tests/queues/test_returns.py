@@ -6,8 +6,8 @@ from penstock.core.message import Message
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock.queues.leases import TWIN, Leases
 from penstock.queues.limits import QueueLimits
-from penstock.queues.queue import Queue
 from tests.helpers.engines import transient_backing
+from tests.helpers.queues import local_queue
 from tests.helpers.raw_codec import content_frames
 
 NOW_MS = 1_000_000
@@ -22,7 +22,7 @@ class Held:
     """A queue of three messages, in flight with one consumer."""
 
     def __init__(self, limits: QueueLimits | None = None, *, count: int = 3) -> None:
-        self.queue = Queue("/", "q", "life", False, False, {}, transient_backing(), [], [], [])
+        self.queue = local_queue(transient_backing())
         assert self.queue.use_leases()
         if limits is not None:
             self.queue.set_limits(limits)

@@ -14,6 +14,7 @@ from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock.queues.queue import Queue
 from penstock.queues.scan_loop import ScanLoop
 from tests.helpers.engines import SEGMENT_ENTRIES, quiet_engine
+from tests.helpers.queues import local_queue
 
 NOW_MS = 1_000_000
 TIMEOUT_MS = 1000
@@ -24,7 +25,7 @@ DUE_MS = NOW_MS + TIMEOUT_MS
 def channel(in_flight: int = 0) -> Queue:
     """With so many messages in flight, all due at ``DUE_MS``."""
     backing = VariableQueue(ENGINE, 1, False, SEGMENT_ENTRIES)
-    queue = Queue("/", "q", "life", False, False, {}, backing, [], [], [])
+    queue = local_queue(backing)
     assert queue.use_leases()
     leases = queue.leases
     assert leases is not None

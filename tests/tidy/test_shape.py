@@ -30,8 +30,8 @@ RATCHETS = {
     "functions longer than 70 lines": 4,
     "classes deeper than 2": 36,
     "classes of more than 25 fields": 12,
-    "writes to fields of other objects": 1255,
-    "lines with a word that names no actor": 519,
+    "writes to fields of other objects": 1252,
+    "lines with a word that names no actor": 517,
 }
 
 

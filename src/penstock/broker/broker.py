@@ -41,8 +41,9 @@ from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.event_book import EventBook
 from penstock.core.headers import HeaderReader
 from penstock.core.letters import HeaderWriter
-from penstock.core.traffic import Churn, DropCounters, Latencies, TrafficBook
+from penstock.core.traffic import Churn, Latencies, TrafficBook
 from penstock.queues.consumers import Consumer
+from penstock.queues.context import QueueContext
 from penstock.queues.latency import PublishTime, enqueue_time
 from penstock.queues.queue import Queue
 from penstock.queues.sampling import Sampling, no_times
@@ -97,9 +98,9 @@ class Broker:
         self.churn = Churn()
         self.waits = PendingConfirms()  # of publishes, for other nodes
         self.answers = Answers()
-        self.fates = DropCounters()
         self.confirm_times = Latencies()
         self.sampling = Sampling(self.events, no_times)
+        self.queue_context = QueueContext(self.waits, self.answers, self.flow.book, self.sampling)
         engine.events = self.events
         self.pipelines = PipelineRegistry()
         self.node_name: str = ""
@@ -117,7 +118,7 @@ class Broker:
             self.replies,
             letter_writer,
             lambda: engine.journal.durable_position,
-            self.waits,
+            self.queue_context,
         )
         self.delays = Delays(
             self.vhosts,
@@ -135,10 +136,8 @@ class Broker:
             engine,
             StagedPublisher(engine, header_reader),
             self.admission,
-            lambda: len(self.dead_letters.deaths) > 0,
+            lambda: len(self.queue_context.deaths) > 0,
         )
-        self.wakeups: list[Queue] = []
-        self.refills: list[Queue] = []
         self.deliver_from: Callable[[Queue, i64], None] = _deliver_nothing  # the turn's
         self.header_reader = header_reader
         self._letter_writer = letter_writer
@@ -262,16 +261,7 @@ class Broker:
 
     def add_vhost(self, name: str, segment_entries: int) -> Vhost:
         """``segment_entries``: of its queues' index, the same as long as it has data."""
-        maker = QueueMaker(
-            name,
-            segment_entries,
-            self._make_backing,
-            self.wakeups,
-            self.refills,
-            self.dead_letters.deaths,
-            self.sampling,
-        )
-        maker.fates = self.fates
+        maker = QueueMaker(name, segment_entries, self._make_backing, self.queue_context)
         vhost = Vhost(
             name,
             segment_entries,
@@ -351,12 +341,12 @@ class Broker:
             room.wake()
 
     def has_wakeups(self) -> bool:
-        return len(self.wakeups) > 0
+        return len(self.queue_context.wakeups) > 0
 
     def take_wakeups(self) -> list[Queue]:
         """Queues that may have something to deliver; they ask again when they do."""
-        awake = self.wakeups[:]
-        self.wakeups.clear()
+        awake = self.queue_context.wakeups[:]
+        self.queue_context.wakeups.clear()
         return awake
 
     def scan_channels(self, now_ms: i64) -> bool:
@@ -386,7 +376,7 @@ class Broker:
 
     def take_wakeup(self, queue: Queue) -> None:
         """This one, which is awake, out of its turn."""
-        self.wakeups.remove(queue)
+        self.queue_context.wakeups.remove(queue)
         queue.awake = False
 
     def wake_behind(self, queue: Queue) -> None:
@@ -405,14 +395,14 @@ class Broker:
                 break
 
     def has_refills(self) -> bool:
-        return len(self.refills) > 0
+        return len(self.queue_context.refills) > 0
 
     def wake_refills(self) -> None:
         """The moment is over: consumers with nearly full windows get their refill now."""
-        for queue in self.refills:
+        for queue in self.queue_context.refills:
             queue.refilling = False
             queue.wake()
-        self.refills.clear()
+        self.queue_context.refills.clear()
 
     def expire_messages(self, queue: Queue, now_ms: i64) -> None:
         """Drop what is over its time, and be called again when the next one is."""

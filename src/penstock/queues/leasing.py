@@ -28,18 +28,18 @@ from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import ATTEMPTS_MAX, ONE_ATTEMPT, Message, attempts_of
 from penstock.queues.capacity import Capacity
 from penstock.queues.consumers import Consumer
+from penstock.queues.context import QueueContext
 from penstock.queues.latency import Latency
 from penstock.queues.leases import Leases
 from penstock.queues.limiting import LimitedMessages
-from penstock.queues.limits import DeadLetterBatch
 from penstock.queues.sampling import RETURNED, Sampler
 
 
 class LeasedMessages(LimitedMessages):
     """See the head of this file; ``leases`` is None where deliveries have no deadlines."""
 
-    def __init__(self, backing: BackingQueue, deaths: list[DeadLetterBatch]) -> None:
-        super().__init__(backing, deaths)
+    def __init__(self, backing: BackingQueue, context: QueueContext) -> None:
+        super().__init__(backing, context)
         self.leases: Leases | None = None
         self.capacity = Capacity()
         self.latency: Latency | None = None  # measured when somebody wants to know it

@@ -27,7 +27,7 @@ from penstock.core.message import (
     attempts_of,
     body_size,
 )
-from penstock.core.traffic import DropCounters
+from penstock.queues.context import QueueContext
 from penstock.queues.counting import CountedMessages
 from penstock.queues.limits import NO_LIMITS, DeadLetterBatch, QueueLimits
 
@@ -38,15 +38,14 @@ DROPPED_BYTES_MAX: Final[i64] = 4 * 1024 * 1024
 class LimitedMessages(CountedMessages):
     """The backing of a queue, with its limits around it."""
 
-    def __init__(self, backing: BackingQueue, deaths: list[DeadLetterBatch]) -> None:
+    def __init__(self, backing: BackingQueue, context: QueueContext) -> None:
         super().__init__()
         self.backing: BackingQueue = backing
         self.limits: QueueLimits = NO_LIMITS
         self.counts_attempts: bool = False  # when messages are handed out, not when they return
         self.expired_count: i64 = 0
         self.dropped_count: i64 = 0
-        self.fates = DropCounters()  # the node's, where there is one
-        self._deaths: list[DeadLetterBatch] = deaths
+        self._context = context
         self._body_bytes: i64 = 0  # of ready messages, if bytes are limited
         self._expired_away: bool = False  # the head is over its time, and on its way from disk
 
@@ -60,9 +59,9 @@ class LimitedMessages(CountedMessages):
     def _die(self, messages: list[Message], reason: str) -> None:
         """These are pending, and nobody will have them."""
         if self.limits.buries:
-            self._deaths.append(DeadLetterBatch(self, reason, messages, False))
+            self._context.deaths.append(DeadLetterBatch(self, reason, messages, False))
             return
-        self.fates.count(reason, len(messages))
+        self._context.dropped.count(reason, len(messages))
         if reason == MAXLEN:
             self.backing.ack_behind(messages)  # what they make room for may not be synced yet
         else:
@@ -128,9 +127,9 @@ class LimitedMessages(CountedMessages):
         """They had no room, and may be dead letters all the same."""
         self.dropped_count += len(messages)
         if self.limits.buries and self.limits.buries_refused:
-            self._deaths.append(DeadLetterBatch(self, MAXLEN, messages, True))
+            self._context.deaths.append(DeadLetterBatch(self, MAXLEN, messages, True))
         else:
-            self.fates.count(MAXLEN, len(messages))
+            self._context.dropped.count(MAXLEN, len(messages))
 
     def _drop_over_limit(self, spare: i64) -> None:
         """The oldest go, as many as are too many; what is on its way from disk goes later."""
@@ -213,7 +212,7 @@ class LimitedMessages(CountedMessages):
         if not self.limits.buries and not self._counts_bodies():
             count = self.backing.expire(now_ms)
             self.expired_count += count
-            self.fates.expired += count
+            self._context.dropped.expired += count
             return
         while True:
             late = self.backing.fetch_expired(now_ms, DROPPED_AT_ONCE)

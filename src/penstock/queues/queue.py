@@ -31,11 +31,11 @@ from penstock.core.letters import REJECTED
 from penstock.core.message import Message
 from penstock.queues.allocator import Delivery, RoundRobinAllocator, in_order, is_late, stamp
 from penstock.queues.consumers import UNLIMITED, Consumer, PriorityGroup
+from penstock.queues.context import QueueContext, QueueIdentity
 from penstock.queues.leasing import LeasedMessages
-from penstock.queues.limits import DeadLetterBatch
 from penstock.queues.publish_notes import PublishNotes
 from penstock.queues.refusals import check_going, leased, locked
-from penstock.queues.sampling import ACKED, RETURNED
+from penstock.queues.sampling import ACKED, RETURNED, Sampler
 from penstock.queues.sampling import REJECTED as SAMPLE_REJECTED
 
 DELIVER_MESSAGES_MAX: Final[i64] = 8192
@@ -53,24 +53,17 @@ class Queue(LeasedMessages):
 
     def __init__(
         self,
-        vhost: str,
-        name: str,
-        incarnation: str,
-        durable: bool,
-        auto_delete: bool,
-        arguments: dict[str, object],
+        identity: QueueIdentity,
         backing: BackingQueue,
-        wakeups: "list[Queue]",
-        refills: "list[Queue]",
-        deaths: list[DeadLetterBatch],
+        context: QueueContext,
     ) -> None:
-        super().__init__(backing, deaths)
-        self.vhost = vhost
-        self.name = name
-        self.incarnation = incarnation
-        self.durable = durable
-        self.auto_delete = auto_delete
-        self.arguments = arguments
+        super().__init__(backing, context)
+        self.vhost = identity.vhost
+        self.name = identity.name
+        self.incarnation = identity.incarnation
+        self.durable = identity.durable
+        self.auto_delete = identity.auto_delete
+        self.arguments = identity.arguments
         self.owner: object = None  # the session an exclusive queue belongs to
         self.consumers: list[Consumer] = []
         self.message_ttl_ms: i64 = -1
@@ -89,14 +82,19 @@ class Queue(LeasedMessages):
         self.mirrors: PublishNotes | None = None  # of a master with mirrors
         self.flow: FlowPeer | None = None  # of publishes, since it was first behind with them
         self.had_consumer: bool = False
-        self._wakeups = wakeups
-        self._refills = refills
         self.single_active: bool = False
         self.active: Consumer | None = None  # who has all, if one is to have all
         self._rings: list[PriorityGroup] = []  # highest priority first
         self.range_lease: i64 = 0  # the newest fencing token; the broker seeds it at boot
         self._range_leased: bool = False
         self.begun_elsewhere: bool = False  # another node was its master; nobody leased it here yet
+        if context.sampling.book.directory != "":
+            self.sampler = Sampler(context.sampling, self.vhost, self.name)
+        backing.set_reader(self)
+
+    def identity(self) -> QueueIdentity:
+        who = (self.vhost, self.name, self.incarnation)
+        return QueueIdentity(*who, self.durable, self.auto_delete, self.arguments)
 
     @property
     def exclusive(self) -> bool:
@@ -393,13 +391,13 @@ class Queue(LeasedMessages):
         """Something may be deliverable: ask for a turn."""
         if not self.awake and not self.deleted:
             self.awake = True
-            self._wakeups.append(self)
+            self._context.wakeups.append(self)
 
     def refill(self) -> None:
         """Something may be deliverable, but there is no hurry: ask for a turn soon."""
         if not self.awake and not self.refilling and not self.deleted:
             self.refilling = True
-            self._refills.append(self)
+            self._context.refills.append(self)
 
     # -- consumers -----------------------------------------------------------------------
 
@@ -492,7 +490,7 @@ class Queue(LeasedMessages):
             assert consumer.outstanding >= 0, "Q1"
             assert not consumer.exclusive or len(self.consumers) == 1, "Q3"
             outstanding += consumer.outstanding
-        assert self.awake == (self in self._wakeups), "Q2"
-        assert self.refilling == (self in self._refills), "Q2"
+        assert self.awake == (self in self._context.wakeups), "Q2"
+        assert self.refilling == (self in self._context.refills), "Q2"
         assert outstanding <= self.unacked_count, "Q4"
         self.backing.check()

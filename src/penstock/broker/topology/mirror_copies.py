@@ -38,6 +38,7 @@ from penstock.backing.factory import adopt_parts, look_at_heads
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.topology.queue_maker import QueueMaker
+from penstock.queues.context import QueueIdentity
 from penstock.queues.queue import Queue
 from penstock.storage.definitions.records import (
     BindingRecord,
@@ -186,9 +187,9 @@ class MirrorCopies:
         copy = self.copies.pop(name)
         vhost.definitions.rename_queue(vhost.name, PREFIX + name, name)
         vhost.queue_ids[name] = copy.queue_id
-        queue = self._maker.over(
-            copy.backing, name, copy.incarnation, True, copy.auto_delete, copy.arguments
-        )
+        who = (vhost.name, name, copy.incarnation)
+        identity = QueueIdentity(*who, True, copy.auto_delete, copy.arguments)
+        queue = self._maker.over(copy.backing, identity)
         vhost.apply_settings(queue)
         # Newer than any here, and than those of other nodes as far as their clocks go.
         queue.range_lease = now_ms if now_ms > self._range_lease else self._range_lease

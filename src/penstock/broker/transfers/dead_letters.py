@@ -22,7 +22,6 @@ from penstock.broker.topology.vhost import Vhost
 from penstock.broker.transfers.replies import Replies
 from penstock.core.confirm_watermark import (
     PendingConfirm,
-    PendingConfirms,
     all_over,
     any_lost,
     any_refused,
@@ -32,6 +31,7 @@ from penstock.core.headers import NOW
 from penstock.core.letters import HeaderWriter, Letter
 from penstock.core.message import PENDING, PERSISTENT, PRIORITY_SHIFT, Message
 from penstock.core.traffic import DropCounters
+from penstock.queues.context import QueueContext
 from penstock.queues.limits import DeadLetterBatch
 from penstock.queues.queue import Queue
 
@@ -72,16 +72,16 @@ class DeadLetters:
         replies: Replies,
         writer: HeaderWriter,
         durable_position: Callable[[], i64],
-        waits: PendingConfirms,
+        context: QueueContext,
     ) -> None:
-        self.deaths: list[DeadLetterBatch] = []
         self.published_count: i64 = 0
         self.fates = DropCounters()  # of those that were buried
         self._vhosts = vhosts
         self._replies = replies
         self._writer = writer
         self._durable_position = durable_position
-        self._waits = waits
+        self._deaths = context.deaths
+        self._waits = context.waits
         self._away: list[Letters] = []
         self._again: list[Letters] = []  # stranded: nobody knows where they are
         # What died, in the order of the positions that make its letters safe.
@@ -92,16 +92,16 @@ class DeadLetters:
         if self._again:
             self._publish_again(now_ms)
         left = BURIED_AT_ONCE
-        while self.deaths and left > 0:
-            deaths = self.deaths[:]
-            self.deaths.clear()
+        while self._deaths and left > 0:
+            deaths = self._deaths[:]
+            self._deaths.clear()
             for death in deaths:
                 if left <= 0:
-                    self.deaths.append(death)
+                    self._deaths.append(death)
                     continue
                 left -= len(death.messages)
                 self._bury(death, now_ms)
-        return len(self.deaths) > 0
+        return len(self._deaths) > 0
 
     def _bury(self, death: DeadLetterBatch, now_ms: i64) -> None:
         queue = cast(Queue, death.queue)

@@ -16,15 +16,12 @@ from mypy_extensions import i64
 from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.cluster.remote.publishing import RemotePublishing
 from penstock.core import queue_requests as q
-from penstock.core.away import Answers, Away, Ticket
-from penstock.core.confirm_watermark import PendingConfirms
-from penstock.core.credit import FlowBook
+from penstock.core.away import Away, Ticket
 from penstock.core.errors import BrokerError, NotFound, Unavailable
 from penstock.core.message import Message
 from penstock.queues.consumers import NO_WINDOW, Consumer
+from penstock.queues.context import QueueContext, QueueIdentity
 from penstock.queues.leases import Leases
-from penstock.queues.limits import DeadLetterBatch
-from penstock.queues.queue import Queue
 
 
 @final
@@ -62,35 +59,9 @@ class RemoteTicket(Ticket):
 class RemoteAsking(RemotePublishing):
     """See the head of this file."""
 
-    def __init__(
-        self,
-        vhost: str,
-        name: str,
-        incarnation: str,
-        durable: bool,
-        auto_delete: bool,
-        arguments: dict[str, object],
-        wakeups: list[Queue],
-        refills: list[Queue],
-        deaths: list[DeadLetterBatch],
-        waits: PendingConfirms,
-        answers: Answers,
-        book: FlowBook,
-    ) -> None:
-        super().__init__(
-            vhost,
-            name,
-            incarnation,
-            durable,
-            auto_delete,
-            arguments,
-            wakeups,
-            refills,
-            deaths,
-            waits,
-            book,
-        )
-        self._answers = answers
+    def __init__(self, identity: QueueIdentity, context: QueueContext) -> None:
+        super().__init__(identity, context)
+        self._answers = context.answers
         self._base: i64 = 0  # of the numbers of deliveries
         self._by_consumer: dict[Consumer, RemoteConsumer] = {}
         self._last_question: i64 = 0

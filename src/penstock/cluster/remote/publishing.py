@@ -12,56 +12,32 @@ from mypy_extensions import i64
 from penstock.cluster.remote.backing import RemoteBacking
 from penstock.cluster.remote.peer_client import UNDER_WAY, PeerClient
 from penstock.core import queue_requests as q
-from penstock.core.confirm_watermark import ConfirmWatermark, PendingConfirm, PendingConfirms
-from penstock.core.credit import NODE, QUEUE, Credit, FlowBook, FlowPeer, cost_of
+from penstock.core.confirm_watermark import ConfirmWatermark, PendingConfirm
+from penstock.core.credit import NODE, QUEUE, Credit, FlowPeer, cost_of
 from penstock.core.message import Message
-from penstock.queues.limits import DeadLetterBatch, QueueLimits
+from penstock.queues.context import QueueContext, QueueIdentity
+from penstock.queues.limits import QueueLimits
 from penstock.queues.queue import Queue
 
 
 class RemotePublishing(Queue):
     """See the head of this file."""
 
-    def __init__(
-        self,
-        vhost: str,
-        name: str,
-        incarnation: str,
-        durable: bool,
-        auto_delete: bool,
-        arguments: dict[str, object],
-        wakeups: list[Queue],
-        refills: list[Queue],
-        deaths: list[DeadLetterBatch],
-        waits: PendingConfirms,
-        book: FlowBook,
-    ) -> None:
+    def __init__(self, identity: QueueIdentity, context: QueueContext) -> None:
         backing = RemoteBacking()
-        super().__init__(
-            vhost,
-            name,
-            incarnation,
-            durable,
-            auto_delete,
-            arguments,
-            backing,
-            wakeups,
-            refills,
-            deaths,
-        )
+        super().__init__(identity, backing, context)
         self.remote = True
         self.reported = backing
         self.reported_unacked: i64 = 0
         self.reported_consumers: i64 = 0
-        self.frontier = ConfirmWatermark(waits)
+        self.frontier = ConfirmWatermark(context.waits)
         self.way: PeerClient | None = None
-        self._book = book
         self._no: i64 = 0
         self._given_base: i64 = 0
         self._credit: Credit | None = None
         self._down: str = ""
         self._away_text: str = ""  # the same, where another node may reach the master
-        self._nobody = FlowPeer(book, NODE, "unknown")
+        self._nobody = FlowPeer(context.book, NODE, "unknown")
         self._nobody.why = "where its master is, nobody knows at present"
 
     def unacked_anywhere(self) -> i64:
@@ -90,7 +66,7 @@ class RemotePublishing(Queue):
         self._close_credit()
         stage = self.flow
         if stage is None:
-            stage = FlowPeer(self._book, QUEUE, self)
+            stage = FlowPeer(self._context.book, QUEUE, self)
             self.flow = stage
         self._credit = Credit(stage, receiver, UNDER_WAY)
         stage.down = self._credit

@@ -35,15 +35,13 @@ from mypy_extensions import i64
 from penstock.cluster.remote.asking import RemoteAsking, RemoteConsumer, RemoteTicket, window_of
 from penstock.cluster.remote.peer_client import MasterElsewhere, PeerClient
 from penstock.core import queue_requests as q
-from penstock.core.away import Answers, Away
-from penstock.core.confirm_watermark import PendingConfirm, PendingConfirms
-from penstock.core.credit import FlowBook
+from penstock.core.away import Away
+from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.errors import BrokerError, NotFound
 from penstock.core.message import Message
 from penstock.queues.allocator import Delivery
 from penstock.queues.consumers import NO_WINDOW, Consumer
-from penstock.queues.limits import DeadLetterBatch
-from penstock.queues.queue import Queue
+from penstock.queues.context import QueueContext, QueueIdentity
 
 BASE_SHIFT: Final[i64] = 40
 """Deliveries of the n-th master this queue follows are numbered from ``n << 40``."""
@@ -56,35 +54,8 @@ CANCEL: Final = "x-cancel-on-ha-failover"
 class RemoteQueue(RemoteAsking):
     """See the head of this file."""
 
-    def __init__(
-        self,
-        vhost: str,
-        name: str,
-        incarnation: str,
-        durable: bool,
-        auto_delete: bool,
-        arguments: dict[str, object],
-        wakeups: list[Queue],
-        refills: list[Queue],
-        deaths: list[DeadLetterBatch],
-        waits: PendingConfirms,
-        answers: Answers,
-        book: FlowBook,
-    ) -> None:
-        super().__init__(
-            vhost,
-            name,
-            incarnation,
-            durable,
-            auto_delete,
-            arguments,
-            wakeups,
-            refills,
-            deaths,
-            waits,
-            answers,
-            book,
-        )
+    def __init__(self, identity: QueueIdentity, context: QueueContext) -> None:
+        super().__init__(identity, context)
         self.link = _Link(self)
         self._last_number: i64 = 0  # of consumers
         self._is_open: bool = False  # the master has answered as one

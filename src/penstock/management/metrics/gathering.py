@@ -248,7 +248,7 @@ class Gathering:
             view.cluster_counts(),
             {protocol: broker.traffic.total(protocol) for protocol in PROTOCOLS},
             _fates(broker.dead_letters.fates),
-            _fates(broker.fates),
+            _fates(broker.queue_context.dropped),
             storage_row(broker.engine, view.watch.disk(), None),
             view.flow_row(),
             broker.pipelines.rows(broker.vhosts, wall_ms()),
