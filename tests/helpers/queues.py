@@ -8,7 +8,7 @@ from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.credit import FlowBook
 from penstock.core.event_book import EventBook
 from penstock.queues.context import QueueContext, QueueIdentity
-from penstock.queues.queue import Queue
+from penstock.queues.local import LocalQueue
 from penstock.queues.sampling import Sampling, no_times
 
 
@@ -33,6 +33,6 @@ def local_queue(
     *,
     name: str = "q",
     incarnation: str = "life",
-) -> Queue:
+) -> LocalQueue:
     who = identity(name, incarnation=incarnation)
-    return Queue(who, backing, context or new_context())
+    return LocalQueue(who, backing, context or new_context())

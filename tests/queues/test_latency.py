@@ -5,7 +5,6 @@ from __future__ import annotations
 from penstock.core.message import Message
 from penstock.core.quantiles import TargetedQuantiles
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
-from penstock.queues.latency import Latency
 from tests.helpers.engines import transient_backing
 from tests.helpers.queues import local_queue, new_context
 
@@ -18,7 +17,7 @@ class Hall:
         self.wakeups = context.wakeups
         backing = transient_backing()
         self.queue = local_queue(backing, context)
-        self.queue.latency = Latency(TARGETS, 60_000)
+        self.queue.statistics.measure_latency(TARGETS, 60_000)
         self.consumer = Consumer("c", "c", OutputWindow(), SharedWindow(), False, 0, False, {})
         self.queue.add_consumer(self.consumer)
 
@@ -28,8 +27,8 @@ class Hall:
 
     def answer(self, now_ms: int) -> tuple[int, list[float]]:
         total = TargetedQuantiles(TARGETS)
-        assert self.queue.latency is not None
-        self.queue.latency.quantiles.add_to(total, now_ms)
+        assert self.queue.statistics.latency is not None
+        self.queue.statistics.latency.quantiles.add_to(total, now_ms)
         return int(total.count()), [total.query(share) for share in TARGETS]
 
 
@@ -78,7 +77,7 @@ def test_a_clock_set_back_makes_no_negative_times() -> None:
 
 def test_a_queue_nobody_measures_is_not_asked_again() -> None:
     hall = Hall()
-    hall.queue.latency = None
+    hall.queue.statistics.latency = None
     hall.queue.publish([Message(b"x", b"", 0, 0)], 1000)
     hall.queue.settle(hall.consumer, hall.deliver(1000))
     assert hall.wakeups == []

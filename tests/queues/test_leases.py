@@ -274,7 +274,7 @@ class LeaseMachine(RuleBasedStateMachine):
         assert self.leases.first_ms() == min((f.due_ms for f in self.flights.values()), default=0)
         counted = {one.content: int(attempts_of(one)) for one in found}
         assert counted == {name: self.attempts[name] for name in self.ready}
-        assert (self.queue.requeued_count, self.queue.timed_out_count) == (
+        assert (self.queue.statistics.requeued_count, self.queue.statistics.timed_out_count) == (
             self.requeued,
             self.timed_out,
         )

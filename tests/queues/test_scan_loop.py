@@ -81,7 +81,7 @@ def test_everything_due_at_once_in_few_channels_is_ready_in_one_breath() -> None
     loop.refresh(queues, NOW_MS)
     turns(loop, DUE_MS)
     assert [queue.backing.ready_count() for queue in queues] == [2] * 20
-    assert [queue.timed_out_count for queue in queues] == [2] * 20
+    assert [queue.statistics.timed_out_count for queue in queues] == [2] * 20
     assert loop.rounds == 2, "after a dirty round comes another one, which finds nothing"
 
 
@@ -146,7 +146,7 @@ def test_a_deleted_channel_is_left_alone() -> None:
     loop.refresh([queue], NOW_MS)
     queue.end()
     assert turns(loop, DUE_MS) == 1
-    assert queue.timed_out_count == 0
+    assert queue.statistics.timed_out_count == 0
 
 
 @given(

@@ -122,8 +122,7 @@ def move_master(name: str, term: int, old: QueueHall, new: QueueHall, node: str)
         backing.publish([copy], message.enqueued_at_ms)
     backing.begin_at(term << 40)
     queue = local_queue(backing, name=name, incarnation=lost.incarnation)
-    queue.range_lease = max(int(lost.range_lease), term << 40)
-    queue.begun_elsewhere = True
+    queue.range_lease.begin(max(int(lost.range_lease.token), term << 40), elsewhere=True)
     old.declare_elsewhere(lost, node)
     before = new.queues.get(name)
     if before is not None:

@@ -45,6 +45,7 @@ from penstock.core.traffic import Churn, Latencies, TrafficBook
 from penstock.queues.consumers import Consumer
 from penstock.queues.context import QueueContext
 from penstock.queues.latency import PublishTime, enqueue_time
+from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 from penstock.queues.sampling import Sampling, no_times
 from penstock.queues.scan_loop import ScanLoop
@@ -185,7 +186,7 @@ class Broker:
                 vhost.copies.recover(queue_record)
                 continue
             queue = vhost.recover_queue(queue_record)
-            queue.range_lease = range_lease_epoch
+            queue.range_lease.begin(range_lease_epoch)
             if is_backlog(queue.name):
                 vhost.topics.attach(cast(Exchange, queue.releases_to))
         self._bind_all(topology)
@@ -200,7 +201,7 @@ class Broker:
                 continue
             queue = vhost.rooms.rooms.get(record.name) or vhost.queues[record.name]
             adopt(queue.backing, record.queue_id, found)
-            if queue.releases_to is None:
+            if isinstance(queue, LocalQueue) and queue.releases_to is None:
                 queue.defer_what_is_delayed()
             # Ready messages of a waiting room are sorted, those over a length limit are dropped.
             if queue.releases_to is not None or queue.limits.drops:

@@ -10,6 +10,7 @@ from typing import final
 from penstock.backing.interface import BackingQueue
 from penstock.queues.consumers import Consumer
 from penstock.queues.context import QueueContext, QueueIdentity
+from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 
 BackingFactory = Callable[[int, bool, int, dict[str, object]], BackingQueue]
@@ -30,7 +31,7 @@ class QueueMaker:
         self._make_backing = make_backing
         self._context = context
 
-    def make(self, queue_id: int, kept: bool, identity: QueueIdentity) -> Queue:
+    def make(self, queue_id: int, kept: bool, identity: QueueIdentity) -> LocalQueue:
         """``kept``: its messages are to be there after a restart."""
         queue = self.over(self.backing(queue_id, kept, identity.arguments), identity)
         self._note("queue_declared", (self._vhost, queue.name, queue.durable))
@@ -39,16 +40,16 @@ class QueueMaker:
     def backing(self, queue_id: int, kept: bool, arguments: dict[str, object]) -> BackingQueue:
         return self._make_backing(queue_id, kept, self._segment_entries, arguments)
 
-    def over(self, backing: BackingQueue, identity: QueueIdentity) -> Queue:
+    def over(self, backing: BackingQueue, identity: QueueIdentity) -> LocalQueue:
         """A queue whose messages are there already."""
-        return Queue(identity, backing, self._context)
+        return LocalQueue(identity, backing, self._context)
 
     def end(self, queue: Queue) -> list[Consumer]:
         """The queue, with everything in it; returns the consumers who lost it."""
         self._note("queue_deleted", (self._vhost, queue.name))
         return queue.end()
 
-    def room(self, queue_id: int, name: str, incarnation: str, kept: bool) -> Queue:
+    def room(self, queue_id: int, name: str, incarnation: str, kept: bool) -> LocalQueue:
         """A waiting room."""
         identity = QueueIdentity(self._vhost, name, incarnation, kept, False, {})
         return self.over(self.backing(queue_id, kept, {}), identity)

@@ -47,6 +47,7 @@ from penstock.core.message import Address, Message
 from penstock.core.traffic import Churn, ExchangeTraffic
 from penstock.queues.consumers import Consumer
 from penstock.queues.context import QueueIdentity
+from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import (
     NSQ_TOPIC,
@@ -406,7 +407,7 @@ class Vhost:
         identity = QueueIdentity(self.name, name, incarnation, durable, auto_delete, arguments)
         return self.make_queue(identity, owner)
 
-    def make_queue(self, one: QueueIdentity, owner: object) -> Queue:
+    def make_queue(self, one: QueueIdentity, owner: object) -> LocalQueue:
         """Its declaration was checked."""
         queue_id = 0
         # An exclusive queue dies with its connection, so with the process: nothing to keep.
@@ -422,7 +423,7 @@ class Vhost:
             self.definitions.put_queue(QueueRecord(*who, one.auto_delete, one.arguments))
         return queue
 
-    def recover_queue(self, record: QueueRecord) -> Queue:
+    def recover_queue(self, record: QueueRecord) -> LocalQueue:
         """Open a durable queue again; its messages are the node's business."""
         if is_room(record.name):
             return self.rooms.recover(record, self.exchanges)
@@ -433,7 +434,7 @@ class Vhost:
         self.touch(queue)
         return queue
 
-    def _make_queue(self, queue_id: int, kept: bool, identity: QueueIdentity) -> Queue:
+    def _make_queue(self, queue_id: int, kept: bool, identity: QueueIdentity) -> LocalQueue:
         queue = self._maker.make(queue_id, kept, identity)
         self.enter_queue(queue)
         if kept:
@@ -441,7 +442,6 @@ class Vhost:
         return queue
 
     def apply_settings(self, queue: Queue) -> None:
-        queue.single_active = queue.arguments.get("x-single-active-consumer") is True
         self.policies.queue_settings(queue.name, queue.arguments).apply_to(queue)
 
     def enter_queue(self, queue: Queue) -> None:

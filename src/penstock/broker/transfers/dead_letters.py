@@ -33,6 +33,7 @@ from penstock.core.message import PENDING, PERSISTENT, PRIORITY_SHIFT, Message
 from penstock.core.traffic import DropCounters
 from penstock.queues.context import QueueContext
 from penstock.queues.limits import DeadLetterBatch
+from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 
 BURIED_AT_ONCE: Final[i64] = 2048
@@ -104,7 +105,7 @@ class DeadLetters:
         return len(self._deaths) > 0
 
     def _bury(self, death: DeadLetterBatch, now_ms: i64) -> None:
-        queue = cast(Queue, death.queue)
+        queue = cast(LocalQueue, death.queue)
         vhost = self._vhosts.get(queue.vhost)
         if queue.deleted or vhost is None:
             return
@@ -116,7 +117,7 @@ class DeadLetters:
             self._bury_all(vhost, queue, death.reason, death.messages, now_ms)
 
     def _bury_all(
-        self, vhost: Vhost, queue: Queue, reason: str, messages: list[Message], now_ms: i64
+        self, vhost: Vhost, queue: LocalQueue, reason: str, messages: list[Message], now_ms: i64
     ) -> None:
         """Those that cannot be read stay in their queue, which has a fault then."""
         unread: list[Message] = []
@@ -130,7 +131,7 @@ class DeadLetters:
     def _publish_all(
         self,
         vhost: Vhost,
-        queue: Queue,
+        queue: LocalQueue,
         reason: str,
         messages: list[Message],
         now_ms: i64,
@@ -159,7 +160,7 @@ class DeadLetters:
             if queue.deleted or vhost is None:
                 continue
             if letters.reason:
-                self._bury_all(vhost, queue, letters.reason, messages, now_ms)
+                self._bury_all(vhost, cast(LocalQueue, queue), letters.reason, messages, now_ms)
             else:
                 _give_back(queue, messages)  # a waiting room looks at what is ready
 
@@ -272,6 +273,7 @@ class DeadLetters:
             pass
         elif letters.priority >= 0:
             safe = [seq_id for seq_id, waits in letters.leaving if _are_there(waits)]
+            assert isinstance(queue, LocalQueue)
             queue.backing.ack(queue.take_chosen(letters.priority, safe))
         elif any_stranded(letters.waits):
             self._again.append(letters)

@@ -321,7 +321,7 @@ def _queue_numbers(queue: Queue) -> Numbers:
         sum(int(part.ram_bytes()) for part in parts),
         sum(int(part.disk_reads) for part in parts),
         sum(int(part.disk_writes) for part in parts),
-        int(queue.published_count),
+        int(queue.statistics.published_count),
         *(sum(cast(int, status[name]) for name in names) for _, names in STATES),
         delta,
         0 if leases is None else int(leases.count()),

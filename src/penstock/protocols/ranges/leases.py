@@ -136,7 +136,6 @@ class RangeLeases:
             )
         self._letting_go.finish(queue)  # a new reader finds what is left
         token = queue.open_range_lease()
-        queue.begun_elsewhere = False
         self._leases[queue.incarnation] = _Lease(vhost, queue, token, owner, before)
         if queue.name in vhost.queue_ids:
             readers = RangeReaders(vhost.definitions)
