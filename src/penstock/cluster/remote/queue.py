@@ -175,16 +175,6 @@ class RemoteQueue(Queue):
         if not self.publishing.publish(messages, until_ms):
             self.wake()
 
-    def overflowing(self, messages: list[Message]) -> set[int]:
-        """That is for the master to say, later."""
-        return set()
-
-    def is_crowded(self) -> bool:
-        return False
-
-    def is_eased(self) -> bool:
-        return True
-
     # -- deliveries ------------------------------------------------------------------------
 
     def deliver(self, now_ms: i64) -> list[Delivery]:
@@ -345,9 +335,6 @@ class RemoteQueue(Queue):
             self._settle(consumer, q.GIVE_BACK, [message], 0)
         return len(late) > 0
 
-    def next_expiry_ms(self) -> i64:
-        return 0
-
     def next_due_ms(self) -> i64:
         leases = self.leases
         return 0 if leases is None or self.scanned else leases.first_ms()
@@ -374,20 +361,6 @@ class RemoteQueue(Queue):
     def ask_delete(self, if_unused: bool, if_empty: bool) -> int:
         flags = (q.IF_UNUSED if if_unused else 0) | (q.IF_EMPTY if if_empty else 0)
         return int(self._questions.answer_to("delete", q.DELETE, flags).value)
-
-    # -- readers of ranges -----------------------------------------------------------------
-
-    def open_range_lease(self, token: int = 0) -> int:
-        raise self._reported.elsewhere()
-
-    def drop_below(self, seq_id: int) -> int:
-        raise self._reported.elsewhere()
-
-    def drop_step(self, below: int, most: int) -> int:
-        raise self._reported.elsewhere()
-
-    def drop_some(self, seq_ids: list[int]) -> int:
-        raise self._reported.elsewhere()
 
     # -- what is heard -----------------------------------------------------------------------
 
