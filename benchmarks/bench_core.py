@@ -102,9 +102,9 @@ class Bench:
             self.broker.sampling.left = 200
             self.broker.flow.book.take_waits()
             for queue in self.broker.vhosts["/"].queues.values():
-                assert queue.sampler is not None
-                delivered = int(queue.delivered_count)
-                queue.sampler.begin(delivered, delivered - self._delivered, 20)
+                assert queue.statistics.sampler is not None
+                delivered = int(queue.statistics.delivered_count)
+                queue.statistics.sampler.begin(delivered, delivered - self._delivered, 20)
                 self._delivered = delivered
         log.put(self.broker.events.take())
 
@@ -200,7 +200,7 @@ def run(
                     queue.wake()
                     if queue.backing.ready_count() == 0:
                         break
-        count = int(queue.delivered_count)
+        count = int(queue.statistics.delivered_count)
         if bench.log is not None:
             bench.log.stop()
         spent = time.process_time() - begun

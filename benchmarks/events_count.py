@@ -45,7 +45,7 @@ class MessageClock:
 
     def messages(self) -> int:
         queues = [one.broker.vhosts["/"].queues.get("q") for one in self.benches]
-        return sum(int(queue.delivered_count) for queue in queues if queue is not None)
+        return sum(int(queue.statistics.delivered_count) for queue in queues if queue is not None)
 
 
 def load(no_ack: bool, events: bool, rounds: int) -> int:

@@ -17,6 +17,7 @@ from penstock.cluster.remote.queue import RemoteQueue
 from penstock.cluster.remote.queue_places import take_place
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
+from penstock.queues.context import QueueIdentity
 from penstock.queues.queue import Queue
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import VhostRecord
@@ -137,20 +138,7 @@ class Node:
 
 def remote_queue(broker: Broker, name: str, life: str, arguments: dict[str, object]) -> RemoteQueue:
     """Its master is on another node."""
-    return RemoteQueue(
-        "/",
-        name,
-        life,
-        True,
-        False,
-        arguments,
-        broker.wakeups,
-        broker.refills,
-        broker.dead_letters.deaths,
-        broker.waits,
-        broker.answers,
-        broker.flow.book,
-    )
+    return RemoteQueue(QueueIdentity("/", name, life, True, False, arguments), broker.queue_context)
 
 
 def body(number: int, key: str = "") -> bytes:
@@ -170,7 +158,7 @@ def some(count: int, *, first: int = 0, persistent: bool = True) -> list[Message
 
 
 def declare(node: Node, name: str, arguments: dict[str, object]) -> Queue:
-    return node.vhost.make_queue(name, LIFE, True, None, False, arguments)
+    return node.vhost.make_queue(QueueIdentity("/", name, LIFE, True, False, arguments), None)
 
 
 def all_of(backing: Any, now_ms: int) -> list[Set]:

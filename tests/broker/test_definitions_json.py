@@ -141,9 +141,9 @@ def test_it_works_and_survives() -> None:
     broker = node.broker
     anna = broker.users.authenticate("anna", "secret", AFAR)
     assert anna.tags == ["management", "monitoring"] or anna.tags == ["monitoring", "management"]
-    assert broker.enter(anna, "shop").queues["orders"].message_ttl_ms == 5000
+    assert broker.enter(anna, "shop").queues["orders"].limits.message_ttl_ms == 5000
     assert (anna.max_channels, broker.vhosts["shop"].max_queues) == (12, 50)
-    assert broker.vhosts["shop"].queues["orders"].expires_ms == 7_200_000
+    assert broker.vhosts["shop"].queues["orders"].limits.expires_ms == 7_200_000
     again = type(broker)(
         node.definitions,
         node.engine,

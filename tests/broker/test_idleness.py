@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from penstock.broker.topology.idleness import EXPIRED_AT_ONCE, Idleness
+from penstock.cluster.remote.queue import RemoteQueue
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
+from penstock.queues.limits import QueueLimits
 from penstock.queues.queue import Queue
 from tests.helpers.connection_pair import QuietBroker
+from tests.helpers.queues import identity
 
 
 class House:
@@ -77,10 +80,10 @@ def test_a_polled_queue_does_not_fill_the_schedule(house: House) -> None:
 
 def test_a_date_that_holds_no_more_is_passed_over(house: House) -> None:
     queue = house.declare("q", 1000)
-    queue.expires_ms = 3000
+    queue.set_limits(QueueLimits(expires_ms=3000))
     house.idleness.changed(queue)
     assert house.after(1000) == {"q"}
-    queue.expires_ms = 500
+    queue.set_limits(QueueLimits(expires_ms=500))
     house.idleness.changed(queue)
     assert house.after(499) == {"q"}
     assert house.after(1) == set()
@@ -88,8 +91,10 @@ def test_a_date_that_holds_no_more_is_passed_over(house: House) -> None:
 
 
 def test_a_queue_with_its_master_elsewhere_does_not_expire_here(house: House) -> None:
-    queue = house.declare("q", 1000)
-    queue.remote = True
+    who = identity("q", arguments={"x-expires": 1000})
+    queue = RemoteQueue(who, house.broker.queue_context)
+    house.vhost.enter_queue(queue)
+    house.vhost.touch(queue)
     assert house.after(1000) == {"q"}
     assert house.idleness.next_ms() == 0
 

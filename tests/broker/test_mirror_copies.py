@@ -243,7 +243,7 @@ def test_what_a_channel_has_in_flight_or_moves_to_its_tail_is_back(node: Node) -
         leases.grant(owner, one, b"%016x" % int(one.seq_id), node.now_ms, 60_000)
     node.quiet.committer.hold = True
     queue.publish_deferred(some(3, first=40), node.now_ms + 100, node.now_ms)
-    queue.defers_to_tail = True  # somebody may have read by position
+    queue._deferred.release_to_tail()  # somebody may have read by position
     node.run()
     part = part_of(queue.backing)
     assert part.next_seq_id() == 46  # three of them have moved, each with one record
@@ -264,7 +264,7 @@ def test_what_a_channel_has_in_flight_or_moves_to_its_tail_is_back(node: Node) -
 
 def test_a_reader_of_ranges_is_fenced_off(node: Node) -> None:
     queue = lone_queue(node, PLAIN)
-    queue.range_lease = node.now_ms + 1_000_000
+    queue.range_lease.begin(node.now_ms + 1_000_000)
     token = queue.open_range_lease()
     readers = RangeReaders(node.quiet.definitions)
     readers.put_token("/", "q", LIFE, token)

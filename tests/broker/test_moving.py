@@ -298,16 +298,16 @@ def test_what_came_back_and_was_moved_is_waited_for_no_more(
     for _ in range(2):
         client.method(1, "basic.get", queue="a")
     client.method(1, "basic.nack", delivery_tag=0, multiple=True, requeue=True)
-    assert queue._returned == 2
+    assert queue.statistics.returned_count == 2
     act(node, MOVE, "a", [0], ("", "b"))
     client.method(1, "basic.get", queue="a")
-    assert (queue._returned, queue.again_count) == (0, 1)
+    assert (queue.statistics.returned_count, queue.statistics.again_count) == (0, 1)
 
 
 def test_marks_of_a_crash_are_not_waited_for(node: QuietBroker, client: ClientEnd) -> None:
     declare(client, "a")
     queue = node.broker.vhosts["/"].queue("a")
-    queue._returned = 1
+    queue.statistics.returned_count = 1
     marked = [Message(b"", b"", REDELIVERED, 0) for _ in range(3)]
-    assert queue._count_again(marked) == 3
-    assert queue._returned == 0
+    assert queue.statistics.again(marked) == 3
+    assert queue.statistics.returned_count == 0

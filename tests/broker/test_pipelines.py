@@ -29,7 +29,7 @@ def a_vhost(**queues: tuple[int, int]) -> Vhost:
         name: SimpleNamespace(
             backing=SimpleNamespace(ready_count=lambda ready=ready: ready),
             unacked_count=0,
-            published_count=published,
+            statistics=SimpleNamespace(published_count=published),
         )
         for name, (ready, published) in queues.items()
     }

@@ -299,18 +299,24 @@ def test_queues_follow_policies_as_they_come_and_go() -> None:
     queue = vhost.queues["q"]
     admin.put_policy("/", Policy("p", "^q", "queues", 0, {"message-ttl": 50}))
     admin.put_policy("/", Policy("o", "", "all", 0, {"expires": 100, "message-ttl": 70}), True)
-    assert (queue.message_ttl_ms, queue.expires_ms) == (50, 100)
+    assert (queue.limits.message_ttl_ms, queue.limits.expires_ms) == (50, 100)
     client.call("queue.declare", queue="q2")  # made later: it is born with them
-    assert (vhost.queues["q2"].message_ttl_ms, vhost.queues["q2"].expires_ms) == (50, 100)
-    assert (vhost.queues["other"].message_ttl_ms, vhost.queues["other"].expires_ms) == (70, 100)
+    assert (vhost.queues["q2"].limits.message_ttl_ms, vhost.queues["q2"].limits.expires_ms) == (
+        50,
+        100,
+    )
+    assert (
+        vhost.queues["other"].limits.message_ttl_ms,
+        vhost.queues["other"].limits.expires_ms,
+    ) == (70, 100)
     client.publish("", "q")
     assert queue.backing.ready_count() == 1
     node.tick(60)
     assert queue.backing.ready_count() == 0
     admin.delete_policy("/", "o", True)
-    assert (queue.message_ttl_ms, queue.expires_ms) == (50, 500)
+    assert (queue.limits.message_ttl_ms, queue.limits.expires_ms) == (50, 500)
     admin.delete_policy("/", "p")
-    assert (queue.message_ttl_ms, queue.expires_ms) == (-1, 500)
+    assert (queue.limits.message_ttl_ms, queue.limits.expires_ms) == (-1, 500)
     with pytest.raises(NotFound):
         admin.delete_policy("/", "p")
     node.check()

@@ -77,7 +77,7 @@ def test_channels_are_measured_when_quantiles_are_asked_for() -> None:
     node = QuietBroker()
     topics = node.broker.vhosts["/"].topics
     unmeasured = topics.channel(topics.topic("u"), "c")
-    assert unmeasured.queue.latency is None
+    assert unmeasured.queue.statistics.latency is None
     topics.latency_targets, topics.latency_window_ms = [1.0], 60_000
     topic = topics.topic("t")
     queue = topics.channel(topic, "c").queue
@@ -87,6 +87,6 @@ def test_channels_are_measured_when_quantiles_are_asked_for() -> None:
     queue.settle(consumer, queue.deliver(NOW_MS + 100)[0].messages)
     queue.deliver(NOW_MS + 250)
     total = Histogram()
-    assert queue.latency is not None
-    queue.latency.times_ms.add_to(total, NOW_MS + 250)
+    assert queue.statistics.latency is not None
+    queue.statistics.latency.times_ms.add_to(total, NOW_MS + 250)
     assert (total.count, total.percentile(1.0)) == (1, 250)

@@ -254,4 +254,4 @@ def test_what_is_reported_is_what_the_master_has(pair: NodePair) -> None:
     client.consume("q")
     pair.tick()
     assert queue.backing.ready_count() == 2
-    assert (queue.reported_unacked, queue.reported_consumers) == (1, 1)
+    assert (queue.unacked_anywhere(), queue.consumers_anywhere()) == (1, 1)

@@ -13,6 +13,7 @@ from penstock.cluster.remote.queue_places import take_place
 from penstock.core.away import Away
 from penstock.core.errors import NotFound, PreconditionFailed
 from tests.helpers.node_pair import NodePair, confirming, names, ready
+from tests.helpers.queues import identity
 
 
 @pytest.fixture
@@ -341,7 +342,8 @@ def test_a_queue_that_is_not_there_leaves_its_requests_waiting(pair: NodePair) -
 def local_queue(pair: NodePair, name: str = "q") -> Any:
     """A queue of that name, not yet known to anybody here."""
     vhost = pair.here.broker.vhosts["/"]
-    return vhost._maker.make(0, name, pair.here.new_name("life"), True, False, False, {})
+    who = identity(name, durable=True, incarnation=pair.here.new_name("life"))
+    return vhost._maker.make(0, False, who)
 
 
 def test_the_master_comes_here(pair: NodePair) -> None:
@@ -401,10 +403,8 @@ def test_the_other_node_hears_that_the_master_is_not_here_any_more(pair: NodePai
     client.consume("q")
     broker = pair.there.broker
     old = pair.master("q")
-    new = RemoteQueue(
-        *("/", "q", "life-there", True, False, {}, broker.wakeups, broker.refills),
-        *(broker.dead_letters.deaths, broker.waits, broker.answers, broker.flow.book),
-    )
+    who = identity("q", durable=True, incarnation="life-there")
+    new = RemoteQueue(who, broker.queue_context)
     consumers = take_place(broker, old, new, pair.there.now_ms)
     pair.there.turn.moved(consumers, new)
     pair.run()
@@ -424,7 +424,8 @@ def test_a_large_content_that_the_store_has_let_go_of_is_stored_anew(pair: NodeP
     client.method(1, "basic.ack", delivery_tag=1)
     pair.tick()
     client.methods()
-    queue = vhost._maker.make(77, "q", pair.here.new_name("life"), True, True, False, {})
+    who = identity("q", durable=True, incarnation=pair.here.new_name("life"))
+    queue = vhost._maker.make(77, True, who)
     pair.here.turn.moved(take_place(pair.here.broker, remote, queue, pair.here.now_ms), queue)
     pair.tick()
     assert names(client)[-1] == "basic.ack"

@@ -12,6 +12,7 @@ from penstock.protocols.nsq.http.admin import NsqAdmin
 from penstock.protocols.nsq.http.stats import StatsView
 from tests.helpers.node_pair import NodePair, PairedNsqBroker
 from tests.helpers.nsq_pair import NsqEnd
+from tests.helpers.queues import identity
 
 
 @pytest.fixture
@@ -137,9 +138,9 @@ def come_here(pair: NodePair, topic: Any) -> Any:
     """The master of the channel moves to this node, with nothing in it."""
     remote = queue_of(topic)
     vhost = pair.here.broker.vhosts["/"]
-    queue = vhost._maker.make(
-        0, remote.name, pair.here.new_name("life"), True, False, False, remote.arguments
-    )
+    life = pair.here.new_name("life")
+    who = identity(remote.name, durable=True, incarnation=life, arguments=remote.arguments)
+    queue = vhost._maker.make(0, False, who)
     consumers = take_place(pair.here.broker, remote, queue, pair.here.now_ms)
     pair.here.turn.moved(consumers, queue)
     pair.run()

@@ -67,7 +67,7 @@ def test_a_fan_out_to_a_queue_here_and_one_there(pair: NodePair) -> None:
     client.publish("amq.fanout", "", b"x" * 10_000, delivery_mode=2)
     assert names(client) == ["basic.ack"]
     assert ready(pair) == 1
-    assert remote.published_count == 1
+    assert remote.statistics.published_count == 1
     assert client.call("queue.declare", queue="local", passive=True)["messages"] == 1
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from penstock.backing.interface import BackingQueue
 from penstock.cluster.remote.backing import RemoteBacking
+from penstock.cluster.remote.master import Master
 from penstock.core.message import Message
 from penstock_ranges import frames as rf
 from penstock_ranges import ranges
@@ -33,10 +34,21 @@ NOT_HERE: dict[str, tuple[Any, ...]] = {
     "whole": (Message(b"", b"", 0, 0),),
     "await_head": (),
     "note_attempts": ([],),
+    "fetch": (1, 0),
+    "fetch_expired": (0, 1),
+    "sweep_expired": (0, 1),
+    "expire": (0,),
+    "release_due": (0, 1),
+    "delete": (),
+    "take_chosen": (0, []),
+    "drop_below": (0,),
+    "drop_some": ([],),
 }
 """What a queue asks of its backing, and one that is elsewhere has no answer to."""
 
-HAS_A_DEFAULT = {"few_reads", "take_looked_bytes", "adopted", "firm_seq_id", "fetch_surplus"}
+HAS_A_DEFAULT = {
+    *("few_reads", "take_looked_bytes", "adopted", "firm_seq_id", "fetch_surplus", "drop_step"),
+}
 
 Story = Callable[[NodePair, ClientEnd], None]
 STORIES: list[Story] = []
@@ -271,7 +283,7 @@ def test_these_are_the_verbs_that_are_not_here() -> None:
 @pytest.mark.parametrize("verb", NOT_HERE)
 def test_whoever_reached_one_would_fail(verb: str) -> None:
     with pytest.raises(NotImplementedError):
-        getattr(RemoteBacking(), verb)(*NOT_HERE[verb])
+        getattr(RemoteBacking(Master()), verb)(*NOT_HERE[verb])
 
 
 @pytest.mark.parametrize("told", STORIES, ids=lambda one: one.__name__)

@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.cluster.remote.queue import RemoteQueue
 from penstock.protocols.peers.queues import PeerQueues
+from penstock.queues.context import QueueIdentity
 from penstock.runtime.session import Session
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.nsq_pair import NsqBroker
@@ -152,20 +153,8 @@ class NodePair:
     ) -> RemoteQueue:
         broker = node.broker
         vhost = broker.vhosts["/"]
-        queue = RemoteQueue(
-            "/",
-            name,
-            node.new_name("life"),
-            durable,
-            False,
-            arguments,
-            broker.wakeups,
-            broker.refills,
-            broker.dead_letters.deaths,
-            broker.waits,
-            broker.answers,
-            broker.flow.book,
-        )
+        who = QueueIdentity("/", name, node.new_name("life"), durable, False, arguments)
+        queue = RemoteQueue(who, broker.queue_context)
         vhost.policies.queue_settings(name, arguments).apply_to(queue)
         return queue
 

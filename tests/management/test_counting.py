@@ -234,8 +234,8 @@ def test_ten_thousand_queues_never_hold_up_the_data_loop(sampled: Sampled) -> No
         vhost = sampled.node.broker.vhosts["/"]
         for number in range(MANY):
             queue = vhost.declare_queue(f"many{number}", False, None, False, {})
-            queue.published_count = 1 + number
-            queue.delivered_count = number
+            queue.statistics.published_count = 1 + number
+            queue.statistics.delivered_count = number
 
     sampled.on_loop(declare)
     # A full collection of this process, with all of pytest in it, is not the calls' doing.

@@ -67,9 +67,9 @@ def test_what_is_idle_runs_and_says_since_when(served: Served, channel: Any) -> 
     queue = served.node.broker.vhosts["/"].queues["q"]
 
     def age() -> None:
-        queue.active_at_ms = 1_000_000_000_123
+        queue.statistics.active_at_ms = 1_000_000_000_123
         queue.last_used_ms = 0
-        assert served.node.broker.flow.book.now_ms > queue.active_at_ms + IDLE_AFTER_MS
+        assert served.node.broker.flow.book.now_ms > queue.statistics.active_at_ms + IDLE_AFTER_MS
 
     served.on_loop(age)
     row = served.get(Q)

@@ -135,7 +135,7 @@ def test_other_vhosts_keep_their_place_in_a_sorted_list(served: Served) -> None:
     served.declare("m2", "m4", vhost="z")
     for name, count in {"m1": 4, "m2": 3, "m3": 2, "m4": 1}.items():
         vhost = served.node.broker.vhosts["/"] if name in ("m1", "m3") else other
-        vhost.queues[name].published_count = count
+        vhost.queues[name].statistics.published_count = count
     path = "/api/queues?page=1&use_regex=true&name=^m[1-4]$&columns=name,vhost"
     by_count = served.get(path + "&sort=message_stats.publish")["items"]
     assert [row["name"] for row in by_count] == ["m4", "m3", "m2", "m1"]

@@ -168,13 +168,13 @@ def test_bytes_are_those_of_bodies_and_are_counted_right(node: QuietBroker) -> N
     for _ in range(30):
         client.publish("", "q", b"x" * 100, content_type="text/plain")
     assert counts(node, "q")[0] == 10
-    assert queue._body_bytes == 1000
+    assert queue._limiter.body_bytes == 1000
     tags = [client.call("basic.get", queue="q")["delivery_tag"] for _ in range(4)]
-    assert queue._body_bytes == 600
+    assert queue._limiter.body_bytes == 600
     client.method(1, "basic.nack", delivery_tag=tags[-1], multiple=True, requeue=True)
-    assert queue._body_bytes == 1000
+    assert queue._limiter.body_bytes == 1000
     client.call("queue.purge", queue="q")
-    assert queue._body_bytes == 0
+    assert queue._limiter.body_bytes == 0
     node.check()
 
 

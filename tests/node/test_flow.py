@@ -206,12 +206,12 @@ def test_one_turn_takes_no_more_than_the_channels_credit(node: QuietBroker) -> N
         data += codec.method_frame(1, "basic.publish", exchange="", routing_key=f"q{number}")
         data += codec.content_frames(1, b"m", {})
     client.send(data, run=False)
-    taken = [queue_of(node, f"q{number}").published_count for number in range(25)]
+    taken = [queue_of(node, f"q{number}").statistics.published_count for number in range(25)]
     assert taken == [1] * 10 + [0] * 15
     assert client.session.reader.is_blocked()
     assert client.session.state_name == "flow"
     node.run()
-    assert all(queue_of(node, f"q{number}").published_count == 1 for number in range(25))
+    assert all(queue_of(node, f"q{number}").statistics.published_count == 1 for number in range(25))
     assert not client.session.reader.is_blocked()
     assert client.session.channels[1].intake.stage.share() == 0
 
@@ -277,14 +277,14 @@ def test_a_queue_whose_index_waits_for_the_disk_holds_its_publishers(node: Quiet
     assert client.session.state_name == "flow"
     # Whoever does not need the disk goes on.
     other.publish("", "fast", b"m")
-    assert queue_of(node, "fast").published_count == 1
+    assert queue_of(node, "fast").statistics.published_count == 1
     assert other.session.state_name == "running"
     client.received = b""
     node.committer.hold = False
     node.committer.finish()
     node.run()
     node.tick(300)
-    assert queue_of(node).published_count == sent
+    assert queue_of(node).statistics.published_count == sent
     assert confirms(client) == sent
     assert not client.session.channels[1].intake.stage.is_blocked()
 
@@ -324,7 +324,7 @@ def test_contents_given_up_before_they_were_written_cost_no_credit(node: QuietBr
     for _ in range(100):
         client.publish("", "q", LARGE, delivery_mode=2)
         client.call("queue.purge", queue="q")
-    assert queue_of(node).published_count == 101
+    assert queue_of(node).statistics.published_count == 101
     assert queue_of(node).flow.down.in_hand == 0
     node.committer.hold = False
     node.committer.finish()

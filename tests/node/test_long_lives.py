@@ -125,7 +125,7 @@ def test_with_no_time_to_live_a_consumer_with_room_gets_everything(node: QuietBr
         publisher.publish("", "q", b"x" * 1500, run=False)
     node.run()
     assert len([name for name, _ in client.methods() if name == "basic.deliver"]) == 300
-    assert queue_of(node, "q").expired_count == 0
+    assert queue_of(node, "q")._limiter.expired_count == 0
     node.check()
 
 

@@ -138,7 +138,7 @@ def test_few_large_messages_in_many_queues_leave_memory_without_a_consumer(mode:
     assert node.turn.blocked_reason() == ""
     assert node.engine.ram.used_bytes() < 10_000_000
     published = [node.broker.vhosts["/"].queues[f"q{number}"] for number in range(8)]
-    assert sum(int(queue.published_count) for queue in published) == 80
+    assert sum(int(queue.statistics.published_count) for queue in published) == 80
     taker = node.client()
     taker.consume("q3", no_ack=True)
     node.tick(1000)

@@ -8,9 +8,9 @@ import pytest
 
 from penstock.core.message import Message, attempts_of
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
-from penstock.queues.limits import DeadLetterBatch, QueueLimits
-from penstock.queues.queue import Queue
+from penstock.queues.limits import QueueLimits
 from tests.backing.engine_tools import OpenEngine, limits, message
+from tests.helpers.queues import local_queue, new_context
 from tests.helpers.sim_files import SimFileSystem
 
 QUEUE_ID = 7
@@ -30,10 +30,9 @@ class Node:
             store_file_bytes=3000,
         )
         self.leased = leased
-        self.deaths: list[DeadLetterBatch] = []
-        self.queue = Queue(
-            *("/", "q", "life", True, False, {}, self.opened.queues[QUEUE_ID]), [], [], self.deaths
-        )
+        context = new_context()
+        self.deaths = context.deaths
+        self.queue = local_queue(self.opened.queues[QUEUE_ID], context)
         if leased:
             assert self.queue.use_leases()
         else:

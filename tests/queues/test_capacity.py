@@ -52,7 +52,7 @@ def share_of(node: QuietBroker, ms: int) -> float:
     queue.measure_capacity(node.now_ms)
     node.tick(ms)
     queue.measure_capacity(node.now_ms)
-    return queue.capacity.share(node.now_ms)
+    return queue.statistics.capacity.share(node.now_ms)
 
 
 def test_of_a_queue() -> None:

@@ -5,22 +5,19 @@ from __future__ import annotations
 from penstock.core.histogram import Histogram
 from penstock.core.message import Message
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
-from penstock.queues.latency import Latency
-from penstock.queues.queue import Queue
 from tests.helpers.engines import transient_backing
+from tests.helpers.queues import local_queue, new_context
 
 TARGETS = [0.5, 1.0]
 
 
 class Hall:
     def __init__(self) -> None:
-        self.wakeups: list[Queue] = []
-        self.refills: list[Queue] = []
+        context = new_context()
+        self.wakeups = context.wakeups
         backing = transient_backing()
-        self.queue = Queue(
-            "/", "q", "life", False, False, {}, backing, self.wakeups, self.refills, []
-        )
-        self.queue.latency = Latency(60_000)
+        self.queue = local_queue(backing, context)
+        self.queue.statistics.measure_latency(60_000)
         self.consumer = Consumer("c", "c", OutputWindow(), SharedWindow(), False, 0, False, {})
         self.queue.add_consumer(self.consumer)
 
@@ -30,8 +27,8 @@ class Hall:
 
     def answer(self, now_ms: int) -> tuple[int, list[int]]:
         total = Histogram()
-        assert self.queue.latency is not None
-        self.queue.latency.times_ms.add_to(total, now_ms)
+        assert self.queue.statistics.latency is not None
+        self.queue.statistics.latency.times_ms.add_to(total, now_ms)
         return int(total.count), [total.percentile(share) for share in TARGETS]
 
 
@@ -80,7 +77,7 @@ def test_a_clock_set_back_makes_no_negative_times() -> None:
 
 def test_a_queue_nobody_measures_is_not_asked_again() -> None:
     hall = Hall()
-    hall.queue.latency = None
+    hall.queue.statistics.latency = None
     hall.queue.publish([Message(b"x", b"", 0, 0)], 1000)
     hall.queue.settle(hall.consumer, hall.deliver(1000))
     assert hall.wakeups == []

@@ -18,9 +18,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.core.errors import NotInFlight, NotOwner
 from penstock.core.message import Message, attempts_of
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
-from penstock.queues.limits import DeadLetterBatch, QueueLimits
-from penstock.queues.queue import Queue
+from penstock.queues.limits import QueueLimits
 from tests.backing.engine_tools import OpenEngine, message
+from tests.helpers.queues import local_queue, new_context
 from tests.helpers.sim_files import SimFileSystem
 
 # A failed run is shrunk, and that alone may take minutes.
@@ -49,15 +49,11 @@ class LeaseMachine(RuleBasedStateMachine):
     def begin(self, limit: int) -> None:
         self.now_ms = 1_000_000
         self.opened = OpenEngine(SimFileSystem(), {QUEUE_ID: 64})
-        self.deaths: list[DeadLetterBatch] = []
-        self.wakeups: list[Queue] = []
-        self.refills: list[Queue] = []
-        self.queue = Queue(
-            *("/", "nsq.t:c", "life", True, False, {}, self.opened.queues[QUEUE_ID]),
-            self.wakeups,
-            self.refills,
-            self.deaths,
-        )
+        context = new_context()
+        self.deaths = context.deaths
+        self.wakeups = context.wakeups
+        self.refills = context.refills
+        self.queue = local_queue(self.opened.queues[QUEUE_ID], context, name="nsq.t:c")
         assert self.queue.use_leases()
         self.limit = limit
         self.queue.set_limits(QueueLimits(delivery_limit=limit))
@@ -278,7 +274,7 @@ class LeaseMachine(RuleBasedStateMachine):
         assert self.leases.first_ms() == min((f.due_ms for f in self.flights.values()), default=0)
         counted = {one.content: int(attempts_of(one)) for one in found}
         assert counted == {name: self.attempts[name] for name in self.ready}
-        assert (self.queue.requeued_count, self.queue.timed_out_count) == (
+        assert (self.queue.statistics.requeued_count, self.queue.statistics.timed_out_count) == (
             self.requeued,
             self.timed_out,
         )

@@ -12,9 +12,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.message import REDELIVERED, SETTLED, Message
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
-from penstock.queues.limits import DeadLetterBatch
-from penstock.queues.queue import DELIVER_BYTES_MAX, DELIVER_MESSAGES_MAX, Queue
+from penstock.queues.limits import QueueLimits
+from penstock.queues.local import DELIVER_BYTES_MAX, DELIVER_MESSAGES_MAX
 from tests.helpers.engines import transient_backing
+from tests.helpers.queues import local_queue, new_context
 from tests.models.model_consumers import ModelConsumer, ModelHall, ModelWindow
 
 NOW_MS = 1_000_000
@@ -24,16 +25,12 @@ class Hall:
     """A queue with the two lists its broker would look at."""
 
     def __init__(self, *, ttl_ms: int = -1) -> None:
-        self.wakeups: list[Queue] = []
-        self.refills: list[Queue] = []
-        self.deaths: list[DeadLetterBatch] = []
-        self.queue = Queue(
-            *("/", "q", "life", False, False, {}, transient_backing()),
-            self.wakeups,
-            self.refills,
-            self.deaths,
-        )
-        self.queue.message_ttl_ms = ttl_ms
+        context = new_context()
+        self.wakeups = context.wakeups
+        self.refills = context.refills
+        self.deaths = context.deaths
+        self.queue = local_queue(transient_backing(), context)
+        self.queue.set_limits(QueueLimits(message_ttl_ms=ttl_ms))
 
     def publish(self, count: int, size: int = 1, expires_at_ms: int = 0) -> None:
         body = b"x" * size
@@ -403,7 +400,7 @@ def test_what_is_over_its_time_is_not_delivered(takers: int) -> None:
         hall.queue.add_consumer(consumer(str(number), prefetch=50))
     dealt = hall.deliveries()
     assert sorted(message.seq_id for _, message in dealt) == [0, 2, 5, 6]
-    assert hall.queue.expired_count == 3
+    assert hall.queue._limiter.expired_count == 3
     assert hall.queue.unacked_count == 4
     hall.queue.check()
 

@@ -6,8 +6,8 @@ from penstock.core.message import Message
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock.queues.leases import TWIN, Leases
 from penstock.queues.limits import QueueLimits
-from penstock.queues.queue import Queue
 from tests.helpers.engines import transient_backing
+from tests.helpers.queues import local_queue
 from tests.helpers.raw_codec import content_frames
 
 NOW_MS = 1_000_000
@@ -22,7 +22,7 @@ class Held:
     """A queue of three messages, in flight with one consumer."""
 
     def __init__(self, limits: QueueLimits | None = None, *, count: int = 3) -> None:
-        self.queue = Queue("/", "q", "life", False, False, {}, transient_backing(), [], [], [])
+        self.queue = local_queue(transient_backing())
         assert self.queue.use_leases()
         if limits is not None:
             self.queue.set_limits(limits)
@@ -71,7 +71,7 @@ def test_bytes_of_bodies_are_right_whatever_comes_back() -> None:
     for _ in range(121):
         held.queue.publish([message()], NOW_MS + 1000)
     assert held.queue.backing.ready_count() == 124, "992 bytes fit"
-    assert held.queue.dropped_count == 0
+    assert held.queue.dropped_count() == 0
 
 
 def test_bytes_of_bodies_are_right_when_a_consumer_leaves() -> None:
@@ -81,13 +81,13 @@ def test_bytes_of_bodies_are_right_when_a_consumer_leaves() -> None:
     held.queue.give_back_all(held.owner)
     held.queue.publish([message()], NOW_MS)
     assert held.queue.backing.ready_count() == 3
-    assert held.queue.dropped_count == 1
+    assert held.queue.dropped_count() == 1
 
 
 def test_time_to_live_of_a_deferred_message_begins_when_it_is_due() -> None:
     held = Held(count=0)
     held.queue.remove_consumer(held.consumer)
-    held.queue.message_ttl_ms = 500
+    held.queue.set_limits(QueueLimits(message_ttl_ms=500))
     held.queue.publish_deferred([message()], NOW_MS + 1000, NOW_MS)
     held.queue.expire(NOW_MS + 1000)
     assert held.queue.backing.ready_count() == 1

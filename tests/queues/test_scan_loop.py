@@ -14,6 +14,7 @@ from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock.queues.queue import Queue
 from penstock.queues.scan_loop import ScanLoop
 from tests.helpers.engines import SEGMENT_ENTRIES, quiet_engine
+from tests.helpers.queues import local_queue
 
 NOW_MS = 1_000_000
 TIMEOUT_MS = 1000
@@ -24,7 +25,7 @@ DUE_MS = NOW_MS + TIMEOUT_MS
 def channel(in_flight: int = 0) -> Queue:
     """With so many messages in flight, all due at ``DUE_MS``."""
     backing = VariableQueue(ENGINE, 1, False, SEGMENT_ENTRIES)
-    queue = Queue("/", "q", "life", False, False, {}, backing, [], [], [])
+    queue = local_queue(backing)
     assert queue.use_leases()
     leases = queue.leases
     assert leases is not None
@@ -80,7 +81,7 @@ def test_everything_due_at_once_in_few_channels_is_ready_in_one_breath() -> None
     loop.refresh(queues, NOW_MS)
     turns(loop, DUE_MS)
     assert [queue.backing.ready_count() for queue in queues] == [2] * 20
-    assert [queue.timed_out_count for queue in queues] == [2] * 20
+    assert [queue.statistics.timed_out_count for queue in queues] == [2] * 20
     assert loop.rounds == 2, "after a dirty round comes another one, which finds nothing"
 
 
@@ -145,7 +146,7 @@ def test_a_deleted_channel_is_left_alone() -> None:
     loop.refresh([queue], NOW_MS)
     queue.end()
     assert turns(loop, DUE_MS) == 1
-    assert queue.timed_out_count == 0
+    assert queue.statistics.timed_out_count == 0
 
 
 @given(

@@ -31,9 +31,12 @@ from penstock.core.event_book import EventBook
 from penstock.core.message import Message
 from penstock.protocols.ranges.leases import RangeLeases
 from penstock.protocols.ranges.session import RangeSession
+from penstock.queues.context import QueueContext
 from penstock.queues.queue import Queue
+from penstock.queues.sampling import Sampling, no_times
 from pyspark_penstock.options import Endpoint
 from tests.helpers.engines import transient_backing
+from tests.helpers.queues import identity, local_queue
 from tests.helpers.range_grace import LEASE_GRACE_MS
 from tests.helpers.raw_codec import content_frames, short_string
 
@@ -65,16 +68,16 @@ class QueueHall:
     def declare(self, name: str) -> Queue:
         self._made += 1
         backing = transient_backing()
-        queue = Queue("/", name, f"life{self._made}", False, False, {}, backing, [], [], [])
+        queue = local_queue(backing, name=name, incarnation=f"life{self._made}")
         self.queues[name] = queue
         return queue
 
     def declare_elsewhere(self, queue: Queue, node: str) -> None:
         """Another node is its master; "" = nobody is."""
-        remote = RemoteQueue(
-            *("/", queue.name, queue.incarnation, True, False, {}, [], [], []),
-            *(self.waits, self.answers, self.flow.book),
-        )  # fmt: skip
+        who = identity(queue.name, durable=True, incarnation=queue.incarnation)
+        sampling = Sampling(EventBook(), no_times)
+        context = QueueContext(self.waits, self.answers, self.flow.book, sampling)
+        remote = RemoteQueue(who, context)
         if node:
             remote.follow(PeerClient(self.flow.book, node))
         old = self.queues.get(queue.name)
@@ -118,9 +121,8 @@ def move_master(name: str, term: int, old: QueueHall, new: QueueHall, node: str)
         copy.enqueued_at_ms = message.enqueued_at_ms
         backing.publish([copy], message.enqueued_at_ms)
     backing.begin_at(term << 40)
-    queue = Queue("/", name, lost.incarnation, False, False, {}, backing, [], [], [])
-    queue.range_lease = max(int(lost.range_lease), term << 40)
-    queue.begun_elsewhere = True
+    queue = local_queue(backing, name=name, incarnation=lost.incarnation)
+    queue.range_lease.begin(max(int(lost.range_lease.token), term << 40), elsewhere=True)
     old.declare_elsewhere(lost, node)
     before = new.queues.get(name)
     if before is not None:

@@ -55,7 +55,7 @@ class Room:
         return session
 
     def token(self) -> int:
-        return int(self.queue.range_lease)
+        return int(self.queue.range_lease.token)
 
     def consumer(self) -> Consumer:
         return Consumer("c", None, OutputWindow(), SharedWindow(), False, 0, False, {})

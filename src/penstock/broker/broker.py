@@ -41,8 +41,10 @@ from penstock.core.event_book import EventBook
 from penstock.core.headers import HeaderReader
 from penstock.core.histogram import Histogram
 from penstock.core.letters import HeaderWriter
-from penstock.core.traffic import Churn, DropCounters, TrafficBook
+from penstock.core.traffic import Churn, TrafficBook
 from penstock.queues.consumers import Consumer
+from penstock.queues.context import QueueContext
+from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 from penstock.queues.sampling import Sampling
 from penstock.queues.scan_loop import ScanLoop
@@ -96,9 +98,9 @@ class Broker:
         self.churn = Churn()
         self.waits = PendingConfirms()  # of publishes, for other nodes
         self.answers = Answers()
-        self.fates = DropCounters()
         self.confirm_times = Histogram()
         self.sampling = Sampling(self.events, options.publish_times)
+        self.queue_context = QueueContext(self.waits, self.answers, self.flow.book, self.sampling)
         engine.events = self.events
         self.pipelines = PipelineRegistry()
         self.node_name: str = options.node_name
@@ -116,7 +118,7 @@ class Broker:
             self.replies,
             letter_writer,
             lambda: engine.journal.durable_position,
-            self.waits,
+            self.queue_context,
         )
         self.delays = Delays(
             self.vhosts,
@@ -134,12 +136,10 @@ class Broker:
             engine,
             StagedPublisher(engine, header_reader),
             self.admission,
-            lambda: len(self.dead_letters.deaths) > 0,
+            lambda: len(self.queue_context.deaths) > 0,
             self.flow,
             options.staging,
         )
-        self.wakeups: list[Queue] = []
-        self.refills: list[Queue] = []
         self._deliver_from: Callable[[Queue, i64], None] = _deliver_nothing
         self.header_reader = header_reader
         self._letter_writer = letter_writer
@@ -187,7 +187,7 @@ class Broker:
                 vhost.copies.recover(queue_record)
                 continue
             queue = vhost.recover_queue(queue_record)
-            queue.range_lease = range_lease_epoch
+            queue.range_lease.begin(range_lease_epoch)
             if is_backlog(queue.name):
                 vhost.topics.attach(cast(Exchange, queue.releases_to))
         self._bind_all(topology)
@@ -202,7 +202,7 @@ class Broker:
                 continue
             queue = vhost.rooms.rooms.get(record.name) or vhost.queues[record.name]
             adopt(queue.backing, record.queue_id, found)
-            if queue.releases_to is None:
+            if isinstance(queue, LocalQueue) and queue.releases_to is None:
                 queue.defer_what_is_delayed()
             # Ready messages of a waiting room are sorted, those over a length limit are dropped.
             if queue.releases_to is not None or queue.limits.drops:
@@ -268,16 +268,7 @@ class Broker:
 
     def add_vhost(self, name: str, segment_entries: int) -> Vhost:
         """``segment_entries``: of its queues' index, the same as long as it has data."""
-        maker = QueueMaker(
-            name,
-            segment_entries,
-            self._make_backing,
-            self.wakeups,
-            self.refills,
-            self.dead_letters.deaths,
-            self.sampling,
-        )
-        maker.fates = self.fates
+        maker = QueueMaker(name, segment_entries, self._make_backing, self.queue_context)
         vhost = Vhost(
             name,
             segment_entries,
@@ -364,8 +355,8 @@ class Broker:
 
     def take_wakeups(self) -> list[Queue]:
         """Queues that may have something to deliver; they ask again when they do."""
-        awake = self.wakeups[:]
-        self.wakeups.clear()
+        awake = self.queue_context.wakeups[:]
+        self.queue_context.wakeups.clear()
         return awake
 
     def scan_channels(self, now_ms: i64) -> bool:
@@ -395,7 +386,7 @@ class Broker:
 
     def take_wakeup(self, queue: Queue) -> None:
         """This one, which is awake, out of its turn."""
-        self.wakeups.remove(queue)
+        self.queue_context.wakeups.remove(queue)
         queue.awake = False
 
     def wake_behind(self, queue: Queue) -> None:
@@ -415,10 +406,10 @@ class Broker:
 
     def wake_refills(self) -> None:
         """The moment is over: consumers with nearly full windows get their refill now."""
-        for queue in self.refills:
+        for queue in self.queue_context.refills:
             queue.refilling = False
             queue.wake()
-        self.refills.clear()
+        self.queue_context.refills.clear()
 
     def expire_messages(self, queue: Queue, now_ms: i64) -> None:
         """Drop what is over its time, and be called again when the next one is."""

@@ -35,6 +35,7 @@ from penstock.broker.topology.vhost import Vhost
 from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.core.message import STORED, Address, Message
+from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 from penstock.queues.refusals import leased
 
@@ -89,16 +90,16 @@ class MessageMove:
         self._broker = broker
         self._rights = rights
         self._vhost = vhost
-        self._queue = queue
         self._priority = priority
         self._action = action
         self._target = target
         rights.read("queue", queue.name)
         queue.check_owner(None)
-        if queue.remote:
+        if not isinstance(queue, LocalQueue):
             raise PreconditionFailed(
                 f"the master of {vhost.queue_text(queue.name)} is on another node: ask there"
             )
+        self._queue = queue
         if queue.is_leased and action != COPY:
             raise leased(queue.name, queue.vhost)
         if priority >= len(queue.backing.parts()):

@@ -138,7 +138,7 @@ def _depth_of(vhost: Vhost, queues: tuple[str, ...]) -> tuple[int, int]:
         queue = vhost.queues.get(name)
         if queue is not None:
             depth += int(queue.backing.ready_count() + queue.unacked_count)
-            published += int(queue.published_count)
+            published += int(queue.statistics.published_count)
     return depth, published
 
 

@@ -2,11 +2,13 @@
 
 In: batches of messages, settlements.  Out: deliveries, when asked.  Below: ``backing``.
 
-    queue.py       ready messages meet consumers      consumers.py   windows and outlets
-    schedule.py    things that are due at a time    dealing.py     messages go round in a ring
+    queue.py       the interface of all queues      context.py     what they share, and identity
+    local.py       ready messages meet consumers    consumers.py   windows, outlets, priorities
+    schedule.py    things that are due at a time    allocator.py   messages go round in a ring
     limits.py      what a queue may hold            limiting.py    what becomes of the rest
-    leases.py      deliveries with a deadline       leasing.py     what comes back, and when
-    refusals.py    what a queue refuses             scan_loop.py   nsqd's way to find what is due
+    leases.py      deliveries with a deadline       deferring.py   what is not ready before a time
+    range_lease.py a reader of ranges has it all    refusals.py    what a queue refuses
     latency.py     how long messages took           sampling.py    the times of a few of them
-    counting.py    how much went by                capacity.py    how long nobody could take more
+    counting.py    how much went by                 capacity.py    how long all consumers were full
+    scan_loop.py   nsqd's way to find what is due   publish_notes.py  mirrors are told first
 """

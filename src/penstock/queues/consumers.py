@@ -164,3 +164,42 @@ class PriorityGroup:
         else:
             del self._of_holder[holder]
         self.shares_holder = len(self._of_holder) < len(self.members)
+
+
+@final
+class ConsumerGroups:
+    """The consumers of a queue by priority, highest first; ``active`` has all, if one is to."""
+
+    def __init__(self, single_active: bool) -> None:
+        self.groups: list[PriorityGroup] = []
+        self.single_active: bool = single_active
+        self.active: Consumer | None = None
+
+    def add(self, consumer: Consumer) -> None:
+        self._group(consumer.priority).add(consumer)
+        if self.single_active and self.active is None:
+            self.active = consumer
+
+    def remove(self, consumer: Consumer, others: list[Consumer]) -> None:
+        """``others`` in the order in which they came."""
+        group = self._group(consumer.priority)
+        group.remove(consumer)
+        if len(group.members) == 0:
+            self.groups.remove(group)
+        if self.active is consumer:
+            self.active = None
+            for other in others:
+                if other.priority == self.groups[0].priority:
+                    self.active = other
+                    break
+
+    def _group(self, priority: i64) -> PriorityGroup:
+        place = 0
+        for group in self.groups:
+            if group.priority == priority:
+                return group
+            if group.priority > priority:
+                place += 1
+        group = PriorityGroup(priority)
+        self.groups.insert(place, group)
+        return group

@@ -26,7 +26,11 @@ OVERFLOWS: Final = (DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX)
 class QueueLimits:
     """``dead_letter_exchange``: None = dead messages are just gone; "" is the default exchange.
 
-    ``dead_letter_key``: None = a dead letter keeps its own routing key.
+    ``dead_letter_key``      None = a dead letter keeps its own routing key
+    ``message_ttl_ms``       -1 = messages live as long as they say themselves
+    ``expires_ms``           an unused queue goes after that time; 0 = never
+    ``consumer_timeout_ms``  for unsettled deliveries; 0 = the node's
+    ``on_disconnect``        "timeout" or "requeue": what a lost consumer held; "" = its choice
     """
 
     def __init__(
@@ -37,12 +41,20 @@ class QueueLimits:
         dead_letter_exchange: str | None = None,
         dead_letter_key: str | None = None,
         delivery_limit: i64 = NO_LIMIT,
+        message_ttl_ms: i64 = NO_LIMIT,
+        expires_ms: i64 = 0,
+        consumer_timeout_ms: i64 = 0,
+        on_disconnect: str = "",
     ) -> None:
         self.max_length: i64 = max_length
         self.max_length_bytes: i64 = max_length_bytes
         self.dead_letter_exchange: str | None = dead_letter_exchange
         self.dead_letter_key: str | None = dead_letter_key
         self.delivery_limit: i64 = delivery_limit
+        self.message_ttl_ms: i64 = message_ttl_ms
+        self.expires_ms: i64 = expires_ms
+        self.consumer_timeout_ms: i64 = consumer_timeout_ms
+        self.on_disconnect: str = on_disconnect
         self.buries_refused: bool = overflow == REJECT_PUBLISH_DLX
         self.buries: bool = dead_letter_exchange is not None
         bounded = max_length >= 0 or max_length_bytes >= 0

@@ -152,10 +152,10 @@ class Turn:
         return (
             self._more_work
             or broker.flow.has_work()
-            or len(broker.wakeups) > 0
-            or len(broker.refills) > 0
+            or len(broker.queue_context.wakeups) > 0
+            or len(broker.queue_context.refills) > 0
             or len(broker.replies.answered) > 0
-            or len(broker.dead_letters.deaths) > 0
+            or len(broker.queue_context.deaths) > 0
             or broker.staging.has_work()
             or self._is_awaited()
             or (len(self._cluster) > 0 and self._cluster[0].has_work())
@@ -271,7 +271,7 @@ class Refills(TurnPart):
     """Wakes queues whose consumers have nearly full windows, unless more may come in at once."""
 
     def __init__(self, turn: Turn, broker: Broker) -> None:
-        super().__init__(broker.refills)
+        super().__init__(broker.queue_context.refills)
         self._turn = turn
         self._broker = broker
         self._since_ms: i64 = 0  # the last turn that had none waiting
@@ -324,7 +324,7 @@ class Deliveries(TurnPart):
     """Queues that asked for a turn have it."""
 
     def __init__(self, turn: Turn, broker: Broker) -> None:
-        super().__init__(broker.wakeups)
+        super().__init__(broker.queue_context.wakeups)
         self._turn = turn
         self._broker = broker
 

@@ -224,7 +224,8 @@ def test_a_sample_finishes_the_rest_for_all(node: NsqBroker) -> None:
     producer.send(mpub("t", [b"0", b"1", b"2", b"3", b"4"]))
     assert bodies(consumer.messages()) == [b"0", b"1", b"4"]
     assert consumer.session.consuming.in_flight_count == 3
-    assert node.broker.vhosts["/"].topics.topics["t"].channels["c"].queue.acked_count == 2
+    channel = node.broker.vhosts["/"].topics.topics["t"].channels["c"]
+    assert channel.queue.statistics.acked_count == 2
     node.check()
 
 

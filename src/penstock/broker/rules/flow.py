@@ -117,7 +117,7 @@ class Flow:
         """
         for queue in queues:
             if store_bytes > 0 and queue.durable:
-                self._charge_store(self._stage_of(queue), cost_of(1, store_bytes))
+                self._charge_store(queue.flow_stage(), cost_of(1, store_bytes))
             why = ""
             if queue.is_crowded():
                 why = CROWDED
@@ -127,18 +127,11 @@ class Flow:
                 why = PAGING
             elif queue.flow is None or not queue.flow.is_blocked():
                 continue
-            stage = self._stage_of(queue)
+            stage = queue.flow_stage()
             if len(stage.kept) == 0:
                 self._behind.append(stage)
             stage.why = why
             stage.keep(self._credit(channel, by_queue, stage), cost)
-
-    def _stage_of(self, queue: Queue) -> FlowPeer:
-        stage = queue.flow
-        if stage is None:
-            stage = FlowPeer(self.book, QUEUE, queue)
-            queue.flow = stage
-        return stage
 
     def _credit(
         self, channel: FlowPeer, by_queue: dict[FlowPeer, Credit], stage: FlowPeer

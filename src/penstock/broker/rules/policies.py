@@ -111,19 +111,18 @@ class QueueSettings:
             self.dead_letter_exchange,
             self.dead_letter_routing_key,
             self.delivery_limit,
+            self.message_ttl_ms,
+            self.expires_ms,
+            self.consumer_timeout_ms,
+            self.on_disconnect,
         )
 
     def apply_to(self, queue: Queue) -> bool:
         """Make the queue go by them; True when its idle time counts otherwise than before."""
+        changes = queue.limits.expires_ms != self.expires_ms
         queue.set_limits(self.limits())
-        queue.message_ttl_ms = self.message_ttl_ms
-        queue.consumer_timeout_ms = self.consumer_timeout_ms
-        queue.on_disconnect = self.on_disconnect
         queue.backing.set_mode(self.queue_mode == "lazy")
-        if queue.expires_ms == self.expires_ms:
-            return False
-        queue.expires_ms = self.expires_ms
-        return True
+        return changes
 
 
 @final

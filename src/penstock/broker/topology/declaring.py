@@ -75,7 +75,7 @@ def check_deletable(vhost: Vhost, queue: Queue, if_unused: bool, if_empty: bool)
 
     One that is forsaken goes uncounted, but not as an empty one: so RabbitMQ does it.
     """
-    if queue.forsaken:
+    if queue.is_forsaken():
         if if_empty:
             raise PreconditionFailed(f"{vhost.queue_text(queue.name)} not empty")
         return 0

@@ -43,7 +43,7 @@ class Idleness:
     def watch(self, queue: Queue) -> None:
         """One entry in the schedule is enough: when it is due, it moves on by itself."""
         if queue.idle_due_ms == 0 and _may_expire(queue):
-            queue.idle_due_ms = queue.last_used_ms + queue.expires_ms
+            queue.idle_due_ms = queue.last_used_ms + queue.limits.expires_ms
             self.schedule.add(queue.idle_due_ms, queue)
 
     def changed(self, queue: Queue) -> None:
@@ -67,7 +67,7 @@ class Idleness:
             queue.idle_due_ms = 0
             if queue.is_leased or queue.last_used_ms == JUST_USED:
                 queue.last_used_ms = self.now_ms
-            if _may_expire(queue) and self.now_ms - queue.last_used_ms >= queue.expires_ms:
+            if _may_expire(queue) and self.now_ms - queue.last_used_ms >= queue.limits.expires_ms:
                 expired.append(queue)
             else:
                 self.watch(queue)
@@ -81,4 +81,4 @@ class Idleness:
 
 
 def _may_expire(queue: Queue) -> bool:
-    return queue.expires_ms > 0 and len(queue.consumers) == 0 and not queue.remote
+    return queue.limits.expires_ms > 0 and len(queue.consumers) == 0 and not queue.remote

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final, final
 
 from penstock.core.errors import Corrupt
-from penstock.queues.queue import Queue
+from penstock.queues.local import LocalQueue
 from penstock.routing.exchanges import DELAYED, NSQ_TOPIC, Exchange
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import QueueRecord
@@ -24,7 +24,7 @@ PREFIXES: Final = {DELAYED: "amq.delayed.", NSQ_TOPIC: "amq.backlog."}
 STAGED: Final = "amq.staged."
 """Rooms of staged sets, which belong to no exchange."""
 
-NewQueue = Callable[[int, str, str, bool], Queue]
+NewQueue = Callable[[int, str, str, bool], LocalQueue]
 """(queue id, name, incarnation, kept) -> a queue that nothing else knows."""
 
 
@@ -60,7 +60,7 @@ class InternalQueues:
         new_queue: NewQueue,
         new_incarnation: Callable[[], str],
     ) -> None:
-        self.rooms: dict[str, Queue] = {}
+        self.rooms: dict[str, LocalQueue] = {}
         self._vhost = vhost
         self._definitions = definitions
         self._new_queue = new_queue
@@ -77,7 +77,7 @@ class InternalQueues:
                 QueueRecord(queue_id, incarnation, self._vhost, name, False, {})
             )
 
-    def open_staged(self) -> Queue:
+    def open_staged(self) -> LocalQueue:
         """For a set that begins."""
         incarnation = self._new_incarnation()
         name = STAGED + incarnation
@@ -87,19 +87,19 @@ class InternalQueues:
         )
         return self._attach_staged(None, self._new_queue(queue_id, name, incarnation, True))
 
-    def _attach_staged(self, owner: object, queue: Queue) -> Queue:
+    def _attach_staged(self, owner: object, queue: LocalQueue) -> LocalQueue:
         queue.releases_to = owner
         self.rooms[queue.name] = queue
         return queue
 
-    def close_staged(self, queue: Queue) -> None:
+    def close_staged(self, queue: LocalQueue) -> None:
         """Its set is poured, or dropped with what is in it."""
         del self.rooms[queue.name]
         queue.deleted = True
         queue.backing.delete()
         self._definitions.delete_queue(self._vhost, queue.name)
 
-    def recover(self, record: QueueRecord, exchanges: dict[str, Exchange]) -> Queue:
+    def recover(self, record: QueueRecord, exchanges: dict[str, Exchange]) -> LocalQueue:
         if is_staged(record.name):
             queue = self._new_queue(record.queue_id, record.name, record.incarnation, True)
             return self._attach_staged(STAGED, queue)  # until its set is known
@@ -110,7 +110,7 @@ class InternalQueues:
         self._attach(exchange, queue)
         return queue
 
-    def _attach(self, exchange: Exchange, queue: Queue) -> None:
+    def _attach(self, exchange: Exchange, queue: LocalQueue) -> None:
         exchange.room = queue
         queue.releases_to = exchange
         self.rooms[queue.name] = queue

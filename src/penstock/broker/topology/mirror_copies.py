@@ -38,6 +38,8 @@ from penstock.backing.factory import adopt_parts, look_at_heads
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.topology.queue_maker import QueueMaker
+from penstock.queues.context import QueueIdentity
+from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 from penstock.storage.definitions.records import (
     BindingRecord,
@@ -180,19 +182,19 @@ class MirrorCopies:
 
     # -- another role ----------------------------------------------------------------------
 
-    def to_queue(self, name: str, now_ms: i64) -> Queue:
+    def to_queue(self, name: str, now_ms: i64) -> LocalQueue:
         """``begin_term`` has made a master's backing of it; the queue still has to be entered."""
         vhost = self._vhost
         copy = self.copies.pop(name)
         vhost.definitions.rename_queue(vhost.name, PREFIX + name, name)
         vhost.queue_ids[name] = copy.queue_id
-        queue = self._maker.over(
-            copy.backing, name, copy.incarnation, True, copy.auto_delete, copy.arguments
-        )
+        who = (vhost.name, name, copy.incarnation)
+        identity = QueueIdentity(*who, True, copy.auto_delete, copy.arguments)
+        queue = self._maker.over(copy.backing, identity)
         vhost.apply_settings(queue)
         # Newer than any here, and than those of other nodes as far as their clocks go.
-        queue.range_lease = now_ms if now_ms > self._range_lease else self._range_lease
-        queue.begun_elsewhere = True
+        token = now_ms if now_ms > self._range_lease else self._range_lease
+        queue.range_lease.begin(token, elsewhere=True)
         queue.defer_what_is_delayed()
         look_at_heads(copy.backing)
         replaced = vhost.queues.get(name)
@@ -214,7 +216,7 @@ class MirrorCopies:
                     BindingRecord(*ends, "queue", one.routing_key, one.arguments)
                 )
 
-    def from_queue(self, queue: Queue) -> Copy:
+    def from_queue(self, queue: LocalQueue) -> Copy:
         """Nobody mirrors it any more; whoever enters another in its place tells its consumers."""
         vhost, name = self._vhost, queue.name
         vhost.definitions.rename_queue(vhost.name, name, PREFIX + name)
@@ -227,8 +229,8 @@ class MirrorCopies:
             queue.auto_delete,
             queue.arguments,
         )
-        if queue.range_lease > self._range_lease:
-            self._range_lease = queue.range_lease
+        if queue.range_lease.token > self._range_lease:
+            self._range_lease = queue.range_lease.token
         queue.hand_over()
         for part in copy.backing.parts():
             variable = cast(VariableQueue, part)

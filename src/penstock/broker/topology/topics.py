@@ -38,7 +38,7 @@ from penstock.core.errors import PreconditionFailed
 from penstock.core.letters import HeaderWriter
 from penstock.core.message import Message
 from penstock.queues.consumers import Consumer
-from penstock.queues.latency import Latency, PublishTime, enqueue_time
+from penstock.queues.latency import PublishTime, enqueue_time
 from penstock.queues.limits import REJECT_PUBLISH, QueueLimits
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import NSQ_TOPIC, Exchange, route
@@ -308,8 +308,7 @@ class Topics:
         topic.look_for_channels()
         if self.latency_targets:
             for channel in topic.channels.values():
-                if channel.queue.latency is None:
-                    channel.queue.latency = Latency(self.latency_window_ms, self.publish_time)
+                channel.queue.statistics.measure_latency(self.latency_window_ms, self.publish_time)
         topic.look()
         self._changed()
 

@@ -45,6 +45,8 @@ from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.core.message import Address, Message
 from penstock.core.traffic import Churn, ExchangeTraffic
 from penstock.queues.consumers import Consumer
+from penstock.queues.context import QueueIdentity
+from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import (
     NSQ_TOPIC,
@@ -428,61 +430,44 @@ class Vhost:
         if self.changes.proposes:
             self.changes.add_queue(self, name, incarnation, durable, owner, auto_delete, arguments)
             return None
-        return self.make_queue(name, incarnation, durable, owner, auto_delete, arguments)
+        identity = QueueIdentity(self.name, name, incarnation, durable, auto_delete, arguments)
+        return self.make_queue(identity, owner)
 
-    def make_queue(
-        self,
-        name: str,
-        incarnation: str,
-        durable: bool,
-        owner: object,
-        auto_delete: bool,
-        arguments: dict[str, object],
-    ) -> Queue:
-        """Whoever declares it has been heard out."""
+    def make_queue(self, one: QueueIdentity, owner: object) -> LocalQueue:
+        """Its declaration was checked."""
         queue_id = 0
         # An exclusive queue dies with its connection, so with the process: nothing to keep.
-        kept = durable and owner is None
+        kept = one.durable and owner is None
         if kept:
-            queue_id = self.definitions.next_queue_id(part_count(highest_priority(arguments)))
-        queue = self._make_queue(queue_id, name, incarnation, durable, kept, auto_delete, arguments)
+            queue_id = self.definitions.next_queue_id(part_count(highest_priority(one.arguments)))
+        queue = self._make_queue(queue_id, kept, one)
         queue.owner = owner
         self.churn.queues_created += 1
         self.touch(queue)
         if kept:
-            self.definitions.put_queue(
-                QueueRecord(queue_id, incarnation, self.name, name, auto_delete, arguments)
-            )
+            who = (queue_id, one.incarnation, self.name, one.name)
+            self.definitions.put_queue(QueueRecord(*who, one.auto_delete, one.arguments))
         return queue
 
-    def recover_queue(self, record: QueueRecord) -> Queue:
+    def recover_queue(self, record: QueueRecord) -> LocalQueue:
         """Open a durable queue again; its messages are the node's business."""
         if is_room(record.name):
             return self.rooms.recover(record, self.exchanges)
-        who = (record.queue_id, record.name, record.incarnation)
-        queue = self._make_queue(*who, True, True, record.auto_delete, record.arguments)
+        who = (self.name, record.name, record.incarnation)
+        identity = QueueIdentity(*who, True, record.auto_delete, record.arguments)
+        queue = self._make_queue(record.queue_id, True, identity)
         queue.paused = record.paused
         self.touch(queue)
         return queue
 
-    def _make_queue(
-        self,
-        queue_id: int,
-        name: str,
-        incarnation: str,
-        durable: bool,
-        kept: bool,
-        auto_delete: bool,
-        arguments: dict[str, object],
-    ) -> Queue:
-        queue = self._maker.make(queue_id, name, incarnation, durable, kept, auto_delete, arguments)
+    def _make_queue(self, queue_id: int, kept: bool, identity: QueueIdentity) -> LocalQueue:
+        queue = self._maker.make(queue_id, kept, identity)
         self.enter_queue(queue)
         if kept:
-            self.queue_ids[name] = queue_id
+            self.queue_ids[identity.name] = queue_id
         return queue
 
     def apply_settings(self, queue: Queue) -> None:
-        queue.single_active = queue.arguments.get("x-single-active-consumer") is True
         self.policies.queue_settings(queue.name, queue.arguments).apply_to(queue)
 
     def enter_queue(self, queue: Queue) -> None:

@@ -22,7 +22,6 @@ from penstock.broker.topology.vhost import Vhost
 from penstock.broker.transfers.replies import Replies
 from penstock.core.confirm_watermark import (
     PendingConfirm,
-    PendingConfirms,
     all_over,
     any_lost,
     any_refused,
@@ -32,7 +31,9 @@ from penstock.core.letters import HeaderWriter, Letter
 from penstock.core.message import PENDING, PERSISTENT, PRIORITY_SHIFT, Message
 from penstock.core.traffic import DropCounters
 from penstock.core.turn_part import TurnPart
+from penstock.queues.context import QueueContext
 from penstock.queues.limits import DeadLetterBatch
+from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 
 BURIED_AT_ONCE: Final[i64] = 2048
@@ -72,17 +73,17 @@ class DeadLetters(TurnPart):
         replies: Replies,
         writer: HeaderWriter,
         durable_position: Callable[[], i64],
-        waits: PendingConfirms,
+        context: QueueContext,
     ) -> None:
         super().__init__()
-        self.deaths: list[DeadLetterBatch] = []
         self.published_count: i64 = 0
         self.fates = DropCounters()  # of those that were buried
         self._vhosts = vhosts
         self._replies = replies
         self._writer = writer
         self._durable_position = durable_position
-        self._waits = waits
+        self._deaths = context.deaths
+        self._waits = context.waits
         self._away: list[Letters] = []
         self._again: list[Letters] = []  # stranded: it is not known where they are
         # What died, in the order of the positions that make its letters safe.
@@ -93,19 +94,19 @@ class DeadLetters(TurnPart):
         if self._again:
             self._publish_again(now_ms)
         left = BURIED_AT_ONCE
-        while self.deaths and left > 0:
-            deaths = self.deaths[:]
-            self.deaths.clear()
+        while self._deaths and left > 0:
+            deaths = self._deaths[:]
+            self._deaths.clear()
             for death in deaths:
                 if left <= 0:
-                    self.deaths.append(death)
+                    self._deaths.append(death)
                     continue
                 left -= len(death.messages)
                 self._bury(death, now_ms)
-        return len(self.deaths) > 0
+        return len(self._deaths) > 0
 
     def _bury(self, death: DeadLetterBatch, now_ms: i64) -> None:
-        queue = cast(Queue, death.queue)
+        queue = cast(LocalQueue, death.queue)
         vhost = self._vhosts.get(queue.vhost)
         if queue.deleted or vhost is None:
             return
@@ -117,7 +118,7 @@ class DeadLetters(TurnPart):
             self._bury_all(vhost, queue, death.reason, death.messages, now_ms)
 
     def _bury_all(
-        self, vhost: Vhost, queue: Queue, reason: str, messages: list[Message], now_ms: i64
+        self, vhost: Vhost, queue: LocalQueue, reason: str, messages: list[Message], now_ms: i64
     ) -> None:
         """Those that cannot be read stay in their queue, which has a fault then."""
         unread: list[Message] = []
@@ -131,7 +132,7 @@ class DeadLetters(TurnPart):
     def _publish_all(
         self,
         vhost: Vhost,
-        queue: Queue,
+        queue: LocalQueue,
         reason: str,
         messages: list[Message],
         now_ms: i64,
@@ -160,7 +161,7 @@ class DeadLetters(TurnPart):
             if queue.deleted or vhost is None:
                 continue
             if letters.reason:
-                self._bury_all(vhost, queue, letters.reason, messages, now_ms)
+                self._bury_all(vhost, cast(LocalQueue, queue), letters.reason, messages, now_ms)
             else:
                 _give_back(queue, messages)  # an internal queue looks at what is ready
 
@@ -272,6 +273,7 @@ class DeadLetters(TurnPart):
             pass
         elif letters.priority >= 0:
             safe = [seq_id for seq_id, waits in letters.leaving if _are_there(waits)]
+            assert isinstance(queue, LocalQueue)
             queue.backing.ack(queue.take_chosen(letters.priority, safe))
         elif any_stranded(letters.waits):
             self._again.append(letters)

@@ -12,7 +12,7 @@ first.
 from typing import Final, final
 
 from penstock.core.turn_part import TurnPart
-from penstock.queues.queue import Queue
+from penstock.queues.local import LocalQueue
 
 POSITIONS_AT_ONCE: Final = 2048
 """Of a turn: a millisecond or two."""
@@ -23,18 +23,18 @@ class DeferredTrim(TurnPart):
     """One for a node; by incarnation of the queue."""
 
     def __init__(self) -> None:
-        self._below: dict[str, tuple[Queue, int]] = {}
+        self._below: dict[str, tuple[LocalQueue, int]] = {}
         super().__init__(self._below)
 
-    def add(self, queue: Queue, below: int) -> None:
+    def add(self, queue: LocalQueue, below: int) -> None:
         _, before = self._below.get(queue.incarnation, (queue, 0))
         self._below[queue.incarnation] = (queue, max(before, below))
 
-    def holds(self, queue: Queue) -> bool:
+    def holds(self, queue: LocalQueue) -> bool:
         """Is something of it still to go?"""
         return queue.incarnation in self._below
 
-    def finish(self, queue: Queue) -> None:
+    def finish(self, queue: LocalQueue) -> None:
         """All of it, here and now."""
         found = self._below.pop(queue.incarnation, None)
         if found is not None and not found[0].deleted:
@@ -49,7 +49,7 @@ class DeferredTrim(TurnPart):
         return len(self._below) > 0
 
 
-def _let_go(queue: Queue, below: int) -> bool:
+def _let_go(queue: LocalQueue, below: int) -> bool:
     """True = nothing is left below, or it cannot be read."""
     floor = int(queue.backing.floor_seq_id())
     if floor < below:

@@ -11,7 +11,7 @@ from penstock.broker.topology.vhost import Vhost
 from penstock.core.confirm_watermark import PendingConfirm, all_over, any_stranded
 from penstock.core.errors import BrokerError
 from penstock.core.message import Address, Message
-from penstock.queues.queue import Queue
+from penstock.queues.local import LocalQueue
 from penstock.storage.definitions.staging import StagedSetRecord
 
 OPEN: Final = 1
@@ -32,7 +32,7 @@ class RunFenced(BrokerError):
 class StagedSet:
     """``addresses`` are those of its messages, as far as they are remembered."""
 
-    def __init__(self, record: StagedSetRecord, vhost: Vhost, queue: Queue) -> None:
+    def __init__(self, record: StagedSetRecord, vhost: Vhost, queue: LocalQueue) -> None:
         self.record = record
         self.vhost = vhost
         self.queue = queue

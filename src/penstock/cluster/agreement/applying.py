@@ -38,6 +38,7 @@ from penstock.cluster.agreement.drafting import record_of
 from penstock.cluster.agreement.proposing import ClusterChanges
 from penstock.core.errors import BrokerError, Corrupt
 from penstock.queues.consumers import Consumer
+from penstock.queues.context import QueueIdentity
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
 from penstock.storage.definitions.parameters import GlobalParameterRecord
@@ -60,14 +61,12 @@ MakeQueue = Callable[[Vhost, md.QueueMeta, object], Queue]
 
 def make_here(vhost: Vhost, meta: md.QueueMeta, owner: object) -> Queue:
     """With its messages on this node."""
-    return vhost.make_queue(
-        meta.name,
-        meta.incarnation,
-        meta.durable,
-        owner,
-        meta.auto_delete,
-        meta.arguments,
-    )
+    return vhost.make_queue(identity_of(vhost, meta), owner)
+
+
+def identity_of(vhost: Vhost, meta: md.QueueMeta) -> QueueIdentity:
+    who = (vhost.name, meta.name, meta.incarnation)
+    return QueueIdentity(*who, meta.durable, meta.auto_delete, meta.arguments)
 
 
 @final

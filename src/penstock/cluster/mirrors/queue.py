@@ -34,8 +34,9 @@ from penstock.cluster.remote.queue import RemoteQueue
 from penstock.cluster.remote.queue_places import take_place
 from penstock.cluster.ring.ring import Ring
 from penstock.cluster.ring.views import NO_VIEW, View
-from penstock.core.credit import NODE, QUEUE, Credit, CreditSpec, FlowPeer
+from penstock.core.credit import NODE, Credit, CreditSpec, FlowPeer
 from penstock.queues.consumers import Consumer
+from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 
 BEHIND_BYTES = 16 * 1024 * 1024
@@ -190,7 +191,7 @@ class MirroredQueue:
     def _new_group(self, view: QueueView, member: str) -> MirrorGroup:
         queue = self.queue
         leads = view.master == member
-        assert leads != queue.remote
+        assert leads == isinstance(queue, LocalQueue)
         backing = queue.backing if leads else self._copy_to_mirror()
         group = MirrorGroup(
             self._new_ring(),
@@ -202,7 +203,7 @@ class MirroredQueue:
         )
         group.owner = self
         group.ring.view_changed(self.ring_view)
-        if leads:
+        if isinstance(queue, LocalQueue):
             queue.mirrors = group
         return group
 
@@ -238,7 +239,7 @@ class MirroredQueue:
 
     def _let_go(self, group: MirrorGroup) -> None:
         queue = self.vhost.queues.get(self.name)
-        if queue is not None:
+        if isinstance(queue, LocalQueue):
             queue.mirrors = None
         self._release()
         group.leave()
@@ -300,6 +301,7 @@ class MirroredQueue:
 
     def _demote(self, now_ms: int) -> None:
         queue = self.queue
+        assert isinstance(queue, LocalQueue)
         self.vhost.copies.from_queue(queue)
         queue.mirrors = None
         self._release()
@@ -381,11 +383,9 @@ class MirroredQueue:
         if self._hold is None and waiting > BEHIND_BYTES and not self.queue.remote:
             book = self._broker.flow.book
             queue = self.queue
-            if queue.flow is None:
-                queue.flow = FlowPeer(book, QUEUE, queue)
             mirrors = FlowPeer(book, NODE, "its mirrors")
             mirrors.why = "its mirrors have not yet taken what was published"
-            self._hold = Credit(queue.flow, mirrors, _HOLD)
+            self._hold = Credit(queue.flow_stage(), mirrors, _HOLD)
             self._hold.send(1)
         elif self._hold is not None and waiting < BEHIND_BYTES // 2:
             self._release()
@@ -402,4 +402,4 @@ class MirroredQueue:
         if self.is_gone():
             return
         queue = self.queue
-        assert queue.remote or group is None or queue.mirrors is group
+        assert not isinstance(queue, LocalQueue) or group is None or queue.mirrors is group

@@ -10,30 +10,50 @@ from typing import final
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue, Measured
+from penstock.cluster.remote.master import Master
 from penstock.core.errors import NoMaster, QueueElsewhere
 from penstock.core.message import Message
+from penstock.core.queue_requests import State
 
 
 @final
 class RemoteBacking(BackingQueue):
     """See the head of this file."""
 
-    def __init__(self) -> None:
-        self.master: str = ""  # its node; "" = there is none at present
-        self.down: str = ""  # why none is expected
+    def __init__(self, master: Master) -> None:
         self.reported_count: i64 = 0
         self.reported_bytes: i64 = 0
+        self.reported_unacked: i64 = 0
+        self.reported_consumers: i64 = 0
+        self._master = master
 
     def elsewhere(self) -> QueueElsewhere:
         """To be raised."""
-        if self.master == "":
-            return NoMaster(
-                self.down or "this queue has no master at present: it waits for its next"
-            )
+        way = self._master.way
+        if way is None:
+            why = self._master.down or "this queue has no master at present: it waits for its next"
+            return NoMaster(why)
         return QueueElsewhere(
-            f"the master of this queue is on another node: ask '{self.master}' to look at or choose"
+            f"the master of this queue is on another node: ask '{way.node}' to look at or choose"
             " its messages"
         )
+
+    def take(self, state: State) -> None:
+        self.reported_count = state.ready_count
+        self.reported_bytes = state.ready_bytes
+        self.reported_unacked = state.unacked_count
+        self.reported_consumers = state.consumer_count
+
+    def left(self, count: i64) -> None:
+        """So many are ready after one was got."""
+        self.reported_count = count
+
+    def forget(self) -> None:
+        """The node that reported is the master no more."""
+        self.reported_count = 0
+        self.reported_bytes = 0
+        self.reported_unacked = 0
+        self.reported_consumers = 0
 
     # -- what is known --------------------------------------------------------------------
 
@@ -70,29 +90,10 @@ class RemoteBacking(BackingQueue):
     def set_mode(self, lazy: bool) -> None:
         """The master has it from the same policy."""
 
-    def delete(self) -> None:
-        self.reported_count = 0
-        self.reported_bytes = 0
-
     def check(self) -> None:
         assert self.reported_count >= 0
 
     # -- what cannot be here --------------------------------------------------------------
-
-    def release_due(self, now_ms: i64, at_most: i64) -> i64:
-        return 0
-
-    def expire(self, now_ms: i64) -> i64:
-        return 0
-
-    def fetch_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
-        return []
-
-    def sweep_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
-        return []
-
-    def fetch(self, max_messages: i64, max_bytes: i64) -> list[Message]:
-        raise self.elsewhere()
 
     def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
         raise self.elsewhere()
@@ -110,16 +111,4 @@ class RemoteBacking(BackingQueue):
         raise self.elsewhere()
 
     def next_seq_id(self) -> i64:
-        raise self.elsewhere()
-
-    def take_chosen(self, priority: i64, seq_ids: list[int]) -> list[Message]:
-        raise self.elsewhere()
-
-    def drop_below(self, seq_id: i64) -> i64:
-        raise self.elsewhere()
-
-    def drop_step(self, below: i64, most: i64) -> i64:
-        raise self.elsewhere()
-
-    def drop_some(self, seq_ids: list[int]) -> i64:
         raise self.elsewhere()

@@ -7,130 +7,42 @@ What is open, sent or held for the next master, is in the frontier's waits, with
 nothing is remembered twice.  Numbers go over the link counted from the opening of the queue there.
 """
 
+from typing import final
+
 from mypy_extensions import i64
 
-from penstock.cluster.remote.backing import RemoteBacking
+from penstock.cluster.remote.master import Master
 from penstock.cluster.remote.peer_client import UNDER_WAY, PeerClient
 from penstock.core import queue_requests as q
-from penstock.core.confirm_watermark import ConfirmWatermark, PendingConfirm, PendingConfirms
-from penstock.core.credit import NODE, QUEUE, Credit, FlowBook, FlowPeer, cost_of
+from penstock.core.confirm_watermark import ConfirmWatermark, PendingConfirm
+from penstock.core.credit import NODE, Credit, FlowPeer, cost_of
 from penstock.core.message import Message
-from penstock.queues.limits import DeadLetterBatch, QueueLimits
+from penstock.queues.context import QueueContext
 from penstock.queues.queue import Queue
 
 
-class RemotePublishing(Queue):
+@final
+class RemotePublishing:
     """See the head of this file."""
 
-    def __init__(
-        self,
-        vhost: str,
-        name: str,
-        incarnation: str,
-        durable: bool,
-        auto_delete: bool,
-        arguments: dict[str, object],
-        wakeups: list[Queue],
-        refills: list[Queue],
-        deaths: list[DeadLetterBatch],
-        waits: PendingConfirms,
-        book: FlowBook,
-    ) -> None:
-        backing = RemoteBacking()
-        super().__init__(
-            vhost,
-            name,
-            incarnation,
-            durable,
-            auto_delete,
-            arguments,
-            backing,
-            wakeups,
-            refills,
-            deaths,
-        )
-        self.remote = True
-        self.reported = backing
-        self.reported_unacked: i64 = 0
-        self.reported_consumers: i64 = 0
-        self.frontier = ConfirmWatermark(waits)
-        self.way: PeerClient | None = None
-        self._book = book
-        self._no: i64 = 0
-        self._given_base: i64 = 0
+    def __init__(self, queue: Queue, master: Master, context: QueueContext) -> None:
+        self.frontier = ConfirmWatermark(context.waits)
+        self._queue = queue
+        self._master = master
+        self._base: i64 = 0  # of the numbers under which messages are sent
         self._credit: Credit | None = None
-        self._down: str = ""
-        self._away_text: str = ""  # the same, where another node may reach the master
-        self._nobody = FlowPeer(book, NODE, "unknown")
-        self._nobody.why = "where its master is, nobody knows at present"
+        self._no_receiver = FlowPeer(context.book, NODE, "unknown")
+        self._no_receiver.why = "where its master is, nobody knows at present"
 
-    def unacked_anywhere(self) -> i64:
-        return self.reported_unacked
-
-    def consumers_anywhere(self) -> i64:
-        return self.reported_consumers
-
-    def why_down(self) -> str:
-        return self._down
-
-    def _forget_reports(self) -> None:
-        """Who made them is the master no more."""
-        self.reported.reported_count = 0
-        self.reported.reported_bytes = 0
-        self.reported_unacked = 0
-        self.reported_consumers = 0
-
-    def _send(self, request: q.QueueRequest) -> None:
-        way = self.way
-        if way is not None:
-            way.send(request)
+    # -- credit ----------------------------------------------------------------------------
 
     def _open_credit(self, receiver: FlowPeer) -> None:
         """From now on that is who takes what is published, or does not."""
-        self._close_credit()
-        stage = self.flow
-        if stage is None:
-            stage = FlowPeer(self._book, QUEUE, self)
-            self.flow = stage
-        self._credit = Credit(stage, receiver, UNDER_WAY)
-        stage.down = self._credit
-
-    def _close_credit(self) -> None:
         if self._credit is not None:
             self._credit.close()
-            self._credit = None
-
-    # -- publishing ------------------------------------------------------------------------
-
-    def publish(self, messages: list[Message], now_ms: i64) -> None:
-        self._publish(messages, 0, now_ms)
-
-    def publish_deferred(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
-        self._publish(messages, until_ms, now_ms)
-
-    def _publish(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
-        self.published_count += len(messages)
-        self.active_at_ms = now_ms
-        wait = self.frontier.number(len(messages))
-        wait.elsewhere = True
-        wait.messages = messages
-        wait.until_ms = until_ms
-        wait.away_text = self._away_text
-        if self.way is not None:
-            self._send_given(wait)
-        else:
-            wait.held = True
-            if self._credit is None:
-                self._open_credit(self._nobody)
-            self._charge(messages)
-            self.wake()  # if it is known that there will be none for long, they are refused then
-
-    def _send_given(self, wait: PendingConfirm) -> None:
-        way = self.way
-        assert way is not None
-        self._charge(wait.messages)
-        first = wait.first - self._given_base
-        way.send(q.Given(self._no, first, wait.until_ms, wait.messages))
+        stage = self._queue.flow_stage()
+        self._credit = Credit(stage, receiver, UNDER_WAY)
+        stage.down = self._credit
 
     def _charge(self, messages: list[Message]) -> None:
         credit = self._credit
@@ -141,25 +53,25 @@ class RemotePublishing(Queue):
             size += len(message.content)
         credit.send(cost_of(len(messages), size))
 
-    def _refuse_unsent(self) -> None:
-        """Their publishers are told no; what is nobody's but the broker's own waits on."""
-        waits = self.frontier.take_open()
-        self._hold_back([wait for wait in waits if wait.resend])
-        self.frontier.give_up([wait for wait in waits if not wait.resend])
-        self._open_credit(self._nobody)
+    # -- publishing ------------------------------------------------------------------------
 
-    def overflowing(self, messages: list[Message]) -> set[int]:
-        """That is for the master to say, later."""
-        return set()
-
-    def set_limits(self, limits: QueueLimits) -> None:
-        self.limits = limits
-
-    def is_crowded(self) -> bool:
+    def publish(self, messages: list[Message], until_ms: i64) -> bool:
+        """``until_ms``: none is ready before; 0 = at once.  False = they wait for a master."""
+        wait = self.frontier.number(len(messages))
+        wait.elsewhere = True
+        wait.messages = messages
+        wait.until_ms = until_ms
+        wait.away_text = self._master.away_text
+        way = self._master.way
+        if way is not None:
+            self._charge(messages)
+            way.send(q.Given(self._master.no, wait.first - self._base, until_ms, messages))
+            return True
+        wait.held = True
+        if self._credit is None:
+            self._open_credit(self._no_receiver)
+        self._charge(messages)
         return False
-
-    def is_eased(self) -> bool:
-        return True
 
     def _hold_back(self, waits: list[PendingConfirm]) -> None:
         """They go to the next master."""
@@ -167,19 +79,43 @@ class RemotePublishing(Queue):
             wait.held = True
             self.frontier.number_again(wait)
 
-    def _send_again(self) -> None:
-        """What was published meanwhile, and what is nobody's but the broker's own."""
+    # -- what the master says ----------------------------------------------------------------
+
+    def safe(self, upto: i64, refused: list[int]) -> None:
+        for number in refused:
+            self.frontier.refuse(self._base + number)
+        self.frontier.advance(self._base + upto)
+
+    def taken(self, cost: i64) -> None:
+        if self._credit is not None:
+            self._credit.ack(cost)
+
+    # -- masters come and go -----------------------------------------------------------------
+
+    def follow(self, way: PeerClient) -> None:
+        """What was published meanwhile is sent, and what is nobody's but the broker's own."""
+        self._open_credit(way.stage)
         waits = self.frontier.take_open()
-        self._given_base = self.frontier.numbered
+        self._base = self.frontier.numbered
         for wait in waits:
             self.frontier.number_again(wait)
             wait.held = False
-            self._send_given(wait)
+            self._charge(wait.messages)
+            first = wait.first - self._base
+            way.send(q.Given(self._master.no, first, wait.until_ms, wait.messages))
 
-    # -- what only the master can do -------------------------------------------------------
+    def lose(self) -> None:
+        """The master is lost: what was sent is refused, or held for the next one."""
+        self._open_credit(self._no_receiver)
+        self._hold_back(self.frontier.lose())
 
-    def open_range_lease(self, token: int = 0) -> int:
-        raise self.reported.elsewhere()
+    def refuse_unsent(self) -> None:
+        """Their publishers are told no; what is nobody's but the broker's own waits on."""
+        waits = self.frontier.take_open()
+        self._hold_back([wait for wait in waits if wait.resend])
+        self.frontier.give_up([wait for wait in waits if not wait.resend])
+        self._open_credit(self._no_receiver)
 
-    def take_chosen(self, priority: i64, seq_ids: list[int]) -> list[Message]:
-        raise self.reported.elsewhere()
+    def give_up(self) -> None:
+        """There will be no master any more."""
+        self.frontier.give_up(self.frontier.take_open())

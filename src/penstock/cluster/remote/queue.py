@@ -3,6 +3,12 @@
     publish, settle, get, add_consumer ... ─► requests ─► PeerClient ─► the master's node
     deliveries, what is safe, answers      ◄─ ``hear``
 
+    Master               where requests go         (``master.py``)
+    RemotePublishing     what is not yet safe      (``publishing.py``)
+    RemoteSubscriptions  consumers and deliveries  (``subscriptions.py``)
+    Questions            what needs an answer      (``asking.py``)
+    RemoteBacking        what the master reports   (``backing.py``)
+
 Every consumer here is a consumer of the master's queue with its own window, so fairness,
 priorities, exclusivity and the single active consumer are decided in one place.  What stays here is
 what belongs to the client's session: its ledger of tags, the window it shares over several queues,
@@ -22,127 +28,107 @@ next one.
 **A lost master**: deliveries that were not settled belong to the next one, and settling them here
 means nothing any more.  Consumers are subscribed anew, silently, unless they asked to be cancelled
 (``x-cancel-on-ha-failover``).
-
-Invariants (``check``, beside those of a queue):
-  E1  every consumer has a number, and every number but that of a question its consumer
-  E2  only what came from this master is held for consumers
 """
 
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.cluster.remote.asking import RemoteAsking, RemoteConsumer, RemoteTicket, window_of
+from penstock.backing.delaying import RELEASED_AT_ONCE
+from penstock.cluster.remote.asking import Questions, RemoteTicket
+from penstock.cluster.remote.backing import RemoteBacking
+from penstock.cluster.remote.master import Master
 from penstock.cluster.remote.peer_client import MasterElsewhere, PeerClient
+from penstock.cluster.remote.publishing import RemotePublishing
+from penstock.cluster.remote.subscriptions import RemoteConsumer, RemoteSubscriptions
 from penstock.core import queue_requests as q
-from penstock.core.away import Answers, Away
-from penstock.core.confirm_watermark import PendingConfirm, PendingConfirms
-from penstock.core.credit import FlowBook
-from penstock.core.errors import BrokerError, NotFound
+from penstock.core.confirm_watermark import PendingConfirm
+from penstock.core.errors import NotFound
 from penstock.core.message import Message
 from penstock.queues.allocator import Delivery
 from penstock.queues.consumers import NO_WINDOW, Consumer
-from penstock.queues.limits import DeadLetterBatch
+from penstock.queues.context import QueueContext, QueueIdentity
+from penstock.queues.leases import Leases
 from penstock.queues.queue import Queue
 
-BASE_SHIFT: Final[i64] = 40
-"""Deliveries of the n-th master this queue follows are numbered from ``n << 40``."""
 TOLD_BYTES: Final[i64] = 64
 """What a message takes beside its content, when room is counted."""
 CANCEL: Final = "x-cancel-on-ha-failover"
 
 
 @final
-class RemoteQueue(RemoteAsking):
-    """See the head of this file."""
+class RemoteQueue(Queue):
+    """See the head of this file; ``home`` is the node of its last master, "" = not known."""
 
-    def __init__(
-        self,
-        vhost: str,
-        name: str,
-        incarnation: str,
-        durable: bool,
-        auto_delete: bool,
-        arguments: dict[str, object],
-        wakeups: list[Queue],
-        refills: list[Queue],
-        deaths: list[DeadLetterBatch],
-        waits: PendingConfirms,
-        answers: Answers,
-        book: FlowBook,
-    ) -> None:
-        super().__init__(
-            vhost,
-            name,
-            incarnation,
-            durable,
-            auto_delete,
-            arguments,
-            wakeups,
-            refills,
-            deaths,
-            waits,
-            answers,
-            book,
-        )
-        self.link = _Link(self)
-        self._last_number: i64 = 0  # of consumers
-        self._is_open: bool = False  # the master has answered as one
-        self._remotes: dict[int, RemoteConsumer] = {}
+    def __init__(self, identity: QueueIdentity, context: QueueContext) -> None:
+        master = Master()
+        reported = RemoteBacking(master)
+        super().__init__(identity, reported, context)
+        self.home: str = ""
+        self.publishing = RemotePublishing(self, master, context)
+        self._link = _Link(self)
+        self._master = master
+        self._reported = reported
+        self._subscriptions = RemoteSubscriptions(master)
+        self._questions = Questions(master, self._subscriptions, context.answers)
 
     # -- where the master is ---------------------------------------------------------------
+
+    @property
+    def remote(self) -> bool:
+        return True
+
+    @property
+    def way(self) -> PeerClient | None:
+        """The link to the master; None = there is none at present."""
+        return self._master.way
+
+    def master_node(self) -> str:
+        return self.home
+
+    def why_down(self) -> str:
+        return self._master.down
+
+    def is_forsaken(self) -> bool:
+        return self._master.forsaken
+
+    def unacked_anywhere(self) -> i64:
+        return self._reported.reported_unacked
+
+    def consumers_anywhere(self) -> i64:
+        return self._reported.reported_consumers
 
     def follow(self, way: PeerClient) -> list[Consumer]:
         """The master is there from now on; returns the consumers who asked to be cancelled."""
         if not way.alive:
             return []  # it is gone already; there will be another one
-        if self.way is not None:
-            old = self.way
-            old.send(q.Close(self._no))
-            old.forget(self._no)
+        if self._master.way is not None:
+            self._master.close()
             self._leave()
-        self._down = self._away_text = self.reported.down = ""
-        self.forsaken = False
-        self.way = way
-        self.reported.master = way.node
-        self._no = way.open(self.link)
-        self._is_open = False
-        self._base = ((self._base >> BASE_SHIFT) + 1) << BASE_SHIFT
-        way.send(q.Open(self._no, self.vhost, self.name))
-        self._open_credit(way.stage)
-        cancelled = self._subscribe_anew()
-        self._send_again()
-        tickets = self._unasked
-        self._unasked = []
-        for ticket in tickets:
-            ticket.lose()
+        self._master.open(way, self._link, self.vhost, self.name)
+        cancelled = [one for one in self.consumers if one.arguments.get(CANCEL) is True]
+        for consumer in cancelled:
+            self.consumers.remove(consumer)
+        self._subscriptions.renew(self.consumers)
+        self.publishing.follow(way)
+        self._questions.ask_again()
         return cancelled
 
     def unfollow(self) -> None:
         """Who was master is none any more; there will be another one."""
-        way = self.way
-        if way is not None:
-            way.send(q.Close(self._no))
-            way.forget(self._no)
+        if self._master.way is not None:
+            self._master.close()
             self._leave()
-        self._down = self._away_text = self.reported.down = ""
+        self._master.expect()
 
     def _leave(self) -> None:
         """The master is none any more."""
-        self.way = None
-        self.reported.master = ""
-        self._open_credit(self._nobody)
-        self._hold_back(self.frontier.lose())
-        for remote in self._remotes.values():
-            remote.arrived.clear()
+        self._master.lose()
+        self.publishing.lose()
+        self._subscriptions.lose()
         self._end_leases()
-        self._forget_reports()
-        tickets = list(self._asked.values())
-        self._asked = {}
-        for ticket in tickets:
-            if ticket.remote is not None:
-                self._remotes.pop(int(ticket.remote.number), None)
-            ticket.lose()
+        self._reported.forget()
+        self._questions.lose()
 
     def lost_way(self) -> None:
         """The master's node is gone, or is not the master's: wait for the next one."""
@@ -151,31 +137,43 @@ class RemoteQueue(RemoteAsking):
     def give_up(self, why: str, *, forsaken: bool = False, elsewhere: bool = False) -> None:
         """There will be no master for some time: whoever waits is told no, with ``why``.
 
-        ``forsaken``: it has copies, and none of them may become master; see ``Queue``.
+        ``forsaken``: it has copies, and none of them may become master.
         ``elsewhere``: it has a master whom other nodes may reach: whoever comes is sent there.
         """
-        self._down = self.reported.down = why
-        self._away_text = why if elsewhere else ""
-        self.forsaken = forsaken
-        self._refuse_unsent()
-        tickets = self._unasked
-        self._unasked = []
-        for ticket in tickets:
-            ticket.fail(self._refusal())
+        self._master.give_up(why, forsaken=forsaken, elsewhere=elsewhere)
+        self.publishing.refuse_unsent()
+        self._questions.fail_unasked(self._master.refusal())
 
-    def _subscribe_anew(self) -> list[Consumer]:
-        cancelled: list[Consumer] = []
-        for consumer in self.consumers[:]:
-            if consumer.arguments.get(CANCEL) is True:
-                self._forget_consumer(consumer)
-                cancelled.append(consumer)
-        self._remotes = {}
-        self._by_consumer = {}
-        for consumer in self.consumers:
-            remote = self._new_remote(consumer.no_ack)
-            self._bind(remote, consumer)
-            self._send_subscribe(remote, consumer, 0)
-        return cancelled
+    def retire(self) -> list[Consumer]:
+        self.deleted = True
+        self._master.close()
+        self._leave()
+        self._questions.ask_again()
+        return super().retire()
+
+    def take_unsent(self) -> list[PendingConfirm]:
+        """What is still to be published, when the next master is not elsewhere."""
+        return self.publishing.frontier.take_open()
+
+    def end(self) -> list[Consumer]:
+        why = f"no queue '{self.name}' in vhost '{self.vhost}'"
+        self._master.give_up(why)
+        self._questions.fail_all(NotFound(why))
+        consumers = self.retire()
+        self.publishing.give_up()
+        return consumers
+
+    # -- publishing ------------------------------------------------------------------------
+
+    def publish(self, messages: list[Message], now_ms: i64) -> None:
+        self.statistics.published(len(messages), now_ms)
+        if not self.publishing.publish(messages, 0):
+            self.wake()  # if it is known that there will be none for long, they are refused then
+
+    def publish_deferred(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+        self.statistics.published(len(messages), now_ms)
+        if not self.publishing.publish(messages, until_ms):
+            self.wake()
 
     # -- deliveries ------------------------------------------------------------------------
 
@@ -185,20 +183,18 @@ class RemoteQueue(RemoteAsking):
         deliveries: list[Delivery] = []
         if self.deleted:
             return deliveries
-        if self._down != "" and self.frontier.has_open():
-            self._refuse_unsent()
+        if self._master.down != "" and self.publishing.frontier.has_open():
+            self.publishing.refuse_unsent()
         for consumer in self.consumers:
-            remote = self._by_consumer[consumer]
+            remote = self._subscriptions.by_consumer[consumer]
             if len(remote.arrived) > 0:
-                delivery = self._hand_on(remote, consumer)
+                delivery = self._hand_on(remote, consumer, now_ms)
                 if delivery is not None:
                     deliveries.append(delivery)
-            self._tell_window(remote, consumer)
-        if deliveries:
-            self.active_at_ms = now_ms
+            self._subscriptions.tell_window(remote, consumer)
         return deliveries
 
-    def _hand_on(self, remote: RemoteConsumer, consumer: Consumer) -> Delivery | None:
+    def _hand_on(self, remote: RemoteConsumer, consumer: Consumer, now_ms: i64) -> Delivery | None:
         room = consumer.room()
         if consumer.window != NO_WINDOW and not consumer.no_ack and consumer.outlet.open:
             room = consumer.shared.room()  # its window may have become smaller meanwhile
@@ -215,259 +211,197 @@ class RemoteQueue(RemoteAsking):
             room -= 1
         if not messages:
             return None
-        self._count_out(consumer, len(messages))
+        self.statistics.delivered(consumer, len(messages), now_ms)
         if not consumer.no_ack:
             consumer.take(len(messages))
             self.unacked_count += len(messages)
         delivery = Delivery(consumer, messages)
-        delivery.again_count = self._count_again(messages)
-        self._send(q.Window(self._no, remote.number, remote.told_window, size))
+        delivery.again_count = self.statistics.again(messages)
+        self._subscriptions.tell_room(remote, size)
         return delivery
 
-    def _tell_window(self, remote: RemoteConsumer, consumer: Consumer) -> None:
-        window = window_of(consumer)
-        if window != remote.told_window:
-            remote.told_window = window
-            self._send(q.Window(self._no, remote.number, window, 0))
-
-    # -- one by one -----------------------------------------------------------------------
-
     def get(self, account: Consumer) -> Message | None:
-        ticket = self._claim("get")
+        ticket = self._questions.claim("get")
         if ticket is None:
-            flags = q.NO_ACK if account.no_ack else 0
-            raise self._ask(RemoteTicket("get", self, account.no_ack), q.GET, flags)
+            ticket = RemoteTicket("get", self._questions, account.no_ack)
+            raise self._questions.ask(ticket, q.GET, q.NO_ACK if account.no_ack else 0)
         message = ticket.got
-        if message is None or (not account.no_ack and message.seq_id <= self._base):
-            self.empty_count += 1
+        if message is None or not (account.no_ack or self._master.delivered(message)):
+            self.statistics.found_nothing()
             return None
         if not account.no_ack:
             account.take(1)
             self.unacked_count += 1
-        self._count_out(account, 1)
-        self._count_get(account)
-        self._count_again([message])
+        self.statistics.got(account)
+        self.statistics.again([message])
         return message
+
+    # -- settling --------------------------------------------------------------------------
+
+    def settle(self, consumer: Consumer, messages: list[Message]) -> None:
+        self.statistics.acked(consumer, messages)
+        self._settle(consumer, q.ACK, messages, 0)
+
+    def reject(self, consumer: Consumer, messages: list[Message]) -> None:
+        self._settle(consumer, q.REJECT, messages, 0)
+
+    def requeue(self, consumer: Consumer, messages: list[Message]) -> None:
+        self.statistics.redelivered(messages)
+        self._settle(consumer, q.REQUEUE, messages, 0)
+
+    def give_back(
+        self, consumer: Consumer, messages: list[Message], delay_ms: i64, now_ms: i64
+    ) -> None:
+        self.statistics.requeued(messages)
+        self._settle(consumer, q.GIVE_BACK, messages, delay_ms)
+
+    def give_back_all(self, owner: i64) -> None:
+        leases = self.leases
+        assert leases is not None
+        for consumer, message in leases.release(owner):
+            self._settle(consumer, q.REQUEUE, [message], 0)
+
+    def _settle(
+        self, consumer: Consumer, kind: i64, messages: list[Message], delay_ms: i64
+    ) -> None:
+        self._let_go_of(consumer, len(messages))
+        if not self.deleted:
+            remote = self._subscriptions.by_consumer.get(consumer)
+            number: i64 = 0 if remote is None else remote.number
+            self._subscriptions.settle(number, kind, messages, delay_ms)
+
+    def _let_go_of(self, consumer: Consumer, count: i64) -> None:
+        consumer.release(count)
+        self.unacked_count -= count
+        if consumer.cancelled and consumer not in self.consumers:
+            self._subscriptions.forget_settled(consumer)
+        self.wake()
 
     # -- consumers -------------------------------------------------------------------------
 
     def add_consumer(self, consumer: Consumer) -> None:
-        ticket = self._claim("consume")
+        ticket = self._questions.claim("consume")
         if ticket is None:
-            self._ask_to_consume(consumer)
-        else:
-            remote = ticket.remote
-            assert remote is not None
-            self._bind(remote, consumer)
-            consumer.queue = self
-            self.consumers.append(consumer)
-            self.had_consumer = True
-            self.wake()
+            raise self._questions.ask_to_consume(consumer)
+        remote = ticket.remote
+        assert remote is not None
+        self._subscriptions.bind(remote, consumer)
+        self._enter(consumer)
+        self.wake()
 
     def adopt_consumer(self, consumer: Consumer) -> None:
         """One that was there before; if the master refuses it, it is cancelled."""
+        self._enter(consumer)
+        self._subscriptions.adopt(consumer)
+
+    def _enter(self, consumer: Consumer) -> None:
         consumer.queue = self
         self.consumers.append(consumer)
         self.had_consumer = True
-        remote = self._new_remote(consumer.no_ack)
-        self._bind(remote, consumer)
-        self._send_subscribe(remote, consumer, 0)
-
-    def _ask_to_consume(self, consumer: Consumer) -> None:
-        if self._down != "":
-            raise self._refusal()
-        ticket = RemoteTicket("consume", self)
-        if self.way is None:
-            self._unasked.append(ticket)
-        else:
-            remote = self._new_remote(consumer.no_ack)
-            ticket.remote = remote
-            self._send_subscribe(remote, consumer, self._question(ticket))
-        raise Away(ticket)
-
-    def _send_subscribe(self, remote: RemoteConsumer, consumer: Consumer, question: i64) -> None:
-        remote.told_window = window_of(consumer)
-        self._send(
-            q.Subscribe(
-                self._no,
-                remote.number,
-                question,
-                consumer.tag,
-                consumer.no_ack,
-                consumer.exclusive,
-                consumer.priority,
-                remote.told_window,
-                consumer.arguments,
-            )
-        )
-
-    def _new_remote(self, no_ack: bool) -> RemoteConsumer:
-        self._last_number += 1
-        remote = RemoteConsumer(self._last_number, no_ack)
-        self._remotes[int(remote.number)] = remote
-        return remote
-
-    def _bind(self, remote: RemoteConsumer, consumer: Consumer) -> None:
-        remote.consumer = consumer
-        self._by_consumer[consumer] = remote
 
     def remove_consumer(self, consumer: Consumer) -> None:
         consumer.cancelled = True
-        remote = self._by_consumer.get(consumer)
+        remote = self._subscriptions.by_consumer.get(consumer)
         if remote is None or consumer not in self.consumers:
             return
         self.consumers.remove(consumer)
-        self._unsubscribe(remote)
-        if consumer.outstanding == 0:
-            del self._by_consumer[consumer]  # else its deliveries are still to be settled
-
-    def _unsubscribe(self, remote: RemoteConsumer) -> None:
-        """What has arrived for it and was not handed on goes back."""
-        self._remotes.pop(int(remote.number), None)
-        self._send(q.Unsubscribe(self._no, remote.number))
-        self._return_arrived(remote)
-
-    def _return_arrived(self, remote: RemoteConsumer) -> None:
-        numbers = [int(one.seq_id - self._base) for one in remote.arrived]
-        remote.arrived.clear()
-        if numbers and not remote.no_ack:
-            self._send(q.Settle(self._no, remote.number, q.REQUEUE, 0, q.in_runs(numbers)))
-
-    def _forget_consumer(self, consumer: Consumer) -> None:
-        if consumer in self.consumers:
-            self.consumers.remove(consumer)
-        remote = self._by_consumer.pop(consumer, None)
-        if remote is not None:
-            self._remotes.pop(int(remote.number), None)
-
-    def dropped(self, ticket: RemoteTicket) -> None:
-        """Who asked has left."""
-        if not ticket.done or ticket.again:
-            return
-        if ticket.got is not None and not ticket.no_ack and ticket.got.seq_id > self._base:
-            number = int(ticket.got.seq_id - self._base)
-            self._send(q.Settle(self._no, 0, q.REQUEUE, 0, [(number, number)]))
-            ticket.got = None
-        if ticket.remote is not None and ticket.error is None:
-            self._unsubscribe(ticket.remote)
+        self._subscriptions.unsubscribe(remote)
+        self._subscriptions.forget_settled(consumer)
 
     @property
     def unused(self) -> bool:
         """The master says whether it goes."""
         return False
 
-    def retire(self) -> list[Consumer]:
-        """It is none any more, here or at all; returns whose queue it was."""
-        self.deleted = True
-        way = self.way
-        if way is not None:
-            way.send(q.Close(self._no))
-            way.forget(self._no)
-        self._leave()
-        tickets = self._unasked
-        self._unasked = []
-        for ticket in tickets:
-            ticket.lose()
-        if self.flow is not None:
-            self.flow.lost()
-        consumers = self.consumers
-        self.consumers = []
-        return consumers
+    # -- time ------------------------------------------------------------------------------
 
-    def take_unsent(self) -> list[PendingConfirm]:
-        """What is still to be published, when the next master is not elsewhere."""
-        return self.frontier.take_open()
+    def use_leases(self) -> bool:
+        if self.leases is None:
+            self.leases = Leases()
+        return True
 
-    def end(self) -> list[Consumer]:
-        self._down = f"no queue '{self.name}' in vhost '{self.vhost}'"
-        self._fail_questions(NotFound(self._down))
-        consumers = self.retire()
-        self.frontier.give_up(self.frontier.take_open())
-        return consumers
+    def expire(self, now_ms: i64) -> None:
+        if not self.scanned:
+            self.release_due(now_ms)
+
+    def release_due(self, now_ms: i64) -> bool:
+        """What is over its deadline goes back; what is delayed is the master's business."""
+        leases = self.leases
+        if leases is None:
+            return False
+        late = leases.expired(now_ms, RELEASED_AT_ONCE)
+        self.statistics.timed_out([message for _, message in late])
+        for consumer, message in late:
+            self._settle(consumer, q.GIVE_BACK, [message], 0)
+        return len(late) > 0
+
+    def next_due_ms(self) -> i64:
+        leases = self.leases
+        return 0 if leases is None or self.scanned else leases.first_ms()
+
+    def _end_leases(self) -> None:
+        """The node that delivered them is the master no more: the next one delivers them anew."""
+        leases = self.leases
+        if leases is not None:
+            for consumer, _ in leases.clear():
+                self._let_go_of(consumer, 1)
+
+    # -- questions -------------------------------------------------------------------------
+
+    def purge(self) -> i64:
+        return self._questions.answer_to("purge", q.PURGE, 0).value
+
+    def empty(self) -> i64:
+        return self._questions.answer_to("empty", q.EMPTY, 0).value
+
+    def counts(self) -> tuple[int, int]:
+        ticket = self._questions.answer_to("counts", q.COUNTS, 0)
+        return int(ticket.value), int(ticket.second_value)
+
+    def ask_delete(self, if_unused: bool, if_empty: bool) -> int:
+        flags = (q.IF_UNUSED if if_unused else 0) | (q.IF_EMPTY if if_empty else 0)
+        return int(self._questions.answer_to("delete", q.DELETE, flags).value)
 
     # -- what is heard -----------------------------------------------------------------------
 
     def hear(self, answer: q.QueueRequest, now_ms: i64) -> None:
         if isinstance(answer, q.Delivered):
-            self._delivered(answer)
+            if self._subscriptions.deliver(answer):
+                self.wake()
         elif isinstance(answer, q.Safe):
-            for number in answer.refused:
-                self.frontier.refuse(self._given_base + number)
-            self.frontier.advance(self._given_base + answer.upto)
+            self.publishing.safe(answer.upto, answer.refused)
         elif isinstance(answer, q.Taken):
-            if self._credit is not None:
-                self._credit.ack(answer.cost)
+            self.publishing.taken(answer.cost)
         elif isinstance(answer, q.Answered):
-            self._answered(answer)
+            if len(answer.messages) > 0:
+                self._reported.left(answer.value)
+            self._questions.answered(answer)
         elif isinstance(answer, q.State):
-            self._is_open = True
-            self.reported.reported_count = answer.ready_count
-            self.reported.reported_bytes = answer.ready_bytes
-            self.reported_unacked = answer.unacked_count
-            self.reported_consumers = answer.consumer_count
+            self._master.opened()
+            self._reported.take(answer)
         elif isinstance(answer, q.Cancelled):
             self._cancelled(answer.consumer)
         elif isinstance(answer, q.Gone):
-            way = self.way
-            if way is not None:
-                way.forget(self._no)
-            if not self._is_open:
-                self.frontier.hold()  # it is not master yet: all was refused with the opening
+            self._master.forget()
+            if not self._master.is_open:
+                self.publishing.frontier.hold()  # all was refused with the opening
             self._leave()
 
-    def _delivered(self, answer: q.Delivered) -> None:
-        remote = self._remotes.get(int(answer.consumer))
-        if remote is None:  # it left meanwhile
-            if answer.first > 0:
-                last = answer.first + len(answer.messages) - 1
-                runs = [(int(answer.first), int(last))]
-                self._send(q.Settle(self._no, answer.consumer, q.REQUEUE, 0, runs))
-            return
-        number = answer.first + self._base
-        for message in answer.messages:
-            message.seq_id = number
-            number += 1
-            remote.arrived.append(message)
-        self._returned += answer.again_count
-        self.wake()
-
-    def _answered(self, answer: q.Answered) -> None:
-        ticket = self._asked.pop(int(answer.question), None)
-        if ticket is None:
-            return
-        if answer.error != "":
-            if ticket.remote is not None:
-                self._remotes.pop(int(ticket.remote.number), None)
-            ticket.fail(q.ERRORS.get(answer.error, BrokerError)(answer.text))
-            return
-        ticket.value = answer.value
-        ticket.second_value = answer.first
-        if len(answer.messages) > 0:
-            ticket.got = answer.messages[0]
-            ticket.got.seq_id = answer.first + self._base
-            self.reported.reported_count = answer.value
-        ticket.answer(None)
-        if ticket.dropped:
-            self.dropped(ticket)
-
     def _cancelled(self, number: i64) -> None:
-        remote = self._remotes.pop(int(number), None)
-        consumer = None if remote is None else remote.consumer
-        way = self.way
+        remote = self._subscriptions.find(number)
+        if remote is None:
+            return
+        self._subscriptions.forget(remote)
+        consumer = remote.consumer
+        way = self._master.way
         if consumer is not None and way is not None and consumer in self.consumers:
             self.consumers.remove(consumer)
             way.cancelled.append(consumer)
 
     def check(self) -> None:
         super().check()
-        self.frontier.check()
-        for consumer in self.consumers:
-            remote = self._by_consumer[consumer]
-            assert self._remotes[int(remote.number)] is remote, "E1"
-            assert remote.consumer is consumer, "E1"
-        for remote in self._remotes.values():
-            for message in remote.arrived:
-                assert remote.no_ack or message.seq_id > self._base, "E2"
+        self.publishing.frontier.check()
+        self._subscriptions.check(self.consumers)
 
 
 @final

@@ -37,24 +37,12 @@ def take_place(broker: Broker, old: Queue, new: Queue, now_ms: i64) -> list[Cons
         if bindings and exchange.type == NSQ_TOPIC:
             vhost.topics.bindings_changed(exchange)
     vhost.forget_routes()
+    consumers = old.retire()
     if isinstance(old, RemoteQueue):
-        consumers = old.retire()
         for wait in old.take_unsent():
             _carry(broker, new, wait, now_ms)
-    else:
-        consumers = _retire(old)
     vhost.touch(new)
     new.wake()
-    return consumers
-
-
-def _retire(queue: Queue) -> list[Consumer]:
-    """It is no queue any more, but its backing lives on."""
-    queue.deleted = True
-    if queue.flow is not None:
-        queue.flow.lost()
-    consumers = queue.consumers
-    queue.consumers = []
     return consumers
 
 

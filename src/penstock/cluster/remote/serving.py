@@ -33,6 +33,7 @@ from penstock.core.errors import BrokerError
 from penstock.core.message import Message
 from penstock.queues.allocator import Delivery
 from penstock.queues.consumers import Consumer
+from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 
 NewHolder = Callable[["PeerServer", ServedConsumer], object]
@@ -103,7 +104,7 @@ class PeerServer:
     def _open_queue(self, request: q.Open) -> None:
         vhost = self._broker.vhosts.get(request.vhost)
         queue = None if vhost is None else vhost.queues.get(request.name)
-        if vhost is None or queue is None or queue.remote:
+        if vhost is None or not isinstance(queue, LocalQueue):
             self.answers.append(q.Gone(request.no))
             return
         served = Served(self.node, request.no, vhost, queue, self._broker.flow.book)

@@ -109,7 +109,10 @@ class ViewsApi(Endpoints):
         at_ms = wall_ms()
         given = self._view.watch.open_deliveries(queue, SAMPLED)
         row = {"vhost": vhost, "name": name, **heaps_row(queue, given, self._broker, at_ms)}
-        counts = {"requeued": int(queue.requeued_count), "timed_out": int(queue.timed_out_count)}
+        counts = {
+            "requeued": int(queue.statistics.requeued_count),
+            "timed_out": int(queue.statistics.timed_out_count),
+        }
         row["rates"] = self._recent.rates(queue.incarnation, counts, at_ms)
         return row
 

@@ -49,8 +49,8 @@ def heaps_row(queue: Queue, given: list[OpenDelivery], broker: Broker, now_ms: i
         "now_ms": now_ms,
         "in_flight": {"kind": "consumer timeouts" if leases is None else "leases", **in_flight},
         "deferred": _deferred_row(queue, now_ms),
-        "requeued": int(queue.requeued_count),
-        "timed_out": int(queue.timed_out_count),
+        "requeued": int(queue.statistics.requeued_count),
+        "timed_out": int(queue.statistics.timed_out_count),
         "consumers": len(queue.consumers),
         "scan": _scan_row(queue, broker),
     }

@@ -73,7 +73,7 @@ class QueueRows(Rows):
         stage = queue.flow if queue.flow is not None else FlowPeer(book, QUEUE, queue)
         stopped = queue.backing.why_stopped() != ""
         used_ms = self._broker.idleness.unused_since_ms(queue, wall_ms())
-        active_at_ms = max(int(queue.active_at_ms), int(used_ms))
+        active_at_ms = max(int(queue.statistics.active_at_ms), int(used_ms))
         state = "stopped" if stopped else stage.state(active_at_ms)
         return activity(state, active_at_ms) | {"time_in_flow_s": int(stage.flow_s)}
 
@@ -87,7 +87,7 @@ class QueueRows(Rows):
             "name": queue.name,
             "vhost": queue.vhost,
             "type": "classic",
-            "node": queue.home or self.node_name,
+            "node": queue.master_node() or self.node_name,
             "paused": queue.paused,
             "durable": queue.durable,
             "auto_delete": queue.auto_delete,
@@ -102,7 +102,8 @@ class QueueRows(Rows):
         consumers = queue.consumers
         alone = len(consumers) == 1 and consumers[0].exclusive
         parts = queue.backing.parts()
-        capacity = queue.capacity.share(wall_ms()) if consumers else 0
+        active = queue.active_consumer()
+        capacity = queue.statistics.capacity.share(wall_ms()) if consumers else 0
         return {
             **self._lasting_fields(queue),
             **self._queue_state(queue),
@@ -113,7 +114,7 @@ class QueueRows(Rows):
             "consumer_capacity": capacity,
             "consumer_utilisation": capacity,
             "exclusive_consumer_tag": consumers[0].tag if alone else None,
-            "single_active_consumer_tag": None if queue.active is None else queue.active.tag,
+            "single_active_consumer_tag": None if active is None else active.tag,
             "memory": sum(int(cast(VariableQueue, part).ram_bytes()) for part in parts),
             "message_stats": CountersSnapshot(
                 "queue", (queue.vhost, queue.name), QUEUE_KIND.counters, queue_counts(queue)
@@ -193,13 +194,14 @@ def _consumer_row(consumer: Consumer, channel_details: Row) -> Row:
         "ack_required": not consumer.no_ack,
         "prefetch_count": int(consumer.prefetch if consumer.window < 0 else consumer.window),
         "exclusive": consumer.exclusive,
-        "active": queue.active in (None, consumer),
+        "active": queue.active_consumer() in (None, consumer),
         "activity_status": _activity_status(queue, consumer),
         "arguments": jsonable(consumer.arguments),
     }
 
 
 def _activity_status(queue: Queue, consumer: Consumer) -> str:
-    if queue.active is None:
+    active = queue.active_consumer()
+    if active is None:
         return "up"
-    return "single_active" if queue.active is consumer else "waiting"
+    return "single_active" if active is consumer else "waiting"

@@ -106,23 +106,25 @@ def cluster_counts(broker: Broker) -> Counts:
 
 
 def is_unused(queue: Queue) -> bool:
-    return not (queue.published_count or queue.empty_count or queue.backing.ready_count())
+    counted = queue.statistics
+    return not (counted.published_count or counted.empty_count or queue.backing.ready_count())
 
 
 def queue_counts(queue: Queue) -> Counts:
     """Counters and lengths."""
-    got, got_no_ack = int(queue.got_count), int(queue.got_no_ack_count)
-    no_ack = int(queue.no_ack_count) - got_no_ack
+    counted = queue.statistics
+    got, got_no_ack = int(counted.got_count), int(counted.got_no_ack_count)
+    no_ack = int(counted.no_ack_count) - got_no_ack
     got -= got_no_ack
     return (
-        int(queue.published_count),
-        int(queue.delivered_count) - no_ack - got - got_no_ack,
+        int(counted.published_count),
+        int(counted.delivered_count) - no_ack - got - got_no_ack,
         no_ack,
         got,
         got_no_ack,
-        int(queue.empty_count),
-        int(queue.again_count),
-        int(queue.acked_count),
+        int(counted.empty_count),
+        int(counted.again_count),
+        int(counted.acked_count),
         int(queue.backing.ready_count()),
         int(queue.unacked_anywhere()),
     )

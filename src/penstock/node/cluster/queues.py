@@ -19,7 +19,7 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.topology.vhost import Vhost
-from penstock.cluster.agreement.applying import make_here
+from penstock.cluster.agreement.applying import identity_of, make_here
 from penstock.cluster.agreement.metadata import QueueMeta
 from penstock.cluster.remote.queue import RemoteQueue
 from penstock.protocols.peers.queues import PeerQueues
@@ -80,54 +80,15 @@ class ClusterQueues:
                 queue = make_here(vhost, meta, owner)
                 self.made_here(vhost, queue)
                 return queue
-        remote = self._remote_queue(
-            vhost.name,
-            meta.name,
-            meta.incarnation,
-            meta.durable,
-            meta.auto_delete,
-            meta.arguments,
-        )
+        remote = RemoteQueue(identity_of(vhost, meta), self._broker.queue_context)
         remote.owner = owner
         vhost.enter_queue(remote)
         self.follow(remote, home if home != self._home else "", "")
         return remote
 
-    def _remote_queue(
-        self,
-        vhost: str,
-        name: str,
-        incarnation: str,
-        durable: bool,
-        auto_delete: bool,
-        arguments: dict[str, object],
-    ) -> RemoteQueue:
-        broker = self._broker
-        return RemoteQueue(
-            vhost,
-            name,
-            incarnation,
-            durable,
-            auto_delete,
-            arguments,
-            broker.wakeups,
-            broker.refills,
-            broker.dead_letters.deaths,
-            broker.waits,
-            broker.answers,
-            broker.flow.book,
-        )
-
     def remote_like(self, queue: Queue) -> RemoteQueue:
         """To take that queue's place, as soon as it is known where its master is."""
-        remote = self._remote_queue(
-            queue.vhost,
-            queue.name,
-            queue.incarnation,
-            queue.durable,
-            queue.auto_delete,
-            queue.arguments,
-        )
+        remote = RemoteQueue(queue.identity(), self._broker.queue_context)
         vhost = self._broker.vhosts[queue.vhost]
         vhost.apply_settings(remote)
         return remote

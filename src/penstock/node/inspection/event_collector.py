@@ -23,7 +23,6 @@ from penstock.node.inspection.flow_view import because, stage_name, waited_for, 
 from penstock.node.sessions import describe
 from penstock.protocols.description import SessionDescription
 from penstock.queues.queue import Queue
-from penstock.queues.sampling import Sampler
 from penstock.runtime.disk.event_log import EventLog
 from penstock.runtime.loop import Loop
 from penstock.settings.settings import Settings
@@ -79,7 +78,7 @@ class EventCollector:
         for vhost in self._broker.vhosts.values():
             for queue in vhost.queues.values():
                 self._counts[queue] = _counts_of(queue)
-                queue.sampler = Sampler(self._broker.sampling, vhost.name, queue.name)
+                queue.statistics.start_sampling(self._broker.sampling, vhost.name, queue.name)
 
     def look(self, now_ms: MonoMs) -> None:
         """What is due; called after every turn, so it looks once a millisecond at most."""
@@ -221,7 +220,7 @@ class EventCollector:
         deltas = [max(new - old, 0) for new, old in zip(now[:4], before[:4], strict=True)]
         if now != before:
             self._book.note("queue_rates", (*name, interval_ms, *deltas, *now[4:]))
-        sampler = queue.sampler
+        sampler = queue.statistics.sampler
         if sampler is not None:
             sampler.begin(now[1], deltas[1], max(1, self._quota))
             if sampler.open:
@@ -234,8 +233,8 @@ class EventCollector:
         if queue.backing.why_stopped():
             return "stopped"
         if queue.flow is not None:
-            return queue.flow.state(queue.active_at_ms)
-        quiet_ms = self._book.now_ms - queue.active_at_ms
+            return queue.flow.state(queue.statistics.active_at_ms)
+        quiet_ms = self._book.now_ms - queue.statistics.active_at_ms
         return "idle" if quiet_ms > IDLE_AFTER_MS else "running"
 
     def _look_at_session(self, one: SessionDescription, states: dict[object, str]) -> None:
@@ -263,11 +262,12 @@ class EventCollector:
 
 
 def _counts_of(queue: Queue) -> Counts:
-    given_back = queue.redelivered_count + queue.requeued_count + queue.timed_out_count
+    counted = queue.statistics
+    given_back = counted.redelivered_count + counted.requeued_count + counted.timed_out_count
     return (
-        int(queue.published_count),
-        int(queue.delivered_count),
-        int(queue.acked_count),
+        int(counted.published_count),
+        int(counted.delivered_count),
+        int(counted.acked_count),
         int(given_back),
         int(queue.backing.ready_count()),
         int(queue.unacked_count),

@@ -33,7 +33,7 @@ def timeout_of(consumer: Consumer, default_ms: i64) -> i64:
     if consumer.timeout_ms > 0:
         return consumer.timeout_ms
     queue = cast(Queue, consumer.queue)
-    return queue.consumer_timeout_ms if queue.consumer_timeout_ms > 0 else default_ms
+    return queue.limits.consumer_timeout_ms if queue.limits.consumer_timeout_ms > 0 else default_ms
 
 
 @final

@@ -100,7 +100,7 @@ class NsqConsuming(Subscriber):
         if queue.deleted:
             return []
         queue.remove_consumer(consumer)
-        choice = queue.on_disconnect
+        choice = queue.limits.on_disconnect
         if choice == "requeue" or (choice == "" and self._shared.requeue_on_disconnect):
             queue.give_back_all(self._owner)
         self._leases().leave(self._owner)
@@ -152,7 +152,7 @@ class NsqConsuming(Subscriber):
             messages = self._sample(queue, consumer, messages)
         out = self.session.out
         owner = self._owner
-        now_ms = queue.active_at_ms
+        now_ms = queue.statistics.active_at_ms
         timeout_ms = self._identity.message_timeout_ms
         for message in messages:
             key = leases.grant(owner, message, id_of(message), now_ms, timeout_ms)

@@ -13,7 +13,7 @@ because that is what a restarted pipeline does.  The old token is fenced off eit
 durable queues outlive the node, as orphans.
 
 **Failover.**  A queue's next master is told of no leases.  The first who shows a token there had it
-from an earlier master (``Queue.begun_elsewhere``), and gets a new one; the old one means the same
+from an earlier master (``begun_elsewhere``), and gets a new one; the old one means the same
 from then on (``_Lease.before``), because tasks that run know no other.  Among tokens of earlier
 masters the highest is the newest reader's: who comes later with a higher one takes over, who has a
 lower one is fenced.  So nobody but a newer reader fences one, whoever finds the next master first.
@@ -29,6 +29,7 @@ from penstock.broker.topology.idleness import Idleness
 from penstock.broker.topology.vhost import Vhost
 from penstock.broker.transfers.deferred_trim import DeferredTrim
 from penstock.core.errors import BrokerError, NoMaster, ResourceLocked
+from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 from penstock.storage.definitions.range_readers import RangeReaders
 
@@ -69,7 +70,7 @@ class _Lease:
     """A queue's current token, and who stands behind it (None since ``orphaned_at_ms``)."""
 
     def __init__(
-        self, vhost: Vhost, queue: Queue, token: int, owner: object, before: int = 0
+        self, vhost: Vhost, queue: LocalQueue, token: int, owner: object, before: int = 0
     ) -> None:
         self.vhost = vhost
         self.queue = queue
@@ -98,21 +99,25 @@ class RangeLeases:
         self.budget = BlockBudget()
         self._acked_below: dict[str, int] = {}
         self._starts: dict[str, tuple[str, int]] = {}  # of queues that do not outlive the node
-        self._noted: dict[str, Queue] = {}  # of which these two know something
+        self._noted: dict[str, LocalQueue] = {}  # of which these two know something
 
     def adopt(self, broker: Broker) -> None:
         """The leases there were when the node ended, of queues that are there; once, at start."""
         for vhost_name, name, incarnation, token in RangeReaders(broker.definitions).tokens():
             vhost = broker.vhosts.get(vhost_name)
             queue = None if vhost is None else vhost.queues.get(name)
-            if vhost is None or queue is None or queue.incarnation != incarnation or queue.remote:
+            if (
+                vhost is None
+                or not isinstance(queue, LocalQueue)
+                or queue.incarnation != incarnation
+            ):
                 continue  # its master is asked meanwhile
             queue.open_range_lease(token)
             lease = _Lease(vhost, queue, token, None)
             lease.orphaned_at_ms = int(self._idleness.now_ms)
             self._leases[incarnation] = lease
 
-    def take(self, vhost: Vhost, queue: Queue, owner: object, token: int, force: bool) -> int:
+    def take(self, vhost: Vhost, queue: LocalQueue, owner: object, token: int, force: bool) -> int:
         """The token under which ``owner`` now holds ``queue``; ``token`` renews an old one."""
         held = self._current(queue)
         if held is not None:
@@ -125,10 +130,10 @@ class RangeLeases:
             elif held.owner is not None and not force:
                 raise ResourceLocked(f"{named(queue)} is being read by another pipeline")
         # A token of this node whose lease has ended means nothing any more.
-        before = token if held is not None or queue.begun_elsewhere else 0
+        before = token if held is not None or queue.range_lease.begun_elsewhere else 0
         return self._open(vhost, queue, owner, before)
 
-    def _open(self, vhost: Vhost, queue: Queue, owner: object, before: int) -> int:
+    def _open(self, vhost: Vhost, queue: LocalQueue, owner: object, before: int) -> int:
         if queue.unacked_count > 0:
             raise ResourceLocked(
                 f"{named(queue)} has {queue.unacked_count} unacknowledged deliveries: "
@@ -136,23 +141,22 @@ class RangeLeases:
             )
         self._letting_go.finish(queue)  # a new reader finds what is left
         token = queue.open_range_lease()
-        queue.begun_elsewhere = False
         self._leases[queue.incarnation] = _Lease(vhost, queue, token, owner, before)
         if queue.name in vhost.queue_ids:
             readers = RangeReaders(vhost.definitions)
             readers.put_token(vhost.name, queue.name, queue.incarnation, token)
         return token
 
-    def join(self, vhost: Vhost, queue: Queue, token: int) -> None:
+    def join(self, vhost: Vhost, queue: LocalQueue, token: int) -> None:
         """As ``require``; but a queue that came here may have a task come before its reader."""
         held = self._current(queue)
-        came_here = held is None and queue.begun_elsewhere
+        came_here = held is None and queue.range_lease.begun_elsewhere
         if came_here or (held is not None and held.is_older_than(token)):
             self._open(vhost, queue, None, token)
             self._leases[queue.incarnation].orphaned_at_ms = int(self._idleness.now_ms)
         self.require(queue, token)
 
-    def require(self, queue: Queue, token: int) -> None:
+    def require(self, queue: LocalQueue, token: int) -> None:
         """Raises Fenced or LeaseGone unless ``token`` is the current one."""
         held = self._current(queue)
         if held is None:
@@ -160,24 +164,24 @@ class RangeLeases:
         if not held.is_called(token):
             raise Fenced(f"a newer reader has taken over {named(queue)}")
 
-    def acked(self, queue: Queue, upto: int) -> None:
+    def acked(self, queue: LocalQueue, upto: int) -> None:
         if upto > self.acked_below(queue):
             self._acked_below[queue.incarnation] = upto
             self._noted[queue.incarnation] = queue
 
-    def acked_below(self, queue: Queue) -> int:
+    def acked_below(self, queue: LocalQueue) -> int:
         """Everything below was acknowledged by a reader since this node started."""
         return self._acked_below.get(queue.incarnation, 0)
 
     # -- where a reader begins -------------------------------------------------------------
 
-    def start(self, vhost: Vhost, queue: Queue) -> tuple[str, int] | None:
+    def start(self, vhost: Vhost, queue: LocalQueue) -> tuple[str, int] | None:
         """(what it asked for, the position it got); None = it begins with what there is."""
         if queue.name not in vhost.queue_ids:
             return self._starts.get(queue.incarnation)
         return RangeReaders(vhost.definitions).start(vhost.name, queue.name, queue.incarnation)
 
-    def store_start(self, vhost: Vhost, queue: Queue, request: str, seq_id: int) -> None:
+    def store_start(self, vhost: Vhost, queue: LocalQueue, request: str, seq_id: int) -> None:
         if queue.name not in vhost.queue_ids:
             self._starts[queue.incarnation] = (request, seq_id)
             self._noted[queue.incarnation] = queue
@@ -185,7 +189,7 @@ class RangeLeases:
         readers = RangeReaders(vhost.definitions)
         readers.put_start(vhost.name, queue.name, queue.incarnation, request, seq_id)
 
-    def forget_start(self, vhost: Vhost, queue: Queue) -> None:
+    def forget_start(self, vhost: Vhost, queue: LocalQueue) -> None:
         if queue.name not in vhost.queue_ids:
             self._starts.pop(queue.incarnation, None)
             return
@@ -226,7 +230,7 @@ class RangeLeases:
         if queue.name in vhost.queue_ids:
             RangeReaders(vhost.definitions).delete_token(vhost.name, queue.name)
 
-    def forget(self, queue: Queue) -> None:
+    def forget(self, queue: LocalQueue) -> None:
         """It was deleted, or its master has moved: then another may be here in its place."""
         incarnation = queue.incarnation
         lease = self._leases.get(incarnation)
@@ -237,14 +241,14 @@ class RangeLeases:
             self._acked_below.pop(incarnation, None)
             self._starts.pop(incarnation, None)
 
-    def _current(self, queue: Queue) -> _Lease | None:
+    def _current(self, queue: LocalQueue) -> _Lease | None:
         held = self._leases.get(queue.incarnation)
         if held is not None and queue.check_range_lease(held.token):
             return held
         return None
 
 
-def check_moved(vhost: Vhost, queue: Queue) -> None:
+def check_moved(vhost: Vhost, queue: LocalQueue) -> None:
     """It counts as deleted here; raises QueueElsewhere if only its master has moved."""
     successor = vhost.queues.get(queue.name)
     if successor is not None and successor.incarnation == queue.incarnation:

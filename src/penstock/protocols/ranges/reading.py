@@ -14,7 +14,7 @@ from penstock.core.errors import NotFound
 from penstock.protocols.ranges.codec.block import encode_block
 from penstock.protocols.ranges.leases import RangeLeases, check_moved, named
 from penstock.protocols.ranges.request_handler import RequestHandler
-from penstock.queues.queue import Queue
+from penstock.queues.local import LocalQueue
 from penstock_ranges import ranges
 from penstock_ranges.frames import MalformedFrame
 
@@ -47,7 +47,7 @@ class ReadRequests(RequestHandler):
         super().__init__(session, broker)
         self._leases = leases
         self._vhost: Vhost | None = None
-        self._queue: Queue | None = None
+        self._queue: LocalQueue | None = None
         self.mode = ranges.BROWSE
         self._token = 0
         self._wait: tuple[int, int] | None = None  # (from, deadline_ms)
@@ -116,6 +116,7 @@ class ReadRequests(RequestHandler):
         queue = vhost.queue(request.queue)
         queue.check_owner(self.session)
         queue.backing.floor_seq_id()  # raises where there are no positions, or not here
+        assert isinstance(queue, LocalQueue)
         if request.mode == ranges.READ:
             token, force = request.token, request.force
             self._token = self._leases.take(vhost, queue, self.session, token, force)
@@ -154,7 +155,7 @@ class ReadRequests(RequestHandler):
         else:
             self._range(queue, payload)
 
-    def _plan(self, queue: Queue, payload: bytes) -> None:
+    def _plan(self, queue: LocalQueue, payload: bytes) -> None:
         """Say where a slice of so many messages or bytes ends.
 
         One look has the bounds of PLAN_*; ``more`` tells the reader to ask on from ``end``.
@@ -173,7 +174,7 @@ class ReadRequests(RequestHandler):
         more = found.more or (count > 0 and planned < end and count < max_messages)
         self.session.send(ranges.encode_planned(planned, count, size, more and size < max_bytes))
 
-    def _range(self, queue: Queue, payload: bytes) -> None:
+    def _range(self, queue: LocalQueue, payload: bytes) -> None:
         start, end, max_bytes, with_body = ranges.decode_range(payload)
         byte_bound = min(max_bytes, BLOCK_BYTES_MAX)
         messages = queue.backing.read_some(start, end, BLOCK_MESSAGES_MAX, byte_bound)
@@ -245,7 +246,7 @@ class ReadRequests(RequestHandler):
             return
         self.session.send(ranges.encode_acked_some(count))
 
-    def _owned_queue(self) -> Queue:
+    def _owned_queue(self) -> LocalQueue:
         queue = self._opened_queue()
         if self.mode != ranges.READ:
             raise MalformedFrame("only the reader that owns the lease acknowledges")
@@ -262,10 +263,10 @@ class ReadRequests(RequestHandler):
 
     # -- helpers ---------------------------------------------------------------------------
 
-    def _opened_queue(self) -> Queue:
+    def _opened_queue(self) -> LocalQueue:
         return self.opened()[1]
 
-    def opened(self) -> tuple[Vhost, Queue]:
+    def opened(self) -> tuple[Vhost, LocalQueue]:
         """The queue of this connection, if it is still the same one and still ours."""
         queue = self._queue
         vhost = self._vhost
@@ -280,7 +281,7 @@ class ReadRequests(RequestHandler):
             self._leases.require(queue, self._token)
         return vhost, queue
 
-    def _head(self, queue: Queue) -> ranges.Head:
+    def _head(self, queue: LocalQueue) -> ranges.Head:
         backing = queue.backing
         end = int(backing.firm_seq_id())  # what a reader notes as done must not come again
         return ranges.Head(

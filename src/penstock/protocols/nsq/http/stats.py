@@ -109,7 +109,7 @@ class StatsView:
         return {
             "channel_name": channel.name,
             **_message_counts(channel),
-            "timeout_count": int(queue.timed_out_count),
+            "timeout_count": int(queue.statistics.timed_out_count),
             "client_count": len(ours),
             "clients": [self._consumer(one, asked) for one in ours] if clients else None,
             "paused": queue.paused,
@@ -133,7 +133,8 @@ class StatsView:
 
     def _latency(self, channels: list[Channel]) -> Row:
         total = Histogram()
-        measured = [one.queue.latency for one in channels if one.queue.latency is not None]
+        found = [one.queue.statistics.latency for one in channels]
+        measured = [one for one in found if one is not None]
         if not measured:
             return {"count": 0, "percentiles": None}
         now_ms = wall_ms()
@@ -171,14 +172,14 @@ def _message_counts(channel: Channel) -> Row:
         "in_flight_count": int(queue.unacked_count),
         "deferred_count": int(queue.deferred_count()),
         "message_count": _message_count(queue),
-        "requeue_count": int(queue.requeued_count),
+        "requeue_count": int(queue.statistics.requeued_count),
     }
 
 
 def _message_count(queue: Queue) -> int:
     """What it dropped when it came was for the channel as well."""
-    dropped = queue.dropped_count if queue.limits.refuses else 0
-    return int(queue.published_count + dropped)
+    dropped = queue.dropped_count() if queue.limits.refuses else 0
+    return int(queue.statistics.published_count + dropped)
 
 
 def client_row(session: NsqSession, topic: str) -> Row:

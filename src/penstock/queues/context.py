@@ -1,0 +1,59 @@
+"""What a queue is made with: its identity, and what all queues of a node share."""
+
+from typing import TYPE_CHECKING, final
+
+from penstock.core.away import Answers
+from penstock.core.confirm_watermark import PendingConfirms
+from penstock.core.credit import FlowBook
+from penstock.core.traffic import DropCounters
+from penstock.queues.limits import DeadLetterBatch
+from penstock.queues.sampling import Sampling
+
+if TYPE_CHECKING:
+    from penstock.queues.queue import Queue
+
+
+@final
+class QueueIdentity:
+    """As declared; ``incarnation`` tells a queue from an earlier one of its name."""
+
+    def __init__(
+        self,
+        vhost: str,
+        name: str,
+        incarnation: str,
+        durable: bool,
+        auto_delete: bool,
+        arguments: dict[str, object],
+    ) -> None:
+        self.vhost = vhost
+        self.name = name
+        self.incarnation = incarnation
+        self.durable = durable
+        self.auto_delete = auto_delete
+        self.arguments = arguments
+
+
+@final
+class QueueContext:
+    """Of one node.
+
+    ``wakeups``  queues that may have something to deliver
+    ``refills``  queues whose consumers have nearly full windows: their turn may come later
+    ``deaths``   messages that died in this turn, to become dead letters
+    ``dropped``  counts messages that died and became none
+    ``waits``    publishes that other nodes have still to confirm
+    ``answers``  what the master of a remote queue has answered
+    """
+
+    def __init__(
+        self, waits: PendingConfirms, answers: Answers, book: FlowBook, sampling: Sampling
+    ) -> None:
+        self.wakeups: list[Queue] = []
+        self.refills: list[Queue] = []
+        self.deaths: list[DeadLetterBatch] = []
+        self.dropped = DropCounters()
+        self.waits = waits
+        self.answers = answers
+        self.book = book
+        self.sampling = sampling

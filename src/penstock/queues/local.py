@@ -1,0 +1,543 @@
+"""``LocalQueue``: a queue whose messages are on this node: who gets what, and when.
+
+    ConsumerGroups    whose turn it is           (``consumers.py``)
+    QueueLimiter      which messages die         (``limiting.py``)
+    DeferredMessages  what waits for its time    (``deferring.py``)
+    Leases            deliveries with deadlines  (``leases.py``)
+    RangeLease        a reader of ranges         (``range_lease.py``)
+
+With leases it counts every attempt to deliver a message, whoever gets it, and gives it again, at
+the tail, when its time is over.  Where the queue is ``scanned``, the scan loop asks for that
+(``release_due``).  A message that comes back was tried too often when the queue has a
+``delivery_limit`` and its attempts are over it: then it dies.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.backing.delaying import RELEASED_AT_ONCE
+from penstock.backing.interface import BackingQueue
+from penstock.core.away import Away
+from penstock.core.errors import AccessRefused, ResourceLocked
+from penstock.core.letters import REJECTED
+from penstock.core.message import ATTEMPTS_MAX, ONE_ATTEMPT, Message, attempts_of
+from penstock.queues.allocator import Delivery, RoundRobinAllocator, in_order, is_late, stamp
+from penstock.queues.consumers import Consumer, ConsumerGroups, PriorityGroup
+from penstock.queues.context import QueueContext, QueueIdentity
+from penstock.queues.deferring import DeferredMessages
+from penstock.queues.leases import Leases
+from penstock.queues.limiting import QueueLimiter
+from penstock.queues.limits import QueueLimits
+from penstock.queues.publish_notes import PublishNotes
+from penstock.queues.queue import CROWDED_BYTES, JUST_USED, Queue
+from penstock.queues.range_lease import RangeLease
+from penstock.queues.refusals import check_going, leased
+from penstock.queues.sampling import REJECTED as SAMPLE_REJECTED
+
+DELIVER_MESSAGES_MAX: Final[i64] = 8192
+DELIVER_BYTES_MAX: Final[i64] = 256 * 1024
+"""One pass stays within the processor's cache, and lets other queues have their turn; but it
+takes at least what one read of a socket can bring, else publishers outrun consumers."""
+SINGLE_ACTIVE: Final = "x-single-active-consumer"
+
+
+@final
+class LocalQueue(Queue):
+    """See the head of this file."""
+
+    def __init__(
+        self, identity: QueueIdentity, backing: BackingQueue, context: QueueContext
+    ) -> None:
+        super().__init__(identity, backing, context)
+        self.range_lease = RangeLease()
+        self.mirrors: PublishNotes | None = None  # of a master with mirrors
+        self._defers: bool = False  # something may be delayed, or in flight with a deadline
+        self._head_away: bool = False  # it is over its time, and on its way from disk
+        self._groups = ConsumerGroups(identity.arguments.get(SINGLE_ACTIVE) is True)
+        self._limiter = QueueLimiter(self, context)
+        self._deferred = DeferredMessages(backing, self._limiter)
+        if context.sampling.book.directory != "":
+            self.statistics.start_sampling(context.sampling, self.vhost, self.name)
+        backing.set_reader(self)
+
+    # -- publishing ------------------------------------------------------------------------
+
+    def publish(self, messages: list[Message], now_ms: i64) -> None:
+        limits = self.limits
+        if limits.message_ttl_ms >= 0:
+            stamp(messages, now_ms + limits.message_ttl_ms)
+        if self.mirrors is not None and not self.mirrors.note(messages):
+            return
+        self.backing.publish(messages, now_ms)
+        self.statistics.published(len(messages), now_ms)
+        if limits.max_length_bytes >= 0:
+            self._limiter.count_bodies(messages, 1)
+        if limits.drops:
+            self._limiter.drop_over_limit(self.spare_room())
+        self.wake()
+
+    def publish_deferred(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+        limits = self.limits
+        if limits.message_ttl_ms >= 0:
+            stamp(messages, until_ms + limits.message_ttl_ms)
+        if self.mirrors is not None and not self.mirrors.note(messages):
+            return
+        self.backing.publish_delayed(messages, until_ms, now_ms)
+        self._defers = True
+        self.statistics.published(len(messages), now_ms)
+        self.wake()
+
+    def overflowing(self, messages: list[Message]) -> set[int]:
+        return self._limiter.overflowing(messages, self.spare_room())
+
+    def refuse(self, messages: list[Message]) -> None:
+        self._limiter.refuse(messages)
+
+    def is_crowded(self) -> bool:
+        return len(self.consumers) > 0 and self.backing.ready_bytes() > CROWDED_BYTES
+
+    def is_eased(self) -> bool:
+        return self.deleted or self.backing.ready_bytes() * 2 < CROWDED_BYTES
+
+    # -- delivering ------------------------------------------------------------------------
+
+    def deliver(self, now_ms: i64) -> list[Delivery]:
+        self.awake = False
+        self._head_away = False
+        statistics = self.statistics
+        if statistics.latency is not None:
+            statistics.latency.take_time(now_ms)
+        if self.deleted:
+            return []
+        deliveries: list[Delivery] = []
+        if len(self.consumers) > 0 and not self.paused:
+            deliveries = self._deliver(now_ms)
+            if deliveries:
+                if statistics.returned_count > 0:
+                    for delivery in deliveries:
+                        delivery.again_count = statistics.again(delivery.messages)
+                    statistics.limit_returned(self.backing.ready_count())
+                if self.leases is not None:
+                    for delivery in deliveries:
+                        if not delivery.consumer.no_ack:
+                            self._count_attempts(delivery.messages)
+                sampler = statistics.sampler
+                if sampler is not None and statistics.delivered_count >= sampler.due:
+                    last = deliveries[len(deliveries) - 1]
+                    statistics.sample(last.consumer, last.messages)
+        if self.limits.drops:
+            self._limiter.drop_over_limit(self.spare_room())
+        left = not self.awake and self.backing.ready_count() > 0
+        statistics.capacity.note(left and self.spare_room() == 0, now_ms)
+        return deliveries
+
+    def _deliver(self, now_ms: i64) -> list[Delivery]:
+        groups = self._groups
+        if groups.active is not None:
+            return self._deliver_to(groups.active, now_ms)
+        if len(groups.groups) == 1:
+            return self._deliver_in_turn(groups.groups[0], now_ms)
+        deliveries: list[Delivery] = []
+        for group in groups.groups:
+            deliveries.extend(self._deliver_in_turn(group, now_ms))
+            if self.backing.ready_count() == 0 or group.has_room():
+                break  # lower ones only get what these cannot take
+        return deliveries
+
+    def _deliver_in_turn(self, group: PriorityGroup, now_ms: i64) -> list[Delivery]:
+        if len(group.members) == 1:
+            return self._deliver_to(group.members[0], now_ms)
+        return self._deliver_round_robin(group, now_ms)
+
+    def _fetch(self, count: i64, size: i64, now_ms: i64) -> list[Message]:
+        """From the head; a message whose time passed behind one that lasts is not handed out.
+
+        One whose time comes just now may be: a time to live of 0 means "at once or not at all".
+        One that came back had its once.
+        """
+        if count > DELIVER_MESSAGES_MAX:
+            count = DELIVER_MESSAGES_MAX
+        if size > DELIVER_BYTES_MAX:
+            size = DELIVER_BYTES_MAX
+        while True:
+            messages = self.backing.fetch(count, size)
+            if len(messages) > 0 and self.limits.max_length_bytes >= 0:
+                self._limiter.count_bodies(messages, -1)
+            if len(messages) == 0 or not self.backing.may_expire():
+                return messages
+            late = [one for one in messages if is_late(one, now_ms)]
+            if len(late) == 0:
+                return messages
+            self._limiter.expired(late)
+            if len(late) < len(messages):
+                return [one for one in messages if not is_late(one, now_ms)]
+
+    def _deliver_to(self, consumer: Consumer, now_ms: i64) -> list[Delivery]:
+        room = consumer.room()
+        if room == 0:
+            return []
+        messages = self._fetch(room, consumer.outlet.room_bytes(), now_ms)
+        count: i64 = len(messages)
+        if count == 0:
+            return []
+        self.statistics.delivered(consumer, count, now_ms)
+        if consumer.no_ack:
+            self._let_go(messages)
+        else:
+            consumer.take(count)
+            self.unacked_count += count
+        if self.backing.ready_count() > 0 and consumer.room() > 0:
+            self.wake()
+        return [Delivery(consumer, messages)]
+
+    def _deliver_round_robin(self, group: PriorityGroup, now_ms: i64) -> list[Delivery]:
+        """Message by message to the next consumer that has room, as RabbitMQ deals."""
+        dealing = RoundRobinAllocator(group, DELIVER_MESSAGES_MAX)
+        if dealing.messages_wanted == 0:
+            return []
+        messages = self._fetch(dealing.messages_wanted, dealing.bytes_wanted, now_ms)
+        if len(messages) == 0:
+            return []
+        left = dealing.deal(messages)
+        self.unacked_count += dealing.unacked_count
+        deliveries = self._handed(dealing, now_ms)
+        if len(left) > 0:
+            self.backing.unfetch(left)
+            if self.limits.max_length_bytes >= 0:
+                self._limiter.count_bodies(left, 1)
+        elif self.backing.ready_count() > 0 and group.has_room():
+            self.wake()
+        if group.shares_holder:
+            return in_order(messages[: len(messages) - len(left)], deliveries)
+        return deliveries
+
+    def _handed(self, dealing: RoundRobinAllocator, now_ms: i64) -> list[Delivery]:
+        deliveries: list[Delivery] = []
+        for i in range(len(dealing.takers)):
+            hand = dealing.hands[i]
+            if len(hand) > 0:
+                consumer = dealing.takers[i]
+                self.statistics.delivered(consumer, len(hand), now_ms)
+                if consumer.no_ack:
+                    self._let_go(hand)
+                deliveries.append(Delivery(consumer, hand))
+        return deliveries
+
+    def _let_go(self, messages: list[Message]) -> None:
+        """Handed to a consumer that acknowledges nothing: done."""
+        self.backing.ack(messages)
+        latency = self.statistics.latency
+        if latency is not None:
+            latency.settled(messages)
+            self.wake()
+
+    def _count_attempts(self, messages: list[Message]) -> None:
+        """They are being handed out."""
+        for message in messages:
+            if attempts_of(message) < ATTEMPTS_MAX:
+                message.flags += ONE_ATTEMPT
+        self.backing.note_attempts(messages)
+
+    def get(self, account: Consumer) -> Message | None:
+        if self.range_lease.held:
+            raise leased(self.name, self.vhost)
+        if self.paused:
+            return None
+        messages = self.backing.fetch(1, 0)
+        if len(messages) == 0 and self.backing.ready_count() > 0:
+            check_going(self.backing, self.name, self.vhost)
+            raise Away
+        statistics = self.statistics
+        if len(messages) == 0:
+            statistics.found_nothing()
+            return None
+        if self.limits.max_length_bytes >= 0:
+            self._limiter.count_bodies(messages, -1)
+        statistics.got(account)
+        if account.no_ack:
+            self._let_go(messages)
+        else:
+            account.take(1)
+            self.unacked_count += 1
+        if statistics.returned_count > 0:
+            statistics.again(messages)
+            statistics.limit_returned(self.backing.ready_count())
+        sampler = statistics.sampler
+        if sampler is not None and statistics.delivered_count >= sampler.due:
+            statistics.sample(account, messages)
+        if self.leases is not None and not account.no_ack:
+            self._count_attempts(messages)
+        return messages[0]
+
+    # -- settling --------------------------------------------------------------------------
+
+    def settle(self, consumer: Consumer, messages: list[Message]) -> None:
+        consumer.release(len(messages))
+        self.unacked_count -= len(messages)
+        self.statistics.acked(consumer, messages)
+        if not self.deleted:
+            self.backing.ack(messages)
+            latency = self.statistics.latency
+            if latency is not None:
+                latency.settled(messages)
+            if self.backing.ready_count() > 0 or latency is not None:
+                if consumer.nearly_full():
+                    self.refill()
+                else:
+                    self.wake()
+
+    def reject(self, consumer: Consumer, messages: list[Message]) -> None:
+        consumer.release(len(messages))
+        self.unacked_count -= len(messages)
+        self.statistics.settled(messages, SAMPLE_REJECTED)
+        if not self.deleted:
+            self._limiter.die(messages, REJECTED)
+            self.wake()
+
+    def requeue(self, consumer: Consumer, messages: list[Message]) -> None:
+        consumer.release(len(messages))
+        self.statistics.redelivered(messages)
+        self._put_back(messages)
+
+    def give_back_all(self, owner: i64) -> None:
+        leases = self.leases
+        assert leases is not None
+        messages = self._released(leases.release(owner))
+        if messages:
+            self.statistics.returned(messages)
+            self._put_back(messages)
+
+    def _put_back(self, messages: list[Message]) -> None:
+        """To the places they had."""
+        self.unacked_count -= len(messages)
+        if self.deleted:
+            return
+        if self.limits.delivery_limit >= 0:
+            messages = self._limiter.live_on(messages)
+        self.backing.requeue(messages)
+        if self.limits.max_length_bytes >= 0:
+            self._limiter.count_bodies(messages, 1)
+        if self.limits.drops:
+            self._limiter.drop_over_limit(self.spare_room())
+        self.wake()
+
+    def give_back(
+        self, consumer: Consumer, messages: list[Message], delay_ms: i64, now_ms: i64
+    ) -> None:
+        consumer.release(len(messages))
+        self.statistics.requeued(messages)
+        self._take_back(messages, delay_ms, now_ms)
+
+    def _take_back(self, messages: list[Message], delay_ms: i64, now_ms: i64) -> None:
+        """To the tail, or not before some time has passed."""
+        self.unacked_count -= len(messages)
+        if self.deleted:
+            return
+        if self.limits.delivery_limit >= 0:
+            messages = self._limiter.live_on(messages)
+        if messages:
+            self.statistics.will_come_again(len(messages))
+            counts = self.limits.max_length_bytes >= 0
+            self._deferred.put(messages, delay_ms, now_ms, counts)
+        self.wake()
+
+    # -- consumers -------------------------------------------------------------------------
+
+    def add_consumer(self, consumer: Consumer) -> None:
+        if self.range_lease.held:
+            raise leased(self.name, self.vhost)
+        if (consumer.exclusive and self._groups.single_active) or (
+            len(self.consumers) > 0 and (consumer.exclusive or self.consumers[0].exclusive)
+        ):
+            raise AccessRefused(f"queue '{self.name}' in vhost '{self.vhost}' in exclusive use")
+        consumer.queue = self
+        self.consumers.append(consumer)
+        self._groups.add(consumer)
+        self.had_consumer = True
+        self.wake()
+
+    def remove_consumer(self, consumer: Consumer) -> None:
+        consumer.cancelled = True
+        if consumer in self.consumers:
+            self.consumers.remove(consumer)
+            self._groups.remove(consumer, self.consumers)
+        self.wake()
+
+    def active_consumer(self) -> Consumer | None:
+        return self._groups.active
+
+    @property
+    def unused(self) -> bool:
+        return self.auto_delete and self.had_consumer and len(self.consumers) == 0
+
+    # -- time ------------------------------------------------------------------------------
+
+    def use_leases(self) -> bool:
+        if self.leases is None and self._deferred.can_delay():
+            self.leases = Leases()
+            self._defers = True
+        return self.leases is not None
+
+    def defer_what_is_delayed(self) -> None:
+        """Its backing has a life behind it: readers by position may have passed these."""
+        if self.backing.count_delayed() > 0:
+            self._defers = True
+            self._deferred.release_to_tail()
+            self.wake()
+
+    def expire(self, now_ms: i64) -> None:
+        self._head_away = self._limiter.expire(now_ms)
+        if self._defers and not self.scanned:
+            self.release_due(now_ms)
+
+    def release_due(self, now_ms: i64) -> bool:
+        leases = self.leases
+        some = leases is not None and self._time_out(leases, now_ms)
+        if 0 < self.backing.next_due_ms() <= now_ms:
+            counts = self.limits.max_length_bytes >= 0
+            if self._deferred.release(now_ms, counts):
+                self.wake()
+                return True
+        return some
+
+    def _time_out(self, leases: Leases, now_ms: i64) -> bool:
+        late = self._released(leases.expired(now_ms, RELEASED_AT_ONCE))
+        if len(late) == 0:
+            return False
+        self.statistics.timed_out(late)
+        self._take_back(late, 0, now_ms)
+        return True
+
+    def _released(self, ended: list[tuple[Consumer, Message]]) -> list[Message]:
+        """The messages of deliveries with a deadline, which their consumers have no more."""
+        messages: list[Message] = []
+        for consumer, message in ended:
+            consumer.release(1)
+            messages.append(message)
+        return messages
+
+    def next_expiry_ms(self) -> i64:
+        return 0 if self._head_away else self.backing.next_expiry_ms()
+
+    def next_due_ms(self) -> i64:
+        due_ms: i64 = 0 if self._head_away else self.backing.next_expiry_ms()
+        sweep_ms = self.backing.next_sweep_ms()
+        if due_ms == 0 or 0 < sweep_ms < due_ms:
+            due_ms = sweep_ms
+        if not self._defers or self.scanned:
+            return due_ms
+        leases = self.leases
+        if leases is not None:
+            due_ms = _earlier(due_ms, leases.first_ms())
+        return _earlier(due_ms, self.backing.next_due_ms())
+
+    # -- limits and counts -----------------------------------------------------------------
+
+    def set_limits(self, limits: QueueLimits) -> None:
+        if limits.max_length_bytes >= 0 and self.limits.max_length_bytes < 0:
+            self._limiter.measure_bodies()
+        self.limits = limits
+
+    def dropped_count(self) -> i64:
+        return self._limiter.dropped_count
+
+    def purge(self) -> i64:
+        count = self.backing.purge()
+        self._limiter.shrink()
+        self.statistics.limit_returned(0)
+        return count
+
+    def empty(self) -> i64:
+        count = self.purge() + self._deferred.drop()
+        leases = self.leases
+        if leases is not None:
+            messages = self._released(leases.clear())
+            self.unacked_count -= len(messages)
+            self.backing.ack(messages)
+            count += len(messages)
+        self.wake()
+        return count
+
+    def counts(self) -> tuple[int, int]:
+        return int(self.backing.ready_count()), len(self.consumers)
+
+    # -- single messages -------------------------------------------------------------------
+
+    def whole(self, message: Message) -> Message | None:
+        """A pending message with its content, read here and now if need be; None = it is lost."""
+        return message if len(message.content) > 0 else self.backing.whole(message)
+
+    def take_chosen(self, priority: i64, seq_ids: list[int]) -> list[Message]:
+        """Ready ones, out of the queue for good: the caller acknowledges, or buries them."""
+        taken = self.backing.take_chosen(priority, seq_ids)
+        if self.limits.max_length_bytes >= 0:
+            self._limiter.count_bodies(taken, -1)
+        return taken
+
+    def bury(self, taken: list[Message]) -> None:
+        """What was taken is rejected."""
+        self._limiter.die(taken, REJECTED)
+
+    # -- readers of ranges -----------------------------------------------------------------
+
+    @property
+    def is_leased(self) -> bool:
+        return self.range_lease.held
+
+    def open_range_lease(self, token: int = 0) -> int:
+        """Give the queue to a reader of ranges and fence off older ones; ``token``: as before.
+
+        Raises ResourceLocked when it has consumers.
+        """
+        if len(self.consumers) > 0:
+            raise ResourceLocked(
+                f"queue '{self.name}' in vhost '{self.vhost}' has consumers: it can be "
+                "browsed, but not read and acknowledged as a table"
+            )
+        self._deferred.release_to_tail()
+        return int(self.range_lease.open(token))
+
+    def check_range_lease(self, token: int) -> bool:
+        return self.range_lease.held and not self.deleted and self.range_lease.token == token
+
+    def close_range_lease(self, token: int) -> None:
+        if self.range_lease.held and self.range_lease.token == token:
+            self.range_lease.close()
+            self.last_used_ms = JUST_USED
+            self.wake()
+
+    def drop_below(self, seq_id: int) -> int:
+        return self._dropped(self.backing.drop_below(seq_id))
+
+    def drop_step(self, below: int, most: int) -> int:
+        return self._dropped(self.backing.drop_step(below, most))
+
+    def drop_some(self, seq_ids: list[int]) -> int:
+        return self._dropped(self.backing.drop_some(seq_ids))
+
+    def _dropped(self, count: i64) -> int:
+        self._limiter.shrink()
+        self.statistics.dropped_read(count)
+        return int(count)
+
+    # -- its end -----------------------------------------------------------------------------
+
+    def end(self) -> list[Consumer]:
+        self.deleted = True
+        self.backing.delete()
+        return self.retire()
+
+    def hand_over(self) -> None:
+        """It is master no more, and its backing another's: nothing of it waits for a time."""
+        leases = self.leases
+        if leases is not None:
+            self.unacked_count -= len(self._released(leases.clear()))
+        self.deleted = True
+
+
+def _earlier(one_ms: i64, other_ms: i64) -> i64:
+    """The earlier of two times, 0 = never."""
+    if one_ms == 0 or 0 < other_ms < one_ms:
+        return other_ms
+    return one_ms
