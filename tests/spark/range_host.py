@@ -113,11 +113,11 @@ def move_master(name: str, term: int, old: QueueHall, new: QueueHall, node: str)
     backing = transient_backing()
     old_backing: Any = lost.backing
     for message in old_backing.read_range(0, 1 << 62, 1 << 20, 1 << 40):
-        backing.begin_at(message.seq_id)
+        backing.replica.begin_at(message.seq_id)
         copy = message.copy_for_queue()
         copy.enqueued_at_ms = message.enqueued_at_ms
         backing.publish([copy], message.enqueued_at_ms)
-    backing.begin_at(term << 40)
+    backing.replica.begin_at(term << 40)
     queue = Queue("/", name, lost.incarnation, False, False, {}, backing, [], [], [])
     queue.range_lease = max(int(lost.range_lease), term << 40)
     queue.begun_elsewhere = True
