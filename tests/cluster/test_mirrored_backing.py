@@ -60,7 +60,7 @@ class MirroredQueue(BackingMachine):
             mirrored.begin(term, 0)
             self.made += 1
             copy = VariableQueue(
-                self.others.engine, 1000 + self.made, queue.records.durable, SEGMENT_ENTRIES
+                self.others.engine, 1000 + self.made, queue.durable, SEGMENT_ENTRIES
             )
             if pair is not None:
                 pair.replica.parts[0].queue.delete()

@@ -316,7 +316,6 @@ class VariableQueue(RestingQueue, BackingQueue):
         return self.tiers.ready_bytes
 
     def disk_count(self) -> i64:
-        """Ready messages whose contents are not in memory."""
         return self.tiers.disk_count()
 
     def next_seq_id(self) -> i64:
