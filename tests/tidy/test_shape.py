@@ -30,7 +30,7 @@ RATCHETS = {
     "functions longer than 70 lines": 3,
     "classes deeper than 2": 26,
     "classes of more than 25 fields": 11,
-    "writes to fields of other objects": 1245,
+    "writes to fields of other objects": 1244,
     "lines with a word that names no actor": 508,
 }
 

@@ -17,7 +17,7 @@ from penstock.backing.deferrals import Deferred
 from penstock.backing.disk_records import DiskRecords
 from penstock.backing.message_deque import MessageDeque, ascending
 from penstock.backing.read_ahead import ReadAhead
-from penstock.backing.tiers import TAIL_BYTES, Tiers
+from penstock.backing.tiers import RUN, SEGMENTS, TAIL, TAIL_BYTES, Tiers, flags_of
 from penstock.core.message import INDEXED, LOGGED, PERSISTENT, STORED, Message
 from penstock.storage.index.queue_index import QueueIndex
 
@@ -50,33 +50,22 @@ class Settlement:
 
     def end_delayed(self, deferred: list[Deferred]) -> None:
         """Delayed or held messages are gone."""
-        self._end(self._tiers.end_delayed(deferred))
+        messages = self._tiers.end_delayed(deferred)
+        self._release(messages, flags_of(messages))
 
-    def drop(self, messages: list[Message]) -> i64:
-        """Ready messages, taken out of their run, are gone; returns how many."""
+    def end(self, messages: list[Message], origin: i64) -> i64:
+        """Ready messages, taken out of ``origin``, are gone; returns how many.
+
+        ``origin`` is ``RUN``, ``TAIL`` or ``SEGMENTS`` (tiers.py).
+        """
         if len(messages) > 0:
-            self._tiers.end_ready(messages)
-            self._end(messages)
+            self._release(messages, self._tiers.end(messages, origin))
         return len(messages)
 
-    def drop_tail(self, messages: list[Message]) -> i64:
-        """As ``drop``, of messages taken out of the tail of delta."""
-        self._tiers.leave_tail(messages)
-        return self.drop(messages)
-
-    def _drop_read(self, messages: list[Message]) -> i64:
-        """As ``drop``, of messages read from segments of delta."""
-        self._tiers.leave_delta(messages)
-        self._end(messages)
-        return len(messages)
-
-    def _end(self, messages: list[Message]) -> None:
-        """What mirrors and the disk have of messages that are not here any more ends too."""
+    def _release(self, messages: list[Message], flags: i64) -> None:
+        """What mirrors and the disk have of messages that are gone."""
         if self._records.notes is not None:
             self._records.notes.ended(messages)
-        flags: i64 = 0
-        for message in messages:
-            flags |= message.flags
         if flags & (LOGGED | INDEXED | STORED):
             self._records.release(messages, flags)
 
@@ -84,9 +73,9 @@ class Settlement:
         """Delta goes by whole segments, without being read."""
         count: i64 = 0
         for run in self._tiers.runs():
-            count += self.drop(run.take_all())
+            count += self.end(run.take_all(), RUN)
         if self._tiers.delta_count > 0:
-            count += self.drop_tail(self._tiers.tail.take_all())
+            count += self.end(self._tiers.tail.take_all(), TAIL)
             count += self._tiers.delta_count
             self._records.count_out(self._tiers.delta_count - self._tiers.delta_transient_count)
             self._ack_range(self._tiers.delta_start, self._tiers.delta_end)
@@ -127,7 +116,7 @@ class Settlement:
     def _drop_below(self, seq_id: i64) -> i64:
         count: i64 = 0
         for run in self._tiers.runs():
-            count += self.drop(run.take(run.first_at(seq_id) - run.head))
+            count += self.end(run.take(run.first_at(seq_id) - run.head), RUN)
         # Last, because with the end of delta q2 is joined to q3.
         if self._tiers.delta_count > 0 and self._tiers.delta_start < seq_id:
             count += self.drop_delta_below(seq_id)
@@ -135,36 +124,31 @@ class Settlement:
 
     def drop_some(self, seq_ids: list[int]) -> i64:
         """Acknowledge those that are ready of ascending ``seq_ids``; returns how many."""
-        count: i64 = 0
-        for run in self._tiers.runs():
-            count += self.drop(run.take_chosen(seq_ids))
-        if self._tiers.delta_count > 0:
-            count += self.drop_tail(self._tiers.tail.take_chosen(seq_ids))
-            for found in self._chosen_of_delta(seq_ids):
-                count += self._drop_read(found)
-        self.close_ranks()
-        self._ahead.look_ahead()
-        return count
+        return len(self._choose(seq_ids, is_held=False))
 
     def take_chosen(self, seq_ids: list[int]) -> list[Message]:
         """As ``drop_some``, but they are held until they are acknowledged; returns them."""
-        taken: list[Message] = []
-        if len(seq_ids) == 0:
-            return taken
+        return ascending(self._choose(seq_ids, is_held=True))
+
+    def _choose(self, seq_ids: list[int], *, is_held: bool) -> list[Message]:
+        chosen: list[Message] = []
         for run in self._tiers.runs():
-            taken.extend(run.take_chosen(seq_ids))
+            chosen.extend(self._leave(run.take_chosen(seq_ids), RUN, is_held))
         if self._tiers.delta_count > 0:
-            of_tail = self._tiers.tail.take_chosen(seq_ids)
-            self._tiers.leave_tail(of_tail)
-            taken.extend(of_tail)
-        self._tiers.hold(taken)
-        if self._tiers.delta_count > 0:
-            for found in self._chosen_of_delta(seq_ids):
-                self._tiers.hold_read(found)
-                taken.extend(found)
+            tail = self._tiers.tail.take_chosen(seq_ids)
+            chosen.extend(self._leave(tail, TAIL, is_held))
+            for block in self._chosen_of_delta(seq_ids):
+                chosen.extend(self._leave(block, SEGMENTS, is_held))
         self.close_ranks()
         self._ahead.look_ahead()
-        return ascending(taken)
+        return chosen
+
+    def _leave(self, messages: list[Message], origin: i64, is_held: bool) -> list[Message]:
+        if is_held:
+            self._tiers.hold(messages, origin)
+        else:
+            self.end(messages, origin)
+        return messages
 
     def _chosen_of_delta(self, seq_ids: list[int]) -> list[list[Message]]:
         """Those among ``seq_ids`` that rest in segments, block by block, read here and now.
@@ -251,7 +235,7 @@ class Settlement:
         if seq_id >= self._tiers.delta_end:
             seq_id = self._tiers.delta_end
         tail = self._tiers.tail
-        count = self.drop_tail(tail.take(tail.first_at(seq_id) - tail.head))
+        count = self.end(tail.take(tail.first_at(seq_id) - tail.head), TAIL)
         index = self._records.index
         if index is not None and self._tiers.delta_count > 0:
             count += self.drop_segments(index, self._tiers.delta_start, seq_id)

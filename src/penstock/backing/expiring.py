@@ -29,7 +29,7 @@ from penstock.backing.ending import Settlement, expired_at_head
 from penstock.backing.expiry_times import ExpiryTimes
 from penstock.backing.message_deque import MessageDeque
 from penstock.backing.read_ahead import ReadAhead
-from penstock.backing.tiers import Tiers
+from penstock.backing.tiers import RUN, SEGMENTS, TAIL, Tiers
 from penstock.core.message import Message
 from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.index.segment import NEVER_MS, Segment
@@ -70,13 +70,10 @@ class Expiry:
         count: i64 = 0
         while True:
             self.reach_head(now_ms)
-            over = self._settlement.drop(
-                self._tiers.q4.take(expired_at_head(self._tiers.q4, now_ms))
-            )
-            if self._tiers.q4.count() == 0:
-                over += self._settlement.drop(
-                    self._tiers.q3.take(expired_at_head(self._tiers.q3, now_ms))
-                )
+            q4, q3 = self._tiers.q4, self._tiers.q3
+            over = self._settlement.end(q4.take(expired_at_head(q4, now_ms)), RUN)
+            if q4.count() == 0:
+                over += self._settlement.end(q3.take(expired_at_head(q3, now_ms)), RUN)
             if over == 0:
                 return count
             count += over
@@ -184,7 +181,7 @@ class Expiry:
         taken: list[Message] = []
         left = self._filter(run, now_ms, max_messages - len(found), left, taken)
         if taken:
-            self._tiers.hold(taken)
+            self._tiers.hold(taken, RUN)
             found.extend(taken)
         return left
 
@@ -283,7 +280,7 @@ class Expiry:
                 self._segment_soonest_ms = message.expires_at_ms
         if taken:
             self._ahead.cancel_load()
-            self._tiers.hold_read(taken)
+            self._tiers.hold(taken, SEGMENTS)
             found.extend(taken)
 
     def _sweep_tail(self, now_ms: i64, max_messages: i64, left: i64, found: list[Message]) -> i64:
@@ -291,7 +288,6 @@ class Expiry:
             return left
         taken: list[Message] = []
         left = self._filter(self._tiers.tail, now_ms, max_messages - len(found), left, taken)
-        self._tiers.leave_tail(taken)
-        self._tiers.hold(taken)
+        self._tiers.hold(taken, TAIL)
         found.extend(taken)
         return left

@@ -40,7 +40,7 @@ from penstock.backing.message_deque import seq_id_of
 from penstock.backing.paging import Pager
 from penstock.backing.peeking import RangeReader
 from penstock.backing.read_ahead import ReadAhead
-from penstock.backing.tiers import Tiers
+from penstock.backing.tiers import RUN, TAIL, Tiers
 from penstock.core.message import INDEXED, PERSISTENT, REDELIVERED, STORED, Message, set_attempts
 from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
 from penstock.storage.index.queue_index import QueueIndex
@@ -248,14 +248,14 @@ class ReplicaWriter:
     def _end_between(self, start: i64, end: i64) -> i64:
         count = self._end_waiting(start, end)
         for run in self._tiers.runs():
-            count += self._settlement.drop(run.take_between(start, end))
+            count += self._settlement.end(run.take_between(start, end), RUN)
         if (
             self._tiers.delta_count == 0
             or start >= self._tiers.delta_end
             or end <= self._tiers.delta_start
         ):
             return count
-        count += self._settlement.drop_tail(self._tiers.tail.take_between(start, end))
+        count += self._settlement.end(self._tiers.tail.take_between(start, end), TAIL)
         index = self._records.index
         if start <= self._tiers.delta_start:
             count += self._settlement.drop_delta_below(end)

@@ -57,6 +57,11 @@ HEAD_LEAST_MESSAGES: Final[i64] = 64
 HEAD_LEAST_BYTES: Final[i64] = 256 * 1024
 """So many messages stay at the head, whatever the target, if they are no more than that: eight
 queues with 64 messages of a megabyte each would hold half a gigabyte."""
+RUN: Final[i64] = 0
+TAIL: Final[i64] = 1
+SEGMENTS: Final[i64] = 2
+"""Where a ready message was: in q1 to q4, in the tail of delta, or in its segments, from which it
+was read."""
 TAIL_BYTES: Final[i64] = 128 * 1024
 """So much of delta's end is collected before it is written."""
 
@@ -253,50 +258,52 @@ class Tiers:
         self.rates.left_bytes += size + count * MESSAGE_OVERHEAD_BYTES
         return taken
 
-    def end_ready(self, messages: list[Message]) -> i64:
-        """Ready messages, taken out of their run, are gone; returns the flags of any of them."""
-        size: i64 = 0
-        ram_count: i64 = 0
-        ram_bytes: i64 = 0
+    def end(self, messages: list[Message], origin: i64) -> i64:
+        """Ready messages, taken out of ``origin``, are gone; returns the flags of any of them."""
+        if origin == SEGMENTS:
+            self.leave_delta(messages)
+            return flags_of(messages)
+        if origin == TAIL:
+            self._leave_tail(messages)
         flags: i64 = 0
         for message in messages:
             flags |= message.flags
             message.flags |= SETTLED
+        ram_bytes = self._leave_ready(messages)
+        self.account(-ram_bytes - len(messages) * MESSAGE_OVERHEAD_BYTES)
+        return flags
+
+    def hold(self, messages: list[Message], origin: i64) -> None:
+        """Ready messages, taken out of ``origin``, are held until they are acknowledged."""
+        for message in messages:
+            self.delayed.hold(message)
+        if origin == SEGMENTS:
+            self.leave_delta(messages)
+            ram_bytes: i64 = 0
+            for message in messages:
+                ram_bytes += len(message.content)
+            self.account(ram_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES)
+            self.rates.out_count += len(messages)
+            return
+        if origin == TAIL:
+            self._leave_tail(messages)
+        self._leave_ready(messages)
+
+    def _leave_ready(self, messages: list[Message]) -> i64:
+        """Taken out of their run; returns the bytes of their contents in memory."""
+        size: i64 = 0
+        ram_count: i64 = 0
+        ram_bytes: i64 = 0
+        for message in messages:
             size += message.size
             if len(message.content) > 0:
                 ram_count += 1
                 ram_bytes += message.size
-        count: i64 = len(messages)
-        self.ready_bytes -= size
-        self.ram_count -= ram_count
-        self.trimmed_count -= count - ram_count
-        self.rates.out_count += count
-        self.account(-ram_bytes - count * MESSAGE_OVERHEAD_BYTES)
-        return flags
-
-    def hold(self, messages: list[Message]) -> None:
-        """Ready messages, taken out of their run, are held until they are acknowledged."""
-        size: i64 = 0
-        ram_count: i64 = 0
-        for message in messages:
-            size += message.size
-            if len(message.content) > 0:
-                ram_count += 1
-            self.delayed.hold(message)
         self.ready_bytes -= size
         self.ram_count -= ram_count
         self.trimmed_count -= len(messages) - ram_count
         self.rates.out_count += len(messages)
-
-    def hold_read(self, messages: list[Message]) -> None:
-        """As ``hold``, of messages that were read from segments of delta."""
-        self.leave_delta(messages)
-        ram_bytes: i64 = 0
-        for message in messages:
-            ram_bytes += len(message.content)
-            self.delayed.hold(message)
-        self.account(ram_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES)
-        self.rates.out_count += len(messages)
+        return ram_bytes
 
     # -- pending ---------------------------------------------------------------------------
 
@@ -632,7 +639,7 @@ class Tiers:
         """Messages read from segments of delta are not in delta any more, nor ready."""
         self.ready_bytes -= self._count_out_of_delta(messages)
 
-    def leave_tail(self, messages: list[Message]) -> None:
+    def _leave_tail(self, messages: list[Message]) -> None:
         """Messages taken out of the tail are not in delta any more: ready, but in no run."""
         self.tail_bytes -= self._count_out_of_delta(messages)
         self.ram_count += len(messages)
@@ -847,6 +854,14 @@ class Tiers:
             if message.flags & INDEXED:
                 in_tail += 1
         assert index.live_count - known == self.delta_count - self.tail.count() + in_tail, "V7"
+
+
+def flags_of(messages: list[Message]) -> i64:
+    """Those that any of them has."""
+    flags: i64 = 0
+    for message in messages:
+        flags |= message.flags
+    return flags
 
 
 def _drop_contents(messages: list[Message]) -> i64:
