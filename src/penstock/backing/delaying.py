@@ -1,4 +1,4 @@
-"""``Delays``: messages of one queue that wait for their time.
+"""``QueueDelays``: messages of one queue that wait for their time.
 
     delay             pending ─► delayed
     publish_delayed   new ─────► delayed, not marked as delivered before
@@ -35,7 +35,7 @@ from mypy_extensions import i64
 
 from penstock.backing.deferrals import Deferred
 from penstock.backing.disk_records import DiskRecords
-from penstock.backing.ending import Settlement
+from penstock.backing.ending import QueueSettlement
 from penstock.backing.paging import Pager
 from penstock.backing.read_ahead import ReadAhead
 from penstock.backing.returning import TailMoves
@@ -52,7 +52,7 @@ RETRY_MS: Final[i64] = 50
 
 
 @final
-class Delays:
+class QueueDelays:
     """Of one queue."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Delays:
         tiers: Tiers,
         ahead: ReadAhead,
         pager: Pager,
-        settlement: Settlement,
+        settlement: QueueSettlement,
         moves: TailMoves,
     ) -> None:
         self._records: Final = records

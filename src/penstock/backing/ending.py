@@ -1,4 +1,4 @@
-"""``Settlement``: messages end, one by one or as stretches of positions.
+"""``QueueSettlement``: messages end, one by one or as stretches of positions.
 
 What ends leaves the tiers, is told to the mirrors, and has its traces on the disk released
 (disk_records.py says in which order).
@@ -26,7 +26,7 @@ ACK_RUN_MAX: Final[i64] = 0x7FFF_FFFE
 
 
 @final
-class Settlement:
+class QueueSettlement:
     """Of one queue."""
 
     def __init__(self, records: DiskRecords, tiers: Tiers, ahead: ReadAhead) -> None:

@@ -25,7 +25,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.backing.disk_records import DiskRecords
-from penstock.backing.ending import Settlement, expired_at_head
+from penstock.backing.ending import QueueSettlement, expired_at_head
 from penstock.backing.expiry_times import ExpiryTimes
 from penstock.backing.message_deque import MessageDeque
 from penstock.backing.read_ahead import ReadAhead
@@ -51,7 +51,7 @@ class Expiry:
         tiers: Tiers,
         times: ExpiryTimes,
         ahead: ReadAhead,
-        settlement: Settlement,
+        settlement: QueueSettlement,
     ) -> None:
         self._records: Final = records
         self._tiers: Final = tiers

@@ -32,9 +32,9 @@ from mypy_extensions import i64
 from penstock.backing.checkpointing import Checkpoint
 from penstock.backing.copying import ReplicaReader
 from penstock.backing.deferrals import Deferred
-from penstock.backing.delaying import Delays
+from penstock.backing.delaying import QueueDelays
 from penstock.backing.disk_records import DiskRecords
-from penstock.backing.ending import Settlement
+from penstock.backing.ending import QueueSettlement
 from penstock.backing.expiry_times import ExpiryTimes
 from penstock.backing.message_deque import seq_id_of
 from penstock.backing.paging import Pager
@@ -64,8 +64,8 @@ class ReplicaWriter:
         ahead: ReadAhead,
         reads: RangeReader,
         pager: Pager,
-        settlement: Settlement,
-        delays: Delays,
+        settlement: QueueSettlement,
+        delays: QueueDelays,
         checkpoint: Checkpoint,
         copies: ReplicaReader,
     ) -> None:

@@ -35,10 +35,10 @@ waits; we do not hold up the loop, and the price is the other cases.
 
 The queue is made of parts.  ``Tiers`` (tiers.py) owns the messages in memory, the bounds of delta
 and every counter, and has the invariants; ``DiskRecords`` (disk_records.py) owns what the disk has.
-The other parts use the verbs of these two and of parts above them in this list:
+The other parts use the verbs of these two and of parts before them in this list:
 
-    DiskRecords ExpiryTimes Tiers · ReadAhead RangeReader Pager · Settlement TailMoves Delays
-    Expiry Checkpoint · ReplicaReader ReplicaWriter
+    DiskRecords ExpiryTimes Tiers · ReadAhead RangeReader Pager · QueueSettlement TailMoves
+    QueueDelays Expiry Checkpoint · ReplicaReader ReplicaWriter
 """
 
 from typing import Final, final
@@ -47,9 +47,9 @@ from mypy_extensions import i64
 
 from penstock.backing.checkpointing import Checkpoint
 from penstock.backing.copying import ReplicaReader
-from penstock.backing.delaying import Delays
+from penstock.backing.delaying import QueueDelays
 from penstock.backing.disk_records import DiskRecords, old_place
-from penstock.backing.ending import Settlement, expired_at_head
+from penstock.backing.ending import QueueSettlement, expired_at_head
 from penstock.backing.expiring import Expiry
 from penstock.backing.expiry_times import ExpiryTimes
 from penstock.backing.interface import BackingQueue, Measured
@@ -80,11 +80,11 @@ class VariableQueue(RestingQueue, BackingQueue):
         self.ahead: Final = ReadAhead(self.records, self.tiers)
         self.reads: Final = RangeReader(self.records, self.tiers)
         self.pager: Final = Pager(self.records, self.tiers, self.ahead)
-        self._settlement: Final = Settlement(self.records, self.tiers, self.ahead)
+        self._settlement: Final = QueueSettlement(self.records, self.tiers, self.ahead)
         self._moves: Final = TailMoves(
             self.records, self.tiers, self.times, self.ahead, self.reads, self.pager
         )
-        self._delays: Final = Delays(
+        self._delays: Final = QueueDelays(
             self.records, self.tiers, self.ahead, self.pager, self._settlement, self._moves
         )
         self.expiry: Final = Expiry(
@@ -250,7 +250,7 @@ class VariableQueue(RestingQueue, BackingQueue):
         return self._delays.release_due(now_ms, at_most)
 
     def release_to_tail(self, now_ms: i64, at_most: i64) -> i64:
-        """As ``release_due``, behind all others (``Delays.release_to_tail``)."""
+        """As ``release_due``, behind all others (``QueueDelays.release_to_tail``)."""
         return self._delays.release_to_tail(now_ms, at_most)
 
     def cancel_delayed(self, seq_id: i64) -> bool:
