@@ -319,7 +319,7 @@ class BackingMachine(RuleBasedStateMachine):
         found = 0
         while True:
             found += backing.expire(self.now_ms)
-            if found == wanted or backing.fault:
+            if found == wanted or backing.records.fault:
                 break
             before = len(self.opened.engine.board.reads) + len(self.opened.engine.board.writes)
             backing.await_head()
@@ -337,9 +337,9 @@ class BackingMachine(RuleBasedStateMachine):
             if due_ms == 0 or due_ms > self.now_ms + 25:
                 break
             self.now_ms = max(self.now_ms, due_ms)
-            in_delta = queue.backing.delta_count
+            in_delta = queue.backing.tiers.delta_count
             found = queue.backing.sweep_expired(self.now_ms, most)
-            self.note("swept from delta", in_delta - queue.backing.delta_count)
+            self.note("swept from delta", in_delta - queue.backing.tiers.delta_count)
             self.note("swept", len(found))
             queue.swept(found, self.now_ms)
         else:
@@ -404,9 +404,9 @@ class BackingMachine(RuleBasedStateMachine):
         if not known:
             return
         seq_ids = sorted(data.draw(st.lists(st.sampled_from(known), unique=True), "seq_ids"))
-        in_delta = queue.backing.delta_count
+        in_delta = queue.backing.tiers.delta_count
         found = queue.backing.take_chosen(0, seq_ids)
-        self.note("taken from delta", in_delta - queue.backing.delta_count)
+        self.note("taken from delta", in_delta - queue.backing.tiers.delta_count)
         queue.took_chosen(seq_ids, found)
 
     def seq_ids(self, queue: Judged, least: int) -> st.SearchStrategy[int]:

@@ -126,12 +126,12 @@ class Judged:
         """Their places are among messages that are only on disk."""
         backing = self.backing
         due = [seq_id for seq_id, until_ms in self.model.until_ms.items() if until_ms <= now_ms]
-        return sum(backing.delta_start <= seq_id < backing.delta_end for seq_id in due)
+        return sum(backing.tiers.delta_start <= seq_id < backing.tiers.delta_end for seq_id in due)
 
     def count_due_behind_delta(self, now_ms: int) -> int:
         backing = self.backing
         due = [seq_id for seq_id, until_ms in self.model.until_ms.items() if until_ms <= now_ms]
-        return sum(seq_id >= backing.delta_end > 0 for seq_id in due)
+        return sum(seq_id >= backing.tiers.delta_end > 0 for seq_id in due)
 
     def crashed(self) -> None:
         """Judge what was found after a start that was not clean."""
@@ -143,7 +143,7 @@ class Judged:
         found = self.backing.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
         index = self.backing.index_or_none()
         delays = {} if index is None else index.delays()
-        everything = found + self.backing.delayed.messages()
+        everything = found + self.backing.tiers.delayed.messages()
         attempts = {int(one.seq_id): int(attempts_of(one)) for one in everything}
         self.model.crashed(found, delays, attempts, int(self.backing.next_seq_id()))
 
@@ -185,8 +185,8 @@ class Judged:
         """Exact while the head is in memory; never later than the time of a head on disk."""
         exact, backing = self.model.next_expiry_ms(), self.backing
         found = backing.next_expiry_ms()
-        if backing._head() is not None:
+        if backing.tiers.head() is not None:
             assert found == exact
-        elif exact > 0 and backing._read is None and backing.ready_count() > 0:
+        elif exact > 0 and backing.ahead._read is None and backing.ready_count() > 0:
             sweep = backing.next_sweep_ms()
-            assert 0 < found <= exact or 0 < sweep <= max(exact, backing._sweep_after_ms)
+            assert 0 < found <= exact or 0 < sweep <= max(exact, backing.expiry.sweep_after_ms)

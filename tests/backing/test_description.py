@@ -79,7 +79,12 @@ class Counted:
     def expected(self) -> dict[str, Any]:
         """As ``describe_queue`` should say it, from the messages themselves."""
         queue = self.queue
-        runs = {"q1": queue.q1, "q2": queue.q2, "q3": queue.q3, "q4": queue.q4}
+        runs = {
+            "q1": queue.tiers.q1,
+            "q2": queue.tiers.q2,
+            "q3": queue.tiers.q3,
+            "q4": queue.tiers.q4,
+        }
         said: dict[str, Any] = {
             name: {
                 "messages": len(run.live()),
@@ -93,7 +98,7 @@ class Counted:
         resting = [kind for number, kind in self.alive.items() if number not in here | out]
         passing = [kind for kind in resting if not kind.persistent]
         in_ram = [one for run in runs.values() for one in run.live() if one.content]
-        in_ram += queue.tail.live()
+        in_ram += queue.tiers.tail.live()
         said["delta"] = {
             "messages": len(resting),
             "bytes": sum(kind.size for kind in resting),
@@ -166,8 +171,8 @@ def test_nothing_is_unknown_where_all_is_persistent() -> None:
     counted.fetch(20)
     counted.page(10_000)
     counted.publish([50] * 10, persistent=True)
-    assert counted.queue.delta_count > 0
-    assert counted.queue.q1.count() > 0
+    assert counted.queue.tiers.delta_count > 0
+    assert counted.queue.tiers.q1.count() > 0
     assert assert_agrees(describe_queue(counted.queue, PLENTY), counted.expected()) == []
 
 
@@ -197,7 +202,11 @@ def test_two_runs_over_the_budget_stay_unknown() -> None:
     counted.publish([50] * 200, persistent=False)
     counted.page(20_000)
     counted.publish([50] * 60, persistent=False)
-    lengths = [counted.queue.q3.count(), counted.queue.q4.count(), counted.queue.q1.count()]
+    lengths = [
+        counted.queue.tiers.q3.count(),
+        counted.queue.tiers.q4.count(),
+        counted.queue.tiers.q1.count(),
+    ]
     assert sum(1 for length in lengths if length > 10) >= 2, lengths
     said: dict[str, Any] = describe_queue(counted.queue, 10)
     assert_agrees(said, counted.expected())
@@ -240,7 +249,7 @@ def test_targets() -> None:
     said = describe_queue(counted.queue, 0)
     assert (said["target_ram_count"], said["target_ram_bytes"]) == (0, 4096)
     counted.publish([50] * 20, persistent=True)
-    counted.queue.rates.left_rate = 2000.0
+    counted.queue.tiers.rates.left_rate = 2000.0
     said = describe_queue(counted.queue, 0)
     assert said["target_ram_count"] == 4096 // 250
     assert (said["bytes_per_second"], said["duration_s"]) == (1000, 5.0)
@@ -301,9 +310,9 @@ def test_journal_entries_are_the_messages_that_only_the_journal_has() -> None:
     assert describe_index(counted.queue)["journal_entries"] == living
     counted.page(10_000)
     said = describe_index(counted.queue)
-    resting = sum(1 for one in counted.queue.q3.live() if one.flags & INDEXED)
-    assert counted.queue.delta_count > 0
-    assert said["journal_entries"] == living - counted.queue.delta_count - resting
+    resting = sum(1 for one in counted.queue.tiers.q3.live() if one.flags & INDEXED)
+    assert counted.queue.tiers.delta_count > 0
+    assert said["journal_entries"] == living - counted.queue.tiers.delta_count - resting
     while not counted.queue.flush_file(1 << 30, 64):
         pass
     assert describe_index(counted.queue)["journal_entries"] == 0

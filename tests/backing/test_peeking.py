@@ -95,7 +95,7 @@ def test_what_takes_long_is_done_in_pieces(rested: Rested) -> None:
     taken = queue.fetch(COUNT, EVERYTHING)
     while len(taken) < COUNT:
         rested.one.run_jobs()
-        queue.absorb()
+        queue.ahead.absorb()
         taken += queue.fetch(COUNT, EVERYTHING)
     queue.ack(taken[::50])
     queue.requeue([one for one in taken if (one.seq_id - rested.first) % 50])
@@ -123,10 +123,10 @@ def test_betas_get_their_contents_without_a_read_for_each(rested: Rested) -> Non
     queue = rested.queue
     queue.set_mode(False)
     rested.one.settle(20_000)
-    queue.look_ahead()
+    queue.ahead.look_ahead()
     rested.one.run_jobs()
-    queue.absorb()
-    for one in queue.q3.live():
+    queue.ahead.absorb()
+    for one in queue.tiers.q3.live():
         one.content = b""  # as paging does with what is on disk
     rested.files.reads = 0
     assert rested.bodies(0, 100) == list(range(100))
@@ -143,7 +143,7 @@ def test_contents_of_store_and_segments_do_not_hide_each_other() -> None:
     files.kill()
     queue = OpenEngine(files, {7: 64}, limits(embed=100)).queues[7]
     queue.await_head()
-    for resting in queue.q3.live() + queue.q4.live():
+    for resting in queue.tiers.q3.live() + queue.tiers.q4.live():
         resting.content = b""  # as when memory is short
     found = queue.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
     assert [one.content for one in found] == contents

@@ -43,7 +43,7 @@ class PlacedQueue(BackingMachine):
         first = queue.model.next_seq_id
         self.free(queue).extend(range(first, first + count))
         after = first + count if term else (first // TERM + 1) * TERM
-        queue.backing.begin_at(after)
+        queue.backing.replica.begin_at(after)
         queue.model.next_seq_id = after
         self.commit(sync=True)  # until then a crash may forget it; on a mirror that is a new term
         self.note("a term", int(term == 0))
@@ -67,7 +67,7 @@ class PlacedQueue(BackingMachine):
             one.enqueued_at_ms = self.now_ms
             one.flags |= REDELIVERED  # below a crash all are, and on a mirror too
         until_ms = self.now_ms + wait_ms if wait_ms else 0
-        queue.backing.publish_at(batch, until_ms)
+        queue.backing.replica.publish_at(batch, until_ms)
         self.was_placed(queue, batch, until_ms)
 
     def was_placed(self, queue: Judged, batch: list[Message], until_ms: int) -> None:
@@ -79,7 +79,7 @@ class PlacedQueue(BackingMachine):
                 model.publish_delayed([one], until_ms, self.now_ms)
                 continue
             model.publish([one], self.now_ms)
-            if queue.backing.delayed.has(int(one.seq_id)):
+            if queue.backing.tiers.delayed.has(int(one.seq_id)):
                 model.waits_a_moment(int(one.seq_id), A_MOMENT_AGO_MS)
                 self.note("placed into delta")
         model.next_seq_id = max(after, model.next_seq_id)
@@ -103,7 +103,7 @@ class PlacedQueue(BackingMachine):
         queue = self.queues[at]
         ranges = self.ranges(queue, data)
         ended = queue.model.end_at(ranges)
-        assert queue.backing.end_at(ranges) == len(ended)
+        assert queue.backing.replica.end_at(ranges) == len(ended)
         self.note("ended at places", len(ended))
 
     @rule(at=QUEUES, data=st.data())
@@ -117,7 +117,7 @@ class PlacedQueue(BackingMachine):
     def delay_at(self, at: int, data: st.DataObject, wait_ms: int) -> None:
         queue = self.queues[at]
         ranges = [(start, end) for start, end in self.ranges(queue, data) if end - start < 10]
-        queue.backing.delay_at(ranges, self.now_ms + wait_ms)
+        queue.backing.replica.delay_at(ranges, self.now_ms + wait_ms)
         self.note("delayed at places", queue.model.delay_at(ranges, self.now_ms + wait_ms))
 
     @rule(at=QUEUES, data=st.data(), count=st.integers(1, 3))
@@ -127,7 +127,7 @@ class PlacedQueue(BackingMachine):
         known = sorted({**model.ready, **model.delayed})
         if known:
             seq_ids = sorted(data.draw(st.lists(st.sampled_from(known), min_size=1, unique=True)))
-            queue.backing.count_at([(one, model.attempts(one) + count) for one in seq_ids])
+            queue.backing.replica.count_at([(one, model.attempts(one) + count) for one in seq_ids])
             for seq_id in seq_ids:
                 model.count_at(seq_id, model.attempts(seq_id) + count)
 
@@ -138,32 +138,32 @@ class PlacedQueue(BackingMachine):
         entries = {entry.seq_id: entry for entry in queue.model.everything()}
         known = sorted(entries)
         if not known:
-            assert queue.backing.last_place(1 << 62) == -1
+            assert queue.backing.copies.last_place(1 << 62) == -1
             return
         start = data.draw(st.sampled_from(known)) - data.draw(st.integers(0, 2))
         end = start + data.draw(st.sampled_from([0, 1, 7, 100, 5000]))
         wanted = [one for one in known if start <= one < end]
-        assert queue.backing.places(start, end) == wanted
+        assert queue.backing.copies.places(start, end) == wanted
         below = [one for one in known if one < end]
-        last = queue.backing.last_place(end)
+        last = queue.backing.copies.last_place(end)
         assert last < max(end, 0)
         assert last >= below[-1] if below else last < SEGMENT_ENTRIES + end
         if not wanted:
             return
-        some = queue.backing.messages_at(wanted, 500)
+        some = queue.backing.copies.messages_at(wanted, 500)
         assert some
         assert [int(one.seq_id) for one in some] == wanted[-len(some) :]
         assert len(some) == 1 or sum(len(one.content) for one in some) <= 500
-        found = queue.backing.messages_at(wanted, 1 << 40)
+        found = queue.backing.copies.messages_at(wanted, 1 << 40)
         assert [int(one.seq_id) for one in found] == wanted
-        for seq_id, attempts in queue.backing.attempts_at(wanted):
+        for seq_id, attempts in queue.backing.copies.attempts_at(wanted):
             assert entries[seq_id].attempts == attempts
         for one in found:
             entry = entries[int(one.seq_id)]
             assert one.content == entry.content
             assert one.flags >> ATTEMPTS_SHIFT == entry.attempts
         until_ms = queue.model.until_ms | queue.model.taken_until_ms
-        assert dict(queue.backing.delays_at(wanted)) == {
+        assert dict(queue.backing.copies.delays_at(wanted)) == {
             one: until_ms[one] for one in wanted if one in until_ms
         }
         self.note("copied", len(found))
@@ -173,7 +173,7 @@ class PlacedQueue(BackingMachine):
         """Only after all came back, as on a mirror."""
         queue = self.queues[at]
         if not queue.tokens and not queue.dying:
-            queue.backing.redeliver_all()
+            queue.backing.replica.redeliver_all()
             queue.model.redeliver_all()
 
 
@@ -247,7 +247,7 @@ def test_what_was_too_young_for_one_file_is_written_for_the_next() -> None:
             one = message(b"x" * 100)
             one.seq_id = seq_id
             one.enqueued_at_ms = 1000
-            queue.publish_at([one], 0)
+            queue.replica.publish_at([one], 0)
             opened.commit()
             seq_id += 1
         return file_no
@@ -255,7 +255,7 @@ def test_what_was_too_young_for_one_file_is_written_for_the_next() -> None:
     eldest = placed(1000)
     below = placed(100)
     placed(2000)
-    young = [one for one in queue.q4.live() + queue.q3.live() if one.seq_id < 1000]
+    young = [one for one in queue.tiers.q4.live() + queue.tiers.q3.live() if one.seq_id < 1000]
     assert young
     assert all(one.file_no >= below > eldest for one in young)
     queue.flush_file(eldest, 5)

@@ -36,7 +36,7 @@ class Clocked:
         return self.queue.fetch(count, 1 << 30)
 
     def in_ram(self) -> int:
-        return int(self.queue._ram_count + self.queue.pending.ram_count)
+        return int(self.queue.tiers.ram_count + self.queue.tiers.pending.ram_count)
 
     def held(self) -> int:
         return len(self.queue.read_range(0, 1 << 40, 1 << 40, 1 << 40))
@@ -83,12 +83,12 @@ def test_what_is_handed_out_and_acknowledged_is_what_leaves() -> None:
     node.publish(1000)
     node.second()
     assert node.queue.byte_rate() == 0
-    assert node.queue.rates.duration_s(node.queue.ram_bytes()) == math.inf
+    assert node.queue.tiers.rates.duration_s(node.queue.ram_bytes()) == math.inf
     taken = node.fetch(500)
     node.queue.unfetch(taken[100:])
-    assert node.queue.rates.left_bytes == 100 * 300
+    assert node.queue.tiers.rates.left_bytes == 100 * 300
     node.queue.ack(taken[:100])
-    assert node.queue.rates.left_bytes == 2 * 100 * 300
+    assert node.queue.tiers.rates.left_bytes == 2 * 100 * 300
     for _ in range(60):
         taken = node.fetch(10)
         node.queue.ack(taken)
@@ -114,12 +114,12 @@ def test_what_grows_faster_leaves_first(acks_grow: bool) -> None:
     node = Clocked(embed=100)
     node.publish(400)
     node.fetch(200)
-    rates = node.queue.rates
+    rates = node.queue.tiers.rates
     rates.ack_in_rate, rates.ack_out_rate = (50.0, 10.0) if acks_grow else (50.0, 45.0)
     rates.in_rate, rates.out_rate = 60.0, 50.0
     node.queue.page(node.queue.ram_bytes() - 50 * 100, 50)
-    pending = int(node.queue.pending.ram_count)
-    alphas = int(node.queue.q1.count() + node.queue.q4.count())
+    pending = int(node.queue.tiers.pending.ram_count)
+    alphas = int(node.queue.tiers.q1.count() + node.queue.tiers.q4.count())
     assert (pending, alphas) == ((150, 200) if acks_grow else (200, 150))
     node.queue.check()
 

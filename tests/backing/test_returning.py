@@ -341,7 +341,7 @@ def test_what_is_delayed_holds_up_no_paging() -> None:
     one.engine.ram.paging_bytes = 8
     one.settle(1)
     queue.check()
-    assert queue.delta_count > 400
+    assert queue.tiers.delta_count > 400
     assert queue.release_due(500, EVERYTHING) == 1
     queue.check()
     found = bodies(queue)

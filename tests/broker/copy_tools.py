@@ -190,7 +190,7 @@ def synchronised(master: Node, node: Node, name: str, arguments: dict[str, objec
     """A queue there, and a complete copy of it here."""
     mirrored = mirrored_in(master, name, TERM)
     for part in mirrored.parts:
-        part.begin_at(TERM << TERM_SHIFT)
+        part.replica.begin_at(TERM << TERM_SHIFT)
     pair = paired(mirrored, node.open_copy(name, arguments), node)
     pair.synchronise()
     return pair

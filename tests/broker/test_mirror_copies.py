@@ -221,8 +221,8 @@ def test_what_a_sweep_or_a_person_holds_is_ready_again(node: Node) -> None:
     node.run()
     node.run()
     part = part_of(queue.backing)
-    assert part.delta_count > 0
-    in_memory = int(part.ready_count() - part.delta_count)
+    assert part.tiers.delta_count > 0
+    in_memory = int(part.ready_count() - part.tiers.delta_count)
     held = queue.take_chosen(0, [1, 40, 41, 70, 99])
     assert len(held) == 5
     assert int(queue.backing.ready_count()) == 95, in_memory
@@ -293,7 +293,7 @@ def test_a_queue_that_the_start_found_is_a_copy_as_any_other(node: Node) -> None
     node.run()
     node.stop("kill")
     queue = node.vhost.queues["q"]
-    assert part_of(queue.backing).is_reading()
+    assert part_of(queue.backing).ahead.is_reading()
     copy = node.vhost.copies.from_queue(queue)
     assert copy.recovered
     node.enter_remote("q", PLAIN)
@@ -302,7 +302,7 @@ def test_a_queue_that_the_start_found_is_a_copy_as_any_other(node: Node) -> None
         node.run()
         replica.tick(node.now_ms)
         replica.check()
-    assert part_of(copy.backing).fault == ""
+    assert part_of(copy.backing).records.fault == ""
     places = sorted(all_of(copy.backing, 0)[0])
     assert places == [*range(16, 40)]  # the two are in the first segment
 
@@ -425,24 +425,24 @@ def test_a_lazy_copy_rests_on_disk_and_follows_the_policy(node: Node, master: No
     pair = synchronised(master, node, "q", PLAIN)
     part = part_of(pair.replica.backing)
     node.run()
-    assert not part.lazy
-    assert part.delta_count == 0
+    assert not part.tiers.lazy
+    assert part.tiers.delta_count == 0
     admin = Administration(node.quiet.broker, SEGMENT_ENTRIES)
     admin.put_policy("/", Policy("p", "q", "all", 0, {"queue-mode": "lazy"}))
     for _ in range(3):
         node.run()
-    assert part.lazy
-    resting = int(part.delta_count)
+    assert part.tiers.lazy
+    resting = int(part.tiers.delta_count)
     assert resting > 0
     queue.publish(some(50, first=100), master.now_ms)
     pair.tell()
     node.run()
-    assert part.delta_count == resting + 50
+    assert part.tiers.delta_count == resting + 50
     node.stop("kill")
-    assert part_of(node.vhost.copies.copies["q"].backing).lazy
+    assert part_of(node.vhost.copies.copies["q"].backing).tiers.lazy
     assert all_of(node.vhost.copies.copies["q"].backing, 0) == all_of(queue.backing, 0)
     node.vhost.copies.drop("q")
-    assert part_of(node.vhost.copies.open("q", LIFE, False, PLAIN).backing).lazy
+    assert part_of(node.vhost.copies.open("q", LIFE, False, PLAIN).backing).tiers.lazy
 
 
 def test_a_copy_that_pages_is_nobodys_event(node: Node, master: Node) -> None:
@@ -455,7 +455,7 @@ def test_a_copy_that_pages_is_nobodys_event(node: Node, master: Node) -> None:
     for _ in range(5):
         node.run()
         noted += [event.kind for event in node.quiet.broker.events.take()]
-    assert part.delta_count > 0
+    assert part.tiers.delta_count > 0
     assert part.paged_bytes > 0
     node.quiet.engine.ram.paging_bytes = 1 << 40
     node.run()

@@ -186,7 +186,7 @@ class Life:
         """Somebody holds them, and will never say what has become of them."""
         parts = parts_of(self.queue.backing)
         number = self.rng.randrange(len(parts))
-        places = parts[number].places(0, 1 << 62)
+        places = parts[number].copies.places(0, 1 << 62)
         chosen = self.rng.sample(places, min(len(places), 4))
         self.queue.take_chosen(number, sorted(chosen))
 

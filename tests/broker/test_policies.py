@@ -353,9 +353,9 @@ def test_a_queue_becomes_lazy_by_policy() -> None:
     admin = Administration(node.broker, 64)
     backing: Any = node.broker.vhosts["/"].queues["q"].backing
     admin.put_policy("/", Policy("p", "^q", "queues", 0, {"queue-mode": "lazy"}))
-    assert backing.lazy
+    assert backing.tiers.lazy
     admin.delete_policy("/", "p")
-    assert not backing.lazy
+    assert not backing.tiers.lazy
     node.run()
     node.check()
 

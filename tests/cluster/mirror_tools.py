@@ -19,25 +19,25 @@ def set_of(queue: VariableQueue, now_ms: int) -> Set:
     """All messages of whatever state."""
     places: list[int] = []
     below = EVERY_PLACE
-    while (last := int(queue.last_place(below))) >= 0:
+    while (last := int(queue.copies.last_place(below))) >= 0:
         below = max(0, last - 5000)
-        places = queue.places(below, last + 1) + places
+        places = queue.copies.places(below, last + 1) + places
     if not places:
         return {}
-    delays = dict(queue.delays_at(places))
+    delays = dict(queue.copies.delays_at(places))
     return {
         int(one.seq_id): (
             one.content,
             bool(one.flags & PERSISTENT),
             delays.get(int(one.seq_id), 0) if delays.get(int(one.seq_id), 0) > now_ms else 0,
         )
-        for one in queue.messages_at(places, 1 << 60)
+        for one in queue.copies.messages_at(places, 1 << 60)
     }
 
 
 def attempts_in(queue: VariableQueue, now_ms: int) -> dict[int, int]:
     places = list(set_of(queue, now_ms))
-    found = queue.messages_at(places, 1 << 60) if places else []
+    found = queue.copies.messages_at(places, 1 << 60) if places else []
     return {int(one.seq_id): int(attempts_of(one)) for one in found}
 
 

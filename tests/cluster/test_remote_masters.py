@@ -41,10 +41,10 @@ def test_a_dead_letter_is_settled_when_it_is_safe_there(pair: NodePair) -> None:
     pair.slow = True
     client.method(1, "basic.reject", delivery_tag=1, requeue=False)
     source = pair.here.broker.vhosts["/"].queues["source"]
-    assert source.backing.pending.count == 1  # type: ignore[attr-defined]
+    assert source.backing.tiers.pending.count == 1  # type: ignore[attr-defined]
     pair.slow = False
     pair.run()
-    assert source.backing.pending.count == 0  # type: ignore[attr-defined]
+    assert source.backing.tiers.pending.count == 0  # type: ignore[attr-defined]
     assert ready(pair) == 1
 
 
@@ -100,7 +100,7 @@ def test_a_letter_under_way_is_sent_again(pair: NodePair) -> None:
     pair.run()
     assert ready(pair) == 1
     source = pair.here.broker.vhosts["/"].queues["source"]
-    assert source.backing.pending.count == 0  # type: ignore[attr-defined]
+    assert source.backing.tiers.pending.count == 0  # type: ignore[attr-defined]
 
 
 def test_consumers_stay_over_a_change_of_masters_and_old_tags_mean_nothing(
@@ -226,10 +226,10 @@ def test_letters_stay_and_all_goes_on_when_the_master_is_reached_again(pair: Nod
     client.consume("source")
     client.method(1, "basic.reject", delivery_tag=1, requeue=False)
     source = pair.here.broker.vhosts["/"].queues["source"]
-    assert source.backing.pending.count == 1  # type: ignore[attr-defined]
+    assert source.backing.tiers.pending.count == 1  # type: ignore[attr-defined]
     queue.follow(pair.ends[0].queues.client)
     pair.run()
-    assert source.backing.pending.count == 0  # type: ignore[attr-defined]
+    assert source.backing.tiers.pending.count == 0  # type: ignore[attr-defined]
     again = confirming(pair)
     again.publish("", "q", b"two")
     assert names(again) == ["basic.ack"]
@@ -273,11 +273,11 @@ def test_a_letter_to_a_queue_that_is_down_waits_for_it(pair: NodePair) -> None:
     client.consume("source")
     client.method(1, "basic.reject", delivery_tag=1, requeue=False)
     source = pair.here.broker.vhosts["/"].queues["source"]
-    assert source.backing.pending.count == 1  # type: ignore[attr-defined]
+    assert source.backing.tiers.pending.count == 1  # type: ignore[attr-defined]
     pair.connect()
     queue.follow(pair.ends[0].queues.client)
     pair.run()
-    assert source.backing.pending.count == 0  # type: ignore[attr-defined]
+    assert source.backing.tiers.pending.count == 0  # type: ignore[attr-defined]
     assert ready(pair) == 1
 
 

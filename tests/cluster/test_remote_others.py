@@ -30,7 +30,7 @@ def pair() -> NodePair:
 
 def pending(pair: NodePair, name: str) -> int:
     queue: Any = pair.here.broker.vhosts["/"].queues[name]
-    return int(queue.backing.pending.count)
+    return int(queue.backing.tiers.pending.count)
 
 
 # -- batches ---------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def test_delayed_messages_go_to_the_next_master(pair: NodePair) -> None:
     assert bodies_in(pair.there, "q") == [b"x"]
     room = pair.here.broker.vhosts["/"].rooms.rooms["amq.delayed.late"]
     backing: Any = room.backing
-    assert (backing.pending.count, backing.ready_count()) == (0, 0)
+    assert (backing.tiers.pending.count, backing.ready_count()) == (0, 0)
 
 
 def test_moved_messages_stay_where_they_were(pair: NodePair) -> None:
@@ -364,4 +364,4 @@ def test_a_delayed_message_goes_there_when_its_time_has_come(pair: NodePair) -> 
     pair.tick(6000)
     assert bodies_in(pair.there, "q") == [b"one"]
     room: Any = pair.here.broker.vhosts["/"].exchanges["later"].room
-    assert room.backing.pending.count == 0
+    assert room.backing.tiers.pending.count == 0

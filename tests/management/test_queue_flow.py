@@ -108,7 +108,7 @@ def test_the_way_back_is_counted_too() -> None:
     one.publish(1000)
     one.page(60_000)
     paged = counts(one.facts())["delta"]
-    one.queue.target_ram_bytes = INFINITE
+    one.queue.set_target(INFINITE)
     one.publish(100)
     assert one.fetch(1100) == 1100
     assert one.count("delta_to_q3") == paged
@@ -137,18 +137,18 @@ def test_the_sentence_has_the_numbers_of_the_picture() -> None:
     one = Watched()
     one.second()
     one.publish(2000)
-    while one.queue._over_bytes() > 0 and counts(one.facts())["delta"] == 0:
+    while one.queue.pager._over_bytes() > 0 and counts(one.facts())["delta"] == 0:
         one.queue.page(60_000, 64)
     one.second()
     facts = one.facts()
     memory = facts["memory"]
     assert memory["bytes"] > memory["target_ram_bytes"] == 60_000
-    assert memory["permitted_beta_count"] == one.queue.betas_kept()
+    assert memory["permitted_beta_count"] == one.queue.pager.betas_kept()
     target, held = memory["target_ram_count"], memory["messages"]
     words = f"paging: RAM target {target:,} messages, {held:,} in memory,"
     assert facts["sentence"].startswith(words)
     assert "a second go to delta" in facts["sentence"]
-    one.queue.target_ram_bytes = INFINITE
+    one.queue.set_target(INFINITE)
     assert "no RAM target" in one.facts()["sentence"]
 
 

@@ -67,7 +67,7 @@ def test_a_lazy_queue_as_rabbitmq_describes_it() -> None:
     assert queue.fetch(10, 1 << 20) or queue.fetch(10, 1 << 20)
     queue.publish([message(b"x" * 100) for _ in range(2848)], 0)
     queue.publish([message(b"x", persistent=False) for _ in range(14)], 0)
-    queue.flush_tail()
+    queue.pager.flush_tail()
     engine.settle(0)
     said: dict[str, Any] = shown_fields(queue)
     theirs, ours = RECORDED["backing_queue_status"], said["backing_queue_status"]
@@ -116,7 +116,7 @@ def test_a_list_leaves_out_what_nobody_has_counted() -> None:
 def test_targets_are_numbers_when_there_are_some() -> None:
     queue = opened().queues[1]
     queue.publish([message(b"x" * 100) for _ in range(50)], 0)
-    queue.target_ram_bytes = 5 * 300
+    queue.set_target(5 * 300)
     status: Any = listed_fields(queue)["backing_queue_status"]
     assert status["target_ram_count"] == 5
 
@@ -182,7 +182,7 @@ def test_segments_their_garbage_and_what_was_done_about_it() -> None:
     for at_ms in range(3000, 30_000, 1000):
         queue.fetch(640, 1 << 20)
         disk.settle(at_ms)
-    queue.ack([one for i, one in enumerate(queue.pending.live()) if i % 4])
+    queue.ack([one for i, one in enumerate(queue.tiers.pending.live()) if i % 4])
     disk.work(31_000)
     said = writes(disk)["segments"]
     assert said["garbage_share"] > 0.5

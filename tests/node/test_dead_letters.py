@@ -27,7 +27,7 @@ def with_morgue(client: ClientEnd, **arguments: object) -> None:
 def counts(node: QuietBroker, name: str) -> tuple[int, int]:
     """Ready, and pending in the backing."""
     backing = node.broker.vhosts["/"].queues[name].backing
-    return int(backing.ready_count()), int(backing.pending.count)
+    return int(backing.ready_count()), int(backing.tiers.pending.count)
 
 
 def test_what_died_is_kept_until_its_letter_is_on_disk(node: QuietBroker) -> None:
@@ -94,7 +94,7 @@ def test_contents_that_were_paged_out_are_read_for_their_letters() -> None:
     for _ in range(20):
         node.tick(300)
     vhost = node.broker.vhosts["/"]
-    pending = vhost.queues["q"].backing.pending.live()  # type: ignore[attr-defined]
+    pending = vhost.queues["q"].backing.tiers.pending.live()  # type: ignore[attr-defined]
     assert any(len(message.content) == 0 for message in pending)
     client.method(1, "basic.nack", delivery_tag=tags[-1], multiple=True, requeue=False)
     for _ in range(20):

@@ -109,11 +109,11 @@ def test_what_was_released_leaves_the_room_when_it_is_on_disk() -> None:
     node.tick(100)
     assert count(node) == 1
     backing: Any = room.backing
-    assert backing.pending.count == 1
+    assert backing.tiers.pending.count == 1
     while node.committer.held:
         node.committer.finish()
         node.tick(300)  # nobody waits for it, so it is synced with the next ones
-    assert backing.pending.count == 0
+    assert backing.tiers.pending.count == 0
     assert backing.ready_count() == 0
     node.check()
 

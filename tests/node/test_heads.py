@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.backing.paging import TAIL_BYTES
+from penstock.backing.tiers import TAIL_BYTES
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 
@@ -130,6 +130,6 @@ def test_what_is_at_hand_before_the_damage_is_given_out() -> None:
     client.publish("", "q", b"1:", delivery_mode=2)
     client.publish("", "q", b"2:", delivery_mode=2)
     backing = node.broker.vhosts["/"].queues["q"].backing
-    backing.fault = "a later one is damaged"  # type: ignore[attr-defined]
+    backing.records.fault = "a later one is damaged"  # type: ignore[attr-defined]
     client.consume("q")
     assert answers(client) == [("basic.deliver", b"1"), ("basic.deliver", b"2")]

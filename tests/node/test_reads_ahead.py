@@ -64,9 +64,9 @@ def test_a_message_is_read_at_most_twice(memory_bytes: int, kind: str, mode: str
     limit(node, memory_bytes)
     node.tick(1000)
     queue = backing(node, "q")
-    before = queue.disk_reads
+    before = queue.records.disk_reads
     delivered = consume_slowly(node.client(), "q", count, 100)
-    assert queue.disk_reads - before <= READS_PER_DELIVERY * (delivered + 100)
+    assert queue.records.disk_reads - before <= READS_PER_DELIVERY * (delivered + 100)
     node.check()
 
 
@@ -78,9 +78,9 @@ def test_a_consumer_beside_what_fills_memory_reads_each_message_once() -> None:
     holder = node.client()
     holder.consume("other")
     queue = backing(node, "q")
-    before = queue.disk_reads
+    before = queue.records.disk_reads
     delivered = consume_slowly(node.client(), "q", COUNT, 100)
-    assert queue.disk_reads - before <= READS_PER_DELIVERY * (delivered + 100)
+    assert queue.records.disk_reads - before <= READS_PER_DELIVERY * (delivered + 100)
     node.check()
 
 
@@ -93,14 +93,14 @@ def test_a_consumer_that_pauses_reads_no_more(pause_ms: int) -> None:
     client.call("basic.qos", prefetch_count=50)
     client.consume("q")
     queue = backing(node, "q")
-    before, taken = queue.disk_reads, 0
+    before, taken = queue.records.disk_reads, 0
     for _ in range(20):
         taken += len(client.bodies())
         for _ in range(pause_ms // 250):
             node.tick(250)
         client.method(1, "basic.ack", delivery_tag=taken, multiple=True)
     assert taken == 1000
-    assert queue.disk_reads - before <= READS_PER_DELIVERY * (taken + 100)
+    assert queue.records.disk_reads - before <= READS_PER_DELIVERY * (taken + 100)
     node.check()
 
 

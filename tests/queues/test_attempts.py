@@ -61,7 +61,7 @@ class Node:
             self.opened.work(1)
             self.opened.commit()
             self.opened.run_jobs()
-        assert self.queue.backing.delta_count > 0 or self.queue.backing.ready_count() < 65
+        assert self.queue.backing.tiers.delta_count > 0 or self.queue.backing.ready_count() < 65
         self.opened.engine.ram.paging_bytes = 1 << 40
 
     def retire(self) -> None:

@@ -89,7 +89,7 @@ class JudgedQueue:
         self._contents = contents
 
     def check(self) -> None:
-        assert self.queue.fault == ""
+        assert self.queue.records.fault == ""
         self.queue.check()
         assert self.queue.ready_count() == len(self.ready)
         assert self.queue.count_delayed() == len(self.delayed)
@@ -215,7 +215,7 @@ class JudgedQueue:
         before = [one.seq_id for one in taken]
         place = self.queue.next_seq_id()
         self.queue.requeue_to_tail(taken, now_ms)
-        if self.queue.fault:
+        if self.queue.records.fault:
             return
         for old, one in zip(before, taken, strict=True):
             assert one.seq_id == place
@@ -255,7 +255,7 @@ class JudgedQueue:
         seq_id = self._rng.randint(0, self.queue.next_seq_id())
         below = {one for one in self.ready if one < seq_id}
         count = self.queue.drop_below(seq_id)
-        assert count == len(below) or self.queue.fault
+        assert count == len(below) or self.queue.records.fault
         self._ended(below)
 
     def drop_some(self) -> None:
@@ -265,14 +265,14 @@ class JudgedQueue:
         count = self.queue.drop_some(sorted(wanted | {others}))
         if others in self.ready:
             wanted.add(others)
-        assert count == len(wanted) or self.queue.fault
+        assert count == len(wanted) or self.queue.records.fault
         self._ended(wanted)
 
     def read_range(self) -> None:
         start = self._rng.randint(0, self.queue.next_seq_id())
         end = self._rng.randint(start, self.queue.next_seq_id())
         found = self.queue.read_range(start, end, 50, 10**6)
-        if self.queue.fault:
+        if self.queue.records.fault:
             return
         wanted = sorted(one for one in self.ready if start <= one < end)[:50]
         assert [one.seq_id for one in found] == wanted
@@ -286,7 +286,7 @@ class JudgedQueue:
 
     def await_head(self) -> None:
         self.queue.await_head()
-        if self.ready and not self.queue.fault:
+        if self.ready and not self.queue.records.fault:
             assert self.queue.floor_seq_id() == min(self.ready)
 
     def change_mode(self) -> None:
@@ -305,12 +305,12 @@ class JudgedQueue:
         ready = queue.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
         seq_ids = [one.seq_id for one in ready]
         assert seq_ids == sorted(set(seq_ids)), "out of order, or twice"
-        assert queue.fault == ""
+        assert queue.records.fault == ""
         found: dict[int, State] = {}
         for one in ready:
             self._found(found, one, 0)
         until_ms = {seq_id: due_ms for due_ms, seq_id, _ in queue.list_delayed(0, -1, EVERYTHING)}
-        for one in queue.delayed.messages():
+        for one in queue.tiers.delayed.messages():
             whole = queue.whole(one)
             assert whole is not None
             self._found(found, whole, until_ms[one.seq_id])

@@ -116,11 +116,11 @@ def move_master(name: str, term: int, old: QueueHall, new: QueueHall, node: str)
     backing = transient_backing()
     old_backing: Any = lost.backing
     for message in old_backing.read_range(0, 1 << 62, 1 << 20, 1 << 40):
-        backing.begin_at(message.seq_id)
+        backing.replica.begin_at(message.seq_id)
         copy = message.copy_for_queue()
         copy.enqueued_at_ms = message.enqueued_at_ms
         backing.publish([copy], message.enqueued_at_ms)
-    backing.begin_at(term << 40)
+    backing.replica.begin_at(term << 40)
     queue = local_queue(backing, name=name, incarnation=lost.incarnation)
     queue.range_lease.begin(max(int(lost.range_lease.token), term << 40), elsewhere=True)
     old.declare_elsewhere(lost, node)

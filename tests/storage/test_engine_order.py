@@ -42,9 +42,9 @@ def rested(one: OpenEngine, queue: VariableQueue) -> None:
     one.commit()
     while not queue.flush_file(EVERYTHING, EVERYTHING):
         one.run_jobs()
-    assert queue.index is not None
-    queue.index.flush_marks()
-    queue.index.sync()
+    assert queue.records.index is not None
+    queue.records.index.flush_marks()
+    queue.records.index.sync()
     one.run_jobs()
 
 
@@ -59,12 +59,12 @@ def test_a_purge_leaves_places_alone_that_get_a_record_later() -> None:
     queue.set_mode(True)
     fill(queue, 5)
     rested(one, queue)
-    queue.flush_tail()
+    queue.pager.flush_tail()
     queue.await_head()
     assert len(queue.fetch(1, EVERYTHING)) == 1
     assert queue.purge() == 4
     fill(queue, 5)
-    queue.flush_tail()
+    queue.pager.flush_tail()
     queue.check()
     one.run_jobs()
     assert held(queue) == 5
@@ -77,8 +77,8 @@ def test_a_failed_write_is_never_attested() -> None:
     fill(queue, 5)
     one.commit()
     assert queue.flush_file(EVERYTHING, EVERYTHING)
-    assert queue.index is not None
-    queue.index.sync()
+    assert queue.records.index is not None
+    queue.records.index.sync()
     write, sync = one.engine.board.take_writes()
     assert isinstance(write, SegmentWrite)
     assert isinstance(sync, SegmentSync)
@@ -128,8 +128,8 @@ def test_a_journal_file_waits_for_segments_that_died_before_their_sync() -> None
     queue.ack(taken[9:])  # of the first segment only later messages may be left
     queue.purge()
     one.commit()
-    assert queue.index is not None
-    assert queue.index.removing
+    assert queue.records.index is not None
+    assert queue.records.index.removing
     one.run_jobs(reads=0)
     one.work(3)
     assert one.engine.journal.files_retired == retired
@@ -164,11 +164,11 @@ def test_dropping_below_counts_what_moves_up_when_delta_ends() -> None:
     one, queue = opened(files, paging=3000)
     fill(queue, 200)
     one.settle(1)
-    assert queue.delta_count > 0
+    assert queue.tiers.delta_count > 0
     fill(queue, 200)
-    queue._push_alphas(50)
-    assert queue.q2.count() > 0
-    last = queue.q2.first().seq_id + 3
+    queue.pager._push_alphas(50)
+    assert queue.tiers.q2.count() > 0
+    last = queue.tiers.q2.first().seq_id + 3
     wanted = len(queue.read_range(0, last, EVERYTHING, EVERYTHING))
     assert queue.drop_below(last) == wanted
     queue.check()
@@ -181,16 +181,16 @@ def test_nothing_goes_to_segments_before_the_tail_that_is_older() -> None:
     one, queue = opened(files, paging=3000)
     fill(queue, 200)
     one.settle(1)
-    assert queue.delta_count > 0
+    assert queue.tiers.delta_count > 0
     queue.set_mode(True)
     one.settle(2)
     fill(queue, 3, size=400)  # not committed: it cannot rest
-    assert queue.tail.count() == 3
+    assert queue.tiers.tail.count() == 3
     queue.set_mode(False)
     fill(queue, 30)
-    queue._push_alphas(30)
-    assert queue.q2.count() == 30
-    queue._push_betas(1000)
+    queue.pager._push_alphas(30)
+    assert queue.tiers.q2.count() == 30
+    queue.pager._push_betas(1000)
     queue.check()
     one.settle(3)
     assert held(queue) == 233
@@ -221,8 +221,8 @@ def test_what_is_delayed_twice_is_written_and_freed_once() -> None:
     queue.delay(queue.fetch(1, EVERYTHING), 20)
     queue.page(8, EVERYTHING)
     queue.check()
-    assert queue.index is not None
-    assert queue.index.live_count == 2
+    assert queue.records.index is not None
+    assert queue.records.index.live_count == 2
     one.run_jobs()
 
 
@@ -236,7 +236,7 @@ def test_what_was_delayed_once_is_not_held_for_ever() -> None:
     queue.release_due(10, EVERYTHING)
     queue.ack(queue.fetch(1, EVERYTHING))
     assert sys.getrefcount(second) == 2
-    assert [one.message for one in queue.delayed.take_in_ram(EVERYTHING)] == [first]
+    assert [one.message for one in queue.tiers.delayed.take_in_ram(EVERYTHING)] == [first]
 
 
 def test_starts_in_vain_leave_nothing_that_looks_like_damage() -> None:
@@ -319,10 +319,8 @@ def test_a_read_here_and_now_does_not_wait_for_a_compaction_to_be_heard_of(head:
     queue.requeue([message for place, message in enumerate(taken) if place % 5 == 0])
     one.commit()
     wanted = held(queue)
-    while queue.q4.count() > 0:  # their contents leave memory
-        messages = queue.q4.take_last(100)
-        queue._trim_stored(messages)
-        queue.q3.put_back(messages)
+    while queue.tiers.q4.count() > 0:  # their contents leave memory
+        queue.tiers.trim_stored(queue.tiers.spill_q4(100))
     one.engine.store.collect_garbage()
     (job,) = [job for job in one.engine.board.writes if isinstance(job, StoreCompaction)]
     run_job(job, files)  # and nobody has called its ``finish`` yet
@@ -332,4 +330,4 @@ def test_a_read_here_and_now_does_not_wait_for_a_compaction_to_be_heard_of(head:
     else:
         assert held(queue) == wanted
     queue.check()
-    assert queue.fault == ""
+    assert queue.records.fault == ""

@@ -39,8 +39,8 @@ def test_more_than_the_limit_are_written_to_segments() -> None:
     one.settle(2 * HOUSEKEEPING_MS)
     assert len(one.engine.journal.files) == 1
     assert queue.journal_only_count() == 0
-    assert queue.index is not None
-    assert queue.index.live_count == MOST + 1
+    assert queue.records.index is not None
+    assert queue.records.index.live_count == MOST + 1
     queue.check()
     queue.requeue(taken)
     queue.ack(queue.fetch(20, EVERYTHING))

@@ -174,10 +174,10 @@ def test_idle_queues_page_first_and_a_busy_one_stays_in_memory() -> None:
     for _ in range(40):
         traffic.quarter(200)
         assert traffic.engine.ram.used_bytes() <= paging
-        assert traffic.busy.delta_count == 0
-        assert traffic.busy.q3.count() == 0
+        assert traffic.busy.tiers.delta_count == 0
+        assert traffic.busy.tiers.q3.count() == 0
     assert int(traffic.busy.ram_bytes()) == held
-    paged = [int(queue.delta_count) for queue in traffic.idle]
+    paged = [int(queue.tiers.delta_count) for queue in traffic.idle]
     assert sum(paged) * EACH >= held + sum(idle) - paging
     traffic.engine.check()
     traffic.engine.monitor.check()
@@ -194,8 +194,8 @@ def test_a_queue_that_only_fills_up_is_not_busy() -> None:
         traffic.fill(1, 200)
         traffic.quarter(100)
         assert traffic.engine.ram.used_bytes() <= paging
-    assert traffic.busy.delta_count == 0
-    assert traffic.idle[0].delta_count > 0
+    assert traffic.busy.tiers.delta_count == 0
+    assert traffic.idle[0].tiers.delta_count > 0
 
 
 def test_targets_end_with_the_shortness() -> None:
@@ -205,12 +205,12 @@ def test_targets_end_with_the_shortness() -> None:
     for _ in range(20):  # each publish is paged at once, so there is room most of the time
         traffic.node.settle(traffic.now_ms)
         assert traffic.engine.ram.used_bytes() <= 100_000
-        assert 80_000 < queue.target_ram_bytes < 100_000
+        assert 80_000 < queue.tiers.target_ram_bytes < 100_000
         traffic.fill(1, 10)
     queue.ack(queue.fetch(30, 1 << 30))
     traffic.node.settle(traffic.now_ms)
     assert traffic.engine.ram.used_bytes() < 80_000
-    assert queue.target_ram_bytes == -1
+    assert queue.tiers.target_ram_bytes == -1
     assert traffic.engine.monitor.duration_s == math.inf
 
 
@@ -221,10 +221,10 @@ def test_a_target_follows_what_the_queue_may_keep() -> None:
     traffic.fill(1, 40)
     traffic.fill(2, 45)
     traffic.node.settle(traffic.now_ms)
-    before = first.target_ram_bytes
+    before = first.tiers.target_ram_bytes
     first.ack(first.fetch(15, 1 << 30))
     traffic.fill(3, 30)
     traffic.node.settle(traffic.now_ms)
     (holding,) = [one for one in traffic.engine.monitor._holdings if one.queue is first]
     assert holding.excess() <= 0
-    assert first.target_ram_bytes == holding.target_bytes != before
+    assert first.tiers.target_ram_bytes == holding.target_bytes != before

@@ -40,8 +40,8 @@ class Rested:
         self.one.commit()
         while not self.queue.flush_file(EVERYTHING, EVERYTHING):
             self.one.run_jobs()
-        assert self.queue.index is not None
-        self.queue.index.sync()
+        assert self.queue.records.index is not None
+        self.queue.records.index.sync()
         self.one.run_jobs()
         self.held: list[Message] = self.queue.fetch(count, EVERYTHING)
         assert len(self.held) == count
@@ -58,8 +58,8 @@ class Rested:
 
     @property
     def index(self) -> QueueIndex:
-        assert self.queue.index is not None
-        return self.queue.index
+        assert self.queue.records.index is not None
+        return self.queue.records.index
 
     def segments(self) -> list[Segment]:
         return [self.index.segments[number] for number in sorted(self.index.segments)]

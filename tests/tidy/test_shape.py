@@ -27,11 +27,11 @@ WORDS = ("whoever", "somebody", "nobody")
 """No subject of a sentence: the actor has a name in docs/glossary.md."""
 
 RATCHETS = {
-    "functions longer than 70 lines": 4,
-    "classes deeper than 2": 31,
-    "classes of more than 25 fields": 11,
-    "writes to fields of other objects": 1166,
-    "lines with a word that names no actor": 200,
+    "functions longer than 70 lines": 3,
+    "classes deeper than 2": 21,
+    "classes of more than 25 fields": 10,
+    "writes to fields of other objects": 1155,
+    "lines with a word that names no actor": 189,
 }
 
 

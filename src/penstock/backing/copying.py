@@ -1,7 +1,7 @@
-"""What a synchronisation of mirrors reads: the part of ``VariableQueue`` that is copied.
+"""``ReplicaReader``: what a synchronisation of mirrors reads of a queue.
 
-A copy must have every message of the set, whoever holds it at present: ready, handed out,
-delayed, or taken out and not gone yet.  All of that is told by place, and nothing is taken:
+A copy must have every message of the set, in any state: ready, handed out, delayed, or taken out
+and not gone yet.  All of that is told by place, and nothing is taken:
 
     places        which numbers live in a stretch
     last_place    where the next one below is, or may be
@@ -10,41 +10,48 @@ delayed, or taken out and not gone yet.  All of that is told by place, and nothi
     attempts_at   how often they were handed out, as far as that is at hand
 
 Which places of delta live is known from its segments, without reading, as long as a block has a
-record at each of its places; others are read.  Everything is read here and now: whoever asks,
-asks for little at a time.
+record at each of its places; others are read.  Everything is read here and now: callers ask for
+little at a time.
 """
 
-from typing import Final
+from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.backing.disk_records import DiskRecords
 from penstock.backing.message_deque import MessageDeque, ascending
-from penstock.backing.placing import PlacedMessages
+from penstock.backing.peeking import RangeReader
+from penstock.backing.tiers import Tiers
 from penstock.core.message import Message, attempts_of
-from penstock.storage.common.disk_jobs import run_job
 from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.index.segment import Segment
 
 NEAR: Final[i64] = 32
 """So many places or segments are tried one by one before all are looked through."""
+BLOCKS_BYTES: Final[i64] = 1024 * 1024
+EVERY_ONE: Final[i64] = 1 << 50
 SPAN_GAP: Final[i64] = 64
 """Places no further apart are looked for together."""
 
 
-class CopiedMessages(PlacedMessages):
-    """Adds what mirrors want to know."""
+@final
+class ReplicaReader:
+    """Of one queue."""
 
-    # -- which there are -------------------------------------------------------------------
+    def __init__(self, records: DiskRecords, tiers: Tiers, reads: RangeReader) -> None:
+        self._records: Final = records
+        self._tiers: Final = tiers
+        self._reads: Final = reads
 
     def places(self, start: i64, end: i64) -> list[int]:
         """Ascending, of all that live in [start, end), of whatever state."""
         found: list[int] = []
-        for run in [self.q4, self.q3, self.tail, self.q2, self.q1]:
+        for run in self._tiers.runs_and_tail():
             self._run_places(run, start, end, found)
-        if self.pending.count > 0 and self.pending.highest_seq_id >= start:
-            found.extend(_within(self.pending.live(), start, end))
+        if self._tiers.pending.count > 0 and self._tiers.pending.highest_seq_id >= start:
+            found.extend(_within(self._tiers.pending.live(), start, end))
         self._delayed_places(start, end, found)
-        if self.delta_count > self.tail.count():
+        if self._tiers.delta_count > self._tiers.tail.count():
             self._delta_places(start, end, found)
         found.sort()
         return found
@@ -56,23 +63,23 @@ class CopiedMessages(PlacedMessages):
             place += 1
 
     def _delayed_places(self, start: i64, end: i64, found: list[int]) -> None:
-        delayed = self.delayed
+        delayed = self._tiers.delayed
         if delayed.count() < end - start:
             found.extend(_within(delayed.messages(), start, end))
         else:
             found.extend([place for place in range(int(start), int(end)) if delayed.has(place)])
 
     def _delta_places(self, start: i64, end: i64, found: list[int]) -> None:
-        index = self.index
-        if start < self.delta_start:
-            start = self.delta_start
-        end = self._segments_end(end)
+        index = self._records.index
+        if start < self._tiers.delta_start:
+            start = self._tiers.delta_start
+        end = self._tiers.segments_end(end)
         if index is None or start >= end:
             return
-        delayed = self.delayed
-        left = {int(message.seq_id) for message in self._places_left()}
-        last = (end - 1) // self._entries
-        segment = index.next_segment(start // self._entries, last)
+        delayed = self._tiers.delayed
+        left = {int(message.seq_id) for message in self._records.places_left()}
+        last = (end - 1) // self._records.entries
+        segment = index.next_segment(start // self._records.entries, last)
         while segment is not None:
             if segment.live_count > 0:
                 living = self._segment_places(index, segment, start, end)
@@ -82,7 +89,7 @@ class CopiedMessages(PlacedMessages):
     def _segment_places(
         self, index: QueueIndex, segment: Segment, start: i64, end: i64
     ) -> list[int]:
-        base = segment.number * self._entries
+        base = segment.number * self._records.entries
         found: list[int] = []
         for block in segment.blocks:
             if base + block.last < start or base + block.first >= end:
@@ -99,19 +106,17 @@ class CopiedMessages(PlacedMessages):
 
     def _read_places(self, index: QueueIndex, segment: Segment, start: i64, end: i64) -> list[int]:
         """Some block has gaps: its records say where they are."""
-        base = segment.number * self._entries
+        base = segment.number * self._records.entries
         if start < base:
             start = base
-        if end > base + self._entries:
-            end = base + self._entries
+        if end > base + self._records.entries:
+            end = base + self._records.entries
         found: list[int] = []
         while start < end:
             job = index.plan_read(start, end, BLOCKS_BYTES)
             if job is None:
                 break
-            run_job(job, self._engine.files)
-            self.looked_bytes += job.size
-            if self._failed(job):
+            if not self._records.look_now(job):
                 break
             found.extend([int(message.seq_id) for message in index.decode(job)])
             start = job.upto
@@ -120,45 +125,47 @@ class CopiedMessages(PlacedMessages):
     def last_place(self, below: i64) -> i64:
         """No message has a number from behind this up to ``below``; -1 = none is below at all."""
         best: i64 = -1
-        for run in [self.q4, self.q3, self.tail, self.q2, self.q1]:
+        for run in self._tiers.runs_and_tail():
             place = run.first_at(below) - 1
             if place >= run.head and run.messages[place].seq_id > best:
                 best = run.messages[place].seq_id
         best = self._last_in_delta(below, best)
-        if self.pending.count > 0 and self.pending.highest_seq_id > best:
-            for message in self.pending.live():
+        if self._tiers.pending.count > 0 and self._tiers.pending.highest_seq_id > best:
+            for message in self._tiers.pending.live():
                 if best < message.seq_id < below:
                     best = message.seq_id
         return self._last_delayed(below, best)
 
     def _last_delayed(self, below: i64, best: i64) -> i64:
-        if self.delayed.count() == 0:
+        if self._tiers.delayed.count() == 0:
             return best
         near = below - 1
         while near > best and near >= below - NEAR:
-            if self.delayed.has(int(near)):
+            if self._tiers.delayed.has(int(near)):
                 return near
             near -= 1
         if near > best:
-            for message in self.delayed.messages():
+            for message in self._tiers.delayed.messages():
                 if best < message.seq_id < below:
                     best = message.seq_id
         return best
 
     def _last_in_delta(self, below: i64, best: i64) -> i64:
-        index = self.index
-        if index is None or self.delta_count == self.tail.count() or below <= self.delta_start:
+        index = self._records.index
+        if (
+            index is None
+            or self._tiers.delta_count == self._tiers.tail.count()
+            or below <= self._tiers.delta_start
+        ):
             return best
-        number = (self._segments_end(below) - 1) // self._entries
+        number = (self._tiers.segments_end(below) - 1) // self._records.entries
         segment = index.previous_segment(number)
         while segment is not None:
             found = _last_below(segment, below)
-            if found > best or segment.number * self._entries <= best:
+            if found > best or segment.number * self._records.entries <= best:
                 return found if found > best else best
             segment = index.previous_segment(segment.number - 1)
         return best
-
-    # -- the messages ----------------------------------------------------------------------
 
     def messages_at(self, seq_ids: list[int], max_bytes: i64) -> list[Message]:
         """Of these ascending places the last that fit, at least one; with their contents.
@@ -167,10 +174,10 @@ class CopiedMessages(PlacedMessages):
         """
         chosen = set(seq_ids)
         found: list[Message] = []
-        if self.pending.count > 0 and self.pending.highest_seq_id >= seq_ids[0]:
-            found.extend([one for one in self.pending.live() if int(one.seq_id) in chosen])
-        if self.delayed.count() > 0:
-            found.extend(self.delayed.some_at(seq_ids))
+        if self._tiers.pending.count > 0 and self._tiers.pending.highest_seq_id >= seq_ids[0]:
+            found.extend([one for one in self._tiers.pending.live() if int(one.seq_id) in chosen])
+        if self._tiers.delayed.count() > 0:
+            found.extend(self._tiers.delayed.some_at(seq_ids))
         if len(found) < len(seq_ids):
             self._find_ready(seq_ids, chosen, found)
         found = ascending(found)
@@ -178,7 +185,7 @@ class CopiedMessages(PlacedMessages):
         while first > 0 and max_bytes >= found[first].size + found[first - 1].size:
             max_bytes -= found[first].size
             first -= 1
-        return self._with_contents(found[first:] if first > 0 else found)
+        return self._reads.with_contents(found[first:] if first > 0 else found)
 
     def _find_ready(self, seq_ids: list[int], chosen: set[int], found: list[Message]) -> None:
         count: i64 = len(seq_ids)
@@ -187,7 +194,9 @@ class CopiedMessages(PlacedMessages):
             end = first + 1
             while end < count and seq_ids[end] - seq_ids[end - 1] <= SPAN_GAP:
                 end += 1
-            span = self.peek_range(seq_ids[first], seq_ids[end - 1] + 1, EVERY_ONE, EVERY_ONE)
+            span = self._reads.peek_range(
+                seq_ids[first], seq_ids[end - 1] + 1, EVERY_ONE, EVERY_ONE
+            )
             found.extend([message for message in span if int(message.seq_id) in chosen])
             first = end
 
@@ -197,8 +206,8 @@ class CopiedMessages(PlacedMessages):
         What only a record in a segment says is not read for it.
         """
         chosen = set(seq_ids)
-        held = self.pending.live() + self.delayed.some_at(seq_ids)
-        for run in [self.q4, self.q3, self.tail, self.q2, self.q1]:
+        held = self._tiers.pending.live() + self._tiers.delayed.some_at(seq_ids)
+        for run in self._tiers.runs_and_tail():
             start = run.first_at(seq_ids[0])
             end = run.first_at(seq_ids[len(seq_ids) - 1] + 1)
             held.extend(run.messages[start:end])
@@ -207,34 +216,35 @@ class CopiedMessages(PlacedMessages):
             for message in held
             if attempts_of(message) > 0 and int(message.seq_id) in chosen
         ]
-        if self.index is not None and self.delta_count > 0:
-            entries = int(self._entries)
+        if self._records.index is not None and self._tiers.delta_count > 0:
+            entries = int(self._records.entries)
             for seq_id in seq_ids:
-                segment = self.index.segments.get(seq_id // entries)
-                if segment is not None and self.delta_start <= seq_id < self.delta_end:
+                segment = self._records.index.segments.get(seq_id // entries)
+                if (
+                    segment is not None
+                    and self._tiers.delta_start <= seq_id < self._tiers.delta_end
+                ):
                     attempts = segment.attempts.get(seq_id % entries, 0)
-                    if attempts > 0 and not self.delayed.has(seq_id):
+                    if attempts > 0 and not self._tiers.delayed.has(seq_id):
                         found.append((seq_id, attempts))
         return found
 
     def waiting_places(self, start: i64, end: i64) -> list[int]:
         """Of what waits for its time in [start, end)."""
-        found = _within(self.delayed.messages(), start, end)
-        return sorted([seq_id for seq_id in found if self.delayed.waiting(seq_id) is not None])
+        found = _within(self._tiers.delayed.messages(), start, end)
+        return sorted(
+            [seq_id for seq_id in found if self._tiers.delayed.waiting(seq_id) is not None]
+        )
 
     def delays_at(self, seq_ids: list[int]) -> list[tuple[int, int]]:
         """(seq_id, not before) of those among them that wait for their time, or did when taken."""
         found: list[tuple[int, int]] = []
-        if self.delayed.count() > 0:
+        if self._tiers.delayed.count() > 0:
             for seq_id in seq_ids:
-                until_ms = self.delayed.due_ms_at(seq_id)
+                until_ms = self._tiers.delayed.due_ms_at(seq_id)
                 if until_ms > 0:
                     found.append((seq_id, int(until_ms)))
         return found
-
-
-BLOCKS_BYTES: Final[i64] = 1024 * 1024
-EVERY_ONE: Final[i64] = 1 << 50
 
 
 def _within(messages: list[Message], start: i64, end: i64) -> list[int]:

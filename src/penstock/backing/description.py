@@ -51,24 +51,24 @@ class _Count:
         self.pending: _Counted | None = None
         self.delayed: _Counted | None = None
         runs: dict[str, MessageDeque] = {
-            "q1": queue.q1,
-            "q2": queue.q2,
-            "q3": queue.q3,
-            "q4": queue.q4,
+            "q1": queue.tiers.q1,
+            "q2": queue.tiers.q2,
+            "q3": queue.tiers.q3,
+            "q4": queue.tiers.q4,
         }
         for name in sorted(runs, key=lambda name: runs[name].count()):
             length = int(runs[name].count())
             if length <= budget:
                 budget -= length
                 self.runs[name] = _Counted(runs[name].live())
-        if queue.tail.count() <= budget:
-            budget -= int(queue.tail.count())
-            self.tail = _Counted(queue.tail.live())
-        if queue.pending.count <= budget:
-            budget -= int(queue.pending.count)
-            self.pending = _Counted(queue.pending.live())
-        if queue.delayed.count() <= budget:
-            self.delayed = _Counted(queue.delayed.messages())
+        if queue.tiers.tail.count() <= budget:
+            budget -= int(queue.tiers.tail.count())
+            self.tail = _Counted(queue.tiers.tail.live())
+        if queue.tiers.pending.count <= budget:
+            budget -= int(queue.tiers.pending.count)
+            self.pending = _Counted(queue.tiers.pending.live())
+        if queue.tiers.delayed.count() <= budget:
+            self.delayed = _Counted(queue.tiers.delayed.messages())
 
     def everything(self) -> list[_Counted] | None:
         """All that is in memory; None when something did not fit."""
@@ -85,12 +85,12 @@ def describe_queue(queue: VariableQueue, budget: int) -> Facts:
     Delayed messages are neither ready nor pending; ``ram_bytes`` has theirs with the ready ones'.
     """
     count = _Count(queue, budget)
-    tail_count = int(queue.tail.count())
-    pending = queue.pending
+    tail_count = int(queue.tiers.tail.count())
+    pending = queue.tiers.pending
     return {
-        "mode": "lazy" if queue.lazy else "default",
+        "mode": "lazy" if queue.tiers.lazy else "default",
         "converting": queue.converting(),
-        "fault": queue.fault,
+        "fault": queue.records.fault,
         "messages": int(queue.ready_count()),
         "bytes": int(queue.ready_bytes()),
         "ram_messages": _ready_ram_count(queue) + tail_count,
@@ -98,11 +98,11 @@ def describe_queue(queue: VariableQueue, budget: int) -> Facts:
         "memory_bytes": int(queue.ram_bytes()),
         **_runs(queue, count),
         "delta": {
-            "messages": int(queue.delta_count),
-            "bytes": int(queue.delta_bytes),
+            "messages": int(queue.tiers.delta_count),
+            "bytes": int(queue.tiers.delta_bytes),
             "ram_messages": tail_count,
-            "start": int(queue.delta_start) if queue.delta_count > 0 else None,
-            "end": int(queue.delta_end) if queue.delta_count > 0 else None,
+            "start": int(queue.tiers.delta_start) if queue.tiers.delta_count > 0 else None,
+            "end": int(queue.tiers.delta_end) if queue.tiers.delta_count > 0 else None,
             **_transients(queue, count),
         },
         "pending": {
@@ -111,10 +111,10 @@ def describe_queue(queue: VariableQueue, budget: int) -> Facts:
             "ram_messages": int(pending.ram_count),
             "ram_bytes": int(pending.ram_bytes),
         },
-        "delayed": int(queue.delayed.count()),
+        "delayed": int(queue.tiers.delayed.count()),
         **_persistent(queue, count),
         **_targets(queue),
-        "rates": queue.rates.describe(),
+        "rates": queue.tiers.rates.describe(),
         "next_seq_id": int(queue.next_seq_id()),
         "next_deliver_seq_id": int(queue.floor_seq_id()),
     }
@@ -143,13 +143,15 @@ def describe_index(queue: VariableQueue) -> Facts:
 def describe_flow(queue: VariableQueue, budget: int) -> Facts:
     """``describe_queue``, and what moves between its parts just now."""
     facts = describe_queue(queue, budget)
-    facts["moves"] = queue.moves.describe()
+    facts["moves"] = queue.tiers.moves.describe()
     facts["permitted_beta_count"] = None
-    if queue.target_ram_bytes != INFINITE:
-        facts["permitted_beta_count"] = int(queue.betas_kept())
-    facts["reading"] = queue.is_reading()
-    facts["published_to"] = "delta" if queue.lazy else "q1" if _has_backlog(queue) else "q4"
-    facts["served_from"] = "q3" if queue.q4.count() == 0 and queue.q3.count() > 0 else "q4"
+    if queue.tiers.target_ram_bytes != INFINITE:
+        facts["permitted_beta_count"] = int(queue.pager.betas_kept())
+    facts["reading"] = queue.ahead.is_reading()
+    facts["published_to"] = "delta" if queue.tiers.lazy else "q1" if _has_backlog(queue) else "q4"
+    facts["served_from"] = (
+        "q3" if queue.tiers.q4.count() == 0 and queue.tiers.q3.count() > 0 else "q4"
+    )
     return facts
 
 
@@ -193,12 +195,12 @@ def _segment(segment: Segment, entries: int) -> Facts:
 
 
 def _has_backlog(queue: VariableQueue) -> bool:
-    return queue.q3.count() > 0 or queue.delta_count > 0
+    return queue.tiers.q3.count() > 0 or queue.tiers.delta_count > 0
 
 
 def _ready_ram_count(queue: VariableQueue) -> int:
     """Ready messages whose content is in memory, delta's tail not counted."""
-    return int(queue._ram_count)  # noqa: SLF001 - the same room's
+    return int(queue.tiers.ram_count)
 
 
 def _targets(queue: VariableQueue) -> Facts:
@@ -214,9 +216,9 @@ def _targets(queue: VariableQueue) -> Facts:
         "bytes_per_second": rate,
         "duration_s": round(held / rate, 1) if rate else None,
     }
-    target = int(queue.target_ram_bytes)
+    target = int(queue.tiers.target_ram_bytes)
     if target != INFINITE:
-        count = _ready_ram_count(queue) + int(queue.pending.ram_count)
+        count = _ready_ram_count(queue) + int(queue.tiers.pending.ram_count)
         facts["target_ram_bytes"] = target
         facts["target_ram_count"] = target * count // held if held else 0
     return facts
@@ -224,24 +226,24 @@ def _targets(queue: VariableQueue) -> Facts:
 
 def _content_ram_bytes(queue: VariableQueue) -> int:
     """Contents in memory, whatever state they are in: the account without the overhead."""
-    objects = queue.pending.count + queue.tail.count() + queue.delayed.count()
-    for run in (queue.q1, queue.q2, queue.q3, queue.q4):
+    objects = queue.tiers.pending.count + queue.tiers.tail.count() + queue.tiers.delayed.count()
+    for run in (queue.tiers.q1, queue.tiers.q2, queue.tiers.q3, queue.tiers.q4):
         objects += run.count()
     return int(queue.ram_bytes() - objects * MESSAGE_OVERHEAD_BYTES)
 
 
 def _runs(queue: VariableQueue, count: _Count) -> Facts:
     lengths = {
-        "q1": int(queue.q1.count()),
-        "q2": int(queue.q2.count()),
-        "q3": int(queue.q3.count()),
-        "q4": int(queue.q4.count()),
+        "q1": int(queue.tiers.q1.count()),
+        "q2": int(queue.tiers.q2.count()),
+        "q3": int(queue.tiers.q3.count()),
+        "q4": int(queue.tiers.q4.count()),
     }
     sizes = {name: counted.bytes for name, counted in count.runs.items()}
     in_ram = {name: counted.ram_messages for name, counted in count.runs.items()}
     for name in ("q1", "q4"):  # alphas: all of them
         in_ram[name] = lengths[name]
-    _fill_in(sizes, int(queue.ready_bytes() - queue.delta_bytes))
+    _fill_in(sizes, int(queue.ready_bytes() - queue.tiers.delta_bytes))
     _fill_in(in_ram, _ready_ram_count(queue))
     return {
         name: {
@@ -262,13 +264,15 @@ def _fill_in(known: dict[str, int], total: int) -> None:
 
 def _transients(queue: VariableQueue, count: _Count) -> Facts:
     """What of delta a restart would lose: transient messages that were paged out."""
-    messages = int(queue.delta_transient_count if queue.durable else queue.delta_count)
+    messages = int(
+        queue.tiers.delta_transient_count if queue.records.durable else queue.tiers.delta_count
+    )
     size = None
     index = queue.index_or_none()
     if messages == 0:
         size = 0
-    elif messages == int(queue.delta_count):
-        size = int(queue.delta_bytes)
+    elif messages == int(queue.tiers.delta_count):
+        size = int(queue.tiers.delta_bytes)
     elif count.tail is not None and (index is None or index.transient_count == 0):
         size = count.tail.bytes - count.tail.persistent_bytes
     # Segments do not count the bytes of their transient messages.
@@ -277,7 +281,7 @@ def _transients(queue: VariableQueue, count: _Count) -> Facts:
 
 def _persistent(queue: VariableQueue, count: _Count) -> Facts:
     """Messages that a restart brings back, delayed ones too."""
-    messages = int(queue.persistent_count)
+    messages = int(queue.records.persistent_count)
     return {
         "persistent_messages": messages,
         "persistent_bytes": _persistent_bytes(queue, count) if messages else 0,
@@ -286,9 +290,9 @@ def _persistent(queue: VariableQueue, count: _Count) -> Facts:
 
 def _persistent_bytes(queue: VariableQueue, count: _Count) -> int | None:
     delayed, tail = count.delayed, count.tail
-    living = queue.ready_count() + queue.pending.count + queue.delayed.count()
-    if queue.persistent_count == living:  # the totals are the answer
-        size = int(queue.ready_bytes() + queue.pending.bytes)
+    living = queue.ready_count() + queue.tiers.pending.count + queue.tiers.delayed.count()
+    if queue.records.persistent_count == living:  # the totals are the answer
+        size = int(queue.ready_bytes() + queue.tiers.pending.bytes)
         return None if delayed is None else size + delayed.bytes
     everything = count.everything()
     lost = _transients(queue, count)["transient_bytes"]
@@ -296,4 +300,4 @@ def _persistent_bytes(queue: VariableQueue, count: _Count) -> int | None:
         return None
     # Delta's tail is counted in ``everything`` and in delta.
     beside = [part for part in everything if part is not tail]
-    return int(queue.delta_bytes) - lost + sum(part.persistent_bytes for part in beside)
+    return int(queue.tiers.delta_bytes) - lost + sum(part.persistent_bytes for part in beside)

@@ -76,4 +76,4 @@ def look_at_heads(backing: BackingQueue) -> None:
     for part in backing.parts():
         queue = cast(VariableQueue, part)
         if queue.expiring():
-            queue.look_ahead()
+            queue.ahead.look_ahead()

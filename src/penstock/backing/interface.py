@@ -142,6 +142,10 @@ class BackingQueue:
         """Sum of the contents of ready messages."""
         raise NotImplementedError
 
+    def disk_count(self) -> i64:
+        """Ready messages whose contents are not in memory, as far as that is known here."""
+        return 0
+
     def next_seq_id(self) -> i64:
         """The number the next published message will get."""
         raise NotImplementedError

@@ -72,9 +72,7 @@ class MessageDeque:
             else:
                 kept.append(message)
         if taken:
-            self.messages[start:end] = kept
-            if self.count() == 0:
-                self.take_all()
+            self.replace(start, end, kept)
         return taken
 
     def _take_few(self, seq_ids: list[int]) -> list[Message]:
@@ -97,6 +95,12 @@ class MessageDeque:
         taken = self.messages[first:after]
         del self.messages[first:after]
         return taken
+
+    def replace(self, start: i64, end: i64, kept: list[Message]) -> None:
+        """What is at these places of ``messages`` gives way to some of it."""
+        self.messages[start:end] = kept
+        if self.count() == 0:
+            self.take_all()
 
     def take_all(self) -> list[Message]:
         taken = self.live()

@@ -13,11 +13,11 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.backing.disk_records import DiskRecords
 from penstock.backing.interface import Measured
 from penstock.backing.message_deque import MessageDeque
-from penstock.backing.resting import RestingMessages
+from penstock.backing.tiers import Tiers
 from penstock.core.message import INDEXED, STORED, Message
-from penstock.storage.common.disk_jobs import run_job
 from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.store.message_store import MessageStore
 
@@ -61,27 +61,32 @@ class AnswerLimit:
         return not self.full and count <= self.messages_left and size <= self.bytes_left
 
 
-class PeekingMessages(RestingMessages):
-    """Adds looking."""
+@final
+class RangeReader:
+    """Of one queue."""
+
+    def __init__(self, records: DiskRecords, tiers: Tiers) -> None:
+        self._records: Final = records
+        self._tiers: Final = tiers
 
     def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        return self._with_contents(self.peek_range(start, end, max_messages, max_bytes))
+        return self.with_contents(self.peek_range(start, end, max_messages, max_bytes))
 
     def read_some(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
         room = AnswerLimit(start, max_messages, max_bytes, True)
-        return self._with_contents(self._peek(start, end, room))
+        return self.with_contents(self._peek(start, end, room))
 
     def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
         return self._peek(start, end, AnswerLimit(start, max_messages, max_bytes))
 
     def _peek(self, start: i64, end: i64, room: AnswerLimit) -> list[Message]:
         found: list[Message] = []
-        self._peek_run(self.q4, start, end, found, room)
-        self._peek_run(self.q3, start, end, found, room)
-        if self.delta_count > 0 and start < self.delta_end and not room.full:
+        self._peek_run(self._tiers.q4, start, end, found, room)
+        self._peek_run(self._tiers.q3, start, end, found, room)
+        if self._tiers.delta_count > 0 and start < self._tiers.delta_end and not room.full:
             self._peek_delta(start, end, found, room)
-        self._peek_run(self.q2, start, end, found, room)
-        self._peek_run(self.q1, start, end, found, room)
+        self._peek_run(self._tiers.q2, start, end, found, room)
+        self._peek_run(self._tiers.q1, start, end, found, room)
         return found
 
     def _peek_run(
@@ -96,51 +101,37 @@ class PeekingMessages(RestingMessages):
             place += 1
 
     def _peek_delta(self, start: i64, end: i64, found: list[Message], room: AnswerLimit) -> None:
-        if start < self.delta_start:
-            start = self.delta_start
-        stop = self._segments_end(end)
+        if start < self._tiers.delta_start:
+            start = self._tiers.delta_start
+        stop = self._tiers.segments_end(end)
         while start < stop and not room.full:
             upto = self._peek_segments(start, stop, room.bytes_left, found, room)
             if upto < 0:
                 break
             start = upto
-        self._peek_run(self.tail, start, end, found, room)
-
-    def _segments_end(self, end: i64) -> i64:
-        """What of delta is below has a record in a segment."""
-        tail_start = self.tail.first().seq_id if self.tail.count() > 0 else self.delta_end
-        return end if end < tail_start else tail_start
+        self._peek_run(self._tiers.tail, start, end, found, room)
 
     def _peek_segments(
         self, start: i64, stop: i64, size: i64, found: list[Message], room: AnswerLimit
     ) -> i64:
         """Where to go on; -1 = nothing more is there, or cannot be read."""
-        index = self.index
+        index = self._records.index
         job = None if index is None else index.plan_read(start, stop, size if size > 1 else 1)
         if job is None:
             return -1
         if room.is_frugal and len(found) > 0 and job.size > room.bytes_left:
             room.full = True
             return -1
-        run_job(job, self._engine.files)
-        self.looked_bytes += job.size
-        if self._failed(job):
+        if not self._records.look_now(job):
             room.full = True
             return -1
-        for message in self._decode(job, room.messages_left, room.bytes_left):
+        for message in self._tiers.decode(job, room.messages_left, room.bytes_left):
             if not room.take(message):
                 return -1
             found.append(message)
         return job.upto
 
-    def take_looked_bytes(self) -> i64:
-        size = self.looked_bytes
-        self.looked_bytes = 0
-        return size
-
-    # -- contents --------------------------------------------------------------------------
-
-    def _with_contents(self, messages: list[Message]) -> list[Message]:
+    def with_contents(self, messages: list[Message]) -> list[Message]:
         """The same messages, as copies with contents where those are only on disk.
 
         They end before the first whose content cannot be read; the queue has a fault then.
@@ -149,8 +140,8 @@ class PeekingMessages(RestingMessages):
         if len(bare) == 0:
             return messages
         contents: dict[int, bytes] = {}
-        self._stored_contents(bare, self._engine.store, contents)
-        self._stored_contents(bare, self._engine.transient_store, contents)
+        self._stored_contents(bare, self._records.engine.store, contents)
+        self._stored_contents(bare, self._records.engine.transient_store, contents)
         self._embedded_contents(bare, contents)
         complete: list[Message] = []
         for message in messages:
@@ -163,20 +154,21 @@ class PeekingMessages(RestingMessages):
             complete.append(_copy_with(message, content))
         return complete
 
+    # -- contents --------------------------------------------------------------------------
+
     def _stored_contents(
         self, bare: list[Message], store: MessageStore, contents: dict[int, bytes]
     ) -> None:
         msg_ids: list[int] = []
         seq_ids: list[int] = []
         for message in bare:
-            if message.flags & STORED and self._store_of(message) is store:
+            if message.flags & STORED and self._records.store_of(message) is store:
                 msg_ids.append(int(message.msg_id))
                 seq_ids.append(int(message.seq_id))
         if len(msg_ids) == 0:
             return
         job = store.read(msg_ids)
-        job.run_now(self._engine.files)
-        if self._failed(job):
+        if not self._records.load_now(job):
             return
         for place in range(len(seq_ids)):
             contents[seq_ids[place]] = job.contents[place]
@@ -187,24 +179,21 @@ class PeekingMessages(RestingMessages):
             if message.flags & STORED or int(message.seq_id) in contents:
                 continue
             assert message.flags & INDEXED
-            job = self._the_index().plan_read(message.seq_id, last + 1, FILL_BYTES)
+            job = self._records.the_index().plan_read(message.seq_id, last + 1, FILL_BYTES)
             assert job is not None
-            run_job(job, self._engine.files)
-            if self._failed(job):
+            if not self._records.read_now(job):
                 return
-            for found in self._the_index().decode(job):
+            for found in self._records.the_index().decode(job):
                 if not found.flags & STORED:  # else the store has it, and its record is empty
                     contents[int(found.seq_id)] = found.content
 
     def whole(self, message: Message) -> Message | None:
-        content = message.content if len(message.content) > 0 else self._content_now(message)
+        content = message.content if len(message.content) > 0 else self.content_now(message)
         return _copy_with(message, content) if content != b"" else None
 
-    def _content_now(self, message: Message) -> bytes:
-        complete = self._with_contents([message])
+    def content_now(self, message: Message) -> bytes:
+        complete = self.with_contents([message])
         return complete[0].content if len(complete) == 1 else b""
-
-    # -- sizes -----------------------------------------------------------------------------
 
     def measure_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> Measured:
         """What ``peek_range`` would find.
@@ -213,13 +202,13 @@ class PeekingMessages(RestingMessages):
         """
         room = AnswerLimit(start, max_messages, max_bytes)
         stopped_at: i64 = -1
-        self._measure_run(self.q4, start, end, room)
-        self._measure_run(self.q3, start, end, room)
-        if self.delta_count > 0 and start < self.delta_end and not room.full:
+        self._measure_run(self._tiers.q4, start, end, room)
+        self._measure_run(self._tiers.q3, start, end, room)
+        if self._tiers.delta_count > 0 and start < self._tiers.delta_end and not room.full:
             stopped_at = self._measure_delta(start, end, room)
         if stopped_at < 0:
-            self._measure_run(self.q2, start, end, room)
-            self._measure_run(self.q1, start, end, room)
+            self._measure_run(self._tiers.q2, start, end, room)
+            self._measure_run(self._tiers.q1, start, end, room)
         upto = room.upto if stopped_at < 0 else stopped_at
         count = max_messages - room.messages_left
         return Measured(upto, count, max_bytes - room.bytes_left, stopped_at >= 0)
@@ -234,10 +223,10 @@ class PeekingMessages(RestingMessages):
 
     def _measure_delta(self, start: i64, end: i64, room: AnswerLimit) -> i64:
         """Where it stopped for having read enough; -1 = it did not."""
-        if start < self.delta_start:
-            start = self.delta_start
-        stop = self._segments_end(end)
-        index = self.index
+        if start < self._tiers.delta_start:
+            start = self._tiers.delta_start
+        stop = self._tiers.segments_end(end)
+        index = self._records.index
         blocks_left = MEASURED_BLOCKS_MAX
         while index is not None and start < stop and not room.full:
             start = self._measure_blocks(index, start, stop, room)
@@ -251,12 +240,12 @@ class PeekingMessages(RestingMessages):
             if upto < 0:
                 break
             start = upto
-        self._measure_run(self.tail, start, end, room)
+        self._measure_run(self._tiers.tail, start, end, room)
         return -1
 
     def _measure_blocks(self, index: QueueIndex, start: i64, stop: i64, room: AnswerLimit) -> i64:
         """By the directory of blocks, as far as that goes; returns where to go on."""
-        if self.delayed.count() > 0 or self._left:
+        if self._tiers.delayed.count() > 0 or self._records.has_left():
             return start  # some of what lives there is not ready
         while True:
             block = index.whole_block(start, stop)

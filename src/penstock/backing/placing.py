@@ -1,4 +1,4 @@
-"""Messages at given places: the part of ``VariableQueue`` that lets it be somebody's mirror.
+"""``ReplicaWriter``: messages at given places, as a mirror's copy of a queue has them.
 
 A mirror's copy has the master's numbers, with gaps, and nobody takes anything from it: each
 message is ready or delayed.  Where a master is told *which tokens* came back, a mirror is told
@@ -21,23 +21,27 @@ segment says so, and the journal says so as long as this life goes on.  So a cop
 know any more what it has (replica.py) either begins with an empty queue, or after a start, when
 the journal is new; then segments in which something has ended are given up (``forget_ended``).
 
-**Files of the journal.**  Elsewhere a younger message has a younger record, and ``flush_file``
-stops at the first that is too young.  Here an older place may have a younger record.
-``_mixed_upto`` says up to which file that may be so; until that file is retired, ``flush_file``
-looks at all, for one file at a time.
-
 What ends in delta is read, block by block, as ``drop_some`` does; long stretches go by whole
 segments.  In a queue in order the head of delta is at hand before it ends, as for a consumer.
 """
 
-from typing import Final
+from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.backing.checkpointing import Checkpoint
+from penstock.backing.copying import ReplicaReader
 from penstock.backing.deferrals import Deferred
-from penstock.backing.expiring import ExpiringMessages
+from penstock.backing.delaying import QueueDelays
+from penstock.backing.disk_records import DiskRecords
+from penstock.backing.ending import QueueSettlement
+from penstock.backing.expiry_times import ExpiryTimes
+from penstock.backing.message_deque import seq_id_of
+from penstock.backing.paging import Pager
+from penstock.backing.peeking import RangeReader
+from penstock.backing.read_ahead import ReadAhead
+from penstock.backing.tiers import RUN, TAIL, Tiers
 from penstock.core.message import INDEXED, PERSISTENT, REDELIVERED, STORED, Message, set_attempts
-from penstock.storage.common.disk_jobs import run_job
 from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
 from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.index.segment import Segment
@@ -48,37 +52,49 @@ A_MOMENT_AGO_MS: Final[i64] = 1
 READ_BYTES: Final[i64] = 1024 * 1024
 
 
-class PlacedMessages(ExpiringMessages):
-    """Adds places told by somebody else."""
+@final
+class ReplicaWriter:
+    """Of one queue."""
+
+    def __init__(
+        self,
+        records: DiskRecords,
+        tiers: Tiers,
+        times: ExpiryTimes,
+        ahead: ReadAhead,
+        reads: RangeReader,
+        pager: Pager,
+        settlement: QueueSettlement,
+        delays: QueueDelays,
+        checkpoint: Checkpoint,
+        copies: ReplicaReader,
+    ) -> None:
+        self._records: Final = records
+        self._tiers: Final = tiers
+        self._times: Final = times
+        self._ahead: Final = ahead
+        self._reads: Final = reads
+        self._pager: Final = pager
+        self._settlement: Final = settlement
+        self._delays: Final = delays
+        self._checkpoint: Final = checkpoint
+        self._copies: Final = copies
+        self._found_count: i64 = -1  # how many there were at the start, if it was there
+        self._found_seq_id: i64 = 0
 
     def begin_at(self, seq_id: i64) -> None:
         """The next number is at least that."""
-        if seq_id > self._next_seq_id:
-            self._next_seq_id = seq_id
-            self._reserve(seq_id)
-
-    def _begin_pass(self, file_no: i64) -> i64:
-        """Of ``flush_file`` over all; returns for which file it is.
-
-        Who asks for a younger one begins anew: the pass left out what was too young for it.
-        """
-        if file_no > self._pass_file:
-            self._pass_file = file_no
-            self._flushed_seq_id = 0
-        return self._pass_file
-
-    def _end_pass(self) -> None:
-        self._pass_file = 0
-        self._flushed_seq_id = 0  # some below may be of younger files
+        if seq_id > self._records.next_seq_id:
+            self._records.advance(seq_id)
 
     def is_as_found(self) -> bool:
         """The start found it, and nothing has come, ended or been looked at since."""
-        ready = self.q4.count() + self.q3.count() + self.q2.count() + self.q1.count()
-        here = self.delta_count + self.delayed.count()
+        here = self._tiers.delta_count + self._tiers.delayed.count()
         return (
-            ready + self.pending.count == 0
+            self._tiers.ready_count() == self._tiers.delta_count
+            and self._tiers.pending.count == 0
             and here == self._found_count
-            and self._next_seq_id == self._found_seq_id
+            and self._records.next_seq_id == self._found_seq_id
         )
 
     def forget_ended(self) -> i64:
@@ -87,71 +103,62 @@ class PlacedMessages(ExpiringMessages):
         What has ended here may live at the master, if it was never told; and it could not be
         placed into a segment that says it has ended.  Returns how many messages go with them.
         """
-        assert self.is_as_found() or self.last_place(self._next_seq_id) < 0, (
+        assert self.is_as_found() or self._copies.last_place(self._records.next_seq_id) < 0, (
             "it has a life behind it"
         )
-        self._read = None  # it may be of a segment that goes
-        self._engine.board.take_back(self.queue_id)
-        index = self.index
+        self._ahead.cancel_load()  # it may be of a segment that goes
+        self._records.engine.board.take_back(self._records.queue_id)
+        index = self._records.index
         count: i64 = 0
         if index is not None:
             for segment in list(index.segments.values()):
                 if segment.settled is not None:
                     count += self._forget_segment(index, segment)
-            if self.delta_count == 0:
-                self._forget_delta()
+            if self._tiers.delta_count == 0:
+                self._tiers.clear_delta()
             else:
-                self.delta_start = index.first_seq_id()
+                self._tiers.cut_delta(index.first_seq_id())
         return count
 
     def _forget_segment(self, index: QueueIndex, segment: Segment) -> i64:
-        start = segment.number * self._entries
-        end = start + self._entries
+        start = segment.number * self._records.entries
+        end = start + self._records.entries
         messages: list[Message] = []
         at = start
         while at < end:
             job = index.plan_read(at, end, READ_BYTES)
             if job is None:
                 break
-            run_job(job, self._engine.files)
-            if self._failed(job):
+            if not self._records.read_now(job):
                 return 0
             messages.extend(index.decode(job))
             at = job.upto
-        position = self._engine.journal.position
+        position = self._records.engine.journal.position
         for message in messages:
             if message.flags & PERSISTENT:
-                self._count_out(1)
-            deferred = self.delayed.waiting(message.seq_id)
+                self._records.count_out(1)
+            deferred = self._tiers.delayed.waiting(message.seq_id)
             if deferred is not None:
-                self.delayed.end(deferred)
-                self._account(-MESSAGE_OVERHEAD_BYTES)
+                self._tiers.delayed.end(deferred)
+                self._tiers.account(-MESSAGE_OVERHEAD_BYTES)
             else:
-                self._ready_bytes -= self._leave_delta([message])
+                self._tiers.leave_delta([message])
             if message.flags & STORED:
-                self._store_of(message).remove(message.msg_id, position)
-        index.forget_now(segment, self._engine.files)
+                self._records.store_of(message).remove(message.msg_id, position)
+        index.forget_now(segment, self._records.engine.files)
         return len(messages)
 
     def resume_at_last(self) -> None:
         """Right after the start: numbers are somebody else's, so none is left out for safety."""
-        last = self.last_place(self._next_seq_id)
-        self._next_seq_id = last + 1
-        self._flushed_seq_id = last + 1  # what comes is in no segment yet
-        if self.delta_count > 0:
-            self.delta_end = last + 1
-
-    def last_place(self, below: i64) -> i64:
-        """``CopiedMessages`` knows how."""
-        raise NotImplementedError
-
-    # -- in --------------------------------------------------------------------------------
+        last = self._copies.last_place(self._records.next_seq_id)
+        self._records.resume_at(last + 1)
+        self._tiers.resume_at(last + 1)
 
     def publish_at(self, messages: list[Message], until_ms: i64) -> None:
         """Ascending; with numbers that nothing has or had here, and times of arrival."""
         count: i64 = len(messages)
         below: i64 = 0
-        while below < count and messages[below].seq_id < self._next_seq_id:
+        while below < count and messages[below].seq_id < self._records.next_seq_id:
             below += 1
         if below > 0:
             self._publish_below(messages[:below], until_ms)
@@ -162,42 +169,40 @@ class PlacedMessages(ExpiringMessages):
         last = messages[len(messages) - 1].seq_id
         size = self._written_at(messages, last + 1)
         if until_ms > 0:
-            self._delayed_at(messages, until_ms)
-        else:
-            self.rates.in_count += len(messages)
-            self._append_tail(messages, size)
+            self._delays.defer_new(messages, size, until_ms)
+        elif self._tiers.add(messages, size):
+            self._pager.flush_tail()
 
     def _publish_below(self, messages: list[Message], until_ms: i64) -> None:
-        self._written_at(messages, self._next_seq_id)
-        self._mixed_upto = self._engine.journal.current.number
-        if self._expiring:  # the order of times is not known any more
-            self._unordered = True
-            self._note_soonest(A_MOMENT_AGO_MS)
+        size = self._written_at(messages, self._records.next_seq_id)
+        self._checkpoint.note_mixed()
+        self._times.note_disorder()
         if until_ms > 0:
-            self._delayed_at(messages, until_ms)
+            self._delays.defer_new(messages, size, until_ms)
             return
+        self._tiers.account(size + len(messages) * MESSAGE_OVERHEAD_BYTES)
         before: list[Message] = []
         behind: list[Message] = []
         for message in messages:
-            if self._belongs_before(message):
+            if self._tiers.belongs_before(message):
                 before.append(message)
-            elif self._belongs_in_delta(message):
-                self.delayed.add(message, A_MOMENT_AGO_MS)
+            elif self._tiers.belongs_in_delta(message):
+                self._tiers.delayed.add(message, A_MOMENT_AGO_MS)
             else:
                 behind.append(message)
         if before:
-            self._become_ready(before)
-            self._put(before)
+            self._tiers.become_ready(before)
+            self._tiers.put(before)
         if behind:
-            self._become_ready(behind)
-            self._put_behind(behind)
+            self._tiers.become_ready(behind)
+            self._tiers.put_behind(behind)
 
     def _written_at(self, messages: list[Message], next_seq_id: i64) -> i64:
         """They are written where need be; returns the bytes of their contents."""
         flags: i64 = 0
         size: i64 = 0
         largest: i64 = 0
-        expiring = self._expiring
+        expiring = self._times.expiring
         for message in messages:
             flags |= message.flags
             size += message.size
@@ -206,20 +211,9 @@ class PlacedMessages(ExpiringMessages):
             if message.expires_at_ms != 0:
                 expiring = True
         if expiring:
-            self._note_expiries(messages, self.ready_count() + self.delayed.count())
-        self._next_seq_id = next_seq_id
-        self._write(messages, flags, size, largest)
+            self._times.note_new(messages, self._tiers.ready_count() + self._tiers.delayed.count())
+        self._records.write(messages, flags, largest, next_seq_id)
         return size
-
-    def _delayed_at(self, messages: list[Message], until_ms: i64) -> None:
-        self._defer(messages, until_ms)
-        self._note_unsafe(messages[0].seq_id)
-
-    def _write(self, messages: list[Message], flags: i64, size: i64, largest: i64) -> None:
-        """Journal, store, counters; ``VariableQueue`` knows how."""
-        raise NotImplementedError
-
-    # -- out -------------------------------------------------------------------------------
 
     def end_at(self, ranges: list[tuple[int, int]]) -> i64:
         """Whatever is at these ascending places is gone; returns how many there were."""
@@ -232,61 +226,57 @@ class PlacedMessages(ExpiringMessages):
                 few.extend(range(start, end))
         if few:
             count += self._end_few(few)
-        self._close_ranks()
-        self.look_ahead()
+        self._settlement.close_ranks()
+        self._ahead.look_ahead()
         return count
 
     def _end_few(self, seq_ids: list[int]) -> i64:
         waiting = self._waiting_at(seq_ids)
         if waiting:
-            self._let_go(waiting)
-        return len(waiting) + self.drop_some(seq_ids)
+            self._settlement.end_delayed(waiting)
+        return len(waiting) + self._settlement.drop_some(seq_ids)
 
     def _waiting_at(self, seq_ids: list[int]) -> list[Deferred]:
         waiting: list[Deferred] = []
-        if self.delayed.count() > 0:
+        if self._tiers.delayed.count() > 0:
             for seq_id in seq_ids:
-                deferred = self.delayed.waiting(seq_id)
+                deferred = self._tiers.delayed.waiting(seq_id)
                 if deferred is not None:
                     waiting.append(deferred)
         return waiting
 
     def _end_between(self, start: i64, end: i64) -> i64:
         count = self._end_waiting(start, end)
-        for run in [self.q4, self.q3, self.q2, self.q1]:
-            count += self._drop(run.take_between(start, end))
-        if self.delta_count == 0 or start >= self.delta_end or end <= self.delta_start:
+        for run in self._tiers.runs():
+            count += self._settlement.end(run.take_between(start, end), RUN)
+        if (
+            self._tiers.delta_count == 0
+            or start >= self._tiers.delta_end
+            or end <= self._tiers.delta_start
+        ):
             return count
-        count += self._drop_chosen_tail(self.tail.take_between(start, end))
-        if self.tail.count() > 0:
-            self.delta_end = self.tail.last().seq_id + 1  # V7: nothing is behind the tail
-        index = self.index
-        if start <= self.delta_start:
-            count += self._drop_delta_below(end)
-        elif index is not None and self.delta_count > self.tail.count():
-            count += self._drop_segments(index, start, self._segments_end(end))
+        count += self._settlement.end(self._tiers.tail.take_between(start, end), TAIL)
+        index = self._records.index
+        if start <= self._tiers.delta_start:
+            count += self._settlement.drop_delta_below(end)
+        elif index is not None and self._tiers.delta_count > self._tiers.tail.count():
+            count += self._settlement.drop_segments(index, start, self._tiers.segments_end(end))
         return count
 
     def _end_waiting(self, start: i64, end: i64) -> i64:
         waiting: list[Deferred] = []
-        if self.delayed.count() > 0:
-            within = [m for m in self.delayed.messages() if start <= m.seq_id < end]
-            within.sort(key=_seq_id)
+        if self._tiers.delayed.count() > 0:
+            within = [m for m in self._tiers.delayed.messages() if start <= m.seq_id < end]
+            within.sort(key=seq_id_of)
             for message in within:
-                deferred = self.delayed.waiting(message.seq_id)
+                deferred = self._tiers.delayed.waiting(message.seq_id)
                 if deferred is not None:
                     waiting.append(deferred)
         if waiting:
-            self._let_go(waiting)
+            self._settlement.end_delayed(waiting)
         return len(waiting)
 
-    def let_go_at(self, ranges: list[tuple[int, int]]) -> None:
-        """As ``end_at``; no mark of theirs reaches the disk before the journal does."""
-        messages = self._taken_at(ranges)
-        if messages:
-            self.ack_behind(messages)
-
-    def _taken_at(self, ranges: list[tuple[int, int]]) -> list[Message]:
+    def taken_at(self, ranges: list[tuple[int, int]]) -> list[Message]:
         """Held from now on."""
         seq_ids: list[int] = []
         for start, end in ranges:
@@ -294,61 +284,61 @@ class PlacedMessages(ExpiringMessages):
         waiting = self._waiting_at(seq_ids)
         messages = [deferred.message for deferred in waiting]
         for deferred in waiting:
-            self.delayed.take(deferred)
-        return messages + self.take_chosen(0, seq_ids)
-
-    # -- other words -----------------------------------------------------------------------
+            self._tiers.delayed.take(deferred)
+        return messages + self._settlement.take_chosen(seq_ids)
 
     def delay_at(self, ranges: list[tuple[int, int]], until_ms: i64) -> None:
         """Whatever is at these places is not ready before that time."""
-        messages = self._taken_at(ranges)
+        messages = self.taken_at(ranges)
         for message in messages:
-            deferred = self.delayed.find(message)
+            deferred = self._tiers.delayed.find(message)
             assert deferred is not None
-            self.delayed.end(deferred)
+            self._tiers.delayed.end(deferred)
             message.flags |= REDELIVERED
         if messages:
-            self._defer(messages, until_ms)
+            self._delays.defer(messages, until_ms)
         for message in messages:
             if message.flags & INDEXED:
-                self._the_index().set_delay(message.seq_id, until_ms)
+                self._records.the_index().set_delay(message.seq_id, until_ms)
 
     def count_at(self, counts: list[tuple[int, int]]) -> None:
         """(seq_id, attempts) of some; what is not here is left out."""
         messages: list[Message] = []
         for seq_id, attempts in counts:
-            deferred = self.delayed.waiting(seq_id)
+            deferred = self._tiers.delayed.waiting(seq_id)
             found = [] if deferred is None else [deferred.message]
             if deferred is None:
-                found = self.peek_range(seq_id, seq_id + 1, 1, 1)
+                found = self._reads.peek_range(seq_id, seq_id + 1, 1, 1)
             for message in found:
                 set_attempts(message, attempts)
                 messages.append(message)
         if messages:
-            self.note_attempts(messages)
+            self._records.note_attempts(messages)
 
     def take_all_back(self) -> None:
         """What somebody held, for whatever purpose, is here again; nobody may name it any more."""
-        for deferred in self.delayed.held():
+        for deferred in self._tiers.delayed.held():
             if deferred.due_ms == 0:
                 deferred.due_ms = A_MOMENT_AGO_MS
-            self.delayed.wait_on(deferred)
-        self.requeue(self.pending.live())
+            self._tiers.delayed.wait_on(deferred)
+        pending = self._tiers.pending.live()
+        if pending:
+            self._tiers.requeue(pending)
+            self._ahead.look_ahead()
 
     def redeliver_all(self) -> None:
         """Nobody knows what of this was handed out by somebody else, nor what expires first."""
-        if self._expiring:
-            self._unordered = True
-            self._note_soonest(A_MOMENT_AGO_MS)
-        index = self.index
+        self._times.note_disorder()
+        index = self._records.index
         if index is not None:
-            index.redelivered_below = self._next_seq_id
-        for run in [self.q4, self.q3, self.tail, self.q2, self.q1]:
+            index.redelivered_below = self._records.next_seq_id
+        for run in self._tiers.runs_and_tail():
             for message in run.live():
                 message.flags |= REDELIVERED
-        for message in self.delayed.messages():
+        for message in self._tiers.delayed.messages():
             message.flags |= REDELIVERED
 
-
-def _seq_id(message: Message) -> int:
-    return int(message.seq_id)
+    def note_found(self) -> None:
+        """The start has adopted what it found."""
+        self._found_count = self._tiers.delta_count + self._tiers.delayed.count()
+        self._found_seq_id = self._records.next_seq_id

@@ -1,4 +1,4 @@
-"""Messages that come back: the part of ``VariableQueue`` that gives them a place again.
+"""``TailMoves``: messages that come back get a place again.
 
     requeue          pending ─► ready, at the place it had
     requeue_to_tail  pending ─► ready, with a new seq_id behind all others
@@ -17,122 +17,44 @@ let go at once (``ack_behind``): the acknowledgement lies in the journal behind 
 same block where one turn has both.  So a crash finds a moved message here or there, never in both
 and never nowhere.  Two things could break that, and both wait for the sync: the record here that a
 segment has (as above), and a record there, which a segment must not have before the journal
-(``expect_moved``, ``moved_in``).
+(``DiskRecords.expect_moved``, ``moved_in``).
 
 **Attempts** are counted in the flags, and a record is written with what they are then.  What is
 counted later is in the journal, and in the marks of the segment once there is a record.
 """
 
-from typing import Final
+from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.backing.ending import EndingMessages
-from penstock.backing.message_deque import ascending
-from penstock.core.message import (
-    INDEXED,
-    LOGGED,
-    PENDING,
-    PERSISTENT,
-    REDELIVERED,
-    STORED,
-    Message,
-    attempts_of,
-)
-from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
-
-UNKNOWN_POSITION: Final = 1 << 62
-"""Of the journal, behind whatever it will have: what is being published just now."""
+from penstock.backing.disk_records import DiskRecords, old_place
+from penstock.backing.expiry_times import ExpiryTimes
+from penstock.backing.paging import Pager
+from penstock.backing.peeking import RangeReader
+from penstock.backing.read_ahead import ReadAhead
+from penstock.backing.tiers import Tiers
+from penstock.core.message import INDEXED, LOGGED, REDELIVERED, Message
 
 
-class ReturningMessages(EndingMessages):
-    """Adds the ways back."""
+@final
+class TailMoves:
+    """Of one queue."""
 
-    def unfetch(self, messages: list[Message]) -> None:
-        if messages:
-            count: i64 = len(messages)
-            before = self._ready_bytes
-            self._came_back(messages)
-            self.rates.out_count -= count
-            self.rates.ack_in_count -= count
-            self.rates.left_bytes -= self._ready_bytes - before + count * MESSAGE_OVERHEAD_BYTES
-            self._put(messages)
-
-    def _came_back(self, messages: list[Message]) -> None:
-        """From pending to ready, as far as counters go."""
-        self._leave_pending(messages)
-        self._become_ready(messages)
-
-    def _leave_pending(self, messages: list[Message]) -> None:
-        size: i64 = 0
-        ram_count: i64 = 0
-        ram_bytes: i64 = 0
-        for message in messages:
-            message.flags &= ~PENDING
-            size += message.size
-            if len(message.content) > 0:
-                ram_count += 1
-                ram_bytes += message.size
-        self.pending.remove(len(messages), size, ram_count, ram_bytes)
-        self.pending.came_back()
-
-    def _become_ready(self, messages: list[Message]) -> None:
-        size: i64 = 0
-        ram_count: i64 = 0
-        for message in messages:
-            size += message.size
-            if len(message.content) > 0:
-                ram_count += 1
-        self._ready_bytes += size
-        self._ram_count += ram_count
-        self._trimmed_count += len(messages) - ram_count
-        if self._expiring:
-            self._note_return(messages)
-
-    def _note_return(self, messages: list[Message]) -> None:
-        """These are ready again; ``ExpiringMessages`` knows when their time is over."""
-        raise NotImplementedError
-
-    def _note_expiries(self, messages: list[Message], before: i64) -> None:
-        """New at the tail, some with a time; ``before`` were here, of whatever state."""
-        raise NotImplementedError
-
-    def _put(self, messages: list[Message]) -> None:
-        """Ascending messages to their original places; all of them are before delta."""
-        if messages[0].seq_id < self._flushed_seq_id:
-            self._flushed_seq_id = messages[0].seq_id
-        place: i64 = 0
-        count: i64 = len(messages)
-        if not self.lazy or self.q4.count() > 0:
-            place = self._end_of_alphas(messages)
-        if place < count:
-            if self.q4.count() > 0 and messages[place].seq_id < self.q4.last().seq_id:
-                # A beta must not stand between alphas: those behind it become betas.
-                behind = len(self.q4.messages) - self.q4.first_at(messages[place].seq_id)
-                self.q3.put_back(self.q4.take_last(behind))
-            self.q3.merge(messages[place:])
-        self.q4.merge(messages[:place])
-
-    def _end_of_alphas(self, messages: list[Message]) -> i64:
-        """How many of the first belong to q4: contents at hand, and before the first of q3."""
-        place: i64 = 0
-        count: i64 = len(messages)
-        limit: i64 = self.q3.first().seq_id if self.q3.count() > 0 else self._next_seq_id
-        while place < count:
-            message = messages[place]
-            if message.seq_id > limit or len(message.content) == 0:
-                break
-            place += 1
-        return place
-
-    def _append_tail(self, messages: list[Message], size: i64) -> None:
-        """New ones, contents at hand, behind all others; ``VariableQueue`` knows how."""
-        raise NotImplementedError
-
-    def _reserve(self, next_seq_id: i64) -> None:
-        raise NotImplementedError
-
-    # -- to the tail -----------------------------------------------------------------------
+    def __init__(
+        self,
+        records: DiskRecords,
+        tiers: Tiers,
+        times: ExpiryTimes,
+        ahead: ReadAhead,
+        reads: RangeReader,
+        pager: Pager,
+    ) -> None:
+        self._records: Final = records
+        self._tiers: Final = tiers
+        self._times: Final = times
+        self._ahead: Final = ahead
+        self._reads: Final = reads
+        self._pager: Final = pager
 
     def requeue_to_tail(self, messages: list[Message], now_ms: i64) -> None:
         """Pending becomes ready behind all others, as a new arrival with a new ``seq_id``.
@@ -147,39 +69,29 @@ class ReturningMessages(EndingMessages):
             else:
                 lost.append(message)
         if lost:
-            self.requeue(lost)
+            self._tiers.requeue(lost)
+            self._ahead.look_ahead()
         if moved:
-            self._leave_pending(moved)
+            self._tiers.leave_pending(moved)
             for message in moved:
                 message.flags |= REDELIVERED
-            self._move(moved, now_ms)
-            self.look_ahead()
-
-    def requeue(self, messages: list[Message]) -> None:
-        if messages:
-            self._came_back(messages)
-            for message in messages:
-                message.flags |= REDELIVERED
-            self._put(ascending(messages))
-            self.look_ahead()
+            self.move(moved, now_ms)
+            self._ahead.look_ahead()
 
     def _read_content(self, message: Message) -> bool:
         """It had lost it to the disk; here and now."""
-        content = self._content_now(message)
+        content = self._reads.content_now(message)
         if len(content) == 0:
             return False
-        message.content = content
-        self.pending.regained(message.size)
-        self._account(message.size)
+        self._tiers.regain_pending(message, content)
         return True
 
-    def _move(self, messages: list[Message], now_ms: i64) -> None:
+    def move(self, messages: list[Message], now_ms: i64) -> None:
         """Contents at hand, not pending any more: behind all others."""
-        journal = self._engine.journal
-        seq_id = self._next_seq_id
+        journal = self._records.engine.journal
+        seq_id = self._records.next_seq_id
         first = seq_id
-        self._next_seq_id = seq_id + len(messages)
-        self._reserve(self._next_seq_id)
+        self._records.advance(seq_id + len(messages))
         size: i64 = 0
         logged: i64 = 0
         left: list[Message] = []
@@ -187,71 +99,24 @@ class ReturningMessages(EndingMessages):
         for message in messages:
             old_seq_id = message.seq_id
             if message.flags & INDEXED:
-                left.append(_old_place(message))
+                left.append(old_place(message))
             message.flags &= ~INDEXED
             message.seq_id = seq_id
             message.enqueued_at_ms = now_ms
             if message.flags & LOGGED:
-                journal.to_tail(self.queue_id, message, old_seq_id)
+                journal.to_tail(self._records.queue_id, message, old_seq_id)
                 logged += 1
             old_seq_ids.append(int(old_seq_id))
             seq_id += 1
             size += message.size
-        if self.notes is not None:
-            self.notes.published(messages, 0)
-            self.notes.let_go(old_seq_ids)
+        if self._records.notes is not None:
+            self._records.notes.published(messages, 0)
+            self._records.notes.let_go(old_seq_ids)
         if logged > 0:
-            self._journalled()
-            self._note_unsafe(first)
-        if left:
-            self._left.append((int(journal.position), left))
-            self._settle_left()
-        if self._expiring:
-            self._note_expiries(messages, len(messages))
-        self._append_tail(messages, size)
-
-    # -- because of a publish --------------------------------------------------------------
-
-    def ack_behind(self, messages: list[Message]) -> None:
-        left = [_old_place(message) for message in messages if message.flags & INDEXED]
-        for message in messages:
-            message.flags &= ~INDEXED
-        notes = self.notes
-        if notes is not None:
-            notes.let_go([int(message.seq_id) for message in messages])
-        self.notes = None  # they are not told again
-        self.ack(messages)
-        self.notes = notes
-        if left:
-            self._left.append((int(self._engine.journal.position), left))
-            self._settle_left()
-
-    def expect_moved(self) -> None:
-        """What comes until ``moved_in`` is taken from another queue, in this turn."""
-        self._first_unsafe()
-        self._unsafe.append((int(self._next_seq_id), UNKNOWN_POSITION))
-
-    def moved_in(self) -> None:
-        """It has come."""
-        first, position = self._unsafe.pop()
-        assert position == UNKNOWN_POSITION
-        if first < self._next_seq_id:
-            self._note_unsafe(first)
-
-    def note_attempts(self, messages: list[Message]) -> None:
-        if self.notes is not None:
-            self.notes.counted(messages)
-        count = self._engine.journal.note_attempts(self.queue_id, messages)
-        if count > 0:
-            self._journalled()
-        for message in messages:
-            if message.flags & INDEXED:
-                self._the_index().set_attempts(message.seq_id, attempts_of(message))
-
-
-def _old_place(message: Message) -> Message:
-    """Stands for the record that is still there; its content, if stored, is not its own."""
-    old = Message(b"", message.address, message.flags & (PERSISTENT | INDEXED | STORED), 0)
-    old.seq_id = message.seq_id
-    old.size = message.size
-    return old
+            self._records.journalled()
+            self._records.note_unsafe(first)
+        self._records.leave_places(left)
+        if self._times.expiring:
+            self._times.note_new(messages, len(messages))
+        if self._tiers.append(messages, size):
+            self._pager.flush_tail()

@@ -15,7 +15,7 @@ A message is in one of these states, by what of it is in memory:
 
 In a short queue a publish goes straight to q4 and a fetch takes it from there.  When memory is
 short, q4's end and q1's beginning are paged towards delta (paging.py); when the consumer
-comes near, delta's head is read in (resting.py).  Messages end in ending.py and come back in
+comes near, delta's head is read in (read_ahead.py).  Messages end in ending.py and come back in
 returning.py; what is delayed (delaying.py) is neither ready nor pending.  A *lazy* queue lets every
 publish rest in delta at once and keeps no more than it reads ahead.
 
@@ -26,79 +26,108 @@ ours cost one when it is useful.
 
 **Why an empty q3 and q4 mean an empty queue.**  When q3 and q4 become empty, ``look_ahead``
 runs: with delta empty q1 becomes q4 (q2 is empty, see below), with delta not empty a read of
-its head is begun.  So the queue is empty, or a read is under way, or nobody has asked since
-the start (``cold``), or it is lazy and the next fetch asks.  RabbitMQ reads at this point and
+its head is begun.  So the queue is empty, or a read is under way, or no consumer has asked
+since the start (``cold``), or it is lazy and the next fetch asks.  RabbitMQ reads at this point and
 waits; we do not hold up the loop, and the price is the other cases.
 
 **Why an empty q3 and delta mean an empty q2.**  Betas go to q2 only while delta is not empty
 (else to q3), and when the last of delta is loaded, q2 is joined to q3 at that moment.
 
-Its invariants are in ``checking``.
+The queue is made of parts.  ``Tiers`` (tiers.py) owns the messages in memory, the bounds of delta
+and every counter, and has the invariants; ``DiskRecords`` (disk_records.py) owns what the disk has.
+The other parts use the verbs of these two and of parts before them in this list:
+
+    DiskRecords ExpiryTimes Tiers · ReadAhead RangeReader Pager · QueueSettlement TailMoves
+    QueueDelays Expiry Checkpoint · ReplicaReader ReplicaWriter
 """
 
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.backing.checking import CheckedMessages
-from penstock.backing.ending import expired_at_head
-from penstock.backing.interface import BackingQueue
-from penstock.backing.message_deque import MessageDeque, ascending
-from penstock.backing.paging import TAIL_BYTES
-from penstock.core.message import (
-    INDEXED,
-    LOGGED,
-    PENDING,
-    PERSISTENT,
-    REDELIVERED,
-    STORED,
-    Message,
-)
+from penstock.backing.checkpointing import Checkpoint
+from penstock.backing.copying import ReplicaReader
+from penstock.backing.delaying import QueueDelays
+from penstock.backing.disk_records import DiskRecords, old_place
+from penstock.backing.ending import QueueSettlement, expired_at_head
+from penstock.backing.expiring import Expiry
+from penstock.backing.expiry_times import ExpiryTimes
+from penstock.backing.interface import BackingQueue, Measured
+from penstock.backing.paging import Pager
+from penstock.backing.peeking import RangeReader
+from penstock.backing.placing import ReplicaWriter
+from penstock.backing.read_ahead import ReadAhead
+from penstock.backing.returning import TailMoves
+from penstock.backing.tiers import Tiers
+from penstock.core.message import INDEXED, LOGGED, STORED, Message
 from penstock.storage.engine.engine import Engine
-from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
+from penstock.storage.engine.resting_queue import RestingQueue
 from penstock.storage.index.queue_index import QueueIndex
 
-ALL_CONTENTS: Final[i64] = 1 << 62
 EXPIRED_BYTES_MAX: Final[i64] = 4 * 1024 * 1024
-SEQ_IDS_RESERVED: Final[i64] = 1 << 20
-"""How many seq_ids a durable queue reserves at once, when half of them are used up.
-
-A reservation must be on disk before the ids are handed out; half of it lasts for longer than
-the journal goes unsynced, at any rate a queue takes (see ``Journal.reserve``)."""
 
 
 @final
-class VariableQueue(CheckedMessages, BackingQueue):
+class VariableQueue(RestingQueue, BackingQueue):
     """The backing of one queue; ``entries`` is its virtual host's segment size."""
 
     def __init__(self, engine: Engine, queue_id: i64, durable: bool, entries: i64) -> None:
-        super().__init__(engine, queue_id, durable, entries)
+        super().__init__()
+        self.queue_id: i64 = queue_id
+        self.records: Final = DiskRecords(engine, queue_id, durable, entries)
+        self.times: Final = ExpiryTimes(self.records)
+        self.tiers: Final = Tiers(self.records, self.times)
+        self.ahead: Final = ReadAhead(self.records, self.tiers)
+        self.reads: Final = RangeReader(self.records, self.tiers)
+        self.pager: Final = Pager(self.records, self.tiers, self.ahead)
+        self._settlement: Final = QueueSettlement(self.records, self.tiers, self.ahead)
+        self._moves: Final = TailMoves(
+            self.records, self.tiers, self.times, self.ahead, self.reads, self.pager
+        )
+        self._delays: Final = QueueDelays(
+            self.records, self.tiers, self.ahead, self.pager, self._settlement, self._moves
+        )
+        self.expiry: Final = Expiry(
+            self.records, self.tiers, self.times, self.ahead, self._settlement
+        )
+        self._checkpoint: Final = Checkpoint(self.records, self.tiers, self.pager)
+        self.copies: Final = ReplicaReader(self.records, self.tiers, self.reads)
+        self.replica: Final = ReplicaWriter(
+            self.records,
+            self.tiers,
+            self.times,
+            self.ahead,
+            self.reads,
+            self.pager,
+            self._settlement,
+            self._delays,
+            self._checkpoint,
+            self.copies,
+        )
         engine.add_queue(self)
 
     # -- in --------------------------------------------------------------------------------
 
     def publish(self, messages: list[Message], now_ms: i64) -> None:
         size = self._take_in(messages, now_ms)
-        if self.notes is not None:
-            self.notes.published(messages, 0)
-        self.rates.in_count += len(messages)
-        self._append_tail(messages, size)
+        if self.records.notes is not None:
+            self.records.notes.published(messages, 0)
+        if self.tiers.add(messages, size):
+            self.pager.flush_tail()
 
     def publish_delayed(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
-        """New ones, delayed from the start."""
-        self._take_in(messages, now_ms)
-        if self.notes is not None:
-            self.notes.published(messages, until_ms)
-        self._defer(messages, until_ms)
-        self._note_unsafe(messages[0].seq_id)
+        size = self._take_in(messages, now_ms)
+        if self.records.notes is not None:
+            self.records.notes.published(messages, until_ms)
+        self._delays.defer_new(messages, size, until_ms)
 
     def _take_in(self, messages: list[Message], now_ms: i64) -> i64:
         """New ones get their numbers and are written; returns the bytes of their contents."""
-        seq_id = self._next_seq_id
+        seq_id = self.records.next_seq_id
         flags: i64 = 0
         size: i64 = 0
         largest: i64 = 0
-        expiring = self._expiring
+        expiring = self.times.expiring
         for message in messages:
             message.seq_id = seq_id
             message.enqueued_at_ms = now_ms
@@ -110,278 +139,299 @@ class VariableQueue(CheckedMessages, BackingQueue):
             if message.expires_at_ms != 0:
                 expiring = True
         if expiring:
-            self._note_expiries(
-                messages, self.ready_count() + self.pending.count + self.delayed.count()
-            )
-        self._next_seq_id = seq_id
-        self._write(messages, flags, size, largest)
+            self.times.note_new(messages, self.tiers.living_count())
+        self.records.write(messages, flags, largest, seq_id)
         return size
-
-    def _write(self, messages: list[Message], flags: i64, size: i64, largest: i64) -> None:
-        """Their numbers are known; ``flags`` of all of them, ``size`` of all contents."""
-        if largest >= self._engine.limits.embed_below_bytes:
-            self._store_large(messages)
-        if self.durable:
-            self._journal_publish(messages, flags, self._next_seq_id)
-        self._account(size + len(messages) * MESSAGE_OVERHEAD_BYTES)
-
-    def _append_tail(self, messages: list[Message], size: i64) -> None:
-        count: i64 = len(messages)
-        self._ready_bytes += size
-        if self.lazy and self.q1.count() == 0 and self.q2.count() == 0:
-            self._publish_lazy(messages, size)
-            return
-        self._ram_count += count
-        # q4 while there is nothing behind it, else behind everything.
-        run = self.q4 if self.q3.count() == 0 and self.delta_count == 0 else self.q1
-        if count == 1:
-            run.messages.append(messages[0])
-        else:
-            run.append_all(messages)
-
-    def _store_large(self, messages: list[Message]) -> None:
-        """Large persistent ones go to the store, or are there already for another queue."""
-        store = self._engine.store
-        least = self._engine.limits.embed_below_bytes
-        for message in messages:
-            if self.durable and message.flags & PERSISTENT and message.size >= least:
-                if message.msg_id == 0:
-                    message.msg_id = store.write(message.content, 1)
-                else:
-                    store.refer(message.msg_id, 1)
-                message.flags |= STORED
-            else:
-                message.msg_id = 0
-
-    def _journal_publish(self, messages: list[Message], flags: i64, next_seq_id: i64) -> None:
-        self._reserve(next_seq_id)
-        if flags & PERSISTENT:
-            written = self._engine.journal.publish(self.queue_id, messages)
-            self.persistent_count += written
-            self.disk_writes += written
-            self._engine.disk_writes += written
-            self._journalled()
-
-    def _reserve(self, next_seq_id: i64) -> None:
-        if self.durable and next_seq_id > self._reserved_seq_id - SEQ_IDS_RESERVED // 2:
-            self._reserved_seq_id = next_seq_id + SEQ_IDS_RESERVED
-            self._engine.journal.reserve(self.queue_id, self._reserved_seq_id)
-
-    def _publish_lazy(self, messages: list[Message], size: i64) -> None:
-        if self.delta_count == 0:
-            self.delta_start = messages[0].seq_id
-        count: i64 = len(messages)
-        self.delta_end = messages[count - 1].seq_id + 1
-        self.delta_count += count
-        self.delta_bytes += size
-        self.moves.in_delta += count
-        for message in messages:
-            if not message.flags & PERSISTENT:
-                self.delta_transient_count += 1
-        self.tail_bytes += size
-        self.tail.append_all(messages)
-        if self.tail_bytes >= TAIL_BYTES:
-            self.flush_tail()
 
     # -- out -------------------------------------------------------------------------------
 
     def fetch(self, max_messages: i64, max_bytes: i64) -> list[Message]:
-        self._cold = False
-        if self._read is not None or self._fill_store is not None or self._fill_read is not None:
-            self.absorb()
-        if self.q4.count() == 0 and self.q3.count() == 0:
-            self.look_ahead()
-        run = self.q4 if self.q4.count() > 0 else self.q3
-        taken = run.take(_fitting(run, max_messages, max_bytes))
-        count: i64 = len(taken)
-        if count == 0:
-            if max_messages > 0 and self.ready_count() > 0:
-                self.starved()
-                self.look_ahead()
-            return taken
-        size: i64 = 0
-        for message in taken:
-            size += message.size
-            message.flags |= PENDING
-        self._ready_bytes -= size
-        self._ram_count -= count
-        self.pending.add(taken, size)
-        self.rates.out_count += count
-        self.rates.ack_in_count += count
-        self.rates.left_bytes += size + count * MESSAGE_OVERHEAD_BYTES
-        if self.q4.count() == 0:
-            self.look_ahead()
+        if self.ahead.is_reading():
+            self.ahead.absorb()
+        tiers = self.tiers
+        if tiers.q4.count() == 0 and tiers.q3.count() == 0:
+            self.ahead.look_ahead()
+        taken = tiers.fetch(max_messages, max_bytes)
+        if len(taken) == 0:
+            if max_messages > 0 and tiers.ready_count() > 0:
+                self.ahead.starved()
+                self.ahead.look_ahead()
+        elif tiers.q4.count() == 0:
+            self.ahead.look_ahead()
         return taken
 
+    def unfetch(self, messages: list[Message]) -> None:
+        if messages:
+            self.tiers.unfetch(messages)
+
+    def requeue(self, messages: list[Message]) -> None:
+        if messages:
+            self.tiers.requeue(messages)
+            self.ahead.look_ahead()
+
+    def requeue_to_tail(self, messages: list[Message], now_ms: i64) -> None:
+        """As ``TailMoves.requeue_to_tail``."""
+        self._moves.requeue_to_tail(messages, now_ms)
+
+    def ack(self, messages: list[Message]) -> None:
+        if self.tiers.delayed.held_count > 0:
+            messages = self._settlement.bury(messages)
+            if len(messages) == 0:
+                return
+        flags = self.tiers.end_pending(messages)
+        if self.records.notes is not None:
+            self.records.notes.ended(messages)
+        if flags & (LOGGED | INDEXED | STORED):
+            self.records.release(messages, flags)
+
+    def ack_behind(self, messages: list[Message]) -> None:
+        left = [old_place(message) for message in messages if message.flags & INDEXED]
+        for message in messages:
+            message.flags &= ~INDEXED
+        notes = self.records.notes
+        if notes is not None:
+            notes.let_go([int(message.seq_id) for message in messages])
+        self.records.set_notes(None)  # they are not told again
+        self.ack(messages)
+        self.records.set_notes(notes)
+        self.records.leave_places(left)
+
+    def purge(self) -> i64:
+        return self._settlement.purge()
+
+    def drop_below(self, seq_id: i64) -> i64:
+        return self._settlement.drop_below(seq_id)
+
+    def drop_step(self, below: i64, most: i64) -> i64:
+        return self._settlement.drop_step(below, most)
+
+    def drop_some(self, seq_ids: list[int]) -> i64:
+        return self._settlement.drop_some(seq_ids)
+
+    def take_chosen(self, priority: i64, seq_ids: list[int]) -> list[Message]:
+        return self._settlement.take_chosen(seq_ids)
+
+    def few_reads(self, seq_ids: list[int], reads_max: i64) -> i64:
+        return self._settlement.few_reads(seq_ids, reads_max)
+
+    def delete(self) -> None:
+        self._settlement.delete()
+
+    def note_attempts(self, messages: list[Message]) -> None:
+        self.records.note_attempts(messages)
+
+    def expect_moved(self) -> None:
+        """What comes until ``moved_in`` is taken from another queue, in this turn."""
+        self.records.expect_moved()
+
+    def moved_in(self) -> None:
+        """It has come."""
+        self.records.moved_in()
+
+    # -- time ------------------------------------------------------------------------------
+
+    def delay(self, messages: list[Message], until_ms: i64) -> None:
+        """Pending becomes delayed: not ready before that time."""
+        self._delays.delay(messages, until_ms)
+
+    def count_delayed(self) -> i64:
+        return self.tiers.delayed.waiting_count()
+
+    def next_due_ms(self) -> i64:
+        return self._delays.next_due_ms()
+
+    def list_delayed(
+        self, after_ms: i64, after_seq_id: i64, at_most: i64
+    ) -> list[tuple[int, int, int]]:
+        """(due, seq_id, size) of the first behind that time and seq_id; begin with (0, -1)."""
+        return self.tiers.delayed.page(after_ms, after_seq_id, at_most)
+
+    def release_due(self, now_ms: i64, at_most: i64) -> i64:
+        return self._delays.release_due(now_ms, at_most)
+
+    def release_to_tail(self, now_ms: i64, at_most: i64) -> i64:
+        """As ``release_due``, behind all others (``QueueDelays.release_to_tail``)."""
+        return self._delays.release_to_tail(now_ms, at_most)
+
+    def cancel_delayed(self, seq_id: i64) -> bool:
+        """One that is delayed is gone; False = there is none of that number."""
+        return self._delays.cancel_delayed(seq_id)
+
+    def drop_delayed(self) -> i64:
+        """Those that are delayed are gone; returns how many."""
+        return self._delays.drop_delayed()
+
+    def take_delayed(self, max_messages: i64, max_bytes: i64) -> list[tuple[Message, int]]:
+        """Some of the delayed, each with its time and its content; they want an ``ack``."""
+        return self._delays.take_delayed(max_messages, max_bytes)
+
+    @property
+    def counts_bodies(self) -> bool:
+        """Is ``released_body_bytes`` wanted?"""
+        return self._delays.counts_bodies
+
+    @counts_bodies.setter
+    def counts_bodies(self, counts_bodies: bool) -> None:
+        self._delays.note_bodies(counts_bodies)
+
+    @property
+    def released_body_bytes(self) -> i64:
+        """Of what became ready by the last release."""
+        return self._delays.released_body_bytes
+
+    def expire(self, now_ms: i64) -> i64:
+        return self.expiry.expire(now_ms)
+
     def fetch_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
-        if not self._expiring:
+        if not self.times.expiring:
             return []
-        self._reach_head(now_ms)
-        count = expired_at_head(self.q4 if self.q4.count() > 0 else self.q3, now_ms)
+        self.expiry.reach_head(now_ms)
+        count = expired_at_head(
+            self.tiers.q4 if self.tiers.q4.count() > 0 else self.tiers.q3, now_ms
+        )
         return (
             []
             if count == 0
             else self.fetch(count if count < max_messages else max_messages, EXPIRED_BYTES_MAX)
         )
 
+    def sweep_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+        return self.expiry.sweep_expired(now_ms, max_messages)
+
+    def next_sweep_ms(self) -> i64:
+        return self.expiry.next_sweep_ms()
+
+    def next_expiry_ms(self) -> i64:
+        return self.expiry.next_expiry_ms() if self.times.expiring else 0
+
+    def may_expire(self) -> bool:
+        return self.times.expiring
+
     # -- looking ---------------------------------------------------------------------------
 
+    def ready_count(self) -> i64:
+        return self.tiers.ready_count()
+
     def ready_bytes(self) -> i64:
-        return self._ready_bytes
+        return self.tiers.ready_bytes
+
+    def disk_count(self) -> i64:
+        return self.tiers.disk_count()
 
     def next_seq_id(self) -> i64:
-        return self._next_seq_id
+        return self.records.next_seq_id
 
     def firm_seq_id(self) -> i64:
-        return self._first_unsafe()
+        return self.records.first_unsafe()
 
     def floor_seq_id(self) -> i64:
-        head = self._head()
-        if head is not None:
-            return head.seq_id
-        if self.delta_count > 0:
-            return self.delta_start
-        if self.q1.count() > 0:
-            return self.q1.first().seq_id
-        return self._next_seq_id
+        return self.tiers.floor_seq_id()
 
-    # -- the journal's files ---------------------------------------------------------------
+    def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        return self.reads.read_range(start, end, max_messages, max_bytes)
+
+    def read_some(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        return self.reads.read_some(start, end, max_messages, max_bytes)
+
+    def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        return self.reads.peek_range(start, end, max_messages, max_bytes)
+
+    def measure_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> Measured:
+        return self.reads.measure_range(start, end, max_messages, max_bytes)
+
+    def take_looked_bytes(self) -> i64:
+        return self.records.take_looked_bytes()
+
+    def whole(self, message: Message) -> Message | None:
+        return self.reads.whole(message)
+
+    def await_head(self) -> None:
+        self.ahead.await_head()
+
+    def why_stopped(self) -> str:
+        return self.records.fault
+
+    def set_mode(self, lazy: bool) -> None:
+        """Change at once for what comes; what is here follows in slices (``page``)."""
+        if lazy == self.tiers.lazy:
+            return
+        self.tiers.set_lazy(lazy)
+        if self.tiers.converting():
+            self.records.engine.begin_conversion(self)
+        if not lazy:
+            self.ahead.look_ahead()
+
+    def check(self) -> None:
+        """Assert the invariants of ``Tiers`` and ``ReadAhead``."""
+        self.tiers.check()
+        self.ahead.check()
+
+    # -- the set of messages, as mirrors have it -------------------------------------------
+
+    def let_go_at(self, ranges: list[tuple[int, int]]) -> None:
+        """As ``ReplicaWriter.end_at``; none of their marks reaches the disk before the journal."""
+        messages = self.replica.taken_at(ranges)
+        if messages:
+            self.ack_behind(messages)
+
+    # -- what the engine asks --------------------------------------------------------------
 
     def needs_file(self, file_no: i64) -> bool:
-        return 0 < self._oldest_file <= file_no
+        return 0 < self.records.oldest_file <= file_no
 
     def flush_file(self, file_no: i64, quota: i64) -> bool:
-        if self._mixed_upto > 0:
-            file_no = self._begin_pass(file_no)
-        done = self._flush(file_no, self._next_seq_id, ALL_CONTENTS, quota)
-        if done and self._mixed_upto > 0:
-            self._end_pass()
-        return done
+        return self._checkpoint.flush_file(file_no, quota)
 
     def flush_safe(self, quota: i64) -> bool:
-        if self._mixed_upto > 0:
-            return True  # until that file is retired
-        newest = self._engine.journal.current.number
-        return self._flush(newest, self._first_unsafe(), self._engine.store.durable_msg_id, quota)
-
-    def _flush(self, file_no: i64, below: i64, durable_msg_id: i64, quota: i64) -> bool:
-        """What is below that position, and of a large one the content within that number."""
-        if self._deleted:
-            return True
-        self._settle_left()
-        unwritten: list[Message] = []
-        upto = self._flushed_seq_id
-        done = False
-        for run in [self.q4, self.q3, self.tail, self.q2, self.q1]:
-            place = run.first_at(self._flushed_seq_id)
-            end: i64 = len(run.messages)
-            while place < end and quota > 0 and not done:
-                message = run.messages[place]
-                if message.flags & (LOGGED | INDEXED) == LOGGED:
-                    if _may_rest(message, file_no, below, durable_msg_id):
-                        unwritten.append(message)
-                    elif self._mixed_upto == 0:
-                        done = True  # those behind it are younger still
-                        break
-                upto = message.seq_id + 1
-                place += 1
-                quota -= 1
-        done = done or quota > 0
-        if done:
-            # In the same step, for what was handed out or delayed meanwhile.
-            held = self.pending.live() + self.delayed.messages()
-            unwritten.extend(
-                [
-                    message
-                    for message in held
-                    if message.flags & (LOGGED | INDEXED) == LOGGED
-                    and _may_rest(message, file_no, below, durable_msg_id)
-                ]
-            )
-        for message in unwritten:
-            if not self._the_index().can_append(message.seq_id):
-                return False
-        if unwritten:
-            self._the_index().append(ascending(unwritten))
-            if self.delayed.count() > 0:
-                self._index_delays(unwritten)
-        self._flushed_seq_id = upto
-        return done
+        return self._checkpoint.flush_safe(quota)
 
     def flushed(self, file_no: i64) -> None:
-        self._oldest_file = file_no + 1 if self._newest_file > file_no else 0
-        if 0 < self._mixed_upto <= file_no:
-            self._end_pass()
-            self._mixed_upto = 0
+        self._checkpoint.flushed(file_no)
 
-    # -- start and stop --------------------------------------------------------------------
+    def journal_only_count(self) -> i64:
+        return self.records.journal_only_count()
+
+    def ram_bytes(self) -> i64:
+        return self.tiers.ram_bytes
+
+    def disk_bytes(self) -> i64:
+        return self.tiers.disk_bytes()
+
+    def byte_rate(self) -> i64:
+        return self.tiers.rates.byte_rate()
+
+    def set_target(self, target_bytes: i64) -> None:
+        self.tiers.set_target(target_bytes)
+
+    def page(self, target_bytes: i64, quota: i64) -> bool:
+        return self.pager.page(target_bytes, quota)
+
+    def tick(self, now_ms: i64) -> None:
+        self.tiers.rates.update(now_ms)
+        self.tiers.moves.update(now_ms)
+        self.ahead.tick(now_ms)
+        self.records.settle_left()
+
+    def converting(self) -> bool:
+        return self.tiers.converting()
+
+    def index_or_none(self) -> QueueIndex | None:
+        return self.records.index
+
+    def segment_entries(self) -> i64:
+        return self.records.entries
+
+    def note_delivered(self) -> None:
+        self._checkpoint.note_delivered()
+
+    def expiring(self) -> bool:
+        return self.times.expiring
 
     def adopt(self, index: QueueIndex | None, next_seq_id: i64, may_expire: bool) -> None:
         """Start from what was found on disk: all of it is delta."""
-        self._next_seq_id = next_seq_id
-        self._reserved_seq_id = next_seq_id
-        self._flushed_seq_id = next_seq_id
-        self._adopt_times(index, may_expire)
-        self.index = index
+        self.records.adopt(index, next_seq_id)
+        self.tiers.adopt(index, next_seq_id)
+        self.times.adopt(index, may_expire)
         if index is not None and index.live_count > 0:
-            self.delta_start = index.first_seq_id()
-            self.delta_end = next_seq_id
-            self.delta_count = index.live_count
-            self.delta_bytes = index.live_bytes
-            self.persistent_count = index.live_count
-            self._ready_bytes = index.live_bytes
-            self._cold = True
-            self._adopt_delayed(index)
-        self._found_count = self.delta_count + self.delayed.count()
-        self._found_seq_id = next_seq_id
-
-    def note_delivered(self) -> None:
-        """Before a clean stop: what was handed out is to be marked so after the start."""
-        self._settle_left()
-        index = self.index
-        for run in [self.q4, self.q3, self.tail, self.q2, self.q1]:
-            _mark_delivered(index, run.live())
-        pending = self.pending.live()
-        for message in pending:
-            message.flags |= REDELIVERED
-        _mark_delivered(index, pending)
-        _mark_delivered(index, self.delayed.messages())
-
-    def expiring(self) -> bool:
-        return self._expiring
-
-
-def _mark_delivered(index: QueueIndex | None, messages: list[Message]) -> None:
-    if index is None:
-        return
-    for message in messages:
-        if message.flags & INDEXED and message.flags & REDELIVERED:
-            index.mark_delivered(message.seq_id)
-
-
-def _may_rest(message: Message, file_no: i64, below: i64, durable_msg_id: i64) -> bool:
-    return (
-        message.file_no <= file_no
-        and message.seq_id < below
-        and (not message.flags & STORED or message.msg_id <= durable_msg_id)
-    )
-
-
-def _fitting(run: MessageDeque, max_messages: i64, max_bytes: i64) -> i64:
-    """How many of the first messages fit and are at hand; at least one if the first is."""
-    count: i64 = run.count()
-    if count > max_messages:
-        count = max_messages
-    messages = run.messages
-    place = run.head
-    end = place + count
-    size: i64 = 0
-    while place < end:
-        message = messages[place]
-        if len(message.content) == 0:
-            break
-        size += message.size
-        if size > max_bytes and place > run.head:
-            break
-        place += 1
-    return place - run.head
+            self._delays.adopt(index)
+        self.replica.note_found()

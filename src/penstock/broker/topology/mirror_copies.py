@@ -234,8 +234,8 @@ class MirrorCopies:
         queue.hand_over()
         for part in copy.backing.parts():
             variable = cast(VariableQueue, part)
-            assert variable.notes is None, "its mirrors are still told of it"
-            variable.take_all_back()
+            assert variable.records.notes is None, "its mirrors are still told of it"
+            variable.replica.take_all_back()
         copy.backing.set_reader(None)
         if isinstance(copy.backing, DeduplicatingBacking):
             copy.backing.forget_keys()  # its next master finds them again
@@ -252,7 +252,7 @@ class MirrorCopies:
             for place in range(len(parts)):
                 part = cast(VariableQueue, parts[place])
                 assert part.queue_id == copy.queue_id + place, "X2"
-                assert part.pending.count == 0, "X3"
+                assert part.tiers.pending.count == 0, "X3"
                 assert part.reader is None, "X3"
                 part.check()
 
@@ -263,6 +263,6 @@ def _queue_name(record: QueueRecord) -> str:
 
 def _is_as_found(backing: BackingQueue) -> bool:
     for part in backing.parts():  # noqa: SIM110 - a generator costs more than the loop
-        if not cast(VariableQueue, part).is_as_found():
+        if not cast(VariableQueue, part).replica.is_as_found():
             return False
     return True

@@ -109,8 +109,7 @@ class Channel:
 
     def backend_depth(self) -> i64:
         """Of its ready messages, those that are not in memory."""
-        backing = self.queue.backing
-        return backing.disk_count() if isinstance(backing, VariableQueue) else 0
+        return self.queue.backing.disk_count()
 
 
 @final
@@ -161,7 +160,7 @@ class Topic:
         return self.backlog.backing.ready_count() + self.backlog.deferred_count()
 
     def backend_depth(self) -> i64:
-        return cast(VariableQueue, self.backlog.backing).disk_count()
+        return self.backlog.backing.disk_count()
 
     def may_move(self) -> bool:
         """Do messages leave the backlog?"""
@@ -449,7 +448,7 @@ class Topics:
         if not topic.may_move():
             return
         backlog = topic.backlog
-        backing = cast(VariableQueue, backlog.backing)
+        backing = backlog.backing
         messages = backing.fetch(MOVED_AT_ONCE, MOVED_BYTES_MAX)
         if messages:
             copies = [message.copy_for_queue() for message in messages]

@@ -16,9 +16,9 @@ without a journal that two nodes share.
 """
 
 from collections import deque
-from typing import Final, cast, final
+from typing import Final, final
 
-from penstock.backing.variable_queue import VariableQueue
+from penstock.backing.interface import BackingQueue
 from penstock.broker.topology.vhost import Vhost
 from penstock.broker.transfers.staged import Batch, Slice, StagedSet
 from penstock.broker.transfers.staged_publisher import StagedPublisher
@@ -142,7 +142,7 @@ class Batches:
         staged = batch.sets[batch.at]
         if staged.waits or 0 <= now_ms - batch.full_at_ms < FULL_WAIT_MS:
             return False
-        backing = cast(VariableQueue, staged.queue.backing)
+        backing = staged.queue.backing
         messages = backing.fetch(POURED_AT_ONCE, POURED_BYTES_MAX)
         if not messages and backing.ready_count() > 0:
             batch.trouble = backing.why_stopped()
@@ -163,7 +163,7 @@ class Batches:
             return True
         return count > 0
 
-    def _taken(self, batch: Batch, backing: VariableQueue, messages: list[Message]) -> None:
+    def _taken(self, batch: Batch, backing: BackingQueue, messages: list[Message]) -> None:
         """These are where they should be: in the same block of the journal, or on their way."""
         waits = batch.vhost.waits.take()
         if waits:
@@ -180,4 +180,4 @@ class Batches:
 
 def _let_go(one: Slice) -> None:
     """Behind its publishes in the journal, where those are in this node's."""
-    cast(VariableQueue, one.staged.queue.backing).ack_behind(one.messages)
+    one.staged.queue.backing.ack_behind(one.messages)

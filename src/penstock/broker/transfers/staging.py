@@ -487,5 +487,5 @@ class Staging(TurnPart):
             producer = self.producers.known[(staged.record.vhost, staged.record.producer)]
             assert decided or staged.record.batch > producer.batch, "S4"
             backing = cast(VariableQueue, staged.queue.backing)
-            assert backing.pending.count == 0 or staged.state == DECIDED, "S5"
+            assert backing.tiers.pending.count == 0 or staged.state == DECIDED, "S5"
             backing.check()

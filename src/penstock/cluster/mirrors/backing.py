@@ -129,12 +129,12 @@ class MirroredBacking:
         for place in range(len(self.parts)):
             notes = PartNotes(self, place)
             self._notes.append(notes)
-            self.parts[place].notes = notes
+            self.parts[place].records.set_notes(notes)
 
     def end(self) -> None:
         """The queue has no mirrors any more; what was not taken is not told."""
         for part in self.parts:
-            part.notes = None
+            part.records.set_notes(None)
         self._notes = []
         self._writer = BytesWriter()
         self.held = False
@@ -186,7 +186,7 @@ class MirroredBacking:
     def check(self) -> None:
         """Assert M1 and M2; the backing's own promises are its own business."""
         for place in range(len(self.parts)):
-            notes = self.parts[place].notes
+            notes = self.parts[place].records.notes
             if self._notes:
                 assert notes is self._notes[place], "M1"
             else:

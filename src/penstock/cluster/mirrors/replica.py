@@ -146,7 +146,7 @@ class PartCopy:
         for message in new:
             message.flags |= REDELIVERED
         if len(new) > 0:
-            self.queue.publish_at(new, until_ms)
+            self.queue.replica.publish_at(new, until_ms)
         self.know(start, end)
         self.reached(end)
 
@@ -154,23 +154,23 @@ class PartCopy:
         self, messages: list[Message], start: i64, end: i64, until_ms: i64
     ) -> list[Message]:
         """What has not gone round is told again, also what this copy's earlier life has heard."""
-        here = set(self.queue.places(start, end))
+        here = set(self.queue.copies.places(start, end))
         again = [int(one.seq_id) for one in messages if int(one.seq_id) in here]
         if until_ms > 0 and again:
-            self.queue.delay_at(ranges_of(again), until_ms)
+            self.queue.replica.delay_at(ranges_of(again), until_ms)
         return [one for one in messages if int(one.seq_id) not in here]
 
     def _end(self, ranges: Ranges, lives_on: bool) -> None:
         if lives_on:
             self.queue.let_go_at(ranges)
         else:
-            self.queue.end_at(ranges)
+            self.queue.replica.end_at(ranges)
         if not self.is_complete:
             for start, end in ranges:
                 self.know(start, end)
 
     def _delay(self, ranges: Ranges, until_ms: i64) -> None:
-        self.queue.delay_at(ranges, until_ms)
+        self.queue.replica.delay_at(ranges, until_ms)
         if self.is_complete:
             return
         for start, end in ranges:
@@ -179,7 +179,7 @@ class PartCopy:
                     self.delays[seq_id] = int(until_ms)
 
     def _count(self, counts: list[tuple[int, int]]) -> None:
-        self.queue.count_at(counts)
+        self.queue.replica.count_at(counts)
         if self.is_complete:
             return
         for seq_id, attempts in counts:
@@ -218,9 +218,9 @@ class Replica:
             if is_whole:
                 part.know_all(part.queue.next_seq_id())
             else:
-                assert part.queue.pending.count == 0
-                part.queue.forget_ended()
-                part.queue.resume_at_last()
+                assert part.queue.tiers.pending.count == 0
+                part.queue.replica.forget_ended()
+                part.queue.replica.resume_at_last()
 
     def is_complete(self) -> bool:
         for part in self.parts:  # noqa: SIM110 - a generator costs more than the loop
@@ -282,8 +282,8 @@ class Replica:
         for part in self.parts:
             queue = part.queue
             queue.release_due(now_ms, RELEASED_AT_ONCE)
-            if queue.is_reading():
-                queue.absorb()
+            if queue.ahead.is_reading():
+                queue.ahead.absorb()
 
     # -- another role ----------------------------------------------------------------------
 
@@ -309,8 +309,8 @@ def begin_term(backing: BackingQueue, term: i64) -> None:
     Of the latter nothing is forgotten, as a ``Replica`` would: what its disk has is the truth.
     """
     for part in variable_parts(backing):
-        part.begin_at(term << TERM_SHIFT)
-        part.redeliver_all()
+        part.replica.begin_at(term << TERM_SHIFT)
+        part.replica.redeliver_all()
     backing.adopted()
 
 

@@ -162,11 +162,11 @@ class Joiner:
         """As much of it, from the end, as can be said with few ranges."""
         queue = self.replica.parts[part].queue
         have: Ranges = []
-        last = queue.last_place(upto)
+        last = queue.copies.last_place(upto)
         if last >= low:
             if low < last + 1 - PLACES_ASKED:
                 low = last + 1 - PLACES_ASKED
-            have = ranges_of(queue.places(low, upto))
+            have = ranges_of(queue.copies.places(low, upto))
             if len(have) > RANGES_ASKED:
                 have = have[len(have) - RANGES_ASKED :]
                 low = have[0][0]
@@ -223,15 +223,15 @@ class Joiner:
         self._end_delays(part, chunk)
         for operation in chunk.operations:
             if operation.kind == END:
-                part.queue.end_at(operation.ranges)
+                part.queue.replica.end_at(operation.ranges)
             elif operation.kind == PUBLISH:
                 self._publish(part, operation)
             elif operation.kind == DELAY:
                 for seq_id in _spelled(operation.ranges):
                     if not part.knows(seq_id) and seq_id not in part.delays:
-                        part.queue.delay_at([(seq_id, seq_id + 1)], operation.until_ms)
+                        part.queue.replica.delay_at([(seq_id, seq_id + 1)], operation.until_ms)
             elif operation.kind == ATTEMPTS:
-                part.queue.count_at(
+                part.queue.replica.count_at(
                     [
                         (seq_id, attempts)
                         for seq_id, attempts in operation.counts
@@ -244,7 +244,7 @@ class Joiner:
 
     def _end_delays(self, part: PartCopy, chunk: Chunk) -> None:
         """What waits here, and not at the master: it was delayed before a crash that forgot it."""
-        waiting = part.queue.waiting_places(chunk.low, chunk.upto)
+        waiting = part.queue.copies.waiting_places(chunk.low, chunk.upto)
         if len(waiting) == 0:
             return
         told: set[int] = set()
@@ -256,7 +256,7 @@ class Joiner:
             for seq_id in waiting
             if seq_id not in told and seq_id not in part.delays and not part.knows(seq_id)
         ]
-        part.queue.delay_at(ranges_of(ready), A_MOMENT_AGO_MS)
+        part.queue.replica.delay_at(ranges_of(ready), A_MOMENT_AGO_MS)
 
     def _publish(self, part: PartCopy, operation: Operation) -> None:
         by_time: dict[int, list[Message]] = {}
@@ -272,7 +272,7 @@ class Joiner:
             by_time.setdefault(until_ms, []).append(message)
         for until_ms, messages in by_time.items():
             self.received_count += len(messages)
-            part.queue.publish_at(messages, until_ms)
+            part.queue.replica.publish_at(messages, until_ms)
 
     def check(self) -> None:
         """Assert Y1."""
@@ -358,7 +358,7 @@ class Syncer:
         there = _count(queue) - chunk.looked_count
         if self._below > there:
             self._below = there
-        if self._below < 0 or queue.last_place(chunk.low) < 0:
+        if self._below < 0 or queue.copies.last_place(chunk.low) < 0:
             self._below = 0
         left = self._below
         for other in self._mirrored.parts[int(part) + 1 :]:
@@ -384,7 +384,7 @@ class Syncer:
 
 
 def _count(queue: VariableQueue) -> i64:
-    return queue.ready_count() + queue.pending.count + queue.delayed.count()
+    return queue.ready_count() + queue.tiers.pending.count + queue.tiers.delayed.count()
 
 
 @final
@@ -408,12 +408,12 @@ class _Answer:
         """Downwards, step by step, until it is enough."""
         queue, question = self._queue, self._question
         for _ in range(WINDOWS_MAX):
-            upto = queue.last_place(self.low) + 1
+            upto = queue.copies.last_place(self.low) + 1
             if upto <= question.low:
                 self.low = question.low
                 break
             start = upto - WINDOW if upto - WINDOW > question.low else question.low
-            places = queue.places(start, upto)
+            places = queue.copies.places(start, upto)
             lacking = [seq_id for seq_id in places if seq_id not in self._have]
             is_enough = len(lacking) > 0 and not self._read(lacking)
             if is_enough and self.messages:
@@ -429,7 +429,7 @@ class _Answer:
         wanted = lacking
         if len(wanted) > self._room:
             wanted = wanted[len(wanted) - self._room :]
-        found = self._queue.messages_at(wanted, self._bytes_left)
+        found = self._queue.copies.messages_at(wanted, self._bytes_left)
         self.messages = found + self.messages
         self._room -= len(found)
         for message in found:
@@ -452,16 +452,16 @@ class _Answer:
         write_ranges(writer, END, question.part, 0, ranges_of(sorted(gone)))
         self._write_messages(writer)
         if kept:
-            for seq_id, until_ms in self._queue.delays_at(kept):
+            for seq_id, until_ms in self._queue.copies.delays_at(kept):
                 write_ranges(writer, DELAY, question.part, until_ms, [(seq_id, seq_id + 1)])
-            write_counts(writer, question.part, self._queue.attempts_at(kept))
+            write_counts(writer, question.part, self._queue.copies.attempts_at(kept))
         return writer.getvalue()
 
     def _write_messages(self, writer: BytesWriter) -> None:
         if not self.messages:
             return
         seq_ids = [int(message.seq_id) for message in self.messages]
-        delays = dict(self._queue.delays_at(seq_ids))
+        delays = dict(self._queue.copies.delays_at(seq_ids))
         by_time: dict[int, list[Message]] = {}
         for message in self.messages:
             until_ms = delays.get(int(message.seq_id), 0)

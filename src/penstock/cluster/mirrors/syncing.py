@@ -65,7 +65,7 @@ class Syncing:
         marks = self._marks[member]
         for place in range(len(mirrored.parts)):
             part = mirrored.parts[place]
-            if part.pending.count > 0 or part.delayed.count() > 0:
+            if part.tiers.pending.count > 0 or part.tiers.delayed.count() > 0:
                 return False
             if part.floor_seq_id() < marks[place]:
                 return False

@@ -6,7 +6,6 @@ Called on the data loop; see ``view``.
 from collections.abc import Sequence
 from typing import cast
 
-from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.topology.vhost import Vhost
 from penstock.management.facts.rows import (
     DEFAULT_EXCHANGE_IN_PATHS,
@@ -64,8 +63,7 @@ class ExchangeRows(Rows):
         return row
 
     def _delayed_count(self, room: Queue) -> int:
-        backing = cast(VariableQueue, room.backing)
-        return int(backing.ready_count() + backing.count_delayed())
+        return int(room.backing.ready_count() + room.backing.count_delayed())
 
     def bindings_from(self, vhost: str, exchange: str) -> list[Binding]:
         """Bindings that leave an exchange, as tokens for ``binding_rows``; none if it is gone."""

@@ -70,7 +70,7 @@ def _deferred_row(queue: Queue, now_ms: int) -> Row:
     if not isinstance(backing, VariableQueue):
         # Of several parts only the number is known without looking at each.
         return _heap_row(int(queue.deferred_count()), [], [], now_ms)
-    delayed = backing.delayed
+    delayed = backing.tiers.delayed
     some = [Waiting(one.message, int(one.due_ms), 0, "") for one in delayed.sample(SAMPLED)]
     soonest = [Waiting(one.message, int(one.due_ms), 0, "") for one in delayed.soonest(SOONEST)]
     return _heap_row(int(delayed.waiting_count()), some, soonest, now_ms)

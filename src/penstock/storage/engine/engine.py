@@ -310,11 +310,11 @@ class Engine:
                     self.events.note("paging_begun", (queue.reader, None, held, target))
         for holding in holdings:
             if holding.target_bytes != INFINITE and int(holding.queue.queue_id) in self._paged:
-                holding.queue.target_ram_bytes = holding.target_bytes
+                holding.queue.set_target(holding.target_bytes)
 
     def _end_paging(self) -> None:
         for queue in self._paged.values():
-            queue.target_ram_bytes = INFINITE
+            queue.set_target(INFINITE)
             lasted_ms = int(self.events.now_ms - queue.paging_since_ms)
             held, paged = int(queue.ram_bytes()), int(queue.paged_bytes)
             if queue.reader is not None:
@@ -330,7 +330,7 @@ class Engine:
             if int(queue.queue_id) in self.queues and queue.converting():
                 self._converting.insert(0, queue)
                 return queue.page(0, SLICE_MESSAGES)
-            queue.target_ram_bytes = INFINITE
+            queue.set_target(INFINITE)
         return False
 
     def _flush_impatient(self) -> bool:

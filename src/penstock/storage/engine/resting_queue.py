@@ -25,7 +25,6 @@ class RestingQueue:
 
     def __init__(self) -> None:
         self.reader: object = None
-        self.target_ram_bytes: i64 = INFINITE  # what it may keep in memory
         self.paged_bytes: i64 = 0  # since memory became short
         self.paging_since_ms: i64 = 0
 
@@ -65,6 +64,10 @@ class RestingQueue:
 
     def byte_rate(self) -> i64:
         """How many of these bytes leave in a second, on the average of the last ones."""
+        raise NotImplementedError
+
+    def set_target(self, target_bytes: i64) -> None:
+        """So much may stay in memory; ``INFINITE`` = all of it."""
         raise NotImplementedError
 
     def page(self, target_bytes: i64, quota: i64) -> bool:
