@@ -73,7 +73,7 @@ def test_a_polled_queue_does_not_fill_the_schedule(house: House) -> None:
     for _ in range(1000):
         house.idleness.now_ms += 1
         house.vhost.touch(queue)
-    schedule = house.idleness._schedule
+    schedule = house.idleness.schedule
     assert len(schedule.take_due(schedule.next_ms(), 1000)) == 1
     assert schedule.next_ms() == 0
 

@@ -81,11 +81,11 @@ def test_mixed_times_to_live_leave_one_entry_in_the_schedule(node: QuietBroker) 
         client.publish("", "q", expiration="1")
         node.tick(50)
     schedule: Any = node.broker.schedule
-    assert len(schedule._heap) < 320  # one for each head that was earlier than those before it
+    assert len(schedule.entries) < 320  # one for each head that was earlier than those before it
     node.tick(100_000)
     assert queue_of(node, "q").backing.ready_count() == 0
     node.tick(100_000)
-    assert len(schedule._heap) == 0
+    assert len(schedule.entries) == 0
 
 
 def test_a_reader_of_ranges_keeps_an_expiring_queue_alive(node: QuietBroker) -> None:

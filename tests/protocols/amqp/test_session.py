@@ -287,7 +287,7 @@ def test_connections_that_come_and_go_leave_nothing(node: QuietBroker) -> None:
     vhost = node.broker.vhosts["/"]
     assert vhost.queues == {}
     assert node.turn.waiting == []
-    assert not node.broker.wakeups
+    assert not node.broker.queue_context.wakeups
 
 
 # -- our own faults --------------------------------------------------------------------------
