@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import random
 import struct
 import zlib
 from typing import NamedTuple
@@ -265,6 +267,21 @@ def test_clause_5_3_what_lives_after_a_crash() -> None:
     assert segment.is_settled(1)
     assert segment.is_settled(2)
     assert (segment.delays, segment.attempts) == ({3: 60_000}, {3: 2})
+
+
+def test_clause_5_4_a_removal_that_was_not_synced_is_made_durable() -> None:
+    """The start after it gives up the journal that knew why the file went."""
+    node = OpenIndex()
+    node.append(message(ENTRIES))
+    node.sync()
+    files = node.files
+    files.remove(PATH)
+    files.kill()  # before the directory was synced
+    assert scan(files).segments == []
+    for seed in range(8):
+        image = copy.deepcopy(files)
+        image.power_cut(random.Random(seed))
+        assert not image.exists(PATH)
 
 
 @pytest.mark.parametrize("word, wanted", [(1, 2), (5, 5)])

@@ -99,18 +99,18 @@ class IndexScan(DiskJob):
         self._present: dict[int, bytearray] = {}  # which positions have a record, or had one
 
     def run(self, files: FileSystem) -> None:
-        numbers: list[int] = []
         if files.exists(self.directory):
+            numbers: list[int] = []
             for name in files.listdir(self.directory):
                 number = segment_no(name)
                 if number >= 0:
                     numbers.append(number)
                 elif segment_no(name, UNFINISHED_SUFFIX) >= 0:
                     files.remove(f"{self.directory}/{name}")
-        for number in sorted(numbers):
-            self._read_segment(files, number)
-        if numbers:
-            # For names that were never synced, and for those that were removed just now.
+            for number in sorted(numbers):
+                self._read_segment(files, number)
+            # For names that were never synced, and for those that were removed, just now or by
+            # the process that was killed: the journal that knew of the end goes.
             files.sync_dir(self.directory)
         for message in self.journalled.messages:
             if message.expires_at_ms != 0:
