@@ -18,6 +18,7 @@ import pytest
 from penstock.cli.management import Management
 from penstock.core.event_kinds import read_line
 from penstock.runtime.disk.event_log import event_files
+from penstock_ranges.reports import Report
 from pyspark_penstock.client import Refused
 from pyspark_penstock.options import parse_url
 from pyspark_penstock.report_client import EventClient, ReportClient, Reporter
@@ -188,9 +189,9 @@ def test_only_those_who_may_monitor_read_the_log(broker: LiveBroker) -> None:
     with logged_in(EventClient, url) as events, pytest.raises(Refused, match="monitoring"):
         events.files()
     with logged_in(ReportClient, url) as reports:
-        reports.report({"name": "plain's", "state": "running", "queues": ["mine"]})
+        reports.report(Report(name="plain's", state="running", queues=("mine",)))
         with pytest.raises(Refused, match="refused for user 'plain'"):
-            reports.report({"name": "spy", "state": "running", "queues": ["yours"]})
+            reports.report(Report(name="spy", state="running", queues=("yours",)))
 
 
 @pytest.mark.parametrize(
