@@ -220,6 +220,8 @@ class QuietBroker:
                 client.session.look_at_gate()
             self.flush()
             self.turn.flow.end_turn(self.now_ms)
+            if self.engine.disk_error() is not None:
+                return  # a node would stop here
             if self.worker.hold and turns > 50:
                 return  # the engine asks again and again whether what is held is written
             if not self.turn.has_work() and (self.worker.hold or self.worker.idle()):
