@@ -182,7 +182,7 @@ def test_the_status_of_a_cluster_names_every_node(cluster: Served, mirrors: Fake
 
 def test_a_node_that_cannot_be_reached_is_told(cluster: Served, mirrors: FakeMirrors) -> None:
     watch = cast(NodeSessionInspector, cluster.view.watch)
-    connected = watch.cluster_facts
+    connected = watch._cluster_facts
 
     def cut() -> dict[str, object]:
         found = connected()
@@ -190,13 +190,13 @@ def test_a_node_that_cannot_be_reached_is_told(cluster: Served, mirrors: FakeMir
         nodes[1]["link"] = {"connected": False}
         return found
 
-    watch.cluster_facts = cut
+    watch._cluster_facts = cut
     try:
         found = json.loads(ctl(cluster, "cluster_status", "--formatter", "json").out)
         assert found["partitions"] == {A: [B]}
         assert f"Node {A} cannot communicate with {B}" in ctl(cluster, "cluster_status").out
     finally:
-        watch.cluster_facts = connected
+        watch._cluster_facts = connected
 
 
 def test_nodes_are_waited_for(cluster: Served, mirrors: FakeMirrors) -> None:

@@ -48,7 +48,7 @@ def in_a_cluster(watch: NodeSessionInspector) -> None:
         "bytes_in": 700,
         "bytes_out": 900,
     }
-    watch.cluster_facts = lambda: {
+    watch._cluster_facts = lambda: {
         "this_node": A,
         "coordinator": "etcd",
         "why_not": "",

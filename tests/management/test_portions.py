@@ -14,8 +14,8 @@ import pytest
 
 from penstock.management.facts.portions import SLICE, portions
 from penstock.management.metrics.gathering import CONSUMERS_AT
-from penstock.node.inspection import session_inspector as watching
 from penstock.node.inspection.session_inspector import NodeSessionInspector
+from penstock.protocols.amqp import description
 from tests.management.conftest import Served
 
 CHANNELS = 130
@@ -79,15 +79,15 @@ class Described:
         monkeypatch.setattr(served.management, "_call_on_loop", counted)
         self._count(monkeypatch, NodeSessionInspector, "connection", self.connections)
         self._count(monkeypatch, NodeSessionInspector, "place_of", self.rest)
-        self._count(monkeypatch, watching, "_channel_facts", self.rest)
-        traffics = watching._traffics
+        self._count(monkeypatch, description, "_channel_facts", self.rest)
+        traffics = description.AmqpDescription.traffics
 
         def counted_traffics(*given: Any) -> Any:
             found = traffics(*given)
             self.rest[-1] += len(found)
             return found
 
-        monkeypatch.setattr(watching, "_traffics", counted_traffics)
+        monkeypatch.setattr(description.AmqpDescription, "traffics", counted_traffics)
 
     def _count(
         self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, counts: list[int]

@@ -111,10 +111,10 @@ def answers(served: Served) -> Iterator[dict[str, Any]]:
         found[name] = _asked(served, ASKED["queue"])
     served.node.broker.mirrors = alone
     watch = cast(NodeSessionInspector, served.view.watch)
-    facts_alone = watch.cluster_facts
+    facts_alone = watch._cluster_facts
     in_a_cluster(watch)
     found["nodes2"] = _asked(served, "nodes")  # of several nodes, one of them stopped
-    watch.cluster_facts = facts_alone
+    watch._cluster_facts = facts_alone
     yield found
     connection.close()
 

@@ -10,10 +10,9 @@ def option(
     names: str, text: str, kind: Any = None, default: object = None, **more: Any
 ) -> Callable[[Any], Any]:
     """``names``: ``"--to target"`` is the option ``--to`` for the parameter ``target``."""
-    shown = default is not None
-    return click.option(
-        *names.split(), help=text, type=kind, default=default, show_default=shown, **more
-    )
+    if default is not None:  # a default of None would be the value of a flag, too
+        more |= {"default": default, "show_default": True}
+    return click.option(*names.split(), help=text, type=kind, **more)
 
 
 def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
