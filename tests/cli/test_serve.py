@@ -56,7 +56,7 @@ Start = Callable[..., tuple[Result, Settings | None]]
 
 
 def test_every_setting_is_a_flag_with_its_default_in_the_help() -> None:
-    result = CliRunner().invoke(serve, ["--help"], terminal_width=300)
+    result = CliRunner().invoke(serve, ["--help"], terminal_width=1000)
     for setting in DECLARED.values():
         assert setting.flag + " " in result.output
         assert setting.doc.replace("`", "") in result.output
@@ -65,7 +65,7 @@ def test_every_setting_is_a_flag_with_its_default_in_the_help() -> None:
 
 
 def test_the_help_lists_the_settings_by_section() -> None:
-    lines = CliRunner().invoke(serve, ["--help"], terminal_width=300).output.splitlines()
+    lines = CliRunner().invoke(serve, ["--help"], terminal_width=1000).output.splitlines()
     places = [lines.index(f"{title}:") for title in ("Options", *SECTIONS)]
     assert places == sorted(places)
     port = next(at for at, line in enumerate(lines) if "--nsq-port " in line)
