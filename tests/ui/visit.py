@@ -44,7 +44,7 @@ class Visit:
     def check(self) -> None:
         """Nothing was complained about since the last look."""
         faults, self.faults = self.faults, []
-        assert faults == []
+        assert not faults, faults
 
     # -- moving about ------------------------------------------------------------------------
 
