@@ -1,7 +1,7 @@
 """``ReplicaReader``: what a synchronisation of mirrors reads of a queue.
 
-A copy must have every message of the set, in any state: ready, handed out, delayed, or taken out
-and not gone yet.  All of that is told by place, and nothing is taken:
+A copy must have every message of the set, in any state: ready, unacknowledged, delayed, or dropped
+with its end not on disk yet.  The verbs read by sequence id and change nothing:
 
     places        which numbers live in a stretch
     last_place    where the next one below is, or may be

@@ -1,7 +1,7 @@
 """``QueueSettlement``: messages end, one by one or as stretches of positions.
 
-What ends leaves the tiers, is told to the mirrors, and has its traces on the disk released
-(disk_records.py says in which order).
+``QueueSettlement`` takes an ended message out of the tiers, reports it to the mirrors, and releases
+its records on disk (disk_records.py says in which order).
 
 Delta ends without being read: whole segments go by their counters (``purge``, ``drop_below``), and
 a thread reads which contents in the store they named (``ReleaseContentsJob``).  Selected messages

@@ -9,7 +9,7 @@ again, until the queue is gone or in use.  Jobs go together; if one is refused, 
 
 Invariants:
   P1  every proposal changes a key under the condition that this key is as it was: it happens once
-  P2  no client is told of a change before it is done here, and on the nodes ``is_known`` asks
+  P2  a node answers a change after it and the nodes that ``is_known`` asks have applied it
   P3  while what was agreed on is being done, nothing is proposed
 """
 
