@@ -6,8 +6,8 @@
 ``Tiers`` owns the four runs in memory, the bounds and counts of delta, delta's unwritten tail, the
 pending and the delayed messages, and all counters of them; nothing else writes these.  Its verbs
 are the transitions of messages (publish, fetch, end, hold, spill, trim, load, put); each leaves
-counters and memory account right.  The caller decides when to call a verb, and writes the records of
-it to the disk (disk_records.py).
+counters and memory account right.  The caller decides when to call a verb, and writes its records
+to the disk (disk_records.py).
 
 Always true, and asserted by ``check``:
   V1  positions ascend strictly over q4, q3, delta, q2, q1, and are below next_seq_id
