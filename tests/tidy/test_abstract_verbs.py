@@ -26,8 +26,8 @@ LEFT_OUT = {
     "RangeDescription": "facts",  # not shown: it is never entered
     # tests/cluster/test_remote_verbs.py holds clients off these.
     "RemoteBacking": "ack ack_behind await_head delete drop_below drop_some expire fetch"
-    " fetch_expired note_attempts publish publish_delayed purge release_due requeue sweep_expired take_chosen"
-    " unfetch whole",
+    " fetch_expired note_attempts publish publish_delayed purge release_due requeue sweep_expired"
+    " take_chosen unfetch whole",
 }
 
 Verbs = dict[str, bool]
