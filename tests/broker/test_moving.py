@@ -9,6 +9,7 @@ import pytest
 from penstock.backing.message_deque import FEW_CHOSEN
 from penstock.broker.message_moves import (
     COPY,
+    DEAD_LETTER,
     DELETE,
     MOVE,
     RETRY,
@@ -18,9 +19,13 @@ from penstock.broker.message_moves import (
 )
 from penstock.broker.rules.rights import Rights
 from penstock.broker.vhost_removal import VhostRemoval
+from penstock.core.errors import NotFound
 from penstock.core.message import REDELIVERED, Message
 from penstock.queues.queue import Queue
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
+
+LYING = 1500
+TO_B = {"x_dead_letter_routing_key": "b"}
 
 
 @pytest.fixture
@@ -311,3 +316,40 @@ def test_marks_of_a_crash_are_not_waited_for(node: QuietBroker, client: ClientEn
     marked = [Message(b"", b"", REDELIVERED, 0) for _ in range(3)]
     assert queue.statistics.again(marked) == 3
     assert queue.statistics.returned_count == 0
+
+
+# -- when the disk cannot be read ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("for_ever", [False, True], ids=["once", "for ever"])
+@pytest.mark.parametrize("action", [COPY, MOVE, DELETE, DEAD_LETTER])
+def test_what_cannot_be_read_is_not_called_gone(
+    node: QuietBroker, client: ClientEnd, action: str, for_ever: bool
+) -> None:
+    declare(client, "a", x_queue_mode="lazy", x_dead_letter_exchange="", **TO_B)
+    declare(client, "b")
+    for _ in range(LYING):
+        client.publish("", "a", b"x" * 1000, run=False, delivery_mode=2)
+    node.run()
+    queue = node.broker.vhosts["/"].queue("a")
+    user = node.broker.users.users["guest"]
+    target = ("", "b") if action in (COPY, MOVE) else None
+    rights = Rights(user, "/")
+    errand = MessageMove(node.broker, rights, node.broker.vhosts["/"], queue, 0, action, target)
+
+    def go_on() -> None:
+        left = list(range(LYING))
+        while left:
+            if for_ever or not node.files.has_failed:
+                node.files.fail("pread")
+            left = errand.step(left, node.now_ms)
+
+    with pytest.raises(NotFound, match="queue 'a' in vhost '/' is stopped"):
+        go_on()
+    node.files.heal()
+    node.run()
+    done = errand.tally.done
+    assert done < LYING
+    assert count(node, "a") == LYING - (0 if action == COPY else done)
+    assert count(node, "b") == (0 if action == DELETE else done)
+    node.check()

@@ -35,15 +35,23 @@ def publishes(
     )
 
 
+def leases_of(node: QuietBroker) -> RangeLeases:
+    return RangeLeases(LEASE_GRACE_MS, node.broker.letting_go, node.broker.idleness)
+
+
 class StagingEnd(ClientEnd):
     """One connection, logged in unless that is left to OPEN."""
 
-    def __init__(self, node: QuietBroker, user: str = "guest", *, login: bool = True) -> None:
-        session = RangeSession(
-            node.broker,
-            RangeLeases(LEASE_GRACE_MS, node.broker.letting_go, node.broker.idleness),
-            ("127.0.0.1", True),
-        )
+    def __init__(
+        self,
+        node: QuietBroker,
+        user: str = "guest",
+        *,
+        login: bool = True,
+        leases: RangeLeases | None = None,
+    ) -> None:
+        """``leases``: those of the node, if others read there too."""
+        session = RangeSession(node.broker, leases or leases_of(node), ("127.0.0.1", True))
         session.channels = {}  # type: ignore[attr-defined]
         super().__init__(node, session)  # type: ignore[arg-type]
         node.clients.append(self)

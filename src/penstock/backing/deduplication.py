@@ -199,6 +199,9 @@ class DeduplicatingBacking(BackingQueue):
     def take_looked_bytes(self) -> i64:
         return self._within.take_looked_bytes()
 
+    def failed_reads(self) -> i64:
+        return self._within.failed_reads()
+
     def drop_some(self, seq_ids: list[int]) -> i64:
         count = self._within.drop_some(seq_ids)
         chosen = set(seq_ids)

@@ -61,6 +61,7 @@ class DiskRecords:
         self.disk_reads: i64 = 0  # messages
         self.disk_writes: i64 = 0
         self.looked_bytes: i64 = 0  # see ``take_looked_bytes``
+        self.failed_reads: i64 = 0
         self.oldest_file: i64 = 0  # of the journal that may be needed; 0 = none
         self.newest_file: i64 = 0
         # Moved to the tail or new for later: (the first of some, the journal's position then).
@@ -94,6 +95,7 @@ class DiskRecords:
             return False
         if not self.deleted and not job.cancelled:
             self.fault = str(error)
+            self.failed_reads += 1
             self.engine.faults.append(f"queue {int(self.queue_id)} is stopped: {error}")
         return True
 

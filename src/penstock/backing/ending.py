@@ -231,7 +231,12 @@ class QueueSettlement:
             segment = index.next_segment(segment.number + 1, last)
 
     def drop_delta_below(self, seq_id: i64) -> i64:
-        """Whole segments unread; the last one, if it goes in part, is read."""
+        """Whole segments unread; the last one, if it goes in part, is read.
+
+        Delta begins where it did if that fails: the journal has what ended there until its file is
+        retired, the segment does not.
+        """
+        failed = self._records.failed_reads
         if seq_id >= self._tiers.delta_end:
             seq_id = self._tiers.delta_end
         tail = self._tiers.tail
@@ -239,7 +244,7 @@ class QueueSettlement:
         index = self._records.index
         if index is not None and self._tiers.delta_count > 0:
             count += self.drop_segments(index, self._tiers.delta_start, seq_id)
-            if self._tiers.delta_count > 0 and self._records.fault == "":
+            if self._tiers.delta_count > 0 and self._records.failed_reads == failed:
                 self._tiers.cut_delta(seq_id)
         self.close_ranks()
         return count

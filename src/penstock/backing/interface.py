@@ -210,6 +210,10 @@ class BackingQueue:
         """So much was read from the disk, here and now, by looking and choosing since last time."""
         return 0
 
+    def failed_reads(self) -> i64:
+        """So many reads of the disk have failed; what a call answers lacks something if it grew."""
+        return 0
+
     def whole(self, message: Message) -> Message | None:
         """A copy of a pending message with its content, read here and now; None = damaged."""
         raise NotImplementedError

@@ -61,14 +61,16 @@ class ReadAhead:
 
     def look_ahead(self) -> None:
         """Ask for what the consumer will want next, unless enough is at hand."""
-        if self._records.deleted or self._records.fault != "":
+        if self._records.deleted:
             return
         if (
             self._tiers.q4.count() == 0
             and self._tiers.q3.count() == 0
             and self._tiers.delta_count == 0
         ):
-            self._turn_over()
+            self._turn_over()  # in a stopped queue too: what comes next goes behind q1
+            return
+        if self._records.fault != "":
             return
         if self._tiers.trimmed_count > 0 and self._fill_read is None and self._fill_store is None:
             self._ask_fill()

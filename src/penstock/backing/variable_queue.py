@@ -342,6 +342,9 @@ class VariableQueue(RestingQueue, BackingQueue):
     def take_looked_bytes(self) -> i64:
         return self.records.take_looked_bytes()
 
+    def failed_reads(self) -> i64:
+        return self.records.failed_reads
+
     def whole(self, message: Message) -> Message | None:
         return self.reads.whole(message)
 

@@ -37,7 +37,7 @@ from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.core.message import STORED, Address, Message
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
-from penstock.queues.refusals import leased
+from penstock.queues.refusals import check_read, leased
 
 COPY, MOVE, RETRY = "copy", "move", "retry"
 DEAD_LETTER, DELETE = "dead_letter", "delete"
@@ -123,19 +123,23 @@ class MessageMove:
     # -- a slice -----------------------------------------------------------------------------
 
     def step(self, seq_ids: list[int], now_ms: int) -> list[int]:
-        """Do it with the first of these, which ascend; returns the others."""
+        """Do it with the first of these, which ascend; returns the others.
+
+        Raises NotFound when some could not be read; the verb is done with all others of the slice.
+        """
         if self._queue.deleted:
             raise NotFound(f"no {self._vhost.queue_text(self._queue.name)}")
         part = self._queue.backing.parts()[self._priority]
         near = bisect_left(seq_ids, seq_ids[0] + SLICE_PLACES)
         few = seq_ids[: min(max(near, FEW_CHOSEN), SLICE_MESSAGES)]
         few = few[: int(part.few_reads(few, SLICE_READS))]
-        journal = self._broker.engine.journal
+        failed = part.failed_reads()
         if self._action in (DELETE, DEAD_LETTER):
             self._take_away(few)
         else:
             few = self._publish(few, now_ms)
-        self.tally.position = int(journal.position)
+        self.tally.position = int(self._broker.engine.journal.position)
+        check_read(part, failed, self._queue.name, self._queue.vhost)
         return seq_ids[len(few) :]
 
     def _take_away(self, seq_ids: list[int]) -> None:

@@ -6,6 +6,8 @@ before the damage is given out, what comes behind is taken, and the queue can be
 and deleted.  *Locked*: it is another session's own.  *Leased*: a reader of ranges has it.
 """
 
+from mypy_extensions import i64
+
 from penstock.backing.interface import BackingQueue
 from penstock.core.errors import NotFound, ResourceLocked
 
@@ -27,6 +29,12 @@ def check_going(backing: BackingQueue, name: str, vhost: str) -> None:
     why = backing.why_stopped()
     if why != "":
         raise NotFound(f"queue '{name}' in vhost '{vhost}' is stopped: {why}")
+
+
+def check_read(backing: BackingQueue, failed_before: i64, name: str, vhost: str) -> None:
+    """Raises NotFound when reads failed since ``backing.failed_reads()`` was ``failed_before``."""
+    if backing.failed_reads() > failed_before:
+        check_going(backing, name, vhost)
 
 
 def check_head(backing: BackingQueue, name: str, vhost: str) -> None:

@@ -40,6 +40,7 @@ from penstock.management.http.endpoints import (
     text,
 )
 from penstock.management.http.listing import BadQuery
+from penstock.queues.refusals import check_read
 
 COUNT: Final = 10
 COUNT_MAX: Final = 1000
@@ -119,7 +120,10 @@ class QueueActionsApi(Endpoints):
             raise BadQuery("bad_request", f"the queue's priorities end at {len(parts) - 1}")
         part = parts[priority]
         floor, end = int(part.floor_seq_id()), int(part.next_seq_id())
+        failed = part.failed_reads()
         messages = part.read_range(max(start, floor), end, count, BYTES_MAX)
+        if not messages:
+            check_read(part, failed, queue.name, queue.vhost)
         more = messages and messages[-1].seq_id + 1 < end
         page: Row = {
             "first": floor,

@@ -30,6 +30,7 @@ from penstock.management.facts.rows import Row
 from penstock.management.http.access import Visitor
 from penstock.management.http.endpoints import Route, json_response
 from penstock.management.http.listing import BadQuery
+from penstock.queues.refusals import check_read
 
 SLICE: Final = 100
 SLICE_BYTES: Final = 256 * 1024
@@ -91,7 +92,10 @@ class SearchApi(QueueActionsApi):
             priority = _highest_with_messages(parts)
         part = parts[priority]
         floor, end = int(part.floor_seq_id()), int(part.next_seq_id())
+        failed = part.failed_reads()
         messages = part.read_range(max(start, floor), end, SLICE, SLICE_BYTES)
+        if not messages:
+            check_read(part, failed, queue.name, queue.vhost)
         return Slice(snapshots(messages), floor, end, priority, len(parts))
 
 

@@ -15,6 +15,7 @@ from penstock.protocols.ranges.codec.block import encode_block
 from penstock.protocols.ranges.leases import RangeLeases, check_moved, named
 from penstock.protocols.ranges.request_handler import RequestHandler
 from penstock.queues.local import LocalQueue
+from penstock.queues.refusals import check_going, check_read
 from penstock_ranges import ranges
 from penstock_ranges.frames import MalformedFrame
 
@@ -166,9 +167,12 @@ class ReadRequests(RequestHandler):
             raise MalformedFrame("PLAN for no messages at all")
         count_bound = min(max_messages, PLAN_MESSAGES_MAX)
         byte_bound = min(max_bytes, PLAN_BYTES_MAX)
+        failed = queue.backing.failed_reads()
         found = queue.backing.measure_range(start, end, count_bound, byte_bound)
         self._leases.budget.spend(int(queue.backing.take_looked_bytes()))
         count = int(found.count)
+        if count == 0:
+            check_read(queue.backing, failed, queue.name, queue.vhost)
         size = int(found.size)
         planned = int(found.upto) if count or found.more else start
         more = found.more or (count > 0 and planned < end and count < max_messages)
@@ -177,7 +181,10 @@ class ReadRequests(RequestHandler):
     def _range(self, queue: LocalQueue, payload: bytes) -> None:
         start, end, max_bytes, with_body = ranges.decode_range(payload)
         byte_bound = min(max_bytes, BLOCK_BYTES_MAX)
+        failed = queue.backing.failed_reads()
         messages = queue.backing.read_some(start, end, BLOCK_MESSAGES_MAX, byte_bound)
+        if not messages:
+            check_read(queue.backing, failed, queue.name, queue.vhost)
         next_start = int(messages[-1].seq_id) + 1 if messages else end
         block = encode_block(messages, next_start, with_body)
         self._leases.budget.spend(max(len(block), int(queue.backing.take_looked_bytes())))
@@ -216,6 +223,7 @@ class ReadRequests(RequestHandler):
             self._acking = (upto, count)
             queue.wake()  # as above
             return
+        _check_gone(queue, upto)
         self._leases.acked(queue, upto)
         self.session.send(ranges.encode_acked(count))
 
@@ -237,7 +245,9 @@ class ReadRequests(RequestHandler):
         budget = self._leases.budget
         if budget.is_open(self.session.now_ms):
             taken = int(queue.backing.few_reads(seq_ids, CHOSEN_READS_AT_ONCE))
+            failed = queue.backing.failed_reads()
             count += queue.drop_some(seq_ids[:taken])
+            check_read(queue.backing, failed, queue.name, queue.vhost)
             budget.spend(int(queue.backing.take_looked_bytes()))
             seq_ids = seq_ids[taken:]
         if seq_ids:
@@ -257,6 +267,8 @@ class ReadRequests(RequestHandler):
         self._closing = self._queue is not None and self.broker.letting_go.holds(self._queue)
         if self._closing:
             return
+        if self._queue is not None and self.mode == ranges.READ and not self._queue.deleted:
+            _check_gone(self._queue, self._leases.acked_below(self._queue))
         self._leases.release(self.session)
         self.session.send(ranges.encode_closed())
         self.session.closed = True
@@ -290,3 +302,9 @@ class ReadRequests(RequestHandler):
             end,
             int(backing.ready_count()),
         )
+
+
+def _check_gone(queue: LocalQueue, below: int) -> None:
+    """Raises NotFound when some below could not be read, and so not be acknowledged."""
+    if queue.backing.floor_seq_id() < below:
+        check_going(queue.backing, queue.name, queue.vhost)

@@ -29,6 +29,7 @@ from penstock.protocols.ranges.leases import RangeLeases, named
 from penstock.protocols.ranges.reading import ReadRequests
 from penstock.protocols.ranges.request_handler import RequestHandler
 from penstock.queues.queue import Queue
+from penstock.queues.refusals import check_read
 from penstock.routing.exchanges import Exchange
 from penstock_ranges import ranges, subscriptions
 from penstock_ranges.frames import MalformedFrame
@@ -204,11 +205,14 @@ class SubscriptionRequests(RequestHandler):
             self._suspended = partial(self._offset_at, payload)
             queue.wake()  # so that the loop comes back at once
             return
+        failed = queue.backing.failed_reads()
         for _ in range(LOOKS_MAX):
             if low == high:
                 break
             middle = (low + high) // 2
             found = queue.backing.peek_range(middle, high, 1, 1)
+            if not found:
+                check_read(queue.backing, failed, queue.name, queue.vhost)
             if not found or found[0].enqueued_at_ms >= timestamp_ms:
                 high = middle
             else:
