@@ -48,6 +48,15 @@ def test_a_refused_log_in_is_one_line(served: Served, lines: Callable[[], list[s
     assert [line.rpartition(": ")[2] for line in lines()] == ["Not management user"]
 
 
+def test_the_token_of_no_session_is_one_line(
+    served: Served, lines: Callable[[], list[str]]
+) -> None:
+    headers = {"Cookie": f"penstock_session_{served.port}=x", "X-Requested-With": "XMLHttpRequest"}
+    assert served.raw("/api/whoami", headers).status == 401
+    (line,) = lines()
+    assert "no credentials" in line
+
+
 def test_the_form_counts_as_http(served: Served, lines: Callable[[], list[str]]) -> None:
     before = attempts(served)
     for password, status in (("guest", 200), ("wrong", 401)):

@@ -299,7 +299,7 @@ def test_a_user_a_virtual_host_and_what_the_one_may_in_the_other(visit: Visit, l
     other.page.get_by_text("There is no policy.").wait_for()
     assert other.page.get_by_role("button", name="Set policy").count() == 0
     life.api("/api/users/ann", "PUT", {"password": "another", "tags": "monitoring"})
-    other.page.get_by_text("You are logged out: the broker does not take").wait_for()
+    other.page.get_by_text("the user was changed").wait_for()
     other.close()
 
     page.get_by_role("button", name="Delete…").click()

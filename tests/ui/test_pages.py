@@ -7,7 +7,9 @@ broker; light and dark pictures are kept.
 from __future__ import annotations
 
 import re
+from urllib.error import HTTPError
 from urllib.parse import quote
+from urllib.request import Request, urlopen
 
 import pytest
 
@@ -467,8 +469,32 @@ def test_log_in_and_out(visit: Visit, node: LiveBroker) -> None:
     page.get_by_role("button", name="Log out").wait_for()
     page.reload()
     page.get_by_role("button", name="Log out").wait_for()
-    assert page.context.cookies() == []
+    assert "guest" not in page.evaluate("JSON.stringify([{...localStorage}, {...sessionStorage}])")
+    assert page.evaluate("document.cookie") == ""
+    (cookie,) = page.context.cookies(f"{visit.url}/api/")
+    assert cookie["httpOnly"]
+    assert cookie["sameSite"] == "Strict"
     visit.check()
+
+
+def test_another_tab_has_the_session_until_one_logs_out(visit: Visit) -> None:
+    other = visit.another()
+    try:
+        other.log_in()
+        other.heading("Overview")
+        (cookie,) = other.page.context.cookies(f"{visit.url}/api/")
+        second = other.page.context.new_page()
+        second.goto(visit.url)
+        second.get_by_role("button", name="Log out").click()
+        second.get_by_label("Password").wait_for()
+        other.page.get_by_text("You are logged out").wait_for()
+        assert other.page.context.cookies(f"{visit.url}/api/") == []
+        shown = f"{cookie['name']}={cookie['value']}"
+        headers = {"Cookie": shown, "X-Requested-With": "XMLHttpRequest"}
+        with pytest.raises(HTTPError, match="401"):
+            urlopen(Request(f"{visit.url}/api/whoami", headers=headers))
+    finally:
+        other.close()
 
 
 def test_a_log_in_that_ends_meanwhile_says_so(visit: Visit, life: Life) -> None:

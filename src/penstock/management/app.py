@@ -53,6 +53,7 @@ from penstock.management.http.endpoints import (
 from penstock.management.http.http_connections import KEEPALIVE_TIMEOUT_S, HttpConnections
 from penstock.management.http.listing import BadQuery
 from penstock.management.http.ui_files import UiFiles
+from penstock.management.http.ui_sessions import SCRIPT_HEADER, shown_token
 from penstock.management.metrics.gathering import Gathering
 from penstock.management.metrics.pages import Pages
 from penstock.management.metrics.scrapes import Scrapes
@@ -339,6 +340,8 @@ class ManagementServer:
     async def _visitor(self, request: web.Request) -> Visitor:
         header = request.headers.get("Authorization")
         peer = request.remote or ""
+        if header is None and (token := shown_token(request)):
+            return await self._of_session(request, token, peer)
         if header is None:
             await self._context.refuse(request)
             raise LoginFailed("")
@@ -354,6 +357,16 @@ class ManagementServer:
             raise LoginFailed(str(error), "not_authorised") from error
         except AccessRefused as error:
             raise LoginFailed("Login failed") from error
+
+    async def _of_session(self, request: web.Request, token: str, peer: str) -> Visitor:
+        try:
+            visitor = await self._context.resume(token, peer)
+        except AccessRefused as error:
+            raise LoginFailed("Login failed") from error
+        if visitor is None:
+            await self._context.refuse(request)
+            raise LoginFailed("The session is over")
+        return visitor
 
 
 def _runner(application: web.Application) -> web.AppRunner:
@@ -393,7 +406,7 @@ async def _errors_as_answers(request: web.Request, handler: Handler) -> web.Stre
     except web.HTTPException as error:
         return _error(error.status, "bad_request", error.reason)
     except LoginFailed as error:
-        return _login_failed(error)
+        return _login_failed(request, error)
     except BadQuery as error:
         return _error(error.status, error.error, error.reason)
     except NotThere as error:
@@ -425,8 +438,9 @@ def _not_found() -> web.Response:
     return _error(404, "Object Not Found", "Not Found")
 
 
-def _login_failed(error: LoginFailed) -> web.Response:
-    headers = {"WWW-Authenticate": REALM}
+def _login_failed(request: web.Request, error: LoginFailed) -> web.Response:
+    """To a script of the UI without the header that makes a browser ask for a password itself."""
+    headers = {} if SCRIPT_HEADER in request.headers else {"WWW-Authenticate": REALM}
     if not str(error):
         return web.Response(status=401, headers=headers)
     response = _error(401, error.error, str(error))

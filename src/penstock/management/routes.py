@@ -26,6 +26,7 @@ from penstock.management.api.queue_actions import QueueActionsApi
 from penstock.management.api.queues import QueuesApi
 from penstock.management.api.resources import ResourcesApi
 from penstock.management.api.search import SearchApi
+from penstock.management.api.ui_session import UiSessionApi
 from penstock.management.api.users import UsersApi
 from penstock.management.api.vhosts import VhostsApi
 from penstock.management.api.views import ViewsApi
@@ -35,6 +36,7 @@ from penstock.management.http.openapi import OpenApi
 
 ENDPOINTS: Final[tuple[type[Endpoints], ...]] = (
     OverviewApi,
+    UiSessionApi,
     QueuesApi,
     QueueActionsApi,
     MirrorsApi,

@@ -12,6 +12,7 @@ One visitor is no user: the *operator*, who shows the token of the node's contro
 
 import base64
 import hmac
+from collections.abc import Container
 from typing import Final
 
 from penstock.broker.rules.access import User
@@ -33,6 +34,9 @@ class Visitor:
         self.name = user.name
         self.tags = tuple(user.tags)
         self.permissions = dict(user.vhosts)
+        self._topics = dict(user.topics)
+        self._password = user.password_hash, user.hashing
+        self._user = user
 
     @property
     def may_use_api(self) -> bool:
@@ -49,6 +53,28 @@ class Visitor:
     @property
     def is_administrator(self) -> bool:
         return "administrator" in self.tags
+
+    def is_still(self, user: User, vhosts: Container[str]) -> bool:
+        """Whether the user has the same password and tags, and no right was taken or changed.
+
+        What was gained, or went with its virtual host, is no difference.  ``vhosts``: those that
+        exist.  For use on the data loop.
+        """
+        return (
+            user is self._user
+            and (user.password_hash, user.hashing) == self._password
+            and tuple(user.tags) == self.tags
+            and all(
+                user.vhosts.get(vhost) == patterns
+                for vhost, patterns in self.permissions.items()
+                if vhost in vhosts
+            )
+            and all(
+                user.topics.get(topic) == patterns
+                for topic, patterns in self._topics.items()
+                if topic[0] in vhosts
+            )
+        )
 
     def may_enter(self, vhost: str) -> bool:
         return vhost in self.permissions

@@ -28,6 +28,7 @@ from penstock.management.facts.sessions import ListenerFacts
 from penstock.management.http.access import EVERYTHING, Operator, Visitor
 from penstock.management.http.control import NodeControl
 from penstock.management.http.listing import BadQuery
+from penstock.management.http.ui_sessions import UiSessions
 from penstock.management.metrics.scrapes import Scrapes
 from penstock.management.rows.view import BrokerView
 from penstock.management.statistics.completing import Statistics
@@ -111,6 +112,7 @@ class Context:
         self.contexts: list[dict[str, object]] = []  # set when the port is known
         self.answer_get: AnswerGet  # set by the server: what a GET would be answered
         self.routes: list[Route] = []  # of all endpoints
+        self.sessions = UiSessions()
         self.is_serving = True  # until the broker ends
 
     @property
@@ -121,16 +123,42 @@ class Context:
         """Who may use the API.  Raises LoginRefused, and NotManagement."""
         users = self.view.broker.users
         source = Source(HTTP, "HTTP", peer, peer_is_loopback)
+
+        def authenticate() -> Visitor:
+            return Visitor(users.authenticate(name, password, source))
+
         try:
-            user = await self.on_loop(users.authenticate, name, password, source)
+            visitor = await self.on_loop(authenticate)
         except LoginRefused as error:
             await asyncio.sleep(error.delay_ms / 1000)
             raise
-        visitor = Visitor(user)
         if not visitor.may_use_api:
             wrong = NotManagement("Not management user")
             await self.on_loop(users.refuse, source, name, wrong)
             raise wrong
+        return visitor
+
+    async def resume(self, token: str, peer: str) -> Visitor | None:
+        """The visitor of a session of the web UI; None = it is over.  Raises LoginRefused."""
+        before = self.sessions.find(token)
+        if before is None:
+            return None
+        broker = self.broker
+        source = Source(HTTP, "HTTP", peer, is_loopback(peer))
+
+        def look() -> Visitor | None:
+            user = broker.users.trust(before.name, source)
+            return Visitor(user) if before.is_still(user, broker.vhosts) else None
+
+        try:
+            visitor = await self.on_loop(look)
+        except LoginRefused:
+            self.sessions.end(token)
+            raise
+        if visitor is None:
+            self.sessions.end(token)
+        else:
+            self.sessions.used(token, visitor)
         return visitor
 
     async def refuse(self, request: web.Request) -> None:

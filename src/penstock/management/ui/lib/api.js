@@ -6,12 +6,13 @@
 //   useLive(path)             → {data, error}; path may be null
 //   useOnce(path)             → {data, error}, asked once
 //
-// Who logged in is known to this tab alone: the name and password rest in sessionStorage and are
-// sent as basic authentication with each request. Cookies are neither set nor sent.
+// The log-in sends name and password once; the broker answers with a session's token in a cookie that
+// no script can read. What is kept here is only that there is a session.
 
 import { signal, useEffect, useState } from "./ui.js";
 
-const LOGIN = "penstock.login";
+const SESSION = "/api/penstock/session";
+const HAS_SESSION = "penstock.session";
 const PATHS_MAX = 16;
 const RETRY_MS = [1000, 2000, 4000, 8000];
 
@@ -33,9 +34,7 @@ export const interval = signal(Number(localStorage.getItem("penstock.interval") 
 
 /** Why there is no log-in any more, for the form; "" = the user has logged out, or none was there. */
 export const farewell = signal("");
-export const ENDED = "You are logged out: the broker does not take this name and password any more.";
-
-let authorization = sessionStorage.getItem(LOGIN);
+export const ENDED = "You are logged out: the session was unused or too old, the user was changed, or the broker was restarted.";
 
 export const enc = encodeURIComponent;
 
@@ -57,19 +56,14 @@ function basic(name, password) {
 }
 
 export async function logIn(name, password) {
-  authorization = basic(name, password);
-  try {
-    await comeBack();
-  } catch (error) {
-    authorization = null;
-    throw error;
-  }
-  sessionStorage.setItem(LOGIN, authorization);
+  await answer(await reach(SESSION, { method: "POST", headers: { Authorization: basic(name, password) } }));
+  localStorage.setItem(HAS_SESSION, "yes");
+  await comeBack();
 }
 
-/** Takes up the login this tab had before it was loaded again; false = there is none. */
+/** Takes up the session that this browser has; false = there is none. */
 export async function comeBack() {
-  if (!authorization) return false;
+  if (!localStorage.getItem(HAS_SESSION)) return false;
   const who = await get("/api/whoami");
   options.value = await get("/api/penstock/options");
   const tags = typeof who.tags === "string" ? who.tags.split(",") : who.tags;
@@ -77,8 +71,10 @@ export async function comeBack() {
   return true;
 }
 
+/** `why`: the session is over at the broker; "" = end it there. */
 export function logOut(why = "") {
-  authorization = null;
+  if (!why && localStorage.getItem(HAS_SESSION)) ask(SESSION, { method: "DELETE", keepalive: true }).catch(() => {});
+  localStorage.removeItem(HAS_SESSION);
   farewell.value = why;
   sessionStorage.clear();
   user.value = null;
@@ -87,10 +83,9 @@ export function logOut(why = "") {
 // -- question and answer --------------------------------------------------------------------------
 
 function ask(path, options = {}) {
-  const headers = { ...options.headers };
-  if (authorization) headers.Authorization = authorization;
-  // "omit" keeps the browser from opening a login window of its own over ours.
-  return fetch(path, { ...options, headers, credentials: "omit", cache: "no-store" });
+  // With this header the cookie counts, and the browser opens no login window of its own over ours.
+  const headers = { ...options.headers, "X-Requested-With": "XMLHttpRequest" };
+  return fetch(path, { ...options, headers, credentials: "same-origin", cache: "no-store" });
 }
 
 function reasonOf(status, body) {

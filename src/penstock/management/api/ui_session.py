@@ -1,0 +1,35 @@
+"""The web UI logs in and out (``management/http/ui_sessions``).
+
+POST    /api/penstock/session    with basic authentication: begins a session, sets its cookie
+DELETE  /api/penstock/session    ends it
+"""
+
+from aiohttp import web
+
+from penstock.management.http.access import Operator, Visitor
+from penstock.management.http.endpoints import Endpoints, Route
+from penstock.management.http.listing import BadQuery
+from penstock.management.http.ui_sessions import delete_cookie, set_cookie, shown_token
+
+
+class UiSessionApi(Endpoints):
+    """See the head of this file."""
+
+    def routes(self) -> list[Route]:
+        endpoints = {"POST": self.log_in, "DELETE": self.log_out}
+        return [Route("/api/penstock/session", endpoints, "The session of a browser", "log-ins")]
+
+    async def log_in(self, request: web.Request, visitor: Visitor) -> web.Response:
+        if isinstance(visitor, Operator) or "Authorization" not in request.headers:
+            raise BadQuery("bad_request", "a session begins with a user name and a password")
+        sessions = self._context.sessions
+        sessions.end(shown_token(request))
+        response = web.Response(status=204)
+        set_cookie(request, response, sessions.begin(visitor))
+        return response
+
+    async def log_out(self, request: web.Request, _visitor: Visitor) -> web.Response:
+        self._context.sessions.end(shown_token(request))
+        response = web.Response(status=204)
+        delete_cookie(request, response)
+        return response

@@ -1,0 +1,238 @@
+"""Sessions of the web UI: a token in a cookie, which ends with the rights it stands for (L5)."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from http.client import HTTPConnection
+from http.cookies import SimpleCookie
+
+import pytest
+
+from penstock.broker.rules.access import User
+from penstock.management.http.access import Visitor
+from penstock.management.http.ui_sessions import (
+    AGE_MAX_S,
+    IDLE_MAX_S,
+    SESSIONS_MAX,
+    SESSIONS_OF_USER_MAX,
+    UiSessions,
+)
+from tests.management.conftest import Raw, Served
+
+SCRIPT = {"X-Requested-With": "XMLHttpRequest"}
+SESSION = "/api/penstock/session"
+
+
+def log_in(served: Served, name: str, password: str, **more: str) -> Raw:
+    given = base64.b64encode(f"{name}:{password}".encode()).decode()
+    return served.request("POST", SESSION, headers={"Authorization": f"Basic {given}"} | more)
+
+
+def cookie_of(answer: Raw) -> dict[str, str]:
+    """The headers with which a script of the UI shows it."""
+    (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
+    return {"Cookie": f"{cookie.key}={cookie.value}"} | SCRIPT
+
+
+def session(served: Served, name: str = "guest", password: str = "guest") -> dict[str, str]:
+    answer = log_in(served, name, password)
+    assert answer.status == 204
+    return cookie_of(answer)
+
+
+def status(served: Served, headers: dict[str, str], path: str = "/api/whoami") -> int:
+    return served.raw(path, headers).status
+
+
+def test_a_session_stands_for_its_user(served: Served) -> None:
+    answer = log_in(served, "guest", "guest")
+    (cookie,) = SimpleCookie(answer.headers["Set-Cookie"]).values()
+    assert cookie["httponly"]
+    assert cookie["samesite"] == "Strict"
+    assert cookie["path"] == "/api/"
+    assert not cookie["secure"]
+    assert not cookie["expires"] + cookie["max-age"]  # it ends with the browser
+    assert str(served.port) in cookie.key  # another broker of this host has one of its own
+    assert "guest" not in cookie.value
+    found = served.raw("/api/whoami", cookie_of(answer))
+    assert json.loads(found.body)["name"] == "guest"
+
+
+def test_a_proxy_with_tls_gets_a_secure_cookie(served: Served) -> None:
+    answer = log_in(served, "guest", "guest", Origin="https://localhost", Host="localhost")
+    assert "; Secure" in answer.headers["Set-Cookie"]
+
+
+def test_a_session_begins_with_a_password_only(served: Served) -> None:
+    assert log_in(served, "guest", "wrong").status == 401
+    assert "Set-Cookie" not in log_in(served, "guest", "wrong").headers
+    shown = session(served) | {"Authorization": "Bearer x"}
+    assert served.request("POST", SESSION, headers=shown).status == 401
+    assert send(served, "POST", SESSION, session(served)) == 400
+
+
+def send(served: Served, method: str, path: str, headers: dict[str, str]) -> int:
+    """Without basic authentication."""
+    connection = HTTPConnection("127.0.0.1", served.port, timeout=10)
+    connection.request(method, path, b"{}", headers)
+    status = connection.getresponse().status
+    connection.close()
+    return status
+
+
+def test_a_cookie_alone_opens_nothing(served: Served) -> None:
+    """A page at another port of this host has the browser send it, but not the header."""
+    shown = session(served)
+    assert status(served, {"Cookie": shown["Cookie"]}) == 401
+    assert status(served, shown | {"Cookie": shown["Cookie"] + "x"}) == 401
+    assert status(served, shown) == 200
+
+
+def test_another_site_neither_logs_in_nor_changes_anything(served: Served) -> None:
+    elsewhere = {"Origin": "http://evil.example", "Host": "localhost"}
+    assert log_in(served, "guest", "guest", **elsewhere).status == 403
+    shown = session(served)
+    assert send(served, "PUT", "/api/queues/%2F/forged", shown | elsewhere) == 403
+    assert send(served, "PUT", "/api/queues/%2F/forged", shown) == 201
+
+
+def test_a_browser_opens_no_window_over_that_of_the_ui(served: Served) -> None:
+    assert "WWW-Authenticate" not in served.raw("/api/whoami", SCRIPT).headers
+    assert "WWW-Authenticate" in served.raw("/api/whoami").headers
+
+
+def test_log_out_ends_it(served: Served) -> None:
+    shown = session(served)
+    other = session(served)
+    answer = served.request("DELETE", SESSION, headers=shown)
+    assert answer.status == 204
+    assert "max-age=0" in answer.headers["Set-Cookie"].lower()
+    assert status(served, shown) == 401
+    assert status(served, other) == 200
+
+
+def test_a_new_log_in_of_a_browser_ends_its_session(served: Served) -> None:
+    shown = session(served)
+    assert log_in(served, "guest", "guest", **shown).status == 204
+    assert status(served, shown) == 401
+
+
+def put(served: Served, path: str, body: dict[str, str]) -> None:
+    answer = served.request("PUT", path, json.dumps(body).encode())
+    assert answer.status in (201, 204), answer
+
+
+def rights(served: Served, read: str) -> None:
+    body = {"configure": "", "write": "", "read": read}
+    put(served, "/api/permissions/%2F/ann", body)
+
+
+ENDS: dict[str, Callable[[Served], object]] = {
+    "password": lambda served: put(
+        served, "/api/users/ann", {"password": "other", "tags": "management"}
+    ),
+    "same password, hashed anew": lambda served: put(
+        served, "/api/users/ann", {"password": "first", "tags": "management"}
+    ),
+    "tags": lambda served: put(
+        served, "/api/users/ann", {"password_hash": HASH[0], "tags": "management,monitoring"}
+    ),
+    "rights changed": lambda served: rights(served, "q.*"),
+    "rights taken": lambda served: served.request("DELETE", "/api/permissions/%2F/ann"),
+    "deleted": lambda served: served.request("DELETE", "/api/users/ann"),
+    "deleted and made anew": lambda served: (
+        served.request("DELETE", "/api/users/ann"),
+        _make_ann(served, HASH[0]),
+    ),
+}
+HASH = [""]
+
+
+def _make_ann(served: Served, password_hash: str = "") -> None:
+    password = {"password_hash": password_hash} if password_hash else {"password": "first"}
+    put(served, "/api/users/ann", password | {"tags": "management"})
+    rights(served, ".*")
+    HASH[0] = served.get("/api/users/ann")["password_hash"]
+
+
+@pytest.mark.parametrize("change", ENDS)
+def test_it_ends_when_the_user_changes(served: Served, change: str) -> None:
+    _make_ann(served)
+    shown = session(served, "ann", "first")
+    assert status(served, shown, "/api/queues/%2F") == 200
+    ENDS[change](served)
+    assert status(served, shown, "/api/queues/%2F") == 401
+    assert status(served, shown) == 401
+
+
+def test_a_gained_right_and_a_deleted_virtual_host_end_no_session(served: Served) -> None:
+    shown = session(served)
+    put(served, "/api/vhosts/passing", {})
+    permission = {"configure": ".*", "write": ".*", "read": ".*"}
+    put(served, "/api/permissions/passing/guest", permission)
+    assert status(served, shown, "/api/queues/passing") == 200
+    assert served.request("DELETE", "/api/vhosts/passing").status == 204
+    assert status(served, shown) == 200
+
+
+# -- the clock, and how many ----------------------------------------------------------------
+
+
+class Clock:
+    now_s = 0.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def visitor(name: str = "ann") -> Visitor:
+    return Visitor(User(name, "", ["management"]))
+
+
+def test_it_ends_when_it_was_not_used() -> None:
+    clock = Clock()
+    sessions = UiSessions(clock)
+    token = sessions.begin(visitor())
+    clock.now_s = IDLE_MAX_S
+    assert sessions.find(token)
+    sessions.used(token, visitor())
+    clock.now_s = 2 * IDLE_MAX_S
+    assert sessions.find(token)
+    clock.now_s += 1
+    assert sessions.find(token) is None
+    clock.now_s -= 1
+    assert sessions.find(token) is None  # it does not come back
+
+
+def test_it_ends_however_much_it_is_used() -> None:
+    clock = Clock()
+    sessions = UiSessions(clock)
+    token = sessions.begin(visitor())
+    while clock.now_s < AGE_MAX_S:
+        assert sessions.find(token)
+        sessions.used(token, visitor())
+        clock.now_s += IDLE_MAX_S / 2
+    clock.now_s += 1
+    assert sessions.find(token) is None
+
+
+def test_the_session_unused_longest_makes_room() -> None:
+    sessions = UiSessions(Clock())
+    own = [sessions.begin(visitor()) for _ in range(SESSIONS_OF_USER_MAX)]
+    sessions.used(own[0], visitor())
+    sessions.begin(visitor())
+    assert sessions.find(own[0])
+    assert sessions.find(own[1]) is None
+    for number in range(SESSIONS_MAX):
+        sessions.begin(visitor(f"user{number}"))
+    assert not any(sessions.find(token) for token in own)
+
+
+def test_a_session_that_ended_meanwhile_stays_ended() -> None:
+    sessions = UiSessions(Clock())
+    token = sessions.begin(visitor())
+    sessions.end(token)
+    sessions.used(token, visitor())
+    assert sessions.find(token) is None
