@@ -48,7 +48,7 @@ NOT_HERE: dict[str, tuple[Any, ...]] = {
 
 HAS_A_DEFAULT = {
     *("few_reads", "take_looked_bytes", "adopted", "firm_seq_id", "fetch_surplus", "drop_step"),
-    "disk_count",
+    *("disk_count", "plain"),
 }
 
 Story = Callable[[NodePair, ClientEnd], None]

@@ -21,6 +21,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue, Measured
+from penstock.backing.variable_queue import VariableQueue
 from penstock.core.headers import DEDUPLICATION_HEADER, HeaderReader
 from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
 
@@ -43,7 +44,7 @@ class DeduplicatingBacking(BackingQueue):
         self._out: set[int] = set()
         self._has_parts: bool = len(within.parts()) > 1
 
-    def parts(self) -> list[BackingQueue]:
+    def parts(self) -> list[VariableQueue]:
         return self._within.parts()
 
     def within(self) -> BackingQueue:

@@ -70,7 +70,7 @@ class QueueDelays:
         self._pager: Final = pager
         self._settlement: Final = settlement
         self._moves: Final = moves
-        self.counts_bodies: bool = False
+        self._counts_bodies: bool = False
         self.released_body_bytes: i64 = 0  # became ready by the last release, if they are counted
         self._release_after_ms: i64 = 0  # some could not be released: not again before
 
@@ -106,9 +106,9 @@ class QueueDelays:
         self.defer(messages, until_ms)
         self._records.note_unsafe(messages[0].seq_id)
 
-    def note_bodies(self, counts_bodies: bool) -> None:
+    def count_bodies(self, wanted: bool) -> None:
         """Whether ``released_body_bytes`` is wanted."""
-        self.counts_bodies = counts_bodies
+        self._counts_bodies = wanted
 
     def next_due_ms(self) -> i64:
         """When ``release_due`` should be called next; 0 = nothing is delayed."""
@@ -117,12 +117,9 @@ class QueueDelays:
 
     def release_due(self, now_ms: i64, at_most: i64) -> i64:
         """What is due becomes ready at the place it had; returns how many."""
-        due = self._tiers.delayed.take_due(now_ms, at_most)
+        due = self._take_due(now_ms, at_most)
         if len(due) == 0:
             return 0
-        due.sort(key=_seq_id)
-        self._release_after_ms = 0
-        self.released_body_bytes = 0
         before: list[Message] = []
         behind: list[Message] = []
         released: i64 = 0
@@ -139,7 +136,7 @@ class QueueDelays:
             else:
                 behind.append(message)
             released += 1
-            if self.counts_bodies:
+            if self._counts_bodies:
                 self.released_body_bytes += _body_bytes(message)
             self._tiers.delayed.end(deferred)
             if message.flags & LOGGED:
@@ -163,10 +160,7 @@ class QueueDelays:
 
         Each gets a new seq_id, as by ``requeue_to_tail``: a crash finds it once.
         """
-        due = self._tiers.delayed.take_due(now_ms, at_most)
-        self.released_body_bytes = 0
-        self._release_after_ms = 0
-        due.sort(key=_seq_id)
+        due = self._take_due(now_ms, at_most)
         self._read_contents([one.message for one in due if len(one.message.content) == 0])
         moved: list[Message] = []
         for deferred in due:
@@ -176,12 +170,20 @@ class QueueDelays:
                 continue
             message = self._tiers.delayed.end(deferred)
             moved.append(message)
-            if self.counts_bodies:
+            if self._counts_bodies:
                 self.released_body_bytes += _body_bytes(message)
         if moved:
             self._moves.move(moved, now_ms)
             self._ahead.look_ahead()
         return len(moved)
+
+    def _take_due(self, now_ms: i64, at_most: i64) -> list[Deferred]:
+        """By their places."""
+        due = self._tiers.delayed.take_due(now_ms, at_most)
+        due.sort(key=_seq_id)
+        self._release_after_ms = 0
+        self.released_body_bytes = 0
+        return due
 
     def _back_into_delta(self, message: Message) -> bool:
         """False = not possible just now."""

@@ -6,7 +6,7 @@ x-max-priority            a variable queue for each priority
 x-message-deduplication   one of these, with the keys of its messages around it
 """
 
-from typing import Final, cast, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
@@ -43,11 +43,11 @@ class BackingMaker:
         if not durable:
             first = self._transient_id + 1
             self._transient_id += part_count(highest)
-        parts: list[BackingQueue] = [
+        parts = [
             VariableQueue(self._engine, first + part, durable, segment_entries)
             for part in range(part_count(highest))
         ]
-        backing = parts[0]
+        backing: BackingQueue = parts[0]
         if highest != NO_PRIORITIES:
             backing = PriorityBacking(parts, self._drop_order)
         if arguments.get("x-message-deduplication") is True:
@@ -68,12 +68,11 @@ def adopt_parts(backing: BackingQueue, queue_id: int, found: dict[int, FoundQueu
         known = found.get(queue_id)
         queue_id += 1
         if known is not None:
-            cast(VariableQueue, part).adopt(known.index, known.next_seq_id, known.expiring)
+            part.adopt(known.index, known.next_seq_id, known.expiring)
 
 
 def look_at_heads(backing: BackingQueue) -> None:
     """They may be over their time."""
     for part in backing.parts():
-        queue = cast(VariableQueue, part)
-        if queue.expiring():
-            queue.ahead.look_ahead()
+        if part.expiring():
+            part.ahead.look_ahead()

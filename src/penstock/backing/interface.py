@@ -14,11 +14,14 @@ A message is in exactly one of three states here:
 The object handed out by ``fetch`` is the token for ``ack`` and ``requeue``.
 """
 
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from mypy_extensions import i64, trait
 
 from penstock.core.message import Message
+
+if TYPE_CHECKING:
+    from penstock.backing.variable_queue import VariableQueue
 
 
 @final
@@ -226,9 +229,13 @@ class BackingQueue:
         """What damage keeps this backing from handing out its head; "" = none."""
         raise NotImplementedError
 
-    def parts(self) -> "list[BackingQueue]":
-        """The backings it is made of, for those who open and close them: itself, mostly."""
-        return [self]
+    def parts(self) -> "list[VariableQueue]":
+        """The variable queues it is made of, by priority; none of a queue of another node."""
+        raise NotImplementedError
+
+    def plain(self) -> "VariableQueue | None":
+        """Itself, if it is one variable queue and nothing else: only that can delay messages."""
+        return None
 
     def adopted(self) -> None:
         """Its parts have their messages from before the start."""

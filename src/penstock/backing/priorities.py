@@ -22,6 +22,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue, Measured
+from penstock.backing.variable_queue import VariableQueue
 from penstock.core.errors import PreconditionFailed
 from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
 
@@ -32,13 +33,13 @@ LOWEST_FIRST: Final = "lowest"
 class PriorityBacking(BackingQueue):
     """``parts[p]`` holds the messages of priority p."""
 
-    def __init__(self, parts: list[BackingQueue], drop_order: str) -> None:
-        self._parts: list[BackingQueue] = parts
+    def __init__(self, parts: list[VariableQueue], drop_order: str) -> None:
+        self._parts: list[VariableQueue] = parts
         self._top: i64 = len(parts) - 1
         self._used: list[int] = []
         self._drops_lowest: bool = drop_order == LOWEST_FIRST
 
-    def parts(self) -> list[BackingQueue]:
+    def parts(self) -> list[VariableQueue]:
         return self._parts
 
     def adopted(self) -> None:
@@ -48,7 +49,7 @@ class PriorityBacking(BackingQueue):
             if part.ready_count() > 0 or part.count_delayed() > 0:
                 self._use(priority)
 
-    def _use(self, priority: i64) -> BackingQueue:
+    def _use(self, priority: i64) -> VariableQueue:
         number = int(priority)
         if number not in self._used:
             self._used.append(number)
@@ -73,7 +74,7 @@ class PriorityBacking(BackingQueue):
                 hand.append(message)
         return list(hands.values())
 
-    def _part_of(self, messages: list[Message]) -> BackingQueue:
+    def _part_of(self, messages: list[Message]) -> VariableQueue:
         return self._parts[self._priority(messages[0])]
 
     # -- in ------------------------------------------------------------------------------

@@ -106,6 +106,12 @@ class VariableQueue(RestingQueue, BackingQueue):
         )
         engine.add_queue(self)
 
+    def parts(self) -> "list[VariableQueue]":
+        return [self]
+
+    def plain(self) -> "VariableQueue | None":
+        return self
+
     # -- in --------------------------------------------------------------------------------
 
     def publish(self, messages: list[Message], now_ms: i64) -> None:
@@ -265,18 +271,12 @@ class VariableQueue(RestingQueue, BackingQueue):
         """Some of the delayed, each with its time and its content; they want an ``ack``."""
         return self._delays.take_delayed(max_messages, max_bytes)
 
-    @property
-    def counts_bodies(self) -> bool:
-        """Is ``released_body_bytes`` wanted?"""
-        return self._delays.counts_bodies
+    def count_bodies(self, wanted: bool) -> None:
+        """Whether ``released_body_bytes`` is wanted."""
+        self._delays.count_bodies(wanted)
 
-    @counts_bodies.setter
-    def counts_bodies(self, counts_bodies: bool) -> None:
-        self._delays.note_bodies(counts_bodies)
-
-    @property
     def released_body_bytes(self) -> i64:
-        """Of what became ready by the last release."""
+        """Bytes of the bodies that became ready by the last release, if they are counted."""
         return self._delays.released_body_bytes
 
     def expire(self, now_ms: i64) -> i64:

@@ -28,14 +28,13 @@ Invariants (``check``):
   B2  no bucket holds more than its second
 """
 
-from typing import Final, cast, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
 from penstock.broker.rules.budget import Budget
 from penstock.broker.topology.vhost import Vhost
-from penstock.storage.engine.resting_queue import RestingQueue
 
 LOW_ON_MEMORY: Final = "low on memory in virtual host"
 LOW_ON_DISK: Final = "low on disk in virtual host"
@@ -172,14 +171,14 @@ def _measure(vhost: Vhost, usage: Usage) -> None:
 def memory_bytes(backing: BackingQueue) -> i64:
     size: i64 = 0
     for part in backing.parts():
-        size += cast(RestingQueue, part).ram_bytes()
+        size += part.ram_bytes()
     return size
 
 
 def disk_bytes(backing: BackingQueue) -> i64:
     size: i64 = 0
     for part in backing.parts():
-        size += cast(RestingQueue, part).disk_bytes()
+        size += part.disk_bytes()
     return size
 
 

@@ -20,11 +20,10 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from penstock import __version__
 from penstock.backing.factory import BackingMaker
-from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.broker import Broker
 from penstock.broker.options import BrokerOptions
 from penstock.broker.rules.access import NO_LIMIT
@@ -406,9 +405,8 @@ class Node:
         for vhost in self.broker.vhosts.values():
             for backing in vhost.durable_backings():
                 for part in backing.parts():
-                    queue = cast(VariableQueue, part)
-                    durable.append(queue)
-                    next_seq_ids[int(queue.queue_id)] = int(queue.next_seq_id())
+                    durable.append(part)
+                    next_seq_ids[int(part.queue_id)] = int(part.next_seq_id())
         close_engine(self.engine, durable, next_seq_ids, self.files)
 
     def _finish_disk_work(self) -> None:

@@ -8,13 +8,12 @@ of the queue says when there are more.
 Only a plain backing can delay messages, so only a queue that has one may have leases.
 """
 
-from typing import cast, final
+from typing import final
 
 from mypy_extensions import i64
 
 from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.backing.interface import BackingQueue
-from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import Message
 from penstock.queues.limiting import QueueLimiter
 
@@ -26,41 +25,39 @@ class DeferredMessages:
     def __init__(self, backing: BackingQueue, limiter: QueueLimiter) -> None:
         self.to_tail: bool = False
         self._backing = backing
+        self._plain = backing.plain()
         self._limiter = limiter
 
     def can_delay(self) -> bool:
-        return isinstance(self._backing, VariableQueue)
+        return self._plain is not None
 
     def release_to_tail(self) -> None:
         """From now on."""
         self.to_tail = True
 
-    def put(self, messages: list[Message], delay_ms: i64, now_ms: i64, counts: bool) -> None:
-        """Pending messages are ready after that time, or at the tail at once.
-
-        ``counts``: the bytes of bodies are limited.
-        """
-        backing = cast(VariableQueue, self._backing)
+    def put(self, messages: list[Message], delay_ms: i64, now_ms: i64) -> None:
+        """Pending messages are ready after that time, or at the tail at once."""
+        backing = self._plain
+        assert backing is not None, "there were leases"
         if delay_ms > 0:
             backing.delay(messages, now_ms + delay_ms)
         else:
             backing.requeue_to_tail(messages, now_ms)
-            if counts:
-                self._limiter.count_bodies(messages, 1)
+            self._limiter.returned(messages)
 
-    def release(self, now_ms: i64, counts: bool) -> bool:
+    def release(self, now_ms: i64) -> bool:
         """Some of what was delayed for long enough is ready; False = there is none."""
-        backing = self._backing
-        if not isinstance(backing, VariableQueue):
-            return backing.release_due(now_ms, RELEASED_AT_ONCE) > 0
-        backing.counts_bodies = counts
+        backing = self._plain
+        if backing is None:
+            return self._backing.release_due(now_ms, RELEASED_AT_ONCE) > 0
+        backing.count_bodies(self._limiter.limits_bytes())
         if self.to_tail:
             count = backing.release_to_tail(now_ms, RELEASED_AT_ONCE)
         else:
             count = backing.release_due(now_ms, RELEASED_AT_ONCE)
-        self._limiter.add_bodies(backing.released_body_bytes)
+        self._limiter.add_bodies(backing.released_body_bytes())
         return count > 0
 
     def drop(self) -> i64:
         """Returns how many."""
-        return cast(VariableQueue, self._backing).drop_delayed()
+        return 0 if self._plain is None else self._plain.drop_delayed()

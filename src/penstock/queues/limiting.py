@@ -91,6 +91,14 @@ class QueueLimiter:
         if self._backing.ready_count() == 0 or self.body_bytes < 0:
             self.body_bytes = 0
 
+    def limits_bytes(self) -> bool:
+        return self._queue.limits.max_length_bytes >= 0
+
+    def returned(self, messages: list[Message]) -> None:
+        """Their bodies are ready again."""
+        if self.limits_bytes():
+            self.count_bodies(messages, 1)
+
     def add_bodies(self, size: i64) -> None:
         """So many bytes of bodies became ready."""
         self.body_bytes += size

@@ -338,8 +338,7 @@ class LocalQueue(Queue):
             messages = self._limiter.live_on(messages)
         if messages:
             self.statistics.will_come_again(len(messages))
-            counts = self.limits.max_length_bytes >= 0
-            self._deferred.put(messages, delay_ms, now_ms, counts)
+            self._deferred.put(messages, delay_ms, now_ms)
         self.wake()
 
     # -- consumers -------------------------------------------------------------------------
@@ -394,11 +393,9 @@ class LocalQueue(Queue):
     def release_due(self, now_ms: i64) -> bool:
         leases = self.leases
         some = leases is not None and self._time_out(leases, now_ms)
-        if 0 < self.backing.next_due_ms() <= now_ms:
-            counts = self.limits.max_length_bytes >= 0
-            if self._deferred.release(now_ms, counts):
-                self.wake()
-                return True
+        if 0 < self.backing.next_due_ms() <= now_ms and self._deferred.release(now_ms):
+            self.wake()
+            return True
         return some
 
     def _time_out(self, leases: Leases, now_ms: i64) -> bool:

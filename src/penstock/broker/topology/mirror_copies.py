@@ -29,14 +29,13 @@ Invariants (``check``):
   X3  nothing of a copy is handed out, and nobody waits for what is read of it
 """
 
-from typing import TYPE_CHECKING, Final, cast, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
 from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.factory import adopt_parts, look_at_heads
 from penstock.backing.interface import BackingQueue
-from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.topology.queue_maker import QueueMaker
 from penstock.queues.context import QueueIdentity
 from penstock.queues.local import LocalQueue
@@ -233,9 +232,8 @@ class MirrorCopies:
             self._range_lease = queue.range_lease.token
         queue.hand_over()
         for part in copy.backing.parts():
-            variable = cast(VariableQueue, part)
-            assert variable.records.notes is None, "its mirrors are still told of it"
-            variable.replica.take_all_back()
+            assert part.records.notes is None, "its mirrors are still told of it"
+            part.replica.take_all_back()
         copy.backing.set_reader(None)
         if isinstance(copy.backing, DeduplicatingBacking):
             copy.backing.forget_keys()  # its next master finds them again
@@ -250,7 +248,7 @@ class MirrorCopies:
             assert name == copy.name, "X2"
             assert len(parts) == part_count(highest_priority(copy.arguments)), "X2"
             for place in range(len(parts)):
-                part = cast(VariableQueue, parts[place])
+                part = parts[place]
                 assert part.queue_id == copy.queue_id + place, "X2"
                 assert part.tiers.pending.count == 0, "X3"
                 assert part.reader is None, "X3"
@@ -263,6 +261,6 @@ def _queue_name(record: QueueRecord) -> str:
 
 def _is_as_found(backing: BackingQueue) -> bool:
     for part in backing.parts():  # noqa: SIM110 - a generator costs more than the loop
-        if not cast(VariableQueue, part).replica.is_as_found():
+        if not part.replica.is_as_found():
             return False
     return True

@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Final, cast, final
 
 from mypy_extensions import i64
 
-from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.topology.changes import Ask
 from penstock.broker.topology.routes import any_refuses, record_of
 from penstock.core.errors import PreconditionFailed
@@ -469,7 +468,7 @@ class Topics:
         Are there more?
         """
         backlog = topic.backlog
-        backing = cast(VariableQueue, backlog.backing)
+        (backing,) = backlog.backing.parts()
         taken = backing.take_delayed(MOVED_AT_ONCE, MOVED_BYTES_MAX)
         for message, until_ms in taken:
             copies = [message.copy_for_queue()]

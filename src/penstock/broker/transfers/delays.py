@@ -20,7 +20,6 @@ from typing import Final, cast, final
 from mypy_extensions import i64
 
 from penstock.backing.delaying import RELEASED_AT_ONCE
-from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.topology.routes import queues_in
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.headers import DELAY_HEADER, HeaderReader, delay_in
@@ -58,7 +57,7 @@ class Delays:
 
     def sort(self, room: Queue, now_ms: i64) -> None:
         """Look at what is ready: delay it, or route it if its time is over."""
-        backing = cast(VariableQueue, room.backing)
+        (backing,) = room.backing.parts()
         messages = backing.fetch(SORTED_AT_ONCE, SORTED_BYTES_MAX)
         due: list[tuple[int, int, Message]] = []
         for message in messages:

@@ -16,9 +16,8 @@ other queues only, and counts as unroutable.
 An exchange that is gone by now leads nowhere.
 """
 
-from typing import Final, cast, final
+from typing import Final, final
 
-from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.topology.routes import Route, any_refuses, count_published
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.errors import AccessRefused, NotFound
@@ -162,7 +161,7 @@ class StagedPublisher:
                 return self._go_around(vhost, queues, run, now_ms) if self._decided else 0
             run = run[:room]
         self._count(run, len(queues))
-        parts = [cast(VariableQueue, part) for queue in queues for part in queue.backing.parts()]
+        parts = [part for queue in queues for part in queue.backing.parts()]
         for part in parts:
             part.expect_moved()
         if any_refuses(queues):

@@ -61,9 +61,8 @@ Invariants (``check``):
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple, cast, final
+from typing import Final, NamedTuple, final
 
-from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.rules.admission import Admission
 from penstock.broker.rules.flow import Flow
 from penstock.broker.topology.internal_queues import is_staged
@@ -486,6 +485,6 @@ class Staging(TurnPart):
             assert (staged.state == DECIDED) == decided, "S2"
             producer = self.producers.known[(staged.record.vhost, staged.record.producer)]
             assert decided or staged.record.batch > producer.batch, "S4"
-            backing = cast(VariableQueue, staged.queue.backing)
+            (backing,) = staged.queue.backing.parts()
             assert backing.tiers.pending.count == 0 or staged.state == DECIDED, "S5"
             backing.check()

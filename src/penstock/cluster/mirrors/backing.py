@@ -111,7 +111,7 @@ class MirroredBacking:
     def __init__(self, backing: BackingQueue, talkative: "list[MirroredBacking]") -> None:
         self.backing: BackingQueue = backing
         self.owner: object = None  # of its group
-        self.parts: list[VariableQueue] = variable_parts(backing)
+        self.parts: list[VariableQueue] = backing.parts()
         self.term: i64 = 0
         self.number: i64 = 0  # of the last parcel
         self.held: bool = False  # what there is to say, until the last parcel has gone round
@@ -193,14 +193,6 @@ class MirroredBacking:
                 assert notes is None, "M1"
         said = sum([1 for one in self._talkative if one is self])
         assert said == 1 or self.held or not self.has_operations(), "M2"
-
-
-def variable_parts(backing: BackingQueue) -> list[VariableQueue]:
-    parts: list[VariableQueue] = []
-    for part in backing.parts():
-        assert isinstance(part, VariableQueue)
-        parts.append(part)
-    return parts
 
 
 def joined(ranges: Ranges) -> Ranges:

@@ -42,7 +42,6 @@ from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
-from penstock.cluster.mirrors.backing import variable_parts
 from penstock.cluster.mirrors.operations import (
     ATTEMPTS,
     DELAY,
@@ -205,7 +204,7 @@ class Replica:
 
     def __init__(self, backing: BackingQueue, journal: Journal, is_whole: bool = False) -> None:
         self.backing: BackingQueue = backing
-        self.parts: list[PartCopy] = [PartCopy(part) for part in variable_parts(backing)]
+        self.parts: list[PartCopy] = [PartCopy(part) for part in backing.parts()]
         self.term: i64 = 0
         self.number: i64 = 0  # of the last parcel applied; 0 = none of this term yet
         self.is_lost: bool = False
@@ -308,7 +307,7 @@ def begin_term(backing: BackingQueue, term: i64) -> None:
 
     Of the latter nothing is forgotten, as a ``Replica`` would: what its disk has is the truth.
     """
-    for part in variable_parts(backing):
+    for part in backing.parts():
         part.replica.begin_at(term << TERM_SHIFT)
         part.replica.redeliver_all()
     backing.adopted()

@@ -10,6 +10,7 @@ from typing import final
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue, Measured
+from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.remote.master import Master
 from penstock.core.errors import NoMaster, QueueElsewhere
 from penstock.core.message import Message
@@ -66,7 +67,7 @@ class RemoteBacking(BackingQueue):
     def count_delayed(self) -> i64:
         return 0
 
-    def parts(self) -> list[BackingQueue]:
+    def parts(self) -> list[VariableQueue]:
         return []
 
     def why_stopped(self) -> str:

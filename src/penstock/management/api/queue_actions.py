@@ -24,7 +24,7 @@ from typing import Final
 
 from aiohttp import web
 
-from penstock.backing.interface import BackingQueue
+from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.mirrors import NotMirrored
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.message import REDELIVERED, Message
@@ -167,7 +167,7 @@ def snapshots(messages: list[Message]) -> list[Message]:
     return copies
 
 
-def _highest_with_messages(parts: list[BackingQueue]) -> int:
+def _highest_with_messages(parts: list[VariableQueue]) -> int:
     for priority in range(len(parts) - 1, 0, -1):
         if parts[priority].ready_count() > 0:
             return priority

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from aiohttp import web
 
-from penstock.backing.interface import BackingQueue
+from penstock.backing.variable_queue import VariableQueue
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.message import Message
 from penstock.management.api.queue_actions import (
@@ -99,7 +99,7 @@ class SearchApi(QueueActionsApi):
         return Slice(snapshots(messages), floor, end, priority, len(parts))
 
 
-def _highest_with_messages(parts: list[BackingQueue]) -> int:
+def _highest_with_messages(parts: list[VariableQueue]) -> int:
     holding = [number for number, part in enumerate(parts) if part.ready_count() > 0]
     return holding[-1] if holding else 0
 

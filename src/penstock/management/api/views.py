@@ -16,7 +16,6 @@ from typing import Final
 from aiohttp import web
 
 from penstock.backing.description import describe_segments
-from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.topology.topics import queue_name
 from penstock.clocks import wall_ms
 from penstock.core.errors import NotFound
@@ -78,7 +77,7 @@ class ViewsApi(Endpoints):
     def _queue_storage(self, vhost: str, name: str) -> Row:
         """The index; of a queue with priorities that of each which has one."""
         queue = self._broker.vhost(vhost).queue(name)
-        parts = [part for part in queue.backing.parts() if isinstance(part, VariableQueue)]
+        parts = queue.backing.parts()
         limits = self._broker.engine.limits
         rows: list[Row] = []
         for number, part in enumerate(parts):

@@ -14,7 +14,6 @@ from typing import Final, cast
 from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.description import Facts, describe_index, describe_queue
 from penstock.backing.interface import BackingQueue
-from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.rules.alarms import NO_PAGING
 from penstock.storage.engine.engine import Engine
 from penstock.storage.engine.recovery import Opening
@@ -41,7 +40,7 @@ class DiskFacts:
 
 def listed_fields(backing: BackingQueue) -> Facts:
     """What a queue's line in a list says of its backing."""
-    rows = [_in_their_shape(describe_queue(_variable(part), LISTED)) for part in backing.parts()]
+    rows = [_in_their_shape(describe_queue(part, LISTED)) for part in backing.parts()]
     if not rows:
         return {}  # its messages are on another node
     row = rows[0] if len(rows) == 1 else _sum_of(rows)
@@ -52,7 +51,7 @@ def listed_fields(backing: BackingQueue) -> Facts:
 
 def shown_fields(backing: BackingQueue) -> Facts:
     """The same of one queue, with the object ``penstock``."""
-    parts = [_variable(part) for part in backing.parts()]
+    parts = backing.parts()
     if not parts:
         return {}  # its messages are on another node
     described = [describe_queue(part, SHOWN // len(parts)) for part in parts]
@@ -93,11 +92,6 @@ def _added(rows: list[Facts]) -> Facts:
         elif all(value == first for value in values):
             added[key] = first
     return added
-
-
-def _variable(backing: BackingQueue) -> VariableQueue:
-    assert isinstance(backing, VariableQueue)
-    return backing
 
 
 def _in_their_shape(facts: Facts) -> Facts:

@@ -8,7 +8,6 @@ from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
-from penstock.backing.variable_queue import VariableQueue
 from penstock.clocks import wall_ms
 from penstock.core.histogram import Histogram
 from penstock.core.traffic import PROTOCOLS, DropCounters
@@ -309,7 +308,7 @@ def _channel_numbers(channel: ChannelFacts) -> Numbers:
 def _queue_numbers(queue: Queue) -> Numbers:
     row = listed_fields(queue.backing)
     ready, unacked = int(queue.backing.ready_count()), int(queue.unacked_count)
-    parts = [cast(VariableQueue, part) for part in queue.backing.parts()]
+    parts = queue.backing.parts()
     status = cast(dict[str, object], row["backing_queue_status"])
     delta = cast(list[int], status["delta"])[2]
     leases, flow = queue.leases, queue.flow

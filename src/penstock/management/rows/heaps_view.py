@@ -12,7 +12,6 @@ soonest are exact.
 
 from typing import Final, NamedTuple
 
-from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.broker import Broker
 from penstock.core.message import Message, attempts_of
 from penstock.management.facts.rows import Row
@@ -66,8 +65,8 @@ def _delivery(one: OpenDelivery) -> Waiting:
 
 
 def _deferred_row(queue: Queue, now_ms: int) -> Row:
-    backing = queue.backing
-    if not isinstance(backing, VariableQueue):
+    backing = queue.backing.plain()
+    if backing is None:
         # Of several parts only the number is known without looking at each.
         return _heap_row(int(queue.deferred_count()), [], [], now_ms)
     delayed = backing.tiers.delayed

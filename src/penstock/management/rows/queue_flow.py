@@ -12,7 +12,6 @@ from typing import Final, cast
 
 from penstock.backing.description import Facts, describe_flow
 from penstock.backing.interface import BackingQueue
-from penstock.backing.variable_queue import VariableQueue
 
 STATES: Final = ("q1", "q2", "delta", "q3", "q4")
 LOOKED_AT: Final = 20_000
@@ -26,7 +25,7 @@ TO_DELTA: Final = ("q2_to_delta", "q3_to_delta", "publish_to_delta")
 
 def flow_facts(backing: BackingQueue) -> Facts:
     """Called on the data loop."""
-    parts = [part for part in backing.parts() if isinstance(part, VariableQueue)]
+    parts = backing.parts()
     described = [describe_flow(part, LOOKED_AT // len(parts)) for part in parts]
     whole = described[0] if len(described) == 1 else summed(described)
     row = _row(whole)

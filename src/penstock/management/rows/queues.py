@@ -6,7 +6,6 @@ Called on the data loop; see ``view``.
 from collections.abc import Sequence
 from typing import cast
 
-from penstock.backing.variable_queue import VariableQueue
 from penstock.clocks import wall_ms
 from penstock.core.credit import QUEUE, FlowPeer
 from penstock.management.facts.rows import Row, Rows, activity, jsonable
@@ -115,7 +114,7 @@ class QueueRows(Rows):
             "consumer_utilisation": capacity,
             "exclusive_consumer_tag": consumers[0].tag if alone else None,
             "single_active_consumer_tag": None if active is None else active.tag,
-            "memory": sum(int(cast(VariableQueue, part).ram_bytes()) for part in parts),
+            "memory": sum(int(part.ram_bytes()) for part in parts),
             "message_stats": CountersSnapshot(
                 "queue", (queue.vhost, queue.name), QUEUE_KIND.counters, queue_counts(queue)
             ),

@@ -8,9 +8,8 @@ host refuse a publish with 503.
 
 import time
 from concurrent.futures import Future
-from typing import Final, cast
+from typing import Final
 
-from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.changes import Ask
 from penstock.broker.topology.topics import Channel, Topic, exchange_name, is_name, queue_name
@@ -157,7 +156,7 @@ class NsqAdmin:
         rights = self.rights(visitor)
         queue = self.channel(topic, name).queue
         rights.read("queue", queue.name)
-        backing = cast(VariableQueue, queue.backing)
+        (backing,) = queue.backing.parts()
         return backing.list_delayed(after[0], after[1], limit)
 
     def cancel_deferred(self, topic: str, name: str, place: int, visitor: Visitor) -> None:
@@ -165,7 +164,8 @@ class NsqAdmin:
         rights = self.rights(visitor)
         queue = self.channel(topic, name).queue
         rights.read("queue", queue.name)
-        if not cast(VariableQueue, queue.backing).cancel_delayed(place):
+        (backing,) = queue.backing.parts()
+        if not backing.cancel_delayed(place):
             raise Refused(404, "DEFERRED_NOT_FOUND")
 
     # -- publishing --------------------------------------------------------------------------
