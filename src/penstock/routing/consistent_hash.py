@@ -54,6 +54,14 @@ class Share:
         self.weight: int = 0
         self.bindings: int = 0
 
+    def bind(self, weight: int) -> None:
+        self.bindings += 1
+        self.weight += weight
+
+    def unbind(self, weight: int) -> None:
+        self.bindings -= 1
+        self.weight -= weight
+
     def draw(self, key: i64) -> i64:
         """0 to 2^32 - 1, for every key and destination another."""
         return mixed(mixed(key ^ self.seed) ^ self.second_seed)
@@ -86,13 +94,14 @@ class HashMatcher(Matcher):
         if share is None:
             share = Share(destination)
             self.shares[id(destination)] = share
-        share.bindings += 1
         self.reweigh(share, share.weight + weight)
+        share.bind(weight)
 
     def remove(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
         share = self.shares[id(destination)]
-        share.bindings -= 1
-        self.reweigh(share, share.weight - parse_weight(routing_key))
+        weight = parse_weight(routing_key)
+        self.reweigh(share, share.weight - weight)
+        share.unbind(weight)
         if share.bindings == 0:
             del self.shares[id(destination)]
 
@@ -106,7 +115,6 @@ class HashMatcher(Matcher):
         count = self.weights.pop(share.weight, 0)
         if count > 1:
             self.weights[share.weight] = count - 1
-        share.weight = weight
         if weight > 0:
             self.weights[weight] = self.weights.get(weight, 0) + 1
 

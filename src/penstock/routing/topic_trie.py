@@ -90,6 +90,21 @@ class TrieNode:
         else:
             self.words[word] = node
 
+    def end_at(self, destination: object) -> None:
+        """A pattern of it ends here."""
+        if self.destinations is None:
+            self.destinations = Destinations()
+        self.destinations.add(destination)
+
+    def still_ends_without(self, destination: object) -> bool:
+        """Its pattern ends here no more; does another?"""
+        destinations = self.destinations
+        assert destinations is not None
+        destinations.remove(destination)
+        if destinations.is_empty():
+            self.destinations = None
+        return self.destinations is not None
+
     def is_needed(self) -> bool:
         """Does any pattern end here or lead on from here?"""
         return (
@@ -122,20 +137,13 @@ class TopicTrie(Matcher):
                 following = TrieNode(word == "#")
                 node.set_child(word, following)
             node = following
-        if node.destinations is None:
-            node.destinations = Destinations()
-        node.destinations.add(destination)
+        node.end_at(destination)
 
     def remove(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
         words = split_words(routing_key)
         path = self.path(words)
-        last = path[len(path) - 1]
-        destinations = last.destinations
-        assert destinations is not None, routing_key
-        destinations.remove(destination)
-        if not destinations.is_empty():
+        if path[len(path) - 1].still_ends_without(destination):
             return
-        last.destinations = None
         for depth in range(len(words), 0, -1):
             if path[depth].is_needed():
                 return
