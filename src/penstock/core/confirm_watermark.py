@@ -58,8 +58,30 @@ class PendingConfirm:
         self._count: i64 = -1  # to the end of the batch
         self._places: list[int] | None = None
 
+    def renumber(self, first: i64) -> None:
+        """As many numbers, from ``first`` on."""
+        self.last = first + self.last - self.first
+        self.first = first
+
     def refuse(self, number: i64) -> None:
         self._refused.append(int(number))
+
+    def hold(self) -> None:
+        """It was not sent."""
+        self.held = True
+
+    def lose(self) -> None:
+        """No node will say whether it is safe."""
+        self.lost = True
+
+    def strand(self) -> None:
+        """It is lost, and not done: its publisher has to go on elsewhere."""
+        self.lost = True
+        self.messages = []
+
+    def end(self) -> None:
+        self.done = True
+        self.messages = []
 
     def cover(self, place: i64, count: i64) -> None:
         """It stands for these neighbours of the batch only."""
@@ -109,6 +131,10 @@ class PendingConfirms:
         if len(self.noted) > count:
             del self.noted[count:]
 
+    def move(self) -> None:
+        """Something was reached, or should be looked at as if it were."""
+        self.moved = True
+
     def take_moved(self) -> bool:
         moved = self.moved
         self.moved = False
@@ -135,10 +161,8 @@ class ConfirmWatermark:
 
     def number_again(self, wait: PendingConfirm) -> None:
         """What it stands for is sent once more, under new numbers."""
-        count = wait.last - wait.first + 1
-        wait.first = self.numbered + 1
-        wait.last = self.numbered + count
-        self.numbered += count
+        wait.renumber(self.numbered + 1)
+        self.numbered = wait.last
         self._open.append(wait)
 
     def has_open(self) -> bool:
@@ -162,7 +186,7 @@ class ConfirmWatermark:
     def hold(self) -> None:
         """What is open was not taken by anybody."""
         for wait in self._open:
-            wait.held = True
+            wait.hold()
 
     def lose(self) -> list[PendingConfirm]:
         """No answer will come for what is open; returns what is to be sent again."""
@@ -173,7 +197,7 @@ class ConfirmWatermark:
             if wait.resend or wait.held:
                 again.append(wait)
             else:
-                wait.lost = True
+                wait.lose()
                 self._end(wait)
         self.reached = self.numbered
         return again
@@ -188,20 +212,18 @@ class ConfirmWatermark:
     def strand(self, waits: list[PendingConfirm]) -> None:
         """What they stand for cannot be sent again from here: who published it has to."""
         for wait in waits:
-            wait.lost = True
-            wait.messages = []
-            self._waits.moved = True
+            wait.strand()
+            self._waits.move()
 
     def give_up(self, waits: list[PendingConfirm]) -> None:
         """Of those that were to be sent again: they will not be."""
         for wait in waits:
-            wait.lost = True
+            wait.lose()
             self._end(wait)
 
     def _end(self, wait: PendingConfirm) -> None:
-        wait.done = True
-        wait.messages = []
-        self._waits.moved = True
+        wait.end()
+        self._waits.move()
 
     def check(self) -> None:
         last = self.reached

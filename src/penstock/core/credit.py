@@ -113,17 +113,14 @@ class FlowPeer:
             self.kept_at_ms = self._book.now_ms
         if credit.kept == 0:
             self.kept.append(credit)
-        credit.kept += cost
-        credit.send(cost)
+        credit.keep(cost)
 
     def release(self) -> None:
         """Acknowledge all that was kept."""
         kept = self.kept
         self.kept = []
         for credit in kept:
-            cost = credit.kept
-            credit.kept = 0
-            credit.ack(cost)
+            credit.ack_kept()
 
     def lost(self) -> None:
         """It is gone: its senders are free, and nothing more comes from it."""
@@ -146,21 +143,17 @@ class FlowPeer:
     def forget_sender(self, credit: "Credit") -> None:
         self._senders.remove(credit)
         if credit.kept > 0:
-            credit.kept = 0
             self.kept.remove(credit)
         if credit.deferred > 0:
-            credit.deferred = 0
             self._waiting.remove(credit)
 
     def block(self, credit: "Credit") -> None:
         if len(self.blockers) == 0:
             self._list(credit.receiver)
             if self.kind == QUEUE:
-                self._book.blocked_queues += 1
+                self._book.count_blocked_queues(1)
         self.blockers.append(credit)
-        credit.since_ms = self._book.now_ms
-        if self._book.noting and not credit.noted:
-            credit.noted = True
+        if credit.begin_wait(self._book.now_ms, self._book.noting):
             self._book.noted.append(credit)
 
     def _list(self, receiver: "FlowPeer") -> None:
@@ -182,25 +175,29 @@ class FlowPeer:
 
     def unblock(self, credit: "Credit") -> None:
         self.blockers.remove(credit)
-        credit.waited_ms += self._book.now_ms - credit.since_ms
+        credit.end_wait(self._book.now_ms)
         if len(self.blockers) > 0:
             return
         self._last_flow_ms = self._book.now_ms
         if self.kind == QUEUE:
-            self._book.blocked_queues -= 1
+            self._book.count_blocked_queues(-1)
         waiting = self._waiting
         self._waiting = []
         for sender in waiting:
-            count = sender.deferred
-            sender.deferred = 0
-            sender.bump(count)
+            sender.grant_deferred()
         if self.kind == READER:
             self._book.freed.append(self)
 
-    def defer(self, credit: "Credit", count: i64) -> None:
-        if credit.deferred == 0:
-            self._waiting.append(credit)
-        credit.deferred += count
+    def defer(self, credit: "Credit") -> None:
+        """It is granted what it has deferred when this stage is not blocked any more."""
+        self._waiting.append(credit)
+
+    def take_waited_ms(self) -> i64:
+        """How long it waited for receivers without a credit since the last time."""
+        waited_ms = self.waited_ms
+        self.waited_ms = 0
+        self.noted = False
+        return waited_ms
 
     def second_over(self) -> bool:
         """Write the last second down; False = nothing to tell of the last ten."""
@@ -269,9 +266,26 @@ class Credit:
         grant = (-self.due // more + 1) * more
         self.due += grant
         if self.receiver.is_blocked():
-            self.receiver.defer(self, grant)
+            if self.deferred == 0:
+                self.receiver.defer(self)
+            self.deferred += grant
         else:
             self.bump(grant)
+
+    def keep(self, cost: i64) -> None:
+        """Send it; the receiver will acknowledge it with ``ack_kept``."""
+        self.kept += cost
+        self.send(cost)
+
+    def ack_kept(self) -> None:
+        cost = self.kept
+        self.kept = 0
+        self.ack(cost)
+
+    def grant_deferred(self) -> None:
+        grant = self.deferred
+        self.deferred = 0
+        self.bump(grant)
 
     def bump(self, grant: i64) -> None:
         """More may be sent."""
@@ -286,8 +300,30 @@ class Credit:
             return
         self.closed = True
         self.receiver.forget_sender(self)
+        self.kept = 0
+        self.deferred = 0
         if self.balance <= 0:
             self.sender.unblock(self)
+
+    def begin_wait(self, now_ms: i64, noting: bool) -> bool:
+        """It blocks its sender from now on; True = from now on that is to be noted."""
+        self.since_ms = now_ms
+        is_new = noting and not self.noted
+        self.noted = self.noted or noting
+        return is_new
+
+    def end_wait(self, now_ms: i64) -> None:
+        self.waited_ms += now_ms - self.since_ms
+
+    def take_waited_ms(self, now_ms: i64) -> i64:
+        """For how long it blocked its sender since the last time; ``noted``: it still does."""
+        self.noted = self.balance <= 0 and not self.closed
+        if self.noted:
+            self.end_wait(now_ms)
+            self.since_ms = now_ms
+        waited_ms = self.waited_ms
+        self.waited_ms = 0
+        return waited_ms
 
     def check(self) -> None:
         spec = self.spec
@@ -324,6 +360,9 @@ class FlowBook:
         self.noted_stages: list[FlowPeer] = []
         self._second_ms: i64 = 0
 
+    def count_blocked_queues(self, more: i64) -> None:
+        self.blocked_queues += more
+
     def take_freed(self) -> list[FlowPeer]:
         freed = self.freed
         self.freed = []
@@ -334,23 +373,18 @@ class FlowBook:
         waits: list[Wait] = []
         going_on: list[Credit] = []
         for credit in self.noted:
-            if credit.balance <= 0 and not credit.closed:
-                credit.waited_ms += self.now_ms - credit.since_ms
-                credit.since_ms = self.now_ms
+            waited_ms = credit.take_waited_ms(self.now_ms)
+            if credit.noted:
                 going_on.append(credit)
-            else:
-                credit.noted = False
-            if credit.waited_ms > 0:
+            if waited_ms > 0:
                 receiver = credit.receiver
-                waits.append(Wait(credit.sender, receiver, receiver.why, credit.waited_ms))
-            credit.waited_ms = 0
+                waits.append(Wait(credit.sender, receiver, receiver.why, waited_ms))
         self.noted = going_on
         for stage in self.noted_stages:
             works = stage.blocked_by
+            waited_ms = stage.take_waited_ms()
             if works is not None:
-                waits.append(Wait(stage, works, works.why, stage.waited_ms))
-            stage.waited_ms = 0
-            stage.noted = False
+                waits.append(Wait(stage, works, works.why, waited_ms))
         self.noted_stages = []
         return waits
 

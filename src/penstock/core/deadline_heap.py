@@ -29,6 +29,11 @@ class Due:
         self.due_ms: i64 = due_ms
         self.place: i64 = -1
 
+    def postpone(self, due_ms: i64) -> None:
+        """It is in no heap, and due at another time when it is pushed."""
+        assert self.place == -1, "it is in a heap: move it"
+        self.due_ms = due_ms
+
 
 @final
 class DeadlineHeap:

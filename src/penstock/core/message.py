@@ -121,6 +121,11 @@ def set_attempts(message: Message, attempts: i64) -> None:
     message.flags = (message.flags & ~_ATTEMPTS) | (attempts << ATTEMPTS_SHIFT)
 
 
+def mark_redelivered(messages: list[Message]) -> None:
+    for message in messages:
+        message.flags |= REDELIVERED
+
+
 @final
 class Address:
     """Where a publisher sends: parsed once, remembered by the bytes that spelled it.

@@ -4,7 +4,7 @@ Looking for who has room costs one step for each consumer and each pass, never f
 a thousand consumers that take nothing, because their sockets are not read or their windows are
 full, stand beside the deal and not in it.
 
-    who has room, from whose turn it is on ─► deal ─► a hand for each; what nobody could take
+    who has room, from whose turn it is on ─► deal ─► a hand for each; what no consumer could take
 """
 
 from typing import final
@@ -17,12 +17,12 @@ from penstock.queues.consumers import Consumer, PriorityGroup
 
 @final
 class Delivery:
-    """Messages for one consumer, in queue order."""
+    """Messages for one consumer, in queue order; ``again_count`` of them not for the first time."""
 
-    def __init__(self, consumer: Consumer, messages: list[Message]) -> None:
+    def __init__(self, consumer: Consumer, messages: list[Message], again_count: i64 = 0) -> None:
         self.consumer = consumer
         self.messages = messages
-        self.again_count: i64 = 0  # of these, not for the first time
+        self.again_count: i64 = again_count
 
 
 @final
@@ -30,7 +30,7 @@ class RoundRobinAllocator:
     """One deal; ``messages_wanted`` and ``bytes_wanted`` say what is to be fetched for it."""
 
     def __init__(self, ring: PriorityGroup, most_messages: i64) -> None:
-        """``most_messages``: so many nobody gets in one deal."""
+        """``most_messages``: no consumer gets more in one deal."""
         self.takers: list[Consumer] = []
         self.hands: list[list[Message]] = []
         self.unacked_count: i64 = 0  # dealt, and to be settled
@@ -58,7 +58,7 @@ class RoundRobinAllocator:
                 place = 0
 
     def deal(self, messages: list[Message]) -> list[Message]:
-        """Returns what nobody had room for, at the end."""
+        """Returns the last messages, for which no consumer had room."""
         rooms = self._rooms
         still: list[int] = list(range(len(self.takers)))  # who may still have room
         turn: i64 = 0
@@ -86,7 +86,7 @@ class RoundRobinAllocator:
             dealt += 1
             turn += 1
         if last >= 0:
-            self._ring.next = (self._places[last] + 1) % len(self._ring.members)
+            self._ring.served_upto(self._places[last])
         return messages[dealt:]
 
 

@@ -1,7 +1,7 @@
 """``Capacity``: the share of time in which a queue could deliver what it had.
 
 Each turn of the queue says whether messages were left over because no consumer had room (or
-there was none): ``note``.  Whoever watches looks now and then, and between two looks is an interval
+there was none): ``note``.  Management looks now and then, and between two looks is an interval
 (``look``); the share is that of the last whole one.  An integral over time, so nothing is counted
 per message, and what happens between two turns changes nothing.
 """

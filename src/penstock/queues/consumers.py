@@ -87,8 +87,16 @@ class Consumer:
         self.delivered_count: i64 = 0
         self.acked_count: i64 = 0
         self.timeout_ms: i64 = 0  # its own for unsettled deliveries; 0 = the queue's
-        self.queue: object = None  # set by the queue it joins: settling goes there
+        self.queue: object = None  # where what it holds is settled
         self.cancelled: bool = False
+
+    def join(self, queue: object) -> None:
+        """It takes from this queue: settling goes there."""
+        self.queue = queue
+
+    def cancel(self) -> None:
+        """Nothing more is delivered to it."""
+        self.cancelled = True
 
     def room(self) -> i64:
         """How many more deliveries it takes now."""
@@ -148,6 +156,10 @@ class PriorityGroup:
         if place < self.next:
             self.next -= 1
         self._count_holder(consumer, -1)
+
+    def served_upto(self, place: i64) -> None:
+        """The next in turn is the one behind it."""
+        self.next = (place + 1) % len(self.members)
 
     def has_room(self) -> bool:
         for consumer in self.members:  # noqa: SIM110 - compiled code has no cheap generators

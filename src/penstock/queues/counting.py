@@ -35,7 +35,7 @@ class QueueStatistics:
         self.timed_out_count: i64 = 0
         self.returned_count: i64 = 0  # of those given back, so many may still be here
         self.capacity = Capacity()
-        self.latency: Latency | None = None  # measured when somebody wants to know it
+        self.latency: Latency | None = None  # measured when asked for
         self.sampler: Sampler | None = None  # while there is an event log
 
     def measure_latency(self, window_ms: i64, publish_time: PublishTime = enqueue_time) -> None:

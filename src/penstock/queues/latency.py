@@ -1,9 +1,9 @@
 """``Latency``: how long messages of one queue took, from their publish until they were done.
 
 In: messages a consumer is done with, and a little later the time (settling is told none, the pass
-over the queue in the same turn is).  When a message was published may be written in it: whoever
-can read that hands in how.  Out: a histogram of the milliseconds between.  So everything
-counts that lay between: waiting, attempts, retries.
+over the queue in the same turn is).  The time of a publish may be written in the message: the
+protocol that reads it hands in a function.  Out: a histogram of the milliseconds between, with all
+waiting, attempts and retries.
 """
 
 from collections.abc import Callable

@@ -8,9 +8,9 @@ In: consumers that join, and what they are given.  Out: messages, with who had t
 of them, and of the windows of their consumers, is the queue's business (``leasing.py``).
 
 A consumer is known by a number that is never used again, so what a connection held when it broke
-belongs to nobody who comes later.  It waits for its deadline, unless somebody ``release``s it.
+belongs to no later consumer.  It waits for its deadline, unless it is released (``release``).
 
-Ids come from the message and so could be the same twice, when somebody publishes what was once
+Ids come from the message and so could be the same twice, when a consumer publishes what was once
 delivered to him: the second in flight at the same time gets another.
 
 Invariants (``check``):
@@ -63,6 +63,10 @@ class Holder:
         self.held: i64 = 0
         self.gone: bool = False
 
+    def leave(self) -> None:
+        """It gets no more."""
+        self.gone = True
+
 
 @final
 class Leases:
@@ -102,7 +106,7 @@ class Leases:
     def leave(self, owner: i64) -> None:
         """It is gone; what it holds stays in flight."""
         holder = self._holders[int(owner)]
-        holder.gone = True
+        holder.leave()
         if holder.held == 0:
             del self._holders[int(owner)]
 

@@ -1,7 +1,7 @@
 """How a queue keeps its limits: the part of ``LocalQueue`` that lets messages die.
 
 A message that dies (over its time, pushed out, refused by a consumer, tried too often) is simply
-acknowledged when the queue buries nobody.  Else it stays pending in the backing and is put on
+acknowledged when the queue buries none.  Else it stays pending in the backing and is put on
 ``deaths``, a list the broker reads in the same turn: it becomes a dead letter, and is acknowledged
 when that letter is on disk (``dead_letters``).  A crash in between brings both back, never
 none.
@@ -54,7 +54,7 @@ class QueueLimiter:
     # -- death -----------------------------------------------------------------------------
 
     def die(self, messages: list[Message], reason: str) -> None:
-        """These are pending, and nobody will have them."""
+        """These are pending, and no consumer will have them."""
         if self._queue.limits.buries:
             self._context.deaths.append(DeadLetterBatch(self._queue, reason, messages, False))
             return
@@ -173,7 +173,7 @@ class QueueLimiter:
     # -- time ------------------------------------------------------------------------------
 
     def expire(self, now_ms: i64) -> bool:
-        """Let die what is over its time, where nobody could take it.
+        """Let die what is over its time and no consumer could take.
 
         Returns whether the head is over its time, and on its way from disk.
         """
@@ -188,7 +188,7 @@ class QueueLimiter:
         if not limits.buries and limits.max_length_bytes < 0:
             count = self._backing.expire(now_ms)
             self.expired_count += count
-            self._context.dropped.expired += count
+            self._context.dropped.count(EXPIRED, count)
             return False
         while True:
             late = self._backing.fetch_expired(now_ms, DROPPED_AT_ONCE)

@@ -69,7 +69,7 @@ NO_LIMITS: Final = QueueLimits()
 class DeadLetterBatch:
     """Messages of one queue that died for one reason; a token each, pending in its backing.
 
-    Those that were ``refused`` never were in the queue: nobody waits for their acknowledgement.
+    Those that were ``refused`` never were in the queue: no acknowledgement of them is due.
     """
 
     def __init__(self, queue: object, reason: str, messages: list[Message], refused: bool) -> None:

@@ -6,7 +6,7 @@
     Leases            deliveries with deadlines  (``leases.py``)
     RangeLease        a reader of ranges         (``range_lease.py``)
 
-With leases it counts every attempt to deliver a message, whoever gets it, and gives it again, at
+With leases it counts every attempt to deliver a message, to any consumer, and gives it again, at
 the tail, when its time is over.  Where the queue is ``scanned``, the scan loop asks for that
 (``release_due``).  A message that comes back was tried too often when the queue has a
 ``delivery_limit`` and its attempts are over it: then it dies.
@@ -115,8 +115,10 @@ class LocalQueue(Queue):
             deliveries = self._deliver(now_ms)
             if deliveries:
                 if statistics.returned_count > 0:
-                    for delivery in deliveries:
-                        delivery.again_count = statistics.again(delivery.messages)
+                    deliveries = [
+                        Delivery(one.consumer, one.messages, statistics.again(one.messages))
+                        for one in deliveries
+                    ]
                     statistics.limit_returned(self.backing.ready_count())
                 if self.leases is not None:
                     for delivery in deliveries:
@@ -350,14 +352,14 @@ class LocalQueue(Queue):
             len(self.consumers) > 0 and (consumer.exclusive or self.consumers[0].exclusive)
         ):
             raise AccessRefused(f"queue '{self.name}' in vhost '{self.vhost}' in exclusive use")
-        consumer.queue = self
+        consumer.join(self)
         self.consumers.append(consumer)
         self._groups.add(consumer)
         self.had_consumer = True
         self.wake()
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        consumer.cancelled = True
+        consumer.cancel()
         if consumer in self.consumers:
             self.consumers.remove(consumer)
             self._groups.remove(consumer, self.consumers)

@@ -1,6 +1,6 @@
 """``PublishNotes``: who is told of what goes into a queue before it does, and may make it wait.
 
-A mirrored queue has one: whoever published waits for its mirrors (``core/confirm_watermark.py``).
+A mirrored queue has one: a publisher waits for its mirrors (``core/confirm_watermark.py``).
 """
 
 from mypy_extensions import mypyc_attr

@@ -42,7 +42,7 @@ from penstock.queues.refusals import locked
 CROWDED_BYTES: Final[i64] = 4 * 1024 * 1024
 
 JUST_USED: Final[i64] = -1
-"""As ``last_used_ms``: until now; whoever looks next says when that is."""
+"""As ``last_used_ms``: until now; the next look says when that is."""
 
 
 class Queue:
@@ -126,7 +126,7 @@ class Queue:
         raise NotImplementedError
 
     def publish_deferred(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
-        """Take messages nobody gets before that time; then their time to live begins."""
+        """Take messages that are not ready before that time; then their time to live begins."""
         raise NotImplementedError
 
     def overflowing(self, messages: list[Message]) -> set[int]:
@@ -216,7 +216,7 @@ class Queue:
         raise NotImplementedError
 
     def expire(self, now_ms: i64) -> None:
-        """Let die what is over its time, where nobody could take it; end deadlines and delays."""
+        """Let die what is over its time and no consumer could take; end deadlines and delays."""
         raise NotImplementedError
 
     def release_due(self, now_ms: i64) -> bool:

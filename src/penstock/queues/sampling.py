@@ -5,7 +5,7 @@
 
 A sampled message is marked in its flags, so settling looks at nothing but flags while some are
 open and at nothing at all while none is.  Each says for how many messages it stands (those since
-the one before), so percentiles can be weighed.  Whoever collects the queues' rates says how many
+the one before), so percentiles can be weighed.  The collector of the queues' rates says how many
 there may be (``begin``); a queue that suddenly is faster halves its share by itself.
 
 What stays open for ``OPEN_MAX_MS`` is noted as that, and forgotten.
@@ -26,7 +26,7 @@ OPEN_MAX_MS: Final[i64] = 60_000
 
 ACKED: Final = "acked"
 AUTO: Final = "auto"
-"""Nobody acknowledges: delivering was the end."""
+"""No acknowledgement is due: delivering was the end."""
 REJECTED: Final = "rejected"
 RETURNED: Final = "returned"
 """Given back, or taken back when its deadline had passed: it will be delivered again."""
@@ -45,7 +45,7 @@ class Sampling:
     """What all samplers of a node share.
 
     ``left``    so many may be taken until the next interval
-    ``quota``   so many a queue may take in one that nobody has begun yet
+    ``quota``   so many a queue may take in one that ``begin`` has not begun yet
     """
 
     def __init__(self, book: EventBook, publish_times: PublishTimes) -> None:
@@ -54,6 +54,9 @@ class Sampling:
         self.times = Histogram()  # from queue to acknowledgement, or to a consumer that owes none
         self.left: i64 = 0
         self.quota: i64 = 1
+
+    def took_one(self) -> None:
+        self.left -= 1
 
 
 @final
@@ -101,7 +104,7 @@ class Sampler:
         self.due = delivered + self._every
         if self._shared.left <= 0 or message.flags & SAMPLED or not self._has_room():
             return
-        self._shared.left -= 1
+        self._shared.took_one()
         self._counted = delivered
         self._taken += 1
         if self._taken >= self._quota:
@@ -119,8 +122,7 @@ class Sampler:
     def done(self, messages: list[Message], outcome: str) -> None:
         """Their consumer has settled these; called while some are open."""
         for message in messages:
-            if message.flags & SAMPLED:
-                message.flags -= SAMPLED
+            if _unmark(message):
                 for timing in self.open:
                     if timing.message is message:
                         self.open.remove(timing)
@@ -141,8 +143,7 @@ class Sampler:
             if 0 <= now_ms - timing.delivered_ms < OPEN_MAX_MS:
                 kept.append(timing)
             else:
-                if timing.message.flags & SAMPLED:
-                    timing.message.flags -= SAMPLED
+                _unmark(timing.message)
                 self._note(timing, OPEN)
         self.open = kept
 
@@ -169,3 +170,10 @@ class Sampler:
                 timing.redelivered,
             ),
         )
+
+
+def _unmark(message: Message) -> bool:
+    """Was it a sample until now?"""
+    was_sampled = message.flags & SAMPLED != 0
+    message.flags &= ~SAMPLED
+    return was_sampled

@@ -218,7 +218,7 @@ class DeadLetters(TurnPart):
         letters = Letters(position, queue, [], waits)
         letters.carried = carried
         self._away.append(letters)
-        self._waits.moved = True  # look, though the journal may not move
+        self._waits.move()  # look, though the journal may not move
 
     def _publish(
         self, vhost: Vhost, queue: Queue, exchange: str, reason: str, whole: Message, now_ms: i64
@@ -268,7 +268,7 @@ class DeadLetters(TurnPart):
         if carried is not None:
             carried.lost = any_lost(letters.waits)
             carried.done = not (carried.lost and carried.resend)
-            self._waits.moved = True
+            self._waits.move()
         elif queue.deleted:
             pass
         elif letters.priority >= 0:

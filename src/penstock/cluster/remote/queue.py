@@ -215,8 +215,7 @@ class RemoteQueue(Queue):
         if not consumer.no_ack:
             consumer.take(len(messages))
             self.unacked_count += len(messages)
-        delivery = Delivery(consumer, messages)
-        delivery.again_count = self.statistics.again(messages)
+        delivery = Delivery(consumer, messages, self.statistics.again(messages))
         self._subscriptions.tell_room(remote, size)
         return delivery
 
@@ -295,12 +294,12 @@ class RemoteQueue(Queue):
         self._subscriptions.adopt(consumer)
 
     def _enter(self, consumer: Consumer) -> None:
-        consumer.queue = self
+        consumer.join(self)
         self.consumers.append(consumer)
         self.had_consumer = True
 
     def remove_consumer(self, consumer: Consumer) -> None:
-        consumer.cancelled = True
+        consumer.cancel()
         remote = self._subscriptions.by_consumer.get(consumer)
         if remote is None or consumer not in self.consumers:
             return

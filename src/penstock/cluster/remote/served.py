@@ -71,7 +71,7 @@ class Served:
         self._told: tuple[int, int, int, int] = (-1, 0, 0, 0)
         for no_ack in (False, True):
             account = Consumer("", None, OutputWindow(), SharedWindow(), no_ack, 0, False, {})
-            account.queue = queue
+            account.join(queue)
             self._accounts.append(account)
 
     def close(self) -> None:
@@ -166,7 +166,7 @@ class Served:
         self._held = {}
         self._holders = {}
         for consumer, messages in by_consumer.items():
-            consumer.cancelled = True
+            consumer.cancel()
             self.queue.requeue(consumer, messages)
 
     # -- how it is ---------------------------------------------------------------------------

@@ -402,7 +402,7 @@ class AmqpChannel(Subscriber):
         account = self._accounts.get(queue.incarnation)
         if account is None or account.no_ack != no_ack or account.queue is not queue:
             account = Consumer("", self, link.outlet, SharedWindow(), no_ack, 0, False, {})
-            account.queue = queue
+            account.join(queue)
             if not no_ack:
                 self._remember(queue.incarnation, account)
         message = queue.get(account)
@@ -443,7 +443,7 @@ class AmqpChannel(Subscriber):
         if self.consumers.pop(consumer.tag, None) is None or self.closing:
             return
         self._tag_bytes.pop(consumer.tag, None)
-        consumer.cancelled = True
+        consumer.cancel()
         if self.link.cancel_notify:
             self.link.send(self.number, m.BASIC_CANCEL, [consumer.tag, True])
 
@@ -483,7 +483,7 @@ class AmqpChannel(Subscriber):
         settlements = self.ledger.take_all()
         for settlement in settlements:
             consumer = cast(Consumer, settlement.holder)
-            consumer.cancelled = True
+            consumer.cancel()
             cast(Queue, consumer.queue).requeue(consumer, settlement.messages)
         for consumer in consumers:
             self._remove_consumer(consumer)

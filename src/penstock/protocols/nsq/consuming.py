@@ -112,7 +112,7 @@ class NsqConsuming(Subscriber):
     def queue_lost(self, consumer: Consumer) -> None:
         """The channel is gone; as with nsqd its consumers see their connection end."""
         if consumer is self.consumer:
-            consumer.cancelled = True
+            consumer.cancel()
             self.session.closed = True
 
     def send_away(self, consumer: Consumer, why: str) -> None:

@@ -53,7 +53,7 @@ class PeerSubscriber(Subscriber):
         self._server.deliver(self._one, delivery)
 
     def queue_lost(self, consumer: Consumer) -> None:
-        consumer.cancelled = True
+        consumer.cancel()
         self._server.consumer_lost(self._one)
 
     def queue_moved(self, consumer: Consumer, queue: Queue) -> None:
