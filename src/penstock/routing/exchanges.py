@@ -145,7 +145,7 @@ class Exchange:
 
     def bind(self, destination: object, routing_key: str, arguments: dict[str, object]) -> bool:
         """True when the binding is new; ``PreconditionFailed`` for wrong arguments."""
-        if self.has_binding(destination, routing_key, arguments):
+        if self.find(destination, routing_key, arguments) is not None:
             return False
         ways = self.bound.get(id(destination))
         key = (routing_key, arguments_key(arguments))
@@ -164,17 +164,13 @@ class Exchange:
         ways = self.bound.get(id(destination))
         return None if ways is None else ways.get((routing_key, arguments_key(arguments)))
 
-    def is_bound(self, destination: object, routing_key: str, arguments: dict[str, object]) -> bool:
-        ways = self.bound.get(id(destination))
-        return ways is not None and (routing_key, arguments_key(arguments)) in ways
-
     def unbind(self, destination: object, routing_key: str, arguments: dict[str, object]) -> bool:
         """True when there was such a binding."""
-        ways = self.bound.get(id(destination))
-        key = (routing_key, arguments_key(arguments))
-        if ways is None or key not in ways:
+        binding = self.find(destination, routing_key, arguments)
+        if binding is None:
             return False
-        binding = ways.pop(key)
+        ways = self.bound[id(destination)]
+        del ways[(routing_key, arguments_key(arguments))]
         self.matcher.remove(destination, routing_key, binding.arguments)
         if not ways:
             self.forget(destination)
@@ -182,13 +178,11 @@ class Exchange:
 
     def unbind_destination(self, destination: object) -> list[Binding]:
         """Removes and returns every binding to ``destination``."""
-        ways = self.bound.get(id(destination))
-        if ways is None:
-            return []
-        removed = list(ways.values())
+        removed = self.bindings_to(destination)
         for binding in removed:
             self.matcher.remove(destination, binding.routing_key, binding.arguments)
-        self.forget(destination)
+        if removed:
+            self.forget(destination)
         return removed
 
     def dismiss(self, destination: object) -> bool:
@@ -241,12 +235,6 @@ class Exchange:
     def bindings_to(self, destination: object) -> list[Binding]:
         ways = self.bound.get(id(destination))
         return [] if ways is None else list(ways.values())
-
-    def has_binding(
-        self, destination: object, routing_key: str, arguments: dict[str, object]
-    ) -> bool:
-        ways = self.bound.get(id(destination))
-        return ways is not None and (routing_key, arguments_key(arguments)) in ways
 
     def has_bindings(self) -> bool:
         return len(self.bound) > 0

@@ -163,7 +163,7 @@ def unbind_queue(
     if queue is None:
         return
     exchange = vhost.exchanges.get(source)
-    if exchange is not None and exchange.is_bound(queue, routing_key, arguments):
+    if exchange is not None and exchange.find(queue, routing_key, arguments) is not None:
         queue.check_owner(owner)
     vhost.unbind_queue(queue, source, routing_key, arguments)
 

@@ -349,7 +349,7 @@ class Vhost:
         check_not_default(record.source)
         exchange = self.exchange(record.source)
         key, arguments = record.routing_key, record.arguments
-        if exchange.has_binding(destination, key, arguments):
+        if exchange.find(destination, key, arguments) is not None:
             return
         self.changes.check_memory(arguments)
         if exchange.durable and kept:
