@@ -23,7 +23,8 @@ from hypothesis import event
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.backing.interface import BackingQueue, Measured
+from penstock.backing.interface import BackingQueue
+from penstock.backing.peeking import Measured
 from penstock.broker.topology.routes import share_contents
 from penstock.core.message import Message
 from penstock.storage.common.seq_ranges import ranges_of

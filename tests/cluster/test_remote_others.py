@@ -311,13 +311,13 @@ def test_messages_are_chosen_at_the_masters_node(pair: NodePair) -> None:
 def test_who_would_look_at_messages_is_told_where(pair: NodePair) -> None:
     queue = pair.remote("q")
     with pytest.raises(QueueElsewhere, match="ask 'there' to look at"):
-        queue.backing.read_range(0, 10, 10, 1000)
+        queue.backing.positions()
     queue.unfollow()
     with pytest.raises(NoMaster, match="no master at present"):
-        queue.backing.floor_seq_id()
+        queue.backing.positions()
     queue.give_up("home node 'there' of queue 'q' in vhost '/' is down or inaccessible")
     with pytest.raises(NoMaster, match="home node 'there'"):
-        queue.backing.next_seq_id()
+        queue.backing.positions()
 
 
 def test_a_lease_of_a_queue_whose_master_went_elsewhere_is_not_taken_up(pair: NodePair) -> None:

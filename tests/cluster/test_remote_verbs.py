@@ -42,13 +42,13 @@ NOT_HERE: dict[str, tuple[Any, ...]] = {
     "delete": (),
     "take_chosen": (0, []),
     "drop_below": (0,),
+    "drop_step": (0, 1),
     "drop_some": ([],),
 }
 """What a queue asks of its backing, and one that is elsewhere has no answer to."""
 
 HAS_A_DEFAULT = {
-    *("few_reads", "take_looked_bytes", "adopted", "firm_seq_id", "fetch_surplus", "drop_step"),
-    *("disk_count", "plain"),
+    *("adopted", "disk_count", "fetch_surplus", "plain"),
 }
 
 Story = Callable[[NodePair, ClientEnd], None]

@@ -14,7 +14,7 @@ from penstock.backing.disk_records import DiskRecords
 from penstock.backing.message_deque import ascending
 from penstock.backing.paging import Pager
 from penstock.backing.tiers import Tiers
-from penstock.core.message import INDEXED, LOGGED, REDELIVERED, STORED, Message
+from penstock.core.message import INDEXED, LOGGED, REDELIVERED, STORED, Message, mark_redelivered
 from penstock.storage.index.queue_index import QueueIndex
 
 ALL_CONTENTS: Final[i64] = 1 << 62
@@ -125,8 +125,7 @@ class Checkpoint:
         for run in self._tiers.runs_and_tail():
             _mark_delivered(index, run.live())
         pending = self._tiers.pending.live()
-        for message in pending:
-            message.flags |= REDELIVERED
+        mark_redelivered(pending)
         _mark_delivered(index, pending)
         _mark_delivered(index, self._tiers.delayed.messages())
 

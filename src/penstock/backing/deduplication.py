@@ -20,7 +20,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.backing.interface import BackingQueue, Measured
+from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.headers import DEDUPLICATION_HEADER, HeaderReader
 from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
@@ -74,7 +74,7 @@ class DeduplicatingBacking(BackingQueue):
             self._out.discard(place)
 
     def forget_keys(self) -> None:
-        """Nobody publishes here until ``adopted``."""
+        """Nothing is published here until ``adopted``."""
         self._keys = {}
         self._places = {}
         self._out = set()
@@ -194,14 +194,11 @@ class DeduplicatingBacking(BackingQueue):
         self._forget_ready(seq_id)
         return count
 
-    def few_reads(self, seq_ids: list[int], reads_max: i64) -> i64:
-        return self._within.few_reads(seq_ids, reads_max)
-
-    def take_looked_bytes(self) -> i64:
-        return self._within.take_looked_bytes()
-
-    def failed_reads(self) -> i64:
-        return self._within.failed_reads()
+    def drop_step(self, below: i64, most: i64) -> i64:
+        count = self._within.drop_step(below, most)
+        floor = self.positions().floor_seq_id()
+        self._forget_ready(below if below < floor else floor)
+        return count
 
     def drop_some(self, seq_ids: list[int]) -> i64:
         count = self._within.drop_some(seq_ids)
@@ -249,29 +246,11 @@ class DeduplicatingBacking(BackingQueue):
     def ready_count(self) -> i64:
         return self._within.ready_count()
 
+    def positions(self) -> VariableQueue:
+        return self._within.positions()
+
     def ready_bytes(self) -> i64:
         return self._within.ready_bytes()
-
-    def next_seq_id(self) -> i64:
-        return self._within.next_seq_id()
-
-    def firm_seq_id(self) -> i64:
-        return self._within.firm_seq_id()
-
-    def floor_seq_id(self) -> i64:
-        return self._within.floor_seq_id()
-
-    def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        return self._within.read_range(start, end, max_messages, max_bytes)
-
-    def read_some(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        return self._within.read_some(start, end, max_messages, max_bytes)
-
-    def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        return self._within.peek_range(start, end, max_messages, max_bytes)
-
-    def measure_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> Measured:
-        return self._within.measure_range(start, end, max_messages, max_bytes)
 
     def whole(self, message: Message) -> Message | None:
         return self._within.whole(message)

@@ -10,7 +10,7 @@ and what the disk is told, is the queue's business (delaying.py, expiring.py).
 
 A hundred thousand of these are nothing unusual: one small object each, in a heap by time and a
 dictionary by place.  Those who may have their contents in memory are in a list as well, from which
-nothing is taken out one by one; whoever has ended leaves an empty object there until it is cleaned.
+nothing is taken out one by one; what has ended leaves an empty object there until it is cleaned.
 
 Invariants (``check``):
   N1  each is known by the seq_id of its message, and in the heap unless it is held
@@ -41,6 +41,10 @@ class Deferred(Due):
     def __init__(self, message: Message, due_ms: i64) -> None:
         super().__init__(due_ms)
         self.message: Message = message
+
+    def forget(self) -> None:
+        """Its message has ended or is ready."""
+        self.message = _GONE
 
 
 @final
@@ -158,22 +162,25 @@ class Deferrals:
         self._heap.push(deferred)
         self.held_count -= 1
 
-    def held(self) -> list[Deferred]:
-        return [deferred for deferred in self._by_seq_id.values() if deferred.place < 0]
+    def wait_again(self, due_ms: i64) -> None:
+        """All that is held, until its time; until ``due_ms`` what was never to be ready again."""
+        for deferred in self._by_seq_id.values():
+            if deferred.place < 0:
+                if deferred.due_ms == 0:
+                    deferred.postpone(due_ms)
+                self.wait_on(deferred)
 
-    def end(self, deferred: Deferred) -> Message:
+    def end(self, message: Message) -> None:
         """It is here no more."""
-        message = deferred.message
-        del self._by_seq_id[int(message.seq_id)]
+        deferred = self._by_seq_id.pop(int(message.seq_id))
         self.bytes -= message.size
         if deferred.place >= 0:
             self._heap.remove(deferred)
         else:
             self.held_count -= 1
-        deferred.message = _GONE
+        deferred.forget()
         if len(self._in_ram) > 2 * len(self._by_seq_id) + DEAD_MIN:
             self._in_ram = [one for one in self._in_ram if len(one.message.content) > 0]
-        return message
 
     # -- memory ----------------------------------------------------------------------------
 

@@ -39,8 +39,8 @@ from penstock.backing.ending import QueueSettlement
 from penstock.backing.paging import Pager
 from penstock.backing.read_ahead import ReadAhead
 from penstock.backing.returning import TailMoves
-from penstock.backing.tiers import Tiers
-from penstock.core.message import INDEXED, LOGGED, REDELIVERED, STORED, Message, body_size
+from penstock.backing.tiers import ASIDE, Tiers
+from penstock.core.message import INDEXED, LOGGED, STORED, Message, body_size, mark_redelivered
 from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
 from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.store.message_store import MessageStore
@@ -79,8 +79,7 @@ class QueueDelays:
         if len(messages) == 0:
             return
         self._tiers.leave_pending(messages)
-        for message in messages:
-            message.flags |= REDELIVERED
+        mark_redelivered(messages)
         if self._records.notes is not None:
             self._records.notes.delayed(messages, until_ms)
         self.defer(messages, until_ms)
@@ -138,7 +137,7 @@ class QueueDelays:
             released += 1
             if self._counts_bodies:
                 self.released_body_bytes += _body_bytes(message)
-            self._tiers.delayed.end(deferred)
+            self._tiers.delayed.end(message)
             if message.flags & LOGGED:
                 self._records.engine.journal.delay(self._records.queue_id, message.seq_id, 0)
                 logged += 1
@@ -168,7 +167,8 @@ class QueueDelays:
                 self._tiers.delayed.wait_on(deferred)
                 self._release_after_ms = now_ms + RETRY_MS
                 continue
-            message = self._tiers.delayed.end(deferred)
+            message = deferred.message
+            self._tiers.delayed.end(message)
             moved.append(message)
             if self._counts_bodies:
                 self.released_body_bytes += _body_bytes(message)
@@ -206,15 +206,14 @@ class QueueDelays:
         deferred = self._tiers.delayed.waiting(seq_id)
         if deferred is None:
             return False
-        self._settlement.end_delayed([deferred])
+        self._settlement.end([deferred.message], ASIDE)
         return True
 
     def drop_delayed(self) -> i64:
         """Those that are delayed are gone; returns how many."""
         waiting = self._tiers.delayed.some_waiting(self._tiers.delayed.count())
         waiting.sort(key=_seq_id)
-        self._settlement.end_delayed(waiting)
-        return len(waiting)
+        return self._settlement.end([one.message for one in waiting], ASIDE)
 
     def take_delayed(self, max_messages: i64, max_bytes: i64) -> list[tuple[Message, int]]:
         """Some of the delayed, each with its time and its content; they want an ``ack``."""

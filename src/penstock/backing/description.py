@@ -1,7 +1,7 @@
 """A variable queue, described for people: where its messages are and what they cost.
 
-``describe_queue`` is called on the data loop by whoever looks, so it must not cost what the
-queue is long.  Counters are there for nearly everything; what has no counter (the bytes of
+``describe_queue`` runs on the data loop for a request of the management API, so its cost must not
+grow with the queue.  Counters are there for nearly everything; what has no counter (the bytes of
 each sub-queue, what is persistent among transient messages) is counted message by message, and
 for that the caller gives a ``budget`` of messages, 0 for a line in a list.  A run that does not fit
 is left out, and if it is the only one, what is left of the totals is its.  What stays unknown is

@@ -13,11 +13,10 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.backing.deferrals import Deferred
 from penstock.backing.disk_records import DiskRecords
 from penstock.backing.message_deque import MessageDeque, ascending
 from penstock.backing.read_ahead import ReadAhead
-from penstock.backing.tiers import RUN, SEGMENTS, TAIL, TAIL_BYTES, Tiers, flags_of
+from penstock.backing.tiers import ASIDE, RUN, SEGMENTS, TAIL, TAIL_BYTES, Tiers
 from penstock.core.message import INDEXED, LOGGED, PERSISTENT, STORED, Message
 from penstock.storage.index.queue_index import QueueIndex
 
@@ -37,58 +36,31 @@ class QueueSettlement:
     def bury(self, messages: list[Message]) -> list[Message]:
         """Those that were held are gone; returns the others."""
         others: list[Message] = []
-        held: list[Deferred] = []
+        held: list[Message] = []
         for message in messages:
             deferred = self._tiers.delayed.find(message)
             if deferred is None or deferred.place >= 0:
                 others.append(message)
             else:
-                held.append(deferred)
-        if held:
-            self.end_delayed(held)
+                held.append(message)
+        self.end(held, ASIDE)
         return others
 
-    def end_delayed(self, deferred: list[Deferred]) -> None:
-        """Delayed or held messages are gone."""
-        messages = self._tiers.end_delayed(deferred)
-        self._release(messages, flags_of(messages))
-
     def end(self, messages: list[Message], origin: i64) -> i64:
-        """Ready messages, taken out of ``origin``, are gone; returns how many.
+        """Messages are gone, here, for the mirrors and on disk; returns how many.
 
-        ``origin`` is ``RUN``, ``TAIL`` or ``SEGMENTS`` (tiers.py).
+        ``origin`` as in ``Tiers.end``.
         """
         if len(messages) > 0:
-            self._release(messages, self._tiers.end(messages, origin))
+            flags = self._tiers.end(messages, origin)
+            if self._records.notes is not None:
+                self._records.notes.ended(messages)
+            if flags & (LOGGED | INDEXED | STORED):
+                self._records.release(messages, flags)
         return len(messages)
 
-    def _release(self, messages: list[Message], flags: i64) -> None:
-        """What mirrors and the disk have of messages that are gone."""
-        if self._records.notes is not None:
-            self._records.notes.ended(messages)
-        if flags & (LOGGED | INDEXED | STORED):
-            self._records.release(messages, flags)
-
     def purge(self) -> i64:
-        """Delta goes by whole segments, without being read."""
-        count: i64 = 0
-        for run in self._tiers.runs():
-            count += self.end(run.take_all(), RUN)
-        if self._tiers.delta_count > 0:
-            count += self.end(self._tiers.tail.take_all(), TAIL)
-            count += self._tiers.delta_count
-            self._records.count_out(self._tiers.delta_count - self._tiers.delta_transient_count)
-            self._ack_range(self._tiers.delta_start, self._tiers.delta_end)
-            if self._records.index is not None:
-                # All else that has a record is pending or delayed.
-                self._records.index.clear(
-                    self._tiers.pending.live()
-                    + self._tiers.delayed.messages()
-                    + self._records.places_left()
-                )
-            self._tiers.clear_delta()
-            self._ahead.cancel_load()
-        return count
+        return self.drop_below(self._records.next_seq_id)
 
     def drop_below(self, seq_id: i64) -> i64:
         count = self._drop_below(seq_id)
@@ -119,7 +91,26 @@ class QueueSettlement:
             count += self.end(run.take(run.first_at(seq_id) - run.head), RUN)
         # Last, because with the end of delta q2 is joined to q3.
         if self._tiers.delta_count > 0 and self._tiers.delta_start < seq_id:
-            count += self.drop_delta_below(seq_id)
+            if seq_id >= self._records.next_seq_id:
+                count += self._drop_delta()
+            else:
+                count += self.drop_delta_below(seq_id)
+        return count
+
+    def _drop_delta(self) -> i64:
+        """All of it, unread, while no run has anything."""
+        count = self.end(self._tiers.tail.take_all(), TAIL) + self._tiers.delta_count
+        self._records.count_out(self._tiers.delta_count - self._tiers.delta_transient_count)
+        self._ack_range(self._tiers.delta_start, self._tiers.delta_end)
+        if self._records.index is not None:
+            # All else that has a record is pending or delayed.
+            self._records.index.clear(
+                self._tiers.pending.live()
+                + self._tiers.delayed.messages()
+                + self._records.places_left()
+            )
+        self._tiers.clear_delta()
+        self._ahead.cancel_load()
         return count
 
     def drop_some(self, seq_ids: list[int]) -> i64:

@@ -63,7 +63,7 @@ def adopt(backing: BackingQueue, queue_id: int, found: dict[int, FoundQueue]) ->
 
 
 def adopt_parts(backing: BackingQueue, queue_id: int, found: dict[int, FoundQueue]) -> None:
-    """As far as to have them: nothing is read for whoever comes to take them."""
+    """As far as to have them: nothing is read ahead for consumers."""
     for part in backing.parts():
         known = found.get(queue_id)
         queue_id += 1

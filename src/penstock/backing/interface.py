@@ -14,7 +14,7 @@ A message is in exactly one of three states here:
 The object handed out by ``fetch`` is the token for ``ack`` and ``requeue``.
 """
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, trait
 
@@ -22,20 +22,6 @@ from penstock.core.message import Message
 
 if TYPE_CHECKING:
     from penstock.backing.variable_queue import VariableQueue
-
-
-@final
-class Measured:
-    """``count`` messages with ``size`` bytes of contents, all below ``upto``.
-
-    ``more``: nobody has looked from there on.
-    """
-
-    def __init__(self, upto: i64, count: i64, size: i64, more: bool) -> None:
-        self.upto: i64 = upto
-        self.count: i64 = count
-        self.size: i64 = size
-        self.more: bool = more
 
 
 @trait
@@ -149,37 +135,6 @@ class BackingQueue:
         """Ready messages whose contents are not in memory, as far as that is known here."""
         return 0
 
-    def next_seq_id(self) -> i64:
-        """The number the next published message will get."""
-        raise NotImplementedError
-
-    def firm_seq_id(self) -> i64:
-        """As far as no crash takes a message from its place to where it was before.
-
-        What was taken from elsewhere a moment ago has its place only when that is on disk.
-        """
-        return self.next_seq_id()
-
-    def floor_seq_id(self) -> i64:
-        """No ready message has a smaller number; equals ``next_seq_id`` when empty."""
-        raise NotImplementedError
-
-    def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        """Ready messages with start <= seq_id < end, in order, without taking them."""
-        raise NotImplementedError
-
-    def read_some(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        """As ``read_range``, but it may find less than there is room for, if it finds something."""
-        raise NotImplementedError
-
-    def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        """As ``read_range``, but contents that rest on disk stay there."""
-        raise NotImplementedError
-
-    def measure_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> Measured:
-        """How much ``read_range`` would find, without reading it if possible."""
-        raise NotImplementedError
-
     def drop_below(self, seq_id: i64) -> i64:
         """Acknowledge every ready message numbered below ``seq_id``; returns how many."""
         raise NotImplementedError
@@ -190,8 +145,7 @@ class BackingQueue:
         Nothing is fetched for consumers meanwhile.  ``floor_seq_id`` says how far it got; no
         further than before if the disk cannot be read.
         """
-        upto = self.floor_seq_id() + most
-        return self.drop_below(upto if upto < below else below)
+        raise NotImplementedError
 
     def drop_some(self, seq_ids: list[int]) -> i64:
         """Acknowledge those that are ready of ascending ``seq_ids``; returns how many."""
@@ -204,18 +158,6 @@ class BackingQueue:
         but by a crash.
         """
         raise NotImplementedError
-
-    def few_reads(self, seq_ids: list[int], reads_max: i64) -> i64:
-        """How many of these, at least one, ``drop_some`` takes with so many reads of the disk."""
-        return len(seq_ids)
-
-    def take_looked_bytes(self) -> i64:
-        """So much was read from the disk, here and now, by looking and choosing since last time."""
-        return 0
-
-    def failed_reads(self) -> i64:
-        """So many reads of the disk have failed; what a call answers lacks something if it grew."""
-        return 0
 
     def whole(self, message: Message) -> Message | None:
         """A copy of a pending message with its content, read here and now; None = damaged."""
@@ -231,6 +173,13 @@ class BackingQueue:
 
     def parts(self) -> "list[VariableQueue]":
         """The variable queues it is made of, by priority; none of a queue of another node."""
+        raise NotImplementedError
+
+    def positions(self) -> "VariableQueue":
+        """What numbers all its messages, to read them by ``seq_id``.
+
+        Raises PreconditionFailed of a queue with priorities, QueueElsewhere of another node's.
+        """
         raise NotImplementedError
 
     def plain(self) -> "VariableQueue | None":

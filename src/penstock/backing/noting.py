@@ -21,7 +21,7 @@ from penstock.core.message import Message
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SetNotes:
-    """Of one part of a backing.  Batches are not kept: whoever wants them copies what matters."""
+    """Of one part of a backing.  Batches are not kept: an implementation copies what it needs."""
 
     def published(self, messages: list[Message], until_ms: i64) -> None:
         """New ones, at places that were never used; contents at hand.  0 = ready at once."""

@@ -14,7 +14,6 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.backing.disk_records import DiskRecords
-from penstock.backing.interface import Measured
 from penstock.backing.message_deque import MessageDeque
 from penstock.backing.tiers import Tiers
 from penstock.core.message import INDEXED, STORED, Message
@@ -24,6 +23,20 @@ from penstock.storage.store.message_store import MessageStore
 FILL_BYTES: Final[i64] = 1024 * 1024
 MEASURED_BLOCKS_MAX: Final[i64] = 6
 """So many blocks are read to measure a range; there may be more of it then."""
+
+
+@final
+class Measured:
+    """``count`` messages with ``size`` bytes of contents, all below ``upto``.
+
+    ``more``: from there on was not looked at.
+    """
+
+    def __init__(self, upto: i64, count: i64, size: i64, more: bool) -> None:
+        self.upto: i64 = upto
+        self.count: i64 = count
+        self.size: i64 = size
+        self.more: bool = more
 
 
 @final
@@ -56,6 +69,10 @@ class AnswerLimit:
         if self.messages_left <= 0 or self.bytes_left < 0:
             self.full = True
         return True
+
+    def close(self) -> None:
+        """It takes no more."""
+        self.full = True
 
     def has(self, count: i64, size: i64) -> bool:
         return not self.full and count <= self.messages_left and size <= self.bytes_left
@@ -120,10 +137,10 @@ class RangeReader:
         if job is None:
             return -1
         if room.is_frugal and len(found) > 0 and job.size > room.bytes_left:
-            room.full = True
+            room.close()
             return -1
         if not self._records.look_now(job):
-            room.full = True
+            room.close()
             return -1
         for message in self._tiers.decode(job, room.messages_left, room.bytes_left):
             if not room.take(message):

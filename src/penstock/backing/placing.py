@@ -1,6 +1,6 @@
 """``ReplicaWriter``: messages at given places, as a mirror's copy of a queue has them.
 
-A mirror's copy has the master's numbers, with gaps, and nobody takes anything from it: each
+A mirror's copy has the master's numbers, with gaps, and no consumer takes from it: each
 message is ready or delayed.  Where a master is told *which tokens* came back, a mirror is told
 *which places* have ended, wherever they rest here:
 
@@ -40,8 +40,15 @@ from penstock.backing.message_deque import seq_id_of
 from penstock.backing.paging import Pager
 from penstock.backing.peeking import RangeReader
 from penstock.backing.read_ahead import ReadAhead
-from penstock.backing.tiers import RUN, TAIL, Tiers
-from penstock.core.message import INDEXED, PERSISTENT, REDELIVERED, STORED, Message, set_attempts
+from penstock.backing.tiers import ASIDE, RUN, TAIL, Tiers
+from penstock.core.message import (
+    INDEXED,
+    PERSISTENT,
+    STORED,
+    Message,
+    mark_redelivered,
+    set_attempts,
+)
 from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
 from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.index.segment import Segment
@@ -139,7 +146,7 @@ class ReplicaWriter:
                 self._records.count_out(1)
             deferred = self._tiers.delayed.waiting(message.seq_id)
             if deferred is not None:
-                self._tiers.delayed.end(deferred)
+                self._tiers.delayed.end(deferred.message)
                 self._tiers.account(-MESSAGE_OVERHEAD_BYTES)
             else:
                 self._tiers.leave_delta([message])
@@ -149,7 +156,7 @@ class ReplicaWriter:
         return len(messages)
 
     def resume_at_last(self) -> None:
-        """Right after the start: numbers are somebody else's, so none is left out for safety."""
+        """Right after the start: the master gives the numbers, so none is left out for safety."""
         last = self._copies.last_place(self._records.next_seq_id)
         self._records.resume_at(last + 1)
         self._tiers.resume_at(last + 1)
@@ -231,10 +238,8 @@ class ReplicaWriter:
         return count
 
     def _end_few(self, seq_ids: list[int]) -> i64:
-        waiting = self._waiting_at(seq_ids)
-        if waiting:
-            self._settlement.end_delayed(waiting)
-        return len(waiting) + self._settlement.drop_some(seq_ids)
+        waiting = [deferred.message for deferred in self._waiting_at(seq_ids)]
+        return self._settlement.end(waiting, ASIDE) + self._settlement.drop_some(seq_ids)
 
     def _waiting_at(self, seq_ids: list[int]) -> list[Deferred]:
         waiting: list[Deferred] = []
@@ -246,7 +251,14 @@ class ReplicaWriter:
         return waiting
 
     def _end_between(self, start: i64, end: i64) -> i64:
-        count = self._end_waiting(start, end)
+        delayed = self._tiers.delayed
+        waiting = [
+            message
+            for message in (delayed.messages() if delayed.count() > 0 else [])
+            if start <= message.seq_id < end and delayed.waiting(message.seq_id) is not None
+        ]
+        waiting.sort(key=seq_id_of)
+        count = self._settlement.end(waiting, ASIDE)
         for run in self._tiers.runs():
             count += self._settlement.end(run.take_between(start, end), RUN)
         if (
@@ -263,19 +275,6 @@ class ReplicaWriter:
             count += self._settlement.drop_segments(index, start, self._tiers.segments_end(end))
         return count
 
-    def _end_waiting(self, start: i64, end: i64) -> i64:
-        waiting: list[Deferred] = []
-        if self._tiers.delayed.count() > 0:
-            within = [m for m in self._tiers.delayed.messages() if start <= m.seq_id < end]
-            within.sort(key=seq_id_of)
-            for message in within:
-                deferred = self._tiers.delayed.waiting(message.seq_id)
-                if deferred is not None:
-                    waiting.append(deferred)
-        if waiting:
-            self._settlement.end_delayed(waiting)
-        return len(waiting)
-
     def taken_at(self, ranges: list[tuple[int, int]]) -> list[Message]:
         """Held from now on."""
         seq_ids: list[int] = []
@@ -291,10 +290,8 @@ class ReplicaWriter:
         """Whatever is at these places is not ready before that time."""
         messages = self.taken_at(ranges)
         for message in messages:
-            deferred = self._tiers.delayed.find(message)
-            assert deferred is not None
-            self._tiers.delayed.end(deferred)
-            message.flags |= REDELIVERED
+            self._tiers.delayed.end(message)
+        mark_redelivered(messages)
         if messages:
             self._delays.defer(messages, until_ms)
         for message in messages:
@@ -316,27 +313,22 @@ class ReplicaWriter:
             self._records.note_attempts(messages)
 
     def take_all_back(self) -> None:
-        """What somebody held, for whatever purpose, is here again; nobody may name it any more."""
-        for deferred in self._tiers.delayed.held():
-            if deferred.due_ms == 0:
-                deferred.due_ms = A_MOMENT_AGO_MS
-            self._tiers.delayed.wait_on(deferred)
+        """Held and pending messages wait or are ready again; their tokens are void."""
+        self._tiers.delayed.wait_again(A_MOMENT_AGO_MS)
         pending = self._tiers.pending.live()
         if pending:
             self._tiers.requeue(pending)
             self._ahead.look_ahead()
 
     def redeliver_all(self) -> None:
-        """Nobody knows what of this was handed out by somebody else, nor what expires first."""
+        """What the former master handed out of this is not known, nor what expires first."""
         self._times.note_disorder()
         index = self._records.index
         if index is not None:
             index.redelivered_below = self._records.next_seq_id
         for run in self._tiers.runs_and_tail():
-            for message in run.live():
-                message.flags |= REDELIVERED
-        for message in self._tiers.delayed.messages():
-            message.flags |= REDELIVERED
+            mark_redelivered(run.live())
+        mark_redelivered(self._tiers.delayed.messages())
 
     def note_found(self) -> None:
         """The start has adopted what it found."""

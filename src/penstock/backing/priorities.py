@@ -21,7 +21,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.backing.interface import BackingQueue, Measured
+from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.errors import PreconditionFailed
 from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
@@ -91,18 +91,10 @@ class PriorityBacking(BackingQueue):
             part.publish_delayed(self._marked(hand, priority), until_ms, now_ms)
 
     def count_delayed(self) -> i64:
-        count: i64 = 0
-        for priority in self._used:
-            count += self._parts[priority].count_delayed()
-        return count
+        return sum([int(self._parts[one].count_delayed()) for one in self._used])
 
     def next_due_ms(self) -> i64:
-        first: i64 = 0
-        for priority in self._used:
-            due_ms = self._parts[priority].next_due_ms()
-            if due_ms > 0 and (first == 0 or due_ms < first):
-                first = due_ms
-        return first
+        return _earliest([int(self._parts[one].next_due_ms()) for one in self._used])
 
     def release_due(self, now_ms: i64, at_most: i64) -> i64:
         count: i64 = 0
@@ -164,44 +156,32 @@ class PriorityBacking(BackingQueue):
     # -- time ----------------------------------------------------------------------------
 
     def expire(self, now_ms: i64) -> i64:
-        count: i64 = 0
-        for priority in self._used:
-            count += self._parts[priority].expire(now_ms)
-        return count
+        return sum([int(self._parts[one].expire(now_ms)) for one in self._used])
 
     def fetch_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
-        late: list[Message] = []
-        for priority in self._used:
-            room = max_messages - len(late)
-            if room <= 0:
-                break
-            late.extend(self._marked(self._parts[priority].fetch_expired(now_ms, room), priority))
-        return late
+        return self._expired(now_ms, max_messages, is_sweep=False)
 
     def sweep_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+        return self._expired(now_ms, max_messages, is_sweep=True)
+
+    def _expired(self, now_ms: i64, max_messages: i64, *, is_sweep: bool) -> list[Message]:
         late: list[Message] = []
         for priority in self._used:
             room = max_messages - len(late)
             if room <= 0:
                 break
-            late.extend(self._marked(self._parts[priority].sweep_expired(now_ms, room), priority))
+            part = self._parts[priority]
+            found = (
+                part.sweep_expired(now_ms, room) if is_sweep else part.fetch_expired(now_ms, room)
+            )
+            late.extend(self._marked(found, priority))
         return late
 
     def next_sweep_ms(self) -> i64:
-        first: i64 = 0
-        for priority in self._used:
-            due_ms = self._parts[priority].next_sweep_ms()
-            if due_ms > 0 and (first == 0 or due_ms < first):
-                first = due_ms
-        return first
+        return _earliest([int(self._parts[one].next_sweep_ms()) for one in self._used])
 
     def next_expiry_ms(self) -> i64:
-        first: i64 = 0
-        for priority in self._used:
-            due_ms = self._parts[priority].next_expiry_ms()
-            if due_ms > 0 and (first == 0 or due_ms < first):
-                first = due_ms
-        return first
+        return _earliest([int(self._parts[one].next_expiry_ms()) for one in self._used])
 
     def may_expire(self) -> bool:
         for priority in self._used:  # noqa: SIM110 - a generator costs more than the loop
@@ -212,10 +192,7 @@ class PriorityBacking(BackingQueue):
     # -- all of it -----------------------------------------------------------------------
 
     def purge(self) -> i64:
-        count: i64 = 0
-        for part in self._parts:
-            count += part.purge()
-        return count
+        return sum([int(part.purge()) for part in self._parts])
 
     def delete(self) -> None:
         for part in self._parts:
@@ -257,30 +234,18 @@ class PriorityBacking(BackingQueue):
     def whole(self, message: Message) -> Message | None:
         whole = self._parts[self._priority(message)].whole(message)
         if whole is not None:
-            whole.flags |= message.flags & PRIORITY_MASK
+            self._marked([whole], self._priority(message))
         return whole
 
     # -- positions, which a queue with priorities has not --------------------------------
 
-    def next_seq_id(self) -> i64:
-        raise _no_positions()
-
-    def floor_seq_id(self) -> i64:
-        raise _no_positions()
-
-    def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        raise _no_positions()
-
-    def read_some(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        raise _no_positions()
-
-    def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        raise _no_positions()
-
-    def measure_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> Measured:
+    def positions(self) -> VariableQueue:
         raise _no_positions()
 
     def drop_below(self, seq_id: i64) -> i64:
+        raise _no_positions()
+
+    def drop_step(self, below: i64, most: i64) -> i64:
         raise _no_positions()
 
     def drop_some(self, seq_ids: list[int]) -> i64:
@@ -288,9 +253,7 @@ class PriorityBacking(BackingQueue):
 
     def take_chosen(self, priority: i64, seq_ids: list[int]) -> list[Message]:
         taken = self._parts[priority].take_chosen(0, seq_ids)
-        for message in taken:  # the disk does not know it, and ``ack`` asks
-            message.flags = (message.flags & ~PRIORITY_MASK) | (priority << PRIORITY_SHIFT)
-        return taken
+        return self._marked(taken, priority)  # the disk does not know it, and ``ack`` asks
 
     def check(self) -> None:
         """Assert R1, and what every part promises."""
@@ -299,6 +262,11 @@ class PriorityBacking(BackingQueue):
             part = self._parts[priority]
             assert part.ready_count() == 0 or priority in self._used, "R1"
             part.check()
+
+
+def _earliest(times_ms: list[int]) -> i64:
+    """0 = never, of each of them and of all."""
+    return min([time_ms for time_ms in times_ms if time_ms > 0], default=0)
 
 
 def _no_positions() -> PreconditionFailed:

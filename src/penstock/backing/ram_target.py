@@ -23,6 +23,16 @@ STILL: Final = 0.05
 """So few a second are none: an average by halves never ends."""
 PASSED_MAX_MS: Final[i64] = 60_000
 """Who was not asked for so long begins anew: his first answer would be an average of nothing."""
+Q1_TO_BETA: Final = 0  # q1's front to q2, or to q3 where there is no delta
+Q4_TO_BETA: Final = 1  # q4's end to q3
+BETA_TO_GAMMA: Final = 2  # got a record in a segment because they rest
+Q2_TO_DELTA: Final = 3
+Q3_TO_DELTA: Final = 4
+PUBLISH_TO_DELTA: Final = 5  # published to a lazy queue
+DELTA_TO_Q3: Final = 6  # loaded ahead of consumers
+Q2_TO_Q3: Final = 7  # delta came to its end
+Q1_TO_Q4: Final = 8  # nothing was left between them
+PENDING_TO_DISK: Final = 9  # handed out, and their contents left memory
 MOVE_NAMES: Final = (
     "q1_to_beta",
     "q4_to_beta",
@@ -59,6 +69,16 @@ class Rates:
         self._seen_ack_out: i64 = 0
         self._seen_left: i64 = 0
         self._updated_ms: i64 = 0
+
+    def handed_out(self, count: i64, size: i64) -> None:
+        """So many are pending now; below 0: so many are ready again, as if they never were."""
+        self.out_count += count
+        self.ack_in_count += count
+        self.left_bytes += size
+
+    def dropped(self, count: i64) -> None:
+        """So many are ready no more, and no consumer has them."""
+        self.out_count += count
 
     def update(self, now_ms: i64) -> None:
         passed_ms = now_ms - self._updated_ms
@@ -112,76 +132,54 @@ class Moves:
     """Messages that changed their state since the queue was opened, and how many a second do."""
 
     def __init__(self) -> None:
-        self.q1_beta: i64 = 0  # q1's front to q2, or to q3 where there is no delta
-        self.q4_beta: i64 = 0  # q4's end to q3
-        self.gamma: i64 = 0  # got a record in a segment because they rest
-        self.q2_delta: i64 = 0
-        self.q3_delta: i64 = 0
-        self.in_delta: i64 = 0  # published to a lazy queue
-        self.delta_q3: i64 = 0  # loaded ahead of consumers
-        self.q2_q3: i64 = 0  # delta came to its end
-        self.q1_q4: i64 = 0  # nothing was left between them
-        self.pending_disk: i64 = 0  # handed out, and their contents left memory
-        self._counted: i64 = 0
-        self._seen: list[int] = []  # empty until the first message moves
+        self._counts: list[int] = []  # empty until the first message moves, as the other two
+        self._seen: list[int] = []
         self._rates: list[float] = []
+        self._moved: bool = False  # since the rates were brought up to date
         self._resting: bool = True
         self._updated_ms: i64 = 0
 
-    def counts(self) -> list[int]:
-        """In the order of ``MOVE_NAMES``."""
-        return [
-            int(self.q1_beta),
-            int(self.q4_beta),
-            int(self.gamma),
-            int(self.q2_delta),
-            int(self.q3_delta),
-            int(self.in_delta),
-            int(self.delta_q3),
-            int(self.q2_q3),
-            int(self.q1_q4),
-            int(self.pending_disk),
-        ]
+    def count(self, move: i64, count: i64) -> None:
+        """``move`` is a place in ``MOVE_NAMES``."""
+        if len(self._counts) == 0:
+            self._counts = [0] * MOVES
+            self._seen = [0] * MOVES
+            self._rates = [0.0] * MOVES
+        self._counts[move] += int(count)
+        self._moved = True
 
     def update(self, now_ms: i64) -> None:
         """A few times a second at most; costs nothing while nothing moves."""
-        ways_down = self.q1_beta + self.q4_beta + self.gamma + self.q2_delta + self.q3_delta
-        ways_up = self.delta_q3 + self.q2_q3 + self.q1_q4
-        counted = ways_down + ways_up + self.in_delta + self.pending_disk
         passed_ms = now_ms - self._updated_ms
         self._updated_ms = now_ms
-        if counted == self._counted and self._resting:
+        if not self._moved and self._resting:
             return
         if passed_ms <= 0 or passed_ms > PASSED_MAX_MS:
             return
-        self._counted = counted
+        self._moved = False
         self._mix_in(float(int(passed_ms)) / 1000.0)
 
     def _mix_in(self, passed_s: float) -> None:
         weight = exp(passed_s * log(0.5) / HALF_LIFE_S)
-        seen = self.counts()
-        if len(self._seen) == 0:
-            self._seen = [0] * MOVES
-            self._rates = [0.0] * MOVES
         resting = True
         for place in range(MOVES):
-            count: i64 = seen[place] - self._seen[place]
+            count: i64 = self._counts[place] - self._seen[place]
             rate = _mix(self._rates[place], count, passed_s, weight)
             if rate < STILL:
                 rate = 0.0
             else:
                 resting = False
             self._rates[place] = rate
-        self._seen = seen
+        self._seen = self._counts[:]
         self._resting = resting
 
     def describe(self) -> dict[str, dict[str, float]]:
         """By name: how many, and how many a second."""
-        counts = self.counts()
         found: dict[str, dict[str, float]] = {}
         for place in range(MOVES):
-            rate = round(self._rates[place], 1) if len(self._rates) > 0 else 0.0
-            found[MOVE_NAMES[place]] = {"count": counts[place], "rate": rate}
+            count = self._counts[place] if len(self._counts) > 0 else 0
+            rate = round(self._rates[place], 1) if len(self._counts) > 0 else 0.0
+            found[MOVE_NAMES[place]] = {"count": count, "rate": rate}
         return found
 
 

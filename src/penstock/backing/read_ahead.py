@@ -148,7 +148,7 @@ class ReadAhead:
         self._read = job
         self._read_from = self._tiers.delta_start
         if len(job.missing) == 0:
-            job.done = True
+            job.finish()
             self._absorb_load()
         else:
             self._records.engine.board.submit_read(job, self._records.queue_id)

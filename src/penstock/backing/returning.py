@@ -33,7 +33,7 @@ from penstock.backing.paging import Pager
 from penstock.backing.peeking import RangeReader
 from penstock.backing.read_ahead import ReadAhead
 from penstock.backing.tiers import Tiers
-from penstock.core.message import INDEXED, LOGGED, REDELIVERED, Message
+from penstock.core.message import INDEXED, LOGGED, Message, mark_redelivered
 
 
 @final
@@ -73,8 +73,7 @@ class TailMoves:
             self._ahead.look_ahead()
         if moved:
             self._tiers.leave_pending(moved)
-            for message in moved:
-                message.flags |= REDELIVERED
+            mark_redelivered(moved)
             self.move(moved, now_ms)
             self._ahead.look_ahead()
 

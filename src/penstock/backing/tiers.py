@@ -31,21 +31,34 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.backing.deferrals import Deferrals, Deferred
+from penstock.backing.deferrals import Deferrals
 from penstock.backing.disk_records import DiskRecords
 from penstock.backing.expiry_times import ExpiryTimes
 from penstock.backing.message_deque import MessageDeque, ascending
 from penstock.backing.pending import PendingAcks
-from penstock.backing.ram_target import Moves, Rates
+from penstock.backing.ram_target import (
+    BETA_TO_GAMMA,
+    DELTA_TO_Q3,
+    PENDING_TO_DISK,
+    PUBLISH_TO_DELTA,
+    Q1_TO_BETA,
+    Q1_TO_Q4,
+    Q2_TO_DELTA,
+    Q2_TO_Q3,
+    Q3_TO_DELTA,
+    Q4_TO_BETA,
+    Moves,
+    Rates,
+)
 from penstock.core.message import (
     INDEXED,
     LOGGED,
     PENDING,
     PERSISTENT,
-    REDELIVERED,
     SETTLED,
     STORED,
     Message,
+    mark_redelivered,
 )
 from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
 from penstock.storage.engine.resting_queue import INFINITE
@@ -60,8 +73,10 @@ queues with 64 messages of a megabyte each would hold half a gigabyte."""
 RUN: Final[i64] = 0
 TAIL: Final[i64] = 1
 SEGMENTS: Final[i64] = 2
-"""Where a ready message was: in q1 to q4, in the tail of delta, or in its segments, from which it
-was read."""
+OUT: Final[i64] = 3
+ASIDE: Final[i64] = 4
+"""Where a message is when it ends: ready in q1 to q4, in the tail of delta or in its segments (from
+which it was read); handed out, that is pending; or delayed or held."""
 TAIL_BYTES: Final[i64] = 128 * 1024
 """So much of delta's end is collected before it is written."""
 
@@ -224,7 +239,7 @@ class Tiers:
         if self.delta_count == 0:
             self.delta_start = messages[0].seq_id
         self.delta_end = messages[len(messages) - 1].seq_id + 1
-        self.moves.in_delta += len(messages)
+        self.moves.count(PUBLISH_TO_DELTA, len(messages))
         self._count_into_delta(messages, size)
         self.tail_bytes += size
         self.tail.append_all(messages)
@@ -253,66 +268,18 @@ class Tiers:
         self.ready_bytes -= size
         self.ram_count -= count
         self.pending.add(taken, size)
-        self.rates.out_count += count
-        self.rates.ack_in_count += count
-        self.rates.left_bytes += size + count * MESSAGE_OVERHEAD_BYTES
+        self.rates.handed_out(count, size + count * MESSAGE_OVERHEAD_BYTES)
         return taken
 
     def end(self, messages: list[Message], origin: i64) -> i64:
-        """Ready messages, taken out of ``origin``, are gone; returns the flags of any of them."""
-        if origin == SEGMENTS:
-            self.leave_delta(messages)
-            return flags_of(messages)
-        if origin == TAIL:
-            self._leave_tail(messages)
+        """Messages are gone; returns the flags that any of them had.
+
+        ``origin`` says where they are; those of a run or of the tail have been taken out of it.
+        """
         flags: i64 = 0
-        for message in messages:
-            flags |= message.flags
-            message.flags |= SETTLED
-        ram_bytes = self._leave_ready(messages)
-        self.account(-ram_bytes - len(messages) * MESSAGE_OVERHEAD_BYTES)
-        return flags
-
-    def hold(self, messages: list[Message], origin: i64) -> None:
-        """Ready messages, taken out of ``origin``, are held until they are acknowledged."""
-        for message in messages:
-            self.delayed.hold(message)
-        if origin == SEGMENTS:
-            self.leave_delta(messages)
-            ram_bytes: i64 = 0
-            for message in messages:
-                ram_bytes += len(message.content)
-            self.account(ram_bytes + len(messages) * MESSAGE_OVERHEAD_BYTES)
-            self.rates.out_count += len(messages)
-            return
-        if origin == TAIL:
-            self._leave_tail(messages)
-        self._leave_ready(messages)
-
-    def _leave_ready(self, messages: list[Message]) -> i64:
-        """Taken out of their run; returns the bytes of their contents in memory."""
         size: i64 = 0
         ram_count: i64 = 0
         ram_bytes: i64 = 0
-        for message in messages:
-            size += message.size
-            if len(message.content) > 0:
-                ram_count += 1
-                ram_bytes += message.size
-        self.ready_bytes -= size
-        self.ram_count -= ram_count
-        self.trimmed_count -= len(messages) - ram_count
-        self.rates.out_count += len(messages)
-        return ram_bytes
-
-    # -- pending ---------------------------------------------------------------------------
-
-    def end_pending(self, messages: list[Message]) -> i64:
-        """Pending messages are gone; returns the flags of any of them."""
-        size: i64 = 0
-        ram_count: i64 = 0
-        ram_bytes: i64 = 0
-        flags: i64 = 0
         for message in messages:
             flags |= message.flags
             message.flags = (message.flags | SETTLED) & ~PENDING
@@ -321,11 +288,53 @@ class Tiers:
                 ram_count += 1
                 ram_bytes += message.size
         count: i64 = len(messages)
-        self.pending.remove(count, size, ram_count, ram_bytes)
-        self.rates.ack_out_count += count
-        self.rates.left_bytes += size + count * MESSAGE_OVERHEAD_BYTES
+        if origin == SEGMENTS:
+            self.leave_delta(messages)
+            return flags
+        if origin == OUT:
+            self.pending.remove(count, size, ram_count, ram_bytes)
+            self.rates.ack_out_count += count
+            self.rates.left_bytes += size + count * MESSAGE_OVERHEAD_BYTES
+        elif origin == ASIDE:
+            for message in messages:
+                self.delayed.end(message)
+        else:
+            if origin == TAIL:
+                self._leave_tail(messages)
+            self._leave_ready(count, size, ram_count)
         self.account(-ram_bytes - count * MESSAGE_OVERHEAD_BYTES)
         return flags
+
+    def hold(self, messages: list[Message], origin: i64) -> None:
+        """Ready messages, taken out of ``origin``, are held until they are acknowledged."""
+        for message in messages:
+            self.delayed.hold(message)
+        size: i64 = 0
+        ram_count: i64 = 0
+        ram_bytes: i64 = 0
+        for message in messages:
+            size += message.size
+            if len(message.content) > 0:
+                ram_count += 1
+                ram_bytes += message.size
+        count: i64 = len(messages)
+        if origin == SEGMENTS:
+            self.leave_delta(messages)
+            self.account(ram_bytes + count * MESSAGE_OVERHEAD_BYTES)
+            self.rates.dropped(count)
+            return
+        if origin == TAIL:
+            self._leave_tail(messages)
+        self._leave_ready(count, size, ram_count)
+
+    def _leave_ready(self, count: i64, size: i64, ram_count: i64) -> None:
+        """So many have left the ready ones in memory, ``ram_count`` of them with contents."""
+        self.ready_bytes -= size
+        self.ram_count -= ram_count
+        self.trimmed_count -= count - ram_count
+        self.rates.dropped(count)
+
+    # -- pending ---------------------------------------------------------------------------
 
     def unfetch(self, messages: list[Message]) -> None:
         """The last messages of the last ``fetch`` are ready again, unmarked."""
@@ -333,30 +342,16 @@ class Tiers:
         before = self.ready_bytes
         self.leave_pending(messages)
         self.become_ready(messages)
-        self.rates.out_count -= count
-        self.rates.ack_in_count -= count
-        self.rates.left_bytes -= self.ready_bytes - before + count * MESSAGE_OVERHEAD_BYTES
+        size = self.ready_bytes - before + count * MESSAGE_OVERHEAD_BYTES
+        self.rates.handed_out(-count, -size)
         self.put(messages)
 
     def requeue(self, messages: list[Message]) -> None:
         """Pending messages are ready again at their places, marked redelivered."""
         self.leave_pending(messages)
         self.become_ready(messages)
-        for message in messages:
-            message.flags |= REDELIVERED
+        mark_redelivered(messages)
         self.put(ascending(messages))
-
-    def end_delayed(self, deferred: list[Deferred]) -> list[Message]:
-        """Delayed or held messages are gone; returns them."""
-        messages: list[Message] = []
-        freed: i64 = 0
-        for one in deferred:
-            message = self.delayed.end(one)
-            message.flags |= SETTLED
-            freed += len(message.content) + MESSAGE_OVERHEAD_BYTES
-            messages.append(message)
-        self.account(-freed)
-        return messages
 
     # -- memory ----------------------------------------------------------------------------
 
@@ -368,7 +363,7 @@ class Tiers:
 
     def note_gammas(self, count: i64) -> None:
         """So many got a record in a segment because they rest."""
-        self.moves.gamma += count
+        self.moves.count(BETA_TO_GAMMA, count)
 
     def note_cold(self) -> None:
         """Nothing is read ahead before a consumer asks."""
@@ -377,7 +372,7 @@ class Tiers:
     def spill_q1(self, quota: i64) -> list[Message]:
         """The first of q1 become betas; returns them."""
         messages = self.q1.take(quota)
-        self.moves.q1_beta += len(messages)
+        self.moves.count(Q1_TO_BETA, len(messages))
         if self.delta_count > 0:
             self.q2.append_all(messages)
         else:
@@ -387,7 +382,7 @@ class Tiers:
     def spill_q4(self, quota: i64) -> list[Message]:
         """The last of q4 become betas; returns them."""
         messages = self.q4.take_last(quota)
-        self.moves.q4_beta += len(messages)
+        self.moves.count(Q4_TO_BETA, len(messages))
         self.q3.put_back(messages)
         return messages
 
@@ -397,7 +392,7 @@ class Tiers:
         if self.delta_count == 0:
             self.delta_start = messages[0].seq_id
         self.delta_end = messages[len(messages) - 1].seq_id + 1
-        self.moves.q2_delta += len(messages)
+        self.moves.count(Q2_TO_DELTA, len(messages))
         return self._into_delta(messages)
 
     def spill_q3(self, count: i64) -> i64:
@@ -406,7 +401,7 @@ class Tiers:
         if self.delta_count == 0:
             self.delta_end = messages[len(messages) - 1].seq_id + 1
         self.delta_start = messages[0].seq_id
-        self.moves.q3_delta += len(messages)
+        self.moves.count(Q3_TO_DELTA, len(messages))
         return self._into_delta(messages)
 
     def spill_tail(self) -> None:
@@ -419,7 +414,7 @@ class Tiers:
         """The disk has the contents of these pending messages."""
         freed = _drop_contents(messages)
         self.pending.trimmed(len(messages), freed)
-        self.moves.pending_disk += len(messages)
+        self.moves.count(PENDING_TO_DISK, len(messages))
         self.account(-freed)
 
     def trim_delayed(self, messages: list[Message]) -> None:
@@ -428,19 +423,20 @@ class Tiers:
 
     def regain(self, message: Message, content: bytes) -> None:
         """A message of q3 has its content again."""
-        message.content = content
+        self._regain(message, content)
         self.ram_count += 1
         self.trimmed_count -= 1
-        self.account(message.size)
 
     def regain_pending(self, message: Message, content: bytes) -> None:
-        message.content = content
+        self._regain(message, content)
         self.pending.regained(message.size)
+
+    def _regain(self, message: Message, content: bytes) -> None:
+        message.content = content
         self.account(message.size)
 
     def regain_delayed(self, message: Message, content: bytes) -> None:
-        message.content = content
-        self.account(message.size)
+        self._regain(message, content)
         deferred = self.delayed.find(message)
         if deferred is not None:
             self.delayed.keep_in_ram([deferred])
@@ -451,7 +447,7 @@ class Tiers:
         """q3 and q4 are empty, delta too: q2 must be, and q1 becomes q4."""
         if self.q1.count() > 0:
             assert self.q2.count() == 0
-            self.moves.q1_q4 += self.q1.count()
+            self.moves.count(Q1_TO_Q4, self.q1.count())
             empty = self.q4
             self.q4 = self.q1
             self.q1 = empty
@@ -477,7 +473,7 @@ class Tiers:
             if not message.flags & PERSISTENT:
                 self.delta_transient_count -= 1
         count: i64 = len(messages)
-        self.moves.delta_q3 += count
+        self.moves.count(DELTA_TO_Q3, count)
         self.q3.append_all(messages)
         self.delta_start = upto
         self.delta_count -= count
@@ -491,7 +487,7 @@ class Tiers:
             self.delta_start = 0
             self.delta_end = 0
             if self.q2.count() > 0:
-                self.moves.q2_q3 += self.q2.count()
+                self.moves.count(Q2_TO_Q3, self.q2.count())
                 self.q3.append_all(self.q2.take_all())
 
     def leave_pending(self, messages: list[Message]) -> None:
@@ -602,16 +598,14 @@ class Tiers:
 
     def trim_stored(self, messages: list[Message]) -> None:
         """Large ones leave their content to the store."""
-        freed: i64 = 0
-        count: i64 = 0
-        for message in messages:
-            if len(message.content) > 0 and self._records.into_store(message):
-                message.content = b""
-                freed += message.size
-                count += 1
-        self.ram_count -= count
-        self.trimmed_count += count
-        self.account(-freed)
+        stored = [
+            message
+            for message in messages
+            if len(message.content) > 0 and self._records.into_store(message)
+        ]
+        self.ram_count -= len(stored)
+        self.trimmed_count += len(stored)
+        self.account(-_drop_contents(stored))
 
     def put_in_tail(self, message: Message) -> None:
         """A delayed message with its content becomes part of the unwritten end of delta."""
@@ -854,14 +848,6 @@ class Tiers:
             if message.flags & INDEXED:
                 in_tail += 1
         assert index.live_count - known == self.delta_count - self.tail.count() + in_tail, "V7"
-
-
-def flags_of(messages: list[Message]) -> i64:
-    """Those that any of them has."""
-    flags: i64 = 0
-    for message in messages:
-        flags |= message.flags
-    return flags
 
 
 def _drop_contents(messages: list[Message]) -> i64:

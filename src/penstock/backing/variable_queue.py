@@ -52,13 +52,13 @@ from penstock.backing.disk_records import DiskRecords, old_place
 from penstock.backing.ending import QueueSettlement, expired_at_head
 from penstock.backing.expiring import Expiry
 from penstock.backing.expiry_times import ExpiryTimes
-from penstock.backing.interface import BackingQueue, Measured
+from penstock.backing.interface import BackingQueue
 from penstock.backing.paging import Pager
-from penstock.backing.peeking import RangeReader
+from penstock.backing.peeking import Measured, RangeReader
 from penstock.backing.placing import ReplicaWriter
 from penstock.backing.read_ahead import ReadAhead
 from penstock.backing.returning import TailMoves
-from penstock.backing.tiers import Tiers
+from penstock.backing.tiers import OUT, Tiers
 from penstock.core.message import INDEXED, LOGGED, STORED, Message
 from penstock.storage.engine.engine import Engine
 from penstock.storage.engine.resting_queue import RestingQueue
@@ -108,6 +108,9 @@ class VariableQueue(RestingQueue, BackingQueue):
 
     def parts(self) -> "list[VariableQueue]":
         return [self]
+
+    def positions(self) -> "VariableQueue":
+        return self
 
     def plain(self) -> "VariableQueue | None":
         return self
@@ -184,7 +187,7 @@ class VariableQueue(RestingQueue, BackingQueue):
             messages = self._settlement.bury(messages)
             if len(messages) == 0:
                 return
-        flags = self.tiers.end_pending(messages)
+        flags = self.tiers.end(messages, OUT)
         if self.records.notes is not None:
             self.records.notes.ended(messages)
         if flags & (LOGGED | INDEXED | STORED):
@@ -218,6 +221,7 @@ class VariableQueue(RestingQueue, BackingQueue):
         return self._settlement.take_chosen(seq_ids)
 
     def few_reads(self, seq_ids: list[int], reads_max: i64) -> i64:
+        """How many of these, at least one, ``drop_some`` takes with so many reads of the disk."""
         return self._settlement.few_reads(seq_ids, reads_max)
 
     def delete(self) -> None:
@@ -319,30 +323,42 @@ class VariableQueue(RestingQueue, BackingQueue):
         return self.tiers.disk_count()
 
     def next_seq_id(self) -> i64:
+        """The number the next published message will get."""
         return self.records.next_seq_id
 
     def firm_seq_id(self) -> i64:
+        """As far as no crash takes a message from its place to where it was before.
+
+        What was taken from elsewhere a moment ago has its place only when that is on disk.
+        """
         return self.records.first_unsafe()
 
     def floor_seq_id(self) -> i64:
+        """No ready message has a smaller number; equals ``next_seq_id`` when empty."""
         return self.tiers.floor_seq_id()
 
     def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        """Ready messages with start <= seq_id < end, in order, without taking them."""
         return self.reads.read_range(start, end, max_messages, max_bytes)
 
     def read_some(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        """As ``read_range``, but it may find less than there is room for, if it finds something."""
         return self.reads.read_some(start, end, max_messages, max_bytes)
 
     def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        """As ``read_range``, but contents that rest on disk stay there."""
         return self.reads.peek_range(start, end, max_messages, max_bytes)
 
     def measure_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> Measured:
+        """How much ``read_range`` would find, without reading it if possible."""
         return self.reads.measure_range(start, end, max_messages, max_bytes)
 
     def take_looked_bytes(self) -> i64:
+        """So much was read from the disk, here and now, by looking and choosing since last time."""
         return self.records.take_looked_bytes()
 
     def failed_reads(self) -> i64:
+        """So many reads of the disk have failed; what a call answers lacks something if it grew."""
         return self.records.failed_reads
 
     def whole(self, message: Message) -> Message | None:

@@ -9,6 +9,7 @@ and deleted.  *Locked*: it is another session's own.  *Leased*: a reader of rang
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
+from penstock.backing.variable_queue import VariableQueue
 from penstock.core.errors import NotFound, ResourceLocked
 
 
@@ -31,10 +32,10 @@ def check_going(backing: BackingQueue, name: str, vhost: str) -> None:
         raise NotFound(f"queue '{name}' in vhost '{vhost}' is stopped: {why}")
 
 
-def check_read(backing: BackingQueue, failed_before: i64, name: str, vhost: str) -> None:
-    """Raises NotFound when reads failed since ``backing.failed_reads()`` was ``failed_before``."""
-    if backing.failed_reads() > failed_before:
-        check_going(backing, name, vhost)
+def check_read(positions: VariableQueue, failed_before: i64, name: str, vhost: str) -> None:
+    """Raises NotFound when reads failed since ``failed_reads()`` was ``failed_before``."""
+    if positions.failed_reads() > failed_before:
+        check_going(positions, name, vhost)
 
 
 def check_head(backing: BackingQueue, name: str, vhost: str) -> None:

@@ -9,11 +9,10 @@ from typing import final
 
 from mypy_extensions import i64
 
-from penstock.backing.interface import BackingQueue, Measured
+from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.remote.master import Master
 from penstock.core.errors import NoMaster, QueueElsewhere
-from penstock.core.message import Message
 from penstock.core.queue_requests import State
 
 
@@ -96,20 +95,5 @@ class RemoteBacking(BackingQueue):
 
     # -- what cannot be here --------------------------------------------------------------
 
-    def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        raise self.elsewhere()
-
-    def read_some(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        raise self.elsewhere()
-
-    def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        raise self.elsewhere()
-
-    def measure_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> Measured:
-        raise self.elsewhere()
-
-    def floor_seq_id(self) -> i64:
-        raise self.elsewhere()
-
-    def next_seq_id(self) -> i64:
+    def positions(self) -> VariableQueue:
         raise self.elsewhere()

@@ -252,7 +252,7 @@ def check_moved(vhost: Vhost, queue: LocalQueue) -> None:
     """It counts as deleted here; raises QueueElsewhere if only its master has moved."""
     successor = vhost.queues.get(queue.name)
     if successor is not None and successor.incarnation == queue.incarnation:
-        successor.backing.floor_seq_id()  # raises where it is
+        successor.backing.positions()  # raises where it is
         raise NoMaster(f"{named(queue)} has got another master: open it again")
 
 

@@ -116,7 +116,7 @@ class ReadRequests(RequestHandler):
         Rights(user, vhost.name).read("queue", request.queue)
         queue = vhost.queue(request.queue)
         queue.check_owner(self.session)
-        queue.backing.floor_seq_id()  # raises where there are no positions, or not here
+        queue.backing.positions()  # raises where there are none, or not here
         assert isinstance(queue, LocalQueue)
         if request.mode == ranges.READ:
             token, force = request.token, request.force
@@ -140,7 +140,7 @@ class ReadRequests(RequestHandler):
         assert self._wait is not None
         start, deadline_ms = self._wait
         queue = self._opened_queue()
-        if queue.backing.firm_seq_id() <= start and self.session.now_ms < deadline_ms:
+        if queue.backing.positions().firm_seq_id() <= start and self.session.now_ms < deadline_ms:
             return
         self._wait = None
         self.session.send(ranges.encode_head(self._head(queue)))
@@ -167,12 +167,13 @@ class ReadRequests(RequestHandler):
             raise MalformedFrame("PLAN for no messages at all")
         count_bound = min(max_messages, PLAN_MESSAGES_MAX)
         byte_bound = min(max_bytes, PLAN_BYTES_MAX)
-        failed = queue.backing.failed_reads()
-        found = queue.backing.measure_range(start, end, count_bound, byte_bound)
-        self._leases.budget.spend(int(queue.backing.take_looked_bytes()))
+        positions = queue.backing.positions()
+        failed = positions.failed_reads()
+        found = positions.measure_range(start, end, count_bound, byte_bound)
+        self._leases.budget.spend(int(positions.take_looked_bytes()))
         count = int(found.count)
         if count == 0:
-            check_read(queue.backing, failed, queue.name, queue.vhost)
+            check_read(positions, failed, queue.name, queue.vhost)
         size = int(found.size)
         planned = int(found.upto) if count or found.more else start
         more = found.more or (count > 0 and planned < end and count < max_messages)
@@ -181,19 +182,20 @@ class ReadRequests(RequestHandler):
     def _range(self, queue: LocalQueue, payload: bytes) -> None:
         start, end, max_bytes, with_body = ranges.decode_range(payload)
         byte_bound = min(max_bytes, BLOCK_BYTES_MAX)
-        failed = queue.backing.failed_reads()
-        messages = queue.backing.read_some(start, end, BLOCK_MESSAGES_MAX, byte_bound)
+        positions = queue.backing.positions()
+        failed = positions.failed_reads()
+        messages = positions.read_some(start, end, BLOCK_MESSAGES_MAX, byte_bound)
         if not messages:
-            check_read(queue.backing, failed, queue.name, queue.vhost)
+            check_read(positions, failed, queue.name, queue.vhost)
         next_start = int(messages[-1].seq_id) + 1 if messages else end
         block = encode_block(messages, next_start, with_body)
-        self._leases.budget.spend(max(len(block), int(queue.backing.take_looked_bytes())))
+        self._leases.budget.spend(max(len(block), int(positions.take_looked_bytes())))
         self.session.send(block)
 
     def _ack(self, payload: bytes) -> None:
         upto, later = ranges.decode_ack(payload)
         queue = self._owned_queue()
-        if upto > queue.backing.next_seq_id():
+        if upto > queue.backing.positions().next_seq_id():
             raise MalformedFrame(f"ACK up to {upto}, which does not exist yet")
         vhost, _ = self.opened()
         start = self._leases.start(vhost, queue)
@@ -217,9 +219,9 @@ class ReadRequests(RequestHandler):
         upto, count = self._acking
         self._acking = None
         queue = self._owned_queue()
-        before = int(queue.backing.floor_seq_id())
+        before = int(queue.backing.positions().floor_seq_id())
         count += queue.drop_step(upto, ACK_POSITIONS_AT_ONCE)
-        if before < queue.backing.floor_seq_id() < upto:
+        if before < queue.backing.positions().floor_seq_id() < upto:
             self._acking = (upto, count)
             queue.wake()  # as above
             return
@@ -231,7 +233,7 @@ class ReadRequests(RequestHandler):
         """Chosen ones; what is in between stays, so nothing is known to be done below."""
         seq_ids = ranges.decode_ack_some(payload)
         queue = self._owned_queue()
-        if seq_ids[-1] >= queue.backing.next_seq_id():
+        if seq_ids[-1] >= queue.backing.positions().next_seq_id():
             raise MalformedFrame(f"ACK_SOME of {seq_ids[-1]}, which does not exist yet")
         self._choosing = (seq_ids, 0)
         self._go_on_choosing()
@@ -243,12 +245,13 @@ class ReadRequests(RequestHandler):
         self._choosing = None
         queue = self._owned_queue()
         budget = self._leases.budget
+        positions = queue.backing.positions()
         if budget.is_open(self.session.now_ms):
-            taken = int(queue.backing.few_reads(seq_ids, CHOSEN_READS_AT_ONCE))
-            failed = queue.backing.failed_reads()
+            taken = int(positions.few_reads(seq_ids, CHOSEN_READS_AT_ONCE))
+            failed = positions.failed_reads()
             count += queue.drop_some(seq_ids[:taken])
-            check_read(queue.backing, failed, queue.name, queue.vhost)
-            budget.spend(int(queue.backing.take_looked_bytes()))
+            check_read(positions, failed, queue.name, queue.vhost)
+            budget.spend(int(positions.take_looked_bytes()))
             seq_ids = seq_ids[taken:]
         if seq_ids:
             self._choosing = (seq_ids, count)
@@ -294,17 +297,17 @@ class ReadRequests(RequestHandler):
         return vhost, queue
 
     def _head(self, queue: LocalQueue) -> ranges.Head:
-        backing = queue.backing
-        end = int(backing.firm_seq_id())  # what a reader notes as done must not come again
+        positions = queue.backing.positions()
+        end = int(positions.firm_seq_id())  # what a reader notes as done must not come again
         return ranges.Head(
-            min(int(backing.floor_seq_id()), end),
+            min(int(positions.floor_seq_id()), end),
             self._leases.acked_below(queue),
             end,
-            int(backing.ready_count()),
+            int(positions.ready_count()),
         )
 
 
 def _check_gone(queue: LocalQueue, below: int) -> None:
     """Raises NotFound when some below could not be read, and so not be acknowledged."""
-    if queue.backing.floor_seq_id() < below:
+    if queue.backing.positions().floor_seq_id() < below:
         check_going(queue.backing, queue.name, queue.vhost)

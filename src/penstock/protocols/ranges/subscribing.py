@@ -123,7 +123,7 @@ class SubscriptionRequests(RequestHandler):
         for queue in queues:
             queue.check_owner(self.session)
             with suppress(QueueElsewhere):  # then its master's node says whether it has positions
-                queue.backing.floor_seq_id()
+                queue.backing.positions()
         return [queue.name for queue in queues]
 
     def _queue(self, rights: Rights, name: str) -> Queue:
@@ -183,7 +183,7 @@ class SubscriptionRequests(RequestHandler):
         vhost, queue = self._reading.opened()
         if self._reading.mode != ranges.READ:
             raise MalformedFrame("only the reader that owns the lease says where it begins")
-        if seq_id < 0 or seq_id > queue.backing.next_seq_id():
+        if seq_id < 0 or seq_id > queue.backing.positions().next_seq_id():
             raise MalformedFrame(f"START at {seq_id}, which does not exist yet")
         stored = self._leases.start(vhost, queue)
         if request == "":
@@ -198,26 +198,27 @@ class SubscriptionRequests(RequestHandler):
     def _offset_at(self, payload: bytes) -> None:
         timestamp_ms, low, high = subscriptions.decode_offset_at(payload)
         _, queue = self._reading.opened()
-        if not 0 <= low <= high <= queue.backing.next_seq_id():
+        positions = queue.backing.positions()
+        if not 0 <= low <= high <= positions.next_seq_id():
             raise MalformedFrame(f"OFFSET_AT between {low} and {high}, which is no range here")
         budget = self._leases.budget
         if not budget.is_open(self.session.now_ms):
             self._suspended = partial(self._offset_at, payload)
             queue.wake()  # so that the loop comes back at once
             return
-        failed = queue.backing.failed_reads()
+        failed = positions.failed_reads()
         for _ in range(LOOKS_MAX):
             if low == high:
                 break
             middle = (low + high) // 2
-            found = queue.backing.peek_range(middle, high, 1, 1)
+            found = positions.peek_range(middle, high, 1, 1)
             if not found:
-                check_read(queue.backing, failed, queue.name, queue.vhost)
+                check_read(positions, failed, queue.name, queue.vhost)
             if not found or found[0].enqueued_at_ms >= timestamp_ms:
                 high = middle
             else:
                 low = int(found[0].seq_id) + 1
-        budget.spend(int(queue.backing.take_looked_bytes()))
+        budget.spend(int(positions.take_looked_bytes()))
         self.session.send(subscriptions.encode_offset(low, high))
 
 
