@@ -496,6 +496,9 @@ class Sparse:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._within, name)
 
+    def positions(self) -> Sparse:
+        return self
+
     def take_looked_bytes(self) -> int:
         return 1 << 30
 

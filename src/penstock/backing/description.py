@@ -50,12 +50,7 @@ class _Count:
         self.tail: _Counted | None = None
         self.pending: _Counted | None = None
         self.delayed: _Counted | None = None
-        runs: dict[str, MessageDeque] = {
-            "q1": queue.tiers.q1,
-            "q2": queue.tiers.q2,
-            "q3": queue.tiers.q3,
-            "q4": queue.tiers.q4,
-        }
+        runs = _runs_of(queue)
         for name in sorted(runs, key=lambda name: runs[name].count()):
             length = int(runs[name].count())
             if length <= budget:
@@ -93,7 +88,7 @@ def describe_queue(queue: VariableQueue, budget: int) -> Facts:
         "fault": queue.records.fault,
         "messages": int(queue.ready_count()),
         "bytes": int(queue.ready_bytes()),
-        "ram_messages": _ready_ram_count(queue) + tail_count,
+        "ram_messages": int(queue.tiers.ram_count) + tail_count,
         "ram_bytes": _content_ram_bytes(queue) - int(pending.ram_bytes),
         "memory_bytes": int(queue.ram_bytes()),
         **_runs(queue, count),
@@ -123,20 +118,13 @@ def describe_queue(queue: VariableQueue, budget: int) -> Facts:
 def describe_index(queue: VariableQueue) -> Facts:
     """The queue's segments, all together and file by file, oldest first."""
     index = queue.index_or_none()
-    if index is None:
-        return {
-            "bytes": 0,
-            "messages": 0,
-            "message_bytes": 0,
-            "journal_entries": int(queue.journal_only_count()),
-            "files": [],
-        }
+    segments = [] if index is None else index.segments.values()
     return {
-        "bytes": sum(int(segment.size) for segment in index.segments.values()),
-        "messages": int(index.live_count),
-        "message_bytes": int(index.live_bytes),
+        "bytes": sum(int(segment.size) for segment in segments),
+        "messages": 0 if index is None else int(index.live_count),
+        "message_bytes": 0 if index is None else int(index.live_bytes),
         "journal_entries": int(queue.journal_only_count()),
-        "files": index.describe(),
+        "files": [] if index is None else index.describe(),
     }
 
 
@@ -198,11 +186,6 @@ def _has_backlog(queue: VariableQueue) -> bool:
     return queue.tiers.q3.count() > 0 or queue.tiers.delta_count > 0
 
 
-def _ready_ram_count(queue: VariableQueue) -> int:
-    """Ready messages whose content is in memory, delta's tail not counted."""
-    return int(queue.tiers.ram_count)
-
-
 def _targets(queue: VariableQueue) -> Facts:
     """What it may keep, how fast it moves, and for how long what is in memory lasts so.
 
@@ -218,7 +201,7 @@ def _targets(queue: VariableQueue) -> Facts:
     }
     target = int(queue.tiers.target_ram_bytes)
     if target != INFINITE:
-        count = _ready_ram_count(queue) + int(queue.tiers.pending.ram_count)
+        count = int(queue.tiers.ram_count) + int(queue.tiers.pending.ram_count)
         facts["target_ram_bytes"] = target
         facts["target_ram_count"] = target * count // held if held else 0
     return facts
@@ -227,24 +210,24 @@ def _targets(queue: VariableQueue) -> Facts:
 def _content_ram_bytes(queue: VariableQueue) -> int:
     """Contents in memory, whatever state they are in: the account without the overhead."""
     objects = queue.tiers.pending.count + queue.tiers.tail.count() + queue.tiers.delayed.count()
-    for run in (queue.tiers.q1, queue.tiers.q2, queue.tiers.q3, queue.tiers.q4):
+    for run in queue.tiers.runs():
         objects += run.count()
     return int(queue.ram_bytes() - objects * MESSAGE_OVERHEAD_BYTES)
 
 
+def _runs_of(queue: VariableQueue) -> dict[str, MessageDeque]:
+    tiers = queue.tiers
+    return dict(zip(RUNS, (tiers.q1, tiers.q2, tiers.q3, tiers.q4), strict=True))
+
+
 def _runs(queue: VariableQueue, count: _Count) -> Facts:
-    lengths = {
-        "q1": int(queue.tiers.q1.count()),
-        "q2": int(queue.tiers.q2.count()),
-        "q3": int(queue.tiers.q3.count()),
-        "q4": int(queue.tiers.q4.count()),
-    }
+    lengths = {name: int(run.count()) for name, run in _runs_of(queue).items()}
     sizes = {name: counted.bytes for name, counted in count.runs.items()}
     in_ram = {name: counted.ram_messages for name, counted in count.runs.items()}
     for name in ("q1", "q4"):  # alphas: all of them
         in_ram[name] = lengths[name]
     _fill_in(sizes, int(queue.ready_bytes() - queue.tiers.delta_bytes))
-    _fill_in(in_ram, _ready_ram_count(queue))
+    _fill_in(in_ram, int(queue.tiers.ram_count))
     return {
         name: {
             "messages": lengths[name],

@@ -274,6 +274,5 @@ class RangeReader:
 
 def _copy_with(message: Message, content: bytes) -> Message:
     copy = Message(content, message.address, message.flags, message.expires_at_ms)
-    copy.seq_id = message.seq_id
-    copy.enqueued_at_ms = message.enqueued_at_ms
+    copy.place(message.seq_id, message.enqueued_at_ms)
     return copy

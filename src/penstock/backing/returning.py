@@ -100,8 +100,7 @@ class TailMoves:
             if message.flags & INDEXED:
                 left.append(old_place(message))
             message.flags &= ~INDEXED
-            message.seq_id = seq_id
-            message.enqueued_at_ms = now_ms
+            message.place(seq_id, now_ms)
             if message.flags & LOGGED:
                 journal.to_tail(self._records.queue_id, message, old_seq_id)
                 logged += 1

@@ -309,14 +309,7 @@ class Tiers:
         """Ready messages, taken out of ``origin``, are held until they are acknowledged."""
         for message in messages:
             self.delayed.hold(message)
-        size: i64 = 0
-        ram_count: i64 = 0
-        ram_bytes: i64 = 0
-        for message in messages:
-            size += message.size
-            if len(message.content) > 0:
-                ram_count += 1
-                ram_bytes += message.size
+        size, ram_count, ram_bytes = _sizes(messages)
         count: i64 = len(messages)
         if origin == SEGMENTS:
             self.leave_delta(messages)
@@ -460,14 +453,8 @@ class Tiers:
 
     def load(self, messages: list[Message], upto: i64) -> None:
         """The next messages of delta, which now begins at ``upto``, become betas."""
-        size: i64 = 0
-        ram_count: i64 = 0
-        ram_bytes: i64 = 0
+        size, ram_count, ram_bytes = _sizes(messages)
         for message in messages:
-            size += message.size
-            if len(message.content) > 0:
-                ram_count += 1
-                ram_bytes += message.size
             if message.expires_at_ms != 0:
                 self._times.note_any()
             if not message.flags & PERSISTENT:
@@ -491,25 +478,14 @@ class Tiers:
                 self.q3.append_all(self.q2.take_all())
 
     def leave_pending(self, messages: list[Message]) -> None:
-        size: i64 = 0
-        ram_count: i64 = 0
-        ram_bytes: i64 = 0
         for message in messages:
             message.flags &= ~PENDING
-            size += message.size
-            if len(message.content) > 0:
-                ram_count += 1
-                ram_bytes += message.size
+        size, ram_count, ram_bytes = _sizes(messages)
         self.pending.remove(len(messages), size, ram_count, ram_bytes)
         self.pending.came_back()
 
     def become_ready(self, messages: list[Message]) -> None:
-        size: i64 = 0
-        ram_count: i64 = 0
-        for message in messages:
-            size += message.size
-            if len(message.content) > 0:
-                ram_count += 1
+        size, ram_count, _ = _sizes(messages)
         self.ready_bytes += size
         self.ram_count += ram_count
         self.trimmed_count += len(messages) - ram_count
@@ -582,14 +558,7 @@ class Tiers:
     def _into_delta(self, messages: list[Message]) -> i64:
         """They are not in memory any more."""
         count: i64 = len(messages)
-        size: i64 = 0
-        ram_count: i64 = 0
-        ram_bytes: i64 = 0
-        for message in messages:
-            size += message.size
-            if len(message.content) > 0:
-                ram_count += 1
-                ram_bytes += message.size
+        size, ram_count, ram_bytes = _sizes(messages)
         self._count_into_delta(messages, size)
         self.ram_count -= ram_count
         self.trimmed_count -= count - ram_count
@@ -848,6 +817,19 @@ class Tiers:
             if message.flags & INDEXED:
                 in_tail += 1
         assert index.live_count - known == self.delta_count - self.tail.count() + in_tail, "V7"
+
+
+def _sizes(messages: list[Message]) -> tuple[i64, i64, i64]:
+    """Bytes of their contents; how many, and how many bytes, of them are in memory."""
+    size: i64 = 0
+    ram_count: i64 = 0
+    ram_bytes: i64 = 0
+    for message in messages:
+        size += message.size
+        if len(message.content) > 0:
+            ram_count += 1
+            ram_bytes += message.size
+    return size, ram_count, ram_bytes
 
 
 def _drop_contents(messages: list[Message]) -> i64:

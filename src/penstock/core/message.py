@@ -105,6 +105,11 @@ class Message:
         self.msg_id: i64 = 0
         self.size: i64 = len(content)
 
+    def place(self, seq_id: i64, enqueued_at_ms: i64) -> None:
+        """It has this place in its queue, since that time."""
+        self.seq_id = seq_id
+        self.enqueued_at_ms = enqueued_at_ms
+
     def copy_for_queue(self) -> "Message":
         """The same message for one more queue: shares the bytes, has its own place."""
         copy = Message(self.content, self.address, self.flags & _COPIED, self.expires_at_ms)
