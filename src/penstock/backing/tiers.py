@@ -256,7 +256,7 @@ class Tiers:
     def fetch(self, max_messages: i64, max_bytes: i64) -> list[Message]:
         """Of the head what is at hand and fits, pending from now on."""
         self.cold = False
-        run = self.q4 if self.q4.count() > 0 else self.q3
+        run = self.q4 if len(self.q4.messages) > self.q4.head else self.q3
         taken = run.take(_fitting(run, max_messages, max_bytes))
         count: i64 = len(taken)
         if count == 0:
