@@ -98,7 +98,7 @@ nightly: setup deps-core deps-clients deps-spark
 		PENSTOCK_MEMBERSHIP_SEEDS=3000 PENSTOCK_PROMOTION_SEEDS=20000 PENSTOCK_ETCD_CHAOS_S=600 PENSTOCK_RING_SEEDS=20000 \
 		PENSTOCK_LIVES=1000 PENSTOCK_MIRROR_SEEDS=20000 PENSTOCK_METADATA_SEEDS=5000 \
 		PENSTOCK_GROUP_SEEDS=3000 PENSTOCK_NODES_SEEDS=2000 PENSTOCK_LOOP_TIME_S=1200 \
-		PENSTOCK_BROKER_SEEDS=1500 PENSTOCK_RANGE_LIVES=2000 \
+		PENSTOCK_BROKER_SEEDS=1500 PENSTOCK_RANGE_LIVES=2000 PENSTOCK_DUE_LIVES=2000 \
 		$(PYTEST) --timeout=14400 -rP tests/backing tests/simulation \
 		tests/cluster tests/storage/test_coordination.py tests/protocols/peers/test_peers.py \
 		tests/node/test_memory_of_a_peer.py tests/fuzz/test_loop_time.py $(ARGS)
