@@ -145,9 +145,7 @@ class Administration:
         if user is None:
             self._broker.users.users[name] = User(name, password_hash, tags, hashing)
         else:
-            user.password_hash = password_hash
-            user.hashing = hashing
-            user.tags = tags
+            user.change(password_hash, hashing, tags)
         self._broker.definitions.put_user(record)
 
     def delete_user(self, name: str) -> None:
@@ -157,12 +155,9 @@ class Administration:
             self._changes.delete(UserRecord(name, "", "", []))
             return
         del self._broker.users.users[name]
-        user.deleted = True
-        user.vhosts.clear()
-        user.topics.clear()
-        user.tags = []
+        user.delete()
         for vhost in self._broker.vhosts.values():
-            vhost.epoch += 1
+            vhost.forget_routes()
         self._broker.definitions.delete_user(name)
 
     def put_permission(
@@ -178,7 +173,7 @@ class Administration:
             self._changes.put(record)
             return
         user.permit(vhost_name, configure, write, read)
-        vhost.epoch += 1
+        vhost.forget_routes()
         self._broker.definitions.put_permission(record)
 
     def delete_permission(self, user_name: str, vhost_name: str) -> None:
@@ -189,7 +184,7 @@ class Administration:
             self._changes.delete(PermissionRecord(user_name, vhost_name, "", "", ""))
             return
         user.forbid(vhost_name)
-        vhost.epoch += 1
+        vhost.forget_routes()
         self._broker.definitions.delete_permission(user_name, vhost_name)
 
     def put_topic_permission(
@@ -204,7 +199,7 @@ class Administration:
             record = TopicPermissionRecord(user_name, vhost_name, exchange, write, read)
             self._changes.put(record)
             return
-        vhost.epoch += 1
+        vhost.forget_routes()
         self._keep_topic_permission(user, vhost_name, exchange, write, read)
 
     def _keep_topic_permission(
@@ -233,7 +228,7 @@ class Administration:
             del user.topics[place]
             if exchange is not None and place[1] != exchange:
                 self._keep_topic_permission(user, *place, *those)
-        vhost.epoch += 1
+        vhost.forget_routes()
 
     # -- virtual hosts ---------------------------------------------------------------------
 
@@ -247,15 +242,14 @@ class Administration:
         vhost = self._broker.vhosts.get(name)
         if vhost is None:
             vhost = self._broker.add_vhost(name, self._segment_entries)
-        vhost.description = description
-        vhost.tags = tags
+        vhost.describe(description, tags)
         self._broker.definitions.put_vhost(
             VhostRecord(name, vhost.segment_entries, description, tags)
         )
 
     def trace(self, name: str, *, on: bool) -> None:
         """Copy its messages to the firehose, or no longer; a restart forgets it."""
-        self._broker.vhost(name).tracing = on
+        self._broker.vhost(name).trace(on=on)
 
     # -- limits --------------------------------------------------------------------------
 
@@ -364,13 +358,11 @@ def _kind(operator: bool) -> str:
 def _policies_changed(broker: Broker, vhost: Vhost) -> None:
     """Queues and exchanges go by what holds now, and every route is found anew."""
     policies = vhost.policies
-    # A virtual host that is made anew under the same name never had the former one's.
-    broker.policy_epoch += 1
-    policies.epoch = broker.policy_epoch
+    policies.changed(broker.next_policy_epoch())
     policies.apply_to_exchanges(list(vhost.exchanges.values()))
     for queue in vhost.queues.values():
         if policies.queue_settings(queue.name, queue.arguments).apply_to(queue):
             broker.idleness.changed(queue)
         queue.wake()  # what is too much for a new limit goes in the next turn
     vhost.copies.apply_policies()
-    vhost.epoch += 1
+    vhost.forget_routes()

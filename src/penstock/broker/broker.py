@@ -153,9 +153,9 @@ class Broker:
         self.idleness.set_now(mono_ms)
         for vhost_record in topology.vhosts:
             vhost = self.add_vhost(vhost_record.name, vhost_record.segment_entries)
-            vhost.description = vhost_record.description
-            vhost.tags = vhost_record.tags
-            vhost.closing = vhost_record.closing
+            vhost.describe(vhost_record.description, vhost_record.tags)
+            if vhost_record.closing:
+                vhost.close()
         for parameter in topology.global_parameters:
             self.global_parameters[parameter.name] = parameter.value
         for user_record in topology.users:
@@ -234,23 +234,18 @@ class Broker:
         self.connection_max = connection_max
         self.consumer_timeout_ms = consumer_timeout_ms
 
+    def next_policy_epoch(self) -> i64:
+        """A virtual host that is made anew under the same name never had the former one's."""
+        self.policy_epoch += 1
+        return self.policy_epoch
+
     def limit(self, scope: str, owner: str, name: str, value: int) -> None:
         """How much somebody or something may have: connections, channels, queues, budgets."""
         value = max(value, NO_LIMIT)
         if scope == "user":
-            user = self.users.users[owner]
-            if name == "max-connections":
-                user.max_connections = value
-            else:
-                user.max_channels = value
+            self.users.users[owner].limit(name, value)
         else:
-            vhost = self.vhosts[owner]
-            if name == "max-connections":
-                vhost.max_connections = value
-            elif name == "max-queues":
-                vhost.max_queues = value
-            else:
-                vhost.budget.set(name, value)
+            self.vhosts[owner].limit(name, value)
 
     def _bind_all(self, topology: Topology) -> None:
         for binding in topology.bindings:
@@ -262,7 +257,7 @@ class Broker:
                 destination = vhost.exchange(binding.destination)
             source = vhost.exchange(binding.source)
             source.bind(destination, binding.routing_key, binding.arguments)
-            vhost.epoch += 1
+            vhost.forget_routes()
             if source.type == NSQ_TOPIC:
                 vhost.topics.bindings_changed(source)
 
@@ -279,12 +274,11 @@ class Broker:
             self.idleness,
             self.sweep,
             lambda: self.scan is not None,
+            self._epochs_used,
+            self.churn,
+            self.changes,
+            self.waits,
         )
-        # Addresses may outlive an earlier one of this name: no route of theirs may look valid.
-        vhost.epoch = self._epochs_used
-        vhost.churn = self.churn
-        vhost.changes = self.changes
-        vhost.waits = self.waits
         vhost.topics.measure(
             list(self._options.latency_targets),
             self._options.latency_window_ms,
@@ -298,7 +292,7 @@ class Broker:
         self.changes = changes
         changes.gate = self.admission
         for vhost in self.vhosts.values():
-            vhost.changes = changes
+            vhost.join(changes)
 
     def remove_vhost(self, vhost: Vhost) -> None:
         """With all that is remembered of its routes; what was in it is gone already."""

@@ -33,7 +33,6 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
-from penstock.broker.rules.budget import Budget
 from penstock.broker.topology.vhost import Vhost
 
 LOW_ON_MEMORY: Final = "low on memory in virtual host"
@@ -48,15 +47,42 @@ QUEUES_PER_MS: Final[i64] = 200
 class Usage:
     """What was found at the last look at a virtual host."""
 
-    def __init__(self) -> None:
+    def __init__(self, vhost: Vhost) -> None:
         self.memory_bytes: i64 = 0
         self.disk_bytes: i64 = 0
         self.low_on_memory: bool = False
         self.low_on_disk: bool = False
         self.over_rate: bool = False
-        self.looked_at_ms: i64 = 0
-        self.filled_at_ms: i64 = 0
-        self.thousandths: i64 = 0  # of a token, that have come back
+        self._vhost = vhost
+        self._measured_at_ms: i64 = 0
+
+    def look(self, now_ms: i64) -> None:
+        """Measure it, unless that was done of late, and judge it."""
+        interval_ms: i64 = len(self._vhost.queues) // QUEUES_PER_MS
+        if not 0 <= now_ms - self._measured_at_ms < interval_ms:
+            self._measured_at_ms = now_ms
+            self._measure()
+        budget = self._vhost.budget
+        self.low_on_memory = _is_over(
+            self.memory_bytes, budget.max_memory_bytes, self.low_on_memory
+        )
+        self.low_on_disk = _is_over(self.disk_bytes, budget.max_disk_bytes, self.low_on_disk)
+        if budget.allowance <= 0:
+            self.over_rate = True
+        elif budget.allowance >= (budget.max_publish_rate + 1) // 2:
+            self.over_rate = False
+
+    def spent(self) -> None:
+        """The bucket is empty."""
+        self.over_rate = True
+
+    def _measure(self) -> None:
+        vhost = self._vhost
+        backings = [queue.backing for queue in vhost.queues.values()]
+        backings += [room.backing for room in vhost.rooms.rooms.values()]
+        backings += vhost.copies.backings()
+        self.memory_bytes = sum([memory_bytes(backing) for backing in backings])
+        self.disk_bytes = sum([disk_bytes(backing) for backing in backings])
 
     def reason(self, name: str) -> str:
         reasons: list[str] = []
@@ -93,28 +119,20 @@ class Budgets:
         """A publisher has found the bucket empty: do not wait for the next look."""
         usage = self._usage(vhost)
         if not usage.over_rate:
-            usage.over_rate = True
+            usage.spent()
             self._tell(vhost, usage)
 
     def _usage(self, vhost: Vhost) -> Usage:
         usage = self.usages.get(vhost.name)
         if usage is None:
-            usage = Usage()
+            usage = Usage(vhost)
             self.usages[vhost.name] = usage
         return usage
 
     def _look(self, vhost: Vhost, now_ms: i64) -> None:
-        budget = vhost.budget
+        vhost.budget.refill(now_ms)
         usage = self._usage(vhost)
-        _fill(budget, usage, now_ms)
-        interval_ms: i64 = len(vhost.queues) // QUEUES_PER_MS
-        if not 0 <= now_ms - usage.looked_at_ms < interval_ms:
-            usage.looked_at_ms = now_ms
-            _measure(vhost, usage)
-        usage.low_on_memory = _is_over(
-            usage.memory_bytes, budget.max_memory_bytes, usage.low_on_memory
-        )
-        usage.low_on_disk = _is_over(usage.disk_bytes, budget.max_disk_bytes, usage.low_on_disk)
+        usage.look(now_ms)
         self._tell(vhost, usage)
 
     def _tell(self, vhost: Vhost, usage: Usage) -> None:
@@ -132,40 +150,6 @@ class Budgets:
             budget = vhost.budget
             if budget.max_publish_rate >= 0:
                 assert budget.allowance <= budget.max_publish_rate, "B2"
-
-
-def _fill(budget: Budget, usage: Usage, now_ms: i64) -> None:
-    """What has come back into the bucket since the last look."""
-    rate = budget.max_publish_rate
-    passed_ms = now_ms - usage.filled_at_ms
-    if usage.filled_at_ms == 0 or passed_ms < 0:
-        passed_ms = 0
-    usage.filled_at_ms = now_ms
-    if rate < 0:
-        usage.over_rate = False
-        return
-    come = rate * passed_ms + usage.thousandths
-    usage.thousandths = come % 1000
-    budget.allowance += come // 1000
-    if budget.allowance >= rate:
-        budget.allowance = rate
-        usage.thousandths = 0
-    if budget.allowance <= 0:
-        usage.over_rate = True
-    elif budget.allowance * 2 >= rate:
-        usage.over_rate = False
-
-
-def _measure(vhost: Vhost, usage: Usage) -> None:
-    memory: i64 = 0
-    disk: i64 = 0
-    backings = [queue.backing for queue in vhost.queues.values()]
-    backings += [room.backing for room in vhost.rooms.rooms.values()]
-    for backing in backings + vhost.copies.backings():
-        memory += memory_bytes(backing)
-        disk += disk_bytes(backing)
-    usage.memory_bytes = memory
-    usage.disk_bytes = disk
 
 
 def memory_bytes(backing: BackingQueue) -> i64:

@@ -37,7 +37,7 @@ class VhostRemoval:
         self._close_some = close_some
         self._guests_are_told: bool = False
         if not vhost.closing:
-            vhost.closing = True
+            vhost.close()
             broker.definitions.vhost_leaves(vhost.name)
 
     def step(self) -> tuple[bool, list[Consumer]]:

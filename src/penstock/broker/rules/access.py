@@ -51,6 +51,24 @@ class User:
         self.deleted: bool = False  # sessions of this one end, at the next look at the clock
         self.rights_lost: i64 = 0  # how often rights were taken or changed: sessions look then
 
+    def change(self, password_hash: str, hashing: str, tags: list[str]) -> None:
+        self.password_hash = password_hash
+        self.hashing = hashing
+        self.tags = tags
+
+    def delete(self) -> None:
+        """Sessions that are there may do nothing more, and end soon."""
+        self.deleted = True
+        self.vhosts.clear()
+        self.topics.clear()
+        self.tags = []
+
+    def limit(self, name: str, value: i64) -> None:
+        if name == "max-connections":
+            self.max_connections = value
+        else:
+            self.max_channels = value
+
     def permit(self, vhost: str, configure: str, write: str, read: str) -> None:
         self.vhosts[vhost] = (configure, write, read)
         self.rights_lost += 1

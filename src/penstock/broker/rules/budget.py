@@ -31,6 +31,8 @@ class Budget:
         self.max_disk_bytes: i64 = NO_LIMIT
         self.max_publish_rate: i64 = NO_LIMIT
         self.allowance: i64 = ANY_NUMBER
+        self._filled_at_ms: i64 = 0  # 0 = not since the rate was set
+        self._thousandths: i64 = 0  # of a message, that have come back
 
     def limits(self) -> dict[str, int]:
         return {
@@ -48,6 +50,24 @@ class Budget:
         else:
             self.max_publish_rate = value
             self.allowance = value if value >= 0 else ANY_NUMBER
+            self._filled_at_ms = 0
+            self._thousandths = 0
+
+    def refill(self, now_ms: i64) -> None:
+        """What the time since the last call brings back; a second of the rate at most."""
+        rate = self.max_publish_rate
+        if rate < 0:
+            return
+        passed_ms = now_ms - self._filled_at_ms
+        if self._filled_at_ms == 0 or passed_ms < 0:
+            passed_ms = 0
+        self._filled_at_ms = now_ms
+        come = rate * passed_ms + self._thousandths
+        self._thousandths = come % 1000
+        self.allowance += come // 1000
+        if self.allowance >= rate:
+            self.allowance = rate
+            self._thousandths = 0
 
     def is_set(self) -> bool:
         return self.max_memory_bytes >= 0 or self.max_disk_bytes >= 0 or self.max_publish_rate >= 0

@@ -134,6 +134,9 @@ class PolicyBook:
         self.operator_policies: dict[str, Policy] = {}
         self.epoch: i64 = 0  # the broker's ``policy_epoch`` of its last change
 
+    def changed(self, epoch: i64) -> None:
+        self.epoch = epoch
+
     def queue_policy(self, name: str) -> Policy | None:
         return _best(self.policies, "queues", name)
 

@@ -81,10 +81,15 @@ class Vhost:
         idleness: Idleness,
         sweep: BindingReaper,
         scanned: Callable[[], bool],
+        epoch: i64,
+        churn: Churn,
+        changes: Changes,
+        waits: PendingConfirms,
     ) -> None:
+        """``epoch``: above those of earlier ones of this name, whose routes addresses remember."""
         self.name = name
         self.segment_entries = segment_entries
-        self.epoch: i64 = 0
+        self.epoch: i64 = epoch
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.queue_ids: dict[str, int] = {}  # of durable queues
@@ -96,8 +101,8 @@ class Vhost:
         self.connection_count: i64 = 0
         self.max_connections: i64 = NO_LIMIT
         self.max_queues: i64 = NO_LIMIT
-        # The node's, where there is one.
-        self.churn, self.changes, self.waits = Churn(), Changes(), PendingConfirms()
+        self.changes, self.waits = changes, waits
+        self._churn = churn
         self.default_traffic = ExchangeTraffic()  # of the exchange without a name
         self.definitions = definitions
         self._engine = engine
@@ -110,6 +115,31 @@ class Vhost:
             self.exchanges[exchange_name] = Exchange(
                 name, exchange_name, kind, True, False, internal, {}
             )
+
+    # -- what administrators change --------------------------------------------------------
+
+    def describe(self, description: str, tags: list[str]) -> None:
+        self.description = description
+        self.tags = tags
+
+    def trace(self, *, on: bool) -> None:
+        self.tracing = on
+
+    def close(self) -> None:
+        """It is being removed."""
+        self.closing = True
+
+    def join(self, changes: Changes) -> None:
+        """From now on those of a cluster's node."""
+        self.changes = changes
+
+    def limit(self, name: str, value: i64) -> None:
+        if name == "max-connections":
+            self.max_connections = value
+        elif name == "max-queues":
+            self.max_queues = value
+        else:
+            self.budget.set(name, value)
 
     # -- publishing ----------------------------------------------------------------------
 
@@ -274,7 +304,7 @@ class Vhost:
     def add_exchange(self, exchange: Exchange) -> None:
         self.exchanges[exchange.name] = exchange
         self.policies.apply_to_exchanges([exchange])
-        self.epoch += 1
+        self.forget_routes()
 
     def delete_exchange(self, name: str, if_unused: bool) -> None:
         """Deleting what does not exist is fine."""
@@ -308,7 +338,7 @@ class Vhost:
     def _forget_destination(self, destination: object) -> None:
         """Remove what leads there; auto-delete exchanges go with their last binding."""
         # A list of work, not a recursion: a client may chain as many as it likes.
-        self.epoch += 1
+        self.forget_routes()
         gone = [destination]
         while len(gone) > 0:
             target = gone.pop()
@@ -359,7 +389,7 @@ class Vhost:
             self.changes.bind(record, exchange, destination)
             return
         exchange.bind(destination, key, arguments)
-        self.epoch += 1
+        self.forget_routes()
         if exchange.type == NSQ_TOPIC:
             self.topics.bindings_changed(exchange)
         if exchange.durable and kept:
@@ -393,7 +423,7 @@ class Vhost:
             return
         if not exchange.unbind(destination, record.routing_key, record.arguments):
             return
-        self.epoch += 1
+        self.forget_routes()
         self.definitions.delete_binding(record)
         if self._is_unused(exchange):
             self.remove_exchange(exchange)
@@ -414,7 +444,7 @@ class Vhost:
 
         None = a cluster has to agree on it first.
         """
-        self.churn.queues_declared += 1
+        self._churn.queues_declared += 1
         existing = self.queues.get(name)
         if existing is not None:
             check_same_queue(existing, durable, owner, auto_delete, arguments)
@@ -442,7 +472,7 @@ class Vhost:
             queue_id = self.definitions.next_queue_id(part_count(highest_priority(one.arguments)))
         queue = self._make_queue(queue_id, kept, one)
         queue.owner = owner
-        self.churn.queues_created += 1
+        self._churn.queues_created += 1
         self.touch(queue)
         if kept:
             who = (queue_id, one.incarnation, self.name, one.name)
@@ -473,7 +503,7 @@ class Vhost:
     def enter_queue(self, queue: Queue) -> None:
         self.apply_settings(queue)
         self.queues[queue.name] = queue
-        self.epoch += 1
+        self.forget_routes()
 
     def durable_backings(self) -> list[BackingQueue]:
         """Of all whose messages the disk keeps, waiting rooms and copies too."""
@@ -487,7 +517,7 @@ class Vhost:
             self.changes.delete_queue(self, queue)
             return []
         del self.queues[queue.name]
-        self.churn.queues_deleted += 1
+        self._churn.queues_deleted += 1
         if queue.name in self.queue_ids:
             del self.queue_ids[queue.name]
             self.definitions.delete_queue(self.name, queue.name)
