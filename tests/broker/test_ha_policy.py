@@ -116,7 +116,7 @@ def test_a_whole_policy_is_read() -> None:
 
 def test_what_holds_where_nothing_is_said() -> None:
     policy = read_ha_policy({"ha-mode": "nodes", "ha-params": ["b@h", "a@h", "b@h"]})
-    assert policy.nodes == ["b@h", "a@h", "b@h"]
+    assert policy.nodes == ("b@h", "a@h", "b@h")
     assert (policy.automatic, policy.batch_messages) == (False, 4096)
     assert (policy.on_failure, policy.on_shutdown) == ("when-synced", "when-synced")
     assert read_ha_policy({"max-length": 5}) is NO_MIRRORS

@@ -68,7 +68,7 @@ def test_who_is_silent_is_told_to_nobody_until_it_is_heard_again() -> None:
     late_ms = NOW_MS + SILENT_AFTER_MS + 1
     assert lookup.producers("t", late_ms) == []
     assert lookup.nodes(late_ms) == []
-    lookup.ping(one, late_ms)
+    one.heard(late_ms)
     assert lookup.producers("t", late_ms) == [one]
 
 

@@ -62,6 +62,10 @@ class Node:
         self.topics: set[str] = set()  # in the registry
         self.key_count: i64 = 0  # there, topics and channels
 
+    def heard(self, now_ms: WallMs) -> None:
+        """It has said something."""
+        self.heard_ms = now_ms
+
     def facts(self) -> dict[str, object]:
         """As nsqlookupd shows it, in its order."""
         return {
@@ -81,6 +85,9 @@ class Producer:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.tombstoned_ms: i64 = 0  # 0 = never
+
+    def tombstone(self, now_ms: WallMs) -> None:
+        self.tombstoned_ms = now_ms
 
 
 @final
@@ -115,11 +122,8 @@ class Lookup:
     # -- nodes -----------------------------------------------------------------------------
 
     def identify(self, node: Node, now_ms: WallMs) -> None:
-        node.heard_ms = now_ms
+        node.heard(now_ms)
         self._nodes[node.id] = node
-
-    def ping(self, node: Node, now_ms: WallMs) -> None:
-        node.heard_ms = now_ms
 
     def forget(self, node: Node) -> None:
         """Its connection has ended; keys stay."""
@@ -274,7 +278,7 @@ class Lookup:
         for producer in self._topics.get(topic, {}).values():
             node = producer.node
             if f"{node.broadcast_address}:{node.http_port}" == address:
-                producer.tombstoned_ms = now_ms
+                producer.tombstone(now_ms)
 
     # -- answers -----------------------------------------------------------------------------
 

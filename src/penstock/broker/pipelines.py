@@ -56,6 +56,17 @@ class Pipeline:
         self.batch_count = 0
         self.batches: deque[Batch] = deque(maxlen=BATCHES_KEPT)
 
+    def hear(self, told: Report, published: int, now_ms: int) -> None:
+        """``published``: of its queues since they were opened."""
+        self.told = told
+        self.run = told.run or self.run
+        self.at_ms = now_ms
+        if told.batch is not None:
+            batch = Batch(told.batch, told.rows, told.duration_ms, now_ms, published)
+            self.batches.append(batch)
+            self.batch_count += 1
+            self.rows += told.rows
+
     def is_another_run(self, run: str) -> bool:
         """A report that names none belongs to the one under way."""
         return run != "" and self.run not in ("", run)
@@ -89,15 +100,7 @@ class PipelineRegistry:
             if pipeline is None and len(self._pipelines) >= PIPELINES_MAX:
                 self._make_room(now_ms)
             pipeline = self._pipelines[key] = Pipeline(told, user.name, vhost.name, now_ms)
-        pipeline.told = told
-        pipeline.run = told.run or pipeline.run
-        pipeline.at_ms = now_ms
-        if told.batch is not None:
-            _, published = _depth_of(vhost, told.queues)
-            batch = Batch(told.batch, told.rows, told.duration_ms, now_ms, published)
-            pipeline.batches.append(batch)
-            pipeline.batch_count += 1
-            pipeline.rows += told.rows
+        pipeline.hear(told, _depth_of(vhost, told.queues)[1], now_ms)
 
     def rows(self, vhosts: Mapping[str, Vhost], now_ms: int) -> list[Row]:
         """Of these virtual hosts, in the order of their names."""

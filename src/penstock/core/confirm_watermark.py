@@ -63,6 +63,15 @@ class PendingConfirm:
         self.last = first + self.last - self.first
         self.first = first
 
+    def must_arrive(self) -> None:
+        """The broker itself is the publisher."""
+        self.resend = True
+
+    def follow(self, waits: "list[PendingConfirm]") -> None:
+        """It was published as these, which are over."""
+        self.lost = any_lost(waits)
+        self.done = not (self.lost and self.resend)
+
     def refuse(self, number: i64) -> None:
         self._refused.append(int(number))
 

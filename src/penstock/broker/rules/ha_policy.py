@@ -9,7 +9,7 @@ makes a mirror master that lacks messages which were confirmed (K3 of docs/desig
 Which queue goes by which is ``PolicyBook``'s (``ha_policy``); where its copies are, the cluster's.
 """
 
-from typing import Final, final
+from typing import Final, NamedTuple
 
 from penstock.broker.rules.erlang_terms import term
 from penstock.broker.rules.queue_options import POLICY_KEYS
@@ -24,18 +24,16 @@ COUNT_MAX: Final = 1 << 31
 HA_KEYS: Final = tuple(key for key in POLICY_KEYS if key.startswith("ha-"))
 
 
-@final
-class HaPolicy:
+class HaPolicy(NamedTuple):
     """``mode`` "" = there shall be no mirrors."""
 
-    def __init__(self) -> None:
-        self.mode: str = ""
-        self.copies: int = 0  # of "exactly"
-        self.nodes: list[str] = []  # of "nodes"
-        self.automatic: bool = False
-        self.batch_messages: int = SYNC_BATCH
-        self.on_failure: str = WHEN_SYNCED
-        self.on_shutdown: str = WHEN_SYNCED
+    mode: str = ""
+    copies: int = 0  # of "exactly"
+    nodes: tuple[str, ...] = ()  # of "nodes"
+    automatic: bool = False
+    batch_messages: int = SYNC_BATCH
+    on_failure: str = WHEN_SYNCED
+    on_shutdown: str = WHEN_SYNCED
 
 
 NO_MIRRORS: Final = HaPolicy()
@@ -51,25 +49,25 @@ def read_ha_policy(definition: dict[str, object]) -> HaPolicy:
                 " ha-promote-on-shutdown"
             )
         return NO_MIRRORS
-    policy = HaPolicy()
+    copies, nodes = 0, list[str]()
     mode = definition["ha-mode"]
     if not isinstance(mode, str) or mode not in POLICY_KEYS["ha-mode"].words:
         raise PreconditionFailed(f"{term(mode)} is not a valid ha-mode value")
-    policy.mode = mode
     if mode == "all":
         if "ha-params" in definition:
             raise PreconditionFailed('ha-mode="all" does not take parameters')
     elif mode == "exactly":
-        policy.copies = _positive(definition, "ha-params", 'ha-mode="exactly" takes an integer')
+        copies = _positive(definition, "ha-params", 'ha-mode="exactly" takes an integer')
     else:
-        policy.nodes = _names(definition)
-    policy.automatic = _word(definition, "ha-sync-mode", "manual") == "automatic"
+        nodes = _names(definition)
+    automatic = _word(definition, "ha-sync-mode", "manual") == "automatic"
+    batch_messages = SYNC_BATCH
     if "ha-sync-batch-size" in definition:
         what = "ha-sync-batch-size takes an integer greater than 0"
-        policy.batch_messages = _positive(definition, "ha-sync-batch-size", what)
-    policy.on_shutdown = _word(definition, "ha-promote-on-shutdown", WHEN_SYNCED)
-    policy.on_failure = _word(definition, "ha-promote-on-failure", WHEN_SYNCED)
-    return policy
+        batch_messages = _positive(definition, "ha-sync-batch-size", what)
+    on_shutdown = _word(definition, "ha-promote-on-shutdown", WHEN_SYNCED)
+    on_failure = _word(definition, "ha-promote-on-failure", WHEN_SYNCED)
+    return HaPolicy(mode, copies, tuple(nodes), automatic, batch_messages, on_failure, on_shutdown)
 
 
 def _positive(definition: dict[str, object], key: str, what: str) -> int:

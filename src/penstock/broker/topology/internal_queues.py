@@ -85,11 +85,8 @@ class InternalQueues:
         self._definitions.put_queue(
             QueueRecord(queue_id, incarnation, self._vhost, name, False, {})
         )
-        return self._attach_staged(None, self._new_queue(queue_id, name, incarnation, True))
-
-    def _attach_staged(self, owner: object, queue: LocalQueue) -> LocalQueue:
-        queue.releases_to = owner
-        self.rooms[queue.name] = queue
+        queue = self._new_queue(queue_id, name, incarnation, True)
+        self.rooms[name] = queue
         return queue
 
     def close_staged(self, queue: LocalQueue) -> None:
@@ -100,13 +97,13 @@ class InternalQueues:
         self._definitions.delete_queue(self._vhost, queue.name)
 
     def recover(self, record: QueueRecord, exchanges: dict[str, Exchange]) -> LocalQueue:
+        queue = self._new_queue(record.queue_id, record.name, record.incarnation, True)
         if is_staged(record.name):
-            queue = self._new_queue(record.queue_id, record.name, record.incarnation, True)
-            return self._attach_staged(STAGED, queue)  # until its set is known
+            self.rooms[record.name] = queue
+            return queue
         exchange = exchanges.get(record.name.split(".", 2)[2])
         if exchange is None or not has_room(exchange):
             raise Corrupt(f"the room {record.name!r} belongs to no exchange that has one")
-        queue = self._new_queue(record.queue_id, record.name, record.incarnation, True)
         self._attach(exchange, queue)
         return queue
 

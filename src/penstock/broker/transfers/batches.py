@@ -70,6 +70,10 @@ class Batches:
             for batches in self.under_way.values()
         )
 
+    def go_on(self) -> None:
+        """A set has what it waited for."""
+        self.moved = True
+
     def settle(self) -> None:
         """Other nodes may have said something."""
         for batches in self.under_way.values():
@@ -86,8 +90,7 @@ class Batches:
         for one in batch.under_way:
             if one.is_stranded():
                 one.staged.queue.backing.unfetch(one.messages)
-                batch.at = min(batch.at, one.at)
-                batch.poured -= len(one.messages)
+                batch.pour_again(one)
             else:
                 _let_go(one)
         batch.under_way.clear()
@@ -99,9 +102,7 @@ class Batches:
         for batches in self.under_way.values():
             batch = batches[0]
             if batch.is_safe(durable):
-                while batch.sets and len(taken) < at_most:
-                    taken.append(batch.sets.pop())
-                batch.at = len(batch.sets)
+                taken += batch.take_sets(at_most - len(taken))
         return taken
 
     def take_done(self) -> list[Batch]:
@@ -113,7 +114,7 @@ class Batches:
             if batch.sets or not batch.is_safe(durable):
                 continue
             done.append(batches.popleft())
-            done[-1].done = True
+            batch.end()
             if not batches:
                 del self.under_way[key]
                 self._turns.remove(key)
@@ -137,7 +138,7 @@ class Batches:
         if len(batch.under_way) >= UNDER_WAY_MAX:
             return False
         if batch.is_stranded():
-            batch.trouble = MOVED
+            batch.wait(MOVED)
             return False
         staged = batch.sets[batch.at]
         if staged.waits or 0 <= now_ms - batch.full_at_ms < FULL_WAIT_MS:
@@ -145,21 +146,19 @@ class Batches:
         backing = staged.queue.backing
         messages = backing.fetch(POURED_AT_ONCE, POURED_BYTES_MAX)
         if not messages and backing.ready_count() > 0:
-            batch.trouble = backing.why_stopped()
-            staged.waits = True
+            batch.wait(backing.why_stopped())
+            staged.await_disk()
             return False
         count = self._pouring.pour_decided(batch.vhost, messages, now_ms, batch.resumed)
-        batch.unroutable += self._pouring.unroutable
-        batch.poured += count
+        batch.pour(count, self._pouring.unroutable, self._pouring.trouble())
         self.poured_count += count
-        batch.trouble = self._pouring.trouble()
         if count < len(messages):
-            batch.full_at_ms = now_ms
+            batch.wait_for_room(now_ms)
             backing.unfetch(messages[count:])
         if count > 0:
             self._taken(batch, backing, messages[:count])
         if backing.ready_count() == 0:
-            self._next_set(batch)
+            batch.next_set(int(self._engine.journal.position))
             return True
         return count > 0
 
@@ -171,11 +170,6 @@ class Batches:
             batch.under_way.append(Slice(batch.at, staged, messages, waits))
         else:
             backing.ack_behind(messages)
-
-    def _next_set(self, batch: Batch) -> None:
-        batch.at += 1
-        if batch.is_poured():
-            batch.position = int(self._engine.journal.position)
 
 
 def _let_go(one: Slice) -> None:

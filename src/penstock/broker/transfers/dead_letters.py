@@ -23,7 +23,6 @@ from penstock.broker.transfers.replies import Replies
 from penstock.core.confirm_watermark import (
     PendingConfirm,
     all_over,
-    any_lost,
     any_refused,
     any_stranded,
 )
@@ -50,13 +49,20 @@ class Letters:
         queue: Queue,
         messages: list[Message],
         waits: list[PendingConfirm],
+        reason: str = "",
+        carried: PendingConfirm | None = None,
+        priority: i64 = -1,
+        leaving: list[tuple[int, list[PendingConfirm]]] | None = None,
     ) -> None:
-        self.priority: i64 = -1
-        self.leaving: list[
-            tuple[int, list[PendingConfirm]]
-        ] = []  # of that priority, and not taken out yet
-        self.carried: PendingConfirm | None = None  # of another publish, which waits for these
-        self.reason: str = ""  # of their death; "" = it is their queue that publishes them
+        """``reason``: of their death, "" = it is their queue that publishes them.
+
+        ``carried``: of another publish, which waits for these.  ``leaving``: places of that
+        priority that are not taken out yet, each with what it waits for.
+        """
+        self.reason: str = reason
+        self.carried = carried
+        self.priority: i64 = priority
+        self.leaving = leaving or []
         self.position: i64 = position
         self.queue = queue
         self.messages = messages
@@ -183,10 +189,8 @@ class DeadLetters(TurnPart):
         """As ``settle_later``.  What gets lost on its way is sent again: it has no other sender."""
         if waits:
             for wait in waits:
-                wait.resend = True
-            letters = Letters(position, queue, messages, waits)
-            letters.reason = reason
-            self._away.append(letters)
+                wait.must_arrive()
+            self._away.append(Letters(position, queue, messages, waits, reason))
         elif position <= self._durable_position():
             queue.backing.ack_behind(messages)  # the publish that pushed them out may not be synced
         else:
@@ -204,21 +208,18 @@ class DeadLetters(TurnPart):
         What is refused there or got lost stays, as does what a consumer has taken by then: it may
         be in two places.
         """
-        letters = Letters(position, queue, [], [one for _, waits in leaving for one in waits])
-        for wait in letters.waits:
-            wait.resend = True
-        letters.priority = priority
-        letters.leaving = leaving
+        waits = [one for _, waits in leaving for one in waits]
+        for wait in waits:
+            wait.must_arrive()
+        letters = Letters(position, queue, [], waits, priority=priority, leaving=leaving)
         self._away.append(letters)
 
     def carry(
         self, position: i64, queue: Queue, waits: list[PendingConfirm], carried: PendingConfirm
     ) -> None:
         """What was on its way elsewhere was published here: ``carried`` ends when that is safe."""
-        letters = Letters(position, queue, [], waits)
-        letters.carried = carried
-        self._away.append(letters)
-        self._waits.move()  # look, though the journal may not move
+        self._away.append(Letters(position, queue, [], waits, carried=carried))
+        self._waits.move()  # though the journal may not move
 
     def _publish(
         self, vhost: Vhost, queue: Queue, exchange: str, reason: str, whole: Message, now_ms: i64
@@ -266,8 +267,7 @@ class DeadLetters(TurnPart):
         queue = letters.queue
         carried = letters.carried
         if carried is not None:
-            carried.lost = any_lost(letters.waits)
-            carried.done = not (carried.lost and carried.resend)
+            carried.follow(letters.waits)
             self._waits.move()
         elif queue.deleted:
             pass

@@ -10,9 +10,9 @@ from typing import Final, final
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.confirm_watermark import PendingConfirm, all_over, any_stranded
 from penstock.core.errors import BrokerError
-from penstock.core.message import Address, Message
+from penstock.core.message import PERSISTENT, Address, Message
 from penstock.queues.local import LocalQueue
-from penstock.storage.definitions.staging import StagedSetRecord
+from penstock.storage.definitions.staging import UNDECIDED, StagedSetRecord
 
 OPEN: Final = 1
 ENDING: Final = 2
@@ -41,6 +41,7 @@ class StagedSet:
         self.addresses: dict[bytes, Address] = {}
         self.waits: bool = False  # what comes next is on its way from the disk
         self.watcher: object = None  # who is told when it moves
+        queue.releases_to = self
 
     @property
     def name(self) -> str:
@@ -53,9 +54,49 @@ class StagedSet:
     def is_of(self, vhost: Vhost, producer: str) -> bool:
         return self.vhost is vhost and self.record.producer == producer
 
-    def note(self, address: Address) -> None:
+    def take(self, address: Address, run: list[Message], now_ms: int) -> None:
+        """They rest as persistent ones without a time to die, whatever they are."""
+        size = 0
+        for message in run:
+            message.flags |= PERSISTENT
+            message.expires_at_ms = 0
+            size += int(message.size)
+        self.record.add(len(run), size)
         if len(self.addresses) < ADDRESSES_MAX:
             self.addresses[address.wire] = address
+        self.queue.publish(run, now_ms)
+
+    def end(self, position: int) -> None:
+        """Nothing more comes; it is finished when the journal is on disk up to ``position``."""
+        self.state = ENDING
+        self.position = position
+
+    def finish(self) -> None:
+        self.state = FINISHED
+        self.record.finish()
+
+    def decide(self, place: int) -> None:
+        """Its batch will be published; it is the one of that place in it."""
+        self.state = DECIDED
+        self.record.decide(place)
+
+    def resume(self) -> None:
+        """As it was when the node ended."""
+        if self.record.place != UNDECIDED:
+            self.state = DECIDED
+        elif self.record.finished:
+            self.state = FINISHED
+
+    def leave(self) -> None:
+        """It is dropped, or all of it is where it should be."""
+        self.state = GONE
+
+    def await_disk(self) -> None:
+        self.waits = True
+
+    def woken(self) -> None:
+        """The disk has brought something of it."""
+        self.waits = False
 
 
 @final
@@ -74,7 +115,7 @@ class Slice:
         self.messages = messages
         self.waits = waits
         for wait in waits:
-            wait.resend = True  # there is no writer to tell that a node was lost
+            wait.must_arrive()  # there is no writer to tell that a node was lost
 
     def is_over(self) -> bool:
         """Nothing more will be said of it."""
@@ -107,6 +148,43 @@ class Batch:
         self.duplicate: bool = False
         self.done: bool = False
         self.watchers: list[object] = []  # who are told when it moves
+
+    def pour(self, messages: int, unroutable: int, trouble: str) -> None:
+        """So many more are where they should be; ``trouble``: why not all of the slice is."""
+        self.poured += messages
+        self.unroutable += unroutable
+        self.trouble = trouble
+
+    def wait(self, trouble: str) -> None:
+        self.trouble = trouble
+
+    def wait_for_room(self, now_ms: int) -> None:
+        self.full_at_ms = now_ms
+
+    def pour_again(self, one: Slice) -> None:
+        """It is not known whether a slice has arrived."""
+        self.at = min(self.at, one.at)
+        self.poured -= len(one.messages)
+
+    def next_set(self, position: int) -> None:
+        """All of a set is poured; ``position``: of the journal."""
+        self.at += 1
+        if self.is_poured():
+            self.position = position
+
+    def take_sets(self, at_most: int) -> list[StagedSet]:
+        """Of a batch that is poured: they may be dropped."""
+        taken = [self.sets.pop() for _ in range(min(at_most, len(self.sets)))]
+        self.at = len(self.sets)
+        return taken
+
+    def end(self) -> None:
+        """It is published."""
+        self.done = True
+
+    def repeated(self) -> None:
+        """Its producer asks for it again."""
+        self.duplicate = True
 
     def is_poured(self) -> bool:
         return self.at == len(self.sets)

@@ -74,7 +74,6 @@ from penstock.broker.transfers.staged import (
     DECIDED,
     ENDING,
     FINISHED,
-    GONE,
     OPEN,
     Batch,
     RunFenced,
@@ -82,7 +81,7 @@ from penstock.broker.transfers.staged import (
 )
 from penstock.broker.transfers.staged_publisher import StagedPublisher
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
-from penstock.core.message import PERSISTENT, Address, Message
+from penstock.core.message import Address, Message
 from penstock.core.turn_part import TurnPart
 from penstock.queues.queue import Queue
 from penstock.storage.definitions.definitions import Definitions
@@ -156,9 +155,8 @@ class Staging(TurnPart):
         for record in topology.staged_sets:
             vhost = self._vhosts[record.vhost]
             staged = StagedSet(record, vhost, vhost.rooms.rooms[record.name])
-            staged.queue.releases_to = staged
             self.sets[(record.vhost, record.name)] = staged
-            staged.state = FINISHED if record.finished else OPEN
+            staged.resume()
 
     def adopt(self) -> None:
         """The sets have their messages again: committed batches go on, unfinished sets go."""
@@ -177,7 +175,6 @@ class Staging(TurnPart):
             batch = Batch(staged.vhost, record.producer, record.batch, [], True)
             self.batches.begin(batch)
         batch.sets.append(staged)
-        staged.state = DECIDED
 
     # -- producers ---------------------------------------------------------------------------
 
@@ -197,14 +194,11 @@ class Staging(TurnPart):
                 f" '{producer.run}' has taken over from '{run}'"
             )
         if run != producer.run:
-            producer.fenced = [*producer.fenced, producer.run][-FENCED_RUNS_MAX:]
-            producer.run = run
-            self._seen(producer, now_ms)
+            fenced = [*producer.fenced, producer.run][-FENCED_RUNS_MAX:]
+            batch = producer.batch
+            producer = ProducerRecord(vhost.name, name, user, run, fenced, batch, now_ms)
+            self.producers.put(producer)
         return producer
-
-    def _seen(self, producer: ProducerRecord, now_ms: int) -> None:
-        producer.seen_at_ms = now_ms
-        self.producers.put(producer)
 
     def _make_room(self, user: str) -> None:
         """Who has sets stays."""
@@ -234,7 +228,6 @@ class Staging(TurnPart):
         queue = vhost.rooms.open_staged()
         record = StagedSetRecord(vhost.name, queue.name, producer, run, batch, user, now_ms)
         staged = StagedSet(record, vhost, queue)
-        queue.releases_to = staged
         self.sets[(vhost.name, queue.name)] = staged
         self._definitions.staging.put_set(record)
         return staged
@@ -249,21 +242,14 @@ class Staging(TurnPart):
             )
 
     def stage(self, staged: StagedSet, address: Address, run: list[Message], now_ms: int) -> None:
-        """More of it.  They rest as persistent ones without a time to die, whatever they are."""
+        """More of it."""
         self._require(staged, OPEN)
-        for message in run:
-            message.flags |= PERSISTENT
-            message.expires_at_ms = 0
-            staged.record.size_bytes += message.size
-        staged.record.messages += len(run)
-        staged.note(address)
-        staged.queue.publish(run, now_ms)
+        staged.take(address, run, now_ms)
 
     def end(self, staged: StagedSet) -> None:
         """Nothing more comes; it is finished when all of it is on disk."""
         self._require(staged, OPEN)
-        staged.state = ENDING
-        staged.position = int(self._engine.journal.position)
+        staged.end(int(self._engine.journal.position))
         self._ending.append(staged)
         self._moved = True
 
@@ -285,7 +271,7 @@ class Staging(TurnPart):
 
     def _drop(self, staged: StagedSet) -> None:
         del self.sets[(staged.record.vhost, staged.record.name)]
-        staged.state = GONE
+        staged.leave()
         staged.vhost.rooms.close_staged(staged.queue)
         self._definitions.staging.delete_set(staged.record)
         self._tell(staged.watcher)
@@ -314,12 +300,12 @@ class Staging(TurnPart):
         chosen = self.finished(vhost, user, name, number, sets)
         for staged in chosen:
             judge(staged)
-        producer.batch = number
-        self._seen(producer, now_ms)
+        self.producers.put(
+            ProducerRecord(vhost.name, name, user, run, producer.fenced, number, now_ms)
+        )
         batch = Batch(vhost, name, number, chosen, False)
         for place, staged in enumerate(chosen):
-            staged.record.place = place
-            staged.state = DECIDED
+            staged.decide(place)
             self._definitions.staging.put_set(staged.record)
         for left in [one for one in self.sets.values() if one.is_of(vhost, name)]:
             if left.state != DECIDED and left.record.batch <= number:
@@ -353,8 +339,8 @@ class Staging(TurnPart):
         batch = self.batches.find(vhost, name, number)
         if batch is None:
             batch = Batch(vhost, name, number, [], False)
-            batch.done = True
-        batch.duplicate = True
+            batch.end()
+        batch.repeated()
         return batch
 
     def abort(self, vhost: Vhost, user: str, sets: list[str]) -> int:
@@ -408,8 +394,8 @@ class Staging(TurnPart):
     def woken(self, room: Queue) -> None:
         """The disk has brought something of a set that is being poured."""
         if isinstance(room.releases_to, StagedSet) and room.releases_to.state == DECIDED:
-            room.releases_to.waits = False
-            self.batches.moved = True
+            room.releases_to.woken()
+            self.batches.go_on()
 
     def _disk_is_short(self) -> bool:
         return bool(self._admission.alarms.disk or self._admission.is_full())
@@ -423,8 +409,7 @@ class Staging(TurnPart):
             if staged.position > durable:
                 left.append(staged)
                 continue
-            staged.state = FINISHED
-            staged.record.finished = True
+            staged.finish()
             self._definitions.staging.put_set(staged.record)
             self._tell(staged.watcher)
         self._ending = left

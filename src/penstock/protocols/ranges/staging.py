@@ -287,7 +287,7 @@ class StagingRequests(RequestHandler):
     def _note_waits(self, publish: _Publish) -> None:
         """What goes to another node is sent again if that is lost: there is no "no" half way."""
         for wait in self.broker.waits.take():
-            wait.resend = True
+            wait.must_arrive()
             publish.waits.append(wait)
 
     def _target(self, exchange: str, routing_key: str) -> None:

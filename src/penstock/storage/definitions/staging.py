@@ -68,6 +68,17 @@ class StagedSetRecord:
         self.place = UNDECIDED
         self.began_at_ms = now_ms
 
+    def add(self, messages: int, size_bytes: int) -> None:
+        self.messages += messages
+        self.size_bytes += size_bytes
+
+    def finish(self) -> None:
+        self.finished = True
+
+    def decide(self, place: int) -> None:
+        """It is the one of that place in its batch."""
+        self.place = place
+
 
 @final
 class ProducerRecord:

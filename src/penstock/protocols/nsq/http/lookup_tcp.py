@@ -108,7 +108,7 @@ class LookupServer:
         verb = words[0]
         if verb == "PING":
             if peer.node is not None:
-                await on_loop(self._call, partial(self._lookup.ping, peer.node, wall_ms()))
+                await on_loop(self._call, partial(peer.node.heard, wall_ms()))
             return "OK"
         if verb == "IDENTIFY":
             return await self._identify(peer, reader)
