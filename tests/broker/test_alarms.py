@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -313,3 +314,57 @@ def test_far_over_the_limit_the_resident_size_is_an_alarm_without_messages() -> 
     alarms.check()
     alarms.look_at_resident(1 << 30)
     assert not alarms.memory
+
+
+@pytest.mark.parametrize("declares_first", [True, False])
+def test_what_is_declared_and_messages_of_one_second_share_the_limit(declares_first: bool) -> None:
+    """The resident size is looked at once a second; each had the whole limit till then."""
+    limit, step = 1 << 30, 1 << 20
+    ram = RamAccount(limit, limit // 2, WriteAccount())
+    alarms = Alarms(ram)
+    alarms.set_memory_limit(MemoryLimit(0.0, limit))
+    declared = 0
+    alarms.measure = lambda: declared + int(ram.queued_bytes)
+    alarms.look_at_resident(0)
+
+    def declare(most: int) -> None:
+        nonlocal declared
+        while declared < most and alarms.take_declared(step):
+            declared += step
+
+    def publish() -> None:
+        alarms.look()
+        while not alarms.memory:
+            ram.queued_bytes += step
+            alarms.look()
+
+    if declares_first:
+        declare(limit * 3 // 4)
+        publish()
+        declare(2 * limit)
+    else:
+        ram.queued_bytes = limit * 3 // 4
+        declare(2 * limit)
+        publish()
+    assert limit <= alarms.measure() <= limit * 11 // 10 + step
+    assert alarms.memory
+    alarms.check()
+
+
+def test_the_process_is_not_asked_at_every_turn() -> None:
+    ram = RamAccount(1000 << 20, 500 << 20, WriteAccount())
+    alarms = Alarms(ram)
+    alarms.set_memory_limit(MemoryLimit(0.0, 1000 << 20))
+    looks: list[int] = []
+
+    def measure() -> int:
+        looks.append(1)
+        return 990 << 20
+
+    alarms.measure = measure
+    alarms.look_at_resident(990 << 20)
+    ram.queued_bytes = 600 << 20
+    for _ in range(1000):
+        ram.queued_bytes += 10_000
+        alarms.look()
+    assert 1 <= len(looks) <= 10

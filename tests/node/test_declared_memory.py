@@ -8,7 +8,8 @@ from typing import Any, Final
 import pytest
 
 from penstock.broker.rules.alarms import FAR_BYTES
-from penstock.broker.topology.changes import FREE_CONSUMERS
+from penstock.broker.rules.declared_bytes import EACH_BYTES
+from penstock.broker.topology.changes import FREE_CHANNELS, FREE_CONSUMERS
 from penstock.core.capacity import MemoryLimit
 from penstock.routing.headers import arguments_key
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
@@ -16,6 +17,7 @@ from tests.helpers.connection_pair import ClientEnd, QuietBroker
 MIB: Final = 1024 * 1024
 LIMIT_BYTES: Final = 100 * MIB
 LONG: Final = {"x": "v" * 10_000}
+SMALL_BYTES: Final = 8 * MIB
 
 
 @pytest.fixture
@@ -79,11 +81,59 @@ def test_what_is_there_and_consumers_that_drain_queues_are_let_in(
         client.call("basic.consume", queue="q", arguments={"x-priority": 5})
 
 
-def test_many_consumers_of_one_channel_are_not(node: QuietBroker, client: ClientEnd) -> None:
+def test_many_consumers_of_one_connection_are_not(node: QuietBroker, client: ClientEnd) -> None:
     fill(node)
-    answers = [ask(client, "basic.consume", queue="q")[0] for _ in range(FREE_CONSUMERS)]
-    assert set(answers) == {"basic.consume-ok"}
-    assert ask(client, "basic.consume", queue="q")[0] == "channel.close"
+    client.call("channel.open", 2)
+    for number in range(FREE_CONSUMERS):
+        client.method(1 + number % 2, "basic.consume", queue="q", consumer_tag=str(number))
+        assert client.methods()[0][0] == "basic.consume-ok"
+    client.call("basic.cancel", 2, consumer_tag="1")
+    client.call("basic.consume", 1, queue="q")
+    client.method(2, "basic.consume", queue="q")
+    assert client.methods()[0][0] == "channel.close"
+    client.method(2, "channel.close-ok")
+    client.call("channel.close", 1)  # with all consumers of the connection
+    client.call("channel.open", 1)
+    client.call("basic.consume", queue="q")
+
+
+def test_many_channels_of_one_connection_are_not(node: QuietBroker, client: ClientEnd) -> None:
+    fill(node)
+    for number in range(2, FREE_CHANNELS + 1):
+        client.call("channel.open", number)
+    client.call("channel.close", 2)
+    client.call("channel.open", 2)
+    client.method(FREE_CHANNELS + 1, "channel.open")
+    ((answer, said),) = client.methods()
+    assert (answer, said["code"]) == ("connection.close", 506)
+    assert "memory is far over its limit" in said["text"]
+    node.check()
+
+
+def test_the_channels_and_consumers_of_one_client_are_within_the_limit() -> None:
+    """Each takes 10 KiB here, consumers that may be let in and channels with none as well."""
+    node = QuietBroker()
+    client = node.client(channel_max=2047)
+    client.call("queue.declare", queue="q")
+    alarms = node.broker.admission.alarms
+
+    def resident() -> int:
+        channels = client.session.channels.values()
+        return FAR_BYTES + EACH_BYTES * sum(1 + len(one.consumers) for one in channels)
+
+    alarms.set_memory_limit(MemoryLimit(0.0, SMALL_BYTES))
+    alarms.measure = resident
+    alarms.look_at_resident(FAR_BYTES)
+    number, most, answers = 1, 0, ["channel.open-ok"]
+    while "connection.close" not in answers:
+        number += 1
+        client.method(number, "channel.open")
+        for _ in range(number % 4):
+            client.method(number, "basic.consume", queue="q")
+        most = max(most, resident() - FAR_BYTES)
+        answers = [name for name, _ in client.methods()]
+    assert SMALL_BYTES * 9 // 10 < most <= SMALL_BYTES * 11 // 10
+    node.check()
 
 
 def test_between_two_looks_at_the_process_what_is_declared_is_counted(
@@ -114,7 +164,6 @@ def test_a_limit_of_nothing_holds_publishers_only(node: QuietBroker, client: Cli
 
 # -- one hostile client ------------------------------------------------------------------------
 
-SMALL_BYTES: Final = 8 * MIB
 TABLES: Final[list[dict[str, Any]]] = [
     {"x": "v" * 19_000},
     {"x": "ü" * 9_000},

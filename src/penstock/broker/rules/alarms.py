@@ -19,7 +19,9 @@ first and reports what is left.  A little over the limit it counts only while
 messages hold at least half of what is left for them: else publishers would be held for gaps in the
 heap, which no consumer can free.  Over the limit by ``far_bytes`` it always counts, whatever the
 memory is made of, and nothing new may be declared (``take_declared``): a second is 100 MB of
-bindings, so what is declared counts at once, and the system is asked again before it is refused.
+bindings and 500 MB of messages, so what was declared and how much the messages grew since the
+system was asked are added to its number.  Before that sum refuses or blocks anything, the system
+is asked again.
 
 Before that it makes paging begin sooner, by as much as it is above ``COMFORT`` percent of the
 limit: what messages leave goes to those that come, and the process stays below its limit.
@@ -57,6 +59,8 @@ LEAST_PAGING: Final[i64] = 8
 FAR_BYTES: Final[i64] = 64 * 1024 * 1024
 FAR_PART: Final[i64] = 10
 """Over the limit by so much, or by one part in so many where that is more, is far over it."""
+STEP_BYTES: Final[i64] = 1024 * 1024
+"""The system is asked again when at least so much came since it was."""
 NEXT_TO_NOTHING: Final[i64] = 100
 """With messages below this part of their share, the base may be measured again."""
 
@@ -81,6 +85,7 @@ class Alarms:
         self.measure: Callable[[], int] = lambda: int(self.resident_bytes)
         """The resident size of now."""
         self._declared_bytes: i64 = 0  # since the resident size was measured
+        self._messages_bytes: i64 = 0  # there were so many when it was
         self._excess_bytes: i64 = 0
         self._ram: RamAccount = ram
         self._memory_limit: MemoryLimit = MemoryLimit(0.0, int(ram.limit_bytes))
@@ -132,14 +137,14 @@ class Alarms:
     def look(self) -> None:
         """Has what is counted come to a limit?  Cheap: asked every turn."""
         level = self._clears_at() if self.memory else self.memory_limit_bytes
-        self.memory = (
-            self.base_bytes + self._ram.used_bytes() > level
-            or self.memory_limit_bytes == 0
-            or (
-                self.resident_bytes > level
-                and (self._messages_are_many() or self.resident_bytes > level + self._far_bytes())
-            )
-        )
+        if self.base_bytes + self._ram.used_bytes() > level or self.memory_limit_bytes == 0:
+            self.memory = True
+            return
+        resident_most = level if self._messages_are_many() else level + self._far_bytes()
+        more_bytes = self._more_bytes()
+        if more_bytes >= STEP_BYTES and self.resident_bytes + more_bytes > resident_most:
+            self._measure()
+        self.memory = self.resident_bytes > resident_most
 
     def note_memory(self, now_ms: i64) -> None:
         """For the forecast; the limit is left out of it, so it may be changed at any time."""
@@ -151,9 +156,8 @@ class Alarms:
 
     def look_at_resident(self, resident_bytes: i64) -> None:
         """The system's number, after free memory was given back if it was over the limit."""
-        self.resident_bytes = resident_bytes
-        self._declared_bytes = 0
-        messages = self._ram.used_bytes()
+        self._measured(resident_bytes)
+        messages = self._messages_bytes
         if messages < self._ram.limit_bytes // NEXT_TO_NOTHING:
             self.base_bytes = max(min(self.base_bytes, resident_bytes - messages), 0)
         excess = resident_bytes - self.memory_limit_bytes * COMFORT // 100
@@ -181,16 +185,26 @@ class Alarms:
 
     def take_declared(self, size_bytes: i64) -> bool:
         """A client declares what takes so much.  False = memory is far over its limit."""
-        self._declared_bytes += size_bytes
         most = max(self.memory_limit_bytes, self.base_bytes) + self._far_bytes()
-        if self.resident_bytes + self._declared_bytes <= most:
-            return True
-        self.resident_bytes = self.measure()
-        self._declared_bytes = 0
-        if self.resident_bytes + size_bytes > most:
-            return False
-        self._declared_bytes = size_bytes
+        if self.resident_bytes + self._more_bytes() + size_bytes > most:
+            self._measure()
+            if self.resident_bytes + size_bytes > most:
+                return False
+        self._declared_bytes += size_bytes
         return True
+
+    def _more_bytes(self) -> i64:
+        """What may have come since the resident size was measured."""
+        grown = self._ram.used_bytes() - self._messages_bytes
+        return self._declared_bytes + (grown if grown > 0 else 0)
+
+    def _measure(self) -> None:
+        self._measured(self.measure())
+
+    def _measured(self, resident_bytes: i64) -> None:
+        self.resident_bytes = resident_bytes
+        self._messages_bytes = self._ram.used_bytes()
+        self._declared_bytes = 0
 
     # -- what comes out ----------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ known.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from mypy_extensions import i64
+
 from penstock.broker.rules.admission import Admission
 from penstock.broker.rules.declared_bytes import EACH_BYTES, declared_bytes
 from penstock.core.away import Away, Pending
@@ -52,7 +54,9 @@ T = TypeVar("T")
 
 NO_ROOM: Final = "the disk is full: nothing new can be kept until there is space"
 NO_MEMORY: Final = "memory is far over its limit: nothing new can be declared until there is space"
+FREE_CHANNELS: Final = 64
 FREE_CONSUMERS: Final = 64
+"""So many of a connection are let in however much memory is taken: they may drain queues."""
 
 Plain = (
     VhostRecord
@@ -95,16 +99,23 @@ class Changes:
 
     def check_memory(self, arguments: dict[str, object], parts: int = 1) -> None:
         """Raises Blocked while memory is far over its limit; what all agreed on is kept."""
-        gate = self.gate
-        if gate is None or self._applies():
-            return
-        if not gate.alarms.take_declared(parts * declared_bytes(arguments)):
+        if not self._takes(parts * declared_bytes(arguments)):
             raise Blocked(NO_MEMORY)
 
-    def check_consumer(self, arguments: dict[str, object], others: int) -> None:
-        """As ``check_memory``; ``others`` of its channel.  The first may drain queues."""
-        if others >= FREE_CONSUMERS or declared_bytes(arguments) >= 2 * EACH_BYTES:
-            self.check_memory(arguments)
+    def check_consumer(self, arguments: dict[str, object], others: i64) -> None:
+        """As ``check_memory``; ``others`` of its connection."""
+        size_bytes = declared_bytes(arguments)
+        is_free = others < FREE_CONSUMERS and size_bytes < 2 * EACH_BYTES
+        if not self._takes(size_bytes) and not is_free:
+            raise Blocked(NO_MEMORY)
+
+    def has_memory_for_channel(self, others: i64) -> bool:
+        """``others`` of its connection."""
+        return self._takes(EACH_BYTES) or others < FREE_CHANNELS
+
+    def _takes(self, size_bytes: i64) -> bool:
+        gate = self.gate
+        return gate is None or self._applies() or gate.alarms.take_declared(size_bytes)
 
     def _applies(self) -> bool:
         return self.follows and not self.proposes

@@ -354,7 +354,7 @@ class AmqpChannel(Subscriber):
         what = self.link.vhost.queue_text(queue.name)
         check_consumer_arguments(arguments, what)
         priority = consumer_priority(arguments, what)
-        self.link.vhost.changes.check_consumer(arguments, len(self.consumers))
+        self.link.vhost.changes.check_consumer(arguments, self.link.consumer_count)
         no_ack = method.flag("no_ack")
         consumer = Consumer(
             tag,
@@ -370,6 +370,7 @@ class AmqpChannel(Subscriber):
         consumer.timeout_ms = consumer_timeout(arguments, what)
         queue.add_consumer(consumer)
         self.consumers[tag] = consumer
+        self.link.count_consumers(1)
         self.deadlines.note(consumer)
         self._reply(method, m.BASIC_CONSUME_OK, [tag])
 
@@ -378,6 +379,7 @@ class AmqpChannel(Subscriber):
         if not self.replies.cancel(tag):
             consumer = self.consumers.pop(tag, None)
             if consumer is not None:
+                self.link.count_consumers(-1)
                 self._tag_bytes.pop(tag, None)
                 self._remove_consumer(consumer)
         self._reply(method, m.BASIC_CANCEL_OK, [tag])
@@ -442,6 +444,7 @@ class AmqpChannel(Subscriber):
         """A queue went away under one of our consumers."""
         if self.consumers.pop(consumer.tag, None) is None or self.closing:
             return
+        self.link.count_consumers(-1)
         self._tag_bytes.pop(consumer.tag, None)
         consumer.cancel()
         if self.link.cancel_notify:
@@ -480,6 +483,7 @@ class AmqpChannel(Subscriber):
         self.replies.close()
         consumers = list(self.consumers.values())
         self.consumers = {}
+        self.link.count_consumers(-len(consumers))
         settlements = self.ledger.take_all()
         for settlement in settlements:
             consumer = cast(Consumer, settlement.holder)

@@ -17,7 +17,7 @@ from mypy_extensions import i64
 from penstock.broker.broker import Broker
 from penstock.broker.rules.access import User
 from penstock.broker.rules.rights import Rights
-from penstock.broker.topology.changes import Ask
+from penstock.broker.topology.changes import NO_MEMORY, Ask
 from penstock.broker.topology.routes import Route
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.away import Ticket
@@ -25,7 +25,7 @@ from penstock.core.message import Address
 from penstock.core.traffic import AMQP, Traffic
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.decoder import AmqpDecoder
-from penstock.protocols.amqp.codec.errors import NOT_ALLOWED, violation
+from penstock.protocols.amqp.codec.errors import NOT_ALLOWED, RESOURCE_ERROR, violation
 from penstock.protocols.amqp.codec.events import Event
 from penstock.protocols.amqp.codec.methods import Method, encode_method
 from penstock.protocols.amqp.codec.property_scan import ANYBODY
@@ -75,6 +75,8 @@ class Link:
         self.cancel_notify: bool = False  # the client understands basic.cancel from us
         self.blocked_notify: bool = False  # and connection.blocked
         self._blocked_reason: str = ""
+        self._channel_count: i64 = 0
+        self.consumer_count: i64 = 0
 
     @property
     def vhost(self) -> Vhost:
@@ -164,6 +166,10 @@ class Link:
                 self._routing_ns += thread_time_ns() - since
         return cast(Route, address.route)
 
+    def count_consumers(self, more: i64) -> None:
+        """So many more, of all channels; below zero: they are gone."""
+        self.consumer_count += more
+
     def count_channel(self, more: i64) -> None:
         """One more channel is open, or one less; raises ProtocolViolation for one too many."""
         user = self.user
@@ -174,6 +180,9 @@ class Link:
                 f"number of channels opened for user '{user.name}' has reached the maximum"
                 f" allowed user limit of ({int(user.max_channels)})",
             )
+        if more > 0 and not self.vhost.changes.has_memory_for_channel(self._channel_count):
+            raise violation(RESOURCE_ERROR, NO_MEMORY, m.CHANNEL_OPEN)
+        self._channel_count += more
         user.channel_count += more
         churn = self.broker.churn
         if more > 0:
