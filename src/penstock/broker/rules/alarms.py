@@ -137,14 +137,18 @@ class Alarms:
     def look(self) -> None:
         """Has what is counted come to a limit?  Cheap: asked every turn."""
         level = self._clears_at() if self.memory else self.memory_limit_bytes
-        if self.base_bytes + self._ram.used_bytes() > level or self.memory_limit_bytes == 0:
+        used_bytes = self._ram.used_bytes()
+        if self.base_bytes + used_bytes > level or self.memory_limit_bytes == 0:
             self.memory = True
             return
-        resident_most = level if self._messages_are_many() else level + self._far_bytes()
-        more_bytes = self._more_bytes()
-        if more_bytes >= STEP_BYTES and self.resident_bytes + more_bytes > resident_most:
-            self._measure()
-        self.memory = self.resident_bytes > resident_most
+        if self.resident_bytes + self._declared_bytes + used_bytes <= level:
+            self.memory = False
+            return
+        more_bytes = self._more_bytes(used_bytes)
+        most = level if 2 * used_bytes >= self._ram.limit_bytes else level + self._far_bytes()
+        if more_bytes >= STEP_BYTES and self.resident_bytes + more_bytes > most:
+            self._measured(self.measure())
+        self.memory = self.resident_bytes > most
 
     def note_memory(self, now_ms: i64) -> None:
         """For the forecast; the limit is left out of it, so it may be changed at any time."""
@@ -186,20 +190,18 @@ class Alarms:
     def take_declared(self, size_bytes: i64) -> bool:
         """A client declares what takes so much.  False = memory is far over its limit."""
         most = max(self.memory_limit_bytes, self.base_bytes) + self._far_bytes()
-        if self.resident_bytes + self._more_bytes() + size_bytes > most:
-            self._measure()
+        more_bytes = self._more_bytes(self._ram.used_bytes())
+        if self.resident_bytes + more_bytes + size_bytes > most:
+            self._measured(self.measure())
             if self.resident_bytes + size_bytes > most:
                 return False
         self._declared_bytes += size_bytes
         return True
 
-    def _more_bytes(self) -> i64:
+    def _more_bytes(self, used_bytes: i64) -> i64:
         """What may have come since the resident size was measured."""
-        grown = self._ram.used_bytes() - self._messages_bytes
+        grown = used_bytes - self._messages_bytes
         return self._declared_bytes + (grown if grown > 0 else 0)
-
-    def _measure(self) -> None:
-        self._measured(self.measure())
 
     def _measured(self, resident_bytes: i64) -> None:
         self.resident_bytes = resident_bytes
@@ -215,9 +217,6 @@ class Alarms:
     def _far_bytes(self) -> i64:
         part = self.memory_limit_bytes // FAR_PART
         return part if part > FAR_BYTES else FAR_BYTES
-
-    def _messages_are_many(self) -> bool:
-        return 2 * self._ram.used_bytes() >= self._ram.limit_bytes
 
     def _clears_at(self) -> i64:
         return self.memory_limit_bytes - self.memory_limit_bytes // SPARE

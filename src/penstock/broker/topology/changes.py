@@ -29,8 +29,6 @@ known.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from mypy_extensions import i64
-
 from penstock.broker.rules.admission import Admission
 from penstock.broker.rules.declared_bytes import EACH_BYTES, declared_bytes
 from penstock.core.away import Away, Pending
@@ -102,18 +100,18 @@ class Changes:
         if not self._takes(parts * declared_bytes(arguments)):
             raise Blocked(NO_MEMORY)
 
-    def check_consumer(self, arguments: dict[str, object], others: i64) -> None:
+    def check_consumer(self, arguments: dict[str, object], others: int) -> None:
         """As ``check_memory``; ``others`` of its connection."""
         size_bytes = declared_bytes(arguments)
         is_free = others < FREE_CONSUMERS and size_bytes < 2 * EACH_BYTES
         if not self._takes(size_bytes) and not is_free:
             raise Blocked(NO_MEMORY)
 
-    def has_memory_for_channel(self, others: i64) -> bool:
+    def has_memory_for_channel(self, others: int) -> bool:
         """``others`` of its connection."""
         return self._takes(EACH_BYTES) or others < FREE_CHANNELS
 
-    def _takes(self, size_bytes: i64) -> bool:
+    def _takes(self, size_bytes: int) -> bool:
         gate = self.gate
         return gate is None or self._applies() or gate.alarms.take_declared(size_bytes)
 
