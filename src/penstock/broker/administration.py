@@ -1,6 +1,6 @@
 """Changes an administrator makes: users, permissions, virtual hosts, limits, policies, parameters.
 
-In: what somebody with the right to do so asks for.  Out: the broker goes by it from now on, and the
+In: what an administrator asks for.  Out: the broker goes by it from now on, and the
 definitions keep it; or a refusal (NotFound, PreconditionFailed, NotImplementedYet) and nothing has
 changed.  Who asks, and whether they may, is the caller's business.
 

@@ -240,7 +240,7 @@ class Broker:
         return self.policy_epoch
 
     def limit(self, scope: str, owner: str, name: str, value: int) -> None:
-        """How much somebody or something may have: connections, channels, queues, budgets."""
+        """How much a user or virtual host may have: connections, channels, queues, budgets."""
         value = max(value, NO_LIMIT)
         if scope == "user":
             self.users.users[owner].limit(name, value)

@@ -10,9 +10,9 @@ Three budgets (budget.py), each a limit of the virtual host:
     max-disk-bytes     messages on disk: all contents of durable queues, of others what was paged
     max-publish-rate   messages per second that clients publish
 
-Who is over one has a reason; its publishers are held, its consumers go on, and nobody else notices.
+Who is over one has a reason; its publishers are held, its consumers go on, other virtual hosts too.
 Sizes have hysteresis: over the limit sets the reason, nine tenths of it take it away.  So a
-publisher does not hear ``blocked`` and ``unblocked`` at every message that somebody takes.
+publisher does not hear ``blocked`` and ``unblocked`` at every message that is taken.
 
 The rate is a bucket of tokens that holds one second of it.  Publishing takes them
 (``Budget.allowance``), time brings them back; an empty bucket sets the reason, at the next look or

@@ -6,11 +6,11 @@ up.  A node is heard from by its connection: when that ends, ``forget`` it.
 
     topic T               producers of T
     channel C of T        producers that have it
-    nodes                 everybody who identified himself
+    nodes                 each that has identified itself
 
 A key stays when its last producer has gone, so a topic can be looked up while no node has it; only
-ephemeral ones go then.  A node that was silent for long is not told to anybody, and one whose
-topic was tombstoned is not told to those who look up that topic, for a while: so nobody connects
+ephemeral ones go then.  A node that was silent for long is not told to clients, and one whose
+topic was tombstoned is not told to those who look up that topic, for a while: so no client connects
 to it before it has deleted the topic.
 
 The node this registry is part of is in it as well: ``keep`` says what it has, and it is never
@@ -92,7 +92,7 @@ class Producer:
 
 @final
 class Lookup:
-    """See the head of this file; names are valid, whoever calls has looked."""
+    """See the head of this file; names are valid: the caller has looked."""
 
     def __init__(
         self,

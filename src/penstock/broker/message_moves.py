@@ -1,8 +1,7 @@
 """``MessageMove``: an operator moves, copies, retries, dead-letters or deletes selected messages.
 
 In: sequence ids of ready messages of one queue, and one verb for all of them.  Out: the verb is
-done slice by slice; ``MoveCounts`` has how many messages it reached and why others were left as
-they are.
+done slice by slice; ``counts`` has how many messages came to which of the ``OUTCOMES``.
 
     copy, move, retry   published where they are to go; ``StagedPublisher`` knows how
     move, retry         then they are out of the queue, held, and acknowledged when the publishes
@@ -25,6 +24,7 @@ duplicate or push others out, or every queue it reaches takes each key once and 
 """
 
 from bisect import bisect_left
+from collections import Counter
 from typing import Final, final
 
 from penstock.backing.deduplication import DeduplicatingBacking
@@ -51,27 +51,20 @@ SLICE_PLACES: Final = 65_536
 """And in memory: what lies between them is looked at, if they are more than few."""
 NAME_BYTES_MAX: Final = 255
 
-
-@final
-class MoveCounts:
-    """What became of the chosen ones."""
-
-    def __init__(self) -> None:
-        self.done: int = 0
-        self.gone: int = 0  # not ready here: delivered, expired, deleted
-        self.unroutable: int = 0
-        self.same_queue: int = 0  # led back to where they are
-        self.duplicate: int = 0  # their key was in every queue they led to
-        self.without_death: int = 0  # never died, so there is nowhere to retry
-        self.full: int = 0
-        self.trouble: str = ""  # why those in ``full`` found no room
-        self.position: int = 0  # of the journal that makes it safe
-        self.waits: list[PendingConfirm] = []  # and what other nodes have to say
+DONE, GONE = "done", "gone"
+UNROUTABLE, SAME_QUEUE, DUPLICATE = "unroutable", "same_queue", "duplicate"
+WITHOUT_DEATH, FULL = "without_death", "full"
+OUTCOMES: Final = (DONE, GONE, UNROUTABLE, SAME_QUEUE, DUPLICATE, WITHOUT_DEATH, FULL)
+"""Of a chosen message; gone: not ready here any more.  All but the first leave it as it is."""
 
 
 @final
 class MessageMove:
-    """What one user wants done with messages of one queue; raises a ``BrokerError`` if not his."""
+    """What one user wants done with messages of one queue; raises a ``BrokerError`` if not his.
+
+    ``trouble``   why the last that found no room found none
+    ``position``  of the journal that makes all of it safe, with ``waits`` of other nodes
+    """
 
     def __init__(
         self,
@@ -86,7 +79,10 @@ class MessageMove:
         """``target``: exchange and routing key, for copy and move."""
         assert action in ACTIONS
         assert (target is not None) == (action in (COPY, MOVE))
-        self.tally = MoveCounts()
+        self.counts: Counter[str] = Counter()
+        self.trouble: str = ""
+        self.position: int = 0
+        self.waits: list[PendingConfirm] = []
         self._broker = broker
         self._rights = rights
         self._vhost = vhost
@@ -138,15 +134,15 @@ class MessageMove:
             self._take_away(few)
         else:
             few = self._publish(few, now_ms)
-        self.tally.position = int(self._broker.engine.journal.position)
+        self.position = int(self._broker.engine.journal.position)
         check_read(part, failed, self._queue.name, self._queue.vhost)
         return seq_ids[len(few) :]
 
     def _take_away(self, seq_ids: list[int]) -> None:
         queue = self._queue
         taken = queue.take_chosen(self._priority, seq_ids)
-        self.tally.done += len(taken)
-        self.tally.gone += len(seq_ids) - len(taken)
+        self.counts[DONE] += len(taken)
+        self.counts[GONE] += len(seq_ids) - len(taken)
         if self._action == DELETE:
             queue.backing.ack(taken)
         else:
@@ -156,19 +152,23 @@ class MessageMove:
     def _publish(self, seq_ids: list[int], now_ms: int) -> list[int]:
         """Returns those of them that were looked at."""
         messages, seq_ids = self._read(seq_ids)
-        self.tally.gone += len(seq_ids) - len(messages)
+        self.counts[GONE] += len(seq_ids) - len(messages)
         letters = [(one, *self._goal_of(one)) for one in messages]  # judged before any goes
-        self.tally.waits = [one for one in self.tally.waits if not one.done]
+        self.waits = [one for one in self.waits if not one.done]
         poured: list[int] = []
         leaving: list[
             tuple[int, list[PendingConfirm]]
         ] = []  # when other nodes have said that it is there
         for message, address, origin in letters:
-            if address is None or not self._pour(message, address, origin, now_ms):
+            if address is None:
+                self.counts[WITHOUT_DEATH] += 1
                 continue
-            self.tally.done += 1
+            outcome = self._pour(message, address, origin, now_ms)
+            self.counts[outcome] += 1
+            if outcome != DONE:
+                continue
             waits = self._vhost.waits.take()
-            self.tally.waits += waits
+            self.waits += waits
             if waits:
                 leaving.append((int(message.seq_id), waits))
             else:
@@ -204,30 +204,23 @@ class MessageMove:
                 break
         return found, seq_ids[:looked_at]
 
-    def _pour(self, message: Message, address: Address, origin: Queue | None, now_ms: int) -> bool:
-        """Publish a copy of it; False when it stays.  ``origin``: a queue it must reach."""
-        tally, pouring = self.tally, self._broker.staging.pouring
+    def _pour(self, message: Message, address: Address, origin: Queue | None, now_ms: int) -> str:
+        """Publish a copy of it; returns the outcome.  ``origin``: a queue it must reach."""
+        pouring = self._broker.staging.pouring
         # Without the mark of the store: the copy's content is stored anew, if it is large.
         copy = Message(message.content, address.wire, message.flags & ~STORED, 0)
         queues = self._queues_for(address, copy, now_ms)
         if self._action != COPY and self._queue in queues:
-            tally.same_queue += 1
-            return False
+            return SAME_QUEUE
         if origin is not None and origin not in queues:
-            tally.unroutable += 1
-            return False
+            return UNROUTABLE
         known = _duplicate_count(queues)
         if pouring.pour(self._vhost, [copy], now_ms, False) == 0:
-            tally.full += 1
-            tally.trouble = pouring.trouble()
-            return False
+            self.trouble = pouring.trouble()
+            return FULL
         if pouring.unroutable:
-            tally.unroutable += 1
-            return False
-        if _duplicate_count(queues) - known == len(queues):
-            tally.duplicate += 1
-            return False
-        return True
+            return UNROUTABLE
+        return DUPLICATE if _duplicate_count(queues) - known == len(queues) else DONE
 
     def _queues_for(self, address: Address, copy: Message, now_ms: int) -> list[Queue]:
         try:
@@ -236,7 +229,7 @@ class MessageMove:
             return []  # the exchange is gone, or internal
 
     def _goal_of(self, message: Message) -> tuple[Address | None, Queue | None]:
-        """Where it is to go, and the queue it is to come back to (retry).
+        """Where it is to go, None = it never died, and the queue it is to come back to (retry).
 
         Raises AccessRefused when the user may not publish there.
         """
@@ -244,7 +237,6 @@ class MessageMove:
         if target is None:
             exchange, key, origin = self._origin(message)
             if origin is None:
-                self.tally.without_death += 1
                 return None, None
             self._rights.publish(self._vhost.exchanges.get(exchange), exchange, key)
             target = exchange, key

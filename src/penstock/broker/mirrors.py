@@ -5,11 +5,11 @@ far they are, or that something was begun: what changes the cluster ends in prop
 here may raise ``Away`` (ask again) and ``Unavailable`` (the cluster cannot decide).
 
 ``broker.mirrors`` of a node that stands alone is this very class: no queue has mirrors, there is
-nobody to hand anything to, and verbs about one queue's mirrors refuse with RabbitMQ's words.  A
-node of a cluster has a subclass (``cluster/mirrors/mirroring.py``).
+no other node to hand anything to, and verbs about one queue's mirrors refuse with RabbitMQ's words.
+A node of a cluster has a subclass (``cluster/mirrors/mirroring.py``).
 
 What only the master knows (how far each mirror is) is None in the facts of other nodes.  Nothing
-here is kept: facts are made when somebody asks.
+here is kept: facts are made when they are asked for.
 """
 
 from typing import Final, final
@@ -41,7 +41,7 @@ class SyncProgress:
         self.total = total  # messages there were and are, about
         self.sent_bytes = sent_bytes
         self.rate = rate  # messages per second since it began; None = only the master knows
-        self.eta_ms = eta_ms  # -1 = nobody can tell yet
+        self.eta_ms = eta_ms  # -1 = not known yet
 
 
 @final
@@ -115,7 +115,7 @@ class MirrorFacts:
         return [copy.node for copy in self.copies if copy.role == MIRROR and copy.synced]
 
     def recoverable_slaves(self) -> list[str]:
-        """As RabbitMQ has them: whoever has a copy and is no master, there or not."""
+        """As RabbitMQ has them: each node with a copy but the master, running or not."""
         return [*self.slave_nodes(), *self.recoverable]
 
     def complete_node(self) -> str:
@@ -176,7 +176,7 @@ class Mirrors:
         raise not_mirrored(queue)
 
     def cancel_sync(self, queue: Queue) -> bool:
-        """They stop, and keep what they have; False = nobody was fetching anything."""
+        """They stop, and keep what they have; False = no copy was being synchronised."""
         return False
 
     def hand_over(self, queue: Queue, node: str) -> None:

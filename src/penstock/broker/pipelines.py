@@ -197,7 +197,7 @@ def _rates(pipeline: Pipeline, published: int, now_ms: int) -> tuple[float | Non
 
 
 def _to_drain(depth: int, drain: float | None, fill: float | None) -> float | None:
-    """None: never, as things are, or nobody knows."""
+    """None: never, as things are, or not known."""
     if depth == 0:
         return 0.0
     net = (drain or 0.0) - (fill or 0.0)

@@ -2,11 +2,11 @@
 
     closing ─► its guests are told ─► staged sets ─► queues ─► exchanges ─► bindings ─► it is gone
 
-From the first step on nobody enters it any more.  A step is a slice: some dozens of objects, so
+From the first step on no client enters it.  A step is a slice: some dozens of objects, so
 that others hardly notice when a hundred thousand go.  The definitions follow step by step, the
 virtual host itself last, with its permissions, policies and limits; so a node that is stopped in
-between has what was left of it.  They also say that it is on its way out: nobody enters after the
-next start either, and who finds it ``closing`` goes on with it.
+between has what was left of it.  They also say that it is on its way out: no client enters after
+the next start either, and the removal goes on.
 
 Batches of Spark programs that were decided are waited for: with nowhere to go they are soon done.
 """
@@ -44,7 +44,7 @@ class VhostRemoval:
         """Is it gone?  And who has lost a queue by this step."""
         vhost, broker = self._vhost, self._broker
         if broker.vhosts.get(vhost.name) is not vhost:
-            return True, []  # somebody else was faster
+            return True, []  # another removal was faster
         if not self._guests_are_told:
             self._guests_are_told = not self._close_some(vhost.name, GUESTS_AT_ONCE)
         if not self._guests_are_told or vhost.connection_count > 0:
@@ -63,7 +63,7 @@ class VhostRemoval:
         return True, []
 
     def _drop_staged(self) -> bool:
-        """Sets that nobody has decided about; True when there were some."""
+        """Sets of batches that are not committed; True when there were some."""
         dropped = 0
         for staged in [one for one in self._broker.staging.sets.values() if one.is_droppable()]:
             if staged.vhost is self._vhost and dropped < AT_ONCE:

@@ -141,7 +141,20 @@ class Exchange:
         self.bound_exchanges: dict[int, Exchange] = {}
         # As ``bound``: what the matcher still has to be told.
         self.dismissed: dict[int, dict[tuple[str, str], Binding]] = {}
-        self.awaits_sweep: bool = False
+
+    def count(self, messages: i64, size_bytes: i64) -> None:
+        """Of publishers that named it; ``size_bytes``: of the bodies."""
+        self.published_count += messages
+        self.published_bytes += size_bytes
+
+    def hold(self, holds: bool) -> None:
+        """What is published stays in its waiting room from now on, or no longer."""
+        self.holds = holds
+
+    def take_settings(self, alternate: str | None, publish_mode: str) -> None:
+        """Those of its arguments and policies that hold now."""
+        self.alternate = alternate
+        self.publish_mode = publish_mode
 
     def bind(self, destination: object, routing_key: str, arguments: dict[str, object]) -> bool:
         """True when the binding is new; ``PreconditionFailed`` for wrong arguments."""

@@ -177,7 +177,7 @@ class Flow:
     # -- the turn --------------------------------------------------------------------------
 
     def end_turn(self, now_ms: i64) -> None:
-        """The processor is free for everybody again."""
+        """The processor is free again."""
         self.book.tick(now_ms)
         if self._turn_over:
             channels = self._turn_over

@@ -19,7 +19,7 @@ ALWAYS: Final = "always"
 WHEN_SYNCED: Final = "when-synced"
 SYNC_BATCH: Final = 4096
 COUNT_MAX: Final = 1 << 31
-"""More copies, or messages at once, than anybody has: a larger number is this one."""
+"""More copies, or messages at once, than there ever are: a larger number is this one."""
 
 HA_KEYS: Final = tuple(key for key in POLICY_KEYS if key.startswith("ha-"))
 

@@ -1,6 +1,6 @@
 """Policies: settings that reach queues and exchanges by their names, not by their declaration.
 
-In: policies and operator policies of one virtual host, as somebody with the right to do so gives
+In: policies and operator policies of one virtual host, as an administrator gives
 them, and the name of a queue or exchange.  Out: which of them applies, and for a queue one
 ``QueueSettings`` object in which arguments, policy and operator policy have become one.
 
@@ -13,7 +13,7 @@ What a policy may say is checked key by key with RabbitMQ's words.  Keys that Ra
 this release has no use for (quorum queues, streams) are refused by name, as ``NotImplementedYet``:
 a policy that does nothing would be believed.
 
-``PolicyBook.epoch`` moves with every change: whoever remembers what holds remembers it with that.
+``PolicyBook.epoch`` moves with every change: what is remembered of them carries it.
 """
 
 from typing import Final, final
@@ -173,8 +173,8 @@ class PolicyBook:
         """Make them go by their arguments and what holds."""
         for exchange in exchanges:
             values = _merged(exchange.arguments, self.exchange_policy(exchange.name), None)
-            exchange.alternate = _text(values.get("alternate-exchange"))
-            exchange.publish_mode = _text(values.get("nsq-publish-mode")) or ""
+            mode = _text(values.get("nsq-publish-mode")) or ""
+            exchange.take_settings(_text(values.get("alternate-exchange")), mode)
 
 
 def _best(policies: dict[str, Policy], kind: str, name: str) -> Policy | None:

@@ -1,7 +1,7 @@
 """``BindingReaper``: removes the bindings of deleted queues and exchanges, some a turn.
 
 In: exchanges that have dismissed a destination, or were deleted themselves, with more bindings
-than anybody wants to wait for.  Out: the same exchanges without them, after some turns of a
+than a client can wait for.  Out: the same exchanges without them, after some turns of a
 millisecond or two, in memory and in the definitions.  Nothing here is seen from outside.
 """
 
@@ -26,11 +26,12 @@ class BindingReaper(TurnPart):
         self._exchanges: list[Exchange | None] = [None]
         super().__init__(self._exchanges)
         self._definitions = definitions
+        self._waiting: set[int] = set()  # their ids
 
     def add(self, exchange: Exchange) -> None:
         """It may have dismissed bindings, or not."""
-        if not exchange.awaits_sweep:
-            exchange.awaits_sweep = True
+        if id(exchange) not in self._waiting:
+            self._waiting.add(id(exchange))
             self._exchanges.append(exchange)
 
     def run(self, now_ms: i64, idle: bool) -> bool:
@@ -43,7 +44,6 @@ class BindingReaper(TurnPart):
                 left -= exchange.sweep(left)
             if (exchange is not None and exchange.dismissed) or (rows_left and len(exchanges) == 1):
                 break
-            if exchange is not None:
-                exchange.awaits_sweep = False
+            self._waiting.discard(id(exchange))
             exchanges.pop(0)
         return len(exchanges) > 0

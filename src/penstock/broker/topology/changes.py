@@ -1,7 +1,7 @@
 """``Changes``: the one way by which what is declared becomes true, on one node or in a cluster.
 
 In: a change that was asked for and has passed every check.  Out, on a single node: nothing is
-done here; whoever asked makes it true himself, at once.  In a cluster (``proposes``) it is handed
+done here; the caller makes it true at once.  In a cluster (``proposes``) it is handed
 in here instead, and becomes true when the cluster has agreed (``cluster/agreement/proposing.py``).
 
     virtual host, administration ─► checks ─┬─ proposes? ─► handed in ─► agreed ─► event ─┐

@@ -1,4 +1,4 @@
-"""Changes of the topology that a user asks for, whoever carries the request: AMQP or HTTP.
+"""Changes of the topology that a user asks for, by AMQP or HTTP.
 
 In: a user's rights, a virtual host, and what is to be declared, deleted or bound.  Out: it is done,
 or a ``BrokerError`` with RabbitMQ's text and nothing has changed.  Rights are asked in RabbitMQ's
@@ -105,7 +105,7 @@ def declare_exchange(
 def _may_declare_exchange(
     vhost: Vhost, rights: Rights, name: str, kind: str, arguments: dict[str, object]
 ) -> None:
-    """What is wrong with the type or the name for everybody is not said here."""
+    """A type or name that no user may declare is not refused here."""
     if name == "" or kind not in EXCHANGE_TYPES:
         return
     rights.configure("exchange", name)
@@ -116,7 +116,7 @@ def _may_declare_exchange(
 
 
 def delete_exchange(vhost: Vhost, rights: Rights, name: str, if_unused: bool) -> None:
-    if name != "" and not name.startswith("amq."):  # those are refused to everybody
+    if name != "" and not name.startswith("amq."):  # those are refused to all users
         rights.configure("exchange", name)
     vhost.delete_exchange(name, if_unused)
 

@@ -17,16 +17,16 @@ name they are deleted, for the next start would look for where they lead; who be
 again brings with it those that lead to the one it replaces.
 
 **What was handed out** by a queue that becomes a copy is back at its place: settled or not, it is
-the next master's.  The queue counts as deleted from then on, so whoever holds something of it only
+the next master's.  The queue counts as deleted from then on, so what still refers to it only
 lets go of his window, and what was to be acknowledged when it is safe elsewhere is not.
 
 Not here: what is in a copy and what is missing (cluster/mirrors/replica.py), who is the master,
 and the queue's place among the others (cluster/remote/queue_places.py).
 
 Invariants (``check``):
-  X1  nobody has both a copy and a queue with its messages here
+  X1  no name has both a copy and a queue with its messages here
   X2  a copy is known by the name of its queue, and has as many ids as that
-  X3  nothing of a copy is handed out, and nobody waits for what is read of it
+  X3  nothing of a copy is handed out, and no consumer waits for what is read of it
 """
 
 from typing import TYPE_CHECKING, Final, final
@@ -61,7 +61,7 @@ def is_copy(name: str) -> bool:
 
 @final
 class Copy:
-    """Of the queue ``name``; ``recovered``: as the start found it, until somebody uses it."""
+    """Of the queue ``name``; ``recovered``: as the start found it, until it is used."""
 
     def __init__(
         self,
@@ -216,7 +216,7 @@ class MirrorCopies:
                 )
 
     def from_queue(self, queue: LocalQueue) -> Copy:
-        """Nobody mirrors it any more; whoever enters another in its place tells its consumers."""
+        """The queue that is entered in its place tells its consumers."""
         vhost, name = self._vhost, queue.name
         vhost.definitions.rename_queue(vhost.name, name, PREFIX + name)
         copy = Copy(

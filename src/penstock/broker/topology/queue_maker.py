@@ -1,4 +1,4 @@
-"""``QueueMaker``: a queue with its backing, not yet known to anybody.
+"""``QueueMaker``: a queue with its backing, not yet in a virtual host.
 
 In: its identity and how it is kept.  Out: the queue, on the lists on which it asks for turns and
 reports its deaths (``QueueContext``).

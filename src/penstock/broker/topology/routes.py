@@ -40,9 +40,10 @@ class Route:
 
 def count_published(topic: Exchange, messages: list[Message]) -> None:
     """A topic knows how much was published to it."""
-    topic.published_count += len(messages)
+    size: i64 = 0
     for message in messages:
-        topic.published_bytes += body_size(message.content)
+        size += body_size(message.content)
+    topic.count(len(messages), size)
 
 
 def any_refuses(queues: list[Queue]) -> bool:

@@ -3,7 +3,7 @@
     topic T        exchange ``nsq.T`` of the type x-nsq-topic; its backlog is the exchange's room
     channel C      queue ``nsq.T:C`` bound to it; deliveries have deadlines and count attempts
 
-A topic **holds** what is published, in its backlog, while it is paused, or nobody is bound to it,
+A topic **holds** what is published, in its backlog, while it is paused, or nothing is bound to it,
 or the backlog is not empty yet; else its messages go where bindings lead, like those of a fanout
 exchange.  So nothing is lost before the first channel, the order stays, and every publisher goes
 the same way, whatever it speaks.  A new topic also holds while it is **prepared**: other nodes are
@@ -102,7 +102,7 @@ class Channel:
         return is_ephemeral(self.name)
 
     def forget(self) -> None:
-        """It is no channel any more: nobody scans its queue for what is due."""
+        """It is no channel any more: its queue is not scanned for what is due."""
         self.queue.scanned = False
         self.queue.wake()
 
@@ -161,6 +161,13 @@ class Topic:
     def backend_depth(self) -> i64:
         return self.backlog.backing.disk_count()
 
+    def prepare(self, preparing: bool) -> None:
+        """Its channels are being made: messages stay until they are there."""
+        self.preparing = preparing
+
+    def pause(self, paused: bool) -> None:
+        self.paused = paused
+
     def may_move(self) -> bool:
         """Do messages leave the backlog?"""
         return not self.paused and not self.preparing and self.exchange.has_bindings()
@@ -169,7 +176,7 @@ class Topic:
         """Something has changed: does it hold?"""
         holds = not self.may_move() or self.depth() > 0
         if holds != self.exchange.holds:
-            self.exchange.holds = holds
+            self.exchange.hold(holds)
             self._changed()
         if self.may_move() and holds:
             self.backlog.wake()
@@ -274,7 +281,7 @@ class Topics:
         if topic.ephemeral:
             topic.backlog.set_limits(QueueLimits(EPHEMERAL_MAX_LENGTH, overflow=REJECT_PUBLISH))
         if self.on_new is not None:
-            topic.preparing = self.on_new(topic.name)
+            topic.prepare(self.on_new(topic.name))
         topic.look()
         self._changed()
 
@@ -292,7 +299,7 @@ class Topics:
             return
         for channel in channels:
             self.channel(topic, channel)
-        topic.preparing = False
+        topic.prepare(False)
         topic.look()
 
     def _changed(self) -> None:
@@ -319,7 +326,7 @@ class Topics:
         if self._vhost.changes.proposes:
             self._vhost.changes.put_exchange(exchange, arguments)
             return
-        topic.paused = paused
+        topic.pause(paused)
         exchange.arguments = arguments
         if exchange.durable:
             self._vhost.definitions.put_exchange(record_of(exchange))
@@ -358,7 +365,7 @@ class Topics:
 
         ``size`` is that of all bodies, for those who count.
         """
-        self._count(topic, messages, size)
+        topic.exchange.count(len(messages), size)
         queues = self.route(topic)
         if len(queues) == 0:
             return 0  # bound only to exchanges that lead nowhere
@@ -370,8 +377,8 @@ class Topics:
     def publish_deferred(
         self, topic: Topic, messages: list[Message], size: i64, until_ms: i64, now_ms: i64
     ) -> i64:
-        """As ``publish``; nobody gets them before that time."""
-        self._count(topic, messages, size)
+        """As ``publish``; no consumer gets them before that time."""
+        topic.exchange.count(len(messages), size)
         return self._vhost.publish_deferred(self.route(topic), messages, until_ms, now_ms)
 
     def route(self, topic: Topic) -> list[Queue]:
@@ -382,10 +389,6 @@ class Topics:
             topic.reached_epoch = self._vhost.epoch
             topic.reached = self._reached(topic, [""], None)
         return topic.reached
-
-    def _count(self, topic: Topic, messages: list[Message], size: i64) -> None:
-        topic.exchange.published_count += len(messages)
-        topic.exchange.published_bytes += size
 
     def _reached(
         self, topic: Topic, keys: list[str], context: RoutingContext | None

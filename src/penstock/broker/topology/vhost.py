@@ -2,8 +2,8 @@
 
 Everything declared here is durable through ``definitions`` (when it is durable at all)
 and takes effect at once; the caller's replies leave only after the definitions were
-committed.  ``epoch`` moves with every change of topology: whoever remembers a route
-remembers the epoch with it.
+committed.  ``epoch`` moves with every change of topology: a route is remembered
+with its epoch.
 
 Errors are the kinds of ``core.errors`` with RabbitMQ's texts.
 """
@@ -96,7 +96,7 @@ class Vhost:
         self.policies, self.budget = PolicyBook(), Budget()
         self.description = ""
         self.tags: list[str] = []
-        self.closing: bool = False  # it is being removed: nobody enters
+        self.closing: bool = False  # it is being removed: no client enters
         self.tracing: bool = False  # since it was switched on, until the process ends
         self.connection_count: i64 = 0
         self.max_connections: i64 = NO_LIMIT
@@ -196,7 +196,7 @@ class Vhost:
     def publish_deferred(
         self, queues: list[Queue], messages: list[Message], until_ms: i64, now_ms: i64
     ) -> i64:
-        """As ``publish``, but nobody gets them before that time; the objects stay the caller's."""
+        """As ``publish``, for consumers from that time on; the objects stay the caller's."""
         before = self._engine.journal.position
         for queue in queues:
             copies = [message.copy_for_queue() for message in messages]
@@ -292,7 +292,7 @@ class Vhost:
         self.make_exchange(exchange)
 
     def make_exchange(self, exchange: Exchange) -> None:
-        """Whoever declares it has been heard out."""
+        """The declaration was checked."""
         self.add_exchange(exchange)
         if exchange.durable:
             self.definitions.put_exchange(record_of(exchange))

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from penstock.broker.message_moves import ACTIONS, COPY, MOVE, RETRY, MessageMove
+from penstock.broker.message_moves import ACTIONS, COPY, MOVE, OUTCOMES, RETRY, MessageMove
 from penstock.clocks import wall_ms
 from penstock.core.errors import Blocked
 from penstock.management.facts.rows import DEFAULT_EXCHANGE_IN_PATHS, Row
@@ -99,7 +99,7 @@ class MessageActionsApi(Endpoints):
         journal = self._broker.engine.journal
         if errand is None:
             return self._view.watch.when_safe(int(journal.position))
-        return self._view.watch.when_safe(errand.tally.position, errand.tally.waits)
+        return self._view.watch.when_safe(errand.position, errand.waits)
 
 
 def _places(chosen: Any) -> list[int]:
@@ -123,14 +123,4 @@ def _target(asked: dict[str, Any]) -> tuple[str, str]:
 
 
 def _row(errand: MessageMove) -> Row:
-    tally = errand.tally
-    return {
-        "done": tally.done,
-        "gone": tally.gone,
-        "unroutable": tally.unroutable,
-        "same_queue": tally.same_queue,
-        "duplicate": tally.duplicate,
-        "without_death": tally.without_death,
-        "full": tally.full,
-        "trouble": tally.trouble,
-    }
+    return {name: errand.counts[name] for name in OUTCOMES} | {"trouble": errand.trouble}
