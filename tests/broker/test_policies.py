@@ -155,7 +155,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"expires": 0}, "0 is not a valid queue expiry"),
     ({"max-length": -1}, "-1 is not a valid maximum length"),
     ({"max-length-bytes": -1}, "-1 is not a valid maximum length in bytes"),
-    ({"delivery-limit": -1}, "-1 is not a valid delivery limit"),
+    ({"delivery-limit": -2}, "-2 is not a valid delivery limit"),
     ({"overflow": "x"}, '<<"x">> is not a valid overflow value'),
     ({"overflow": 1}, "1 is not a valid overflow value"),
     ({"queue-mode": "x"}, '<<"x">> is not a valid queue-mode value'),

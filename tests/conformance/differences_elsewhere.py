@@ -22,11 +22,18 @@ class Elsewhere:
 
 ELSEWHERE: Final = (
     Elsewhere(
-        "Queue types",
-        "Quorum queues and streams.",
-        "Refused with 540, by argument; left out and named, in definitions. A queue is a "
-        "classic one.",
+        "Streams, and quorum queues of a cluster",
+        "`x-queue-type` is `stream`, or `quorum` with copies on several nodes.",
+        "Refused with 540, by argument; left out and named, in definitions. A quorum queue of a "
+        "single node is there, as RabbitMQ 4.3.6 has it.",
         "broker/test_vhost.py::test_a_queue_is_not_made_with_arguments_nobody_keeps",
+    ),
+    Elsewhere(
+        "Newer headers",
+        "RabbitMQ 4.3.6 writes `x-acquired-count` on what a quorum queue delivers again, and "
+        "`x-last-death-queue`, `-reason` and `-exchange` on dead letters.",
+        "Not written; `x-delivery-count`, which the delivery limit goes by, is.",
+        "conformance/test_conformance.py::test_answers_like_rabbitmq",
     ),
     Elsewhere(
         "Names of number types in refusals",

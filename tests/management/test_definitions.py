@@ -44,10 +44,10 @@ def test_many_rows_arrive_in_slices(served: Served) -> None:
 
 
 def test_what_is_left_out_is_said(served: Served) -> None:
-    body = {"queues": [{"name": "q", "vhost": "/", "arguments": {"x-queue-type": "quorum"}}]}
+    body = {"queues": [{"name": "q", "vhost": "/", "arguments": {"x-queue-type": "stream"}}]}
     line = (
-        "queue 'q' in vhost '/': quorum queues are not implemented (x-queue-type 'quorum' for"
-        " queue 'q' in vhost '/'): omit the argument; a policy with ha-mode mirrors queues"
+        "queue 'q' in vhost '/': stream queues are not implemented (x-queue-type 'stream' for"
+        " queue 'q' in vhost '/'): omit the argument"
     )
     for vhost in ("", "/%2F"):
         path = "/api/definitions" + vhost

@@ -27,6 +27,7 @@ def test_the_options_are_those_of_the_broker(served: Served) -> None:
         "highest": None,
         "merge": "the argument, else the policy",
         "label": "Ovfl",
+        "types": ["classic", "quorum"],
         "example": "reject-publish",
     }
 

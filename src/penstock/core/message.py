@@ -110,6 +110,10 @@ class Message:
         self.seq_id = seq_id
         self.enqueued_at_ms = enqueued_at_ms
 
+    def keep(self) -> None:
+        """Its queue keeps it on disk, whatever the publisher asked for."""
+        self.flags |= PERSISTENT
+
     def copy_for_queue(self) -> "Message":
         """The same message for one more queue: shares the bytes, has its own place."""
         copy = Message(self.content, self.address, self.flags & _COPIED, self.expires_at_ms)

@@ -270,7 +270,7 @@ Operations
   force_gc [--timeout <timeout>]
     refused: Refused: nothing is collected here
   await_online_quorum_plus_one
-    nodes: Waits for nothing: there are no quorum queues
+    nodes: Waits for nothing: no queue needs a majority of nodes
   post_upgrade
     cluster: Hands masters over after an upgrade, so that each node has as many
 Queues

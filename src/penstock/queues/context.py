@@ -1,6 +1,6 @@
 """What a queue is made with: its identity, and what all queues of a node share."""
 
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Final, final
 
 from penstock.core.away import Answers
 from penstock.core.confirm_watermark import PendingConfirms
@@ -11,6 +11,15 @@ from penstock.queues.sampling import Sampling
 
 if TYPE_CHECKING:
     from penstock.queues.queue import Queue
+
+CLASSIC: Final = "classic"
+QUORUM: Final = "quorum"
+QUEUE_TYPES: Final = (CLASSIC, QUORUM)
+
+
+def queue_type(arguments: dict[str, object]) -> str:
+    """One of ``QUEUE_TYPES``, of arguments that were checked."""
+    return QUORUM if arguments.get("x-queue-type") == QUORUM else CLASSIC
 
 
 @final

@@ -75,7 +75,7 @@ class QueueLimiter:
             if attempts < ATTEMPTS_MAX and not counted:
                 message.flags += ONE_ATTEMPT
                 attempts += 1
-            (living if attempts <= limit else exhausted).append(message)
+            (living if attempts <= limit or limit < 0 else exhausted).append(message)
         if exhausted:
             self.die(exhausted, DELIVERY_LIMIT)
         if living and not counted:

@@ -31,6 +31,8 @@ class QueueLimits:
     ``expires_ms``           an unused queue goes after that time; 0 = never
     ``consumer_timeout_ms``  for unsettled deliveries; 0 = the node's
     ``on_disconnect``        "timeout" or "requeue": what a lost consumer held; "" = its choice
+    ``buries_surely``        a dead message stays until a queue has it, where overflow is
+                             reject-publish: with drop-head nothing would bound what stays
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class QueueLimits:
         expires_ms: i64 = 0,
         consumer_timeout_ms: i64 = 0,
         on_disconnect: str = "",
+        buries_surely: bool = False,
     ) -> None:
         self.max_length: i64 = max_length
         self.max_length_bytes: i64 = max_length_bytes
@@ -56,6 +59,7 @@ class QueueLimits:
         self.consumer_timeout_ms: i64 = consumer_timeout_ms
         self.on_disconnect: str = on_disconnect
         self.buries_refused: bool = overflow == REJECT_PUBLISH_DLX
+        self.buries_surely: bool = buries_surely and overflow == REJECT_PUBLISH
         self.buries: bool = dead_letter_exchange is not None
         bounded = max_length >= 0 or max_length_bytes >= 0
         self.drops: bool = bounded and overflow == DROP_HEAD

@@ -24,7 +24,7 @@ from penstock.core.letters import REJECTED
 from penstock.core.message import ATTEMPTS_MAX, ONE_ATTEMPT, Message, attempts_of
 from penstock.queues.allocator import Delivery, RoundRobinAllocator, in_order, is_late, stamp
 from penstock.queues.consumers import Consumer, ConsumerGroups, PriorityGroup
-from penstock.queues.context import QueueContext, QueueIdentity
+from penstock.queues.context import QUORUM, QueueContext, QueueIdentity, queue_type
 from penstock.queues.deferring import DeferredMessages
 from penstock.queues.leases import Leases
 from penstock.queues.limiting import QueueLimiter
@@ -51,6 +51,7 @@ class LocalQueue(Queue):
     ) -> None:
         super().__init__(identity, backing, context)
         self.range_lease = RangeLease()
+        self._quorum: Final = queue_type(identity.arguments) == QUORUM
         self.mirrors: PublishNotes | None = None  # of a master with mirrors
         self._defers: bool = False  # something may be delayed, or in flight with a deadline
         self._head_away: bool = False  # it is over its time, and on its way from disk
@@ -65,6 +66,9 @@ class LocalQueue(Queue):
 
     def publish(self, messages: list[Message], now_ms: i64) -> None:
         limits = self.limits
+        if self._quorum:
+            for message in messages:
+                message.keep()
         if limits.message_ttl_ms >= 0:
             stamp(messages, now_ms + limits.message_ttl_ms)
         if self.mirrors is not None and not self.mirrors.note(messages):
@@ -79,6 +83,9 @@ class LocalQueue(Queue):
 
     def publish_deferred(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
         limits = self.limits
+        if self._quorum:
+            for message in messages:
+                message.keep()
         if limits.message_ttl_ms >= 0:
             stamp(messages, until_ms + limits.message_ttl_ms)
         if self.mirrors is not None and not self.mirrors.note(messages):
@@ -297,10 +304,10 @@ class LocalQueue(Queue):
             self._limiter.die(messages, REJECTED)
             self.wake()
 
-    def requeue(self, consumer: Consumer, messages: list[Message]) -> None:
+    def requeue(self, consumer: Consumer, messages: list[Message], failed: bool = True) -> None:
         consumer.release(len(messages))
         self.statistics.redelivered(messages)
-        self._put_back(messages)
+        self._put_back(messages, failed or not self._quorum)
 
     def give_back_all(self, owner: i64) -> None:
         leases = self.leases
@@ -308,14 +315,14 @@ class LocalQueue(Queue):
         messages = self._released(leases.release(owner))
         if messages:
             self.statistics.returned(messages)
-            self._put_back(messages)
+            self._put_back(messages, True)
 
-    def _put_back(self, messages: list[Message]) -> None:
-        """To the places they had."""
+    def _put_back(self, messages: list[Message], counts: bool) -> None:
+        """To the places they had; ``counts``: as a delivery, for the limit of these."""
         self.unacked_count -= len(messages)
         if self.deleted:
             return
-        if self.limits.delivery_limit >= 0:
+        if counts and (self.limits.delivery_limit >= 0 or self._quorum):
             messages = self._limiter.live_on(messages)
         self.backing.requeue(messages)
         if self.limits.max_length_bytes >= 0:

@@ -33,7 +33,7 @@ from penstock.core.credit import QUEUE, FlowPeer
 from penstock.core.message import Message
 from penstock.queues.allocator import Delivery
 from penstock.queues.consumers import UNLIMITED, Consumer
-from penstock.queues.context import QueueContext, QueueIdentity
+from penstock.queues.context import QUORUM, QueueContext, QueueIdentity, queue_type
 from penstock.queues.counting import QueueStatistics
 from penstock.queues.leases import Leases
 from penstock.queues.limits import NO_LIMITS, QueueLimits
@@ -85,6 +85,10 @@ class Queue:
     def remote(self) -> bool:
         """Its master is on another node."""
         return False
+
+    @property
+    def is_quorum(self) -> bool:
+        return queue_type(self.arguments) == QUORUM
 
     @property
     def exclusive(self) -> bool:
@@ -176,8 +180,11 @@ class Queue:
         """The consumer is done with these, and does not want them: they die."""
         raise NotImplementedError
 
-    def requeue(self, consumer: Consumer, messages: list[Message]) -> None:
-        """The consumer gives these back: to their original places, as redelivered."""
+    def requeue(self, consumer: Consumer, messages: list[Message], failed: bool = True) -> None:
+        """The consumer gives these back: to their original places, as redelivered.
+
+        ``failed``: it could not deal with them; a quorum queue counts that alone.
+        """
         raise NotImplementedError
 
     def give_back(

@@ -216,7 +216,7 @@ FIXED: Final[Mapping[str, tuple[str, str]]] = {
         "rabbit_credential_validator_accept_everything",
         "every password is taken",
     ),
-    "default_queue_type": ("classic", "all queues are classic queues"),
+    "default_queue_type": ("classic", "a declaration names another type"),
     "management.disable_basic_auth": ("false", "the management API takes passwords"),
     "management.listener.ssl": (
         "false",
@@ -246,7 +246,7 @@ _INTERNAL: Final = "users are the broker's own; no other place is asked"
 _MEMBERS: Final = "the nodes of a cluster meet in etcd: `cluster_etcd_endpoints`"
 _LEASES: Final = "`cluster_lease_ttl_s` and `cluster_silence_ms` are about that"
 _MAJORITY: Final = "a node that does not reach etcd's majority waits for it, and changes nothing"
-_QUORUM: Final = "there are no quorum queues"
+_QUORUM: Final = "quorum queues have no settings here"
 _FORMAT: Final = "log lines have one form as text and one as JSON"
 _ROTATION: Final = "the one log file is put aside by size"
 _OWN_FILE: Final = "there is one log file for all categories"
@@ -395,7 +395,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "prometheus.*": _METRICS,
     "prometheus.ssl.*": "metrics are served over plain HTTP",
     "queue_leader_locator": _QUORUM,
-    "queue_types.*": "all queues are classic queues",
+    "queue_types.*": "a declaration names another type",
     "quorum_queue.*": _QUORUM,
     "raft.*": _QUORUM,
     "ranch_connection_max": "`connection_max` is about it",

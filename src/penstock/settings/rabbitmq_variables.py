@@ -63,7 +63,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "RABBITMQ_CTL_DIST_PORT_MIN": _TOOLS,
     "RABBITMQ_CTL_DIST_PORT_MAX": _TOOLS,
     "RABBITMQ_NODE_TYPE": "every node keeps what it has on its disk",
-    "RABBITMQ_QUORUM_DIR": "there are no quorum queues",
+    "RABBITMQ_QUORUM_DIR": "quorum queues have no settings here",
     "RABBITMQ_STREAM_DIR": "there are no streams",
     "RABBITMQ_FEATURE_FLAGS": "all features are on",
     "RABBITMQ_FEATURE_FLAGS_FILE": "all features are on",

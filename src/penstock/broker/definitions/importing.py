@@ -28,6 +28,7 @@ from penstock.core.errors import (
     NotImplementedYet,
     PreconditionFailed,
 )
+from penstock.queues.context import CLASSIC
 
 Json = dict[str, Any]
 SaltSource = Callable[[], bytes]
@@ -265,7 +266,7 @@ class DefinitionsImport:
         if is_room(name) or is_copy(name):
             raise AccessRefused(f"queue name '{name}' is one of those no client sees")
         arguments = _table(row, "arguments")
-        if row.get("type", "classic") != "classic":  # newer releases say it here too
+        if row.get("type", CLASSIC) != CLASSIC:  # newer releases say it here too
             arguments.setdefault("x-queue-type", row["type"])
         durable = _flag(row, "durable", absent=True)
         self._vhost(row).declare_queue(name, durable, None, _flag(row, "auto_delete"), arguments)

@@ -10,6 +10,7 @@ from typing import Final
 from penstock.broker.rules.erlang_terms import term
 from penstock.broker.rules.queue_options import (
     ARGUMENTS,
+    ARGUMENTS_OF_TYPE,
     EXCHANGE,
     FLAG,
     MILLISECONDS,
@@ -19,20 +20,24 @@ from penstock.broker.rules.queue_options import (
 )
 from penstock.core.errors import CommandInvalid, NotImplementedYet, PreconditionFailed
 from penstock.core.headers import CACHE_TTL_HEADER
+from penstock.queues.context import CLASSIC, QUORUM, queue_type
 from penstock.routing.consistent_hash import CONSISTENT_HASH, HASH_HEADER, HASH_PROPERTY
 from penstock.routing.exchanges import DELAYED, EXCHANGE_TYPES, inner_type
 from penstock.routing.headers import is_integer, type_name
 from penstock.routing.once import CACHE_SIZE, ONCE
 
-INSTEAD: Final = {
-    "quorum": "omit the argument; a policy with ha-mode mirrors queues",
-    "stream": "omit the argument",
+INSTEAD: Final = {"stream": "omit the argument"}
+NOT_BUILT: Final = {
+    "x-delayed-retry-type": ("all", "failed", "returned"),
 }
+"""Arguments of quorum queues, and their values that this release has not."""
 
 
 def check_queue_arguments(arguments: dict[str, object], what: str, exclusive: bool = False) -> None:
-    """Raises PreconditionFailed or NotImplementedYet (queue types); ``what`` names the queue."""
-    for key, option in QUEUE_ARGUMENTS.items():
+    """Raises PreconditionFailed or NotImplementedYet (streams); ``what`` names the queue."""
+    kind = queue_type(arguments)
+    known = ARGUMENTS_OF_TYPE[kind]
+    for key, option in known.items():
         if key not in arguments:
             continue
         if exclusive and key == "x-queue-master-locator":
@@ -40,9 +45,42 @@ def check_queue_arguments(arguments: dict[str, object], what: str, exclusive: bo
         _check_value(option, arguments[key], what)
         if key == "x-dead-letter-routing-key" and "x-dead-letter-exchange" not in arguments:
             raise _invalid(key, what, "routing_key_but_no_dlx_defined")
-    for key in OTHER_TYPES_ARGUMENTS:
-        if key in arguments:
-            raise _of_other_type(key, what)
+    for key in (*QUEUE_ARGUMENTS, *OTHER_TYPES_ARGUMENTS):
+        if key in arguments and key not in known:
+            raise _of_other_type(key, what, kind)
+    if kind == QUORUM:
+        for key, values in NOT_BUILT.items():
+            if arguments.get(key) in values:
+                raise NotImplementedYet(f"{key} '{arguments[key]}' for {what}")
+
+
+def check_properties(
+    arguments: dict[str, object], what: str, durable: bool, exclusive: bool, auto_delete: bool
+) -> None:
+    """What a quorum queue cannot be, in RabbitMQ's order; raises PreconditionFailed."""
+    if queue_type(arguments) == QUORUM:
+        for wrong, name in (
+            (auto_delete, "auto-delete"),
+            (exclusive, "exclusive-owner"),
+            (not durable, "non-durable"),
+        ):
+            if wrong:
+                raise PreconditionFailed(f"invalid property '{name}' for {what}")
+
+
+def check_in_cluster(arguments: dict[str, object], what: str) -> None:
+    """Raises NotImplementedYet."""
+    if queue_type(arguments) == QUORUM:
+        raise NotImplementedYet(
+            f"quorum queues of a cluster are not implemented (x-queue-type 'quorum' for {what}):"
+            " omit the argument; a policy with ha-mode mirrors queues"
+        )
+
+
+def check_without_name(arguments: dict[str, object]) -> None:
+    """The name is the server's choice; raises PreconditionFailed."""
+    if queue_type(arguments) == QUORUM:
+        raise PreconditionFailed("Cannot declare a server-named queue for type rabbit_quorum_queue")
 
 
 def _check_value(option: Option, value: object, what: str) -> None:
@@ -137,7 +175,7 @@ def _integer(key: str, value: object, what: str) -> int:
 def _check_number(option: Option, value: object, what: str) -> int:
     key = str(option.argument)
     number = _integer(key, value, what)
-    if number < 0:
+    if number < min(option.lowest, 0):
         raise _invalid(key, what, f"{{value_negative,{number}}}")
     if number < option.lowest:
         raise _invalid(key, what, f"{{value_zero,{number}}}")
@@ -151,8 +189,8 @@ def _of_type(value: object) -> str:
     return f"{{unacceptable_type,{type_name(value)}}}"
 
 
-def _of_other_type(key: str, what: str) -> PreconditionFailed:
-    return PreconditionFailed(f"invalid arg '{key}' for {what} of queue type rabbit_classic_queue")
+def _of_other_type(key: str, what: str, kind: str = CLASSIC) -> PreconditionFailed:
+    return PreconditionFailed(f"invalid arg '{key}' for {what} of queue type rabbit_{kind}_queue")
 
 
 def _invalid(key: str, what: str, why: str) -> PreconditionFailed:

@@ -7,8 +7,9 @@ same kind, and so are texts and byte arrays; an integer is no float: 10 is not 1
 from collections.abc import Iterable
 from typing import Final
 
-from penstock.broker.rules.queue_options import QUEUE_ARGUMENTS
+from penstock.broker.rules.queue_options import ARGUMENTS_OF_TYPE
 from penstock.core.errors import PreconditionFailed, ResourceLocked
+from penstock.queues.context import CLASSIC, queue_type
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
 from penstock.routing.headers import as_bytes, term, type_name
@@ -42,7 +43,8 @@ def check_same_queue(
         )
     check_equivalent("durable", what, durable, queue.durable, MISSING)
     check_equivalent("auto_delete", what, auto_delete, queue.auto_delete, MISSING)
-    check_same_arguments(QUEUE_ARGUMENTS, what, arguments, queue.arguments)
+    known = ARGUMENTS_OF_TYPE[queue_type(queue.arguments)]
+    check_same_arguments(known, what, arguments, queue.arguments)
 
 
 def check_same_exchange(
@@ -72,15 +74,9 @@ def check_same_arguments(
 ) -> None:
     for key in keys:
         one, other = received.get(key, MISSING), current.get(key, MISSING)
-        if key != "x-queue-type" or {_type_of_queue(one), _type_of_queue(other)} != {"classic"}:
-            check_equivalent(key, what, one, other, MISSING)
-
-
-def _type_of_queue(value: object) -> str:
-    """One that says nothing is a classic queue."""
-    if value is MISSING:
-        return "classic"
-    return value if isinstance(value, str) else ""
+        if key == "x-queue-type" and (isinstance(one, str) or isinstance(other, str)):
+            one, other = (CLASSIC if kind is MISSING else kind for kind in (one, other))
+        check_equivalent(key, what, one, other, MISSING)
 
 
 def check_equivalent(

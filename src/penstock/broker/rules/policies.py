@@ -24,6 +24,7 @@ from penstock.broker.rules.erlang_terms import term
 from penstock.broker.rules.ha_policy import HA_KEYS, NO_MIRRORS, HaPolicy, read_ha_policy
 from penstock.broker.rules.queue_options import (
     ARGUMENTS,
+    DEFAULT_DELIVERY_LIMITS,
     LIMIT,
     LOWER,
     OTHER_TYPES_KEYS,
@@ -32,6 +33,7 @@ from penstock.broker.rules.queue_options import (
 )
 from penstock.core import patterns
 from penstock.core.errors import NotImplementedYet, PreconditionFailed
+from penstock.queues.context import queue_type
 from penstock.queues.limits import DROP_HEAD, QueueLimits
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
@@ -92,12 +94,14 @@ class QueueSettings:
         self.expires_ms: i64 = _number(values, "expires", 0)
         self.max_length: i64 = _number(values, "max-length", -1)
         self.max_length_bytes: i64 = _number(values, "max-length-bytes", -1)
-        self.delivery_limit: i64 = _number(values, "delivery-limit", -1)
+        limit = DEFAULT_DELIVERY_LIMITS[queue_type(arguments)]
+        self.delivery_limit: i64 = _number(values, "delivery-limit", limit)
         self.consumer_timeout_ms: i64 = _number(values, "consumer-timeout", 0)
         self.overflow: str = _text(values.get("overflow")) or DROP_HEAD
         self.queue_mode: str = _text(values.get("queue-mode")) or "default"
         # In a cluster, when the queue is declared.
         self.master_locator: str = _text(values.get("queue-master-locator")) or ""
+        self.at_least_once: bool = values.get("dead-letter-strategy") == "at-least-once"
         self.on_disconnect: str = _text(values.get("nsq-on-disconnect")) or ""
         # An exchange's name may be empty: None is "not set" here.
         self.dead_letter_exchange: str | None = _text(values.get("dead-letter-exchange"))
@@ -115,6 +119,7 @@ class QueueSettings:
             self.expires_ms,
             self.consumer_timeout_ms,
             self.on_disconnect,
+            self.at_least_once,
         )
 
     def apply_to(self, queue: Queue) -> bool:

@@ -8,6 +8,7 @@ it.  The order is RabbitMQ's: where several arguments are wrong, the first of th
 
 from typing import Final, NamedTuple
 
+from penstock.queues.context import CLASSIC, QUEUE_TYPES, QUORUM
 from penstock.queues.limits import OVERFLOWS
 from penstock.settings.cluster import MASTER_LOCATORS
 
@@ -50,6 +51,7 @@ class Option(NamedTuple):
     highest: int | None = None  # of an argument
     odd: str = ""
     applies_to: str = "queue"  # or "exchange", "NSQ topic", "NSQ channel"
+    types: tuple[str, ...] = QUEUE_TYPES  # of queues that take the argument
 
     @property
     def argument(self) -> str | None:
@@ -88,23 +90,36 @@ OPTIONS: Final = (
     Option("max-length-bytes", NUMBER, LIMIT, 104_857_600, "maximum length in bytes",
            "how many bytes of bodies may be ready; at that limit overflow decides", "Lim B"),
     Option("max-priority", NUMBER, ARGUMENT, 10, "",
-           "priorities from 0 to that number", "Pri", highest=255),
+           "priorities from 0 to that number", "Pri", highest=255, types=(CLASSIC,)),
     Option("overflow", WORD, FIRST, "reject-publish", "overflow value",
            "what a full queue does: drops the oldest, refuses new messages, or buries them",
            "Ovfl", words=OVERFLOWS, odd="invalid_overflow"),
     Option("queue-mode", WORD, FIRST, "lazy", "queue-mode value",
            "lazy: messages rest on disk", "Mode",
-           words=("default", "lazy"), odd="\"unsupported queue mode '{value}'\""),
+           words=("default", "lazy"), odd="\"unsupported queue mode '{value}'\"",
+           types=(CLASSIC,)),
     Option("queue-version", NUMBER, FIRST, 2, "queue-version value",
            "RabbitMQ's formats of classic queues; no effect here",
-           words=(1, 2), odd="\"unsupported queue version '{value}'\""),
+           words=(1, 2), odd="\"unsupported queue version '{value}'\"", types=(CLASSIC,)),
     Option("single-active-consumer", FLAG, ARGUMENT, True, "",
            "one consumer at a time gets messages; when it goes, the next one does", "SAC"),
     Option("queue-type", WORD, ARGUMENT, "classic", "",
-           "the type of queue; others are refused",
-           words=("classic",), odd="\"unsupported queue type '{value}'\""),
+           "the type of queue; streams are refused",
+           words=QUEUE_TYPES, odd="\"unsupported queue type '{value}'\""),
     Option("delivery-limit", NUMBER, LIMIT, 5, "delivery limit",
-           "how often a message may come back before it is a dead letter", "DL"),
+           "how often a message may come back before it is a dead letter; -1: without a limit;"
+           " a quorum queue's is 20 otherwise, and basic.nack does not count there",
+           "DL", lowest=-1),
+    Option("dead-letter-strategy", WORD, ARGUMENT, "at-most-once", "",
+           "at-least-once: a dead message stays until a queue has taken its letter; with"
+           " overflow reject-publish only",
+           words=("at-most-once", "at-least-once"), odd="invalid_dlx_strategy", types=(QUORUM,)),
+    Option("quorum-initial-group-size", NUMBER, ARGUMENT, 1, "",
+           "how many copies there are to be; no effect on a single node",
+           lowest=1, types=(QUORUM,)),
+    Option("queue-leader-locator", WORD, ARGUMENT, "client-local", "",
+           "on which node the queue is; no effect on a single node",
+           words=("client-local", "balanced"), odd="invalid_queue_locator_arg", types=(QUORUM,)),
     Option("consumer-timeout", MILLISECONDS, LOWER, 1_800_000, "consumer timeout",
            "time a consumer may hold a delivery; then its channel is closed",
            lowest=1, highest=TEN_YEARS_MS),
@@ -112,7 +127,8 @@ OPTIONS: Final = (
            "a message whose x-deduplication-header is in the queue is dropped"),
     Option("queue-master-locator", WORD, FIRST, "min-masters", "queue-master-locator value",
            "on which node of a cluster a new queue is",
-           words=MASTER_LOCATORS, odd='"{term} invalid queue-master-locator value"'),
+           words=MASTER_LOCATORS, odd='"{term} invalid queue-master-locator value"',
+           types=(CLASSIC,)),
     Option("alternate-exchange", EXCHANGE, FIRST, "unrouted", "alternate exchange name",
            "gets the messages that no binding wants", "AE", applies_to="exchange"),
     Option("ha-mode", WORD, POLICY, "exactly", "",
@@ -143,7 +159,13 @@ ARGUMENTS: Final = {option.argument: option for option in OPTIONS if option.argu
 QUEUE_ARGUMENTS: Final = {
     key: option for key, option in ARGUMENTS.items() if option.applies_to == "queue"
 }
+ARGUMENTS_OF_TYPE: Final = {
+    kind: {key: option for key, option in QUEUE_ARGUMENTS.items() if kind in option.types}
+    for kind in QUEUE_TYPES
+}
 POLICY_KEYS: Final = {option.name: option for option in OPTIONS if option.in_policies}
+
+DEFAULT_DELIVERY_LIMITS: Final = {CLASSIC: -1, QUORUM: 20}
 
 OTHER_TYPES_KEYS: Final = (
     "dead-letter-strategy",
@@ -155,7 +177,6 @@ OTHER_TYPES_KEYS: Final = (
     "stream-max-segment-size-bytes",
 )
 """Of policies, for quorum queues and streams: refused by name."""
-OTHER_TYPES_ARGUMENTS: Final = (
-    "x-quorum-initial-group-size",
-    *("x-" + key for key in OTHER_TYPES_KEYS),
+OTHER_TYPES_ARGUMENTS: Final = tuple(
+    key for key in ("x-" + name for name in OTHER_TYPES_KEYS) if key not in ARGUMENTS
 )

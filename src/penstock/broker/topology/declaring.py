@@ -10,7 +10,7 @@ finds every exclusive queue locked.
 
 from penstock.broker.rules.rights import READ, Rights
 from penstock.broker.topology.vhost import Vhost
-from penstock.core.errors import AccessRefused, PreconditionFailed
+from penstock.core.errors import AccessRefused, NotImplementedYet, PreconditionFailed
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import EXCHANGE_TYPES
@@ -75,6 +75,8 @@ def check_deletable(vhost: Vhost, queue: Queue, if_unused: bool, if_empty: bool)
 
     One that is forsaken goes uncounted, but not as an empty one: so RabbitMQ does it.
     """
+    if queue.is_quorum:
+        _check_unconditional(vhost.queue_text(queue.name), if_unused, if_empty)
     if queue.is_forsaken():
         if if_empty:
             raise PreconditionFailed(f"{vhost.queue_text(queue.name)} not empty")
@@ -85,6 +87,15 @@ def check_deletable(vhost: Vhost, queue: Queue, if_unused: bool, if_empty: bool)
     if if_unused and consumers > 0:
         raise PreconditionFailed(f"{vhost.queue_text(queue.name)} in use")
     return ready
+
+
+def _check_unconditional(what: str, if_unused: bool, if_empty: bool) -> None:
+    for given, name in ((if_unused, "if-unused"), (if_empty, "if-empty")):
+        if given:
+            raise NotImplementedYet(
+                f"cannot delete {what}. queue.delete operations with {name} flag set are not"
+                " supported by quorum queues"
+            )
 
 
 def declare_exchange(

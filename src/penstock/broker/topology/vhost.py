@@ -18,6 +18,8 @@ from penstock.broker.rules.access import NO_LIMIT
 from penstock.broker.rules.arguments import (
     check_exchange_arguments,
     check_exchange_type,
+    check_in_cluster,
+    check_properties,
     check_queue_arguments,
 )
 from penstock.broker.rules.budget import Budget
@@ -452,10 +454,14 @@ class Vhost:
             return existing
         if 0 <= self.max_queues <= len(self.queues):
             raise queue_limit_reached(name, self.name, self.max_queues)
-        check_queue_arguments(arguments, self.queue_text(name), owner is not None)
+        what = self.queue_text(name)
+        check_queue_arguments(arguments, what, owner is not None)
+        check_properties(arguments, what, durable, owner is not None, auto_delete)
         self.changes.check_memory(arguments, part_count(highest_priority(arguments)))
         if durable and owner is None:
             self.changes.check_room()
+        if self.changes.proposes:
+            check_in_cluster(arguments, what)
         incarnation = self._new_incarnation()
         if self.changes.proposes:
             self.changes.add_queue(self, name, incarnation, durable, owner, auto_delete, arguments)

@@ -8,9 +8,11 @@ that node is lost; what died waits until it has arrived.  One for a mirrored que
 whose master leaves meanwhile is written and routed again: the next master may not have it.
 
 A letter for an exchange that is not there, or that routes it nowhere, is dropped.  So is one that
-would reach a queue again in a cycle without a rejection (RabbitMQ's rule).  A letter may push out
-or overflow others, which die in turn: the list is read until it is empty, some at a time, so that
-a long chain does not hold up the turn.
+would reach a queue again in a cycle without a rejection (RabbitMQ's rule).  Of a queue that buries
+surely (``QueueLimits.buries_surely``) the first kind is not dropped, nor what a full queue refuses:
+the message that died stays pending, and is buried again every ``RETRY_MS``; after a restart it is
+ready again.  A letter may push out or overflow others, which die in turn: the list is read until it
+is empty, some at a time, so that a long chain does not hold up the turn.
 """
 
 from collections.abc import Callable
@@ -26,7 +28,7 @@ from penstock.core.confirm_watermark import (
     any_refused,
     any_stranded,
 )
-from penstock.core.letters import HeaderWriter, Letter
+from penstock.core.letters import HeaderWriter
 from penstock.core.message import PENDING, PERSISTENT, PRIORITY_SHIFT, Message
 from penstock.core.traffic import DropCounters
 from penstock.core.turn_part import TurnPart
@@ -37,6 +39,10 @@ from penstock.queues.queue import Queue
 
 BURIED_AT_ONCE: Final[i64] = 2048
 """Letters of one turn; what is left over waits for the next."""
+RETRY_MS: Final = 5000
+"""After this time letters that no queue took are published again."""
+NOWHERE: Final[i64] = -1
+"""Instead of a position: no queue took the letter, or not each of them."""
 
 
 @final
@@ -94,11 +100,17 @@ class DeadLetters(TurnPart):
         self._again: list[Letters] = []  # stranded: it is not known where they are
         # What died, in the order of the positions that make its letters safe.
         self._waiting: list[tuple[int, Queue, list[Message]]] = []
+        # What no queue took, of queues that bury surely; all of it is tried at one time.
+        self._kept: list[DeadLetterBatch] = []
+        self._retry_at_ms: i64 = 0
 
     def run(self, now_ms: i64, idle: bool) -> bool:
         """Publish what died."""
         if self._again:
             self._publish_again(now_ms)
+        if self._kept and not 0 < self._retry_at_ms - now_ms <= RETRY_MS:
+            self._deaths.extend(self._kept)
+            self._kept = []
         left = BURIED_AT_ONCE
         while self._deaths and left > 0:
             deaths = self._deaths[:]
@@ -118,7 +130,7 @@ class DeadLetters(TurnPart):
             return
         self.fates.count(death.reason, len(death.messages))
         if death.refused:
-            self._publish_all(vhost, queue, death.reason, death.messages, now_ms, [])
+            self._publish_all(vhost, queue, death.reason, death.messages, now_ms, [], [])
             self._waits.forget_after(0)
         else:
             self._bury_all(vhost, queue, death.reason, death.messages, now_ms)
@@ -128,12 +140,21 @@ class DeadLetters(TurnPart):
     ) -> None:
         """Those that cannot be read stay in their queue, which has a fault then."""
         unread: list[Message] = []
-        position = self._publish_all(vhost, queue, reason, messages, now_ms, unread)
-        if unread:
-            kept = {id(message) for message in unread}
+        untaken: list[Message] = []
+        position = self._publish_all(vhost, queue, reason, messages, now_ms, unread, untaken)
+        if unread or untaken:
+            kept = {id(message) for message in (*unread, *untaken)}
             messages = [message for message in messages if id(message) not in kept]
             _give_back(queue, unread)
+        if untaken:
+            self._keep(DeadLetterBatch(queue, reason, untaken, False), now_ms)
         self.settle_when(position, queue, messages, self._waits.take(), reason)
+
+    def _keep(self, batch: DeadLetterBatch, now_ms: i64) -> None:
+        self.fates.count(batch.reason, -len(batch.messages))  # they are not buried yet
+        if not self._kept:
+            self._retry_at_ms = now_ms + RETRY_MS
+        self._kept.append(batch)
 
     def _publish_all(
         self,
@@ -143,8 +164,12 @@ class DeadLetters(TurnPart):
         messages: list[Message],
         now_ms: i64,
         unread: list[Message],
+        untaken: list[Message],
     ) -> i64:
-        """The position that makes their letters safe, 0 = any; ``unread``: what cannot be read."""
+        """The position that makes their letters safe, 0 = any.
+
+        ``unread`` gets what cannot be read, ``untaken`` what is to be published again.
+        """
         position: i64 = 0
         exchange = queue.limits.dead_letter_exchange
         if exchange is None:
@@ -156,6 +181,8 @@ class DeadLetters(TurnPart):
                 continue
             at = self._publish(vhost, queue, exchange, reason, whole, now_ms)
             position = at if at > 0 else position
+            if at == NOWHERE and queue.limits.buries_surely:
+                untaken.append(message)
         return position
 
     def _publish_again(self, now_ms: i64) -> None:
@@ -224,7 +251,7 @@ class DeadLetters(TurnPart):
     def _publish(
         self, vhost: Vhost, queue: Queue, exchange: str, reason: str, whole: Message, now_ms: i64
     ) -> i64:
-        """The journal's position behind its letter; 0 = it goes nowhere."""
+        """The journal's position behind its letter; 0 = none is needed, or ``NOWHERE``."""
         time_s = int(now_ms) // 1000
         key = queue.limits.dead_letter_key
         letter = self._writer.write(whole, queue.name, reason, time_s, exchange, key)
@@ -232,18 +259,13 @@ class DeadLetters(TurnPart):
         copy = Message(letter.content, letter.address, flags, 0)
         if exchange == "":
             self._replies.publish(letter.keys, [copy.copy_for_queue()])
-        queues = self._queues_for(vhost, exchange, letter, now_ms)
-        if len(queues) == 0:
-            return 0
-        self.published_count += 1
-        position, _ = vhost.publish_some(queues, [copy], now_ms)
-        return position
-
-    def _queues_for(self, vhost: Vhost, exchange: str, letter: Letter, now_ms: i64) -> list[Queue]:
         found = vhost.find_queues(exchange, letter.keys[0], letter.headers, letter.keys[1:], now_ms)
-        if not letter.seen_queues:
-            return found
-        return [queue for queue in found if queue.name not in letter.seen_queues]
+        queues = [queue for queue in found if queue.name not in letter.seen_queues]
+        if len(queues) == 0:
+            return 0 if found else NOWHERE
+        self.published_count += 1
+        position, refused = vhost.publish_some(queues, [copy], now_ms)
+        return NOWHERE if refused else position
 
     def settle(self) -> None:
         """The journal is on disk further than before, or other nodes have said something."""

@@ -244,7 +244,7 @@ class RemoteQueue(Queue):
     def reject(self, consumer: Consumer, messages: list[Message]) -> None:
         self._settle(consumer, q.REJECT, messages, 0)
 
-    def requeue(self, consumer: Consumer, messages: list[Message]) -> None:
+    def requeue(self, consumer: Consumer, messages: list[Message], failed: bool = True) -> None:
         self.statistics.redelivered(messages)
         self._settle(consumer, q.REQUEUE, messages, 0)
 

@@ -16,6 +16,7 @@ from penstock.management.statistics.kinds import QUEUE as QUEUE_KIND
 from penstock.management.statistics.reading import Counts, consumer_tally, queue_counts
 from penstock.management.statistics.tally import CountersSnapshot
 from penstock.queues.consumers import Consumer
+from penstock.queues.context import queue_type
 from penstock.queues.queue import Queue
 
 
@@ -85,7 +86,7 @@ class QueueRows(Rows):
         return {
             "name": queue.name,
             "vhost": queue.vhost,
-            "type": "classic",
+            "type": queue_type(queue.arguments),
             "node": queue.master_node() or self.node_name,
             "paused": queue.paused,
             "durable": queue.durable,

@@ -36,6 +36,7 @@ from penstock.protocols.amqp.codec.encoder import (
     write_get_ok,
 )
 from penstock.protocols.amqp.codec.events import AckRun
+from penstock.protocols.amqp.codec.header_edit import with_delivery_counts
 from penstock.protocols.amqp.codec.ledger import ALL_OPEN, DeliveryLedger, Settlement
 from penstock.protocols.amqp.codec.methods import Method
 from penstock.protocols.amqp.deadlines import Deadlines
@@ -109,6 +110,8 @@ class AmqpChannel(Subscriber):
             self._tag_bytes[consumer.tag] = tag_bytes
         if link.vhost.tracing:
             trace_deliveries(link, self.number, cast(Queue, consumer.queue).name, messages)
+        if delivery.again_count > 0 and cast(Queue, consumer.queue).is_quorum:
+            messages = with_delivery_counts(messages)
         write_deliveries(link.out, self.number, tag_bytes, first_tag, messages, link.frame_max)
         outlet = link.outlet
         outlet.busy = True
@@ -130,7 +133,8 @@ class AmqpChannel(Subscriber):
         if unknown != ALL_OPEN or run.first_tag == ALL_OPEN:
             raise _unknown_tag(unknown)
 
-    def _nack(self, tag: i64, multiple: bool, requeue: bool) -> None:
+    def _nack(self, tag: i64, multiple: bool, requeue: bool, failed: bool) -> None:
+        """``failed``: of RabbitMQ's two methods, the one that says that the consumer failed."""
         if self.transaction is not None:
             self._note(self.transaction, REQUEUE if requeue else REJECT, tag, tag, multiple)
             return
@@ -141,7 +145,7 @@ class AmqpChannel(Subscriber):
             if unknown != ALL_OPEN or tag == ALL_OPEN:
                 raise _unknown_tag(unknown)
         if requeue:
-            self._requeue(settled)
+            self._requeue(settled, failed)
         else:
             self._reject(settled)
 
@@ -165,11 +169,11 @@ class AmqpChannel(Subscriber):
             consumer = cast(Consumer, settlement.holder)
             cast(Queue, consumer.queue).reject(consumer, settlement.messages)
 
-    def _requeue(self, settlements: list[Settlement]) -> None:
+    def _requeue(self, settlements: list[Settlement], failed: bool) -> None:
         self._room_comes()
         for settlement in settlements:
             consumer = cast(Consumer, settlement.holder)
-            cast(Queue, consumer.queue).requeue(consumer, settlement.messages)
+            cast(Queue, consumer.queue).requeue(consumer, settlement.messages, failed)
 
     def _room_comes(self) -> None:
         """A settlement follows: with a full shared window, any of our consumers may go on."""
@@ -240,7 +244,7 @@ class AmqpChannel(Subscriber):
                 elif verdict.kind == REJECT:
                     self._reject(settled)
                 else:
-                    self._requeue(settled)
+                    self._requeue(settled, False)
             after = journal.position
             self.publishing.committed(after if after != before else 0)
 
@@ -265,11 +269,11 @@ class AmqpChannel(Subscriber):
     def _recover(self) -> None:
         """Put back what is unsettled; what the open transaction judged is its affair."""
         if self.transaction is None:
-            self._requeue(self.ledger.take_all())
+            self._requeue(self.ledger.take_all(), False)
             return
         for tag in self.transaction.open_tags(self.ledger.next_tag):
             settled, _ = self.ledger.take(tag, tag)
-            self._requeue(settled)
+            self._requeue(settled, False)
 
     # -- methods -------------------------------------------------------------------------
 
@@ -310,9 +314,10 @@ class AmqpChannel(Subscriber):
         elif key == m.BASIC_QOS:
             self._qos(method)
         elif key == m.BASIC_REJECT:
-            self._nack(_tag_in(method), False, method.flag("requeue"))
+            self._nack(_tag_in(method), False, method.flag("requeue"), True)
         elif key == m.BASIC_NACK:
-            self._nack(_tag_in(method), method.flag("multiple"), method.flag("requeue"))
+            flags = method.flag("multiple"), method.flag("requeue")
+            self._nack(_tag_in(method), *flags, False)
         elif key == m.BASIC_RECOVER or key == m.BASIC_RECOVER_ASYNC:
             if not method.flag("requeue"):
                 raise NotImplementedYet("requeue=false")
@@ -418,9 +423,8 @@ class AmqpChannel(Subscriber):
         tag = self.ledger.skip(1) if no_ack else self.ledger.add(account, [message])
         if link.vhost.tracing:
             trace_deliveries(link, self.number, queue.name, [message])
-        write_get_ok(
-            link.out, self.number, tag, message, queue.backing.ready_count(), link.frame_max
-        )
+        shown = with_delivery_counts([message])[0] if queue.is_quorum else message
+        write_get_ok(link.out, self.number, tag, shown, queue.backing.ready_count(), link.frame_max)
 
     def _remember(self, incarnation: str, account: Consumer) -> None:
         if len(self._accounts) >= ACCOUNTS_MAX:

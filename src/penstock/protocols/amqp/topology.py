@@ -10,6 +10,7 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
+from penstock.broker.rules.arguments import check_without_name
 from penstock.broker.topology import declaring
 from penstock.broker.transfers.replies import REPLY_TO
 from penstock.core.away import Pending
@@ -50,6 +51,7 @@ class TopologyMethods:
         if method.key == m.QUEUE_DECLARE:
             name = name_in(method, "queue")
             if name == "" and not method.flag("passive"):
+                check_without_name(method.table("arguments"))
                 name = link.new_name("amq.gen-")
             verb = partial(self._declare_queue, method, name)
         else:

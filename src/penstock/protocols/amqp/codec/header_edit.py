@@ -13,6 +13,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i16_be, read_i32_be
 from mypy_extensions import i64
 
+from penstock.core.message import Message, attempts_of
 from penstock.protocols.amqp.codec.properties import (
     CLUSTER_ID,
     CONTENT_TYPE,
@@ -35,6 +36,8 @@ BCC: Final = b"BCC"
 ARRAY: Final = b"A"
 TABLE: Final = b"F"
 STRING: Final = b"S"
+LONG: Final = b"l"
+DELIVERY_COUNT: Final = b"x-delivery-count"
 Field = tuple[bytes, bytes]
 """A key, and its value with the type before it."""
 
@@ -105,6 +108,21 @@ def with_headers(content: bytes, fields: list[Field], dropped: i64) -> bytes:
     inner = properties.getvalue()
     head = content[:3] + (14 + len(inner)).to_bytes(4, "big") + content[7:FLAGS_AT]
     return head + int(kept).to_bytes(2, "big") + inner + content[end:]
+
+
+def with_delivery_counts(messages: list[Message]) -> list[Message]:
+    """As quorum queues deliver: those that failed say how often; the others are as they are."""
+    shown: list[Message] = []
+    for message in messages:
+        attempts = attempts_of(message)
+        if attempts > 0:
+            count = LONG + int(attempts).to_bytes(8, "big")
+            fields = [one for one in header_fields(message.content) if one[0] != DELIVERY_COUNT]
+            content = with_headers(message.content, [*fields, (DELIVERY_COUNT, count)], 0)
+            shown.append(Message(content, message.address, message.flags, message.expires_at_ms))
+        else:
+            shown.append(message)
+    return shown
 
 
 def with_reply_to(content: bytes, name: bytes) -> bytes:

@@ -1,0 +1,166 @@
+"""Quorum queues of a single node: all is on disk, failures are counted, dead letters arrive."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.broker.transfers.dead_letters import RETRY_MS
+from tests.helpers.connection_pair import ClientEnd, QuietBroker
+
+QUORUM = {"x-queue-type": "quorum"}
+SURELY = {"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}
+LARGE = b"x" * 10_000
+
+
+def declare(client: ClientEnd, name: str, **more: Any) -> None:
+    arguments = QUORUM | {f"x-{key.replace('_', '-')}": value for key, value in more.items()}
+    client.call("queue.declare", queue=name, durable=True, arguments=arguments)
+
+
+def counts(node: QuietBroker, *names: str) -> list[int]:
+    node.run()
+    return [int(node.broker.vhosts["/"].queues[name].counts()[0]) for name in names]
+
+
+@pytest.fixture
+def definitions(tmp_path: Path) -> str:
+    return str(tmp_path / "definitions.db")
+
+
+def after_a_power_cut(node: QuietBroker, definitions: str) -> QuietBroker:
+    """Only what was synced is there."""
+    node.definitions.close()
+    node.files.power_cut(random.Random(7))
+    return QuietBroker(node.files, definitions)
+
+
+@pytest.mark.parametrize("body", [b"small", LARGE], ids=["in the index", "in the store"])
+def test_what_is_transient_survives_in_a_quorum_queue_only(body: bytes, definitions: str) -> None:
+    node = QuietBroker(definitions=definitions)
+    client = node.client()
+    client.call("queue.declare", queue="plain", durable=True)
+    declare(client, "safe")
+    for queue in ("plain", "safe"):
+        client.call("queue.bind", queue=queue, exchange="amq.fanout")
+    client.call("confirm.select")
+    client.publish("amq.fanout", "", body, delivery_mode=1)
+    node.run()
+    assert counts(node, "plain", "safe") == [1, 1]
+    node = after_a_power_cut(node, definitions)
+    assert counts(node, "plain", "safe") == [0, 1]
+    got = node.client().call("basic.get", queue="safe")
+    assert (got["body"], got["properties"]["delivery_mode"]) == (body, 1)
+    node.check()
+
+
+def test_failures_are_counted_over_a_power_cut(definitions: str) -> None:
+    node = QuietBroker(definitions=definitions)
+    client = node.client()
+    declare(client, "q", delivery_limit=2)
+    client.call("confirm.select")
+    client.publish("", "q", b"one")
+    for tag in (1, 2):
+        client.call("basic.get", queue="q")
+        client.method(1, "basic.reject", delivery_tag=tag, requeue=True)
+    client.publish("", "q", b"two")  # its confirm is behind the rejections
+    node.run()
+    node = after_a_power_cut(node, definitions)
+    client = node.client()
+    got = client.call("basic.get", queue="q")
+    assert got["properties"]["headers"]["x-delivery-count"].value == 2
+    client.method(1, "basic.reject", delivery_tag=1, requeue=True)
+    assert counts(node, "q") == [1]  # "two"
+    node.check()
+
+
+def test_a_policy_sets_the_limit_and_may_lift_it() -> None:
+    node = QuietBroker()
+    client = node.client()
+    declare(client, "q")
+    queue = node.broker.vhosts["/"].queues["q"]
+    assert queue.limits.delivery_limit == 20
+    declare(client, "unlimited", delivery_limit=-1)
+    assert node.broker.vhosts["/"].queues["unlimited"].limits.delivery_limit == -1
+
+
+def dead_letter_queue(client: ClientEnd, name: str = "q") -> None:
+    """Rejected messages of ``name`` are to come to the queue "morgue"."""
+    more = {key.removeprefix("x-"): value for key, value in SURELY.items()}
+    declare(client, name, dead_letter_exchange="", dead_letter_routing_key="morgue", **more)
+
+
+def reject_one(node: QuietBroker, client: ClientEnd) -> None:
+    client.publish("", "q", b"dead")
+    node.run()
+    tag = client.call("basic.get", queue="q")["delivery_tag"]
+    client.method(1, "basic.reject", delivery_tag=tag, requeue=False)
+    node.run()
+
+
+def test_a_dead_letter_waits_for_a_queue() -> None:
+    node = QuietBroker()
+    client = node.client()
+    dead_letter_queue(client)
+    reject_one(node, client)
+    node.tick(RETRY_MS + 1)
+    client.call("queue.declare", queue="morgue", durable=True)
+    assert counts(node, "q", "morgue") == [0, 0]
+    node.tick(RETRY_MS + 1)
+    assert counts(node, "q", "morgue") == [0, 1]
+    node.tick(RETRY_MS + 1)
+    assert counts(node, "q", "morgue") == [0, 1]
+    node.check()
+
+
+def test_a_dead_letter_waits_for_room_and_for_a_clock_that_went_back() -> None:
+    node = QuietBroker()
+    client = node.client()
+    full = {"x-max-length": 1, "x-overflow": "reject-publish"}
+    client.call("queue.declare", queue="morgue", durable=True, arguments=full)
+    client.publish("", "morgue", b"first")
+    dead_letter_queue(client)
+    reject_one(node, client)
+    assert counts(node, "morgue") == [1]
+    client.call("queue.purge", queue="morgue")
+    node.now_ms -= 86_400_000
+    node.tick(1)
+    assert counts(node, "morgue") == [1]
+    node.check()
+
+
+def test_a_dead_letter_that_waits_survives_a_power_cut(definitions: str) -> None:
+    node = QuietBroker(definitions=definitions)
+    client = node.client()
+    client.call("confirm.select")
+    dead_letter_queue(client)
+    reject_one(node, client)
+    client.publish("", "q", b"behind")
+    node.run()
+    node = after_a_power_cut(node, definitions)
+    assert counts(node, "q") == [2]
+
+
+def test_a_dead_letter_that_waits_goes_with_its_queue() -> None:
+    node = QuietBroker()
+    client = node.client()
+    dead_letter_queue(client)
+    reject_one(node, client)
+    client.call("queue.delete", queue="q")
+    client.call("queue.declare", queue="morgue", durable=True)
+    node.tick(RETRY_MS + 1)
+    assert counts(node, "morgue") == [0]
+    node.check()
+
+
+def test_without_the_strategy_a_letter_without_a_queue_is_dropped() -> None:
+    node = QuietBroker()
+    client = node.client()
+    declare(client, "q", dead_letter_exchange="", dead_letter_routing_key="morgue")
+    reject_one(node, client)
+    client.call("queue.declare", queue="morgue", durable=True)
+    node.tick(RETRY_MS + 1)
+    assert counts(node, "q", "morgue") == [0, 0]
