@@ -7,10 +7,12 @@ class leaves out must be unreachable; ``LEFT_OUT`` says why it is.
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
 from pathlib import Path
 
-SOURCES = sorted((Path(__file__).resolve().parents[2] / "src").rglob("*.py"))
+ROOT = Path(__file__).resolve().parents[2] / "src"
+SOURCES = sorted(ROOT.rglob("*.py"))
 NO_SOCKET = "channel_failed drained lost next_carrier receive shut_down tick"
 LEFT_OUT = {
     # No client is at the other end: these sessions are never given to a connection.
@@ -75,3 +77,14 @@ def test_each_verb_is_implemented_or_unreachable() -> None:
     missing = {name: left_out(name) for name in classes() if name not in derived}
     wanted = {name: set(verbs.split()) for name, verbs in LEFT_OUT.items()}
     assert {name: verbs for name, verbs in missing.items() if verbs} == wanted
+
+
+def test_no_caller_of_backing_asks_for_more_than_its_interface() -> None:
+    """``parts``, ``plain`` and ``positions`` give the class; no cast and no isinstance does."""
+    casts = re.compile(r"\b(?:cast|isinstance)\([^()]*\bVariableQueue\b")
+    found = [
+        path.relative_to(ROOT).as_posix()
+        for path in SOURCES
+        if "backing" not in path.relative_to(ROOT).parts[:-1] and casts.search(path.read_text())
+    ]
+    assert found == []

@@ -49,9 +49,6 @@ class Checkpoint:
         self._pass_file = 0
         self._tiers.note_flushed(0)  # some below may be of younger files
 
-    def needs_file(self, file_no: i64) -> bool:
-        return 0 < self._records.oldest_file <= file_no
-
     def flush_file(self, file_no: i64, quota: i64) -> bool:
         if self._mixed_upto > 0:
             file_no = self._begin_pass(file_no)

@@ -145,12 +145,8 @@ class QueueDelays:
                 self._records.the_index().set_delay(message.seq_id, 0)
         if logged > 0:
             self._records.journalled()
-        if before:
-            self._tiers.become_ready(before)
-            self._tiers.put(before)
-        if behind:
-            self._tiers.become_ready(behind)
-            self._tiers.put_behind(behind)
+        self._tiers.put(before)
+        self._tiers.put_behind(behind)
         self._ahead.look_ahead()
         return released
 

@@ -74,5 +74,5 @@ def adopt_parts(backing: BackingQueue, queue_id: int, found: dict[int, FoundQueu
 def look_at_heads(backing: BackingQueue) -> None:
     """They may be over their time."""
     for part in backing.parts():
-        if part.expiring():
+        if part.may_expire():
             part.ahead.look_ahead()

@@ -197,12 +197,8 @@ class ReplicaWriter:
                 self._tiers.delayed.add(message, A_MOMENT_AGO_MS)
             else:
                 behind.append(message)
-        if before:
-            self._tiers.become_ready(before)
-            self._tiers.put(before)
-        if behind:
-            self._tiers.become_ready(behind)
-            self._tiers.put_behind(behind)
+        self._tiers.put(before)
+        self._tiers.put_behind(behind)
 
     def _written_at(self, messages: list[Message], next_seq_id: i64) -> i64:
         """They are written where need be; returns the bytes of their contents."""

@@ -334,15 +334,13 @@ class Tiers:
         count: i64 = len(messages)
         before = self.ready_bytes
         self.leave_pending(messages)
-        self.become_ready(messages)
+        self.put(messages)
         size = self.ready_bytes - before + count * MESSAGE_OVERHEAD_BYTES
         self.rates.handed_out(-count, -size)
-        self.put(messages)
 
     def requeue(self, messages: list[Message]) -> None:
         """Pending messages are ready again at their places, marked redelivered."""
         self.leave_pending(messages)
-        self.become_ready(messages)
         mark_redelivered(messages)
         self.put(ascending(messages))
 
@@ -484,7 +482,7 @@ class Tiers:
         self.pending.remove(len(messages), size, ram_count, ram_bytes)
         self.pending.came_back()
 
-    def become_ready(self, messages: list[Message]) -> None:
+    def _become_ready(self, messages: list[Message]) -> None:
         size, ram_count, _ = _sizes(messages)
         self.ready_bytes += size
         self.ram_count += ram_count
@@ -493,7 +491,10 @@ class Tiers:
             self._times.note_return(messages)
 
     def put(self, messages: list[Message]) -> None:
-        """Ascending messages to their original places; all of them are before delta."""
+        """Ascending messages are ready again at their places; all of them are before delta."""
+        if len(messages) == 0:
+            return
+        self._become_ready(messages)
         if messages[0].seq_id < self.flushed_seq_id:
             self.flushed_seq_id = messages[0].seq_id
         place: i64 = 0
@@ -535,7 +536,10 @@ class Tiers:
         return self.lazy and self.q1.count() == 0 and self.q2.count() == 0
 
     def put_behind(self, messages: list[Message]) -> None:
-        """Ascending, behind delta, or behind the first of q1 when there is no delta."""
+        """As ``put``, behind delta, or behind the first of q1 when there is no delta."""
+        if len(messages) == 0:
+            return
+        self._become_ready(messages)
         self.flush_again(messages[0])
         betas = self.q2 if self.delta_count > 0 else self.q3
         bare = False

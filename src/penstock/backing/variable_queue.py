@@ -443,9 +443,6 @@ class VariableQueue(RestingQueue, BackingQueue):
     def note_delivered(self) -> None:
         self._checkpoint.note_delivered()
 
-    def expiring(self) -> bool:
-        return self.times.expiring
-
     def adopt(self, index: QueueIndex | None, next_seq_id: i64, may_expire: bool) -> None:
         """Start from what was found on disk: all of it is delta."""
         self.records.adopt(index, next_seq_id)

@@ -336,7 +336,7 @@ def close_engine(
         terms = QueueTerms(queue_id, queue.segment_entries(), next_seq_ids[queue_id])
         if index is not None:
             terms.redelivered_below = index.redelivered_below
-            terms.expiring = queue.expiring()
+            terms.expiring = queue.may_expire()
             terms.segments = list(index.segments.values())
         terms_queues.append(terms)
     write_terms(files, engine.directory, Terms(everything, engine.store.save_table(), terms_queues))

@@ -92,6 +92,6 @@ class RestingQueue:
         """Before a clean stop: what was handed out is to be marked so after the start."""
         raise NotImplementedError
 
-    def expiring(self) -> bool:
+    def may_expire(self) -> bool:
         """May a message here have a time to die?"""
         raise NotImplementedError
