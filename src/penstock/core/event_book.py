@@ -14,6 +14,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
+
 EVENTS_MAX: Final = 20_000
 """What waits at most to be taken: a quarter of a second's worth on the worst of days."""
 
@@ -27,7 +29,7 @@ class EventBook:
     def __init__(self) -> None:
         self.on: bool = False
         self.directory: str = ""  # where the log is, for who wants to read it
-        self.now_ms: i64 = 0
+        self.now_ms: WallMs = WallMs(0)
         self.dropped: i64 = 0
         self._events: list[Event] = []
 

@@ -510,7 +510,7 @@ class LocalQueue(Queue):
     def close_range_lease(self, token: int) -> None:
         if self.range_lease.held and self.range_lease.token == token:
             self.range_lease.close()
-            self.last_used_ms = JUST_USED
+            self.used(JUST_USED)
             self.wake()
 
     def drop_below(self, seq_id: int) -> int:

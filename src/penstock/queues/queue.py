@@ -29,6 +29,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
+from penstock.core.clock_types import MonoMs
 from penstock.core.credit import QUEUE, FlowPeer
 from penstock.core.message import Message
 from penstock.queues.allocator import Delivery
@@ -41,7 +42,7 @@ from penstock.queues.refusals import locked
 
 CROWDED_BYTES: Final[i64] = 4 * 1024 * 1024
 
-JUST_USED: Final[i64] = -1
+JUST_USED: Final = MonoMs(-1)
 """As ``last_used_ms``: until now; the next look says when that is."""
 
 
@@ -72,8 +73,7 @@ class Queue:
         self.deleted: bool = False
         self.awake: bool = False
         self.refilling: bool = False
-        self.last_used_ms: i64 = 0
-        self.idle_due_ms: i64 = 0  # when the schedule will look whether it is in use; 0 = never
+        self.last_used_ms: MonoMs = MonoMs(0)
         self.expiry_due_ms: i64 = 0  # when the schedule will look at its head; 0 = never
         self._context = context
 
@@ -104,6 +104,10 @@ class Queue:
         if self.flow is None:
             self.flow = FlowPeer(self._context.book, QUEUE, self)
         return self.flow
+
+    def used(self, mono_ms: MonoMs) -> None:
+        """Its time without use begins again."""
+        self.last_used_ms = mono_ms
 
     # -- turns -----------------------------------------------------------------------------
 

@@ -30,24 +30,26 @@ class Idleness:
     """Of all queues of a node."""
 
     def __init__(self) -> None:
-        self.now_ms: i64 = 0  # monotonic
+        self.now_ms: MonoMs = MonoMs(0)
         self.schedule = Schedule()
+        self._due_ms: dict[Queue, i64] = {}  # when the schedule will look at each that it has
 
     def set_now(self, mono_ms: MonoMs) -> None:
         self.now_ms = mono_ms
 
     def touch(self, queue: Queue) -> None:
-        queue.last_used_ms = self.now_ms
+        queue.used(self.now_ms)
         self.watch(queue)
 
     def watch(self, queue: Queue) -> None:
         """One entry in the schedule is enough: when it is due, it moves on by itself."""
-        if queue.idle_due_ms == 0 and _may_expire(queue):
-            queue.idle_due_ms = queue.last_used_ms + queue.limits.expires_ms
-            self.schedule.add(queue.idle_due_ms, queue)
+        if _may_expire(queue) and queue not in self._due_ms:
+            due_ms = queue.last_used_ms + queue.limits.expires_ms
+            self._due_ms[queue] = due_ms
+            self.schedule.add(due_ms, queue)
 
     def changed(self, queue: Queue) -> None:
-        queue.idle_due_ms = 0  # the entry in the schedule is stale
+        self._due_ms.pop(queue, None)  # the entry in the schedule is stale
         self.touch(queue)
 
     def next_ms(self) -> i64:
@@ -62,11 +64,13 @@ class Idleness:
         """The first of them; ``next_ms`` says when there are more."""
         expired: list[Queue] = []
         for due_ms, queue in self.schedule.take_due(self.now_ms, EXPIRED_AT_ONCE):
-            if queue.deleted or due_ms != queue.idle_due_ms:
+            if due_ms != self._due_ms.get(queue, 0):
                 continue
-            queue.idle_due_ms = 0
+            del self._due_ms[queue]
+            if queue.deleted:
+                continue
             if queue.is_leased or queue.last_used_ms == JUST_USED:
-                queue.last_used_ms = self.now_ms
+                queue.used(self.now_ms)
             if _may_expire(queue) and self.now_ms - queue.last_used_ms >= queue.limits.expires_ms:
                 expired.append(queue)
             else:
