@@ -4,7 +4,7 @@ interface.py        ``BackingQueue``: what a queue may ask for
 message_deque.py    messages in order, taken from either end
 pending.py          what was handed out and not yet acknowledged
 deferrals.py        what waits for its time
-noting.py           who is told what changes the set of messages
+noting.py           listeners to changes of the set of messages
 ram_target.py       how fast a queue moves, and how much of it may stay in memory
 disk_records.py     what the journal, the index and the stores have of a queue
 expiry_times.py     what is known of the times at which messages expire

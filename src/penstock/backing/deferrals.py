@@ -9,13 +9,13 @@ not gone either (its dead letter, or its copy elsewhere, is not on disk yet).  W
 and what the disk is told, is the queue's business (delaying.py, expiring.py).
 
 A hundred thousand of these are nothing unusual: one small object each, in a heap by time and a
-dictionary by place.  Those who may have their contents in memory are in a list as well, from which
+dictionary by place.  Those that may have their contents in memory are in a list as well, from which
 nothing is taken out one by one; what has ended leaves an empty object there until it is cleaned.
 
 Invariants (``check``):
   N1  each is known by the seq_id of its message, and in the heap unless it is held
   N2  ``bytes`` is the sum over the messages, ``held_count`` how many are held
-  N3  who waits with a content in memory is in the list of these
+  N3  what waits with a content in memory is in the list of these
 """
 
 from heapq import nsmallest
@@ -28,7 +28,7 @@ from penstock.core.message import Message
 
 DEAD_MIN: Final[i64] = 256
 _GONE: Final = Message(b"", b"", 0, 0)
-"""Stands where a message was: who has ended keeps no content alive."""
+"""Stands where a message was: one that has ended keeps no content alive."""
 
 
 @final

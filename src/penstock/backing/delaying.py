@@ -47,7 +47,7 @@ from penstock.storage.store.message_store import MessageStore
 
 READ_BYTES: Final[i64] = 1024 * 1024
 RELEASED_AT_ONCE: Final[i64] = 2048
-"""What those who call ``release_due`` in a turn give it as ``at_most``."""
+"""``at_most`` of the calls of ``release_due`` in a turn."""
 RETRY_MS: Final[i64] = 50
 
 

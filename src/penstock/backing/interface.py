@@ -1,7 +1,7 @@
 """``BackingQueue``: where the messages of one queue rest.
 
-A queue (room ``queues``) decides *who* gets a message and *when*; its backing decides
-*where* the message is meanwhile.  Everything comes in batches, in queue order.  A
+A queue (package ``queues``) decides which consumer gets a message and when; its backing decides
+where the message is meanwhile.  Everything comes in batches, in queue order.  A
 backing numbers messages with ``seq_id``: growing by one at each publish, never used
 twice while the queue exists, not even across a crash.
 
@@ -190,7 +190,7 @@ class BackingQueue:
         """Its parts have their messages from before the start."""
 
     def set_reader(self, reader: object) -> None:
-        """Who is to be woken when something has arrived; looked at by the rooms above only."""
+        """The queue to be woken when a read has arrived; only packages above look at it."""
         raise NotImplementedError
 
     def set_mode(self, lazy: bool) -> None:

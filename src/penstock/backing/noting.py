@@ -2,8 +2,8 @@
 
 Mirrors of a queue have the same set of messages, and nothing else of it (docs/design/clusters.md):
 so they must hear of what comes, ends, is delayed, is counted or gets another place, and of nothing
-that only says who has what.  A ``VariableQueue`` tells its ``notes``, if it has any, in the breath
-in which it tells the journal; of messages it keeps in memory only as well.
+that only says which consumer has what.  A ``VariableQueue`` tells its ``notes``, if it has any,
+together with the journal; of messages it keeps in memory only as well.
 
 A hook down here, and not a wrapper around the backing: what ``purge`` or ``drop_below`` end is
 known here as a stretch of positions, without one being looked at; verbs that only some callers use

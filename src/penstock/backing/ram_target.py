@@ -22,7 +22,8 @@ HALF_LIFE_S: Final = 5.0
 STILL: Final = 0.05
 """So few a second are none: an average by halves never ends."""
 PASSED_MAX_MS: Final[i64] = 60_000
-"""Who was not asked for so long begins anew: his first answer would be an average of nothing."""
+"""Moves that were not looked at for so long begin anew: their first rate would be an average of
+nothing."""
 Q1_TO_BETA: Final = 0  # q1's front to q2, or to q3 where there is no delta
 Q4_TO_BETA: Final = 1  # q4's end to q3
 BETA_TO_GAMMA: Final = 2  # got a record in a segment because they rest

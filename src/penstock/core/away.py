@@ -76,7 +76,7 @@ class Away(Exception):
 
 @final
 class Answers:
-    """Of one node: the ticket of who asks again at this moment."""
+    """Of one node: the ticket of the session that asks again at this moment."""
 
     def __init__(self) -> None:
         self.shown: Ticket | None = None

@@ -12,7 +12,7 @@ A publish that waits for nothing of the kind costs its publisher one truth test 
 
 One number may stand for a whole batch (a broadcast), or there is one for each message of it (a
 publish to another node): then single ones may be refused.  The places of those in the batch are the
-wait's to know: all of it, unless who published in parts has said otherwise (``cover``, ``only``).
+wait's to know: all of it, unless a publisher in parts has said otherwise (``cover``, ``only``).
 
 Invariants (``check``):
   F1  the open waits of a frontier ascend, and none is reached or done
@@ -32,13 +32,13 @@ class PendingConfirm:
     """The numbers first..last of a frontier have to be safe.
 
     ``lost``       no node will ever say whether they are; not ``done`` if it must not go on: it is
-                   *stranded*, and who waits publishes it again
+                   *stranded*, and its publisher publishes it again
     ``elsewhere``  what is numbered is not in this node's journal, but on its way
     ``resend``     the broker itself is the publisher: if it gets lost it is sent again
     ``held``       it has not been sent, so it cannot get lost
     ``relayed``    another node passed it on, and can say no to its publisher itself
-    ``away_text``  this node cannot reach who would say so, another one may: who publishes is to go
-                   there, and this is why; "" = it can
+    ``away_text``  why this node cannot reach the node that would say so, while another may: the
+                   publisher is to go there; "" = it can
     """
 
     def __init__(self, first: i64, last: i64) -> None:
@@ -136,7 +136,7 @@ class PendingConfirms:
         return noted
 
     def forget_after(self, count: i64) -> None:
-        """Who published the last of these does not care."""
+        """The publisher of the last of these does not wait."""
         if len(self.noted) > count:
             del self.noted[count:]
 
@@ -193,7 +193,7 @@ class ConfirmWatermark:
                 return
 
     def hold(self) -> None:
-        """What is open was not taken by anybody."""
+        """What is open was not taken by any node."""
         for wait in self._open:
             wait.hold()
 
@@ -219,7 +219,7 @@ class ConfirmWatermark:
         return waits
 
     def strand(self, waits: list[PendingConfirm]) -> None:
-        """What they stand for cannot be sent again from here: who published it has to."""
+        """What they stand for cannot be sent again from here: its publisher has to."""
         for wait in waits:
             wait.strand()
             self._waits.move()

@@ -137,7 +137,7 @@ class FlowPeer:
         self._senders.append(credit)
 
     def senders(self) -> list["Credit"]:
-        """What those who send to it have with it."""
+        """The credits of its senders."""
         return self._senders
 
     def forget_sender(self, credit: "Credit") -> None:
@@ -348,7 +348,7 @@ class Wait:
 
 @final
 class FlowBook:
-    """Of one node: what time it is, who is in flow, and who may go on."""
+    """Of one node: the time, the stages in flow, and those that may go on."""
 
     def __init__(self) -> None:
         self.now_ms: i64 = 0
@@ -369,7 +369,7 @@ class FlowBook:
         return freed
 
     def take_waits(self) -> list[Wait]:
-        """Who waited for whom since the last time, and how long; nothing unless ``noting``."""
+        """How long stages waited for others since the last time; empty unless ``noting``."""
         waits: list[Wait] = []
         going_on: list[Credit] = []
         for credit in self.noted:

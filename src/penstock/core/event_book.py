@@ -28,7 +28,7 @@ class EventBook:
 
     def __init__(self) -> None:
         self.on: bool = False
-        self.directory: str = ""  # where the log is, for who wants to read it
+        self.directory: str = ""  # of the log, for its readers
         self.now_ms: WallMs = WallMs(0)
         self.dropped: i64 = 0
         self._events: list[Event] = []

@@ -6,7 +6,7 @@ One event is one line of JSON in ASCII, so whatever reads JSON lines reads it (d
 event_log.md is the page for readers).  ``crc`` is the CRC-32 of everything before it: a line that
 was cut, by a full disk or a power cut, is known by that.  A field without a value is left out.
 
-Everybody who writes, reads or documents events uses this table.
+The writer, the readers and the documentation of events use this table.
 """
 
 import json

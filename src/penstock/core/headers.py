@@ -12,7 +12,7 @@ DEDUPLICATION_HEADER: Final = "x-deduplication-header"
 CACHE_TTL_HEADER: Final = "x-cache-ttl"
 DELAY_HEADER: Final = "x-delay"
 DELAY_MAX_MS: Final = 10 * 365 * 86_400_000
-"""Ten years; who asks for more gets this."""
+"""Ten years; a longer delay becomes this."""
 
 
 class HeaderReader:

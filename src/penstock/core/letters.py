@@ -23,8 +23,8 @@ class Letter:
     ``priority``    0 to 255
     ``lasts_ms``    its own time to live, -1 = none
     ``headers``     for exchanges that route by headers
-    ``seen_queues`` queues to which it must not go again: it came from there without anybody
-                    ever refusing it
+    ``seen_queues`` queues to which it must not go again: it came from there, and no consumer ever
+                    refused it
     """
 
     def __init__(

@@ -9,7 +9,7 @@ spell it: two short strings, one after the other.
 
 One ``Message`` object is one message **in one queue**: a fan-out makes one object
 per queue, and they share ``content`` and ``address``.  The object is also the token
-by which a delivery is settled: who holds it may give it back to the queue.
+by which a delivery is settled: its holder may give it back to the queue.
 
 Millions of these may rest in memory, so the compiled class is invisible to the
 garbage collector (``acyclic``): it must only ever refer to ``bytes`` and integers.

@@ -232,7 +232,7 @@ class Answered(QueueRequest):
 
 @final
 class State(QueueRequest):
-    """How the queue is at its master, for people who watch."""
+    """How the queue is at its master, for management."""
 
     def __init__(
         self,

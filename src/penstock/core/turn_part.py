@@ -11,7 +11,7 @@ ALWAYS: Final = (None,)
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class TurnPart:
-    """``waiting``: the work there is, of this part or shared with those who bring it.
+    """``waiting``: the work there is, of this part, or shared with the objects that bring it.
 
     While it is empty the turn passes over the part, which then costs a comparison.
     """

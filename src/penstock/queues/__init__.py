@@ -1,4 +1,4 @@
-"""Who gets what, when: queues and their consumers, neutral of any protocol.
+"""Queues and their consumers: which consumer gets which message, and when; of no protocol.
 
 In: batches of messages, settlements.  Out: deliveries, when asked.  Below: ``backing``.
 

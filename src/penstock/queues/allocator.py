@@ -1,10 +1,10 @@
 """``RoundRobinAllocator``: one message each for the consumers of a priority group, in turn.
 
-Looking for who has room costs one step for each consumer and each pass, never for each message:
-a thousand consumers that take nothing, because their sockets are not read or their windows are
-full, stand beside the deal and not in it.
+Looking for consumers with room costs one step for each consumer and each pass, never for each
+message: a thousand consumers that take nothing, because their sockets are not read or their windows
+are full, stand beside the deal and not in it.
 
-    who has room, from whose turn it is on ─► deal ─► a hand for each; what no consumer could take
+    consumers with room, in turn ─► deal ─► a hand for each; messages that found no room
 """
 
 from typing import final
@@ -60,7 +60,7 @@ class RoundRobinAllocator:
     def deal(self, messages: list[Message]) -> list[Message]:
         """Returns the last messages, for which no consumer had room."""
         rooms = self._rooms
-        still: list[int] = list(range(len(self.takers)))  # who may still have room
+        still: list[int] = list(range(len(self.takers)))  # that may still have room
         turn: i64 = 0
         dealt: i64 = 0
         last: i64 = -1

@@ -46,7 +46,7 @@ class Capacity:
         self._waited_ms = 0
 
     def share(self, now_ms: i64) -> float:
-        """From 0 to 1; before anybody looked, since the first turn."""
+        """From 0 to 1; before the first look, since the first turn."""
         if self._share >= 0.0:
             return self._share
         return self._share_until(now_ms)

@@ -1,4 +1,4 @@
-"""Who takes from a queue, and how much: consumers, their windows and their outlets.
+"""Consumers of a queue: their windows and their outlets, which say how much they take.
 
 Three things may stop a consumer, and each is one small object:
 
@@ -145,7 +145,7 @@ class PriorityGroup:
         self.shares_holder: bool = False  # two of them belong to one session's channel
 
     def add(self, consumer: Consumer) -> None:
-        """Behind everybody who waits for a turn: the one to be served next heads the ring."""
+        """Behind all others that wait for a turn: the one to be served next heads the ring."""
         self.members.insert(self.next, consumer)
         self.next = (self.next + 1) % len(self.members)
         self._count_holder(consumer, 1)

@@ -1,4 +1,4 @@
-"""What a queue counts and measures, for people who watch.
+"""Counts and measures of a queue, for management.
 
 Numbers since the queue was opened.  They grow once per batch; single messages are looked at only
 while some that were given back have not been handed out again, because then a batch may hold some

@@ -2,9 +2,9 @@
 
     grant ─► in flight ─ take ──────► finished or given back by its owner
                        ─ extend ────► later, up to a cap
-                       ─ expired ───► taken from an owner who was too slow
+                       ─ expired ───► taken from an owner that was too slow
 
-In: consumers that join, and what they are given.  Out: messages, with who had them.  What becomes
+In: consumers that join, and what they are given.  Out: messages, with their owners.  What becomes
 of them, and of the windows of their consumers, is the queue's business (``leasing.py``).
 
 A consumer is known by a number that is never used again, so what a connection held when it broke
@@ -90,7 +90,7 @@ class Leases:
         return [cast(Lease, due) for due in self._heap.soonest(at_most)]
 
     def consumer(self, lease: Lease) -> Consumer:
-        """Who has it, or had it when its connection broke."""
+        """The one that has it, or had it when its connection broke."""
         return self._holders[int(lease.owner)].consumer
 
     def sample(self, at_most: i64) -> list[Lease]:

@@ -1,4 +1,4 @@
-"""``LocalQueue``: a queue whose messages are on this node: who gets what, and when.
+"""``LocalQueue``: a queue whose messages are on this node, and their way to consumers.
 
     ConsumerGroups    whose turn it is           (``consumers.py``)
     QueueLimiter      which messages die         (``limiting.py``)

@@ -1,4 +1,4 @@
-"""``PublishNotes``: who is told of what goes into a queue before it does, and may make it wait.
+"""``PublishNotes``: hears of messages before they go into a queue, and may make the publisher wait.
 
 A mirrored queue has one: a publisher waits for its mirrors (``core/confirm_watermark.py``).
 """
@@ -10,7 +10,7 @@ from penstock.core.message import Message
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class PublishNotes:
-    """Base of who takes notes."""
+    """Of one queue."""
 
     def note(self, messages: list[Message]) -> bool:
         """These are about to be published; False: the queue is not to take them.

@@ -1,4 +1,4 @@
-"""``RangeLease``: the queue as the property of one reader of ranges, who excludes consumers.
+"""``RangeLease``: the queue as the property of one reader of ranges, which excludes consumers.
 
 A token is a number that only grows: a reader with a newer one fences off those with older ones.
 """

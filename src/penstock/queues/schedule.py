@@ -1,6 +1,6 @@
 """Things that are due at a time: one heap of (when, what), asked by the broker's turn.
 
-An entry is never taken out early.  Who put it there checks, when it comes up, whether
+An entry is never taken out early.  Its owner checks, when it comes up, whether
 it still means anything; so nothing has to be found in the middle of a heap.
 """
 

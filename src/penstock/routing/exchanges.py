@@ -113,7 +113,7 @@ class Exchange:
         self,
         vhost: str,
         name: str,
-        type: str,  # noqa: A002 - what everybody calls it
+        type: str,  # noqa: A002 - the word of AMQP
         durable: bool,
         auto_delete: bool,
         internal: bool,

@@ -1,6 +1,6 @@
 """``x-message-deduplication`` exchanges: route each key once.
 
-In: messages with the header ``x-deduplication-header``; one without it goes to everybody.
+In: messages with the header ``x-deduplication-header``; one without it goes to all.
 Out: the destinations, or none when the key was seen before and is still known.  What has no
 destination is as unroutable as any message: returned if mandatory, offered to an alternate.
 
