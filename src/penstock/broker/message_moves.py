@@ -32,6 +32,7 @@ from penstock.backing.message_deque import FEW_CHOSEN
 from penstock.broker.broker import Broker
 from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.vhost import Vhost
+from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.core.message import STORED, Address, Message
@@ -118,7 +119,7 @@ class MessageMove:
 
     # -- a slice -----------------------------------------------------------------------------
 
-    def step(self, seq_ids: list[int], now_ms: int) -> list[int]:
+    def step(self, seq_ids: list[int], now_ms: WallMs) -> list[int]:
         """Do it with the first of these, which ascend; returns the others.
 
         Raises NotFound when some could not be read; the verb is done with all others of the slice.
@@ -149,7 +150,7 @@ class MessageMove:
             queue.bury(taken)
             queue.wake()  # so that they are buried in this turn
 
-    def _publish(self, seq_ids: list[int], now_ms: int) -> list[int]:
+    def _publish(self, seq_ids: list[int], now_ms: WallMs) -> list[int]:
         """Returns those of them that were looked at."""
         messages, seq_ids = self._read(seq_ids)
         self.counts[GONE] += len(seq_ids) - len(messages)
@@ -204,7 +205,9 @@ class MessageMove:
                 break
         return found, seq_ids[:looked_at]
 
-    def _pour(self, message: Message, address: Address, origin: Queue | None, now_ms: int) -> str:
+    def _pour(
+        self, message: Message, address: Address, origin: Queue | None, now_ms: WallMs
+    ) -> str:
         """Publish a copy of it; returns the outcome.  ``origin``: a queue it must reach."""
         pouring = self._broker.staging.pouring
         # Without the mark of the store: the copy's content is stored anew, if it is large.
@@ -222,7 +225,7 @@ class MessageMove:
             return UNROUTABLE
         return DUPLICATE if _duplicate_count(queues) - known == len(queues) else DONE
 
-    def _queues_for(self, address: Address, copy: Message, now_ms: int) -> list[Queue]:
+    def _queues_for(self, address: Address, copy: Message, now_ms: WallMs) -> list[Queue]:
         try:
             return self._broker.staging.pouring.queues_for(self._vhost, address, copy, now_ms)
         except (NotFound, AccessRefused):

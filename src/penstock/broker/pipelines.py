@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from penstock.broker.rules.access import User
 from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.vhost import Vhost
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock_ranges.reports import Report
 
@@ -38,14 +39,14 @@ class Batch(NamedTuple):
     number: int
     rows: int
     duration_ms: int
-    at_ms: int
+    at_ms: WallMs
     published: int
 
 
 class Pipeline:
     """One, by name in a virtual host."""
 
-    def __init__(self, told: Report, user: str, vhost: str, now_ms: int) -> None:
+    def __init__(self, told: Report, user: str, vhost: str, now_ms: WallMs) -> None:
         self.told = told
         self.run = told.run
         self.user = user
@@ -56,7 +57,7 @@ class Pipeline:
         self.batch_count = 0
         self.batches: deque[Batch] = deque(maxlen=BATCHES_KEPT)
 
-    def hear(self, told: Report, published: int, now_ms: int) -> None:
+    def hear(self, told: Report, published: int, now_ms: WallMs) -> None:
         """``published``: of its queues since they were opened."""
         self.told = told
         self.run = told.run or self.run
@@ -71,11 +72,11 @@ class Pipeline:
         """A report that names none belongs to the one under way."""
         return run != "" and self.run not in ("", run)
 
-    def is_over(self, now_ms: int) -> bool:
+    def is_over(self, now_ms: WallMs) -> bool:
         kept_ms = ENDED_KEPT_MS if self.told.state in ENDED else SILENT_KEPT_MS
         return now_ms - self.at_ms > kept_ms
 
-    def state(self, now_ms: int) -> str:
+    def state(self, now_ms: WallMs) -> str:
         silent = self.told.state not in ENDED and now_ms - self.at_ms > SILENT_AFTER_MS
         return "silent" if silent else self.told.state
 
@@ -86,7 +87,7 @@ class PipelineRegistry:
     def __init__(self) -> None:
         self._pipelines: dict[tuple[str, str], Pipeline] = {}
 
-    def report(self, told: Report, user: User, vhost: Vhost, now_ms: int) -> None:
+    def report(self, told: Report, user: User, vhost: Vhost, now_ms: WallMs) -> None:
         """Raises AccessRefused for queues or names of others, ResourceLocked when full."""
         rights = Rights(user, vhost.name)
         for queue in told.queues:
@@ -102,7 +103,7 @@ class PipelineRegistry:
             pipeline = self._pipelines[key] = Pipeline(told, user.name, vhost.name, now_ms)
         pipeline.hear(told, _depth_of(vhost, told.queues)[1], now_ms)
 
-    def rows(self, vhosts: Mapping[str, Vhost], now_ms: int) -> list[Row]:
+    def rows(self, vhosts: Mapping[str, Vhost], now_ms: WallMs) -> list[Row]:
         """Of these virtual hosts, in the order of their names."""
         self._forget(now_ms)
         return [
@@ -111,12 +112,12 @@ class PipelineRegistry:
             if vhost in vhosts
         ]
 
-    def _forget(self, now_ms: int) -> None:
+    def _forget(self, now_ms: WallMs) -> None:
         for key, pipeline in list(self._pipelines.items()):
             if pipeline.is_over(now_ms):
                 del self._pipelines[key]
 
-    def _make_room(self, now_ms: int) -> None:
+    def _make_room(self, now_ms: WallMs) -> None:
         """The one that ended longest ago goes, else a silent one; those at work stay."""
         for states in (ENDED, ("silent",)):
             gone = [key for key, one in self._pipelines.items() if one.state(now_ms) in states]
@@ -145,7 +146,7 @@ def _depth_of(vhost: Vhost, queues: tuple[str, ...]) -> tuple[int, int]:
     return depth, published
 
 
-def _row(pipeline: Pipeline, vhost: Vhost, now_ms: int) -> Row:
+def _row(pipeline: Pipeline, vhost: Vhost, now_ms: WallMs) -> Row:
     told = pipeline.told
     depth, published = _depth_of(vhost, told.queues)
     drain, fill = _rates(pipeline, published, now_ms)
@@ -182,7 +183,7 @@ def _row(pipeline: Pipeline, vhost: Vhost, now_ms: int) -> Row:
     }
 
 
-def _rates(pipeline: Pipeline, published: int, now_ms: int) -> tuple[float | None, float | None]:
+def _rates(pipeline: Pipeline, published: int, now_ms: WallMs) -> tuple[float | None, float | None]:
     """Rows and publishes a second over the batches that are kept; None: nothing to go by."""
     batches = pipeline.batches
     if not batches:

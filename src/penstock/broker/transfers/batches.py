@@ -22,6 +22,7 @@ from penstock.backing.interface import BackingQueue
 from penstock.broker.topology.vhost import Vhost
 from penstock.broker.transfers.staged import Batch, Slice, StagedSet
 from penstock.broker.transfers.staged_publisher import StagedPublisher
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 from penstock.storage.engine.engine import Engine
 
@@ -121,7 +122,7 @@ class Batches:
         self.moved = len(done) > 0
         return done
 
-    def pour(self, now_ms: int) -> Batch | None:
+    def pour(self, now_ms: WallMs) -> Batch | None:
         """A slice of the first batch, in turn, that can go on; None = none can."""
         self.moved = False
         for _ in range(len(self._turns)):
@@ -133,7 +134,7 @@ class Batches:
                 return batch
         return None
 
-    def _pour(self, batch: Batch, now_ms: int) -> bool:
+    def _pour(self, batch: Batch, now_ms: WallMs) -> bool:
         """False: it waits for the disk, or for room in a queue."""
         if len(batch.under_way) >= UNDER_WAY_MAX:
             return False

@@ -9,6 +9,7 @@ with the most producers loses one when there are ``PRODUCERS_MAX``.
 from collections.abc import Iterator
 from typing import Final, final
 
+from penstock.core.clock_types import WallMs
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.staging import ProducerRecord
 
@@ -59,7 +60,7 @@ class Producers:
             return iter(self._of_users[most])
         return iter(())
 
-    def silent(self, now_ms: int, ttl_ms: int) -> list[Key]:
+    def silent(self, now_ms: WallMs, ttl_ms: int) -> list[Key]:
         """Whose last word is so long ago."""
         found: list[Key] = []
         for key, producer in self.known.items():

@@ -8,6 +8,7 @@ from collections import deque
 from typing import Final, final
 
 from penstock.broker.topology.vhost import Vhost
+from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm, all_over, any_stranded
 from penstock.core.errors import BrokerError
 from penstock.core.message import PERSISTENT, Address, Message
@@ -54,7 +55,7 @@ class StagedSet:
     def is_of(self, vhost: Vhost, producer: str) -> bool:
         return self.vhost is vhost and self.record.producer == producer
 
-    def take(self, address: Address, run: list[Message], now_ms: int) -> None:
+    def take(self, address: Address, run: list[Message], now_ms: WallMs) -> None:
         """They rest as persistent ones without a time to die, whatever they are."""
         size = 0
         for message in run:
@@ -158,7 +159,7 @@ class Batch:
     def wait(self, trouble: str) -> None:
         self.trouble = trouble
 
-    def wait_for_room(self, now_ms: int) -> None:
+    def wait_for_room(self, now_ms: WallMs) -> None:
         self.full_at_ms = now_ms
 
     def pour_again(self, one: Slice) -> None:

@@ -20,6 +20,7 @@ from typing import Final, final
 
 from penstock.broker.topology.routes import Route, any_refuses, count_published
 from penstock.broker.topology.vhost import Vhost
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.headers import HeaderReader
 from penstock.core.message import REDELIVERED, STORED, Address, Message, body_size
@@ -61,7 +62,9 @@ class StagedPublisher:
         for key in [key for key in self._addresses if key[0] == vhost_name]:
             del self._addresses[key]
 
-    def pour_decided(self, vhost: Vhost, messages: list[Message], now_ms: int, again: bool) -> int:
+    def pour_decided(
+        self, vhost: Vhost, messages: list[Message], now_ms: WallMs, again: bool
+    ) -> int:
         """As ``pour``, but does not wait for what can never be."""
         self._decided = True
         try:
@@ -69,7 +72,7 @@ class StagedPublisher:
         finally:
             self._decided = False
 
-    def pour(self, vhost: Vhost, messages: list[Message], now_ms: int, again: bool) -> int:
+    def pour(self, vhost: Vhost, messages: list[Message], now_ms: WallMs, again: bool) -> int:
         """How many the queues took.  ``again``: they may have been handed out before."""
         self.full = ""
         self.unroutable = 0
@@ -86,7 +89,7 @@ class StagedPublisher:
         return done
 
     def leads_somewhere(
-        self, vhost: Vhost, address: Address, messages: list[Message], now_ms: int
+        self, vhost: Vhost, address: Address, messages: list[Message], now_ms: WallMs
     ) -> bool:
         """Would each of these have a queue now?  Raises NotFound or AccessRefused."""
         route = vhost.route(address)
@@ -95,7 +98,7 @@ class StagedPublisher:
         return all(self.queues_for(vhost, address, one, now_ms) for one in messages)
 
     def queues_for(
-        self, vhost: Vhost, address: Address, message: Message, now_ms: int
+        self, vhost: Vhost, address: Address, message: Message, now_ms: WallMs
     ) -> list[Queue]:
         """Where it would go now; nothing is remembered of it.  Raises as ``leads_somewhere``."""
         route = vhost.route(address)
@@ -110,7 +113,7 @@ class StagedPublisher:
 
     # -- one address -------------------------------------------------------------------------
 
-    def _copy(self, message: Message, now_ms: int, again: bool) -> Message:
+    def _copy(self, message: Message, now_ms: WallMs, again: bool) -> Message:
         """For the queues: with the publisher's flags, which no record on disk has."""
         flags, expires_at_ms = self._reader.marks(message.content, now_ms)
         if again:
@@ -121,7 +124,7 @@ class StagedPublisher:
             copy.msg_id = message.msg_id
         return copy
 
-    def _publish(self, vhost: Vhost, address: Address, run: list[Message], now_ms: int) -> int:
+    def _publish(self, vhost: Vhost, address: Address, run: list[Message], now_ms: WallMs) -> int:
         try:
             route = vhost.route(address)
         except (NotFound, AccessRefused):
@@ -136,10 +139,12 @@ class StagedPublisher:
             context.remember()
         return len(run)
 
-    def _context(self, message: Message, now_ms: int) -> RoutingContext:
+    def _context(self, message: Message, now_ms: WallMs) -> RoutingContext:
         return RoutingContext(self._reader.facts(message.content), now_ms)
 
-    def _give_all(self, vhost: Vhost, queues: list[Queue], run: list[Message], now_ms: int) -> int:
+    def _give_all(
+        self, vhost: Vhost, queues: list[Queue], run: list[Message], now_ms: WallMs
+    ) -> int:
         """Until they have no room, and may have some later."""
         done = self._give(vhost, queues, run, now_ms)
         while done < len(run) and self._decided:
@@ -149,7 +154,7 @@ class StagedPublisher:
             done += count
         return done
 
-    def _give(self, vhost: Vhost, queues: list[Queue], run: list[Message], now_ms: int) -> int:
+    def _give(self, vhost: Vhost, queues: list[Queue], run: list[Message], now_ms: WallMs) -> int:
         """To all of these queues as many as each has room for."""
         if not queues:
             self.unroutable += len(run)
@@ -172,7 +177,9 @@ class StagedPublisher:
             part.moved_in()
         return len(run)
 
-    def _go_around(self, vhost: Vhost, queues: list[Queue], run: list[Message], now_ms: int) -> int:
+    def _go_around(
+        self, vhost: Vhost, queues: list[Queue], run: list[Message], now_ms: WallMs
+    ) -> int:
         """The first messages pass those queues that can never take them."""
         never = [queue for queue in queues if _never_takes(queue, run[0])]
         if not never:

@@ -80,6 +80,7 @@ from penstock.broker.transfers.staged import (
     StagedSet,
 )
 from penstock.broker.transfers.staged_publisher import StagedPublisher
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.core.message import Address, Message
 from penstock.core.turn_part import TurnPart
@@ -178,7 +179,7 @@ class Staging(TurnPart):
 
     # -- producers ---------------------------------------------------------------------------
 
-    def enter(self, vhost: Vhost, user: str, name: str, run: str, now_ms: int) -> ProducerRecord:
+    def enter(self, vhost: Vhost, user: str, name: str, run: str, now_ms: WallMs) -> ProducerRecord:
         """A run speaks: it fences those before it.  Raises RunFenced or AccessRefused."""
         key = (vhost.name, name)
         producer = self.producers.known.get(key)
@@ -219,7 +220,7 @@ class Staging(TurnPart):
     # -- staging -----------------------------------------------------------------------------
 
     def begin(
-        self, vhost: Vhost, user: str, producer: str, run: str, batch: int, now_ms: int
+        self, vhost: Vhost, user: str, producer: str, run: str, batch: int, now_ms: WallMs
     ) -> StagedSet | None:
         """A new set; None = that batch is committed already."""
         if batch <= self.enter(vhost, user, producer, run, now_ms).batch:
@@ -241,7 +242,9 @@ class Staging(TurnPart):
                 f"user '{user}' has {SETS_OF_USER_MAX} sets staged in vhost '{vhost.name}' already"
             )
 
-    def stage(self, staged: StagedSet, address: Address, run: list[Message], now_ms: int) -> None:
+    def stage(
+        self, staged: StagedSet, address: Address, run: list[Message], now_ms: WallMs
+    ) -> None:
         """More of it."""
         self._require(staged, OPEN)
         staged.take(address, run, now_ms)
@@ -287,7 +290,7 @@ class Staging(TurnPart):
         number: int,
         sets: list[str],
         judge: Callable[[StagedSet], None],
-        now_ms: int,
+        now_ms: WallMs,
     ) -> Batch:
         """Decide; ``judge`` raises if a set may not be published as things are now.
 
@@ -378,12 +381,12 @@ class Staging(TurnPart):
                 and not self._letters_wait()
                 and not self._disk_is_short()
             ):
-                poured = self.batches.pour(now_ms)
+                poured = self.batches.pour(WallMs(now_ms))
                 if poured is not None and poured.is_poured():
                     self.told.extend(poured.watchers)
         if not 0 <= now_ms - self._kept_at_ms < HOUSEKEEPING_MS:
             self._kept_at_ms = now_ms
-            self._keep_house(now_ms)
+            self._keep_house(WallMs(now_ms))
         return False
 
     def take_told(self) -> list[object]:
@@ -420,7 +423,7 @@ class Staging(TurnPart):
 
     # -- time --------------------------------------------------------------------------------
 
-    def _keep_house(self, now_ms: int) -> None:
+    def _keep_house(self, now_ms: WallMs) -> None:
         left = DROPPED_AT_ONCE
         busy: set[Key] = set()
         for staged in list(self.sets.values()):

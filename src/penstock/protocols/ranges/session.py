@@ -20,6 +20,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.rules.access import User
 from penstock.broker.rules.log_ins import NO_CREDENTIALS, RANGES, Source
 from penstock.broker.topology.vhost import Vhost
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import (
     AccessRefused,
     BrokerError,
@@ -54,7 +55,7 @@ class RangeSession(Session):
 
     def __init__(self, broker: Broker, leases: RangeLeases, peer: tuple[str, bool]) -> None:
         super().__init__(broker.flow.book)
-        self.now_ms = 0
+        self.now_ms = WallMs(0)
         self._broker = broker
         self._source = Source(RANGES, RANGES, *peer)
         self._peer: tuple[User, Vhost] | None = None
@@ -81,7 +82,7 @@ class RangeSession(Session):
         return self._at.busy and not self.closed
 
     def receive(self, data: bytes, now_ms: i64) -> None:
-        self.now_ms = int(now_ms)
+        self.now_ms = WallMs(int(now_ms))
         if self.closed:
             return
         try:
@@ -99,7 +100,7 @@ class RangeSession(Session):
 
     def tick(self, now_ms: i64) -> None:
         """Answer what has waited for a message or for time."""
-        self.now_ms = int(now_ms)
+        self.now_ms = WallMs(int(now_ms))
         if not self.closed:
             for desk in self._desks:
                 self._guarded(desk.tick)
@@ -124,7 +125,7 @@ class RangeSession(Session):
         self._go_on()
 
     def lost(self, now_ms: i64) -> None:
-        self.now_ms = int(now_ms)
+        self.now_ms = WallMs(int(now_ms))
         self.closed = True
         self._requests.clear()
         self._count_held()
