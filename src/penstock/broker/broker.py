@@ -325,7 +325,7 @@ class Broker:
 
     def sort_room(self, room: Queue, now_ms: i64) -> None:
         """Something in a waiting room may go on."""
-        room.awake = False
+        room.begin_turn()
         if room.deleted:
             return
         if is_staged(room.name):
@@ -335,8 +335,7 @@ class Broker:
         if exchange.delays:
             self.delays.sort(room, now_ms)
         elif self.flow.journal_behind:
-            room.expiry_due_ms = now_ms + ROOM_WAITS_MS
-            self.schedule.add(room.expiry_due_ms, room)
+            self.schedule.plan(now_ms + ROOM_WAITS_MS, room)
         else:
             topics = self.vhosts[room.vhost].topics
             topics.move(exchange, self._letter_writer, self.dead_letters.settle_later, now_ms)
@@ -381,7 +380,7 @@ class Broker:
     def take_wakeup(self, queue: Queue) -> None:
         """This one, which is awake, out of its turn."""
         self.queue_context.wakeups.remove(queue)
-        queue.awake = False
+        queue.begin_turn()
 
     def wake_behind(self, queue: Queue) -> None:
         """Its turn comes after those of queues that have asked already."""
@@ -401,17 +400,13 @@ class Broker:
     def wake_refills(self) -> None:
         """The moment is over: consumers with nearly full windows get their refill now."""
         for queue in self.queue_context.refills:
-            queue.refilling = False
-            queue.wake()
+            queue.refilled()
         self.queue_context.refills.clear()
 
     def expire_messages(self, queue: Queue, now_ms: i64) -> None:
         """Drop what is over its time, and be called again when the next one is."""
         queue.expire(now_ms)
-        next_ms = queue.next_due_ms()
-        if next_ms > 0 and (queue.expiry_due_ms == 0 or next_ms < queue.expiry_due_ms):
-            queue.expiry_due_ms = next_ms
-            self.schedule.add(next_ms, queue)
+        self.schedule.plan(queue.next_due_ms(), queue)
 
     def delete_unused(self) -> list[Consumer]:
         """Delete queues whose ``x-expires`` is over; returns who lost one."""
@@ -444,7 +439,7 @@ class Broker:
         return found
 
     def _visit_due(self, queue: Queue, now_ms: i64) -> None:
-        queue.expiry_due_ms = 0
+        queue.visited()
         if queue.releases_to is not None:
             self._release_room(queue, now_ms)
         else:

@@ -123,6 +123,26 @@ class Queue:
             self.refilling = True
             self._context.refills.append(self)
 
+    def begin_turn(self) -> None:
+        """It may ask for another one."""
+        self.awake = False
+
+    def refilled(self) -> None:
+        """The moment is over."""
+        self.refilling = False
+        self.wake()
+
+    def due_at(self, when_ms: i64) -> bool:
+        """Its messages are due then, 0 = never; True = that is sooner than was known."""
+        if when_ms <= 0 or 0 < self.expiry_due_ms <= when_ms:
+            return False
+        self.expiry_due_ms = when_ms
+        return True
+
+    def visited(self) -> None:
+        """What was due has been looked at."""
+        self.expiry_due_ms = 0
+
     def set_paused(self, paused: bool) -> None:
         self.paused = paused
         self.wake()

@@ -24,6 +24,11 @@ class Schedule:
         self._count += 1
         heapq.heappush(self.entries, (int(when_ms), self._count, queue))
 
+    def plan(self, when_ms: i64, queue: Queue) -> None:
+        """Look at its messages then, 0 = never; an earlier plan holds."""
+        if queue.due_at(when_ms):
+            self.add(when_ms, queue)
+
     def next_ms(self) -> i64:
         """When the first entry is due; 0 = nothing is scheduled."""
         if len(self.entries) == 0:

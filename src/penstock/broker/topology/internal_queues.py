@@ -92,8 +92,7 @@ class InternalQueues:
     def close_staged(self, queue: LocalQueue) -> None:
         """Its set is poured, or dropped with what is in it."""
         del self.rooms[queue.name]
-        queue.deleted = True
-        queue.backing.delete()
+        queue.end()
         self._definitions.delete_queue(self._vhost, queue.name)
 
     def recover(self, record: QueueRecord, exchanges: dict[str, Exchange]) -> LocalQueue:
@@ -117,7 +116,6 @@ class InternalQueues:
         if not has_room(exchange):
             return
         queue = self.rooms.pop(room_name(exchange))
-        queue.deleted = True
-        queue.backing.delete()
+        queue.end()
         if exchange.durable:
             self._definitions.delete_queue(self._vhost, queue.name)

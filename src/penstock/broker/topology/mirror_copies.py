@@ -198,7 +198,8 @@ class MirrorCopies:
         look_at_heads(copy.backing)
         replaced = vhost.queues.get(name)
         if replaced is not None:
-            queue.paused = replaced.paused
+            if replaced.paused:
+                queue.set_paused(True)
             self._keep_bindings(replaced)
         vhost.definitions.pause_queue(vhost.name, name, queue.paused)
         return queue

@@ -492,7 +492,8 @@ class Vhost:
         who = (self.name, record.name, record.incarnation)
         identity = QueueIdentity(*who, True, record.auto_delete, record.arguments)
         queue = self._make_queue(record.queue_id, True, identity)
-        queue.paused = record.paused
+        if record.paused:
+            queue.set_paused(True)
         self.touch(queue)
         return queue
 

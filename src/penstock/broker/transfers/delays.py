@@ -71,19 +71,13 @@ class Delays:
             self._route(room, [message for _, _, message in due], now_ms)
         if messages and backing.ready_count() > 0:
             room.wake()
-        self._schedule_next(room)
+        self._schedule.plan(room.backing.next_due_ms(), room)
 
     def release(self, room: Queue, now_ms: i64) -> None:
         """Its time may have come: what is due becomes ready, and is sorted in this turn."""
         if room.backing.release_due(now_ms, RELEASED_AT_ONCE) > 0:
             room.wake()
-        self._schedule_next(room)
-
-    def _schedule_next(self, room: Queue) -> None:
-        next_ms = room.backing.next_due_ms()
-        if next_ms > 0 and (room.expiry_due_ms == 0 or next_ms < room.expiry_due_ms):
-            room.expiry_due_ms = next_ms
-            self._schedule.add(next_ms, room)
+        self._schedule.plan(room.backing.next_due_ms(), room)
 
     def _route(self, room: Queue, messages: list[Message], now_ms: i64) -> None:
         vhost = self._vhosts[room.vhost]
