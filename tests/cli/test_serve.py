@@ -251,6 +251,10 @@ def raising(error: Exception) -> Callable[[], int]:
         (DataDirLocked("d is in use by process 7"), ["process 7", "--data-dir"]),
         (Corrupt("file x, offset 12"), ["file x, offset 12", "backup"]),
         (OSError(errno.EADDRINUSE, "taken"), ["taken", "--amqp-port", "--port-offset"]),
+        (  # as Python 3.13 has it
+            OSError(errno.EADDRINUSE, "bind on ('127.0.0.1', 15672): [errno 98] already in use"),
+            ["or give --http-port (0: off);"],
+        ),
         (OSError(errno.EADDRNOTAVAIL, "none"), ["--bind 127.0.0.1"]),
         (PermissionError(errno.EACCES, "denied"), ["denied", "must be able to write"]),
         (OSError(errno.ENOSPC, "full"), ["full", "make room"]),

@@ -36,7 +36,7 @@ from tests.crash.kill_clients import (
     method_ids,
 )
 from tests.helpers import raw_codec as codec
-from tests.helpers.live_broker import LiveBroker
+from tests.helpers.live_broker import LiveBroker, MemoryAbove
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
 
@@ -48,7 +48,7 @@ FLAGS: dict[str, object] = {
     "queue-index-segment-entries": 512,
     "queue-index-max-journal-entries": 512,
     "msg-store-file-size-limit-bytes": 1_048_576,
-    "vm-memory-high-watermark": "72MB",
+    "vm-memory-high-watermark": MemoryAbove(9_000_000),
     "vm-memory-high-watermark-paging-ratio": 0.05,
     "disk-free-limit": 0,
 }

@@ -41,7 +41,7 @@ from tests.crash.kill_clients import (
 from tests.crash.test_kill import KILLED, SEED, UNKNOWN, Lives, Shape
 from tests.helpers import raw_codec as codec
 from tests.helpers.broker_process import BrokerFailed
-from tests.helpers.live_broker import LiveBroker
+from tests.helpers.live_broker import LiveBroker, MemoryAbove
 
 LIMITS: dict[str, object] = {
     "journal-file-size-bytes": 1_048_576,
@@ -50,7 +50,7 @@ LIMITS: dict[str, object] = {
     "queue-index-max-journal-entries": 64,
     "queue-index-embed-msgs-below-bytes": 900,
     "msg-store-file-size-limit-bytes": 65_536,
-    "vm-memory-high-watermark": "72MB",
+    "vm-memory-high-watermark": MemoryAbove(9_000_000),
     "vm-memory-high-watermark-paging-ratio": 0.015,
 }
 FAILING = Shape("failing", LIMITS, (0, 10, 100, 1000, 1000, 5000, 60_000), ("direct-0", "fan-0"))

@@ -62,7 +62,7 @@ from tests.crash.kill_clients import (
     id_of,
 )
 from tests.helpers.broker_process import BrokerFailed
-from tests.helpers.live_broker import LiveBroker
+from tests.helpers.live_broker import LiveBroker, MemoryAbove
 
 KILLS = int(os.environ.get("PENSTOCK_KILLS", "25"))
 SEED = os.environ.get("PENSTOCK_KILL_SEED") or str(random.SystemRandom().randrange(10**9))
@@ -77,9 +77,13 @@ class Shape:
         self, name: str, limits: dict[str, object], sizes: tuple[int, ...], lazy: tuple[str, ...]
     ) -> None:
         self.name = name
-        self.flags = tuple(str(word) for key in limits for word in (f"--{key}", limits[key]))
+        self._limits = limits
         self.sizes = sizes
         self.lazy = lazy
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        return tuple(str(word) for key in self._limits for word in (f"--{key}", self._limits[key]))
 
 
 SHORT_JOURNAL: dict[str, object] = {
@@ -94,7 +98,7 @@ RESTING = Shape(
         "queue-index-segment-entries": 64,
         "queue-index-max-journal-entries": 64,
         "msg-store-file-size-limit-bytes": 65_536,
-        "vm-memory-high-watermark": "72MB",
+        "vm-memory-high-watermark": MemoryAbove(9_000_000),
         "vm-memory-high-watermark-paging-ratio": 0.01,
     },
     (10, 10, 1000, 3000, 8000, 8000, 60_000),

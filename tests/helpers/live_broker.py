@@ -8,6 +8,7 @@ the word ``rabbitmq`` for a private node of the RabbitMQ that is installed here.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import sys
@@ -84,6 +85,28 @@ class LiveBroker(BrokerProcess):
         super()._judge_exit(code)
         if "Traceback (most recent call last)" in self.output():
             raise BrokerFailed(f"penstock reported an error of its own:\n{self.output()}")
+
+
+class MemoryAbove:
+    """A high watermark so many bytes above what a broker without messages takes.
+
+    That differs by the release of Python and by the build, and is measured when first asked for.
+    """
+
+    def __init__(self, spare_bytes: int) -> None:
+        self._spare_bytes = spare_bytes
+
+    def __str__(self) -> str:
+        return str(_idle_bytes() + self._spare_bytes)
+
+
+@functools.cache
+def _idle_bytes() -> int:
+    with LiveBroker() as broker:
+        status = Path(f"/proc/{broker.pid}/status").read_text()
+    found = re.search(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
+    assert found is not None
+    return int(found[1]) * 1024
 
 
 def broker_for_tests(directory: Path | None = None) -> BrokerProcess:

@@ -225,7 +225,8 @@ def _port_advice(cause: str, settings: Settings) -> str:
 def _listener_flag(cause: str, settings: Settings) -> str:
     """The flag of the port, or of the socket's file, that ``cause`` names last."""
     ports = [key for key in DECLARED if key.endswith("_port")]
-    taken = re.findall(r"[0-9]+", cause)[-1:]
+    # Python 3.13 repeats the number of the error behind the address.
+    taken = re.findall(r"[0-9]+", re.sub(r"\[[Ee]rrno [0-9]+\]", "", cause))[-1:]
     if settings.unix_socket and settings.unix_socket in cause:
         ports = ["unix_socket"]
     elif found := [key for key in ports if taken == [str(settings.value_of(key))]]:
