@@ -124,12 +124,14 @@ def test_a_line_about_publishing_lines_is_not_published(logs: Logs, tmp_path: Pa
     logs.apply(settings(tmp_path, log_exchange="true"))
     outbox = logs.outbox
     assert outbox is not None
-    outbox.closed_to = threading.get_ident()
-    logging.getLogger("penstock").info("by the publisher of lines")
-    elsewhere = threading.Thread(target=logging.getLogger("penstock").info, args=("elsewhere",))
-    elsewhere.start()
-    elsewhere.join()
-    assert [line.text.partition("> ")[2] for line in outbox.waiting] == ["elsewhere"]
+    with outbox.closed():
+        logging.getLogger("penstock").info("by the publisher of lines")
+        elsewhere = threading.Thread(target=logging.getLogger("penstock").info, args=("elsewhere",))
+        elsewhere.start()
+        elsewhere.join()
+    logging.getLogger("penstock").info("afterwards")
+    told = [line.text.partition("> ")[2] for line in outbox.waiting]
+    assert told == ["elsewhere", "afterwards"]
 
 
 EVENTS: list[tuple[int, str, tuple[object, ...]]] = [

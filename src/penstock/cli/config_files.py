@@ -45,7 +45,6 @@ def settings_from(
         settings = load_settings(files.toml, environment, flags, files.name, files.conf)
     except SettingInvalid as error:
         raise WrongSetting(str(error), REFERENCE) from error
-    settings.warnings = (*files.warnings, *settings.warnings)
     if settings.unsafe and not settings.accept_missing_security:
         raise WrongSetting(
             "security that the configuration asks for would not be in force: "
@@ -53,8 +52,7 @@ def settings_from(
             "take these lines out, or accept it: PENSTOCK_ACCEPT_MISSING_SECURITY=true, or"
             " --accept-missing-security true for `penstock serve`",
         )
-    settings.warnings += settings.unsafe
-    return settings
+    return settings.with_warnings((*files.warnings, *settings.warnings, *settings.unsafe))
 
 
 def read_files(config: str | None, environment: Mapping[str, str]) -> Files:

@@ -130,12 +130,18 @@ class ManagementServer:
         self.sampler = Sampler(
             self._statistics, Reading(view.broker, view.watch), node, self._on_loop
         )
-        self._context = Context(
-            view, self._on_loop, node, __version__, segment_entries, self._statistics, control
-        )
         gathering = Gathering(view, self._on_loop, node, self._statistics, self.sampler)
-        self._context.scrapes = Scrapes(Pages(gathering))
-        self._context.answer_get = self._answer_get
+        self._context = Context(
+            view,
+            self._on_loop,
+            node,
+            __version__,
+            segment_entries,
+            self._statistics,
+            Scrapes(Pages(gathering)),
+            self._answer_get,
+            control,
+        )
         self._metrics_port = 0 if settings is None else settings.prometheus_port
         self._objects_open = settings is not None and settings.prometheus_objects_open
         self.connections = HttpConnections(HEALTH_CHECKS)
@@ -143,7 +149,6 @@ class ManagementServer:
         self.metrics_address: tuple[str, int] | None = None  # once it listens
         self._endpoints = [endpoints(self._context) for endpoints in ENDPOINTS]
         self._web = self._application()
-        self._ready = True
         self._started: Future[int] = Future()
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -168,8 +173,7 @@ class ManagementServer:
 
     def set_ready(self, ready: bool) -> None:
         """What ``/healthz/ready`` says: may clients come?  Yes, until the broker drains."""
-        self._ready = ready
-        self._context.is_serving = ready
+        self._context.admit(clients=ready)
 
     def stop(self) -> None:
         """Stop listening and wait for the thread; may be called twice, from any thread."""
@@ -200,7 +204,9 @@ class ManagementServer:
             await runner.setup()
             await self.connections.site(runner, self._bind, self._port).start()
             await self._serve_metrics(metrics)
-            self._started.set_result(self._listening(runner.addresses[0][1]))
+            port = runner.addresses[0][1]
+            self._context.listens(self._bind, port)
+            self._started.set_result(port)
             for endpoints in self._endpoints:
                 await endpoints.begin()
             await self._stopping.wait()
@@ -223,19 +229,6 @@ class ManagementServer:
         """Protocol, host and port, if there is one."""
         address = self.metrics_address
         return [] if address is None else [(METRICS, *address)]
-
-    def _listening(self, port: int) -> int:
-        self._context.contexts = [
-            {
-                "node": self._view.node_name,
-                "description": "Penstock Management",
-                "ssl_opts": [],
-                "path": "/",
-                "ip": self._bind,
-                "port": str(port),
-            }
-        ]
-        return port
 
     async def _on_loop(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         assert self._turn is not None
@@ -263,11 +256,10 @@ class ManagementServer:
         application = web.Application(middlewares=[_errors_as_answers, no_other_pages])
         application.on_response_prepare.append(_finish_headers)
         application.on_shutdown.append(self._close_endpoints)
-        self._context.routes = [
-            route for endpoints in self._endpoints for route in endpoints.routes()
-        ]
-        for route in self._context.routes:
-            self._route(application, route)
+        for endpoints in self._endpoints:
+            for route in endpoints.routes():
+                self._context.routes.append(route)
+                self._route(application, route)
         UiFiles().add_routes(application.router)
         application.router.add_get("/healthz/live", self._live)
         application.router.add_get("/healthz/ready", self._is_ready)
@@ -276,7 +268,7 @@ class ManagementServer:
 
     def _route(self, application: web.Application, route: Route) -> None:
         """One path with and without a slash at its end, every method answered."""
-        handler = self._for_methods(route.endpoints, _nobody if route.is_open else self._visitor)
+        handler = self._for_methods(route.endpoints, _stranger if route.is_open else self._visitor)
         # A parameter without a pattern of its own would not match braces, which names may have.
         # Within a path it may be empty, as the name of the default exchange is.
         path = _INNER_PARAMETER.sub(r"{\1:[^/]*}", route.path)
@@ -330,9 +322,9 @@ class ManagementServer:
 
     async def _is_ready(self, request: web.Request) -> web.Response:
         await self._must_turn()
-        if self._ready and self._context.control.is_open():
+        if self._context.serves():
             return json_response({"status": "ok"})
-        reason = "draining" if self._ready else "not open for clients"
+        reason = "draining" if self._context.is_serving else "not open for clients"
         return json_response({"status": "failed", "reason": reason}, 503)
 
     # -- who asks ------------------------------------------------------------------------
@@ -380,7 +372,7 @@ def _runner(application: web.Application) -> web.AppRunner:
     )
 
 
-async def _nobody(_request: web.Request) -> Visitor:
+async def _stranger(_request: web.Request) -> Visitor:
     return Visitor(User("", "", []))
 
 

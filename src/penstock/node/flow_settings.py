@@ -27,6 +27,6 @@ def _spec(name: str, initial: int, more_after: int) -> CreditSpec:
     if more_after > initial:
         raise SettingInvalid(
             f"{name}_more_after = {more_after} is above {name}_initial = {initial}:"
-            " whoever waited would wait for ever"
+            " a sender without credit would wait for ever"
         )
     return CreditSpec(initial, more_after)

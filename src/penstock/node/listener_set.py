@@ -1,8 +1,8 @@
 """``ListenerSet``: the listeners of a node, which may be shut for maintenance and opened again.
 
 Shut, new clients are refused by the system itself, as when the node were down, so that they and
-load balancers turn to another one, and nsqlookupds send nobody here; who is connected goes on.
-Opened again they have the same ports, also those that the system had chosen.
+load balancers turn to another one, and nsqlookupds name it no more; connections that are there go
+on.  Opened again they have the same ports, also those that the system had chosen.
 """
 
 import logging
@@ -52,7 +52,7 @@ class ListenerSet:
         return sum(one.protocol != PEER for one in self._loop.connections.values())
 
     def revive(self) -> None:
-        """Raises OSError when somebody else has taken a port meanwhile."""
+        """Raises OSError when another process has taken a port meanwhile."""
         if self.shut:
             self.open()
             self.shut = False

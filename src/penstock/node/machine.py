@@ -22,7 +22,7 @@ _MALLOPT_MMAP_THRESHOLD: Final = -3
 
 
 def total_memory_bytes(root: str = "") -> int:
-    """0 = nobody says.  ``root``: where ``/proc`` and ``/sys`` are, for tests."""
+    """0 = it is not known.  ``root``: where ``/proc`` and ``/sys`` are, for tests."""
     limits = [limit for limit in _group_limits(root) if 0 < limit < _UNLIMITED]
     machine = _machine_bytes(root)
     if machine > 0:

@@ -1,8 +1,8 @@
 """SIGHUP: the settings are read again, and what can change at run time changes.
 
 All or nothing: a source that is wrong anywhere leaves everything as it was, and the log says why.
-What only counts at a start is named, so nobody believes it is in force.  Certificates are read
-again each time, whether or not their settings changed: that is how renewed ones come in.
+What only counts at a start is named, so that it is not believed to be in force.  Certificates are
+read again each time, whether or not their settings changed: that is how renewed ones come in.
 """
 
 import logging

@@ -12,8 +12,8 @@ The interval is RabbitMQ's: the time in which half of what is left above the lim
 gone at 250 MB a second, from 100 ms to 10 s; 10 s while the alarm is set.  Here the alarm looks
 again after a second, because publishers wait for it.  A new limit is a reason to look at once: the
 old interval was that of the old limit.  When the disk cannot be asked it is tried
-``RETRIES`` times more, ``RETRY_MS`` apart; then nobody is held for the disk any more, and the
-log says so.
+``RETRIES`` times more, ``RETRY_MS`` apart; then no publisher is held for the disk any more, and
+the log says so.
 
 A resident size over the limit is not told at once: first the C library is asked to give free
 memory back, in a thread because that may take a while, and at most every ``TRIM_MS``.
@@ -71,7 +71,7 @@ class ResourceMonitor:
     def set_limits(
         self, total_bytes: int, memory: MemoryLimit, paging_ratio: float, disk: DiskLimit
     ) -> None:
-        """As configured; ``total_bytes`` 0 = nobody knows."""
+        """As configured; ``total_bytes`` 0 = not known."""
         if total_bytes == 0:
             total_bytes = ASSUMED_BYTES
             logger.warning(

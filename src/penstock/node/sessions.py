@@ -62,7 +62,7 @@ class Arrival(NamedTuple):
     """It is on this machine."""
     now_ms: int
     login: str | None
-    """The user whom its certificate names, "" = none; None: nobody asked for it."""
+    """The user whom its certificate names, "" = none; None: none was asked for."""
 
 
 class Sessions:
@@ -141,7 +141,7 @@ class Sessions:
         return self._amqp(name, (host, arrival.is_here), arrival.now_ms, arrival.login)
 
     def inside(self, user: str, now_ms: int) -> AmqpSession:
-        """One without a socket, for somebody who has logged in elsewhere already."""
+        """One without a socket, for a user whose log-in was checked elsewhere."""
         return self._amqp(f"of '{user}' over HTTP", ("", True), now_ms, user)
 
     def _amqp(

@@ -1,11 +1,11 @@
 """``Shutdown``: signals that stop a node, stop it at once, or reload its settings.
 
     SIGTERM, SIGINT, the management API   an orderly stop: 320 to clients, what is open is finished
-    a second signal, or ``stop_timeout_s``   the quick one: nobody is waited for, nothing is tidied
+    a second signal, or ``stop_timeout_s``   the quick one: nothing is waited for, nothing is tidied
     SIGHUP                                settings are read again; but when the terminal it was
                                           started from is gone, an orderly stop
 
-Quick costs no message: whatever was confirmed is in the journal, and the next start reads it as
+Quick costs no message: what was confirmed is in the journal, and the next start reads it as
 after a crash.
 """
 

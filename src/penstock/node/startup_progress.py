@@ -1,8 +1,8 @@
 """Progress of a slow start: lines of the log, and what the management port answers meanwhile.
 
-A node with much to read after a crash is not ready for seconds or minutes, and somebody is
-waiting.  ``StartProgress`` counts recovery's jobs while threads do them and says so in the log
-every few seconds.  ``StartingPage`` answers 503 with the same words to every request on the
+A node with much to read after a crash is not ready for seconds or minutes, and operators wait.
+``StartProgress`` counts recovery's jobs while threads do them and says so in the log every few
+seconds.  ``StartingPage`` answers 503 with the same words to every request on the
 management port (``penstock status`` prints them), but ``/healthz/live`` with 200, so that no
 supervisor kills a node for reading.  It opens only when the start has lasted a while: a quick one
 pays nothing for it.  The management server takes the port over afterwards.
@@ -95,7 +95,7 @@ class StartingPage:
         self._thread = threading.Thread(target=self._wait_and_serve, name="starting", daemon=True)
 
     def __enter__(self) -> None:
-        if self._address[1] != 0:  # a port the system chooses is known to nobody yet
+        if self._address[1] != 0:  # a port that the system chooses is not known yet
             self._thread.start()
 
     def __exit__(self, *_error: object) -> None:

@@ -61,17 +61,17 @@ class NodeProcess:
         self.lines: list[str] = []  # of its start screen
         self.ready = threading.Event()
         self.process: subprocess.Popen[str] | None = None
-        self.started_s = 0.0
-        self.again_at_s = 0.0  # when to start it again; 0 = it runs
-        self.pause_s = PAUSE_S
+        self._started_s = 0.0
+        self._again_at_s = 0.0  # when to start it again; 0 = it runs
+        self._pause_s = PAUSE_S
         self._command = list(command)
         self._environment = dict(environment)
 
     def start(self) -> None:
         self.lines = []
         self.ready.clear()
-        self.again_at_s = 0.0
-        self.started_s = time.monotonic()
+        self._again_at_s = 0.0
+        self._started_s = time.monotonic()
         libc = ctypes.CDLL(None)
         self.process = process = subprocess.Popen(
             self._command,
@@ -97,6 +97,20 @@ class NodeProcess:
     def ended(self) -> int | None:
         """Its exit code, if it ran and does not any more."""
         return None if self.process is None else self.process.poll()
+
+    def look_after(self, now_s: float) -> None:
+        """Start it again when it has ended, after a pause that grows while it ends early."""
+        code = self.ended()
+        if code is None:
+            return
+        if self._again_at_s == 0.0:
+            if now_s - self._started_s > STEADY_S:
+                self._pause_s = PAUSE_S
+            self._again_at_s = now_s + self._pause_s
+            logger.error("%s ended (%d): started again in %.0f s", self.name, code, self._pause_s)
+            self._pause_s = min(2 * self._pause_s, PAUSE_MOST_S)
+        elif now_s >= self._again_at_s:
+            self.start()
 
     def signal(self, number: signal.Signals) -> None:
         if self.process is not None and self.process.poll() is None:
@@ -215,21 +229,8 @@ class Supervisor:
             time.sleep(LOOK_S)
             notifier.look(mono_ms())
             for node in self._nodes:
-                self._look_after(node, time.monotonic())
+                node.look_after(time.monotonic())
         return 0
-
-    def _look_after(self, node: NodeProcess, now_s: float) -> None:
-        code = node.ended()
-        if code is None:
-            return
-        if node.again_at_s == 0.0:
-            if now_s - node.started_s > STEADY_S:
-                node.pause_s = PAUSE_S
-            node.again_at_s = now_s + node.pause_s
-            logger.error("%s ended (%d): started again in %.0f s", node.name, code, node.pause_s)
-            node.pause_s = min(2 * node.pause_s, PAUSE_MOST_S)
-        elif now_s >= node.again_at_s:
-            node.start()
 
     def _signalled(self, number: int, _frame: object) -> None:
         if number != signal.SIGHUP:

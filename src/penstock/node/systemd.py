@@ -1,8 +1,8 @@
 """What a service manager is told: ready, reloading, stopping, alive; the protocol of ``sd_notify``.
 
 In: the environment systemd gives (``NOTIFY_SOCKET``, ``WATCHDOG_USEC``).  Out: datagrams of lines.
-Without the variables nothing is sent, and a socket that does not answer costs nothing: nobody here
-waits for it.
+Without the variables nothing is sent, and a socket that does not answer costs nothing: no answer is
+awaited.
 
 The watchdog is fed by the data loop itself, twice per interval: when the loop hangs, the pings stop
 and systemd restarts the node.  While a long recovery makes progress, the time systemd gives the

@@ -25,7 +25,7 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.core.errors import SettingInvalid
 from penstock.settings.cluster import ClusterSettings
@@ -68,6 +68,17 @@ OTHER_VARIABLES: Final[Mapping[str, str]] = {
 _KUBERNETES: Final = re.compile(r"PENSTOCK_(SERVICE_(HOST|PORT\w*)|PORT(_\d+_\w+)?)")
 _LOOKS_MISSPELT: Final = 0.75
 _IS_NEAR: Final = 0.5
+
+
+class Notes(NamedTuple):
+    """What was found in the sources besides the values."""
+
+    file_name: str = ""
+    ignored_environment: tuple[str, ...] = ()
+    """Variables with our prefix that set nothing."""
+    warnings: tuple[str, ...] = ()
+    unsafe: tuple[str, ...] = ()
+    """Lines that ask for security that is not in force."""
 
 
 class Settings(
@@ -289,13 +300,13 @@ class Settings(
         unit="bytes",
     )
 
-    def __init__(self, values: Mapping[str, Value], sources: Mapping[str, str]) -> None:
+    def __init__(
+        self, values: Mapping[str, Value], sources: Mapping[str, str], notes: Notes | None = None
+    ) -> None:
         self._values = {key: values.get(key, DECLARED[key].default) for key in DECLARED}
         self._sources = dict(sources)
-        self.file_name = ""
-        self.ignored_environment: tuple[str, ...] = ()
-        self.warnings: tuple[str, ...] = ()
-        self.unsafe: tuple[str, ...] = ()  # lines that ask for security that is not in force
+        self._notes = notes or Notes()
+        self.file_name, self.ignored_environment, self.warnings, self.unsafe = self._notes
 
     def value_of(self, key: str) -> Value:
         return self._values[key]
@@ -306,14 +317,12 @@ class Settings(
 
     def with_data_dir(self, data_dir: str, reason: str) -> "Settings":
         """The same settings, the data directory chosen by the caller for ``reason``."""
-        changed = Settings(
-            {**self._values, "data_dir": data_dir}, {**self._sources, "data_dir": reason}
-        )
-        changed.file_name = self.file_name
-        changed.ignored_environment = self.ignored_environment
-        changed.warnings = self.warnings
-        changed.unsafe = self.unsafe
-        return changed
+        values = {**self._values, "data_dir": data_dir}
+        return Settings(values, {**self._sources, "data_dir": reason}, self._notes)
+
+    def with_warnings(self, warnings: tuple[str, ...]) -> "Settings":
+        """The same settings, with these warnings instead of their own."""
+        return Settings(self._values, self._sources, self._notes._replace(warnings=warnings))
 
 
 SECTIONS: Final[Mapping[str, type]] = {
@@ -363,12 +372,8 @@ def load_settings(
     merged = {**theirs, **from_file, **from_rabbit, **from_environment, **from_flags}
     for key, (port, reason) in derived_ports(Settings(merged, sources), DECLARED).items():
         merged[key], sources[key] = port, reason
-    settings = Settings(merged, sources)
-    settings.file_name = file_name or ", ".join(name for name, _ in conf)
-    settings.ignored_environment = ignored
-    settings.warnings = (*warnings, *more)
-    settings.unsafe = tuple(unsafe)
-    return settings
+    name = file_name or ", ".join(name for name, _ in conf)
+    return Settings(merged, sources, Notes(name, ignored, (*warnings, *more), tuple(unsafe)))
 
 
 def _read_conf(files: Sequence[tuple[str, str]]) -> Translated:

@@ -59,11 +59,12 @@ class QueuesApi(ListEndpoints):
         ]
 
     async def queues(self, request: web.Request, visitor: Visitor) -> web.Response:
-        query = ListQuery(request.query)
-        if request.query.get("disable_stats") == "true" and not query.columns:
-            query.columns = [[column] for column in BASIC_QUEUE_COLUMNS]
+        columns: list[str] = []
+        if request.query.get("disable_stats") == "true":
+            columns = [*BASIC_QUEUE_COLUMNS]
             if request.query.get("enable_queue_totals") == "true":
-                query.columns += [[column] for column in QUEUE_TOTAL_COLUMNS]
+                columns += QUEUE_TOTAL_COLUMNS
+        query = ListQuery(request.query, columns)
         vhosts = await self.asked_vhosts(request, visitor)
         pairs = await self.pairs_of(vhosts, self._view.queue_names)
         return await self.answer_pairs(query, pairs, self._view.queue_rows)

@@ -98,9 +98,13 @@ class Context:
         version: str,
         segment_entries: int,
         statistics: Statistics,
+        scrapes: Scrapes,
+        answer_get: AnswerGet,
         control: NodeControl | None = None,
     ) -> None:
-        """``segment_entries``: of virtual hosts that are made here."""
+        """``segment_entries``: of virtual hosts that are made here; ``answer_get``: what a GET
+        of the same visitor would be answered now.
+        """
         self.control = control or NodeControl()
         self.view = view
         self.on_loop = on_loop
@@ -108,9 +112,9 @@ class Context:
         self.version = version
         self.segment_entries = segment_entries
         self.statistics = statistics
-        self.scrapes: Scrapes  # set by the server
-        self.contexts: list[dict[str, object]] = []  # set when the port is known
-        self.answer_get: AnswerGet  # set by the server: what a GET would be answered
+        self.scrapes = scrapes
+        self.answer_get = answer_get
+        self.contexts: list[dict[str, object]] = []  # none before it listens
         self.routes: list[Route] = []  # of all endpoints
         self.sessions = UiSessions()
         self.is_serving = True  # until the broker ends
@@ -171,6 +175,23 @@ class Context:
     def serves(self) -> bool:
         """May clients come?"""
         return self.is_serving and self.control.is_open()
+
+    def listens(self, bind: str, port: int) -> None:
+        """The API is reached there."""
+        self.contexts.append(
+            {
+                "node": self.view.node_name,
+                "description": "Penstock Management",
+                "ssl_opts": [],
+                "path": "/",
+                "ip": bind,
+                "port": str(port),
+            }
+        )
+
+    def admit(self, clients: bool) -> None:
+        """Whether clients may come, from now on."""
+        self.is_serving = clients
 
     def own_listeners(self) -> list[ListenerFacts]:
         """Of this API; the port is known when it listens."""

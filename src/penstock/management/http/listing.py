@@ -37,7 +37,8 @@ class BadQuery(Exception):
 class ListQuery:
     """A query string, checked."""
 
-    def __init__(self, query: Mapping[str, str]) -> None:
+    def __init__(self, query: Mapping[str, str], default_columns: Sequence[str] = ()) -> None:
+        """``default_columns``: where the query names none; none = all."""
         self.paged = "page" in query
         self.page = 1
         self.page_size = DEFAULT_PAGE_SIZE
@@ -45,7 +46,7 @@ class ListQuery:
         self.reverse = query.get("sort_reverse") == "true"
         self.columns = [
             column.split(".") for column in query.get("columns", "").split(",") if column
-        ]
+        ] or [[column] for column in default_columns]
         self.name: re.Pattern[str] | None = None
         if self.paged:
             self._read_page(query)
@@ -70,6 +71,11 @@ class ListQuery:
                 self.name = patterns.compiled(pattern, re.IGNORECASE)
             except patterns.Refused as error:
                 raise _bad_parameters() from error
+
+    def ignore_page(self) -> None:
+        """The list is given whole, whatever page and name were asked for."""
+        self.paged = False
+        self.name = None
 
     def wants(self, name: str) -> bool:
         return self.name is None or self.name.search(name) is not None

@@ -147,8 +147,7 @@ class ListEndpoints(Endpoints):
     ) -> web.Response:
         """A list that had to be read whole."""
         if not pageable:
-            query.paged = False
-            query.name = None
+            query.ignore_page()
         wanted = [row for row in rows if query.wants(str(row.get("name", "")))]
         path = query.sort or "name"
         ordered: Sequence[Row] = wanted

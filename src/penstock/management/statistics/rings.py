@@ -94,8 +94,13 @@ class Track:
         self.changed_s = 0.0
         self.seen = 0  # the tick in which it was there
 
-    def record(self, levels: Levels, counts: tuple[int, ...], now_s: float) -> None:
+    def forget(self) -> None:
+        """Its samples; the counts stay, so that the next tick is compared with them."""
+        self.columns = {}
+
+    def record(self, levels: Levels, counts: tuple[int, ...], now_s: float, tick: int) -> None:
         """One tick's numbers: counters first, then gauges."""
+        self.seen = tick
         before = self.counts
         changed = counts != before
         if changed:
@@ -204,13 +209,12 @@ class Tracks:
             if not any(counts):
                 return
             track = self.by_key[key] = Track()
-        track.seen = self._tick
-        track.record(self.levels, counts, self._now_s)
+        track.record(self.levels, counts, self._now_s, self._tick)
 
     def forget(self) -> None:
         """Keep where the counters are, and nothing of how they came there."""
         for track in self.by_key.values():
-            track.columns = {}
+            track.forget()
 
     def end(self) -> None:
         """The walk is over: what it has not met is gone."""

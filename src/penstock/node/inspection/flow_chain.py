@@ -1,4 +1,4 @@
-"""The chain of credits, link by link, for whoever draws it.
+"""The chain of credits, link by link, for the pages that draw it.
 
     connection ─► channel ─► queue ─► message store
         credit left, of how much; who waits now, and for what share of the last ten seconds

@@ -1,4 +1,4 @@
-"""The log exchange: log lines as messages, for whoever binds a queue to ``amq.rabbitmq.log``.
+"""The log exchange: log lines as messages, for queues bound to ``amq.rabbitmq.log``.
 
 In: lines that wait (``logs.Outbox``).  Out: each published to the topic exchange of the default
 virtual host, transient, with its level as routing key, as by RabbitMQ's ``log.exchange``.  Called
@@ -9,7 +9,6 @@ A line that came of publishing lines is not published: the outbox is closed to t
 meanwhile, so the log can never feed itself.
 """
 
-import threading
 from contextlib import suppress
 from typing import Final
 
@@ -42,11 +41,8 @@ class LogExchange:
         outbox = self._logs.outbox
         if outbox is None or not outbox.waiting:
             return
-        outbox.closed_to = threading.get_ident()
-        try:
+        with outbox.closed():
             self._publish_some(outbox, wall_ms())
-        finally:
-            outbox.closed_to = 0
 
     def _publish_some(self, outbox: Outbox, now_ms: int) -> None:
         vhost = self._there()

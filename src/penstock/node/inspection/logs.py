@@ -14,8 +14,10 @@ import json
 import logging
 import os
 import sys
+import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from typing import Final, NamedTuple
@@ -111,16 +113,25 @@ class LineBuffer(logging.Handler):
 
 
 class Outbox(logging.Handler):
-    """Lines that wait for the data loop; ``closed_to`` its thread while it publishes them."""
+    """Lines that wait for the data loop."""
 
     def __init__(self) -> None:
         super().__init__()
         self.waiting: deque[Waiting] = deque()
         self.dropped = 0
-        self.closed_to = 0
+        self._closed_to = 0  # the thread whose lines are not taken
+
+    @contextmanager
+    def closed(self) -> Iterator[None]:
+        """Without lines of this thread meanwhile."""
+        self._closed_to = threading.get_ident()
+        try:
+            yield
+        finally:
+            self._closed_to = 0
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.thread == self.closed_to:
+        if record.thread == self._closed_to:
             return
         if len(self.waiting) >= WAITING_MAX:
             self.dropped += 1
