@@ -1,30 +1,37 @@
 """Commands that declare and delete: queues, exchanges, bindings, virtual hosts.
 
-Each is one request to the management API.  ``-o json`` prints what was asked for when it is done.
+Each is one request to the management API.  ``-o json`` prints the request's arguments when it has
+succeeded.
 """
 
 import difflib
 import json
-from typing import Final
+from typing import Any, Final
 
 import click
 
 from penstock.cli.failure import Failure
-from penstock.cli.management import Management, connecting
+from penstock.cli.management import NAME, Management, command, example
+from penstock.cli.options import option
 from penstock.cli.storage import queue
 from penstock.cli.tables import say, shown
 from penstock.client.management import path_of
 
-VHOST: Final = click.option("--vhost", default="/", show_default=True, help="Virtual host.")
-ARGUMENT: Final = click.option(
-    "--argument",
-    "arguments",
+VHOST: Final = option("--vhost", "Virtual host.", default="/")
+ARGUMENT: Final = option(
+    "--argument arguments",
+    "Repeatable; the value is JSON, or else text.",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Repeatable; the value is JSON, or else text.",
 )
-DURABLE: Final = click.option(
-    "--durable/--transient", default=True, show_default=True, help="Does it outlive a restart?"
+DURABLE: Final = option("--durable/--transient", "Does it outlive a restart?", default=True)
+BINDING: Final = (
+    click.argument("source"),
+    click.argument("destination"),
+    click.option("--key", default="", help="Routing key."),
+    option("--to-exchange", "DESTINATION is an exchange, not a queue.", is_flag=True),
+    VHOST,
+    ARGUMENT,
 )
 DEFAULT_EXCHANGE: Final = "amq.default"
 
@@ -54,147 +61,109 @@ def warn_of_unknown(arguments: dict[str, object]) -> None:
             click.echo(f"warning: the argument {shown(name)} has no effect here{advice}", err=True)
 
 
-def must_be_there(what: str, name: str, vhost: str, found: object) -> None:
-    """``found`` is None when the API said that there is none."""
-    if found is None:
-        raise Failure(
-            f"there is no {what} {name!r} in virtual host {vhost!r}",
-            f"`penstock {what}s` lists them; --vhost names another virtual host",
-        )
+def absent(kind: str, name: str, vhost: str) -> tuple[str, str]:
+    """Cause and fix for a queue or exchange that does not exist."""
+    cause = f"there is no {kind} {name!r} in virtual host {vhost!r}"
+    return cause, f"`penstock {kind}s` lists them; --vhost names another virtual host"
 
 
-@queue.command(
-    short_help="Make a queue.",
-    epilog="\b\nExample:\n  penstock queue declare orders --argument x-max-length=1000",
-)
-@click.argument("name")
-@VHOST
-@DURABLE
-@click.option("--auto-delete", is_flag=True, help="It goes with its last consumer.")
-@ARGUMENT
-@connecting
-def declare(
-    name: str,
-    vhost: str,
-    durable: bool,
-    auto_delete: bool,
-    arguments: tuple[str, ...],
-    management: Management,
-    output: str,
+def _declare(
+    kind: str, management: Management, output: str, arguments: tuple[str, ...], **given: Any
 ) -> None:
+    """Declare a queue or exchange ``given["name"]`` in ``given["vhost"]`` with the rest."""
+    name, vhost = given.pop("name"), given.pop("vhost")
+    wanted = {**given, "arguments": arguments_of(arguments)}
+    management.do(f"declare_{kind}", vhost=vhost, **{kind: name}, **wanted)
+    if kind == "queue":
+        warn_of_unknown(wanted["arguments"])
+    say({kind: name, "vhost": vhost, **wanted}, output, "")
+
+
+def _remove(
+    kind: str, management: Management, output: str, name: str, vhost: str, **conditions: bool
+) -> None:
+    """Delete a queue or exchange if each of ``conditions`` that is true holds."""
+    management.must_find(path_of(f"{kind}s", vhost, name), *absent(kind, name, vhost))
+    query = {key.replace("_", "-"): "true" for key, wanted in conditions.items() if wanted}
+    management.do(f"delete_{kind}", vhost=vhost, **{kind: name}, **query)
+    say({kind: name, "vhost": vhost, "deleted": True}, output, "")
+
+
+@command(
+    "queue declare orders --argument x-max-length=1000",
+    NAME,
+    VHOST,
+    DURABLE,
+    option("--auto-delete", "It goes with its last consumer.", is_flag=True),
+    ARGUMENT,
+    of=queue,
+    short="Make a queue.",
+)
+def declare(**given: Any) -> None:
     """Make a queue; one that is there already must be just like it."""
-    wanted = {
-        "durable": durable,
-        "auto_delete": auto_delete,
-        "arguments": arguments_of(arguments),
-    }
-    management.put(path_of("queues", vhost, name), wanted)
-    warn_of_unknown(arguments_of(arguments))
-    say({"queue": name, "vhost": vhost, **wanted}, output, "")
+    _declare("queue", **given)
 
 
-@queue.command(
-    short_help="Delete a queue and its messages.",
-    epilog="\b\nExample:\n  penstock queue delete orders --if-empty",
+@command(
+    "queue delete orders --if-empty",
+    NAME,
+    VHOST,
+    option("--if-empty", "Only when it holds no message.", is_flag=True),
+    option("--if-unused", "Only when it has no consumer.", is_flag=True),
+    of=queue,
+    short="Delete a queue and its messages.",
 )
-@click.argument("name")
-@VHOST
-@click.option("--if-empty", is_flag=True, help="Only when it holds no message.")
-@click.option("--if-unused", is_flag=True, help="Only when it has no consumer.")
-@connecting
-def delete(
-    name: str, vhost: str, if_empty: bool, if_unused: bool, management: Management, output: str
-) -> None:
+def delete(**given: Any) -> None:
     """Delete a queue and its messages."""
-    path = path_of("queues", vhost, name)
-    must_be_there("queue", name, vhost, management.get(path, absent=(404,)))
-    asked = [*(["if-empty=true"] if if_empty else []), *(["if-unused=true"] if if_unused else [])]
-    management.delete(path + ("?" + "&".join(asked) if asked else ""))
-    say({"queue": name, "vhost": vhost, "deleted": True}, output, "")
+    _remove("queue", **given)
 
 
-@queue.command(
-    short_help="Drop a queue's ready messages.",
-    epilog="\b\nExample:\n  penstock queue purge orders",
-)
-@click.argument("name")
-@VHOST
-@connecting
+@command("queue purge orders", NAME, VHOST, of=queue, short="Drop a queue's ready messages.")
 def purge(name: str, vhost: str, management: Management, output: str) -> None:
     """Drop a queue's ready messages; those that consumers hold stay."""
-    path = path_of("queues", vhost, name)
-    must_be_there("queue", name, vhost, management.get(path, absent=(404,)))
-    management.delete(path + "/contents")
+    management.must_find(path_of("queues", vhost, name), *absent("queue", name, vhost))
+    management.do("purge_queue", vhost=vhost, queue=name)
     say({"queue": name, "vhost": vhost, "purged": True}, output, "")
 
 
 @click.group(
     short_help="Make or delete an exchange.",
-    epilog="\b\nExample:\n  penstock exchange declare orders --type topic",
+    epilog=example("exchange declare orders --type topic"),
 )
 def exchange() -> None:
     """Make or delete an exchange."""
 
 
-@exchange.command(
-    "declare",
-    short_help="Make an exchange.",
-    epilog="\b\nExample:\n  penstock exchange declare orders --type topic",
+@command(
+    "exchange declare orders --type topic",
+    NAME,
+    option("--type", "direct, fanout, …", default="direct"),
+    VHOST,
+    DURABLE,
+    option("--auto-delete", "It goes with its last binding.", is_flag=True),
+    option("--internal", "Clients cannot publish to it.", is_flag=True),
+    ARGUMENT,
+    of=exchange,
+    name="declare",
+    short="Make an exchange.",
 )
-@click.argument("name")
-@click.option("--type", "kind", default="direct", show_default=True, help="direct, fanout, …")
-@VHOST
-@DURABLE
-@click.option("--auto-delete", is_flag=True, help="It goes with its last binding.")
-@click.option("--internal", is_flag=True, help="Clients cannot publish to it.")
-@ARGUMENT
-@connecting
-def declare_exchange(
-    name: str,
-    kind: str,
-    vhost: str,
-    durable: bool,
-    auto_delete: bool,
-    internal: bool,
-    arguments: tuple[str, ...],
-    management: Management,
-    output: str,
-) -> None:
+def declare_exchange(**given: Any) -> None:
     """Make an exchange; one that is there already must be just like it."""
-    wanted = {
-        "type": kind,
-        "durable": durable,
-        "auto_delete": auto_delete,
-        "internal": internal,
-        "arguments": arguments_of(arguments),
-    }
-    management.put(path_of("exchanges", vhost, name), wanted)
-    say({"exchange": name, "vhost": vhost, **wanted}, output, "")
+    _declare("exchange", **given)
 
 
-@exchange.command(
-    "delete",
-    short_help="Delete an exchange.",
-    epilog="\b\nExample:\n  penstock exchange delete orders --if-unused",
+@command(
+    "exchange delete orders --if-unused",
+    NAME,
+    VHOST,
+    option("--if-unused", "Only when nothing is bound to it.", is_flag=True),
+    of=exchange,
+    name="delete",
+    short="Delete an exchange.",
 )
-@click.argument("name")
-@VHOST
-@click.option("--if-unused", is_flag=True, help="Only when nothing is bound to it.")
-@connecting
-def delete_exchange(
-    name: str, vhost: str, if_unused: bool, management: Management, output: str
-) -> None:
+def delete_exchange(**given: Any) -> None:
     """Delete an exchange and its bindings."""
-    path = path_of("exchanges", vhost, name)
-    must_be_there("exchange", name, vhost, management.get(path, absent=(404,)))
-    management.delete(path + ("?if-unused=true" if if_unused else ""))
-    say({"exchange": name, "vhost": vhost, "deleted": True}, output, "")
-
-
-TO_EXCHANGE: Final = click.option(
-    "--to-exchange", is_flag=True, help="DESTINATION is an exchange, not a queue."
-)
-KEY: Final = click.option("--key", default="", help="Routing key.")
+    _remove("exchange", **given)
 
 
 def _bindings_path(vhost: str, source: str, destination: str, to_exchange: bool) -> str:
@@ -202,56 +171,24 @@ def _bindings_path(vhost: str, source: str, destination: str, to_exchange: bool)
     return path_of("bindings", vhost, "e", source or DEFAULT_EXCHANGE, kind, destination)
 
 
-@click.command(
-    short_help="Bind a queue to an exchange.",
-    epilog="\b\nExample:\n  penstock bind orders invoices --key 'order.*'",
-)
-@click.argument("source")
-@click.argument("destination")
-@KEY
-@TO_EXCHANGE
-@VHOST
-@ARGUMENT
-@connecting
+@command("bind orders invoices --key 'order.*'", *BINDING, short="Bind a queue to an exchange.")
 def bind(
-    source: str,
-    destination: str,
-    key: str,
-    to_exchange: bool,
-    vhost: str,
-    arguments: tuple[str, ...],
-    management: Management,
-    output: str,
+    key: str, arguments: tuple[str, ...], management: Management, output: str, **between: Any
 ) -> None:
     """Let messages of exchange SOURCE go to queue DESTINATION."""
     wanted = {"routing_key": key, "arguments": arguments_of(arguments)}
-    management.post(_bindings_path(vhost, source, destination, to_exchange), wanted)
-    say({"source": source, "destination": destination, "vhost": vhost, **wanted}, output, "")
+    management.post(_bindings_path(**between), wanted)
+    ends = {name: between[name] for name in ("source", "destination", "vhost")}
+    say({**ends, **wanted}, output, "")
 
 
-@click.command(
-    short_help="Take a binding away.",
-    epilog="\b\nExample:\n  penstock unbind orders invoices --key 'order.*'",
-)
-@click.argument("source")
-@click.argument("destination")
-@KEY
-@TO_EXCHANGE
-@VHOST
-@ARGUMENT
-@connecting
+@command("unbind orders invoices --key 'order.*'", *BINDING, short="Take a binding away.")
 def unbind(
-    source: str,
-    destination: str,
-    key: str,
-    to_exchange: bool,
-    vhost: str,
-    arguments: tuple[str, ...],
-    management: Management,
-    output: str,
+    key: str, arguments: tuple[str, ...], management: Management, output: str, **between: Any
 ) -> None:
     """Take away the binding with this key and these arguments."""
-    path = _bindings_path(vhost, source, destination, to_exchange)
+    path = _bindings_path(**between)
+    source, destination = between["source"], between["destination"]
     wanted = (key, arguments_of(arguments))
     for found in management.get(path, absent=(404,)) or []:
         if (found["routing_key"], found["arguments"]) == wanted:
@@ -267,38 +204,39 @@ def unbind(
 
 @click.group(
     short_help="Make or delete a virtual host.",
-    epilog="\b\nExample:\n  penstock vhost add shop --description 'the web shop'",
+    epilog=example("vhost add shop --description 'the web shop'"),
 )
 def vhost() -> None:
     """Make or delete a virtual host."""
 
 
-@vhost.command(
-    "add",
-    short_help="Make a virtual host.",
-    epilog="\b\nExample:\n  penstock vhost add shop --description 'the web shop'",
+@command(
+    "vhost add shop --description 'the web shop'",
+    NAME,
+    click.option("--description", default="", help="What it is for."),
+    of=vhost,
+    name="add",
+    short="Make a virtual host.",
 )
-@click.argument("name")
-@click.option("--description", default="", help="What it is for.")
-@connecting
 def add_vhost(name: str, description: str, management: Management, output: str) -> None:
     """Make a virtual host; users have no access to it before `penstock user allow`."""
-    management.put(path_of("vhosts", name), {"description": description})
+    management.do("add_vhost", vhost=name, description=description)
     say({"vhost": name, "description": description}, output, "")
 
 
-@vhost.command(
-    "delete",
-    short_help="Delete a virtual host and all in it.",
-    epilog="\b\nExample:\n  penstock vhost delete shop --yes",
+@command(
+    "vhost delete shop --yes",
+    NAME,
+    click.confirmation_option(prompt="This deletes all its queues and messages. Go on?"),
+    of=vhost,
+    name="delete",
+    short="Delete a virtual host and all in it.",
 )
-@click.argument("name")
-@click.confirmation_option(prompt="This deletes all its queues and messages. Go on?")
-@connecting
 def delete_vhost(name: str, management: Management, output: str) -> None:
     """Delete a virtual host with its exchanges, queues and messages."""
-    path = path_of("vhosts", name)
-    if management.get(path, absent=(404,)) is None:
-        raise Failure(f"there is no virtual host {name!r}", "`penstock vhosts` lists them")
-    management.delete(path)
+    there = path_of("vhosts", name)
+    management.must_find(
+        there, f"there is no virtual host {name!r}", "`penstock vhosts` lists them"
+    )
+    management.do("delete_vhost", vhost=name)
     say({"vhost": name, "deleted": True}, output, "")

@@ -1,14 +1,14 @@
 """The requests that both command lines make of a management API, by rabbitmqctl's name of each.
 
 A row has the method, the path (below ``/api/`` if it has no slash in front) with its arguments in
-braces, and the arguments that go in the body, each as the field of its name; those that are not
-given are left out.
+braces, and further arguments: the fields of the body of a PUT or POST, else of the query.  Those
+that are not given are left out.
 """
 
 import re
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 TABLE: Final = """\
 add_user                     PUT     users/{user}  password password_hash hashing_algorithm tags
@@ -47,6 +47,11 @@ list_consumers               GET     consumers/{vhost}
 list_connections             GET     connections
 list_channels                GET     channels
 list_feature_flags           GET     feature-flags
+declare_exchange             PUT     exchanges/{vhost}/{exchange}  \
+                                     type durable auto_delete internal arguments
+delete_exchange              DELETE  exchanges/{vhost}/{exchange}  if-unused
+declare_queue                PUT     queues/{vhost}/{queue}  durable auto_delete arguments
+delete_queue                 DELETE  queues/{vhost}/{queue}  if-empty if-unused
 purge_queue                  DELETE  queues/{vhost}/{queue}/contents
 queue_action                 POST    queues/{vhost}/{queue}/actions  action node
 rebalance                    POST    rebalance/queues?moves=true  vhost_pattern queue_pattern
@@ -73,14 +78,20 @@ class Request(NamedTuple):
     fields: tuple[str, ...]
 
     def path_of(self, given: Mapping[str, Any]) -> str:
-        """With the arguments in it; raises KeyError for one that is not given."""
+        """The path with its arguments and the query; raises KeyError for a missing argument."""
         filled = ARGUMENT.sub(lambda found: quote(str(given[found[1]]), safe=""), self.path)
-        return filled if filled.startswith("/") else f"/api/{filled}"
+        path = filled if filled.startswith("/") else f"/api/{filled}"
+        query = {} if self._has_body() else self._further(given)
+        return f"{path}?{urlencode(query)}" if query else path
 
     def body_of(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
-        """None: such a request has none."""
-        if self.method not in ("PUT", "POST"):
-            return None
+        """The fields of the body; None for a method without one."""
+        return self._further(given) if self._has_body() else None
+
+    def _has_body(self) -> bool:
+        return self.method in ("PUT", "POST")
+
+    def _further(self, given: Mapping[str, Any]) -> dict[str, Any]:
         return {field: given[field] for field in self.fields if field in given}
 
 

@@ -10,8 +10,7 @@ def delete_queue(call: Call) -> str:
     asked = [one for one in ("empty", "unused") if call.is_set(f"if-{one}")]
     conditions = "and ".join(f"if queue is {one} " for one in asked)
     call.say(f"Deleting queue '{queue}' on vhost '{call.vhost}' {conditions}...")
-    path = path_of("queues", call.vhost, queue)
-    found = call.node.found(path)
+    found = call.node.found(path_of("queues", call.vhost, queue))
     if found is None:
         raise Refused("Queue not found", USAGE)
     # Of one that is down there are no counts.
@@ -20,7 +19,7 @@ def delete_queue(call: Call) -> str:
     if "empty" in asked and found.get("messages", 0):
         raise Refused("Queue is not empty", USAGE)
     # Asked again of the node, which alone can look and delete in one breath.
-    query = "&".join(f"if-{one}=true" for one in asked)
-    if not call.node.delete(f"{path}?{query}" if query else path):
+    query = {f"if-{one}": "true" for one in asked}
+    if call.do("delete_queue", queue=queue, **query).status == 404:
         raise Refused("Queue not found", USAGE)
     return f"Queue was successfully deleted with {found.get('messages_ready', 0)} ready messages"

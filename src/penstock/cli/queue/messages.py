@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 
 import click
 
-from penstock.cli.entities import VHOST, must_be_there
+from penstock.cli.entities import VHOST, absent
 from penstock.cli.failure import Failure
 from penstock.cli.management import NAME, Management, command
 from penstock.cli.options import option
@@ -44,8 +44,7 @@ def found_in(
             if priority is not None:
                 asked["priority"] = priority
             path = path_of("queues", vhost, name, "messages", "search")
-            page = management.get(f"{path}?{urlencode(asked)}", absent=(404,))
-            must_be_there("queue", name, vhost, page)
+            page = management.must_find(f"{path}?{urlencode(asked)}", *absent("queue", name, vhost))
             yield from page["messages"]
             left -= len(page["messages"])
             start = page["next"]
