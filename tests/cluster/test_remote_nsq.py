@@ -93,7 +93,9 @@ def test_nsqs_consumer_of_a_channel_that_is_elsewhere(pair: NodePair) -> None:
 
 def channel_row(node: Any) -> dict[str, Any]:
     view = StatsView(cast(Any, None), NsqAdmin(node.nsq, node.turn), node.nsq, ())
-    (topic,) = view.rows(["t"], "", True, "")
+    stats: dict[str, Any] = {}
+    assert list(view.fill(stats, ["t"], "", "", clients=True))
+    (topic,) = stats["topics"]
     (channel,) = topic["channels"]
     return cast(dict[str, Any], channel)
 

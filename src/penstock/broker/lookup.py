@@ -283,13 +283,15 @@ class Lookup:
     # -- answers -----------------------------------------------------------------------------
 
     def topics(self) -> list[str]:
-        return sorted(self._topics)
+        """In no order: to sort very many takes a while, which the data loop does not have."""
+        return list(self._topics)
 
     def has_topic(self, topic: str) -> bool:
         return topic in self._topics
 
     def channels(self, topic: str) -> list[str]:
-        return sorted(self._channels.get(topic, {}))
+        """In no order."""
+        return list(self._channels.get(topic, {}))
 
     def producers(self, topic: str, now_ms: WallMs) -> list[Node]:
         """To whom a consumer of that topic may connect."""
@@ -303,15 +305,13 @@ class Lookup:
         """Those heard from."""
         return [node for node in self._nodes.values() if not self._is_silent(node, now_ms)]
 
-    def node_facts(self, node: Node, now_ms: WallMs) -> dict[str, object]:
-        """With its topics and whether they are tombstoned there."""
-        facts = node.facts()
-        topics = sorted(node.topics)
-        facts["tombstones"] = [
-            self.is_tombstoned(self._topics[one][node.id], now_ms) for one in topics
-        ]
-        facts["topics"] = topics
-        return facts
+    def tombstones(self, node: Node, topics: list[str], now_ms: WallMs) -> list[bool]:
+        """Of each of these topics: is it tombstoned at that node?"""
+        found = []
+        for topic in topics:
+            producer = self._topics.get(topic, {}).get(node.id)
+            found.append(producer is not None and self.is_tombstoned(producer, now_ms))
+        return found
 
     def is_tombstoned(self, producer: Producer, now_ms: WallMs) -> bool:
         at_ms = producer.tombstoned_ms

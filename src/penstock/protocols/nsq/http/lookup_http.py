@@ -21,6 +21,8 @@ from penstock.protocols.nsq.http.answers import (
     Refused,
     Table,
     go_json,
+    pieces,
+    sorted_in_pieces,
 )
 from penstock.protocols.nsq.http.routes import on_loop, topic_and_channel
 
@@ -65,30 +67,33 @@ class LookupApi:
         return {"version": VERSION}
 
     async def _topics(self, _call: Call) -> object:
-        return {"topics": await self._do(self._lookup.topics)}
+        return {"topics": sorted_in_pieces(await self._do(self._lookup.topics))}
 
     async def _channels(self, call: Call) -> object:
         topic = call.argument("topic")
-        return {"channels": await self._do(partial(self._lookup.channels, topic))}
+        return {"channels": sorted_in_pieces(await self._do(partial(self._lookup.channels, topic)))}
 
     async def _producers(self, call: Call) -> object:
-        return await self._do(partial(self._look_up, call.argument("topic")))
+        channels, producers = await self._do(partial(self._look_up, call.argument("topic")))
+        return {"channels": sorted_in_pieces(channels), "producers": producers}
 
-    def _look_up(self, topic: str) -> dict[str, object]:
+    def _look_up(self, topic: str) -> tuple[list[str], list[dict[str, object]]]:
         if not self._lookup.has_topic(topic):
             raise Refused(404, "TOPIC_NOT_FOUND")
         producers = self._lookup.producers(topic, wall_ms())
-        return {
-            "channels": self._lookup.channels(topic),
-            "producers": [node.facts() for node in producers],
-        }
+        return self._lookup.channels(topic), [node.facts() for node in producers]
 
     async def _nodes(self, _call: Call) -> object:
         nodes = await self._do(lambda: self._lookup.nodes(wall_ms()))
         rows: list[str] = []
-        for node in nodes:  # one at a time: each may have very many topics
-            facts = await self._do(partial(self._lookup.node_facts, node, wall_ms()))
-            rows.append(go_json(facts))
+        for node in nodes:  # encoded one at a time: each may have very many topics
+            topics = sorted_in_pieces(await self._do(partial(list, node.topics)))
+            tombstones: list[bool] = []
+            for some in pieces(topics):
+                tombstones += await self._do(
+                    partial(self._lookup.tombstones, node, some, wall_ms())
+                )
+            rows.append(go_json({**node.facts(), "tombstones": tombstones, "topics": topics}))
         return Encoded(f'{{"producers":[{",".join(rows)}]}}')
 
     async def _debug(self, _call: Call) -> object:

@@ -21,6 +21,7 @@ import threading
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
+from itertools import islice
 from ssl import SSLContext
 from typing import Final
 
@@ -126,7 +127,8 @@ class Follower:
 
     def _is_new(self, name: str) -> bool:
         """A topic was made: will ``prepared`` be called for it?"""
-        known = [one for one in self._lookup.channels(name) if not is_ephemeral(one)]
+        kept = (one for one in self._lookup.channels(name) if not is_ephemeral(one))
+        known = list(islice(kept, CHANNELS_MAX + 1))
         if self._peers.has_any and self.side is not None:
             try:
                 self.side.call_soon_threadsafe(self._ask, name, known)
@@ -172,8 +174,8 @@ class Follower:
         if self._topics is None or topic is None or not topic.preparing:
             return
         if len(channels) > CHANNELS_MAX:
-            text = "topic %s gets %d of the %d channels that others have"
-            log.warning(text, name, CHANNELS_MAX, len(channels))
+            text = "topic %s gets %d of the channels that others have, there are more"
+            log.warning(text, name, CHANNELS_MAX)
         pending = self._pending.pop(name, None)
         if pending is None:
             make = partial(self._make, topic, channels[:CHANNELS_MAX])

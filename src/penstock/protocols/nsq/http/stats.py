@@ -15,9 +15,10 @@ how often it collected garbage.
 import gc
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, cast
 
 from penstock import __version__
@@ -25,7 +26,7 @@ from penstock.broker.topology.topics import Channel, Topic
 from penstock.clocks import wall_ms
 from penstock.core.histogram import Histogram
 from penstock.protocols.nsq.http.admin import NsqAdmin
-from penstock.protocols.nsq.http.answers import VERSION
+from penstock.protocols.nsq.http.answers import VERSION, sorted_in_pieces
 from penstock.protocols.nsq.session import NsqSession
 from penstock.protocols.nsq.shared import NsqShared, Visitor
 from penstock.protocols.peers.queues import PeerSubscriber
@@ -36,7 +37,8 @@ from penstock.runtime.session import Session, Subscriber
 
 HEALTHY: Final = "OK"
 NS_PER_MS: Final = 1_000_000
-TOPICS_AT_ONCE: Final = 200
+SLICE_S: Final = 0.005
+"""So long the data loop works on an answer at once."""
 Row = dict[str, Any]
 Do = Callable[[Callable[[], Any]], Awaitable[Any]]
 """Runs a function on the data loop."""
@@ -66,55 +68,94 @@ class StatsView:
         """May he know?  Raises AccessRefused."""
         self._desk.rights(visitor)
 
-    def head(self, topic: str, clients: bool, memory: bool) -> Row:
-        """All but the topics: of those the names, None when the one asked for is not there."""
-        topics = self._desk.vhost().topics.topics
-        names = sorted(topics) if topic == "" else [topic] if topic in topics else None
+    def head(self, memory: bool) -> Row:
+        """All but topics and producers."""
         stats: Row = {
             "version": VERSION,
             "health": self.health(),
             "start_time": self.started_s,
-            "topics": names,
+            "topics": None,
         }
         if memory:
             stats["memory"] = memory_row()
-        stats["producers"] = self._producers(topic) if clients and names is not None else None
+        stats["producers"] = None
         return stats
 
-    def rows(self, names: list[str], channel: str, clients: bool, asked: str) -> list[Row]:
-        """Of some topics; ``asked``: the one asked for, "" = all."""
-        topics = self._desk.vhost().topics.topics
-        return [
-            self._topic(topics[name], channel, clients, asked)
-            for name in names
-            if name in topics and (channel == "" or channel in topics[name].channels)
-        ]
+    def names(self) -> list[str]:
+        """Of all topics, in no order."""
+        return list(self._desk.vhost().topics.topics)
 
-    def _topic(self, topic: Topic, channel: str, clients: bool, asked: str) -> Row:
-        names = [channel] if channel else sorted(topic.channels)
+    def fill(
+        self, stats: Row, names: list[str], topic: str, channel: str, clients: bool
+    ) -> Iterator[None]:
+        """Add these topics, and the producers, to ``stats``: a row at each step.
+
+        ``topic``, ``channel``: of these only, "" = of all.  A topic or channel that is deleted
+        between two steps may be missing.
+        """
+        topics = self._desk.vhost().topics.topics
+        if topic and topic not in topics:
+            return
+        rows = stats["topics"] = []
+        for name in names:
+            found = topics.get(name)
+            if found is not None and (channel == "" or channel in found.channels):
+                row = self._topic(found)
+                rows.append(row)
+                yield from self._fill_topic(row, found, channel, clients, topic)
+        if clients:
+            yield from self._fill_producers(stats, topic)
+
+    def _topic(self, topic: Topic) -> Row:
         return {
             "topic_name": topic.name,
-            "channels": [self._channel(topic.channels[one], clients, asked) for one in names],
+            "channels": [],
             "depth": int(topic.depth()),
             "backend_depth": int(topic.backend_depth()),
             "message_count": int(topic.message_count),
             "message_bytes": int(topic.message_bytes),
             "paused": topic.paused,
-            "e2e_processing_latency": self._latency(list(topic.channels.values())),
+            "e2e_processing_latency": {},
         }
 
-    def _channel(self, channel: Channel, clients: bool, asked: str) -> Row:
+    def _fill_topic(
+        self, row: Row, topic: Topic, channel: str, clients: bool, asked: str
+    ) -> Iterator[None]:
+        total = Latency(self._targets)
+        for name, one in list(topic.channels.items()):
+            own = Latency(self._targets)
+            for latency in (own, total):
+                latency.add(one)
+            if channel in ("", name):
+                shown = self._channel(one, own.row())
+                row["channels"].append(shown)
+                yield from self._fill_clients(shown, one, clients, asked)
+            yield
+        row["e2e_processing_latency"] = total.row()
+
+    def _channel(self, channel: Channel, latency: Row) -> Row:
         queue = channel.queue
-        ours = [one for one in queue.consumers if not isinstance(one.holder, PeerSubscriber)]
         return {
             "channel_name": channel.name,
             **_message_counts(channel),
             "timeout_count": int(queue.statistics.timed_out_count),
-            "client_count": len(ours),
-            "clients": [self._consumer(one, asked) for one in ours] if clients else None,
+            "client_count": 0,
+            "clients": None,
             "paused": queue.paused,
-            "e2e_processing_latency": self._latency([channel]),
+            "e2e_processing_latency": latency,
         }
+
+    def _fill_clients(
+        self, row: Row, channel: Channel, clients: bool, asked: str
+    ) -> Iterator[None]:
+        consumers = channel.queue.consumers
+        ours = [one for one in consumers if not isinstance(one.holder, PeerSubscriber)]
+        row["client_count"] = len(ours)
+        if clients:
+            row["clients"] = []
+            for one in ours:
+                row["clients"].append(self._consumer(one, asked))
+                yield
 
     def _consumer(self, consumer: Consumer, asked: str) -> Row:
         session = cast(Subscriber, consumer.holder).session
@@ -122,24 +163,34 @@ class StatsView:
             return client_row(session, asked)
         return foreign_client(consumer, session)
 
-    def _producers(self, topic: str) -> list[Row] | None:
-        """Who has published, of late or not."""
-        rows = [
-            client_row(session, topic)
-            for session in self._nsq.sessions
-            if isinstance(session, NsqSession) and session.publishing.counts
-        ]
-        return rows or None
+    def _fill_producers(self, stats: Row, topic: str) -> Iterator[None]:
+        """The sessions that have published, of late or not."""
+        rows: list[Row] = []
+        for session in list(self._nsq.sessions):
+            if isinstance(session, NsqSession) and session.publishing.counts:
+                rows.append(client_row(session, topic))
+                stats["producers"] = rows
+            yield
 
-    def _latency(self, channels: list[Channel]) -> Row:
-        total = Histogram()
-        found = [one.queue.statistics.latency for one in channels]
-        measured = [one for one in found if one is not None]
-        if not measured:
+
+class Latency:
+    """From publish to FIN, of some channels together."""
+
+    def __init__(self, targets: list[float]) -> None:
+        self._targets = targets
+        self._total: Histogram | None = None  # None: none of them is measured
+
+    def add(self, channel: Channel) -> None:
+        measured = channel.queue.statistics.latency
+        if measured is not None:
+            if self._total is None:
+                self._total = Histogram()
+            measured.times_ms.add_to(self._total, wall_ms())
+
+    def row(self) -> Row:
+        total = self._total
+        if total is None:
             return {"count": 0, "percentiles": None}
-        now_ms = wall_ms()
-        for latency in measured:
-            latency.times_ms.add_to(total, now_ms)
         percentiles = [
             {"quantile": share, "value": float(total.percentile(share) * NS_PER_MS)}
             for share in self._targets
@@ -150,15 +201,21 @@ class StatsView:
 async def collect(
     do: Do, view: StatsView, topic: str, channel: str, clients: bool, memory: bool
 ) -> Row:
-    """Everything; the data loop is asked for some topics at a time (``do``)."""
-    stats: Row = await do(partial(view.head, topic, clients, memory))
-    names = stats["topics"]
-    if names is not None:
-        stats["topics"] = []
-        for place in range(0, len(names), TOPICS_AT_ONCE):
-            some = names[place : place + TOPICS_AT_ONCE]
-            stats["topics"] += await do(partial(view.rows, some, channel, clients, topic))
+    """Everything; the data loop is asked for slices of ``SLICE_S`` (``do``)."""
+    stats: Row = await do(partial(view.head, memory))
+    names = [topic] if topic else sorted_in_pieces(await do(view.names))
+    rows = view.fill(stats, names, topic, channel, clients)
+    while not await do(partial(_advance, rows)):
+        pass
+    for row in stats["topics"] or []:
+        row["channels"].sort(key=itemgetter("channel_name"))
     return stats
+
+
+def _advance(rows: Iterator[None]) -> bool:
+    """For one slice; True: that was the last row."""
+    until_s = time.perf_counter() + SLICE_S
+    return all(time.perf_counter() < until_s for _ in rows)
 
 
 def _message_counts(channel: Channel) -> Row:

@@ -1,0 +1,145 @@
+"""Requests whose cost grows with what users declare keep the data loop for 20 ms at most.
+
+The time is that of the thread, and the best of three tries: another process costs none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any, cast
+
+import pytest
+
+from penstock.broker.lookup import Lookup, Node
+from penstock.protocols.nsq.http.admin import NsqAdmin
+from penstock.protocols.nsq.http.answers import go_json, sorted_in_pieces
+from penstock.protocols.nsq.http.lookup_http import LookupApi
+from penstock.protocols.nsq.http.stats import StatsView, collect
+from tests.helpers.nsq_pair import NsqBroker
+from tests.helpers.raw_nsq import pub
+
+NOW_MS = 1_000_000
+LOOP_S = 0.020
+TRIES = 3
+
+
+class DataLoop:
+    """Runs what it is handed at once, and keeps the time of the longest function."""
+
+    def __init__(self) -> None:
+        self.longest_s = 0.0
+
+    def call(self, function: Callable[[], Any]) -> Future[Any]:
+        done: Future[Any] = Future()
+        since = time.thread_time()
+        result = function()
+        self.longest_s = max(self.longest_s, time.thread_time() - since)
+        done.set_result(result)
+        return done
+
+    async def do(self, function: Callable[[], Any]) -> Any:
+        return self.call(function).result()
+
+
+def longest_s(ask: Callable[[DataLoop], Awaitable[object]]) -> float:
+    """The longest step of the data loop in the best of some tries."""
+    found = []
+    for _ in range(TRIES):
+        loop = DataLoop()
+        asyncio.run(cast(Any, ask(loop)))
+        found.append(loop.longest_s)
+    return min(found)
+
+
+def shuffled(count: int) -> list[int]:
+    return random.Random(count).sample(range(count), count)
+
+
+# -- nsqlookupd's registry -------------------------------------------------------------------
+
+
+class Asked:
+    """A request with the argument ``topic``."""
+
+    def argument(self, name: str) -> str:
+        assert name == "topic"
+        return "wide"
+
+
+@pytest.fixture(scope="module")
+def full() -> Lookup:
+    """As many topics as it keeps, some nodes at their limit, a topic of very many channels."""
+    lookup = Lookup()
+    for number in range(4):
+        node = Node(f"10.0.0.{number}:1")
+        lookup.identify(node, NOW_MS)
+        for topic in shuffled(20_000):
+            lookup.register(node, f"topic{topic}", "")
+    for topic in shuffled(79_999):
+        lookup.create_topic(f"made{topic}")
+    for channel in shuffled(300_000):
+        lookup.create_channel("wide", f"channel{channel}")
+    return lookup
+
+
+@pytest.mark.parametrize("path", ["/topics", "/channels", "/lookup", "/nodes", "/debug"])
+def test_a_full_registry_is_shown_in_slices(
+    full: Lookup, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.protocols.nsq.http.lookup_http.wall_ms", lambda: NOW_MS)
+
+    async def ask(loop: DataLoop) -> None:
+        endpoint = LookupApi(full, loop.call).table()[path]["GET"]
+        answer = await endpoint(cast(Any, Asked()))
+        assert len(go_json(answer)) > 100_000
+
+    assert longest_s(ask) < LOOP_S
+
+
+def test_a_registry_keeps_so_much_at_most(full: Lookup) -> None:
+    full.check()
+    assert len(full.topics()) == 100_000
+    assert sum(len(one) + 1 for one in full.some_keys(5_000).values()) <= 5_000 + 4 + 1
+
+
+def test_names_are_sorted_in_pieces() -> None:
+    names = [str(number) for number in shuffled(20_011)]
+    assert sorted_in_pieces(names) == sorted(names)
+    assert sorted_in_pieces([]) == []
+
+
+# -- nsqd's statistics -----------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def wide() -> NsqBroker:
+    """A topic of very many channels, one of them with very many clients that publish."""
+    node = NsqBroker()
+    topics = node.broker.vhosts["/"].topics
+    topic = topics.topic("wide")
+    for number in range(6_000):
+        topics.channel(topic, f"c{number}")
+    for number in range(500):
+        client = node.nsq_client()
+        client.send(b"SUB wide c0\n")
+        client.send(b"".join(pub(f"t{number + more}", b"m") for more in range(20)))
+    return node
+
+
+@pytest.mark.parametrize("clients", [True, False])
+def test_statistics_are_collected_in_slices(wide: NsqBroker, clients: bool) -> None:
+    view = StatsView(cast(Any, wide), NsqAdmin(wide.nsq, wide.turn), wide.nsq, targets=(0.5, 0.99))
+
+    async def ask(loop: DataLoop) -> None:
+        stats = await collect(loop.do, view, "", "", clients=clients, memory=True)
+        (row,) = [one for one in stats["topics"] if one["topic_name"] == "wide"]
+        assert len(row["channels"]) == 6_000
+        if clients:
+            assert len(row["channels"][0]["clients"]) == 500
+            assert len(stats["producers"]) == 500
+
+    assert longest_s(ask) < LOOP_S
