@@ -218,27 +218,20 @@ class RangeReader:
         ``max_messages`` and ``max_bytes`` bound it as there, the first message always fits.
         """
         room = AnswerLimit(start, max_messages, max_bytes)
+        found: list[Message] = []
         stopped_at: i64 = -1
-        self._measure_run(self._tiers.q4, start, end, room)
-        self._measure_run(self._tiers.q3, start, end, room)
+        self._peek_run(self._tiers.q4, start, end, found, room)
+        self._peek_run(self._tiers.q3, start, end, found, room)
         if self._tiers.delta_count > 0 and start < self._tiers.delta_end and not room.full:
-            stopped_at = self._measure_delta(start, end, room)
+            stopped_at = self._measure_delta(start, end, found, room)
         if stopped_at < 0:
-            self._measure_run(self._tiers.q2, start, end, room)
-            self._measure_run(self._tiers.q1, start, end, room)
+            self._peek_run(self._tiers.q2, start, end, found, room)
+            self._peek_run(self._tiers.q1, start, end, found, room)
         upto = room.upto if stopped_at < 0 else stopped_at
         count = max_messages - room.messages_left
         return Measured(upto, count, max_bytes - room.bytes_left, stopped_at >= 0)
 
-    def _measure_run(self, run: MessageDeque, start: i64, end: i64, room: AnswerLimit) -> None:
-        place = run.first_at(start)
-        while place < len(run.messages) and not room.full:
-            message = run.messages[place]
-            if message.seq_id >= end or not room.take(message):
-                return
-            place += 1
-
-    def _measure_delta(self, start: i64, end: i64, room: AnswerLimit) -> i64:
+    def _measure_delta(self, start: i64, end: i64, found: list[Message], room: AnswerLimit) -> i64:
         """Where it stopped for having read enough; -1 = it did not."""
         if start < self._tiers.delta_start:
             start = self._tiers.delta_start
@@ -252,12 +245,11 @@ class RangeReader:
             if blocks_left == 0:
                 return start
             blocks_left -= 1
-            found: list[Message] = []
             upto = self._peek_segments(start, stop, 1, found, room)
             if upto < 0:
                 break
             start = upto
-        self._measure_run(self._tiers.tail, start, end, room)
+        self._peek_run(self._tiers.tail, start, end, found, room)
         return -1
 
     def _measure_blocks(self, index: QueueIndex, start: i64, stop: i64, room: AnswerLimit) -> i64:

@@ -91,7 +91,7 @@ class PriorityBacking(BackingQueue):
             part.publish_delayed(self._marked(hand, priority), until_ms, now_ms)
 
     def count_delayed(self) -> i64:
-        return sum([int(self._parts[one].count_delayed()) for one in self._used])
+        return sum(int(self._parts[one].count_delayed()) for one in self._used)
 
     def next_due_ms(self) -> i64:
         return _earliest([int(self._parts[one].next_due_ms()) for one in self._used])
@@ -156,7 +156,7 @@ class PriorityBacking(BackingQueue):
     # -- time ----------------------------------------------------------------------------
 
     def expire(self, now_ms: i64) -> i64:
-        return sum([int(self._parts[one].expire(now_ms)) for one in self._used])
+        return sum(int(self._parts[one].expire(now_ms)) for one in self._used)
 
     def fetch_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
         return self._expired(now_ms, max_messages, is_sweep=False)
@@ -184,31 +184,22 @@ class PriorityBacking(BackingQueue):
         return _earliest([int(self._parts[one].next_expiry_ms()) for one in self._used])
 
     def may_expire(self) -> bool:
-        for priority in self._used:  # noqa: SIM110 - a generator costs more than the loop
-            if self._parts[priority].may_expire():
-                return True
-        return False
+        return any(self._parts[one].may_expire() for one in self._used)
 
     # -- all of it -----------------------------------------------------------------------
 
     def purge(self) -> i64:
-        return sum([int(part.purge()) for part in self._parts])
+        return sum(int(part.purge()) for part in self._parts)
 
     def delete(self) -> None:
         for part in self._parts:
             part.delete()
 
     def ready_count(self) -> i64:
-        count: i64 = 0
-        for priority in self._used:
-            count += self._parts[priority].ready_count()
-        return count
+        return sum(int(self._parts[one].ready_count()) for one in self._used)
 
     def ready_bytes(self) -> i64:
-        size: i64 = 0
-        for priority in self._used:
-            size += self._parts[priority].ready_bytes()
-        return size
+        return sum(int(self._parts[one].ready_bytes()) for one in self._used)
 
     def set_reader(self, reader: object) -> None:
         for part in self._parts:

@@ -245,36 +245,21 @@ class ConfirmWatermark:
 
 
 def all_done(waits: list[PendingConfirm]) -> bool:
-    for wait in waits:  # noqa: SIM110 - compiled code has no cheap generators
-        if not wait.done:
-            return False
-    return True
+    return all(wait.done for wait in waits)
 
 
 def all_over(waits: list[PendingConfirm]) -> bool:
     """Nothing more will be said of any of them."""
-    for wait in waits:  # noqa: SIM110 - as above
-        if not wait.done and not wait.lost:
-            return False
-    return True
+    return all(wait.done or wait.lost for wait in waits)
 
 
 def any_stranded(waits: list[PendingConfirm]) -> bool:
-    for wait in waits:  # noqa: SIM110 - as above
-        if wait.lost and not wait.done:
-            return True
-    return False
+    return any(wait.lost and not wait.done for wait in waits)
 
 
 def any_lost(waits: list[PendingConfirm]) -> bool:
-    for wait in waits:  # noqa: SIM110 - as above
-        if wait.lost:
-            return True
-    return False
+    return any(wait.lost for wait in waits)
 
 
 def any_refused(waits: list[PendingConfirm]) -> bool:
-    for wait in waits:  # noqa: SIM110 - as above
-        if wait.was_refused():
-            return True
-    return False
+    return any(wait.was_refused() for wait in waits)

@@ -162,10 +162,7 @@ class PriorityGroup:
         self.next = (place + 1) % len(self.members)
 
     def has_room(self) -> bool:
-        for consumer in self.members:  # noqa: SIM110 - compiled code has no cheap generators
-            if consumer.room() > 0:
-                return True
-        return False
+        return any(consumer.room() > 0 for consumer in self.members)
 
     def _count_holder(self, consumer: Consumer, more: int) -> None:
         """Not by looking at all members: a peer may add thousands with one read."""
