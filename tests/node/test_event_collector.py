@@ -120,7 +120,7 @@ def test_intervals_keep_their_pace() -> None:
 
 def test_the_nodes_samples_are_dealt_out_anew_each_interval() -> None:
     watched = Watched(event_log_samples_per_s="3")
-    sampling = watched.node.broker.sampling
+    sampling = watched.node.broker.queue_context.sampling
     assert (sampling.left, sampling.quota) == (30, 3)
     sampling.left = 0
     watched.look(1000)

@@ -97,10 +97,9 @@ class Broker:
         self.traffic = TrafficBook()
         self.churn = Churn()
         self.waits = PendingConfirms()  # of publishes, for other nodes
-        self.answers = Answers()
         self.confirm_times = Histogram()
-        self.sampling = Sampling(self.events, options.publish_times)
-        self.queue_context = QueueContext(self.waits, self.answers, self.flow.book, self.sampling)
+        sampling = Sampling(self.events, options.publish_times)
+        self.queue_context = QueueContext(self.waits, Answers(), self.flow.book, sampling)
         engine.events = self.events
         self.pipelines = PipelineRegistry()
         self.node_name: str = options.node_name
@@ -114,18 +113,10 @@ class Broker:
         self.letting_go = DeferredTrim()
         self.replies = Replies()
         self.dead_letters = DeadLetters(
-            self.vhosts,
-            self.replies,
-            letter_writer,
-            lambda: engine.journal.durable_position,
-            self.queue_context,
+            self.vhosts, self.replies, letter_writer, engine.journal, self.queue_context
         )
         self.delays = Delays(
-            self.vhosts,
-            self.schedule,
-            header_reader,
-            letter_writer,
-            self.dead_letters.settle_later,
+            self.vhosts, self.schedule, header_reader, letter_writer, self.dead_letters.settle_later
         )
         self.admission = Admission(Alarms(engine.ram))
         self.changes.gate = self.admission

@@ -15,7 +15,6 @@ ready again.  A letter may push out or overflow others, which die in turn: the l
 is empty, some at a time, so that a long chain does not hold up the turn.
 """
 
-from collections.abc import Callable
 from typing import Final, cast, final
 
 from mypy_extensions import i64
@@ -36,6 +35,7 @@ from penstock.queues.context import QueueContext
 from penstock.queues.limits import DeadLetterBatch
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
+from penstock.storage.journal.journal import Journal
 
 BURIED_AT_ONCE: Final[i64] = 2048
 """Letters of one turn; what is left over waits for the next."""
@@ -84,7 +84,7 @@ class DeadLetters(TurnPart):
         vhosts: dict[str, Vhost],
         replies: Replies,
         writer: HeaderWriter,
-        durable_position: Callable[[], i64],
+        journal: Journal,
         context: QueueContext,
     ) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class DeadLetters(TurnPart):
         self._vhosts = vhosts
         self._replies = replies
         self._writer = writer
-        self._durable_position = durable_position
+        self._journal = journal
         self._deaths = context.deaths
         self._waits = context.waits
         self._away: list[Letters] = []
@@ -218,7 +218,7 @@ class DeadLetters(TurnPart):
             for wait in waits:
                 wait.must_arrive()
             self._away.append(Letters(position, queue, messages, waits, reason))
-        elif position <= self._durable_position():
+        elif position <= self._journal.durable_position:
             queue.backing.ack_behind(messages)  # the publish that pushed them out may not be synced
         else:
             self._waiting.append((int(position), queue, messages))
@@ -269,7 +269,7 @@ class DeadLetters(TurnPart):
 
     def settle(self) -> None:
         """The journal is on disk further than before, or other nodes have said something."""
-        durable = self._durable_position()
+        durable = self._journal.durable_position
         if self._away:
             self._away = [one for one in self._away if not self._settled(one, durable)]
         count = 0

@@ -224,7 +224,7 @@ class PeerServer:
     # -- questions -------------------------------------------------------------------------
 
     def _ask(self, served: Served, request: q.Ask, ticket: Ticket | None, now_ms: i64) -> None:
-        answers = self._broker.answers
+        answers = self._broker.queue_context.answers
         answers.shown = ticket
         try:
             self._answer_to(served, request, now_ms)

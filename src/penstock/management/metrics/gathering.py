@@ -254,7 +254,7 @@ class Gathering:
             broker.pipelines.rows(broker.vhosts, wall_ms()),
             broker.users.counts(),
             broker.confirm_times,
-            broker.sampling.times,
+            broker.queue_context.sampling.times,
         )
 
 

@@ -78,7 +78,9 @@ class EventCollector:
         for vhost in self._broker.vhosts.values():
             for queue in vhost.queues.values():
                 self._counts[queue] = _counts_of(queue)
-                queue.statistics.start_sampling(self._broker.sampling, vhost.name, queue.name)
+                queue.statistics.start_sampling(
+                    self._broker.queue_context.sampling, vhost.name, queue.name
+                )
 
     def look(self, now_ms: MonoMs) -> None:
         """What is due; called after every turn, so it looks once a millisecond at most."""
@@ -183,8 +185,8 @@ class EventCollector:
             self._book.note("wait", (*pair, pairs[pair], self._interval_ms))
 
     def _give_samples(self) -> None:
-        self._broker.sampling.left = NODE_SHARE * self._quota
-        self._broker.sampling.quota = max(1, self._quota)
+        self._broker.queue_context.sampling.left = NODE_SHARE * self._quota
+        self._broker.queue_context.sampling.quota = max(1, self._quota)
 
     # -- the walk --------------------------------------------------------------------------
 

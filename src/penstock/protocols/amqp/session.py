@@ -132,14 +132,14 @@ class AmqpSession(AmqpOpening):
             self._take(b"")
 
     def go_on(self, now_ms: i64) -> None:
-        if not self.may_ask_again(self.broker.answers):
+        if not self.may_ask_again(self.broker.queue_context.answers):
             return
         self.link.begin(now_ms)
         self.waiting_head = False
         postponed = self._postponed
         self._postponed = []
         self._events(postponed)
-        self.broker.answers.shown = None
+        self.broker.queue_context.answers.shown = None
         self._go_on_publishing()
         self._decode_on()
         self._flush_confirms()

@@ -152,7 +152,7 @@ class NsqSession(NsqOpening):
                 return
             self._inquiry = None
             self._answered(inquiry.answer)
-        answers = self.shared.broker.answers
+        answers = self.shared.broker.queue_context.answers
         if not self.may_ask_again(answers):
             return
         self.waiting_head = False
