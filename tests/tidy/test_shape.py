@@ -27,10 +27,10 @@ WORDS = ("whoever", "somebody", "nobody")
 """No subject of a sentence: the actor has a name in docs/glossary.md."""
 
 RATCHETS = {
-    "functions longer than 70 lines": 3,
+    "functions longer than 70 lines": 2,
     "classes deeper than 2": 21,
     "classes of more than 25 fields": 10,
-    "writes to fields of other objects": 890,
+    "writes to fields of other objects": 884,
     "lines with a word that names no actor": 112,
 }
 

@@ -42,10 +42,14 @@ class _Part:
         vhost: Vhost | None = None,
     ) -> None:
         self.section = section
-        self.items = items
-        self.rows_of = rows_of
         self.vhost = vhost
-        self.next = 0
+        self._items = iter(items)
+        self._rows_of = rows_of
+
+    def next_rows(self) -> Rows | None:
+        """Of the next thing; None = there is none."""
+        item = next(self._items, None)
+        return None if item is None else self._rows_of(item)
 
 
 def export_definitions(broker: Broker, dialect: str, version: str, vhost_name: str = "") -> Json:
@@ -111,18 +115,18 @@ class DefinitionsExport:
         """So many rows more; True when all are there."""
         while steps > 0 and self._parts:
             part = self._parts[0]
-            if part.next == len(part.items):
+            rows = part.next_rows()
+            if rows is None:
                 self._parts.remove(part)
                 continue
-            self._take(part)
-            part.next += 1
+            self._take(part, rows)
             steps -= 1
         if not self._parts and self._changed:
             self.exported[TYPES_CHANGED] = self._changed
         return not self._parts
 
-    def _take(self, part: _Part) -> None:
-        for row in part.rows_of(part.items[part.next]):
+    def _take(self, part: _Part, rows: Rows) -> None:
+        for row in rows:
             if part.vhost is not None and (not self._only_one or part.section in NAMED_ANYWAY):
                 row["vhost"] = part.vhost.name
             self.exported[part.section].append(row)

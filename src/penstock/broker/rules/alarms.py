@@ -122,15 +122,14 @@ class Alarms:
         left = self.memory_limit_bytes - self.base_bytes
         if left < 0:
             left = 0
-        self._ram.limit_bytes = left
         ratio = self.paging_ratio
         if ratio > 1:
-            self._ram.paging_bytes = NO_PAGING
+            self._ram.set_limits(left, NO_PAGING)
             return
         paging = i64(ratio * float(left))
         least = paging // LEAST_PAGING
         lowered = paging - self._excess_bytes
-        self._ram.paging_bytes = lowered if lowered > least else least
+        self._ram.set_limits(left, lowered if lowered > least else least)
 
     # -- looks -----------------------------------------------------------------------------
 

@@ -31,6 +31,20 @@ class EventCount:
         self.guesses: i64 = 0  # of these, at names and passwords
         self.examples: list[str] = []  # among those that are only counted
 
+    def count_one(self, example: str) -> bool:
+        """True = it is told by itself, False = it is only counted."""
+        self.count += 1
+        if self.count <= TOLD_MAX:
+            return True
+        if len(self.examples) < EXAMPLES_MAX and example not in self.examples:
+            self.examples.append(example)
+        return False
+
+    def guess(self) -> i64:
+        """One of them was a guess; returns how many there are."""
+        self.guesses += 1
+        return self.guesses
+
 
 @final
 class BoundedEvents:
@@ -49,12 +63,8 @@ class BoundedEvents:
         if address not in self._tallies and len(self._tallies) >= ADDRESSES_MAX:
             address = ELSEWHERE
         tally = self._tallies.setdefault(address, EventCount())
-        tally.count += 1
-        example = example[:EXAMPLE_MAX_CHARS]
-        if tally.count <= TOLD_MAX:
+        if tally.count_one(example[:EXAMPLE_MAX_CHARS]):
             self._events.note(self._kind, values)
-        elif len(tally.examples) < EXAMPLES_MAX and example not in tally.examples:
-            tally.examples.append(example)
         return tally
 
     def look(self) -> None:

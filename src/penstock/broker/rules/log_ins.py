@@ -105,9 +105,8 @@ class LogIns:
         if user is not None:
             return user
         self.failures[source.protocol] += 1
-        tally = self._note(source, name, why)
-        tally.guesses += 1
-        raise LoginRefused(REFUSED, 0 if tally.guesses <= FREE_MAX else int(DELAY_MS))
+        guesses = self._note(source, name, why).guess()
+        raise LoginRefused(REFUSED, 0 if guesses <= FREE_MAX else int(DELAY_MS))
 
     def _note(self, source: Source, name: str, why: str) -> EventCount:
         name = name[:EXAMPLE_MAX_CHARS]

@@ -45,6 +45,10 @@ class RamAccount:
         self.link_bytes: i64 = 0  # sent to other nodes, which have not said that they have it
         self._writes: WriteAccount = writes
 
+    def set_limits(self, limit_bytes: i64, paging_bytes: i64) -> None:
+        self.limit_bytes = limit_bytes
+        self.paging_bytes = paging_bytes
+
     def used_bytes(self) -> i64:
         waiting = self.cached_bytes + self._writes.waiting_bytes
         leaving = self.output_bytes + self.link_bytes
