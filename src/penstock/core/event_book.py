@@ -33,6 +33,18 @@ class EventBook:
         self.dropped: i64 = 0
         self._events: list[Event] = []
 
+    def open(self) -> None:
+        """From here on events are kept until they are taken."""
+        self.on = True
+
+    def begin_log(self, directory: str, now_ms: WallMs) -> None:
+        """They are written to files there."""
+        self.directory = directory
+        self.now_ms = now_ms
+
+    def close(self) -> None:
+        self.on = False
+
     def note(self, kind: str, values: tuple[object, ...]) -> None:
         """Something happened just now."""
         if not self.on:

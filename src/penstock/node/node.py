@@ -340,11 +340,10 @@ class Node:
             self._lines.look()
             self._notifier.look(now_ms)
             self._look_at_the_disk()
-            if self.ending.reload_asked:
+            if self.ending.take_reload():
                 self._reload(reread)
 
     def _reload(self, reread: Callable[[], Settings] | None) -> None:
-        self.ending.reload_asked = False
         if reread is not None:
             self._notifier.reloading()
             self._reloading.run(reread)

@@ -68,8 +68,7 @@ class Reloading:
             logger.warning("settings were not reloaded, the old ones stay in force: %s", error)
             return
         if self._tls is not None and tls is not None:
-            self._tls.context = tls.context
-            self._tls.expiry_dates = tls.expiry_dates
+            self._tls.renew(tls)
         changed = self._changed(new)
         self._apply(new)
         self._settings = new

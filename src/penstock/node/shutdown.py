@@ -30,7 +30,7 @@ class Shutdown:
 
     def __init__(self, loop: Loop, timeout_s: int) -> None:
         self.quick = False
-        self.reload_asked = False
+        self._reload_asked = False
         self._loop = loop
         self._timeout_s = timeout_s
         self._tidying = False
@@ -50,6 +50,11 @@ class Shutdown:
         """Stop in good order; safe from any thread."""
         self._loop.stopping = True
         self._loop.wake()
+
+    def take_reload(self) -> bool:
+        """Whether the settings shall be read again; said once for each signal."""
+        asked, self._reload_asked = self._reload_asked, False
+        return asked
 
     def begun(self) -> None:
         """The stop is under way: from here on its time runs."""
@@ -92,7 +97,7 @@ class Shutdown:
         if self._had_terminal and not os.isatty(0):
             self.ask()
             return
-        self.reload_asked = True
+        self._reload_asked = True
         self._loop.wake()
 
     def _overdue(self) -> None:

@@ -55,6 +55,11 @@ class Sampling:
         self.left: i64 = 0
         self.quota: i64 = 1
 
+    def begin_interval(self, node_quota: i64, queue_quota: i64) -> None:
+        """So many may be taken in it of the node, and of each queue."""
+        self.left = node_quota
+        self.quota = queue_quota
+
     def took_one(self) -> None:
         self.left -= 1
 

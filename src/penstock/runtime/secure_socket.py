@@ -57,6 +57,11 @@ class TlsOptions:
         self._round_over_s = 0.0
         self._spent_s = 0.0
 
+    def renew(self, other: "TlsOptions") -> None:
+        """From now on with the certificates of the other."""
+        self.context = other.context
+        self.expiry_dates = other.expiry_dates
+
     def may_shake_hands(self) -> bool:
         """Is there time left for it in this round?"""
         now_s = self.clock()

@@ -109,7 +109,7 @@ class Operator(Visitor):
 
     def rights(self, vhost: str) -> Rights:
         user = User(OPERATOR, "", ["administrator"])
-        user.vhosts = {vhost: EVERYTHING}
+        user.permit(vhost, *EVERYTHING)
         return Rights(user, vhost)
 
 

@@ -65,12 +65,11 @@ class EventCollector:
         """From here on the rooms' notes are kept, and messages are sampled."""
         self._log.start()
         book = self._book
-        book.on = True
+        book.open()
         if not self._log.writes:
             return  # what came and went is enough for the lines of the log
-        book.directory = str(self._log.directory)
+        book.begin_log(str(self._log.directory), wall_ms())
         self._broker.flow.book.noting = True
-        book.now_ms = wall_ms()
         self._began_ms = self._walked_ms = now_ms
         self._interval_at_ms = now_ms + self._interval_ms
         book.note("node_started", (self._node_name, __version__, self._interval_ms))
@@ -108,7 +107,7 @@ class EventCollector:
         if self._book.on:
             self._book.note("node_stopped", (self._node_name,))
             self._carry()
-            self._book.on = False
+            self._book.close()
             self._broker.flow.book.noting = False
             self._log.stop()
 
@@ -185,8 +184,8 @@ class EventCollector:
             self._book.note("wait", (*pair, pairs[pair], self._interval_ms))
 
     def _give_samples(self) -> None:
-        self._broker.queue_context.sampling.left = NODE_SHARE * self._quota
-        self._broker.queue_context.sampling.quota = max(1, self._quota)
+        sampling = self._broker.queue_context.sampling
+        sampling.begin_interval(NODE_SHARE * self._quota, max(1, self._quota))
 
     # -- the walk --------------------------------------------------------------------------
 
