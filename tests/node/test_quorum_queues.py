@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.administration import Administration
+from penstock.broker.rules.policies import Policy
 from penstock.broker.transfers.dead_letters import RETRY_MS
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 
@@ -85,6 +87,20 @@ def test_a_policy_sets_the_limit_and_may_lift_it() -> None:
     assert queue.limits.delivery_limit == 20
     declare(client, "unlimited", delivery_limit=-1)
     assert node.broker.vhosts["/"].queues["unlimited"].limits.delivery_limit == -1
+
+
+def test_a_policy_reaches_one_type_of_queue() -> None:
+    node = QuietBroker()
+    client = node.client()
+    client.call("queue.declare", queue="classic", durable=True)
+    declare(client, "quorum")
+    admin = Administration(node.broker, 64)
+    for kind, length in (("classic_queues", 5), ("quorum_queues", 7)):
+        admin.put_policy("/", Policy(kind, "", kind, 0, {"max-length": length}))
+    queues = node.broker.vhosts["/"].queues
+    assert [queues[name].limits.max_length for name in ("classic", "quorum")] == [5, 7]
+    admin.put_policy("/", Policy("both", "", "queues", 1, {"max-length": 3}))
+    assert [queues[name].limits.max_length for name in ("classic", "quorum")] == [3, 3]
 
 
 def dead_letter_queue(client: ClientEnd, name: str = "q") -> None:

@@ -33,13 +33,21 @@ from penstock.broker.rules.queue_options import (
 )
 from penstock.core import patterns
 from penstock.core.errors import NotImplementedYet, PreconditionFailed
-from penstock.queues.context import queue_type
+from penstock.queues.context import CLASSIC, QUORUM, queue_type
 from penstock.queues.limits import DROP_HEAD, QueueLimits
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
 from penstock.routing.headers import is_integer
 
-APPLY_TO: Final = ("queues", "exchanges", "all")
+EXCHANGES: Final = "exchanges"
+QUEUES_OF: Final = {CLASSIC: "classic_queues", QUORUM: "quorum_queues"}
+APPLY_TO: Final[dict[str, tuple[str, ...]]] = {
+    "queues": tuple(QUEUES_OF.values()),
+    EXCHANGES: (EXCHANGES,),
+    "all": (*QUEUES_OF.values(), EXCHANGES),
+    **{kind: (kind,) for kind in QUEUES_OF.values()},
+}
+"""What a policy may apply to -> which kinds of entities these are."""
 VALUE_MAX: Final = 1 << 53
 """What JSON carries exactly; no queue needs more."""
 
@@ -70,10 +78,8 @@ class Policy:
         return self._ha
 
     def covers(self, kind: str, name: str) -> bool:
-        """``kind``: "queues" or "exchanges"."""
-        if self.apply_to != "all" and self.apply_to != kind:
-            return False
-        return patterns.found(self.pattern, name)
+        """``kind``: one of those in ``APPLY_TO``."""
+        return kind in APPLY_TO.get(self.apply_to, ()) and patterns.found(self.pattern, name)
 
 
 @final
@@ -142,17 +148,20 @@ class PolicyBook:
     def changed(self, epoch: i64) -> None:
         self.epoch = epoch
 
-    def queue_policy(self, name: str) -> Policy | None:
-        return _best(self.policies, "queues", name)
+    def queue_policy(self, name: str, kind: str = CLASSIC) -> Policy | None:
+        """``kind``: the queue's type."""
+        return _best(self.policies, QUEUES_OF[kind], name)
 
-    def queue_operator_policy(self, name: str) -> Policy | None:
-        return _best(self.operator_policies, "queues", name)
+    def queue_operator_policy(self, name: str, kind: str = CLASSIC) -> Policy | None:
+        return _best(self.operator_policies, QUEUES_OF[kind], name)
 
     def exchange_policy(self, name: str) -> Policy | None:
-        return _best(self.policies, "exchanges", name)
+        return _best(self.policies, EXCHANGES, name)
 
     def queue_settings(self, name: str, arguments: dict[str, object]) -> QueueSettings:
-        return QueueSettings(arguments, self.queue_policy(name), self.queue_operator_policy(name))
+        kind = queue_type(arguments)
+        policies = self.queue_policy(name, kind), self.queue_operator_policy(name, kind)
+        return QueueSettings(arguments, *policies)
 
     def ha_policy(self, name: str, durable: bool, exclusive: bool) -> HaPolicy:
         """``NO_MIRRORS`` where there shall be none; a search through the policies' patterns."""
@@ -164,10 +173,10 @@ class PolicyBook:
     def ha_policy_of(self, queue: Queue) -> HaPolicy:
         return self.ha_policy(queue.name, queue.durable, queue.exclusive)
 
-    def queue_row(self, name: str) -> dict[str, object]:
+    def queue_row(self, name: str, kind: str = CLASSIC) -> dict[str, object]:
         """What people who look at a queue are told of its policies."""
-        policy = self.queue_policy(name)
-        operator = self.queue_operator_policy(name)
+        policy = self.queue_policy(name, kind)
+        operator = self.queue_operator_policy(name, kind)
         return {
             "policy": None if policy is None else policy.name,
             "operator_policy": None if operator is None else operator.name,

@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 
 from aiohttp import web
 
+from penstock.broker.rules.policies import APPLY_TO, EXCHANGES, QUEUES_OF
 from penstock.clocks import wall_ms
 from penstock.core import patterns
 from penstock.core.errors import NotFound
@@ -23,13 +24,13 @@ from penstock.management.facts.rows import DEFAULT_EXCHANGE_IN_PATHS
 from penstock.management.http.access import Visitor
 from penstock.management.http.endpoints import Endpoints, Route, json_response
 from penstock.management.http.listing import BadQuery
+from penstock.queues.context import queue_type
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import route
 from penstock.routing.matcher import RoutingContext
 
 TAG: Final = "what if"
 NAMES_SHOWN: Final = 100
-KINDS: Final = ("queues", "exchanges", "all")
 
 
 class WhatIfApi(Endpoints):
@@ -81,8 +82,8 @@ class WhatIfApi(Endpoints):
         vhost = request.match_info["vhost"]
         await self.must_be_there(vhost, visitor)
         apply_to = request.query.get("apply_to", "queues")
-        if apply_to not in KINDS:
-            raise BadQuery("bad_request", f"apply_to: one of {', '.join(KINDS)}")
+        if apply_to not in APPLY_TO:
+            raise BadQuery("bad_request", f"apply_to: one of {', '.join(APPLY_TO)}")
         try:
             pattern = patterns.compiled(request.query.get("pattern", ""))
         except patterns.Refused as error:
@@ -93,8 +94,13 @@ class WhatIfApi(Endpoints):
 
     def _names(self, vhost_name: str, apply_to: str) -> list[str]:
         vhost = self._broker.vhost(vhost_name)
-        queues = [] if apply_to == "exchanges" else list(vhost.queues)
-        return queues if apply_to == "queues" else [*queues, *vhost.exchanges]
+        kinds = APPLY_TO[apply_to]
+        exchanges = vhost.exchanges if EXCHANGES in kinds else ()
+        queues = vhost.queues.values()
+        return [
+            *(one.name for one in queues if QUEUES_OF[queue_type(one.arguments)] in kinds),
+            *exchanges,
+        ]
 
 
 def _found(pattern: re.Pattern[str], names: list[str]) -> list[str]:

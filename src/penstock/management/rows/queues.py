@@ -93,7 +93,9 @@ class QueueRows(Rows):
             "auto_delete": queue.auto_delete,
             "exclusive": queue.exclusive,
             "arguments": jsonable(queue.arguments) if queue.arguments else {},
-            **self._broker.vhosts[queue.vhost].policies.queue_row(queue.name),
+            **self._broker.vhosts[queue.vhost].policies.queue_row(
+                queue.name, queue_type(queue.arguments)
+            ),
         }
 
     def _queue_row(self, queue: Queue) -> Row:

@@ -74,7 +74,7 @@ function Edit({ kind, what, edited }) {
           <${Field} label="Virtual host" name="vhost" kind="select" options=${vhosts} value=${start.vhost} />
           <${Field} label="Pattern" name="pattern" value=${start.pattern} required hint="a regular expression, searched in the name" />
           <${Field} label="Applies to" name="apply_to" kind="select" value=${start.apply_to}
-            options=${kind === "policies" ? ["queues", "exchanges", "all"] : ["queues"]} />
+            options=${kind === "policies" ? ["queues", "classic_queues", "quorum_queues", "exchanges", "all"] : ["queues", "classic_queues", "quorum_queues"]} />
           <${Field} label="Priority" name="priority" kind="number" value=${edited?.priority ?? 0} hint="the highest that matches applies alone" />
           <${TableField} label="Definition" name="definition" value=${edited?.definition} hints=${policyHints(kind === "policies" ? "policy" : "operator_policy")} />
         <//>
