@@ -250,7 +250,8 @@ class ReadRequests(RequestHandler):
             taken = int(positions.few_reads(seq_ids, CHOSEN_READS_AT_ONCE))
             failed = positions.failed_reads()
             count += queue.drop_some(seq_ids[:taken])
-            check_read(positions, failed, queue.name, queue.vhost)
+            if positions.failed_reads() > failed:
+                check_going(queue.backing, queue.name, queue.vhost)
             budget.spend(int(positions.take_looked_bytes()))
             seq_ids = seq_ids[taken:]
         if seq_ids:
