@@ -49,15 +49,24 @@ REGISTRATIONS_MAX: Final[i64] = 500_000
 class Node:
     """One nsqd; ``id`` tells its connection from all others."""
 
-    def __init__(self, id_: str, is_here: bool = False) -> None:
+    def __init__(
+        self,
+        id_: str,
+        is_here: bool = False,
+        hostname: str = "",
+        broadcast_address: str = "",
+        tcp_port: int = 0,
+        http_port: int = 0,
+        version: str = "",
+    ) -> None:
         self.id = id_
         self.is_here = is_here  # this very node
         self.remote_address: str = id_
-        self.hostname: str = ""
-        self.broadcast_address: str = ""
-        self.tcp_port: int = 0
-        self.http_port: int = 0
-        self.version: str = ""
+        self.hostname: str = hostname
+        self.broadcast_address: str = broadcast_address
+        self.tcp_port: int = tcp_port
+        self.http_port: int = http_port
+        self.version: str = version
         self.heard_ms: i64 = 0
         self.topics: set[str] = set()  # in the registry
         self.key_count: i64 = 0  # there, topics and channels

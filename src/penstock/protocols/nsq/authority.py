@@ -89,14 +89,14 @@ class HttpAuthority(Authority):
 
     def _ask(self, inquiry: Inquiry, query: str) -> None:
         if inquiry.wanted:
-            inquiry.answer = self._ask_any(query)
+            inquiry.answered(self._ask_any(query))
 
     def _asked(self, inquiry: Inquiry, _future: Future[None]) -> None:
         self._free.release()
         self._done(inquiry)
 
     def _done(self, inquiry: Inquiry) -> None:
-        inquiry.done = True
+        inquiry.end()
         self._wake()
 
     def _ask_any(self, query: str) -> Identified | None:

@@ -25,7 +25,7 @@ from penstock.core.errors import BrokerError, LoginRefused
 from penstock.core.traffic import NSQ, Traffic
 from penstock.protocols.nsq.codec.commands import Command, Invalid, Request, quoted, text_of
 from penstock.protocols.nsq.codec.frames import OK, error_frame, response_frame
-from penstock.protocols.nsq.codec.identify import Identity, identify, response
+from penstock.protocols.nsq.codec.identify import Identity
 from penstock.protocols.nsq.codec.reader import NsqReader
 from penstock.protocols.nsq.consuming import NsqConsuming
 from penstock.protocols.nsq.publishing import NsqPublishing
@@ -62,8 +62,9 @@ class NsqOpening(Session):
         # More plain bytes of what a layer has read; raises ConnectionAbortedError.
         self.inflate: Callable[[], bytes] | None = None
         self.identified: Identified | None = None  # by AUTH
-        self._line = NsqReader(shared.reader_limits, shared.ids, is_name)
-        self._line.must_log_in = shared.identify_limits.auth_required
+        self._line = NsqReader(
+            shared.reader_limits, shared.ids, is_name, shared.identify_limits.auth_required
+        )
         self._magic_due: bool = True
         self._now_ms: i64 = now_ms
         self._ended: bool = False  # the last word is in the queue of answers, or was said
@@ -251,7 +252,7 @@ class NsqOpening(Session):
 
     def _welcome(self, identified: Identified, permissions: int) -> None:
         self.identified = identified
-        self._line.must_log_in = False
+        self._line.logged_in()
         self.publishing.answer(0, response_frame(identified.welcome(permissions)))
 
     # -- what it speaks ------------------------------------------------------------------------
@@ -260,8 +261,7 @@ class NsqOpening(Session):
         if self.state != INIT:
             raise Invalid("E_INVALID", "cannot IDENTIFY in current state")
         identity = self.identity
-        limits = self.shared.identify_limits
-        identify(identity, body, limits)
+        identity.take(body)
         self._beat_ms = 0
         if not identity.negotiates:
             self.publishing.answer(0, OK)
@@ -276,7 +276,7 @@ class NsqOpening(Session):
                 raise Invalid("E_IDENTIFY_FAILED", f"IDENTIFY failed {layer} is on already")
             if wanted:
                 due.append(layer)
-        self.publishing.answer(0, response_frame(response(identity, limits)))
+        self.publishing.answer(0, response_frame(identity.response()))
         self._layers_due = due
 
     def next_carrier(self, sock: object, touch: Callable[[], None]) -> object:

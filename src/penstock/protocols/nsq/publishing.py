@@ -45,13 +45,40 @@ HELD_ANSWER_BYTES: Final[i64] = 128
 class Answer:
     """What is to be said when the journal is on disk so far."""
 
-    def __init__(self, position: i64, frames: bytes) -> None:
+    def __init__(
+        self, position: i64, frames: bytes, last: bool = False, held_bytes: i64 = 0
+    ) -> None:
         self.position: i64 = position
         self.frames = frames
-        self.last: bool = False  # nothing is said after it
+        self.last: bool = last  # nothing is said after it
+        self.held_bytes: i64 = held_bytes  # as which it is counted
         self.waits: list[PendingConfirm] = NO_WAITS
         self.verb: str = ""
-        self.held_bytes: i64 = 0  # as which it is counted
+
+    def wait_for(self, waits: list[PendingConfirm], verb: str) -> None:
+        """Other nodes have to confirm it too."""
+        self.waits = waits
+        self.verb = verb
+
+    def published(self, position: i64, frames: bytes) -> None:
+        """Its run was held, and is published now."""
+        self.position = position
+        self.frames = frames
+
+    def failed(self, frames: bytes) -> None:
+        """An error is said in its place, and nothing after it."""
+        self.frames = frames
+        self.last = True
+
+    def confirmed(self) -> bool:
+        """Have other nodes answered?  One of them may have been lost."""
+        if not all_done(self.waits):
+            return False
+        if any_lost(self.waits):
+            text = f"{self.verb} failed: the node of a channel was lost"
+            self.failed(error_frame(f"E_{self.verb}_FAILED", text))
+        self.waits = NO_WAITS
+        return True
 
 
 @final
@@ -75,24 +102,22 @@ class NsqPublishing(PublishCredit):
         if len(self._answers) == 0 and position <= self._broker.engine.journal.durable_position:
             self._session.out.write(frames)
             return
-        answer = Answer(position, frames)
-        self._answers.append(answer)
+        held_bytes: i64 = 0
         if position == 0:  # nothing else limits how many there are
-            answer.held_bytes = HELD_ANSWER_BYTES + len(frames)
-            self.count_held(answer.held_bytes)
+            held_bytes = HELD_ANSWER_BYTES + len(frames)
+            self.count_held(held_bytes)
+        self._answers.append(Answer(position, frames, False, held_bytes))
 
     def finish(self, frames: bytes) -> None:
         """Say it in its turn, and nothing after it."""
-        answer = Answer(0, frames)
-        answer.last = True
-        self._answers.append(answer)
+        self._answers.append(Answer(0, frames, True))
 
     def flush(self) -> bool:
         """Say what may be said by now; True when the last word was said."""
         durable_position = self._broker.engine.journal.durable_position
         answers = self._answers
         while len(answers) > 0 and answers[0].position <= durable_position:
-            if len(answers[0].waits) > 0 and not _heard(answers[0]):
+            if len(answers[0].waits) > 0 and not answers[0].confirmed():
                 return False
             answer = answers.popleft()
             self._session.out.write(answer.frames)
@@ -126,19 +151,14 @@ class NsqPublishing(PublishCredit):
             run, answer = self._held.popleft()
             self.count_held(-_held_bytes(run))
             try:
-                position = self._publish(vhost, run, now_ms)
-                frames = _oks(run.answers)
-                if len(self._waits) > 0:
-                    self._note_waits(answer, run)
+                answer.published(self._publish(vhost, run, now_ms), _oks(run.answers))
+                self._note_waits(answer, run)
             except (Invalid, Away) as error:
                 # A topic that is gone cannot be waited for here: others hold the places behind.
                 wrong = error if isinstance(error, Invalid) else _no_topic(run)
-                position = 0
-                frames = error_frame(wrong.code, wrong.text)
-                answer.last = True
+                answer.published(0, b"")
+                answer.failed(error_frame(wrong.code, wrong.text))
                 self.drop_held()
-            answer.frames = frames
-            answer.position = position
 
     def open_topic(self, vhost: Vhost, run: PublishRun) -> None:
         """Have it there before its first publish is held; raises Invalid, or Away."""
@@ -158,9 +178,9 @@ class NsqPublishing(PublishCredit):
             self.answer(position, OK if run.answers == 1 else _oks(run.answers))
 
     def _note_waits(self, answer: Answer, run: PublishRun) -> None:
-        answer.waits = self._waits
-        answer.verb = run.verb
-        self._waits = NO_WAITS
+        if len(self._waits) > 0:
+            answer.wait_for(self._waits, run.verb)
+            self._waits = NO_WAITS
 
     def _publish(self, vhost: Vhost, run: PublishRun, now_ms: i64) -> i64:
         """Returns the position its answer waits for; raises Invalid."""
@@ -229,18 +249,6 @@ def count_published(traffic: Traffic, topic: Topic, count: i64, queue_count: i64
     traffic.route(count * queue_count)
     topic.exchange.traffic.taken += count
     topic.exchange.traffic.passed += count * queue_count
-
-
-def _heard(answer: Answer) -> bool:
-    """Have other nodes said what they must?  One of them may have been lost."""
-    if not all_done(answer.waits):
-        return False
-    if any_lost(answer.waits):
-        text = f"{answer.verb} failed: the node of a channel was lost"
-        answer.frames = error_frame(f"E_{answer.verb}_FAILED", text)
-        answer.last = True
-    answer.waits = NO_WAITS
-    return True
 
 
 def _no_topic(run: PublishRun) -> Invalid:

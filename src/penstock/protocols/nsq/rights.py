@@ -73,9 +73,21 @@ class Inquiry:
     """A question under way; ``answer`` is None when no authority could answer."""
 
     def __init__(self) -> None:
-        self.wanted: bool = True  # False: the connection that asked has gone
+        self.wanted: bool = True
         self.done: bool = False
         self.answer: Identified | None = None
+
+    def drop(self) -> None:
+        """The connection that asked has gone."""
+        self.wanted = False
+
+    def answered(self, answer: Identified | None) -> None:
+        """By any thread; ``end`` follows."""
+        self.answer = answer
+
+    def end(self) -> None:
+        """Nothing more is asked for it."""
+        self.done = True
 
 
 def check_publish(rights: Rights, vhost: Vhost, topic: str) -> None:

@@ -321,7 +321,7 @@ class NsqSession(NsqOpening):
 
     def _subscribed(self) -> None:
         self.state = SUBSCRIBED
-        self._line.begun = True
+        self._line.begin()
         self.publishing.answer(0, OK)
 
     def _join(self, vhost: Vhost, topic: str, name: str) -> None:
@@ -450,7 +450,7 @@ class NsqSession(NsqOpening):
         self.waiting_head = False
         self.drop_ticket()
         if self._inquiry is not None:
-            self._inquiry.wanted = False
+            self._inquiry.drop()
         self.shared.sessions.pop(self, None)
         self.publishing.close()
         vhost = self._vhost

@@ -29,8 +29,10 @@ def make_nsq(
     tls: TlsOptions | None,
     wake: Callable[[], None],
 ) -> NsqShared:
+    asked = settings.nsq_auth_http_addresses
     shared = NsqShared(
         broker,
+        settings,
         ReaderLimits(
             settings.nsq_max_msg_size_bytes,
             settings.nsq_max_body_size_bytes,
@@ -38,21 +40,12 @@ def make_nsq(
         ),
         _identify_limits(settings, tls),
         IdFactory(node_id(settings.nsq_node_id)),
+        SocketLayers(tls),
+        HttpAuthority(asked, wake) if asked else None,
         tell_cancelled,
         lambda: random.randrange(100),  # noqa: S311 - of samples
     )
-    shared.layers = SocketLayers(tls)
-    if settings.nsq_auth_http_addresses:
-        shared.authority = HttpAuthority(settings.nsq_auth_http_addresses, wake)
-    shared.vhost_name = settings.nsq_vhost
-    shared.user_name = settings.nsq_user or settings.default_user
-    shared.is_user_named = settings.nsq_user != ""
     _warn(shared, settings)
-    shared.opening_timeout_ms = settings.handshake_timeout_ms
-    shared.fast = settings.nsq_publish_mode == "fast"
-    shared.requeue_on_disconnect = settings.nsq_requeue_on_disconnect
-    shared.tls_required = settings.nsq_tls_required != "no"
-    shared.max_channel_consumers = settings.nsq_max_channel_consumers
     return shared
 
 
@@ -82,20 +75,20 @@ def make_scan_loop(settings: Settings) -> ScanLoop | None:
 
 
 def _identify_limits(settings: Settings, tls: TlsOptions | None) -> IdentifyLimits:
-    limits = IdentifyLimits()
-    limits.max_heartbeat_ms = settings.nsq_max_heartbeat_interval_ms
-    limits.max_ready_count = settings.nsq_max_rdy_count
-    limits.message_timeout_ms = settings.nsq_msg_timeout_ms
-    limits.max_message_timeout_ms = settings.nsq_max_msg_timeout_ms
-    limits.max_output_bytes = settings.nsq_max_output_buffer_size_bytes
-    limits.min_output_ms = settings.nsq_min_output_buffer_timeout_ms
-    limits.max_output_ms = settings.nsq_max_output_buffer_timeout_ms
-    limits.max_deflate_level = settings.nsq_max_deflate_level
-    limits.offers_tls = tls is not None
-    limits.offers_snappy = settings.nsq_snappy and has_snappy()
-    limits.offers_deflate = settings.nsq_deflate
-    limits.auth_required = settings.nsq_auth_required or bool(settings.nsq_auth_http_addresses)
-    return limits
+    return IdentifyLimits(
+        max_heartbeat_ms=settings.nsq_max_heartbeat_interval_ms,
+        max_ready_count=settings.nsq_max_rdy_count,
+        message_timeout_ms=settings.nsq_msg_timeout_ms,
+        max_message_timeout_ms=settings.nsq_max_msg_timeout_ms,
+        max_output_bytes=settings.nsq_max_output_buffer_size_bytes,
+        min_output_ms=settings.nsq_min_output_buffer_timeout_ms,
+        max_output_ms=settings.nsq_max_output_buffer_timeout_ms,
+        max_deflate_level=settings.nsq_max_deflate_level,
+        offers_tls=tls is not None,
+        offers_snappy=settings.nsq_snappy and has_snappy(),
+        offers_deflate=settings.nsq_deflate,
+        auth_required=settings.nsq_auth_required or bool(settings.nsq_auth_http_addresses),
+    )
 
 
 def has_snappy() -> bool:

@@ -20,6 +20,7 @@ from penstock.protocols.nsq.codec.reader import ReaderLimits
 from penstock.protocols.nsq.rights import Inquiry
 from penstock.queues.consumers import Consumer
 from penstock.runtime.session import Session
+from penstock.settings.settings import Settings
 
 TLS: Final = "tls"
 SNAPPY: Final = "snappy"
@@ -65,9 +66,12 @@ class NsqShared:
     def __init__(
         self,
         broker: Broker,
+        settings: Settings,
         reader_limits: ReaderLimits,
         identify_limits: IdentifyLimits,
         ids: IdFactory,
+        layers: Layers,
+        authority: Authority | None,
         tell_cancelled: Callable[[list[Consumer]], None],
         dice: Callable[[], int],
     ) -> None:
@@ -77,16 +81,18 @@ class NsqShared:
         self.ids = ids
         self.tell_cancelled = tell_cancelled
         self.dice = dice  # 0 to 99
-        self.layers: Layers = Layers()
-        self.authority: Authority | None = None
-        self.vhost_name: str = "/"
-        self.user_name: str = "guest"  # of clients that do not log in
-        self.is_user_named: bool = True  # by a setting; else it is the broker's default user
-        self.opening_timeout_ms: i64 = 10_000  # until AUTH, of clients that must log in
-        self.fast: bool = False
-        self.requeue_on_disconnect: bool = False
-        self.tls_required: bool = False
-        self.max_channel_consumers: i64 = 0
+        self.layers: Layers = layers
+        self.authority: Authority | None = authority
+        self.vhost_name: str = settings.nsq_vhost
+        # Of clients that do not log in: named by a setting, else the broker's default user.
+        self.user_name: str = settings.nsq_user or settings.default_user
+        self.is_user_named: bool = settings.nsq_user != ""
+        # Until AUTH, of clients that must log in.
+        self.opening_timeout_ms: i64 = settings.handshake_timeout_ms
+        self.fast: bool = settings.nsq_publish_mode == "fast"
+        self.requeue_on_disconnect: bool = settings.nsq_requeue_on_disconnect
+        self.tls_required: bool = settings.nsq_tls_required != "no"
+        self.max_channel_consumers: i64 = settings.nsq_max_channel_consumers
         self.sessions: dict[Session, None] = {}  # in the order they came
 
     def user_of(self, visitor: Visitor) -> User:

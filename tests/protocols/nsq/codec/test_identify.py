@@ -7,13 +7,12 @@ import json
 import pytest
 
 from penstock.protocols.nsq.codec.commands import Invalid
-from penstock.protocols.nsq.codec.identify import IdentifyLimits, Identity, identify, response
+from penstock.protocols.nsq.codec.identify import IdentifyLimits, Identity
 
 
 def asked(body: bytes, limits: IdentifyLimits | None = None) -> Identity:
-    limits = limits or IdentifyLimits()
-    identity = Identity(limits, "10.0.0.1")
-    identify(identity, body, limits)
+    identity = Identity(limits or IdentifyLimits(), "10.0.0.1")
+    identity.take(body)
     return identity
 
 
@@ -26,8 +25,6 @@ def test_nothing_asked_is_every_default() -> None:
 
 
 def test_what_is_asked_within_limits_is_given() -> None:
-    limits = IdentifyLimits()
-    limits.offers_tls = True
     body = {
         "client_id": "c",
         "feature_negotiation": True,
@@ -41,8 +38,8 @@ def test_what_is_asked_within_limits_is_given() -> None:
         "deflate_level": 9,
         "short_id": [1],
     }
-    identity = asked(json.dumps(body).encode(), limits)
-    answer = response(identity, limits)
+    identity = asked(json.dumps(body).encode(), IdentifyLimits(offers_tls=True))
+    answer = identity.response()
     assert answer == (
         b'{"max_rdy_count":2500,"version":"1.3.0","max_msg_timeout":900000,"msg_timeout":2000,'
         b'"tls_v1":true,"deflate":true,"deflate_level":6,"max_deflate_level":6,"snappy":false,'

@@ -1,7 +1,7 @@
 """IDENTIFY: the options a client asks for, and the negotiated ones.
 
-    body ─► ``identify`` ─► Identity (or Invalid, with nsqd's text)
-    Identity ─► ``response`` ─► the JSON for clients that negotiate
+    body ─► ``Identity.take`` (or Invalid, with nsqd's text)
+            ``Identity.response`` ─► the JSON for clients that negotiate
 
 The body is read as Go reads it into its structure: names whatever their case, ``null`` as not
 said, unknown ones ignored, a value of another type refused.  0 asks for the default.
@@ -30,33 +30,46 @@ VERSION: Final = "1.3.0"
 
 @final
 class IdentifyLimits:
-    """What a node gives at most, as its settings say."""
+    """The most that a node grants, and the layers it offers, as its settings say."""
 
-    def __init__(self) -> None:
-        self.max_heartbeat_ms: i64 = 60_000
-        self.max_ready_count: i64 = 2500
-        self.message_timeout_ms: i64 = 60_000
-        self.max_message_timeout_ms: i64 = 900_000
-        self.max_output_bytes: i64 = 65_536
-        self.min_output_ms: i64 = 25
-        self.max_output_ms: i64 = 30_000
-        self.max_deflate_level: i64 = 6
-        self.offers_tls: bool = False
-        self.offers_snappy: bool = True
-        self.offers_deflate: bool = True
-        self.auth_required: bool = False
+    def __init__(
+        self,
+        *,
+        max_heartbeat_ms: i64 = 60_000,
+        max_ready_count: i64 = 2500,
+        message_timeout_ms: i64 = 60_000,
+        max_message_timeout_ms: i64 = 900_000,
+        max_output_bytes: i64 = 65_536,
+        min_output_ms: i64 = 25,
+        max_output_ms: i64 = 30_000,
+        max_deflate_level: i64 = 6,
+        offers_tls: bool = False,
+        offers_snappy: bool = True,
+        offers_deflate: bool = True,
+        auth_required: bool = False,
+    ) -> None:
+        self.max_heartbeat_ms: i64 = max_heartbeat_ms
+        self.max_ready_count: i64 = max_ready_count
+        self.message_timeout_ms: i64 = message_timeout_ms
+        self.max_message_timeout_ms: i64 = max_message_timeout_ms
+        self.max_output_bytes: i64 = max_output_bytes
+        self.min_output_ms: i64 = min_output_ms
+        self.max_output_ms: i64 = max_output_ms
+        self.max_deflate_level: i64 = max_deflate_level
+        self.offers_tls: bool = offers_tls
+        self.offers_snappy: bool = offers_snappy
+        self.offers_deflate: bool = offers_deflate
+        self.auth_required: bool = auth_required
 
 
 @final
 class Identity:
-    """What holds of one client; before IDENTIFY the defaults."""
+    """The options of one client: the defaults until ``take`` reads an IDENTIFY."""
 
     def __init__(self, limits: IdentifyLimits, host: str) -> None:
         self.client_id: str = host
         self.hostname: str = host
         self.user_agent: str = ""
-        self.topology_region: str = ""
-        self.topology_zone: str = ""
         self.heartbeat_ms: i64 = DEFAULT_HEARTBEAT_MS  # 0 = none
         self.output_bytes: i64 = DEFAULT_OUTPUT_BYTES
         self.output_ms: i64 = DEFAULT_OUTPUT_MS
@@ -67,6 +80,72 @@ class Identity:
         self.snappy: bool = False
         self.deflate: bool = False
         self.deflate_level: i64 = DEFAULT_DEFLATE_LEVEL
+        self._limits = limits
+
+    def take(self, body: bytes) -> None:
+        """The options of an IDENTIFY; a number that is 0 or absent stays.  Raises Invalid."""
+        fields = _fields(body)
+        self.client_id = _text(fields, "client_id")
+        self.hostname = _text(fields, "hostname")
+        self.user_agent = _text(fields, "user_agent")
+        self._take_numbers(fields)
+        self._take_layers(fields)
+
+    def _take_numbers(self, fields: dict[str, object]) -> None:
+        limits = self._limits
+        self.heartbeat_ms = _within_or_off(
+            fields, "heartbeat_interval", SHORTEST_MS, limits.max_heartbeat_ms, self.heartbeat_ms
+        )
+        least, most = limits.min_output_ms, limits.max_output_ms
+        self.output_ms = _within_or_off(
+            fields, "output_buffer_timeout", least, most, self.output_ms
+        )
+        least, most = SMALLEST_OUTPUT_BYTES, limits.max_output_bytes
+        self.output_bytes = _within_or_off(
+            fields, "output_buffer_size", least, most, self.output_bytes
+        )
+        if self.output_bytes == 0:
+            self.output_bytes, self.output_ms = 1, 0
+        self.sample_rate = _within(fields, "sample_rate", 0, SAMPLE_RATE_MAX, 0)
+        least, most = SHORTEST_MS, limits.max_message_timeout_ms
+        self.message_timeout_ms = _within(
+            fields, "msg_timeout", least, most, self.message_timeout_ms
+        )
+
+    def _take_layers(self, fields: dict[str, object]) -> None:
+        limits = self._limits
+        self.negotiates = _flag(fields, "feature_negotiation")
+        if not self.negotiates:
+            return
+        self.tls = limits.offers_tls and _flag(fields, "tls_v1")
+        self.deflate = limits.offers_deflate and _flag(fields, "deflate")
+        self.snappy = limits.offers_snappy and _flag(fields, "snappy")
+        level: i64 = DEFAULT_DEFLATE_LEVEL
+        if self.deflate and _number(fields, "deflate_level") > 0:
+            level = _number(fields, "deflate_level")
+        self.deflate_level = min(level, limits.max_deflate_level)
+        if self.deflate and self.snappy:
+            raise Invalid("E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression")
+
+    def response(self) -> bytes:
+        """For a client that negotiates, in nsqd's order."""
+        limits = self._limits
+        answer: dict[str, object] = {
+            "max_rdy_count": int(limits.max_ready_count),
+            "version": VERSION,
+            "max_msg_timeout": int(limits.max_message_timeout_ms),
+            "msg_timeout": int(self.message_timeout_ms),
+            "tls_v1": self.tls,
+            "deflate": self.deflate,
+            "deflate_level": int(self.deflate_level),
+            "max_deflate_level": int(limits.max_deflate_level),
+            "snappy": self.snappy,
+            "sample_rate": int(self.sample_rate),
+            "auth_required": limits.auth_required,
+            "output_buffer_size": int(self.output_bytes),
+            "output_buffer_timeout": int(self.output_ms),
+        }
+        return json.dumps(answer, separators=(",", ":")).encode()
 
 
 _TEXTS: Final = (
@@ -87,93 +166,20 @@ _NUMBERS: Final = (
 _FLAGS: Final = ("feature_negotiation", "tls_v1", "deflate", "snappy")
 
 
-def identify(identity: Identity, body: bytes, limits: IdentifyLimits) -> None:
-    """Take what the client says; raises Invalid."""
-    fields = _fields(body)
-    identity.client_id = _text(fields, "client_id")
-    identity.hostname = _text(fields, "hostname")
-    identity.user_agent = _text(fields, "user_agent")
-    identity.topology_region = _text(fields, "topology_region")
-    identity.topology_zone = _text(fields, "topology_zone")
-    _take_heartbeat(identity, _number(fields, "heartbeat_interval"), limits)
-    _take_output_timeout(identity, _number(fields, "output_buffer_timeout"), limits)
-    _take_output_size(identity, _number(fields, "output_buffer_size"), limits)
-    rate = _number(fields, "sample_rate")
-    if not 0 <= rate <= SAMPLE_RATE_MAX:
-        raise _invalid("sample rate", rate)
-    identity.sample_rate = rate
-    timeout_ms = _number(fields, "msg_timeout")
-    if timeout_ms != 0:
-        if not SHORTEST_MS <= timeout_ms <= limits.max_message_timeout_ms:
-            raise _invalid("msg timeout", timeout_ms)
-        identity.message_timeout_ms = timeout_ms
-    identity.negotiates = _flag(fields, "feature_negotiation")
-    if not identity.negotiates:
-        return
-    identity.tls = limits.offers_tls and _flag(fields, "tls_v1")
-    identity.deflate = limits.offers_deflate and _flag(fields, "deflate")
-    identity.snappy = limits.offers_snappy and _flag(fields, "snappy")
-    level: i64 = DEFAULT_DEFLATE_LEVEL
-    if identity.deflate and _number(fields, "deflate_level") > 0:
-        level = _number(fields, "deflate_level")
-    identity.deflate_level = min(level, limits.max_deflate_level)
-    if identity.deflate and identity.snappy:
-        raise Invalid("E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression")
+def _within(fields: dict[str, object], key: str, least: i64, most: i64, unsaid: i64) -> i64:
+    """The number of a field, or ``unsaid`` for 0; raises Invalid."""
+    wanted: i64 = _number(fields, key)
+    if wanted == 0:
+        return unsaid
+    if not least <= wanted <= most:
+        name = key.replace("_", " ")
+        raise Invalid("E_BAD_BODY", f"IDENTIFY {name} ({int(wanted)}) is invalid")
+    return wanted
 
 
-def response(identity: Identity, limits: IdentifyLimits) -> bytes:
-    """For a client that negotiates, in nsqd's order."""
-    answer: dict[str, object] = {
-        "max_rdy_count": int(limits.max_ready_count),
-        "version": VERSION,
-        "max_msg_timeout": int(limits.max_message_timeout_ms),
-        "msg_timeout": int(identity.message_timeout_ms),
-        "tls_v1": identity.tls,
-        "deflate": identity.deflate,
-        "deflate_level": int(identity.deflate_level),
-        "max_deflate_level": int(limits.max_deflate_level),
-        "snappy": identity.snappy,
-        "sample_rate": int(identity.sample_rate),
-        "auth_required": limits.auth_required,
-        "output_buffer_size": int(identity.output_bytes),
-        "output_buffer_timeout": int(identity.output_ms),
-    }
-    return json.dumps(answer, separators=(",", ":")).encode()
-
-
-# -- limits ----------------------------------------------------------------------------------
-
-
-def _take_heartbeat(identity: Identity, wanted_ms: i64, limits: IdentifyLimits) -> None:
-    if wanted_ms == -1:
-        identity.heartbeat_ms = 0
-    elif wanted_ms != 0:
-        if not SHORTEST_MS <= wanted_ms <= limits.max_heartbeat_ms:
-            raise _invalid("heartbeat interval", wanted_ms)
-        identity.heartbeat_ms = wanted_ms
-
-
-def _take_output_timeout(identity: Identity, wanted_ms: i64, limits: IdentifyLimits) -> None:
-    if wanted_ms == -1:
-        identity.output_ms = 0
-    elif wanted_ms != 0:
-        if not limits.min_output_ms <= wanted_ms <= limits.max_output_ms:
-            raise _invalid("output buffer timeout", wanted_ms)
-        identity.output_ms = wanted_ms
-
-
-def _take_output_size(identity: Identity, wanted: i64, limits: IdentifyLimits) -> None:
-    if wanted == -1:
-        identity.output_bytes = 1
-        identity.output_ms = 0
-    elif wanted != 0:
-        if not SMALLEST_OUTPUT_BYTES <= wanted <= limits.max_output_bytes:
-            raise _invalid("output buffer size", wanted)
-        identity.output_bytes = wanted
-
-
-def _invalid(what: str, number: i64) -> Invalid:
-    return Invalid("E_BAD_BODY", f"IDENTIFY {what} ({int(number)}) is invalid")
+def _within_or_off(fields: dict[str, object], key: str, least: i64, most: i64, unsaid: i64) -> i64:
+    """The same for what -1 turns off; 0 = off."""
+    return 0 if _number(fields, key) == -1 else _within(fields, key, least, most, unsaid)
 
 
 # -- JSON as Go reads it -----------------------------------------------------------------------

@@ -94,10 +94,12 @@ class PublishLine:
 class NsqReader:
     """The receiving half of one connection."""
 
-    def __init__(self, limits: ReaderLimits, ids: IdFactory, is_name: IsName) -> None:
+    def __init__(
+        self, limits: ReaderLimits, ids: IdFactory, is_name: IsName, must_log_in: bool = False
+    ) -> None:
         self.paused: bool = False  # the session must look before we go on: call again with b""
         self.full: bool = False  # paused because WORK_MAX is reached
-        self.must_log_in: bool = False  # and has not: what it sends is short
+        self.must_log_in: bool = must_log_in  # and has not: what it sends is short
         self.begun: bool = False  # IDENTIFY and AUTH come too late, and are not read further
         self._limits = limits
         self._ids = ids
@@ -112,6 +114,14 @@ class NsqReader:
         self._left: i64 = 0  # of WORK_MAX
         self._now_ms: i64 = 0
         self._commands: list[Command] = []
+
+    def logged_in(self) -> None:
+        """An AUTH was accepted: what the client sends need not be short any more."""
+        self.must_log_in = False
+
+    def begin(self) -> None:
+        """The opening is over: the client has subscribed."""
+        self.begun = True
 
     def receive(self, data: bytes, now_ms: i64) -> list[Command]:
         """Take a chunk, return what it completed; after a ``Fault`` always []."""

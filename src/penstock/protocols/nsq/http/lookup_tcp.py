@@ -173,12 +173,14 @@ def _node(address: str, body: bytes) -> Node:
     if not isinstance(found, dict):
         raise Fatal("E_BAD_BODY IDENTIFY failed to decode JSON body")
     fields = {key.lower(): value for key, value in found.items() if value is not None}
-    node = Node(address)
-    node.hostname = _field(fields, "hostname", "")
-    node.broadcast_address = _field(fields, "broadcast_address", "")
-    node.tcp_port = _field(fields, "tcp_port", 0)
-    node.http_port = _field(fields, "http_port", 0)
-    node.version = _field(fields, "version", "")
+    node = Node(
+        address,
+        hostname=_field(fields, "hostname", ""),
+        broadcast_address=_field(fields, "broadcast_address", ""),
+        tcp_port=_field(fields, "tcp_port", 0),
+        http_port=_field(fields, "http_port", 0),
+        version=_field(fields, "version", ""),
+    )
     if not (node.broadcast_address and node.tcp_port and node.http_port and node.version):
         raise Fatal("E_BAD_BODY IDENTIFY missing fields")
     return node
