@@ -1,4 +1,4 @@
-"""``penstock drain`` and ``penstock revive``: maintenance without cutting anybody off.
+"""``penstock drain`` and ``penstock revive``: maintenance that cuts no client off.
 
 In: the address of a management API.  Drained, a node lets no new client in, and says on
 ``/healthz/ready`` that it is not ready; who is connected goes on until they leave.  In a cluster

@@ -39,17 +39,69 @@ class Refused(ClientError):
 class QueueMove:
     """One queue on its way."""
 
-    def __init__(self, name: str, source: Channel, target: Channel, total: int) -> None:
+    def __init__(self, name: str, user: str, source: Channel, target: Channel, total: int) -> None:
+        """``user``: at the target; ``total``: messages that are ready at the source."""
         self.name = name
-        self.source = source
-        self.target = target
-        self.total = total  # ready at the source when it began
+        self.total = total
         self.moved = 0  # confirmed and acknowledged
         self.renamed = 0  # header CC
         self.unnamed = 0  # property user_id
         self.waiting: deque[tuple[int, int]] = deque()  # confirm tag, delivery tag
-        self.empty = False
-        self.heard_s = time.monotonic()
+        self._user = user
+        self._source = source
+        self._target = target
+        self._empty = False
+        self._heard_s = time.monotonic()
+
+    def is_empty(self) -> bool:
+        """Has the source had nothing ready for ``QUIET_S``, and is everything confirmed?"""
+        if self.waiting:
+            return False
+        if not self._empty and time.monotonic() - self._heard_s >= QUIET_S:
+            found = self._source.queue_declare(self.name, passive=True)
+            self._empty = found.number("message_count") == 0
+        return self._empty
+
+    def publish(self) -> None:
+        """At the target, what the source has delivered."""
+        while (delivery := self._source.next_delivery(0.0)) is not None:
+            written = self._kept(delivery)
+            tag = self._target.publish(
+                delivery.body, "", self.name, mandatory=True, written=written
+            )
+            self.waiting.append((tag, delivery.delivery_tag))
+            self._heard_s = time.monotonic()
+            self._empty = False
+
+    def _kept(self, delivery: Delivery) -> bytes:
+        """The properties, byte for byte unless something must go."""
+        properties, headers = delivery.properties, delivery.properties.headers
+        is_foreign = properties.user_id is not None and properties.user_id != self._user
+        makes_copies = headers is not None and CC in headers
+        if not is_foreign and not makes_copies:
+            return delivery.written
+        if is_foreign:
+            properties.user_id = None
+            self.unnamed += 1
+        if headers is not None and makes_copies:
+            properties.headers = {
+                CC_AWAY if name == CC else name: value for name, value in headers.items()
+            }
+            self.renamed += 1
+        return encode_properties(properties)
+
+    def settle(self) -> None:
+        """Acknowledge at the source what the target has confirmed, in order.  Raises Refused."""
+        if self._target.returned:
+            raise Refused(f"queue '{self.name}' is gone at the target")
+        if self._target.nacked:
+            raise Refused(f"the target refuses messages of queue '{self.name}': is it full?")
+        last = 0
+        while self.waiting and self.waiting[0][0] not in self._target.unconfirmed:
+            _, last = self.waiting.popleft()
+            self.moved += 1
+        if last:
+            self._source.ack(last, multiple=True)
 
 
 class Shovel:
@@ -80,7 +132,7 @@ class Shovel:
         total = source.queue_declare(name, passive=True).number("message_count")
         source.qos(window)
         source.consume(name)
-        return QueueMove(name, source, target, total)
+        return QueueMove(name, self._user, source, target, total)
 
     def close(self) -> None:
         """What was not confirmed goes back to the source."""
@@ -98,72 +150,20 @@ class Shovel:
 
     def is_empty(self) -> bool:
         """Has every source queue had nothing ready, and is everything confirmed?"""
-        now_s = time.monotonic()
-        for queue in self.queues:
-            if queue.waiting:
-                return False
-            if not queue.empty:
-                if now_s - queue.heard_s < QUIET_S:
-                    return False
-                found = queue.source.queue_declare(queue.name, passive=True)
-                queue.empty = found.number("message_count") == 0
-                if not queue.empty:
-                    return False
-        return True
+        return all(queue.is_empty() for queue in self.queues)
 
     def step(self) -> None:
         """Take what has come from either side; waits a little when there is nothing."""
         waits = any(queue.waiting for queue in self.queues)
         _take_all(self._to, POLL_S if waits else 0.0)
-        self._settle()
+        for queue in self.queues:
+            queue.settle()
         if self._to.blocked is not None:
             time.sleep(POLL_S)
             return
         _take_all(self._from, 0.0 if waits else POLL_S)
         for queue in self.queues:
-            self._publish(queue)
-
-    def _publish(self, queue: QueueMove) -> None:
-        while (delivery := queue.source.next_delivery(0.0)) is not None:
-            written = self._kept(queue, delivery)
-            tag = queue.target.publish(
-                delivery.body, "", queue.name, mandatory=True, written=written
-            )
-            queue.waiting.append((tag, delivery.delivery_tag))
-            queue.heard_s = time.monotonic()
-            queue.empty = False
-
-    def _kept(self, queue: QueueMove, delivery: Delivery) -> bytes:
-        """The properties, byte for byte unless something must go."""
-        properties, headers = delivery.properties, delivery.properties.headers
-        is_foreign = properties.user_id is not None and properties.user_id != self._user
-        makes_copies = headers is not None and CC in headers
-        if not is_foreign and not makes_copies:
-            return delivery.written
-        if is_foreign:
-            properties.user_id = None
-            queue.unnamed += 1
-        if headers is not None and makes_copies:
-            properties.headers = {
-                CC_AWAY if name == CC else name: value for name, value in headers.items()
-            }
-            queue.renamed += 1
-        return encode_properties(properties)
-
-    def _settle(self) -> None:
-        """Acknowledge at the source what the target has confirmed, in order."""
-        for queue in self.queues:
-            target = queue.target
-            if target.returned:
-                raise Refused(f"queue '{queue.name}' is gone at the target")
-            if target.nacked:
-                raise Refused(f"the target refuses messages of queue '{queue.name}': is it full?")
-            last = 0
-            while queue.waiting and queue.waiting[0][0] not in target.unconfirmed:
-                _, last = queue.waiting.popleft()
-                queue.moved += 1
-            if last:
-                queue.source.ack(last, multiple=True)
+            queue.publish()
 
 
 def _take_all(connection: Connection, timeout_s: float) -> None:

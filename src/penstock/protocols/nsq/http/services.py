@@ -59,7 +59,7 @@ LOOK_S: Final = 1.0
 TOPICS_PER_S: Final = 20_000
 """So many are looked at in one second at most, when many come at once."""
 CHANNELS_MAX: Final = 100
-"""So many a new topic gets of what nsqlookupds know: anybody can register there."""
+"""So many a new topic gets of what nsqlookupds know: any client can register there."""
 
 log = logging.getLogger("penstock.nsq")
 
