@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import logging
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pika
 import pytest
 
+from penstock.broker.rules.access import hash_password
 from penstock.core.errors import AccessRefused
 from tests.helpers.sources import HERE
 from tests.management.conftest import Raw, Served
@@ -246,3 +248,21 @@ def test_all_of_it_survives_a_restart(tmp_path: Path) -> None:
         key = json.dumps
         mine, theirs = before[path], after[path]
         assert sorted(mine, key=key) == sorted(theirs, key=key), path
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"password": ""},
+        {"password_hash": ""},
+        {},
+        {"password_hash": hash_password("", b"salt")},
+    ],
+)
+def test_an_empty_password_never_fits(served: Served, body: dict[str, str]) -> None:
+    """As RabbitMQ: not even a hash of the empty password lets a user in with it (L4)."""
+    put(served, "/api/users/blank", body | {"tags": "management"})
+    login = base64.b64encode(b"blank:").decode()
+    assert served.raw("/api/whoami", {"Authorization": f"Basic {login}"}).status == 401
+    with pytest.raises(AccessRefused):
+        served.on_loop(lambda: served.node.broker.users.authenticate("blank", "", HERE))

@@ -83,6 +83,9 @@ class User:
         return "impersonator" in self.tags
 
     def has_password(self, password: str) -> bool:
+        """Never the empty one, as in RabbitMQ, whatever the hash."""
+        if password == "":
+            return False
         salt = base64.b64decode(self.password_hash)[:SALT_BYTES]
         hashed = hash_password(password, salt, self.hashing)
         return hmac.compare_digest(hashed, self.password_hash)
