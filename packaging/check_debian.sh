@@ -42,6 +42,7 @@ in_clone() {
 ready_line() {
     local suite=$1 root=$ROOTS/$1-newcomer log=$ROOTS/$1-run.log began=$SECONDS broker
     say "$suite: make run"
+    : >"$log"  # an older one has a ready line
     in_clone "$root" make run >"$log" 2>&1 &
     broker=$!
     until grep -q '^ready in ' "$log"; do
