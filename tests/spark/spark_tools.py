@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from tests.helpers.live_broker import REPOSITORY
 
 def spark_missing_reason() -> str | None:
     """Why Spark tests cannot run here, with the way to change that; None = they can."""
-    from penstock.spark.java import JavaMissing
-    from penstock.spark.session import SparkMissing, check_installed
+    from penstock.spark.java import JavaMissing, find_java
 
+    missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
+    if missing:
+        return f"no {' and no '.join(missing)}; `make spark` installs them"
     try:
-        check_installed()
-    except (SparkMissing, JavaMissing) as error:
+        find_java(os.environ)
+    except JavaMissing as error:
         return f"{error}; {error.fix}"
     return None
 

@@ -16,7 +16,6 @@ import os
 import shlex
 import socket
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -50,23 +49,6 @@ rootLogger.appenderRef.file.ref = file
 """
 
 
-class SparkMissing(PenstockError):
-    """pyspark or pyarrow cannot be imported."""
-
-    fix = (
-        "install them: `make spark` in a checkout, or"
-        " pip install 'penstock-broker[spark]', or 'penstock-broker[spark-jre]' to get Java too"
-    )
-
-
-def check_installed() -> None:
-    """Raises SparkMissing or JavaMissing, before anything expensive is done."""
-    missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
-    if missing:
-        raise SparkMissing(f"Spark is not installed here: no {' and no '.join(missing)}")
-    find_java(os.environ)
-
-
 def local_session(
     app_name: str,
     master: str,
@@ -82,7 +64,6 @@ def local_session(
     gains: without it a run over a thousand messages took a quarter less processor time.
     ``java`` is what Java is told about its classes instead of what ``java_classes`` has for it.
     """
-    check_installed()
     from pyspark.sql import SparkSession
 
     host = driver_host(master)

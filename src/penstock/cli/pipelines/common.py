@@ -175,15 +175,15 @@ def plain_path(text: str) -> Path:
 
 def check_spark(common: Common) -> None:
     """Before anything expensive: is Spark here, a Java for it, and a broker's address?"""
-    from penstock.spark.java import JavaMissing
-    from penstock.spark.session import SparkMissing, check_installed
+    import pyarrow as pa  # noqa: F401 - the group of commands says how to install it
+
+    from penstock.spark.java import JavaMissing, find_java
+    from pyspark_penstock.options import parse_url
 
     try:
-        check_installed()
-    except (SparkMissing, JavaMissing) as error:
+        find_java(os.environ)
+    except JavaMissing as error:
         raise Failure(str(error), error.fix) from error
-    from pyspark_penstock.options import parse_url  # the package needs pyspark
-
     try:
         parse_url(common.url)
     except ValueError as error:

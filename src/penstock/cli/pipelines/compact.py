@@ -64,11 +64,7 @@ def compact(
 def _compacted(
     place: Path, file_bytes: int, vacuum_hours: float | None, dry_run: bool, as_text: bool
 ) -> "Compacted":
-    try:
-        from penstock.spark.compaction import compact as run
-    except ImportError as error:
-        fix = "install it: pip install 'penstock-broker[spark]'"
-        raise Failure(f"{error.name} is not installed here", fix) from error
+    from penstock.spark.compaction import compact as run
 
     def on_partition(name: str, before: int, after: int) -> None:
         if as_text:

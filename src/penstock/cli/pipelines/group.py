@@ -1,10 +1,15 @@
-"""The list of pipelines: a table of names, each imported on first use."""
+"""The list of pipelines: a table of names, each imported on first use.
+
+Pipelines need packages that a broker does not: those of the extra ``spark``.  Where one is
+missing, the first import of it ends the command with the way to install it.
+"""
 
 from typing import Final
 
 import click
 
 from penstock.cli.commands import LazyGroup, entries_of
+from penstock.cli.failure import Failure
 
 PIPELINES: Final = entries_of("""\
 Pipelines
@@ -23,11 +28,27 @@ Pipelines
 """)
 
 
+SPARK_PACKAGES: Final = ("pyspark", "py4j", "pyarrow", "deltalake", "jsonschema")
+INSTALL_SPARK: Final = (
+    "`make spark` in a checkout, or pip install 'penstock-broker[spark]',"
+    " or 'penstock-broker[spark-jre]' to get Java too"
+)
+
+
 class Pipelines(LazyGroup):
     """Commands by name from ``PIPELINES``."""
 
     package = "penstock.cli.pipelines"
     entries = PIPELINES
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except ModuleNotFoundError as error:
+            package = (error.name or "").partition(".")[0]
+            if package not in SPARK_PACKAGES:
+                raise
+            raise Failure(f"Spark is not installed here: no {package}", INSTALL_SPARK) from error
 
 
 @click.group(cls=Pipelines, epilog="\b\nExample:\n  penstock pipeline archive --help")

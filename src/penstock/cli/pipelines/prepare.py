@@ -28,14 +28,9 @@ def prepare() -> None:
     wants files of its own: run it again after an update. They may be removed at any time.
     """
     from penstock.spark.java import JavaMissing
-    from penstock.spark.session import SparkMissing, check_installed
+    from penstock.spark.java_classes import NotPrepared
+    from penstock.spark.java_classes import prepare as run
 
-    try:
-        check_installed()
-        from penstock.spark.java_classes import NotPrepared
-        from penstock.spark.java_classes import prepare as run
-    except (SparkMissing, JavaMissing) as error:
-        raise Failure(str(error), error.fix) from error
     try:
         done = run(os.environ)
     except (JavaMissing, NotPrepared) as error:

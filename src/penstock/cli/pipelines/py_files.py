@@ -24,10 +24,10 @@ def py_files(out: str) -> None:
     target = plain_path(out)
     if target.suffix != ".zip":
         raise click.UsageError("--out must end in .zip: Spark tells an archive by that")
-    try:
-        from penstock.spark.py_files import write_py_files
+    from penstock.spark.py_files import write_py_files
 
+    try:
         names = write_py_files(target)
-    except (ImportError, OSError) as error:
+    except OSError as error:
         raise Failure(f"cannot write {target}: {error}") from error
     say_summary({"out": str(target), "files": len(names), "bytes": target.stat().st_size})

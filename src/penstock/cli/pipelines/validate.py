@@ -137,13 +137,10 @@ def check_target(url: str, target: "Target", queue: str) -> None:
 
 def _schema(text: str) -> Any:
     """A JSON Schema from a file; else DDL, which Spark reads later."""
-    from importlib.util import find_spec
+    import jsonschema  # noqa: F401 - of DDL, too: workers need it
 
     from penstock.spark.checking import BadSchema, load_schema
 
-    if find_spec("jsonschema") is None:
-        fix = "install it: pip install 'penstock-broker[spark]'"
-        raise Failure("jsonschema is not installed here", fix)
     path = Path(text).expanduser()
     if path.is_file():
         try:
