@@ -84,6 +84,15 @@ class Compacted:
     bytes_after: int = 0
     removed: int = 0  # files that VACUUM took away
 
+    def partition(self, before: list[int], after: list[int], messages: int = 0) -> None:
+        """One more partition: the sizes of its files before and after, and what they hold."""
+        self.partitions += 1
+        self.files_before += len(before)
+        self.files_after += len(after)
+        self.messages += messages
+        self.bytes_before += sum(before)
+        self.bytes_after += sum(after)
+
 
 def compact(
     directory: Path,
@@ -118,7 +127,7 @@ def compact(
                 continue
             name = str(place.relative_to(directory))
             if only_plan:
-                _count(done, [path.stat().st_size for path in small], [])
+                done.partition([path.stat().st_size for path in small], [])
             else:
                 made = _compact_partition(table, place, small, file_bytes, scratch, done)
                 on_partition(name, len(small), made)
@@ -174,18 +183,9 @@ def _compact_partition(
         sync(draft)
         exchange(draft, place)
         sync(place, scratch)
-    _count(done, sizes, [(place / path.name).stat().st_size for path in made])
-    done.messages += rows
+    done.partition(sizes, [(place / path.name).stat().st_size for path in made], rows)
     shutil.rmtree(draft)  # the old one, now
     return len(made)
-
-
-def _count(done: Compacted, before: list[int], after: list[int]) -> None:
-    done.partitions += 1
-    done.files_before += len(before)
-    done.files_after += len(after)
-    done.bytes_before += sum(before)
-    done.bytes_after += sum(after)
 
 
 def _link_the_others(place: Path, draft: Path, merged: set[str]) -> None:

@@ -30,7 +30,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,11 +92,31 @@ class Redriven:
     resumed: int = 0
     targets: Counter[str] = field(default_factory=Counter)
 
+    def left(self, verdict: str | None) -> None:
+        """A message that stays where it is; ``verdict`` is the column of ``judged``."""
+        self.looked_at += 1
+        if verdict == TOO_OFTEN:
+            self.too_often += 1
+        elif verdict == NO_TARGET:
+            self.no_target += 1
+        elif verdict is None:
+            self.not_selected += 1
+
+    def chosen(self, target: str) -> None:
+        """A message that goes to ``target``."""
+        self.looked_at += 1
+        self.targets[target] += 1
+
+    def sent(self, messages: int, resumed: int = 0) -> None:
+        """``messages`` of a slice have moved; an earlier run had planned ``resumed`` of them."""
+        self.moved += messages
+        self.resumed += resumed
+
     def as_dict(self) -> dict[str, Any]:
         return {**vars(self), "targets": dict(self.targets.most_common(20))}
 
 
-@dataclass
+@dataclass(frozen=True)
 class Plan:
     """Of one slice; on disk before anything of it is published."""
 
@@ -169,8 +189,7 @@ class _Redrive:
         if plan.done:
             self._reader.ack_some(plan.seq_ids)
             return
-        self._carry_out(plan)
-        self._done.resumed += len(plan.seq_ids)
+        self._done.sent(self._carry_out(plan), resumed=len(plan.seq_ids))
 
     def run(self, on_slice: Callable[[int], None], stopping: threading.Event) -> None:
         job = self._job
@@ -181,14 +200,14 @@ class _Redrive:
                 txn = f"redrive-{uuid.uuid4().hex}"
                 plan = Plan(txn, incarnation, job.queue, job.to, job.routing_key, chosen)
                 plan.write(job.home)
-                self._carry_out(plan)
+                self._done.sent(self._carry_out(plan))
             on_slice(len(chosen))
 
     def look(self, on_slice: Callable[[int], None]) -> None:
         """The same without moving anything."""
         while (extent := self._next()) is not None:
             chosen = self._chosen(extent)
-            self._done.moved += len(chosen)
+            self._done.sent(len(chosen))
             on_slice(len(chosen))
 
     def _next(self) -> Extent | None:
@@ -209,16 +228,12 @@ class _Redrive:
         rows = judged(self._letters(extent), job).select("seq_id", "verdict", "target")
         chosen: list[int] = []
         for row in rows.orderBy("seq_id").collect():
-            done.looked_at += 1
-            if row["verdict"] == TOO_OFTEN:
-                done.too_often += 1
-            elif row["verdict"] == NO_TARGET:
-                done.no_target += 1
-            elif row["verdict"] is None:
-                done.not_selected += 1
-            elif job.limit is None or done.moved + len(chosen) < job.limit:
+            within = job.limit is None or done.moved + len(chosen) < job.limit
+            if row["verdict"] == SELECTED and within:
                 chosen.append(row["seq_id"])
-                done.targets[row["target"]] += 1
+                done.chosen(row["target"])
+            else:
+                done.left(row["verdict"])
         return chosen
 
     def _letters(self, extent: Extent) -> "DataFrame":
@@ -227,8 +242,8 @@ class _Redrive:
         count = f"coalesce(try_cast(headers['{COUNT_HEADER}'] as int), 0)"
         return frame.selectExpr("*", f"{count} as redrive_count")
 
-    def _carry_out(self, plan: Plan) -> None:
-        """Steps 3 to 5."""
+    def _carry_out(self, plan: Plan) -> int:
+        """Steps 3 to 5; returns how many messages have moved."""
         from pyspark.errors import PySparkException
 
         extent = Extent(plan.queue, "", plan.seq_ids[0], plan.seq_ids[-1] + 1, len(plan.seq_ids))
@@ -242,9 +257,9 @@ class _Redrive:
         except PySparkException:
             self._take_back(plan)
             raise
-        self._done.moved += self._reader.ack_some(plan.seq_ids)
-        plan.done = True
-        plan.write(self._job.home)
+        moved = self._reader.ack_some(plan.seq_ids)
+        replace(plan, done=True).write(self._job.home)
+        return moved
 
     def _take_back(self, plan: Plan) -> None:
         """Unless it was committed.  The set that is begun here goes with its connection."""

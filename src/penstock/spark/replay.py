@@ -119,6 +119,12 @@ class Replayed:
     slices_before: int = 0  # sent by an earlier run
     left: int = 0
 
+    def sent(self, messages: int) -> None:
+        """One more slice."""
+        self.messages += messages
+        self.slices += 1
+        self.left -= messages
+
 
 @dataclass
 class Plan:
@@ -140,6 +146,11 @@ class Plan:
 
     def write(self, path: Path) -> None:
         write_synced(path, json.dumps(vars(self)))
+
+    def sent(self, path: Path) -> None:
+        """The next slice was sent; written to ``path``."""
+        self.done += 1
+        self.write(path)
 
 
 def check_replay(job: ReplayJob) -> Plan | None:
@@ -285,12 +296,13 @@ class _Replay:
         self._plan = plan
         self._spark = spark
         self._on_slice = on_slice
-        self._done = Replayed(slices_before=plan.done)
+        left = sum(piece["rows"] for piece in plan.slices[plan.done :])
+        self._done = Replayed(slices_before=plan.done, left=left)
         names = [job.target[kind] for kind in ("queue",) if kind in job.target]
         self._reporter = Reporter(job.url, name=f"replay {job.name}", kind="replay", queues=names)
 
     def run(self, stopping: threading.Event) -> Replayed:
-        plan, done = self._plan, self._done
+        plan = self._plan
         pace = Pace(self._job, plan)
         end = "failed"
         try:
@@ -300,19 +312,16 @@ class _Replay:
                 self._send(plan.done)
             end = "done"
         finally:
-            done.left = sum(piece["rows"] for piece in plan.slices[plan.done :])
             self._reporter.tell(state=end, run=plan.txn)
             self._reporter.close()
-        return done
+        return self._done
 
     def _send(self, number: int) -> None:
         plan, rows = self._plan, self._plan.slices[number]["rows"]
         began_s = time.monotonic()
         self._write(number)
-        plan.done = number + 1
-        plan.write(self._job.home / "plan.json")
-        self._done.messages += rows
-        self._done.slices += 1
+        plan.sent(self._job.home / "plan.json")
+        self._done.sent(rows)
         self._on_slice(number, rows, len(plan.slices))
         duration_ms = int((time.monotonic() - began_s) * 1000)
         self._reporter.tell(

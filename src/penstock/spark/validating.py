@@ -78,6 +78,12 @@ class Validated:
     batches: int = 0
     restarts: int = 0
 
+    def batch(self, messages: int, bad: int) -> None:
+        """One more batch was committed."""
+        self.batches += 1
+        self.messages += messages
+        self.bad += bad
+
     def as_dict(self) -> dict[str, Any]:
         return {**vars(self), "good": self.messages - self.bad}
 
@@ -255,9 +261,7 @@ def _listener(
             if told is None or not told["messages"]:
                 return
             with run.batch():
-                done.batches += 1
-                done.messages += told["messages"]
-                done.bad += told["bad"]
+                done.batch(told["messages"], told["bad"])
                 on_batch(Judged(event.progress.batchId, told["messages"], told["bad"]))
 
         def onQueryIdle(self, event: Any) -> None:
