@@ -13,6 +13,7 @@ from penstock.backing import description
 from penstock.backing.description import describe_index, describe_queue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import INDEXED, Message
+from penstock.storage.engine.resting_queue import FLUSHED
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem
 
@@ -313,6 +314,6 @@ def test_journal_entries_are_the_messages_that_only_the_journal_has() -> None:
     resting = sum(1 for one in counted.queue.tiers.q3.live() if one.flags & INDEXED)
     assert counted.queue.tiers.delta_count > 0
     assert said["journal_entries"] == living - counted.queue.tiers.delta_count - resting
-    while not counted.queue.flush_file(1 << 30, 64):
+    while counted.queue.flush_file(1 << 30, 64) != FLUSHED:
         pass
     assert describe_index(counted.queue)["journal_entries"] == 0

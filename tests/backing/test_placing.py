@@ -17,6 +17,7 @@ from hypothesis.stateful import rule, run_state_machine_as_test
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import ATTEMPTS_SHIFT, INDEXED, REDELIVERED, Message
+from penstock.storage.engine.resting_queue import FLUSHED
 from tests.backing.backing_suite import QUEUES, SEGMENT_ENTRIES, BackingMachine
 from tests.backing.engine_tools import OpenEngine, message
 from tests.backing.judged_queue import Judged
@@ -259,8 +260,8 @@ def test_what_was_too_young_for_one_file_is_written_for_the_next() -> None:
     assert young
     assert all(one.file_no >= below > eldest for one in young)
     queue.flush_file(eldest, 5)
-    assert queue.flush_file(eldest, 4096)
-    while not queue.flush_file(below, 5):
+    assert queue.flush_file(eldest, 4096) == FLUSHED
+    while queue.flush_file(below, 5) != FLUSHED:
         queue.check()
     assert all(one.flags & INDEXED for one in young if one.file_no <= below)
     queue.check()

@@ -11,6 +11,7 @@ import pytest
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.storage.common.disk_jobs import run_job
+from penstock.storage.engine.resting_queue import FLUSHED
 from penstock.storage.index.segment_jobs import SegmentSync, SegmentWrite
 from penstock.storage.store.compaction import StoreCompaction
 from tests.backing.engine_tools import OpenEngine, PatientEngine, limits, message
@@ -40,7 +41,7 @@ def fill(queue: VariableQueue, count: int, size: int = 50) -> None:
 def rested(one: OpenEngine, queue: VariableQueue) -> None:
     """All that is there has a record in a segment, synced."""
     one.commit()
-    while not queue.flush_file(EVERYTHING, EVERYTHING):
+    while queue.flush_file(EVERYTHING, EVERYTHING) != FLUSHED:
         one.run_jobs()
     assert queue.records.index is not None
     queue.records.index.flush_marks()
@@ -76,7 +77,7 @@ def test_a_failed_write_is_never_attested() -> None:
     one, queue = opened(files)
     fill(queue, 5)
     one.commit()
-    assert queue.flush_file(EVERYTHING, EVERYTHING)
+    assert queue.flush_file(EVERYTHING, EVERYTHING) == FLUSHED
     assert queue.records.index is not None
     queue.records.index.sync()
     write, sync = one.engine.board.take_writes()
@@ -100,7 +101,7 @@ def test_a_deleted_queue_keeps_its_directory_until_its_writes_are_over() -> None
     one, queue = opened(files)
     fill(queue, 5)
     one.commit()
-    assert queue.flush_file(EVERYTHING, EVERYTHING)
+    assert queue.flush_file(EVERYTHING, EVERYTHING) == FLUSHED
     (write,) = one.engine.board.take_writes()
     queue.delete()
     assert one.engine.board.reads == []
@@ -109,6 +110,29 @@ def test_a_deleted_queue_keeps_its_directory_until_its_writes_are_over() -> None
     one.run_jobs()
     assert not files.exists(DIRECTORY)
     assert one.engine.disk_error() is None
+
+
+@pytest.mark.parametrize(
+    "some_limits", [{"entries": 3}, {"journal": 1}], ids=["impatient", "retired"]
+)
+def test_a_flush_waits_for_the_removal_of_a_segment(some_limits: dict[str, int]) -> None:
+    """The loop sleeps meanwhile: asked again, the queue could not say anything else."""
+    one, queue = opened(SimFileSystem(), **some_limits)
+    fill(queue, 10)
+    rested(one, queue)
+    queue.ack(queue.fetch(10, EVERYTHING))
+    one.commit()
+    for size in (190, 190):
+        fill(queue, 3, size)
+        one.commit()
+    assert queue.records.the_index().removing
+    for _ in range(3):
+        more = one.work(10_000)
+    assert not more
+    assert queue.journal_only_count() == 6
+    one.run_jobs()
+    one.settle(10_000)
+    assert queue.journal_only_count() < 6
 
 
 def test_a_journal_file_waits_for_segments_that_died_before_their_sync() -> None:

@@ -11,6 +11,7 @@ from penstock.backing.variable_queue import VariableQueue
 from penstock.core.message import Message
 from penstock.storage.common import failpoints
 from penstock.storage.common.disk_jobs import run_job
+from penstock.storage.engine.resting_queue import FLUSHED
 from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.index.segment import Segment
 from penstock.storage.index.segment_jobs import SegmentRead
@@ -38,7 +39,7 @@ class Rested:
             self.queue.publish(batch, self.now_ms)
         self.contents = [message(b"%d" % i + b"x" * 90).content for i in range(count)]
         self.one.commit()
-        while not self.queue.flush_file(EVERYTHING, EVERYTHING):
+        while self.queue.flush_file(EVERYTHING, EVERYTHING) != FLUSHED:
             self.one.run_jobs()
         assert self.queue.records.index is not None
         self.queue.records.index.sync()
@@ -216,9 +217,9 @@ def test_nothing_is_appended_while_it_is_rewritten() -> None:
     assert not life.index.can_append(life.queue.next_seq_id())
     life.queue.publish([message(b"z" * 90)], life.now_ms)
     life.one.commit()
-    assert not life.queue.flush_file(EVERYTHING, EVERYTHING)
+    assert life.queue.flush_file(EVERYTHING, EVERYTHING) != FLUSHED
     life.one.run_jobs()
-    assert life.queue.flush_file(EVERYTHING, EVERYTHING)
+    assert life.queue.flush_file(EVERYTHING, EVERYTHING) == FLUSHED
     life.one.run_jobs()
     life.contents.append(b"z" * 90)
     all_is_there(life)

@@ -15,6 +15,7 @@ from penstock.backing.message_deque import ascending
 from penstock.backing.paging import Pager
 from penstock.backing.tiers import Tiers
 from penstock.core.message import INDEXED, LOGGED, REDELIVERED, STORED, Message, mark_redelivered
+from penstock.storage.engine.resting_queue import FLUSHED, MORE_TO_FLUSH, WAITS_FOR_DISK
 from penstock.storage.index.queue_index import QueueIndex
 
 ALL_CONTENTS: Final[i64] = 1 << 62
@@ -49,26 +50,26 @@ class Checkpoint:
         self._pass_file = 0
         self._tiers.note_flushed(0)  # some below may be of younger files
 
-    def flush_file(self, file_no: i64, quota: i64) -> bool:
+    def flush_file(self, file_no: i64, quota: i64) -> i64:
         if self._mixed_upto > 0:
             file_no = self._begin_pass(file_no)
-        done = self._flush(file_no, self._records.next_seq_id, ALL_CONTENTS, quota)
-        if done and self._mixed_upto > 0:
+        outcome = self._flush(file_no, self._records.next_seq_id, ALL_CONTENTS, quota)
+        if outcome == FLUSHED and self._mixed_upto > 0:
             self._end_pass()
-        return done
+        return outcome
 
-    def flush_safe(self, quota: i64) -> bool:
+    def flush_safe(self, quota: i64) -> i64:
         if self._mixed_upto > 0:
-            return True  # until that file is retired
+            return FLUSHED  # until that file is retired
         newest = self._records.engine.journal.current.number
         return self._flush(
             newest, self._records.first_unsafe(), self._records.engine.store.durable_msg_id, quota
         )
 
-    def _flush(self, file_no: i64, below: i64, durable_msg_id: i64, quota: i64) -> bool:
+    def _flush(self, file_no: i64, below: i64, durable_msg_id: i64, quota: i64) -> i64:
         """What is below that position, and of a large one the content within that number."""
         if self._records.deleted:
-            return True
+            return FLUSHED
         self._records.settle_left()
         unwritten: list[Message] = []
         upto = self._tiers.flushed_seq_id
@@ -101,13 +102,13 @@ class Checkpoint:
             )
         for message in unwritten:
             if not self._records.the_index().can_append(message.seq_id):
-                return False
+                return WAITS_FOR_DISK
         if unwritten:
             self._records.the_index().append(ascending(unwritten))
             if self._tiers.delayed.count() > 0:
                 self._pager.index_delays(unwritten)
         self._tiers.note_flushed(upto)
-        return done
+        return FLUSHED if done else MORE_TO_FLUSH
 
     def flushed(self, file_no: i64) -> None:
         self._records.flushed(file_no)

@@ -398,10 +398,10 @@ class VariableQueue(RestingQueue, BackingQueue):
     def needs_file(self, file_no: i64) -> bool:
         return 0 < self.records.oldest_file <= file_no
 
-    def flush_file(self, file_no: i64, quota: i64) -> bool:
+    def flush_file(self, file_no: i64, quota: i64) -> i64:
         return self._checkpoint.flush_file(file_no, quota)
 
-    def flush_safe(self, quota: i64) -> bool:
+    def flush_safe(self, quota: i64) -> i64:
         return self._checkpoint.flush_safe(quota)
 
     def flushed(self, file_no: i64) -> None:

@@ -41,7 +41,12 @@ from penstock.storage.common.disk_jobs import JobBoard
 from penstock.storage.common.files import FileSystem
 from penstock.storage.engine.memory_monitor import ENDLESS, Holding, MemoryMonitor, holdings_of
 from penstock.storage.engine.ram import RamAccount
-from penstock.storage.engine.resting_queue import INFINITE, RestingQueue
+from penstock.storage.engine.resting_queue import (
+    FLUSHED,
+    INFINITE,
+    WAITS_FOR_DISK,
+    RestingQueue,
+)
 from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.index.segment import Segment
 from penstock.storage.index.segment_jobs import ContentReleaser, SegmentSync, WriteAccount
@@ -338,9 +343,12 @@ class Engine:
         if not self._impatient or self.disk_is_short or self._disk_is_busy():
             return False
         queue = self._impatient[-1]
-        if int(queue.queue_id) not in self.queues or queue.flush_safe(SLICE_MESSAGES):
+        outcome = FLUSHED
+        if int(queue.queue_id) in self.queues:
+            outcome = queue.flush_safe(SLICE_MESSAGES)
+        if outcome == FLUSHED:
             self._impatient.pop()
-        return len(self._impatient) > 0
+        return outcome != WAITS_FOR_DISK and len(self._impatient) > 0
 
     # -- rewriting -------------------------------------------------------------------------
 
@@ -406,9 +414,13 @@ class Engine:
             queue = self._visiting[-1]
             if int(queue.queue_id) not in self.queues:
                 self._visiting.pop()
-            elif queue.flush_file(file.number, SLICE_MESSAGES):
-                self._visiting.pop()
-                self._visited.append(queue)
+            else:
+                outcome = queue.flush_file(file.number, SLICE_MESSAGES)
+                if outcome == WAITS_FOR_DISK:
+                    return False
+                if outcome == FLUSHED:
+                    self._visiting.pop()
+                    self._visited.append(queue)
             if self._visiting:
                 return True
             self._sync_visited(file.number)

@@ -48,7 +48,7 @@ from penstock.storage.common.failpoints import reach
 from penstock.storage.common.files import FileSystem
 from penstock.storage.common.seq_ranges import SeqRanges
 from penstock.storage.engine.engine import Engine, EngineLimits
-from penstock.storage.engine.resting_queue import RestingQueue
+from penstock.storage.engine.resting_queue import FLUSHED, RestingQueue
 from penstock.storage.engine.terms import QueueTerms, Terms, read_terms, remove_terms, write_terms
 from penstock.storage.engine.unknown_queues import QueueDirectories, refusal
 from penstock.storage.index.queue_index import QueueIndex
@@ -320,7 +320,7 @@ def close_engine(
     run_waiting(engine, files)
     for queue in queues:
         queue.note_delivered()
-        while not queue.flush_file(everything, 4096):
+        while queue.flush_file(everything, 4096) != FLUSHED:
             run_waiting(engine, files)
         run_waiting(engine, files)
     for queue in queues:

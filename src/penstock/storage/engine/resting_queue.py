@@ -13,6 +13,11 @@ from penstock.storage.index.queue_index import QueueIndex
 
 INFINITE: Final[i64] = -1
 """As a target: keep everything in memory."""
+FLUSHED: Final[i64] = 0
+MORE_TO_FLUSH: Final[i64] = 1
+WAITS_FOR_DISK: Final[i64] = 2
+"""How a flush went.  The last: a segment takes nothing before a job on its file is over, and the
+end of each job wakes the loop, so there is nothing to try until then."""
 
 
 class RestingQueue:
@@ -35,14 +40,14 @@ class RestingQueue:
         """May something of journal files up to this one be needed after a crash?"""
         raise NotImplementedError
 
-    def flush_file(self, file_no: i64, quota: i64) -> bool:
+    def flush_file(self, file_no: i64, quota: i64) -> i64:
         """Write to segments what lives only in journal files up to this one.
 
-        At most about ``quota`` messages; True = nothing is left, the index may be synced.
+        At most about ``quota`` messages; FLUSHED = nothing is left, the index may be synced.
         """
         raise NotImplementedError
 
-    def flush_safe(self, quota: i64) -> bool:
+    def flush_safe(self, quota: i64) -> i64:
         """As ``flush_file`` of all files, but for what a segment may not speak of yet."""
         raise NotImplementedError
 
