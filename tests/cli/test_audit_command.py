@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -258,6 +259,22 @@ def test_lost_queues_are_listed_and_given_up(engine: OpenEngine, *, clean: bool)
     assert report("data")[0] == 0
     repair = CliRunner().invoke(cli, ["repair", "data"])
     assert (repair.exit_code, repair.output[:11]) == (0, "every queue")
+
+
+@pytest.mark.parametrize("clean", [False, True])
+def test_a_lost_journal_is_named_and_given_up(engine: OpenEngine, *, clean: bool) -> None:
+    engine.close_cleanly() if clean else killed(engine)
+    shutil.rmtree("data/journal")
+    code, found = report("data")
+    assert code == 1
+    assert found["damages"][0]["file"] == "journal"
+    repair = CliRunner().invoke(cli, ["repair", "data"])
+    assert (repair.exit_code, "no journal file that was begun" in repair.output) == (1, True)
+    repair = CliRunner().invoke(cli, ["repair", "data", "--new-journal"])
+    assert (repair.exit_code, repair.output) == (0, "a new journal was begun\n")
+    assert report("data")[0] == 0
+    opened = OpenEngine(RealFileSystem(), {1: ENTRIES, 2: ENTRIES}, limits(embed=200))
+    assert opened.opening.messages == (154 if clean else 0)
 
 
 def test_a_directory_in_use_is_not_repaired(engine: OpenEngine) -> None:

@@ -48,6 +48,7 @@ from penstock.storage.audit.files import (
 )
 from penstock.storage.common.files import FileSystem
 from penstock.storage.common.seq_ranges import SeqRanges
+from penstock.storage.engine.lost_journal import lost_journal
 from penstock.storage.engine.terms import TERMS_FILE, Terms, read_terms
 from penstock.storage.engine.unknown_queues import QueueDirectories
 from penstock.storage.index.segment import Segment
@@ -221,6 +222,8 @@ class DataAudit:
         self._check_last(numbers)
         if self.terms is None:
             self._recover_journal()
+        else:
+            self._note_lost_journal(self._journal_recovery())
 
     def _journal_path(self, number: int) -> str:
         return f"{JOURNAL}/{journal_file_name(number)}"
@@ -251,8 +254,7 @@ class DataAudit:
 
     def _recover_journal(self) -> None:
         """What the journal knows, by recovery's own reading."""
-        directory = f"{self._directory}/{JOURNAL}"
-        recovery = JournalRecovery(self._files, directory, set(self.queues), self._deleted)
+        recovery = self._journal_recovery()
         try:
             recovery.run()
         except Corrupt as error:
@@ -263,8 +265,18 @@ class DataAudit:
                 " and what only it has is not counted"
             )
             return
+        self._note_lost_journal(recovery)
         self._journalled = recovery.queues
         self._left.judge_journal(recovery.unknown, self._deleted)
+
+    def _journal_recovery(self) -> JournalRecovery:
+        directory = f"{self._directory}/{JOURNAL}"
+        return JournalRecovery(self._files, directory, set(self.queues), self._deleted)
+
+    def _note_lost_journal(self, recovery: JournalRecovery) -> None:
+        text = lost_journal(recovery, self.terms, self._directory, len(self.queues))
+        if text:
+            self._damage(JOURNAL, 0, 0, text)
 
     # -- store -----------------------------------------------------------------------------
 

@@ -48,6 +48,7 @@ from penstock.storage.common.failpoints import reach
 from penstock.storage.common.files import FileSystem
 from penstock.storage.common.seq_ranges import SeqRanges
 from penstock.storage.engine.engine import Engine, EngineLimits
+from penstock.storage.engine.lost_journal import QUEUES, lost_journal
 from penstock.storage.engine.resting_queue import FLUSHED, RestingQueue
 from penstock.storage.engine.terms import QueueTerms, Terms, read_terms, remove_terms, write_terms
 from penstock.storage.engine.unknown_queues import QueueDirectories, refusal
@@ -122,20 +123,24 @@ class Opening:
 
     def run(self, run_jobs: RunJobs, progress: Progress) -> None:
         files = self._files
-        for name in ("journal", "queues", "transient", "store/persistent", "store/transient"):
-            files.makedirs(f"{self._directory}/{name}")
         terms = read_terms(files, self._directory)
         known = set(self._entries.keys())
         journal = JournalRecovery(files, self.engine.journal.directory, known, self._deleted)
         left = QueueDirectories(files, self._directory, known)
+        if terms is None:
+            journal.run()
+        lost = lost_journal(journal, terms, self._directory, len(known))
+        if lost:
+            raise Corrupt(lost)
         if terms is not None:
             left.judge_terms(terms, self._deleted)
         else:
-            journal.run()
             left.judge_journal(journal.unknown, self._deleted)
         if left.unknown:
             raise Corrupt(refusal(self._directory, left.unknown))
         # Here the changes begin.
+        for name in ("journal", "transient", "store/persistent", "store/transient"):
+            files.makedirs(f"{self._directory}/{name}")
         for name in files.listdir(f"{self._directory}/transient"):
             files.remove_dir(f"{self._directory}/transient/{name}")
         self.engine.transient_store.clear()
@@ -147,6 +152,7 @@ class Opening:
             journal.secure()
             left.remove_dead(self._deleted)
             self._recover(journal, run_jobs, progress)
+        files.makedirs(f"{self._directory}/{QUEUES}")  # see lost_journal.py
         for found in self.queues.values():
             self.messages += found.count()
 

@@ -111,7 +111,7 @@ class QueueDirectories:
         """
         for path in self.dead:
             self._files.remove_dir(path)
-        if self.dead or deleted.starts:
+        if self.dead or (deleted.starts and self._files.exists(self._directory)):
             self._files.sync_dir(self._directory)
 
 

@@ -164,7 +164,7 @@ class JournalRecovery:
     ``queues``         id → JournalledQueue, for every id asked for
     ``unknown``        the same for other ids that are met and that are not ``deleted``
     ``numbers``        files that are there, ascending
-    ``last_file_no``   of the newest file that began
+    ``last_file_no``   of the newest file that began; 0 = none did
     """
 
     def __init__(
@@ -193,16 +193,20 @@ class JournalRecovery:
         self._doubtful: bytes = b""
 
     def run(self) -> None:
-        if not self.files.exists(self.directory):
-            return
-        found = [journal_file_no(name) for name in self.files.listdir(self.directory)]
-        self.numbers = sorted([number for number in found if number > 0])
+        self.numbers = self.file_numbers()
         self._read_all()
         for queue in self.queues.values():
             queue.join()
             self.messages_read += len(queue.messages)
         for queue in self.unknown.values():
             queue.join()
+
+    def file_numbers(self) -> list[int]:
+        """Of the files that are there, ascending."""
+        if not self.files.exists(self.directory):
+            return []
+        found = [journal_file_no(name) for name in self.files.listdir(self.directory)]
+        return sorted([number for number in found if number > 0])
 
     def secure(self) -> None:
         """From here on all that was read is durable."""
