@@ -264,9 +264,9 @@ def test_clause_5_3_what_lives_after_a_crash() -> None:
     (segment,) = found.segments
     assert segment.live_count == 1
     assert [(record.position, record.msg_id) for record in found.stored] == [(3, 5)]
-    assert segment.is_settled(1)
-    assert segment.is_settled(2)
-    assert (segment.delays, segment.attempts) == ({3: 60_000}, {3: 2})
+    assert segment.marks.is_settled(1)
+    assert segment.marks.is_settled(2)
+    assert (segment.marks.delays, segment.marks.attempts) == ({3: 60_000}, {3: 2})
 
 
 def test_clause_5_4_a_removal_that_was_not_synced_is_made_durable() -> None:
@@ -293,10 +293,10 @@ def test_clause_5_3_attempts_are_the_larger_of_marks_and_journal(word: int, want
     job = IndexScan(DIRECTORY, 7, ENTRIES, journalled)
     job.run(opened.files)
     (segment,) = job.segments
-    assert segment.attempts == {3: wanted}
+    assert segment.marks.attempts == {3: wanted}
     segment.check()
     index = OpenIndex(opened.files).index
-    index.adopt(segment)
+    index.adopt([segment], 0)
     read = index.plan_read(16, 32, 1 << 20)
     assert read is not None
     read.run(opened.files)

@@ -278,7 +278,7 @@ def test_a_full_disk_ends_it_until_the_next_time() -> None:
     assert life.one.engine.disk_error() is None
     assert not [name for name in life.files.listdir(DIRECTORY) if name.endswith(".idt")]
     assert (count > 0, life.segment_bytes()) == (True, before)
-    assert all(segment.marks_dirty for segment in life.index.segments.values())
+    assert all(segment.marks.dirty for segment in life.index.segments.values())
     life.files.space_left = UNLIMITED
     life.keep_house()
     life.one.run_jobs()

@@ -88,9 +88,8 @@ def store_table() -> bytes:
 def example_terms() -> SimFileSystem:
     files = SimFileSystem()
     files.makedirs(DIRECTORY)
-    queue = QueueTerms(7, ENTRIES, 20)
-    queue.redelivered_below = 16
-    queue.segments = list(example_index().index.segments.values())
+    segments = list(example_index().index.segments.values())
+    queue = QueueTerms(7, ENTRIES, 20, 16, False, segments)
     write_terms(files, DIRECTORY, Terms(3, store_table(), [queue]))
     return files
 
@@ -149,8 +148,10 @@ def test_clause_2_what_was_written_comes_back() -> None:
         "has_stored",
     ):
         assert getattr(segment, name) == getattr(before, name), name
-    assert (segment.settled, segment.delivered) == (before.settled, before.delivered)
-    assert (segment.delays, segment.attempts) == (before.delays, before.attempts)
+    assert segment.marks.settled == before.marks.settled
+    assert segment.marks.delivered == before.marks.delivered
+    assert segment.marks.delays == before.marks.delays
+    assert segment.marks.attempts == before.marks.attempts
     segment.transient_count = before.transient_count
     segment.check()
 
@@ -158,12 +159,11 @@ def test_clause_2_what_was_written_comes_back() -> None:
 def test_clause_2_3_segments_without_marks_have_no_bitmaps() -> None:
     opened = example_index()
     segment = next(iter(opened.index.segments.values()))
-    segment.settled = None
-    segment.delivered = None
+    segment.marks.settled = None
+    segment.marks.delivered = None
     files = SimFileSystem()
     files.makedirs(DIRECTORY)
-    queue = QueueTerms(7, ENTRIES, 20)
-    queue.segments = [segment]
+    queue = QueueTerms(7, ENTRIES, 20, 0, False, [segment])
     write_terms(files, DIRECTORY, Terms(3, b"", [queue]))
     (found,) = read_file(files.read(PATH))["queues"][0]["segments"]
     assert found["bitmaps"] == (b"", b"")

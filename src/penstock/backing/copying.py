@@ -99,7 +99,7 @@ class ReplicaReader:
             low = start - base if start - base > block.first else block.first
             high = end - base if end - base <= block.last else block.last + 1
             while low < high:
-                if not segment.is_settled(low):
+                if not segment.marks.is_settled(low):
                     found.append(int(base + low))
                 low += 1
         return found
@@ -224,7 +224,7 @@ class ReplicaReader:
                     segment is not None
                     and self._tiers.delta_start <= seq_id < self._tiers.delta_end
                 ):
-                    attempts = segment.attempts.get(seq_id % entries, 0)
+                    attempts = segment.marks.attempts.get(seq_id % entries, 0)
                     if attempts > 0 and not self._tiers.delayed.has(seq_id):
                         found.append((seq_id, attempts))
         return found

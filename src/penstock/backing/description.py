@@ -160,7 +160,7 @@ def _segment(segment: Segment, entries: int) -> Facts:
     """``published``: has a record; ``acked``: is settled; both may be fewer than ``entries``,
     since what passes through never gets here.
     """
-    delivered = segment.delivered
+    delivered = segment.marks.delivered
     size, garbage = int(segment.size), int(segment.garbage_bytes())
     state = "at rest" if segment.writing == 0 else "writing"
     if segment.rewriting:

@@ -119,7 +119,7 @@ class ReplicaWriter:
         count: i64 = 0
         if index is not None:
             for segment in list(index.segments.values()):
-                if segment.settled is not None:
+                if segment.marks.settled is not None:
                     count += self._forget_segment(index, segment)
             if self._tiers.delta_count == 0:
                 self._tiers.clear_delta()

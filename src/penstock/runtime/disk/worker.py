@@ -214,7 +214,7 @@ class Lane:
         if job.cancelled:
             return
         if self._error is not None:
-            job.error = self._error
+            job.ran(self._error)
             return
         run_job(job, self._files)
         if self._patient and no_space(job.error) is not None:
@@ -222,7 +222,7 @@ class Lane:
             self._worker.go_on()
 
     def _persist(self, job: DiskJob) -> None:
-        """The disk is full: try again until it works, or nobody wants it any more."""
+        """The disk is full: try again until it works, or it is cancelled."""
         last = False
         while (error := no_space(job.error)) is not None:
             if last:
@@ -231,7 +231,7 @@ class Lane:
             self._worker.stall(error)
             last = self._pause()
             if job.cancelled:
-                job.error = None
+                job.ran(None)
                 return
             run_job(job, self._files)
 
@@ -250,7 +250,7 @@ class Lane:
         """They come back as they are."""
         for job in jobs:
             if not job.cancelled:
-                job.error = self._error
+                job.ran(self._error)
         self._worker.over(jobs)
 
 

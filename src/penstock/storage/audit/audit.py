@@ -427,7 +427,7 @@ class DataAudit:
             queue.journal_only += 1
             queue.content_bytes += int(message.size)
             queue.stored += 1 if message.flags & STORED else 0
-        journalled.messages = []
+        journalled.forget_messages()
 
     # -- crosswise -------------------------------------------------------------------------
 

@@ -31,9 +31,21 @@ class DiskJob:
         self.done: bool = False
         self.reader_id: int = -1
 
+    def cancel(self) -> None:
+        """It is not to be run, if it has not begun."""
+        self.cancelled = True
+
     def run(self, files: FileSystem) -> None:
         """In a worker's thread; may run again after ENOSPC."""
         raise NotImplementedError
+
+    def arrives_for(self, reader_id: i64) -> None:
+        """The queue that waits for it."""
+        self.reader_id = int(reader_id)
+
+    def ran(self, error: Exception | None) -> None:
+        """``run`` is over, or does not come about because of an error that came before it."""
+        self.error = error
 
     def finish(self) -> None:
         """In the owner's thread, once, after ``run``."""
@@ -51,7 +63,7 @@ class JobBoard:
 
     def submit_read(self, job: DiskJob, reader_id: i64) -> None:
         """A read for that queue, which is on ``arrived`` when it is done."""
-        job.reader_id = int(reader_id)
+        job.arrives_for(reader_id)
         self.reads.append(job)
 
     def take_back(self, reader_id: i64) -> list[DiskJob]:
@@ -94,8 +106,9 @@ class JobBoard:
 
 def run_job(job: DiskJob, files: FileSystem) -> None:
     """``run``, with what goes wrong kept in ``error`` (ENOSPC too)."""
+    error: Exception | None = None
     try:
-        job.error = None
         job.run(files)
-    except Exception as error:  # noqa: BLE001 - the owner looks at it in ``finish``
-        job.error = error
+    except Exception as failure:  # noqa: BLE001 - the owner looks at it in ``finish``
+        error = failure
+    job.ran(error)

@@ -171,7 +171,6 @@ class Opening:
 
     def _open_queue(self, terms: QueueTerms) -> None:
         index = self.engine.make_index(terms.queue_id, True, terms.entries)
-        index.redelivered_below = terms.redelivered_below
         for segment in terms.segments:
             path = index.path(segment.number)
             if not self._files.exists(path) or self._files.size(path) < segment.synced:
@@ -180,8 +179,8 @@ class Opening:
                     " that were on disk when the broker stopped"
                 )
             # Behind that is an attestation, not synced itself: it is written over.
-            segment.size = segment.synced
-            index.adopt(segment)
+            segment.cut_at(segment.synced)
+        index.adopt(terms.segments, terms.redelivered_below)
         self.queues[int(terms.queue_id)] = FoundQueue(index, terms.next_seq_id, terms.expiring)
 
     def _begin_journal(self, file_no: i64, next_seq_ids: dict[int, int]) -> None:
@@ -221,20 +220,22 @@ class Opening:
             job.finish()
         store.scanned()
         reach("recovery.segments_read")
-        for scan in scans:
-            self._count_references(scan)
+        missing = [self._count_references(scan) for scan in scans]
         store.secure()
         next_seq_ids: dict[int, int] = {}
-        for scan in scans:
-            next_seq_ids[int(scan.queue_id)] = self._join(scan)
+        for scan, messages in zip(scans, missing, strict=True):
+            next_seq_ids[int(scan.queue_id)] = self._join(scan, messages)
         self._settle_segments(progress)
         reach("recovery.flushed")
         store.finish_recovery()
         self._begin_journal(journal.last_file_no + 1, next_seq_ids)
         reach("recovery.ready")
 
-    def _count_references(self, scan: IndexScan) -> None:
-        """What lives needs its content; what never was confirmed and has none goes."""
+    def _count_references(self, scan: IndexScan) -> list[Message]:
+        """What lives needs its content; what never was confirmed and has none goes.
+
+        Returns what only the journal has.
+        """
         for record in scan.stored:
             if not self.engine.store.count_reference(record.msg_id):
                 raise Corrupt(
@@ -242,30 +243,26 @@ class Opening:
                     f" content of the message at position {int(record.position)}"
                     f" (message {int(record.msg_id)} of the store) is missing"
                 )
-        scan.missing = [
-            message for message in scan.missing if self._has_content(message, scan.queue_id)
-        ]
+        return [message for message in scan.missing if self._has_content(message, scan.queue_id)]
 
-    def _join(self, scan: IndexScan) -> int:
+    def _join(self, scan: IndexScan, missing: list[Message]) -> int:
         """Segments and journal of one queue become its index; its next seq_id."""
         self.bytes_read += scan.bytes_read
         self.bytes_cut += scan.bytes_cut
         index = self.engine.make_index(scan.queue_id, True, scan.entries)
-        for segment in scan.segments:
-            index.adopt(segment)
-        if scan.missing:
+        next_seq_id = scan.journalled.safe_next_seq_id()
+        if next_seq_id < scan.next_seq_id:
+            next_seq_id = (scan.next_seq_id + SEQ_ID_STEP - 1) // SEQ_ID_STEP * SEQ_ID_STEP
+        index.adopt(scan.segments, next_seq_id)
+        if missing:
             # On a mirror a younger record may be of an older place.
-            scan.missing.sort(key=_seq_id)
-            index.append(scan.missing)
-            for message in scan.missing:
+            missing.sort(key=_seq_id)
+            index.append(missing)
+            for message in missing:
                 until_ms = scan.journalled.delays.get(int(message.seq_id), 0)
                 if until_ms > 0:
                     index.set_delay(message.seq_id, until_ms)
             self._run_writes(WRITES_AT_ONCE)
-        next_seq_id = scan.journalled.safe_next_seq_id()
-        if next_seq_id < scan.next_seq_id:
-            next_seq_id = (scan.next_seq_id + SEQ_ID_STEP - 1) // SEQ_ID_STEP * SEQ_ID_STEP
-        index.redelivered_below = next_seq_id
         self.queues[int(scan.queue_id)] = FoundQueue(index, next_seq_id, scan.expiring)
         return int(next_seq_id)
 
@@ -339,10 +336,14 @@ def close_engine(
     for queue in queues:
         queue_id = int(queue.queue_id)
         index = queue.index_or_none()
-        terms = QueueTerms(queue_id, queue.segment_entries(), next_seq_ids[queue_id])
-        if index is not None:
-            terms.redelivered_below = index.redelivered_below
-            terms.expiring = queue.may_expire()
-            terms.segments = list(index.segments.values())
-        terms_queues.append(terms)
+        terms_queues.append(
+            QueueTerms(
+                queue_id,
+                queue.segment_entries(),
+                next_seq_ids[queue_id],
+                0 if index is None else index.redelivered_below,
+                index is not None and queue.may_expire(),
+                [] if index is None else list(index.segments.values()),
+            )
+        )
     write_terms(files, engine.directory, Terms(everything, engine.store.save_table(), terms_queues))

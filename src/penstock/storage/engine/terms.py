@@ -19,7 +19,7 @@ from mypy_extensions import i32, i64
 from penstock.core.byte_reader import ByteReader
 from penstock.storage.common.failpoints import reach
 from penstock.storage.common.files import FileSystem
-from penstock.storage.index.segment import Block, Segment
+from penstock.storage.index.segment import Segment, write_blob
 
 TERMS_FILE: Final = "terms"
 MAGIC_BYTES: Final = b"PST\x02"
@@ -32,13 +32,21 @@ class QueueTerms:
 
     __slots__ = ("entries", "expiring", "next_seq_id", "queue_id", "redelivered_below", "segments")
 
-    def __init__(self, queue_id: i64, entries: i64, next_seq_id: i64) -> None:
+    def __init__(
+        self,
+        queue_id: i64,
+        entries: i64,
+        next_seq_id: i64,
+        redelivered_below: i64,
+        expiring: bool,
+        segments: list[Segment],
+    ) -> None:
         self.queue_id: i64 = queue_id
         self.entries: i64 = entries
         self.next_seq_id: i64 = next_seq_id
-        self.redelivered_below: i64 = 0
-        self.expiring: bool = False
-        self.segments: list[Segment] = []
+        self.redelivered_below: i64 = redelivered_below
+        self.expiring: bool = expiring
+        self.segments: list[Segment] = segments
 
 
 @final
@@ -104,7 +112,7 @@ def remove_terms(files: FileSystem, directory: str) -> None:
 def _encode(terms: Terms) -> bytes:
     writer = BytesWriter()
     write_i64_be(writer, terms.journal_file_no)
-    _write_bytes(writer, terms.store_table)
+    write_blob(writer, terms.store_table)
     write_i32_be(writer, i32(len(terms.queues)))
     for queue in terms.queues:
         write_i64_be(writer, queue.queue_id)
@@ -114,41 +122,8 @@ def _encode(terms: Terms) -> bytes:
         writer.append(i64(1) if queue.expiring else i64(0))
         write_i32_be(writer, i32(len(queue.segments)))
         for segment in queue.segments:
-            _write_segment(writer, segment)
+            segment.save(writer)
     return writer.getvalue()
-
-
-def _write_bytes(writer: BytesWriter, data: bytes) -> None:
-    write_i64_be(writer, i64(len(data)))
-    writer.write(data)
-
-
-def _write_segment(writer: BytesWriter, segment: Segment) -> None:
-    write_i64_be(writer, segment.number)
-    write_i64_be(writer, segment.size)
-    write_i64_be(writer, segment.synced)
-    write_i64_be(writer, segment.live_count)
-    write_i64_be(writer, segment.live_bytes)
-    write_i64_be(writer, segment.record_bytes)
-    writer.append(i64(1) if segment.has_stored else i64(0))
-    _write_bytes(writer, b"" if segment.settled is None else bytes(segment.settled))
-    _write_bytes(writer, b"" if segment.delivered is None else bytes(segment.delivered))
-    write_i32_be(writer, i32(len(segment.delays)))
-    for position, until_ms in segment.delays.items():
-        write_i64_be(writer, i64(position))
-        write_i64_be(writer, i64(until_ms))
-    write_i32_be(writer, i32(len(segment.attempts)))
-    for position, attempts in segment.attempts.items():
-        write_i64_be(writer, i64(position))
-        write_i32_be(writer, i32(attempts))
-    write_i32_be(writer, i32(len(segment.blocks)))
-    for block in segment.blocks:
-        write_i64_be(writer, block.first)
-        write_i64_be(writer, block.last)
-        write_i64_be(writer, block.count)
-        write_i64_be(writer, block.offset)
-        write_i64_be(writer, block.size)
-        write_i64_be(writer, block.content_bytes)
 
 
 def _decode(payload: bytes) -> Terms:
@@ -159,45 +134,15 @@ def _decode(payload: bytes) -> Terms:
     for _ in range(reader.long()):
         queue_id = reader.signed()
         entries = reader.signed()
-        queue = QueueTerms(queue_id, entries, reader.signed())
-        queue.redelivered_below = reader.signed()
-        queue.expiring = reader.octet() == 1
+        next_seq_id = reader.signed()
+        redelivered_below = reader.signed()
+        expiring = reader.octet() == 1
+        segments: list[Segment] = []
         for _segment in range(reader.long()):
-            queue.segments.append(_read_segment(reader, queue_id, entries))
-        queues.append(queue)
+            segment = Segment(queue_id, reader.signed(), entries)
+            segment.restore(reader)
+            segments.append(segment)
+        queues.append(
+            QueueTerms(queue_id, entries, next_seq_id, redelivered_below, expiring, segments)
+        )
     return Terms(journal_file_no, store_table, queues)
-
-
-def _read_segment(reader: ByteReader, queue_id: i64, entries: i64) -> Segment:
-    segment = Segment(queue_id, reader.signed(), entries)
-    size = reader.signed()
-    segment.synced = reader.signed()
-    segment.named = True
-    live_count = reader.signed()
-    live_bytes = reader.signed()
-    record_bytes = reader.signed()
-    segment.has_stored = reader.octet() == 1
-    settled = reader.raw(reader.signed())
-    delivered = reader.raw(reader.signed())
-    if settled:
-        segment.settled = bytearray(settled)
-    if delivered:
-        segment.delivered = bytearray(delivered)
-    for _ in range(reader.long()):
-        position = reader.signed()
-        segment.delays[int(position)] = int(reader.signed())
-    for _ in range(reader.long()):
-        position = reader.signed()
-        segment.attempts[int(position)] = int(reader.long())
-    for _ in range(reader.long()):
-        first = reader.signed()
-        last = reader.signed()
-        count = reader.signed()
-        offset = reader.signed()
-        block_size = reader.signed()
-        segment.add_block(Block(first, last, count, offset, block_size, reader.signed()))
-    segment.size = size
-    segment.live_count = live_count
-    segment.live_bytes = live_bytes
-    segment.record_bytes = record_bytes
-    return segment

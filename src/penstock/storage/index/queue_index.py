@@ -50,7 +50,6 @@ from penstock.storage.index.segment_codec import (
     MARKS,
     MESSAGES,
     BlockHeader,
-    encode_marks,
 )
 from penstock.storage.index.segment_jobs import (
     ContentReleaser,
@@ -119,11 +118,13 @@ class QueueIndex(IndexRewriting):
         self._syncs: list[SegmentSync] = []
         self._dropping: list[Segment] = []  # dead, with a job still under way
 
-    def adopt(self, segment: Segment) -> None:
-        """One that was found at start."""
-        self.segments[int(segment.number)] = segment
-        self.live_count += segment.live_count
-        self.live_bytes += segment.live_bytes
+    def adopt(self, segments: list[Segment], redelivered_below: i64) -> None:
+        """What was found at start; messages below that position may have been handed out."""
+        self.redelivered_below = redelivered_below
+        for segment in segments:
+            self.segments[int(segment.number)] = segment
+            self.live_count += segment.live_count
+            self.live_bytes += segment.live_bytes
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -161,16 +162,17 @@ class QueueIndex(IndexRewriting):
         base = segment.number * self.entries
         writer = BytesWriter()
         content_bytes: i64 = 0
+        transient_count: i64 = 0
+        has_stored = False
         for i in range(first, end):
             message = messages[i]
             write_message_head(writer, self.queue_id, message)
             if not message.flags & STORED:
                 writer.write(message.content)
             else:
-                segment.has_stored = True
+                has_stored = True
             if not message.flags & PERSISTENT:
-                segment.transient_count += 1
-                self.transient_count += 1
+                transient_count += 1
             message.flags |= INDEXED
             content_bytes += message.size
             if message.expires_at_ms > 0:
@@ -178,27 +180,29 @@ class QueueIndex(IndexRewriting):
             if len(writer) >= BLOCK_BYTES or i == end - 1:
                 payload = writer.getvalue()
                 writer.truncate(0)
-                header = self._header(segment, MESSAGES)
-                header.first = messages[first].seq_id - base
-                header.last = message.seq_id - base
-                header.count = i - first + 1
-                size: i64 = len(payload)
+                count = i - first + 1
+                low, high = messages[first].seq_id - base, message.seq_id - base
+                header = self._header(segment, MESSAGES, segment.size, low, high, count)
                 segment.add_block(
-                    Block(
-                        header.first, header.last, header.count, header.offset, size, content_bytes
-                    )
+                    Block(low, high, count, header.offset, len(payload), content_bytes)
                 )
-                self.live_count += header.count
+                self.live_count += count
                 self.live_bytes += content_bytes
                 write.add(header, payload)
                 self.blocks_written += 1
                 content_bytes = 0
                 first = i + 1
+        segment.note_kinds(transient_count, has_stored)
+        self.transient_count += transient_count
         self._submit(write)
 
-    def _header(self, segment: Segment, kind: i64) -> BlockHeader:
+    def _header(
+        self, segment: Segment, kind: i64, offset: i64, first: i64, last: i64, count: i64
+    ) -> BlockHeader:
         assert not segment.rewriting
-        return BlockHeader(self.queue_id, segment.number, kind, segment.size, segment.synced)
+        return BlockHeader(
+            self.queue_id, segment.number, kind, offset, segment.synced, first, last, count
+        )
 
     def _submit(self, write: SegmentWrite) -> None:
         self._writes.append(write)
@@ -207,51 +211,38 @@ class QueueIndex(IndexRewriting):
     def mark_delivered(self, seq_id: i64) -> None:
         """It goes back to rest and was handed out before."""
         number = seq_id // self.entries
-        self.segments[int(number)].mark_delivered(seq_id - number * self.entries)
+        self.segments[int(number)].marks.mark_delivered(seq_id - number * self.entries)
 
     def set_delay(self, seq_id: i64, until_ms: i64) -> None:
         """A living message is not to be ready before that time; 0 = it may."""
         number = seq_id // self.entries
-        segment = self.segments[int(number)]
-        position = int(seq_id - number * self.entries)
-        if until_ms > 0:
-            segment.delays[position] = int(until_ms)
-        else:
-            segment.delays.pop(position, None)
-        segment.marks_dirty = True
+        self.segments[int(number)].marks.set_delay(seq_id - number * self.entries, until_ms)
 
     def set_attempts(self, seq_id: i64, attempts: i64) -> None:
         """A living message was handed out so often; its record may say less."""
         number = seq_id // self.entries
-        segment = self.segments[int(number)]
-        segment.attempts[int(seq_id - number * self.entries)] = int(attempts)
-        segment.marks_dirty = True
+        self.segments[int(number)].marks.set_attempts(seq_id - number * self.entries, attempts)
 
     def delays(self) -> dict[int, int]:
         """seq_id → not before, of all that are delayed."""
         found: dict[int, int] = {}
         for segment in self.segments.values():
             base = int(segment.number * self.entries)
-            for position, until_ms in segment.delays.items():
+            for position, until_ms in segment.marks.delays.items():
                 found[base + position] = until_ms
         return found
 
     def flush_marks(self) -> None:
         """Write down what was settled and delivered; segments first, journal last."""
         for segment in self.segments.values():
-            if segment.marks_dirty:
+            if segment.marks.dirty:
                 self._write_marks(segment)
 
     def _write_marks(self, segment: Segment) -> None:
-        nothing = bytes(segment.bitmap_bytes())
-        settled = nothing if segment.settled is None else bytes(segment.settled)
-        delivered = nothing if segment.delivered is None else bytes(segment.delivered)
-        header = self._header(segment, MARKS)
-        header.count = len(segment.delays)
-        header.first = len(segment.attempts)
-        payload = encode_marks(settled, delivered, segment.delays, segment.attempts)
-        segment.size += HEADER_BYTES + len(payload)
-        segment.marks_dirty = False
+        marks = segment.marks
+        payload = marks.write_down()
+        offset = segment.claim(HEADER_BYTES + len(payload))
+        header = self._header(segment, MARKS, offset, len(marks.attempts), 0, len(marks.delays))
         write = SegmentWrite(self, segment, self.path(segment.number), self._account)
         write.add(header, payload)
         self._submit(write)
@@ -299,20 +290,18 @@ class QueueIndex(IndexRewriting):
                 number = seq_id // entries
                 if number != segment.number:
                     segment = self.segments[int(number)]
-                self._settle(segment, seq_id - number * entries, message)
+                transient = not message.flags & PERSISTENT
+                segment.settle(
+                    seq_id - number * entries, message.size, message_record_size(message), transient
+                )
+                self.live_count -= 1
+                self.live_bytes -= message.size
+                if transient:
+                    self.transient_count -= 1
                 if segment.live_count == 0:
+                    self._drop(segment)
                     segment = self._nowhere
         self._near = segment
-
-    def _settle(self, segment: Segment, position: i64, message: Message) -> None:
-        transient = not message.flags & PERSISTENT
-        segment.settle(position, message.size, message_record_size(message), transient)
-        self.live_count -= 1
-        self.live_bytes -= message.size
-        if transient:
-            self.transient_count -= 1
-        if segment.live_count == 0:
-            self._drop(segment)
 
     def _drop(self, segment: Segment) -> None:
         """Nothing lives in it."""
@@ -325,15 +314,18 @@ class QueueIndex(IndexRewriting):
             self._remove(segment)
             return
         self._dropping.append(segment)
+        self._cancel_jobs(segment)
+
+    def _cancel_jobs(self, segment: Segment) -> None:
         for write in self._writes:
             if write.segment is segment:
-                write.cancelled = True
+                write.cancel()
         for sync in self._syncs:
             if sync.segment is segment:
-                sync.cancelled = True  # it must not attest what was not written
+                sync.cancel()  # it must not attest what was not written
         for rewrite in self._rewrites:
             if rewrite.segment is segment:
-                rewrite.cancelled = True
+                rewrite.cancel()
 
     def _remove(self, segment: Segment) -> None:
         if not self._deleted:
@@ -347,7 +339,7 @@ class QueueIndex(IndexRewriting):
             return
         segment = self.removing.pop(number, None)
         if segment is not None:
-            segment.gone = True
+            segment.note_gone()
 
     def drop_segments(self, start: i64, end: i64, kept: list[Message]) -> i64:
         """All living messages but ``kept`` of the whole segments within [start, end) are done.
@@ -375,7 +367,7 @@ class QueueIndex(IndexRewriting):
         self.live_count -= segment.live_count
         self.live_bytes -= segment.live_bytes
         self.transient_count -= segment.transient_count
-        segment.gone = True
+        segment.note_gone()
         files.remove(self.path(number))
         files.sync_dir(self.directory)
 
@@ -413,12 +405,8 @@ class QueueIndex(IndexRewriting):
             self._bury(segment, positions)
         self.live_count -= segment.live_count - count
         self.live_bytes -= segment.live_bytes - size
-        segment.settle_all_but(positions)
-        segment.live_count = count
-        segment.live_bytes = size
-        segment.record_bytes = record_bytes
         self.transient_count -= segment.transient_count - transient_count
-        segment.transient_count = transient_count
+        segment.settle_all_but(positions, count, size, record_bytes, transient_count)
         if count == 0:
             self._drop(segment)
 
@@ -427,7 +415,7 @@ class QueueIndex(IndexRewriting):
         base = segment.number * self.entries
         job = self._plan_in(segment, base, base + self.entries, READ_ALL_BYTES)
         if job is not None:
-            settled = None if segment.settled is None else bytes(segment.settled)
+            settled = segment.marks.settled_bytes()
             self._board.reads.append(
                 ReleaseContentsJob(job, settled, kept, base, self.durable, self._undertaker)
             )
@@ -438,15 +426,9 @@ class QueueIndex(IndexRewriting):
         for segment in self.segments.values():
             if segment.has_stored:
                 self._bury(segment, set())
-            segment.gone = True
-        for segment in self.removing.values():
-            segment.gone = True
-        for write in self._writes:
-            write.cancelled = True
-        for sync in self._syncs:
-            sync.cancelled = True
-        for rewrite in self._rewrites:
-            rewrite.cancelled = True
+        for segment in [*self.segments.values(), *self.removing.values()]:
+            segment.note_gone()
+            self._cancel_jobs(segment)
         self.segments = {}
         self._near = self._nowhere
         self.live_count = 0

@@ -18,6 +18,7 @@ from penstock.core.message import (
     set_attempts,
 )
 from penstock.storage.common.message_record import message_record_end, read_message, record_seq_id
+from penstock.storage.index.marks import SegmentMarks
 from penstock.storage.index.segment import Block, Segment
 from penstock.storage.index.segment_codec import segment_file_name, unfinished_segment_name
 from penstock.storage.index.segment_jobs import SegmentOwner, SegmentRead, SegmentWrite
@@ -183,6 +184,7 @@ class IndexReading(SegmentOwner):
         """
         found: list[Message] = []
         segment = job.segment
+        marks = segment.marks
         base = segment.number * self.entries
         last: i64 = -1
         ascending = True
@@ -194,10 +196,10 @@ class IndexReading(SegmentOwner):
                 end = message_record_end(payload, at, end_of_all)
                 assert end > 0
                 seq_id = record_seq_id(payload, at)
-                if job.start <= seq_id < job.upto and not segment.is_settled(seq_id - base):
+                if job.start <= seq_id < job.upto and not marks.is_settled(seq_id - base):
                     if is_bounded and (count < 0 or size < 0):
                         break
-                    message = self._read(segment, payload, at, end, seq_id)
+                    message = self._read(marks, payload, at, end, seq_id - base, seq_id)
                     found.append(message)
                     count -= 1
                     size -= message.size
@@ -209,18 +211,18 @@ class IndexReading(SegmentOwner):
             found.sort(key=_seq_id)
         return found
 
-    def _read(self, segment: Segment, payload: bytes, at: i64, end: i64, seq_id: i64) -> Message:
+    def _read(
+        self, marks: SegmentMarks, payload: bytes, at: i64, end: i64, position: i64, seq_id: i64
+    ) -> Message:
         message = read_message(payload, at, end)
         flags = message.flags | INDEXED
         if self.durable and flags & PERSISTENT:
             flags |= LOGGED
-        if seq_id < self.redelivered_below or segment.was_delivered(
-            seq_id - segment.number * self.entries
-        ):
+        if seq_id < self.redelivered_below or marks.was_delivered(position):
             flags |= REDELIVERED
         message.flags = flags
-        if segment.attempts:
-            attempts = segment.attempts.get(int(seq_id - segment.number * self.entries))
+        if marks.attempts:
+            attempts = marks.attempts.get(int(position))
             if attempts is not None:
                 set_attempts(message, attempts)
         return message

@@ -26,7 +26,7 @@ so one that lives and whose content is missing is damage.
 One job does one queue; queues are read side by side by as many threads as there are.
 """
 
-from typing import Final, final
+from typing import final
 
 from mypy_extensions import i64
 
@@ -44,7 +44,6 @@ from penstock.storage.common.message_record import (
 from penstock.storage.index.segment import Block, Segment
 from penstock.storage.index.segment_codec import (
     ATTEST,
-    DELAY_ROW_BYTES,
     HEADER_BYTES,
     MARKS,
     MESSAGES,
@@ -52,8 +51,6 @@ from penstock.storage.index.segment_codec import (
     BlockHeader,
     attests_damage,
     damage,
-    decode_attempts,
-    decode_delays,
     marks_size,
     read_block,
     refuse_unknown_version,
@@ -61,8 +58,6 @@ from penstock.storage.index.segment_codec import (
     segment_no,
 )
 from penstock.storage.journal.recovery import JournalledQueue
-
-NOTHING: Final = b""
 
 
 @final
@@ -117,7 +112,7 @@ class IndexScan(DiskJob):
                 self.expiring = True
             if not self._has(message.seq_id):
                 self.missing.append(message)
-        self.journalled.messages = []
+        self.journalled.forget_messages()
         self._join_words()
 
     def _join_words(self) -> None:
@@ -127,21 +122,15 @@ class IndexScan(DiskJob):
         for seq_id, until_ms in self.journalled.delays.items():
             segment = segments.get(seq_id // entries)
             if segment is not None:
-                segment.marks_dirty = True
-                if until_ms > 0 and self._has(seq_id):
-                    segment.delays[seq_id % entries] = until_ms
-                else:
-                    segment.delays.pop(seq_id % entries, None)
+                segment.marks.set_delay(seq_id % entries, until_ms if self._has(seq_id) else 0)
         for seq_id, attempts in self.journalled.attempts.items():
             segment = segments.get(seq_id // entries)
             if segment is not None and self._has(seq_id):
-                segment.marks_dirty = True
                 # A word in the marks may be newer than the last one of the journal that is left.
-                known = segment.attempts.get(seq_id % entries, 0)
-                segment.attempts[seq_id % entries] = attempts if attempts > known else known
+                known = segment.marks.attempts.get(seq_id % entries, 0)
+                segment.marks.set_attempts(seq_id % entries, max(attempts, known))
         for segment in self.segments:
-            segment.delays = _living(segment, segment.delays)
-            segment.attempts = _living(segment, segment.attempts)
+            segment.marks.forget_settled()
 
     def _has(self, seq_id: i64) -> bool:
         present = self._present.get(int(seq_id // self.entries))
@@ -175,9 +164,8 @@ class IndexScan(DiskJob):
             if attested > end:
                 attested = end
             files.rewrite(path, int(attested), data[attested:end])
-        segment.size = end
-        segment.synced = end
-        segment.named = True
+        segment.cut_at(end)
+        segment.note_synced(end)
         self.segments.append(segment)
 
     def _blocks(self, path: str, data: bytes, number: i64) -> list[BlockHeader]:
@@ -197,28 +185,19 @@ class IndexScan(DiskJob):
     def _take_blocks(
         self, path: str, data: bytes, segment: Segment, headers: list[BlockHeader]
     ) -> None:
-        present = bytearray(segment.bitmap_bytes())
-        self._present[int(segment.number)] = present
-        marks = NOTHING
-        rows = BlockHeader(0, 0, MARKS, 0, 0)
+        marks: BlockHeader | None = None
         for header in headers:
             if header.kind == MARKS:
-                start = header.offset + HEADER_BYTES
-                marks = data[start : header.end()]
-                rows = header
-                if len(marks) != marks_size(header, segment.bitmap_bytes()):
+                marks = header
+                if header.size != marks_size(header, segment.marks.bitmap_bytes):
                     # The checksum is right: written so, by other rules than ours.
                     raise damage(path, int(header.offset), int(header.size))
-        if marks != NOTHING:
-            size = segment.bitmap_bytes()
-            if marks.count(0, 0, size) < size:  # else they are of other things
-                segment.settled = bytearray(marks[:size])
-                # A rewritten segment has no record of what was settled.
-                present[:] = segment.settled
-            segment.delivered = bytearray(marks[size : 2 * size])
-            segment.delays = decode_delays(marks, 2 * size, rows.count)
-            after = 2 * size + DELAY_ROW_BYTES * rows.count
-            segment.attempts = decode_attempts(marks, after, rows.first)
+        if marks is not None:
+            payload = data[marks.offset + HEADER_BYTES : marks.end()]
+            segment.marks.read(payload, marks.count, marks.first)
+        # A rewritten segment has no record of what was settled.
+        present = bytearray(segment.marks.settled_bytes())
+        self._present[int(segment.number)] = present
         for header in headers:
             if header.kind == MESSAGES:
                 self._take_block(path, data, segment, header, present)
@@ -242,6 +221,7 @@ class IndexScan(DiskJob):
         dead_count: i64 = 0
         dead_bytes: i64 = 0
         dead_record_bytes: i64 = 0
+        has_stored = False
         while at < end:
             after = message_record_end(data, at, end)
             position = record_seq_id(data, at) - base
@@ -260,8 +240,8 @@ class IndexScan(DiskJob):
                 dead_count += 1
                 dead_bytes += size
                 dead_record_bytes += after - at
-            else:
-                self._note_living(data, at, segment, position)
+            elif self._note_living(data, at, segment, position):
+                has_stored = True
             at = after
         if count != header.count or last != header.last:
             raise damage(path, int(header.offset), int(HEADER_BYTES + header.size))
@@ -270,32 +250,23 @@ class IndexScan(DiskJob):
                 header.first, header.last, header.count, header.offset, header.size, content_bytes
             )
         )
-        segment.live_count -= dead_count
-        segment.live_bytes -= dead_bytes
-        segment.record_bytes -= dead_record_bytes
+        segment.count_dead(dead_count, dead_bytes, dead_record_bytes)
+        segment.note_kinds(0, has_stored)
 
     def _is_dead(self, data: bytes, at: i64, segment: Segment, position: i64) -> bool:
-        if segment.is_settled(position):
+        if segment.marks.is_settled(position):
             return True
         seq_id = segment.number * self.entries + position
         if record_is_persistent(data, at) and not self.journalled.acked.contains(seq_id):
             return False
-        settled = segment.settled
-        if settled is None:
-            settled = bytearray(segment.bitmap_bytes())
-            segment.settled = settled
-        settled[position >> 3] |= 1 << (position & 7)
-        segment.marks_dirty = True
+        segment.marks.settle(position)
         return True
 
-    def _note_living(self, data: bytes, at: i64, segment: Segment, position: i64) -> None:
+    def _note_living(self, data: bytes, at: i64, segment: Segment, position: i64) -> bool:
+        """Is its content in the message store?"""
         if record_expires(data, at):
             self.expiring = True
         msg_id = record_msg_id(data, at)
         if msg_id > 0:
-            segment.has_stored = True
             self.stored.append(StoredRecord(segment, position, msg_id))
-
-
-def _living(segment: Segment, rows: dict[int, int]) -> dict[int, int]:
-    return {place: word for place, word in rows.items() if not segment.is_settled(place)}
+        return msg_id > 0

@@ -1,8 +1,8 @@
 """``Segment``: the state in memory of one segment file of a queue index.
 
 No object, no entry, no byte per message: a directory of blocks (one for some hundred
-kilobytes on disk), counters, and two bitmaps of E / 8 bytes that exist only once something
-in the segment was settled or delivered.
+kilobytes on disk), counters, and marks (marks.py).  Its fields are written here only, also in the
+threads of its jobs: ``failed`` is the one thing that the jobs of a lane tell each other.
 
 Invariants (``check``):
   G1  0 <= live_count <= records in the blocks (settled positions that never had a record do
@@ -13,10 +13,15 @@ Invariants (``check``):
   G5  record_bytes, what the living take in the file, is within the blocks
 """
 
+import errno
 from typing import Final, final
 
-from mypy_extensions import i64, mypyc_attr
+from librt.strings import BytesWriter, write_i32_be, write_i64_be
+from mypy_extensions import i32, i64, mypyc_attr
 
+from penstock.core.byte_reader import ByteReader
+from penstock.storage.common.files import NO_SPACE
+from penstock.storage.index.marks import SegmentMarks
 from penstock.storage.index.segment_codec import HEADER_BYTES
 
 NEVER_MS: Final[i64] = 1 << 62
@@ -42,17 +47,27 @@ class Block:
     def end(self) -> i64:
         return self.offset + HEADER_BYTES + self.size
 
+    def take(self, position: i64, content_size: i64) -> None:
+        """One more record, behind those so far."""
+        if self.count == 0:
+            self.first = position
+        self.last = position
+        self.count += 1
+        self.content_bytes += content_size
+
+    def close(self, offset: i64, size: i64) -> None:
+        """It has all its records, and its place."""
+        self.offset = offset
+        self.size = size
+
 
 @final
 class Segment:
     """One segment; ``size`` and ``blocks`` include what is still being written."""
 
     __slots__ = (
-        "attempts",
         "blocks",
         "count",
-        "delays",
-        "delivered",
         "entries",
         "failed",
         "fresh_soonest_ms",
@@ -61,14 +76,13 @@ class Segment:
         "left_alone",
         "live_bytes",
         "live_count",
-        "marks_dirty",
+        "marks",
         "named",
         "number",
         "queue_id",
         "record_bytes",
         "renaming",
         "rewriting",
-        "settled",
         "size",
         "soonest_ms",
         "synced",
@@ -96,13 +110,9 @@ class Segment:
         self.renaming: bool = False  # the blocks are those of a copy that may lack its name
         self.left_alone: bool = False  # not to be rewritten: damage was found in it
         self.has_stored: bool = False  # some record's content is in the message store
-        self.marks_dirty: bool = False
         self.soonest_ms: i64 = NEVER_MS  # no message here expires before; 0 = not known
         self.fresh_soonest_ms: i64 = NEVER_MS  # the same of those written since the last look
-        self.settled: bytearray | None = None
-        self.delivered: bytearray | None = None
-        self.delays: dict[int, int] = {}
-        self.attempts: dict[int, int] = {}  # counted since the records were written
+        self.marks: SegmentMarks = SegmentMarks(entries)
 
     def note_expiry(self, expires_at_ms: i64) -> None:
         if expires_at_ms < self.soonest_ms:
@@ -127,6 +137,56 @@ class Segment:
         if block.end() > self.size:
             self.size = block.end()
 
+    def note_kinds(self, transient_count: i64, has_stored: bool) -> None:
+        """Of records just added: how many are transient, is the content of any in the store?"""
+        self.transient_count += transient_count
+        if has_stored:
+            self.has_stored = True
+
+    def claim(self, size: i64) -> i64:
+        """Room for so many bytes at the end of the file; where it begins."""
+        offset = self.size
+        self.size += size
+        return offset
+
+    # -- its jobs --------------------------------------------------------------------------
+
+    def begin_job(self) -> None:
+        self.writing += 1
+
+    def end_job(self) -> None:
+        self.writing -= 1
+
+    def must_be_whole(self, path: str) -> None:
+        """After a write or a sync that failed no later sync may say anything: raises OSError."""
+        if self.failed:
+            raise OSError(errno.EIO, "an earlier write or sync of this segment failed", path)
+
+    def note_failure(self, error: OSError) -> None:
+        """A full disk is waited for and the same job run again; anything else is for good."""
+        if error.errno not in NO_SPACE:
+            self.failed = True
+
+    def note_synced(self, size: i64) -> None:
+        """Its name is, and so many bytes are."""
+        self.named = True
+        if size > self.synced:
+            self.synced = size
+
+    def cut_at(self, size: i64) -> None:
+        """At start: what lies behind is written over."""
+        self.size = size
+
+    def note_gone(self) -> None:
+        """Dead, and nothing of it can come back after a crash."""
+        self.gone = True
+
+    # -- rewriting -------------------------------------------------------------------------
+
+    def begin_rewriting(self) -> None:
+        self.rewriting = True
+        self.writing += 1
+
     def take_copy(self, blocks: list[Block], size: i64) -> None:
         """The file is about to be replaced by one with these blocks, which is on disk."""
         self.blocks = []
@@ -145,58 +205,62 @@ class Segment:
         self.named = True
         self.renaming = True
 
+    def copy_failed(self, damaged: bool) -> None:
+        """``damaged``: it is not to be tried again."""
+        self.marks.not_written()
+        self.left_alone = damaged
+
+    def renamed(self) -> None:
+        self.renaming = False
+
+    def end_rewriting(self) -> None:
+        self.rewriting = False
+        self.writing -= 1
+
     def is_wasteful(self) -> bool:
         """Is more of the file garbage than not?  Marks and headers of a copy are no garbage."""
-        return self.size > 2 * self.record_bytes + 3 * (2 * self.bitmap_bytes() + 2 * HEADER_BYTES)
+        overhead = 2 * self.marks.bitmap_bytes + 2 * HEADER_BYTES
+        return self.size > 2 * self.record_bytes + 3 * overhead
 
     def is_at_rest(self) -> bool:
         return self.writing == 0 and not (self.failed or self.left_alone)
 
+    # -- the end of messages ---------------------------------------------------------------
+
     def settle(self, position: i64, size: i64, record_size: i64, transient: bool) -> None:
         """The message at this position is done."""
-        settled = self.settled
-        if settled is None:
-            settled = bytearray(self.bitmap_bytes())
-            self.settled = settled
-        byte = position >> 3
-        bit: i64 = 1 << (position & 7)
-        assert not settled[byte] & bit
-        settled[byte] |= bit
+        self.marks.settle(position)
         self.live_count -= 1
         self.live_bytes -= size
         self.record_bytes -= record_size
-        if self.delays:
-            self.delays.pop(int(position), None)
-        if self.attempts:
-            self.attempts.pop(int(position), None)
         if transient:
             self.transient_count -= 1
-        self.marks_dirty = True
 
-    def settle_all_but(self, kept: set[int]) -> None:
+    def count_dead(self, count: i64, size: i64, record_bytes: i64) -> None:
+        """At start: so many records of a block just added are settled."""
+        self.live_count -= count
+        self.live_bytes -= size
+        self.record_bytes -= record_bytes
+
+    def settle_all_but(
+        self, kept: set[int], count: i64, size: i64, record_bytes: i64, transient_count: i64
+    ) -> None:
         """Every position that may have a record is done, except these.
 
-        Positions behind the last record are left alone: they may get one later.
+        Positions behind the last record are left alone: they may get one later.  The numbers are of
+        the records that are kept.
         """
         last: i64 = -1
         for block in self.blocks:
             if block.last > last:
                 last = block.last
-        settled = bytearray(self.bitmap_bytes())
-        for position in range(last + 1):
-            if int(position) not in kept:
-                settled[position >> 3] |= 1 << (position & 7)
-        self.settled = settled
-        self.delays = {place: until for place, until in self.delays.items() if place in kept}
-        self.attempts = {place: count for place, count in self.attempts.items() if place in kept}
-        self.marks_dirty = True
+        self.marks.settle_all_but(kept, last)
+        self.live_count = count
+        self.live_bytes = size
+        self.record_bytes = record_bytes
+        self.transient_count = transient_count
 
-    def is_settled(self, position: i64) -> bool:
-        settled = self.settled
-        if settled is None:
-            return False
-        bit: i64 = 1 << (position & 7)
-        return bool(settled[position >> 3] & bit)
+    # -- looking ---------------------------------------------------------------------------
 
     def first_block_at(self, position: i64) -> i64:
         """The place of the first block that has something there or above; -1 = none."""
@@ -213,31 +277,12 @@ class Segment:
         block = self.blocks[place]
         if place + 1 < len(self.blocks) and self.blocks[place + 1].first <= block.last:
             return False
-        settled = self.settled
+        settled = self.marks.settled
         if settled is None:
             return True
         low = int(block.first >> 3)
         high = int(block.last >> 3) + 1
         return settled.count(0, low, high) == high - low
-
-    def mark_delivered(self, position: i64) -> None:
-        delivered = self.delivered
-        if delivered is None:
-            delivered = bytearray(self.bitmap_bytes())
-            self.delivered = delivered
-        bit: i64 = 1 << (position & 7)
-        delivered[position >> 3] |= bit
-        self.marks_dirty = True
-
-    def was_delivered(self, position: i64) -> bool:
-        delivered = self.delivered
-        if delivered is None:
-            return False
-        bit: i64 = 1 << (position & 7)
-        return bool(delivered[position >> 3] & bit)
-
-    def bitmap_bytes(self) -> int:
-        return int((self.entries + 7) // 8)
 
     def garbage_bytes(self) -> i64:
         """Bytes of records in the file whose messages are gone."""
@@ -262,14 +307,73 @@ class Segment:
         assert 0 <= self.transient_count <= self.live_count, "G1"
         assert (self.live_bytes > 0) == (self.live_count > 0), "G1"
         assert 0 <= self.synced <= self.size, "G3"
-        for position in self.delays:
-            assert not self.is_settled(position), "G4"
-        for position in self.attempts:
-            assert not self.is_settled(position), "G4"
+        for position in [*self.marks.delays, *self.marks.attempts]:
+            assert not self.marks.is_settled(position), "G4"
         assert 0 < self.record_bytes <= size or self.live_count == 0, "G5"
 
+    # -- the terms of a clean stop (docs/formats/terms.md) ---------------------------------
 
-def has_bit(bits: bytes, position: i64) -> bool:
-    """Of a bitmap as it was."""
-    bit: i64 = 1 << (position & 7)
-    return bool(bits[position >> 3] & bit)
+    def save(self, writer: BytesWriter) -> None:
+        marks = self.marks
+        write_i64_be(writer, self.number)
+        write_i64_be(writer, self.size)
+        write_i64_be(writer, self.synced)
+        write_i64_be(writer, self.live_count)
+        write_i64_be(writer, self.live_bytes)
+        write_i64_be(writer, self.record_bytes)
+        writer.append(i64(1) if self.has_stored else i64(0))
+        write_blob(writer, b"" if marks.settled is None else bytes(marks.settled))
+        write_blob(writer, b"" if marks.delivered is None else bytes(marks.delivered))
+        write_i32_be(writer, i32(len(marks.delays)))
+        for position, until_ms in marks.delays.items():
+            write_i64_be(writer, i64(position))
+            write_i64_be(writer, i64(until_ms))
+        write_i32_be(writer, i32(len(marks.attempts)))
+        for position, attempts in marks.attempts.items():
+            write_i64_be(writer, i64(position))
+            write_i32_be(writer, i32(attempts))
+        write_i32_be(writer, i32(len(self.blocks)))
+        for block in self.blocks:
+            write_i64_be(writer, block.first)
+            write_i64_be(writer, block.last)
+            write_i64_be(writer, block.count)
+            write_i64_be(writer, block.offset)
+            write_i64_be(writer, block.size)
+            write_i64_be(writer, block.content_bytes)
+
+    def restore(self, reader: ByteReader) -> None:
+        """What ``save`` wrote behind the number."""
+        size = reader.signed()
+        self.note_synced(reader.signed())
+        live_count = reader.signed()
+        live_bytes = reader.signed()
+        record_bytes = reader.signed()
+        self.has_stored = reader.octet() == 1
+        settled = reader.raw(reader.signed())
+        delivered = reader.raw(reader.signed())
+        delays: dict[int, int] = {}
+        for _ in range(reader.long()):
+            position = reader.signed()
+            delays[int(position)] = int(reader.signed())
+        attempts: dict[int, int] = {}
+        for _ in range(reader.long()):
+            position = reader.signed()
+            attempts[int(position)] = int(reader.long())
+        self.marks.restore(settled, delivered, delays, attempts)
+        for _ in range(reader.long()):
+            first = reader.signed()
+            last = reader.signed()
+            count = reader.signed()
+            offset = reader.signed()
+            block_size = reader.signed()
+            self.add_block(Block(first, last, count, offset, block_size, reader.signed()))
+        self.size = size
+        self.live_count = live_count
+        self.live_bytes = live_bytes
+        self.record_bytes = record_bytes
+
+
+def write_blob(writer: BytesWriter, data: bytes) -> None:
+    """Behind its size."""
+    write_i64_be(writer, i64(len(data)))
+    writer.write(data)

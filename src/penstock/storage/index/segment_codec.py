@@ -64,7 +64,10 @@ def segment_no(name: str, suffix: str = SEGMENT_SUFFIX) -> int:
 
 @final
 class BlockHeader:
-    """What stands before the payload of a block that begins at ``offset``."""
+    """What stands before the payload of a block that begins at ``offset``; never changed.
+
+    ``size`` of the payload is there only when it was read.
+    """
 
     __slots__ = (
         "count",
@@ -78,16 +81,27 @@ class BlockHeader:
         "synced",
     )
 
-    def __init__(self, queue_id: i64, segment: i64, kind: i64, offset: i64, synced: i64) -> None:
+    def __init__(
+        self,
+        queue_id: i64,
+        segment: i64,
+        kind: i64,
+        offset: i64,
+        synced: i64,
+        first: i64 = 0,
+        last: i64 = 0,
+        count: i64 = 0,
+        size: i64 = 0,
+    ) -> None:
         self.queue_id: i64 = queue_id
         self.segment: i64 = segment
         self.kind: i64 = kind
         self.offset: i64 = offset
         self.synced: i64 = synced
-        self.first: i64 = 0
-        self.last: i64 = 0
-        self.count: i64 = 0
-        self.size: i64 = 0
+        self.first: i64 = first
+        self.last: i64 = last
+        self.count: i64 = count
+        self.size: i64 = size
 
     def end(self) -> i64:
         return self.offset + HEADER_BYTES + self.size
@@ -125,14 +139,17 @@ def read_block(data: bytes, at: i64, base: i64, queue_id: i64, segment: i64) -> 
     crc = crc32(memoryview(data)[payload:end], crc32(data[at : at + CHECKED_BYTES]))
     if crc != i64(read_i32_be(data, at + CHECKED_BYTES)) & 0xFFFFFFFF:
         return None
-    header = BlockHeader(
-        queue_id, segment, i64(read_i32_be(data, at + 12)), base + at, read_i64_be(data, at + 24)
+    return BlockHeader(
+        queue_id,
+        segment,
+        i64(read_i32_be(data, at + 12)),
+        base + at,
+        read_i64_be(data, at + 24),
+        i64(read_i32_be(data, at + 32)),
+        i64(read_i32_be(data, at + 36)),
+        i64(read_i32_be(data, at + 40)),
+        size,
     )
-    header.first = i64(read_i32_be(data, at + 32))
-    header.last = i64(read_i32_be(data, at + 36))
-    header.count = i64(read_i32_be(data, at + 40))
-    header.size = size
-    return header
 
 
 def attests_damage(data: bytes, at: i64, queue_id: i64, segment: i64) -> bool:

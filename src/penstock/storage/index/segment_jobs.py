@@ -2,12 +2,9 @@
 
 Each job carries all it needs; ``finish`` tells the segment, in the queues' thread.
 A sync is followed by a small attestation block, not synced itself: damage before the place
-it names cannot come from a crash.  So after a write or a sync that failed
-no later sync of that segment may say anything: ``Segment.failed`` is the one thing that the
-jobs of a lane tell each other.
+it names cannot come from a crash.
 """
 
-import errno
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -15,14 +12,15 @@ from mypy_extensions import i64
 from penstock.core.errors import Corrupt
 from penstock.storage.common.disk_jobs import DiskJob
 from penstock.storage.common.failpoints import reach
-from penstock.storage.common.files import NO_SPACE, FileSystem
+from penstock.storage.common.files import FileSystem
 from penstock.storage.common.message_record import (
     message_record_end,
     record_is_persistent,
     record_msg_id,
     record_seq_id,
 )
-from penstock.storage.index.segment import Segment, has_bit
+from penstock.storage.index.marks import has_bit
+from penstock.storage.index.segment import Segment
 from penstock.storage.index.segment_codec import (
     ATTEST,
     HEADER_BYTES,
@@ -50,6 +48,22 @@ class WriteAccount:
         self.bytes_reclaimed: i64 = 0
         self.error: Exception | None = None
 
+    def block_waits(self, size: i64) -> None:
+        self.waiting_bytes += size
+
+    def blocks_done(self, size: i64) -> None:
+        self.waiting_bytes -= size
+
+    def begin_rewriting(self) -> None:
+        self.rewriting += 1
+
+    def end_rewriting(self) -> None:
+        self.rewriting -= 1
+
+    def copy_taken(self, reclaimed_bytes: i64) -> None:
+        self.rewritten += 1
+        self.bytes_reclaimed += reclaimed_bytes
+
     def note_error(self, error: Exception) -> None:
         if self.error is None:
             self.error = error
@@ -60,17 +74,6 @@ class SegmentOwner:
 
     def write_over(self, segment: Segment, error: Exception | None) -> None:
         raise NotImplementedError
-
-
-def must_be_whole(segment: Segment, path: str) -> None:
-    if segment.failed:
-        raise OSError(errno.EIO, "an earlier write or sync of this segment failed", path)
-
-
-def note_failure(segment: Segment, error: OSError) -> None:
-    """A full disk is waited for and the same job run again; anything else is for good."""
-    if error.errno not in NO_SPACE:
-        segment.failed = True
 
 
 @final
@@ -88,13 +91,13 @@ class SegmentWrite(DiskJob):
         self.payloads: list[bytes] = []
         self.waiting_bytes: i64 = 0
         self._account: WriteAccount = account
-        segment.writing += 1
+        segment.begin_job()
 
     def add(self, header: BlockHeader, payload: bytes) -> None:
         self.headers.append(header)
         self.payloads.append(payload)
         self.waiting_bytes += len(payload)
-        self._account.waiting_bytes += len(payload)
+        self._account.block_waits(len(payload))
 
     def payload_at(self, offset: i64) -> bytes | None:
         """A block that may not be on disk yet, by its place."""
@@ -104,7 +107,7 @@ class SegmentWrite(DiskJob):
         return None
 
     def run(self, files: FileSystem) -> None:
-        must_be_whole(self.segment, self.path)
+        self.segment.must_be_whole(self.path)
         try:
             files.makedirs(self.path.rpartition("/")[0])
             handle = files.open_write(self.path)
@@ -113,7 +116,7 @@ class SegmentWrite(DiskJob):
             finally:
                 files.close(handle)
         except OSError as error:
-            note_failure(self.segment, error)
+            self.segment.note_failure(error)
             raise
         reach("segment.written")
 
@@ -125,8 +128,8 @@ class SegmentWrite(DiskJob):
 
     def finish(self) -> None:
         self.done = True
-        self.segment.writing -= 1
-        self._account.waiting_bytes -= self.waiting_bytes
+        self.segment.end_job()
+        self._account.blocks_done(self.waiting_bytes)
         self._owner.write_over(self.segment, None if self.cancelled else self.error)
 
 
@@ -142,13 +145,12 @@ class SegmentSync(DiskJob):
         self.size: i64 = segment.size
         self._named: bool = segment.named
         self._header: BlockHeader = BlockHeader(
-            queue_id, segment.number, ATTEST, segment.size, segment.size
+            queue_id, segment.number, ATTEST, segment.claim(HEADER_BYTES), self.size
         )
-        segment.size += HEADER_BYTES
-        segment.writing += 1
+        segment.begin_job()
 
     def run(self, files: FileSystem) -> None:
-        must_be_whole(self.segment, self.path)
+        self.segment.must_be_whole(self.path)
         try:
             handle = files.open_write(self.path)
             try:
@@ -160,16 +162,14 @@ class SegmentSync(DiskJob):
             finally:
                 files.close(handle)
         except OSError as error:
-            note_failure(self.segment, error)
+            self.segment.note_failure(error)
             raise
 
     def finish(self) -> None:
         self.done = True
-        self.segment.writing -= 1
+        self.segment.end_job()
         if self.error is None and not self.cancelled:
-            self.segment.named = True
-            if self.size > self.segment.synced:
-                self.segment.synced = self.size
+            self.segment.note_synced(self.size)
         self._owner.write_over(self.segment, None if self.cancelled else self.error)
 
     def is_synced(self) -> bool:
@@ -269,7 +269,7 @@ class ReleaseContentsJob(DiskJob):
     def __init__(
         self,
         read: SegmentRead,
-        settled: bytes | None,
+        settled: bytes,
         kept: set[int],
         base: i64,
         durable: bool,
@@ -278,7 +278,7 @@ class ReleaseContentsJob(DiskJob):
         super().__init__()
         self._durable: bool = durable  # the queue; else all its contents are transient
         self._read: SegmentRead = read
-        self._settled: bytes | None = settled  # as it was
+        self._settled: bytes = settled  # as it was
         self._kept: set[int] = kept  # positions that go on living
         self._base: i64 = base
         self._undertaker: ContentReleaser = undertaker
@@ -305,8 +305,7 @@ class ReleaseContentsJob(DiskJob):
     def _dies(self, position: i64) -> bool:
         if int(position) in self._kept:
             return False
-        settled = self._settled
-        return settled is None or not has_bit(settled, position)
+        return not has_bit(self._settled, position)
 
 
 @final

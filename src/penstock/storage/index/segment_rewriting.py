@@ -43,8 +43,9 @@ from penstock.storage.common.message_record import (
     record_content_size,
     record_seq_id,
 )
+from penstock.storage.index.marks import has_bit
 from penstock.storage.index.reading import IndexReading
-from penstock.storage.index.segment import Block, Segment, has_bit
+from penstock.storage.index.segment import Block, Segment
 from penstock.storage.index.segment_codec import (
     ATTEST,
     BLOCK_BYTES,
@@ -53,7 +54,6 @@ from penstock.storage.index.segment_codec import (
     MESSAGES,
     BlockHeader,
     damage,
-    encode_marks,
     read_block,
 )
 from penstock.storage.index.segment_jobs import WriteAccount
@@ -73,14 +73,10 @@ class SegmentRewrite(DiskJob):
         self._path: str = owner.path(segment.number)
         self._unfinished: str = owner.unfinished_path(segment.number)
         self._old: list[Block] = list(segment.blocks)
-        nothing = bytes(segment.bitmap_bytes())
-        self._settled: bytes = nothing if segment.settled is None else bytes(segment.settled)
-        delivered = nothing if segment.delivered is None else bytes(segment.delivered)
-        self._marks: bytes = encode_marks(
-            self._settled, delivered, segment.delays, segment.attempts
-        )
-        self._delay_count: i64 = len(segment.delays)
-        self._attempts_count: i64 = len(segment.attempts)
+        self._settled: bytes = segment.marks.settled_bytes()
+        self._marks: bytes = segment.marks.write_down()
+        self._delay_count: i64 = len(segment.marks.delays)
+        self._attempts_count: i64 = len(segment.marks.attempts)
         self._expected_count: i64 = segment.live_count
         self._expected_bytes: i64 = segment.record_bytes
         self._new: list[Block] = []
@@ -116,21 +112,22 @@ class SegmentRewrite(DiskJob):
                 self._copy(files, handle, block)
             self._end_block(files, handle)
             self._compare()
-            marks = self._header(MARKS)
-            marks.count = self._delay_count
-            marks.first = self._attempts_count
+            marks = self._header(MARKS, 0, self._attempts_count, 0, self._delay_count)
             self._put(files, handle, marks, self._marks)
             # No reader sees the copy before it is synced: its attestation says so.
-            attestation = self._header(ATTEST)
-            attestation.synced = self.size
-            self._put(files, handle, attestation, b"")
+            self._put(files, handle, self._header(ATTEST, self.size), b"")
             if self._owner.durable:
                 files.sync(handle)
         finally:
             files.close(handle)
 
-    def _header(self, kind: i64) -> BlockHeader:
-        return BlockHeader(self._owner.queue_id, self.segment.number, kind, self.size, 0)
+    def _header(
+        self, kind: i64, synced: i64, first: i64 = 0, last: i64 = 0, count: i64 = 0
+    ) -> BlockHeader:
+        number = self.segment.number
+        return BlockHeader(
+            self._owner.queue_id, number, kind, self.size, synced, first, last, count
+        )
 
     def _put(self, files: FileSystem, handle: int, header: BlockHeader, payload: bytes) -> None:
         files.pwrite_parts(handle, int(self.size), [header.encode(payload), payload])
@@ -154,17 +151,11 @@ class SegmentRewrite(DiskJob):
                 self._writer.write(data[piece:at])
                 piece = end
             else:
-                filling = self._open
-                if position < filling.last or len(self._writer) + at - piece >= BLOCK_BYTES:
+                if position < self._open.last or len(self._writer) + at - piece >= BLOCK_BYTES:
                     self._writer.write(data[piece:at])
                     piece = at
                     self._end_block(files, handle)
-                    filling = self._open
-                if filling.count == 0:
-                    filling.first = position
-                filling.last = position
-                filling.count += 1
-                filling.content_bytes += record_content_size(data, at)
+                self._open.take(position, record_content_size(data, at))
             at = end
         self._writer.write(data[piece:at])
 
@@ -174,12 +165,8 @@ class SegmentRewrite(DiskJob):
             return
         payload = self._writer.getvalue()
         self._writer.truncate(0)
-        block.offset = self.size
-        block.size = len(payload)
-        header = self._header(MESSAGES)
-        header.first = block.first
-        header.last = block.last
-        header.count = block.count
+        block.close(self.size, len(payload))
+        header = self._header(MESSAGES, 0, block.first, block.last, block.count)
         self._put(files, handle, header, payload)
         self._new.append(block)
         self._open = Block(0, -1, 0, 0, 0, 0)
@@ -204,10 +191,9 @@ class SegmentRewrite(DiskJob):
             self.segment.take_copy(self._new, self.size)
             self._owner.switched(self)
         else:
-            # The marks were not written down after all.
-            self.segment.marks_dirty = True
-            self.segment.left_alone = isinstance(self.error, Corrupt)
-            error = None if self.segment.left_alone or self.cancelled else self.error
+            damaged = isinstance(self.error, Corrupt)
+            self.segment.copy_failed(damaged)
+            error = None if damaged or self.cancelled else self.error
             self._owner.rewrite_over(self.segment, error)
 
 
@@ -230,7 +216,7 @@ class SegmentRename(DiskJob):
 
     def finish(self) -> None:
         self.done = True
-        self._segment.renaming = False
+        self._segment.renamed()
         self._owner.rewrite_over(self._segment, self.error)
 
 
@@ -256,22 +242,18 @@ class IndexRewriting(IndexReading):
         if self.segments.get(int(segment.number)) is not segment or not segment.is_at_rest():
             return False
         job = SegmentRewrite(self, segment)
-        segment.rewriting = True
-        segment.marks_dirty = False
-        segment.writing += 1
+        segment.begin_rewriting()
         self._rewrites.append(job)
-        self._account.rewriting += 1
+        self._account.begin_rewriting()
         self._board.writes.append(job)
         return True
 
     def switched(self, job: SegmentRewrite) -> None:
-        self._account.rewritten += 1
-        self._account.bytes_reclaimed += job.bytes_before - job.size
+        self._account.copy_taken(job.bytes_before - job.size)
         self._board.reads.append(SegmentRename(self, job.segment))
 
     def rewrite_over(self, segment: Segment, error: Exception | None) -> None:
         self._rewrites = [job for job in self._rewrites if job.segment is not segment]
-        self._account.rewriting -= 1
-        segment.rewriting = False
-        segment.writing -= 1
+        self._account.end_rewriting()
+        segment.end_rewriting()
         self.write_over(segment, error)

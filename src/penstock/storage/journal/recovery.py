@@ -152,6 +152,10 @@ class JournalledQueue:
                 if attempts > attempts_of(message):
                     set_attempts(message, attempts)
 
+    def forget_messages(self) -> None:
+        """They are where they belong, or counted."""
+        self.messages = []
+
     def safe_next_seq_id(self) -> i64:
         """Transient messages leave no record: ids above the last one seen may have been used."""
         return (self.next_seq_id // SEQ_ID_STEP + 1) * SEQ_ID_STEP
