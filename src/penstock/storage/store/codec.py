@@ -154,6 +154,24 @@ class FileTable:
         self.sizes: array[int] = array("i")
         self.references: array[int] = array("i")
 
+    def add(self, msg_id: i64, offset: i64, size: i64, references: i64) -> None:
+        """A row for a record at that place, with a content of that size."""
+        self.ids.append(msg_id)
+        self.offsets.append(offset)
+        self.sizes.append(size)
+        self.references.append(references)
+
+    def cut(self, count: int) -> None:
+        """Forget all rows but the first ones."""
+        del self.ids[count:]
+        del self.offsets[count:]
+        del self.sizes[count:]
+        del self.references[count:]
+
+    def grow(self, size: i64) -> None:
+        """The file gets so many bytes more."""
+        self.size += size
+
     def trim(self) -> None:
         """No more rows will come: give back what the arrays hold in reserve for them."""
         self.ids = self.ids[:]

@@ -85,7 +85,7 @@ class StoreRemoval(DiskJob):
 
     def finish(self) -> None:
         if self.error is not None:
-            self._files.disk_error = self.error
+            self._files.note_error(self.error)
         self.done = True
 
 
@@ -117,7 +117,7 @@ class StoreCompaction(DiskJob):
             self.needed_position = max(self.needed_position, source.last_death)
             self._from_offsets.append(self._snapshot(source))
         self._target.rows.trim()
-        self._target.rows.size = GROUP_HEADER_BYTES + self._size
+        self._target.rows.grow(GROUP_HEADER_BYTES + self._size)
         self.size_bytes: i64 = GROUP_HEADER_BYTES + self._size
         self.copied_bytes: i64 = 0
 
@@ -128,13 +128,8 @@ class StoreCompaction(DiskJob):
         for i in range(len(rows.ids)):
             if rows.references[i] > 0:
                 size: i64 = rows.sizes[i]
-                living.ids.append(rows.ids[i])
-                living.offsets.append(rows.offsets[i])
-                living.sizes.append(size)
-                target.ids.append(rows.ids[i])
-                target.offsets.append(GROUP_HEADER_BYTES + self._size)
-                target.sizes.append(size)
-                target.references.append(0)
+                living.add(rows.ids[i], rows.offsets[i], size, 0)
+                target.add(rows.ids[i], GROUP_HEADER_BYTES + self._size, size, 0)
                 self._size += RECORD_HEADER_BYTES + size
         return living
 
@@ -216,25 +211,22 @@ class StoreCompaction(DiskJob):
     def start(self) -> None:
         self.started = True
         for source in self._sources:
-            source.compacting = True
-            source.copy = self._target
+            source.begin_compaction(self._target)
         self._gc.files.board.writes.append(self)
 
     def finish(self) -> None:
+        home = self._gc.files
         for source in self._sources:
-            source.compacting = False
-            source.copy = None
+            source.end_compaction()
         if self._renamed:
             self._switch()
         if self._false_in is not None:
-            self._false_in.damaged = True
+            self._false_in.note_damaged()
         elif self.error is not None:
-            self._gc.files.disk_error = self.error
-        self._gc.compaction = None
+            home.note_error(self.error)
+        self._gc.compaction_is_over()
         self.done = True
-        home = self._gc.files
-        home.board.reads.extend(home.parked)
-        home.parked = []
+        home.submit_parked()
 
     def _switch(self) -> None:
         """References may have changed since the snapshot: take today's."""
@@ -242,17 +234,17 @@ class StoreCompaction(DiskJob):
         target = self._target
         self._take_references()
         target.count_rows()
-        before = home.total_bytes
+        reclaimed = -target.size
         for source in self._sources:
-            target.last_death = max(target.last_death, source.last_death)
+            target.note_death(source.last_death)
+            reclaimed += source.size
         home.replace(self._sources[0], target)
         if len(self._sources) > 1:
             home.remove(self._sources[1])
             # After a failed sync of the directory the old files may be what is on disk.
             if self.error is None:
                 home.board.reads.append(StoreRemoval(home, [int(self._sources[1].number)]))
-        self._gc.compactions += 1
-        self._gc.bytes_reclaimed += before - home.total_bytes
+        self._gc.switched(reclaimed)
 
     def _take_references(self) -> None:
         target = self._target.rows
@@ -305,6 +297,14 @@ class StoreGc:
         if compaction.needed_position <= self.durable_position:
             compaction.start()
 
+    def switched(self, reclaimed_bytes: i64) -> None:
+        """A compaction's copy has taken the place of its sources."""
+        self.compactions += 1
+        self.bytes_reclaimed += reclaimed_bytes
+
+    def compaction_is_over(self) -> None:
+        self.compaction = None
+
     def forget_plan(self) -> None:
         """At a clean stop: what has not begun need not."""
         if self.compaction is not None and not self.compaction.started:
@@ -343,8 +343,9 @@ class StoreGc:
     # -- compaction ------------------------------------------------------------------------
 
     def _choose(self, committed_file_no: i64) -> list[StoreFile]:
-        total = self.files.total_bytes
-        garbage = total - self.files.valid_bytes
+        sums = self.files.sums()
+        total = sums.total_bytes
+        garbage = total - sums.valid_bytes
         large = total > 2 * self._limit_bytes
         files_expected = FILES_TOLERATED + 2 * total // self._limit_bytes
         crowded = len(self.files.files) > files_expected

@@ -16,8 +16,7 @@ Invariants (``check``):
   T1  ids ascend strictly within a file and from file to file, and so do numbers of files
   T2  records lie in the order of their ids, do not overlap, and end within the file
   T3  a file's live bytes, messages and references are the sums over its rows
-  T4  the totals are the sums over the files
-  T5  no row has fewer than no references
+  T4  no row has fewer than no references
 """
 
 from bisect import bisect_left, bisect_right
@@ -94,6 +93,72 @@ class StoreFile:
                 self.live_count += 1
                 self.references += references
 
+    # -- rows ------------------------------------------------------------------------------
+
+    def append(self, msg_id: i64, content_size: i64, references: i64) -> None:
+        """A row for the record that comes next in the file."""
+        rows = self.rows
+        rows.add(msg_id, rows.size, content_size, references)
+        size = RECORD_HEADER_BYTES + content_size
+        rows.grow(size)
+        self.valid_bytes += size
+        self.live_count += 1
+        self.references += references
+
+    def refer(self, msg_id: i64, count: i64) -> None:
+        index = self.index_of(msg_id)
+        references: i64 = self.rows.references[index]
+        assert references > 0, "referred to a message that is gone"
+        self.rows.references[index] = references + count
+        self.references += count
+
+    def unrefer(self, msg_id: i64, position: i64) -> bool:
+        """One reference less; whether it was the last one."""
+        index = self.index_of(msg_id)
+        references: i64 = self.rows.references[index]
+        assert references > 0, "removed a message that is gone"
+        self.rows.references[index] = references - 1
+        self.references -= 1
+        if references > 1:
+            return False
+        self.valid_bytes -= RECORD_HEADER_BYTES + i64(self.rows.sizes[index])
+        self.live_count -= 1
+        self.note_death(position)
+        return True
+
+    def note_death(self, position: i64) -> None:
+        if position > self.last_death:
+            self.last_death = position
+
+    # -- compaction ------------------------------------------------------------------------
+
+    def begin_compaction(self, copy: "StoreFile") -> None:
+        self.compacting = True
+        self.copy = copy
+
+    def end_compaction(self) -> None:
+        self.compacting = False
+        self.copy = None
+
+    def note_damaged(self) -> None:
+        self.damaged = True
+
+
+@final
+class FileSums:
+    """Over all files of a store: bytes, those of living records, living messages, references."""
+
+    def __init__(self, files: list[StoreFile]) -> None:
+        self.total_bytes: i64 = 0
+        self.valid_bytes: i64 = 0
+        self.live_count: i64 = 0
+        self.references: i64 = 0
+        for file in files:
+            self.total_bytes += file.size
+            self.valid_bytes += file.valid_bytes
+            self.live_count += file.live_count
+            self.references += file.references
+
 
 @final
 class StoreFiles:
@@ -109,11 +174,7 @@ class StoreFiles:
         "directory",
         "disk_error",
         "files",
-        "live_count",
         "parked",
-        "references",
-        "total_bytes",
-        "valid_bytes",
     )
 
     def __init__(self, directory: str, board: JobBoard) -> None:
@@ -122,10 +183,6 @@ class StoreFiles:
         self.parked: list[DiskJob] = []
         self.disk_error: Exception | None = None
         self.files: list[StoreFile] = []
-        self.total_bytes: i64 = 0
-        self.valid_bytes: i64 = 0
-        self.live_count: i64 = 0
-        self.references: i64 = 0
         self._first_ids: list[int] = []
 
     def path(self, number: i64) -> str:
@@ -146,10 +203,9 @@ class StoreFiles:
         assert not self.files or file.number > self.current().number
         self.files.append(file)
         self._first_ids.append(int(file.first_id))
-        self._count(file, 1)
 
     def add_rows(self, rows: FileTable) -> None:
-        """A file found at start; call ``count_all`` when the references are there."""
+        """A file found at start; call ``count_rows`` when the references are there."""
         first_id: i64 = 1
         if rows.ids:
             first_id = rows.ids[0]
@@ -162,79 +218,29 @@ class StoreFiles:
         i = self.files.index(file)
         del self.files[i]
         del self._first_ids[i]
-        self._count(file, -1)
 
     def replace(self, old: StoreFile, new: StoreFile) -> None:
         i = self.files.index(old)
         self.files[i] = new
         self._first_ids[i] = int(new.first_id)
-        self._count(old, -1)
-        self._count(new, 1)
 
-    def _count(self, file: StoreFile, sign: i64) -> None:
-        self.total_bytes += sign * file.size
-        self.valid_bytes += sign * file.valid_bytes
-        self.live_count += sign * file.live_count
-        self.references += sign * file.references
-
-    # -- rows ------------------------------------------------------------------------------
-
-    def grow_current(self, size: i64) -> None:
-        self.current().rows.size += size
-        self.total_bytes += size
-
-    def append(self, msg_id: i64, content_size: i64, references: i64) -> None:
-        """A row for the record that comes next in the current file."""
-        file = self.files[-1]
-        rows = file.rows
-        rows.ids.append(msg_id)
-        rows.offsets.append(rows.size)
-        rows.sizes.append(content_size)
-        rows.references.append(references)
-        size = RECORD_HEADER_BYTES + content_size
-        rows.size += size
-        self.total_bytes += size
-        file.valid_bytes += size
-        self.valid_bytes += size
-        file.live_count += 1
-        self.live_count += 1
-        file.references += references
-        self.references += references
-
-    def refer(self, file: StoreFile, index: i64, count: i64) -> None:
-        references: i64 = file.rows.references[index]
-        assert references > 0, "referred to a message that is gone"
-        file.rows.references[index] = references + count
-        file.references += count
-        self.references += count
-
-    def unrefer(self, file: StoreFile, index: i64, position: i64) -> bool:
-        """One reference less; whether it was the last one."""
-        references: i64 = file.rows.references[index]
-        assert references > 0, "removed a message that is gone"
-        file.rows.references[index] = references - 1
-        file.references -= 1
-        self.references -= 1
-        if references > 1:
-            return False
-        size = RECORD_HEADER_BYTES + i64(file.rows.sizes[index])
-        file.valid_bytes -= size
-        self.valid_bytes -= size
-        file.live_count -= 1
-        self.live_count -= 1
-        if position > file.last_death:
-            file.last_death = position
-        return True
-
-    def count_all(self) -> None:
+    def count_rows(self) -> None:
         """Set all sums anew from the rows (recovery fills rows behind our back)."""
-        self.valid_bytes = 0
-        self.live_count = 0
-        self.references = 0
-        self.total_bytes = 0
         for file in self.files:
             file.count_rows()
-            self._count(file, 1)
+
+    def sums(self) -> FileSums:
+        return FileSums(self.files)
+
+    # -- jobs ------------------------------------------------------------------------------
+
+    def note_error(self, error: Exception) -> None:
+        self.disk_error = error
+
+    def submit_parked(self) -> None:
+        """A compaction has ended: what waited for it is read now."""
+        self.board.reads.extend(self.parked)
+        self.parked = []
 
     # -- looking ---------------------------------------------------------------------------
 
@@ -242,7 +248,6 @@ class StoreFiles:
         """Assert the numbered invariants; O(messages), for tests."""
         last_id: i64 = 0
         last_number: i64 = 0
-        sums = StoreFiles("", self.board)
         for file in self.files:
             assert file.number > last_number, "T1"
             assert file.first_id > last_id or not file.rows.ids, "T1"
@@ -253,13 +258,8 @@ class StoreFiles:
             assert counted.valid_bytes == file.valid_bytes, "T3"
             assert counted.live_count == file.live_count, "T3"
             assert counted.references == file.references, "T3"
-            sums._count(counted, 1)
         assert self._first_ids == [int(file.first_id) for file in self.files], "T1"
         assert self._first_ids == sorted(self._first_ids), "T1"
-        assert sums.total_bytes == self.total_bytes, "T4"
-        assert sums.valid_bytes == self.valid_bytes, "T4"
-        assert sums.live_count == self.live_count, "T4"
-        assert sums.references == self.references, "T4"
 
     def _check_rows(self, file: StoreFile, last_id: i64) -> i64:
         rows = file.rows
@@ -271,6 +271,6 @@ class StoreFiles:
             last_id = msg_id
             assert i64(rows.offsets[i]) >= end, "T2"
             end = i64(rows.offsets[i]) + RECORD_HEADER_BYTES + i64(rows.sizes[i])
-            assert rows.references[i] >= 0, "T5"
+            assert rows.references[i] >= 0, "T4"
         assert end <= file.size, "T2"
         return last_id

@@ -82,7 +82,7 @@ class StoreFlush(DiskJob):
         if self.error is None:
             self._store.committed(self._group)
         else:
-            self._store.note_disk_error(self.error)
+            self._store.note_error(self.error)
         self.done = True
 
 
@@ -220,8 +220,7 @@ class MessageStore:
         if int(msg_id) in self._waiting_references:
             self._waiting_references[int(msg_id)] += int(count)
             return
-        file = self._file_of(msg_id)
-        self._files.refer(file, file.index_of(msg_id), count)
+        self._file_of(msg_id).refer(msg_id, count)
 
     def remove(self, msg_id: i64, position: i64) -> None:
         """A queue needs it no more; the acknowledgement ends at that position of the journal.
@@ -233,10 +232,8 @@ class MessageStore:
             self._waiting_references[int(msg_id)] = references - 1
         elif references == 1:
             self._cancel(msg_id)
-        else:
-            file = self._file_of(msg_id)
-            if self._files.unrefer(file, file.index_of(msg_id), position):
-                self._let_go(msg_id)
+        elif self._file_of(msg_id).unrefer(msg_id, position):
+            self._let_go(msg_id)
 
     def _file_of(self, msg_id: i64) -> StoreFile:
         file = self._files.file_of(msg_id)
@@ -294,7 +291,7 @@ class MessageStore:
         for msg_id, content in self._waiting.items():
             piece = self._piece_for(pieces, RECORD_HEADER_BYTES + len(content), msg_id)
             piece.add(msg_id, content)
-            self._files.append(msg_id, len(content), self._waiting_references[msg_id])
+            self._files.current().append(msg_id, len(content), self._waiting_references[msg_id])
         self._cached.update(self._waiting)
         self._messages_written += len(self._waiting)
         self._waiting = {}
@@ -319,7 +316,7 @@ class MessageStore:
             self._files.add(file)
         synced = self._synced_offset if file.number == self._synced_file_no else 0
         piece = StorePiece(file.number, file.size, synced)
-        self._files.grow_current(GROUP_HEADER_BYTES)
+        file.rows.grow(GROUP_HEADER_BYTES)
         pieces.append(piece)
         return piece
 
@@ -371,8 +368,8 @@ class MessageStore:
         """Remove dead files; rewrite what is mostly garbage, one compaction at a time."""
         self._gc.collect(self._committed_file_no)
 
-    def note_disk_error(self, error: Exception) -> None:
-        self._files.disk_error = error
+    def note_error(self, error: Exception) -> None:
+        self._files.note_error(error)
 
     def disk_error(self) -> Exception | None:
         """The error of a job of the store that has no other receiver; the node cannot go on."""
@@ -381,15 +378,15 @@ class MessageStore:
     # -- looking ---------------------------------------------------------------------------
 
     def statistics(self) -> dict[str, int]:
-        files = self._files
+        sums = self._files.sums()
         gc = self._gc
         running = gc.compaction if gc.compaction is not None and gc.compaction.started else None
         return {
-            "files": len(files.files),
-            "bytes": int(files.total_bytes),
-            "valid_bytes": int(files.valid_bytes),
-            "messages": int(files.live_count) + len(self._waiting),
-            "references": int(files.references) + sum(self._waiting_references.values()),
+            "files": len(self._files.files),
+            "bytes": int(sums.total_bytes),
+            "valid_bytes": int(sums.valid_bytes),
+            "messages": int(sums.live_count) + len(self._waiting),
+            "references": int(sums.references) + sum(self._waiting_references.values()),
             "pending_bytes": int(self.unsealed_bytes),
             "cached_bytes": int(self.cached_bytes),
             "messages_written": int(self._messages_written),
@@ -478,8 +475,5 @@ def _living(file: StoreFile) -> FileTable:
     living = FileTable(rows.number, rows.size)
     for i in range(len(rows.ids)):
         if rows.references[i] > 0:
-            living.ids.append(rows.ids[i])
-            living.offsets.append(rows.offsets[i])
-            living.sizes.append(rows.sizes[i])
-            living.references.append(rows.references[i])
+            living.add(rows.ids[i], rows.offsets[i], rows.sizes[i], rows.references[i])
     return living

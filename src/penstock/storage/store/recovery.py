@@ -125,7 +125,7 @@ class StoreScan(DiskJob):
             self.next_msg_id = max(self.next_msg_id, header.next_msg_id)
             self.again_offset = min(header.synced, self.end)
             self.end = at + header.size
-        self.rows.size = self.end
+        self.rows.grow(self.end)
         self.rows.trim()
         self.bytes_cut = size - self.end
         if self.bytes_cut > 0:
@@ -138,10 +138,7 @@ class StoreScan(DiskJob):
         while at < end:
             at = self._read_record(window, at, end)
             if at < 0:
-                del rows.ids[count:]
-                del rows.offsets[count:]
-                del rows.sizes[count:]
-                del rows.references[count:]
+                rows.cut(count)
                 return False
         self._must_ascend(count)
         return True
@@ -156,11 +153,7 @@ class StoreScan(DiskJob):
         checksum = window.checksum(content_at, size, crc32(header[:12]))
         if checksum != int.from_bytes(header[12:], "big"):
             return -1
-        rows = self.rows
-        rows.ids.append(int.from_bytes(header[4:12], "big"))
-        rows.offsets.append(at)
-        rows.sizes.append(size)
-        rows.references.append(0)
+        self.rows.add(int.from_bytes(header[4:12], "big"), at, size, 0)
         return content_at + size
 
     def _must_ascend(self, count: int) -> None:
@@ -247,7 +240,7 @@ class StoreRecovery:
                 raise damage(self._store.path(number), 0, self._fs.size(self._store.path(number)))
             self._remove(number)  # its removal was not yet durable
         self.next_msg_id = table.next_msg_id
-        self._store.count_all()
+        self._store.count_rows()
         return table.next_file_no
 
     def _must_be_there(self, rows: FileTable, present: set[int]) -> None:
@@ -286,7 +279,7 @@ class StoreRecovery:
     def mend(self) -> None:
         """Make durable what was read, begin a new file, remove files without a reference."""
         self.secure()
-        self._store.count_all()
+        self._store.count_rows()
         number: i64 = 1
         if self._scans:
             number = self._scans[-1].rows.number + 1
@@ -331,8 +324,5 @@ def _rows_above(rows: FileTable, last_id: i64) -> FileTable:
     kept = FileTable(rows.number, rows.size)
     for i in range(len(rows.ids)):
         if rows.ids[i] > last_id:
-            kept.ids.append(rows.ids[i])
-            kept.offsets.append(rows.offsets[i])
-            kept.sizes.append(rows.sizes[i])
-            kept.references.append(0)
+            kept.add(rows.ids[i], rows.offsets[i], rows.sizes[i], 0)
     return kept
