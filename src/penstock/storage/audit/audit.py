@@ -112,6 +112,23 @@ class QueueAudit:
     def messages(self) -> int:
         return self.in_segments + self.journal_only
 
+    def note_segment(self, walk: SegmentWalk) -> None:
+        self.segments.append(walk)
+        self.transient += walk.transient_count
+
+    def note_journal(self, messages: int) -> None:
+        self.in_journal = messages
+
+    def keep(self, size_bytes: int, *, in_segment: bool, stored: bool) -> None:
+        """A message that a start would find, and where."""
+        self.in_segments += in_segment
+        self.journal_only += not in_segment
+        self.content_bytes += size_bytes
+        self.stored += stored
+
+    def drop_unconfirmed(self) -> None:
+        self.unconfirmed += 1
+
 
 class DataAudit:
     """One look; ``run`` it, then look at the attributes.
@@ -375,7 +392,7 @@ class DataAudit:
         size = 0 if terms is None else int(terms.synced)
         facts = queue.facts
         walk = SegmentWalk(path, facts.queue_id, number, self._read(path), facts.entries, size)
-        queue.segments.append(walk)
+        queue.note_segment(walk)
         self._take(walk)
         if walk.size < size:
             self._wrong_size(path, walk.size, size)
@@ -395,7 +412,6 @@ class DataAudit:
         self, queue: QueueAudit, walk: SegmentWalk, journalled: JournalledQueue | None
     ) -> None:
         """What of this segment a start would keep."""
-        queue.transient += walk.transient_count
         for i, seq_id in enumerate(walk.seq_ids):
             if journalled is not None and journalled.acked.contains(seq_id):
                 continue
@@ -403,13 +419,11 @@ class DataAudit:
             if msg_id and not self.contents.refer(msg_id):
                 self._damage(walk.path, walk.offsets[i], 0, _missing_content(seq_id, msg_id))
                 continue
-            queue.in_segments += 1
-            queue.content_bytes += walk.content_sizes[i]
-            queue.stored += 1 if msg_id else 0
+            queue.keep(walk.content_sizes[i], in_segment=True, stored=msg_id > 0)
 
     def _count_journalled(self, queue: QueueAudit, journalled: JournalledQueue) -> None:
         """What lives only in the journal."""
-        queue.in_journal = len(journalled.messages)
+        queue.note_journal(len(journalled.messages))
         segments = {walk.number: walk for walk in queue.segments}
         entries = queue.facts.entries
         for message in journalled.messages:
@@ -422,11 +436,10 @@ class DataAudit:
                     text = _missing_content(seq_id, int(message.msg_id), queue.facts.queue_id)
                     self._damage(self._journal_path(int(message.file_no)), 0, 0, text)
                 else:
-                    queue.unconfirmed += 1
+                    queue.drop_unconfirmed()
                 continue
-            queue.journal_only += 1
-            queue.content_bytes += int(message.size)
-            queue.stored += 1 if message.flags & STORED else 0
+            stored = bool(message.flags & STORED)
+            queue.keep(int(message.size), in_segment=False, stored=stored)
         journalled.forget_messages()
 
     # -- crosswise -------------------------------------------------------------------------

@@ -68,6 +68,13 @@ class _Lease:
         self.ttl_ms = ttl_ms
         self.end_ms = end_ms
 
+    def renew(self, now_ms: int) -> None:
+        self.end_ms = now_ms + self.ttl_ms
+
+    def pause(self, stood_still_ms: int) -> None:
+        """Time in which nothing could be renewed does not count."""
+        self.end_ms += stood_still_ms
+
 
 @final
 class CoordinationStore:
@@ -139,7 +146,7 @@ class CoordinationStore:
         held = self._leases.get(lease)
         if held is None:
             return False
-        held.end_ms = now_ms + held.ttl_ms
+        held.renew(now_ms)
         return True
 
     def end_lease(self, lease: int) -> None:
@@ -159,7 +166,7 @@ class CoordinationStore:
         self._looked_ms = now_ms
         if stood_still_ms > STOOD_STILL_MS:
             for held in self._leases.values():
-                held.end_ms += stood_still_ms
+                held.pause(stood_still_ms)
         overdue = [lease for lease, held in self._leases.items() if held.end_ms <= now_ms]
         for lease in overdue:
             self.end_lease(lease)

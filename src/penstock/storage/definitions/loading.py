@@ -32,12 +32,13 @@ def load_topology(
     db: sqlite3.Connection, departures: Departures, staging: StagingTables, rows: Rows
 ) -> Topology:
     """Everything but bindings of what was deleted."""
-    topology = Topology()
+    topology = Topology(staging.load_sets(), staging.load_producers(), load_global_parameters(rows))
     for row in db.execute("SELECT * FROM vhosts"):
         name, tags = name_in_cell(row[0]), json.loads(row[3])
-        record = VhostRecord(name, int(row[1]), name_in_cell(row[2]), tags)
-        record.closing = name in departures.vhosts
-        topology.vhosts.append(record)
+        closing = name in departures.vhosts
+        topology.vhosts.append(
+            VhostRecord(name, int(row[1]), name_in_cell(row[2]), tags, closing=closing)
+        )
     for row in db.execute("SELECT * FROM users"):
         topology.users.append(
             UserRecord(
@@ -74,9 +75,6 @@ def load_topology(
         topology.bindings.append(
             BindingRecord(vhost, source, destination, destination_type, key, arguments)
         )
-    topology.staged_sets = staging.load_sets()
-    topology.staged_producers = staging.load_producers()
-    topology.global_parameters = load_global_parameters(rows)
     return topology
 
 

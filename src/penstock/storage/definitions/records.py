@@ -23,12 +23,14 @@ class VhostRecord:
         segment_entries: int = 16_384,
         description: str = "",
         tags: list[str] | None = None,
+        *,
+        closing: bool = False,
     ) -> None:
         self.name = name
         self.segment_entries = segment_entries
         self.description = description
         self.tags = tags or []
-        self.closing = False
+        self.closing = closing
 
 
 class UserRecord:
@@ -213,7 +215,12 @@ class Topology:
         "vhosts",
     )
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        staged_sets: list[StagedSetRecord],
+        staged_producers: list[ProducerRecord],
+        global_parameters: list[GlobalParameterRecord],
+    ) -> None:
         self.vhosts: list[VhostRecord] = []
         self.users: list[UserRecord] = []
         self.permissions: list[PermissionRecord] = []
@@ -223,6 +230,6 @@ class Topology:
         self.exchanges: list[ExchangeRecord] = []
         self.queues: list[QueueRecord] = []
         self.bindings: list[BindingRecord] = []
-        self.staged_sets: list[StagedSetRecord] = []
-        self.staged_producers: list[ProducerRecord] = []
-        self.global_parameters: list[GlobalParameterRecord] = []
+        self.staged_sets: list[StagedSetRecord] = staged_sets
+        self.staged_producers: list[ProducerRecord] = staged_producers
+        self.global_parameters: list[GlobalParameterRecord] = global_parameters

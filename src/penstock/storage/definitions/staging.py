@@ -54,7 +54,19 @@ class StagedSetRecord:
     )
 
     def __init__(
-        self, vhost: str, name: str, producer: str, run: str, batch: int, user: str, now_ms: int
+        self,
+        vhost: str,
+        name: str,
+        producer: str,
+        run: str,
+        batch: int,
+        user: str,
+        now_ms: int,
+        messages: int = 0,
+        size_bytes: int = 0,
+        place: int = UNDECIDED,
+        *,
+        finished: bool = False,
     ) -> None:
         self.vhost = vhost
         self.name = name
@@ -62,10 +74,10 @@ class StagedSetRecord:
         self.run = run
         self.batch = batch
         self.user = user
-        self.messages = 0
-        self.size_bytes = 0
-        self.finished = False
-        self.place = UNDECIDED
+        self.messages = messages
+        self.size_bytes = size_bytes
+        self.finished = finished
+        self.place = place
         self.began_at_ms = now_ms
 
     def add(self, messages: int, size_bytes: int) -> None:
@@ -160,13 +172,22 @@ class StagingTables:
         order = "vhost, producer, batch, place"
         for row in self._db.execute(f"SELECT * FROM staged_sets ORDER BY {order}"):  # noqa: S608
             vhost, producer, run, user = [name_in_cell(row[place]) for place in (0, 2, 3, 5)]
-            record = StagedSetRecord(
-                vhost, str(row[1]), producer, run, int(row[4]), user, int(row[10])
+            batch, messages, size, place, began_at_ms = [int(row[i]) for i in (4, 6, 7, 9, 10)]
+            found.append(
+                StagedSetRecord(
+                    vhost,
+                    str(row[1]),
+                    producer,
+                    run,
+                    batch,
+                    user,
+                    began_at_ms,
+                    messages,
+                    size,
+                    place,
+                    finished=bool(row[8]),
+                )
             )
-            record.messages, record.size_bytes = int(row[6]), int(row[7])
-            record.finished = bool(row[8])
-            record.place = int(row[9])
-            found.append(record)
         return found
 
     def load_producers(self) -> list[ProducerRecord]:

@@ -199,7 +199,7 @@ class Engine:
         """The journal's next group, with the contents it speaks of."""
         group = self.journal.seal(sync)
         if group is not None:
-            group.store = self.store.seal(sync)
+            group.join(self.store.seal(sync))
         return group
 
     def committed(self, group: JournalGroup) -> None:
@@ -232,7 +232,7 @@ class Engine:
             self._keep_house(now_ms)
         if self.transient_store.unsealed_bytes > TRANSIENT_BATCH_BYTES:
             self.transient_store.flush_job()
-        self.ram.cached_bytes = self.store.cached_bytes + self.transient_store.cached_bytes
+        self.ram.note_cached(self.store.cached_bytes + self.transient_store.cached_bytes)
         more = False
         if self.ram.is_short():
             more = self._page(now_ms)
@@ -292,8 +292,7 @@ class Engine:
             before = queue.ram_bytes()
             if queue.page(over.target_bytes, SLICE_MESSAGES):
                 self._paging.append(over)
-            paged = before - queue.ram_bytes()
-            queue.paged_bytes += paged if paged > 0 else 0
+            queue.note_paged(before - queue.ram_bytes())
         return len(self._paging) > 0
 
     def _set_targets(self, now_ms: i64) -> None:
@@ -308,8 +307,7 @@ class Engine:
             queue = over.queue
             if int(queue.queue_id) not in self._paged:
                 self._paged[int(queue.queue_id)] = queue
-                queue.paged_bytes = 0
-                queue.paging_since_ms = now_ms
+                queue.note_paging(now_ms)
                 held, target = int(over.held_bytes), int(over.target_bytes)
                 if queue.reader is not None:  # else the queue has no name here
                     self.events.note("paging_begun", (queue.reader, None, held, target))

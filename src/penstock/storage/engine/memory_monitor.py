@@ -61,6 +61,14 @@ class Holding:
         self.byte_rate: i64 = byte_rate if byte_rate > 1 else 1
         self.target_bytes: i64 = INFINITE
 
+    def aim(self, duration_s: float, least_bytes: i64) -> None:
+        """It may keep what goes within this time, or all of it, and never less than the least."""
+        wanted = duration_s * float(int(self.byte_rate))
+        target = self.held_bytes
+        if wanted < float(int(self.held_bytes)):
+            target = i64(int(wanted))
+        self.target_bytes = target if target > least_bytes else least_bytes
+
     def excess(self) -> i64:
         """What it holds over its target."""
         return 0 if self.target_bytes == INFINITE else self.held_bytes - self.target_bytes
@@ -104,7 +112,7 @@ class MemoryMonitor:
             return []
         over: list[Holding] = []
         for holding in holdings:
-            holding.target_bytes = target_for(holding, duration_s, least)
+            holding.aim(duration_s, least)
             if holding.excess() > 0:
                 over.append(holding)
         over.sort(key=_excess)
@@ -142,22 +150,13 @@ def holdings_of(queues: list[RestingQueue]) -> list[Holding]:
 
 
 def least_target(paging_bytes: i64, kept_bytes: i64, queues: i64) -> i64:
-    """What everybody may keep: together no more than a quarter of what there is."""
+    """What each queue may keep: together no more than a quarter of what there is."""
     least = LEAST_TARGET_BYTES
     if least > paging_bytes // 8:
         least = paging_bytes // 8
     if queues > 0 and least > kept_bytes // (4 * queues):
         least = kept_bytes // (4 * queues)
     return least
-
-
-def target_for(holding: Holding, duration_s: float, least_bytes: i64) -> i64:
-    """What goes within this time, or all of it, and never less than the least."""
-    wanted = duration_s * float(int(holding.byte_rate))
-    if wanted >= float(int(holding.held_bytes)):
-        return holding.held_bytes if holding.held_bytes > least_bytes else least_bytes
-    target = i64(int(wanted))
-    return target if target > least_bytes else least_bytes
 
 
 def duration_for(holdings: list[Holding], kept_bytes: i64, least_bytes: i64) -> float:

@@ -36,6 +36,16 @@ class RestingQueue:
     def set_reader(self, reader: object) -> None:
         self.reader = reader
 
+    def note_paging(self, now_ms: i64) -> None:
+        """Memory has become short, and this holds too much of it."""
+        self.paged_bytes = 0
+        self.paging_since_ms = now_ms
+
+    def note_paged(self, size_bytes: i64) -> None:
+        """So much less is in memory than before a slice; less than 0 = more has come in."""
+        if size_bytes > 0:
+            self.paged_bytes += size_bytes
+
     def needs_file(self, file_no: i64) -> bool:
         """May something of journal files up to this one be needed after a crash?"""
         raise NotImplementedError

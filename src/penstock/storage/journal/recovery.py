@@ -106,9 +106,9 @@ class JournalledQueue:
         "next_seq_id",
     )
 
-    def __init__(self) -> None:
+    def __init__(self, forgotten: bool = False) -> None:
         self.next_seq_id: i64 = 0
-        self.forgotten: bool = False
+        self.forgotten: bool = forgotten
         self.acked: SeqRanges = SeqRanges()
         self.delays: dict[int, int] = {}
         self.file_delays: dict[int, int] = {}  # of the file being read
@@ -121,6 +121,15 @@ class JournalledQueue:
         if next_seq_id > self.next_seq_id:
             self.next_seq_id = next_seq_id
 
+    def forget(self) -> None:
+        """It was deleted: what is older does not count."""
+        self.forgotten = True
+
+    def put_messages_aside(self) -> None:
+        """Those of a file; older ones come in front."""
+        self.chunks.append(self.messages)
+        self.messages = []
+
     def note_attempts(self, first: i64, count: i64, attempts: i64) -> None:
         """Of those that live: what ended is in this file or in one that was read before."""
         seq_id = first
@@ -132,12 +141,10 @@ class JournalledQueue:
     def file_is_read(self) -> None:
         """The last words of a newer file, which was read before, stand."""
         if self.file_delays:
-            for seq_id, until_ms in self.file_delays.items():
-                self.delays.setdefault(seq_id, until_ms)
+            self.delays = self.file_delays | self.delays
             self.file_delays = {}
         if self.file_attempts:
-            for seq_id, attempts in self.file_attempts.items():
-                self.attempts.setdefault(seq_id, attempts)
+            self.attempts = self.file_attempts | self.attempts
             self.file_attempts = {}
 
     def join(self) -> None:
@@ -186,8 +193,7 @@ class JournalRecovery:
         self.messages_read: i64 = 0
         for queue_id in queue_ids:
             self.queues[queue_id] = JournalledQueue()
-        self._deleted: JournalledQueue = JournalledQueue()  # all that are deleted
-        self._deleted.forgotten = True
+        self._deleted: JournalledQueue = JournalledQueue(True)  # all that are deleted
         self._listed: dict[int, int] = {}
         self._dropped: set[int] = set()
         self._touched: list[JournalledQueue] = []  # with messages in the file being read
@@ -317,7 +323,7 @@ class JournalRecovery:
             return
         queue = self._queue(number)
         if kind == FORGET:
-            queue.forgotten = True
+            queue.forget()
         elif queue.forgotten:
             return
         elif kind == ACK or kind == TO_TAIL:
@@ -347,8 +353,7 @@ class JournalRecovery:
             file_no = number if blocks[i + 1] <= attested else 0
             self._collect_block(file_no, data, blocks[i] + BLOCK_HEADER_BYTES, blocks[i + 1])
         for queue in self._touched:
-            queue.chunks.append(queue.messages)
-            queue.messages = []
+            queue.put_messages_aside()
         self._touched = []
         for queue in self.queues.values():
             queue.file_is_read()

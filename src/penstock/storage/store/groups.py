@@ -49,6 +49,10 @@ class StorePiece:
         self.contents.append(content)
         self.size += RECORD_HEADER_BYTES + len(content)
 
+    def note_written(self) -> None:
+        """It needs no second write when its batch is tried again."""
+        self.written = True
+
     def end_offset(self) -> i64:
         """The size of the file once the piece is written."""
         return self.offset + GROUP_HEADER_BYTES + self.size
@@ -89,6 +93,9 @@ class StoreGroup:
         self.end_msg_id: i64 = end_msg_id
         self.done: bool = False
 
+    def note_done(self) -> None:
+        self.done = True
+
 
 @final
 class StoreWriter:
@@ -113,7 +120,7 @@ class StoreWriter:
                 self._open(piece.file_no)
             self.unsynced = True
             self._files.pwrite_parts(self._handle, int(piece.offset), piece.parts())
-            piece.written = True
+            piece.note_written()
 
     def sync(self) -> None:
         """Bring everything written so far to the disk."""

@@ -322,7 +322,7 @@ class MessageStore:
 
     def committed(self, group: StoreGroup) -> None:
         """The group is written (and on disk, if it asked for that)."""
-        group.done = True
+        group.note_done()
         for piece in group.pieces:
             for msg_id in piece.msg_ids:
                 self._let_go(msg_id)
