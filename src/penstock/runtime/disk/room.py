@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from penstock.core.clock_types import MonoMs
 from penstock.runtime.disk.worker import RETRY_MS
 from penstock.storage.common.files import FileSystem
 from penstock.storage.common.reserve import Reserve, wanted_bytes
@@ -30,7 +31,7 @@ class DiskRoom:
         self.waits: Callable[[], bool] = lambda: False
         self._directory = directory
         self._reserve = Reserve(files, directory)
-        self._look_at_ms = 0
+        self._look_at_ms = MonoMs(0)
         if self._reserve.held_bytes > shutil.disk_usage(directory).free:
             logger.warning(
                 "the disk of %s is nearly full: the start uses the reserve of %d bytes",
@@ -39,7 +40,7 @@ class DiskRoom:
             )
             self._reserve.shrink(0)
 
-    def look(self, now_ms: int, journal_bytes: int, journal_file_bytes: int) -> bool:
+    def look(self, now_ms: MonoMs, journal_bytes: int, journal_file_bytes: int) -> bool:
         """Is the reserve as large as it should be?  Asked again twice a second if not."""
         wanted = int(wanted_bytes(journal_bytes, journal_file_bytes))
         if self._reserve.held_bytes >= wanted:
@@ -50,7 +51,7 @@ class DiskRoom:
             return False
         while self._reserve.held_bytes < wanted:
             if not self._reserve.grow(min(wanted, self._reserve.held_bytes + STEP_BYTES)):
-                self._look_at_ms = now_ms + RETRY_MS
+                self._look_at_ms = MonoMs(now_ms + RETRY_MS)
                 return False
         return True
 
