@@ -260,7 +260,7 @@ class Life:
         self.counts["crashes"] += 1
         for queue in self.queues.values():
             index = queue.queue.index_or_none()
-            for job in [] if index is None else index._rewrites:
+            for job in [] if index is None else index.rewriting.jobs:
                 copied = self.files.exists(index.unfinished_path(job.segment.number))
                 if job.segment.renaming:
                     self.counts["crashes before rename" if copied else "crashes at rename"] += 1

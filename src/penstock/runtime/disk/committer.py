@@ -150,7 +150,7 @@ class Committer:
             try:
                 committed = self._commit_patiently(batch)
             except BaseException as bug:
-                # Nobody sees this thread die: those who wait for it must hear of it.
+                # This thread ends here: its bug must reach those that wait for its groups.
                 self.error = OSError(errno.EIO, f"the committer failed: {bug!r}")
                 raise
             finally:

@@ -46,7 +46,7 @@ class EventLog:
         told: Callable[[list[Event]], None] | None = None,
         writes: bool = True,
     ) -> None:
-        """``told`` hears of all events, in the thread; without ``writes`` nobody else does."""
+        """``told`` hears of all events, in the thread; without ``writes`` nothing else does."""
         self.directory = directory
         self.writes = writes
         self._told = told

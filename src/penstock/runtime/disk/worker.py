@@ -2,7 +2,7 @@
 
 In: the jobs of a board, in order (``submit_writes``, ``submit_reads``; the first job of a lane
 starts its thread).  Out: the same jobs, done (``collect``, which has them finished in
-the thread of whoever calls it, the loop); ``wake`` is called, from the threads, when there is
+the calling thread, that of the loop); ``wake`` is called, from the threads, when there is
 something to collect and when ``stalled`` changes.  The threads touch files, jobs and nothing
 else of the broker, and sleep while there is nothing to do.
 
@@ -29,7 +29,7 @@ happened would attest bytes that are not there.
 
 What goes wrong in a job is the job's affair (``error``).  What gets past that, a bug, ends the
 lane: ``error`` of the worker says so, the loop must stop, and every job of the lane, also one
-submitted later, comes back with it.  Nobody waits for a thread that is dead.
+submitted later, comes back with it.  So nothing waits for a thread that is dead.
 
 Rejected: one pool for both lanes (order would need a lock per file); ``asyncio`` or
 ``concurrent.futures`` (a future per job, and its callback in the wrong thread).
@@ -187,7 +187,7 @@ class Lane:
             try:
                 self._do(job)
             except BaseException as bug:
-                # Nobody sees this thread die: those who wait for it must hear of it.
+                # This thread ends here: its bug must reach those that wait for its jobs.
                 with self._changed:
                     self._error = self._worker.broken(bug)
                     self._busy = False

@@ -381,7 +381,7 @@ class Engine:
             segment = self._wasteful.pop()
             queue = self.queues.get(int(segment.queue_id))
             index = None if queue is None else queue.index_or_none()
-            if index is not None and index.rewrite(segment):
+            if index is not None and index.rewriting.rewrite(segment):
                 quota -= segment.size
 
     # -- retirement ------------------------------------------------------------------------

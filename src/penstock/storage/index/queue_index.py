@@ -43,6 +43,7 @@ from penstock.storage.common.disk_jobs import DiskJob, JobBoard
 from penstock.storage.common.failpoints import reach
 from penstock.storage.common.files import FileSystem
 from penstock.storage.common.message_record import message_record_size, write_message_head
+from penstock.storage.index.reading import IndexReading
 from penstock.storage.index.segment import Block, Segment
 from penstock.storage.index.segment_codec import (
     BLOCK_BYTES,
@@ -92,7 +93,7 @@ class _Removal(DiskJob):
 
 
 @final
-class QueueIndex(IndexRewriting):
+class QueueIndex(IndexReading):
     """``directory`` is the queue's own; it is made when the first segment is written."""
 
     def __init__(
@@ -105,7 +106,10 @@ class QueueIndex(IndexRewriting):
         entries: i64,
         durable: bool,
     ) -> None:
-        super().__init__(board, account, directory, queue_id, entries, durable)
+        super().__init__(directory, queue_id, entries, durable)
+        self.rewriting: IndexRewriting = IndexRewriting(self, board, account, self.job_is_over)
+        self._board: JobBoard = board
+        self._account: WriteAccount = account
         self.removing: dict[int, Segment] = {}  # dead, their files not surely gone
         self.live_count: i64 = 0
         self.live_bytes: i64 = 0
@@ -158,7 +162,7 @@ class QueueIndex(IndexRewriting):
         return segment
 
     def _append_to(self, segment: Segment, messages: list[Message], first: i64, end: i64) -> None:
-        write = SegmentWrite(self, segment, self.path(segment.number), self._account)
+        write = SegmentWrite(self.job_is_over, segment, self.path(segment.number), self._account)
         base = segment.number * self.entries
         writer = BytesWriter()
         content_bytes: i64 = 0
@@ -243,7 +247,7 @@ class QueueIndex(IndexRewriting):
         payload = marks.write_down()
         offset = segment.claim(HEADER_BYTES + len(payload))
         header = self._header(segment, MARKS, offset, len(marks.attempts), 0, len(marks.delays))
-        write = SegmentWrite(self, segment, self.path(segment.number), self._account)
+        write = SegmentWrite(self.job_is_over, segment, self.path(segment.number), self._account)
         write.add(header, payload)
         self._submit(write)
 
@@ -253,13 +257,15 @@ class QueueIndex(IndexRewriting):
         for segment in self.segments.values():
             assert not segment.rewriting
             if segment.size > segment.synced + HEADER_BYTES:
-                job = SegmentSync(self, segment, self.path(segment.number), self.queue_id)
+                job = SegmentSync(
+                    self.job_is_over, segment, self.path(segment.number), self.queue_id
+                )
                 self._board.writes.append(job)
                 self._syncs.append(job)
                 jobs.append(job)
         return jobs
 
-    def write_over(self, segment: Segment, error: Exception | None) -> None:
+    def job_is_over(self, segment: Segment, error: Exception | None) -> None:
         """A write or sync of this segment is done; an error is fatal, like the journal's."""
         if error is not None:
             self._account.note_error(error)
@@ -323,9 +329,7 @@ class QueueIndex(IndexRewriting):
         for sync in self._syncs:
             if sync.segment is segment:
                 sync.cancel()  # it must not attest what was not written
-        for rewrite in self._rewrites:
-            if rewrite.segment is segment:
-                rewrite.cancel()
+        self.rewriting.cancel(segment)
 
     def _remove(self, segment: Segment) -> None:
         if not self._deleted:
@@ -437,7 +441,7 @@ class QueueIndex(IndexRewriting):
         self._remove_directory()
 
     def _remove_directory(self) -> None:
-        if not self._writes and not self._syncs and not self._rewrites:
+        if not self._writes and not self._syncs and not self.rewriting.jobs:
             self._board.reads.append(RemoveDirectory(self.directory))
 
     def shed_transient(self, files: FileSystem) -> None:

@@ -21,7 +21,7 @@ from penstock.storage.common.message_record import message_record_end, read_mess
 from penstock.storage.index.marks import SegmentMarks
 from penstock.storage.index.segment import Block, Segment
 from penstock.storage.index.segment_codec import segment_file_name, unfinished_segment_name
-from penstock.storage.index.segment_jobs import SegmentOwner, SegmentRead, SegmentWrite
+from penstock.storage.index.segment_jobs import SegmentRead, SegmentWrite
 
 EVERYTHING: Final[i64] = 1 << 62
 NEAR: Final[i64] = 32
@@ -38,11 +38,10 @@ class WholeBlock:
         self.upto: i64 = upto
 
 
-class IndexReading(SegmentOwner):
+class IndexReading:
     """The segments, and what reading them needs."""
 
     def __init__(self, directory: str, queue_id: i64, entries: i64, durable: bool) -> None:
-        super().__init__()
         assert 8 <= entries <= 1 << 20
         self.directory: str = directory
         self.queue_id: i64 = queue_id

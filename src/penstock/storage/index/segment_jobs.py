@@ -5,6 +5,7 @@ A sync is followed by a small attestation block, not synced itself: damage befor
 it names cannot come from a crash.
 """
 
+from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -29,6 +30,8 @@ from penstock.storage.index.segment_codec import (
     read_block,
 )
 
+JobIsOver = Callable[[Segment, Exception | None], None]
+"""(segment, what went wrong): a job on the file of a segment has ended."""
 READ_GAP_BYTES: Final[i64] = 64 * 1024
 """Blocks this near to each other are read in one go."""
 
@@ -69,23 +72,16 @@ class WriteAccount:
             self.error = error
 
 
-class SegmentOwner:
-    """Who hears that a job on one of its segments is over (a queue index)."""
-
-    def write_over(self, segment: Segment, error: Exception | None) -> None:
-        raise NotImplementedError
-
-
 @final
 class SegmentWrite(DiskJob):
     """Puts blocks of one segment to their places."""
 
     def __init__(
-        self, owner: SegmentOwner, segment: Segment, path: str, account: WriteAccount
+        self, is_over: JobIsOver, segment: Segment, path: str, account: WriteAccount
     ) -> None:
         super().__init__()
         self.segment: Segment = segment
-        self._owner: SegmentOwner = owner
+        self._is_over: Final = is_over
         self.path: str = path
         self.headers: list[BlockHeader] = []
         self.payloads: list[bytes] = []
@@ -130,18 +126,18 @@ class SegmentWrite(DiskJob):
         self.done = True
         self.segment.end_job()
         self._account.blocks_done(self.waiting_bytes)
-        self._owner.write_over(self.segment, None if self.cancelled else self.error)
+        self._is_over(self.segment, None if self.cancelled else self.error)
 
 
 @final
 class SegmentSync(DiskJob):
     """Brings a segment to the disk as far as it was written before this job."""
 
-    def __init__(self, owner: SegmentOwner, segment: Segment, path: str, queue_id: i64) -> None:
+    def __init__(self, is_over: JobIsOver, segment: Segment, path: str, queue_id: i64) -> None:
         super().__init__()
         self.segment: Segment = segment
         self.path: str = path
-        self._owner: SegmentOwner = owner
+        self._is_over: Final = is_over
         self.size: i64 = segment.size
         self._named: bool = segment.named
         self._header: BlockHeader = BlockHeader(
@@ -170,7 +166,7 @@ class SegmentSync(DiskJob):
         self.segment.end_job()
         if self.error is None and not self.cancelled:
             self.segment.note_synced(self.size)
-        self._owner.write_over(self.segment, None if self.cancelled else self.error)
+        self._is_over(self.segment, None if self.cancelled else self.error)
 
     def is_synced(self) -> bool:
         return self.done and self.error is None and not self.cancelled

@@ -29,7 +29,7 @@ the segment left alone: what is whole in it stays readable, and the damage stays
 the disk is full the copy is thrown away too, and planned again later.
 """
 
-from typing import final
+from typing import Final, final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64
@@ -56,7 +56,7 @@ from penstock.storage.index.segment_codec import (
     damage,
     read_block,
 )
-from penstock.storage.index.segment_jobs import WriteAccount
+from penstock.storage.index.segment_jobs import JobIsOver, WriteAccount
 
 
 @final
@@ -69,9 +69,10 @@ class SegmentRewrite(DiskJob):
         self.bytes_before: i64 = segment.size
         self.size: i64 = 0  # of the copy
         self._owner: IndexRewriting = owner
+        self._index: IndexReading = owner.index
         self._base: i64 = segment.number * segment.entries
-        self._path: str = owner.path(segment.number)
-        self._unfinished: str = owner.unfinished_path(segment.number)
+        self._path: str = owner.index.path(segment.number)
+        self._unfinished: str = owner.index.unfinished_path(segment.number)
         self._old: list[Block] = list(segment.blocks)
         self._settled: bytes = segment.marks.settled_bytes()
         self._marks: bytes = segment.marks.write_down()
@@ -116,7 +117,7 @@ class SegmentRewrite(DiskJob):
             self._put(files, handle, marks, self._marks)
             # No reader sees the copy before it is synced: its attestation says so.
             self._put(files, handle, self._header(ATTEST, self.size), b"")
-            if self._owner.durable:
+            if self._index.durable:
                 files.sync(handle)
         finally:
             files.close(handle)
@@ -126,7 +127,7 @@ class SegmentRewrite(DiskJob):
     ) -> BlockHeader:
         number = self.segment.number
         return BlockHeader(
-            self._owner.queue_id, number, kind, self.size, synced, first, last, count
+            self._index.queue_id, number, kind, self.size, synced, first, last, count
         )
 
     def _put(self, files: FileSystem, handle: int, header: BlockHeader, payload: bytes) -> None:
@@ -137,7 +138,7 @@ class SegmentRewrite(DiskJob):
         """The living of this block, neighbours in one piece."""
         size = HEADER_BYTES + block.size
         data = files.pread(self._path, int(block.offset), int(size))
-        header = read_block(data, 0, block.offset, self._owner.queue_id, self.segment.number)
+        header = read_block(data, 0, block.offset, self._index.queue_id, self.segment.number)
         if header is None or header.size != block.size:
             raise damage(self._path, int(block.offset), int(size))
         at = HEADER_BYTES
@@ -194,7 +195,7 @@ class SegmentRewrite(DiskJob):
             damaged = isinstance(self.error, Corrupt)
             self.segment.copy_failed(damaged)
             error = None if damaged or self.cancelled else self.error
-            self._owner.rewrite_over(self.segment, error)
+            self._owner.ended(self.segment, error)
 
 
 @final
@@ -207,43 +208,40 @@ class SegmentRename(DiskJob):
         self._segment: Segment = segment
 
     def run(self, files: FileSystem) -> None:
-        owner = self._owner
+        index = self._owner.index
         number = self._segment.number
-        files.rename(owner.unfinished_path(number), owner.path(number))
+        files.rename(index.unfinished_path(number), index.path(number))
         reach("segment.renamed")
-        if owner.durable:
-            files.sync_dir(owner.directory)
+        if index.durable:
+            files.sync_dir(index.directory)
 
     def finish(self) -> None:
         self.done = True
         self._segment.renamed()
-        self._owner.rewrite_over(self._segment, self.error)
+        self._owner.ended(self._segment, self.error)
 
 
-class IndexRewriting(IndexReading):
-    """The part of a queue index that has segments rewritten."""
+@final
+class IndexRewriting:
+    """Has segments of one queue rewritten; ``jobs`` are under way, up to their renames."""
 
     def __init__(
-        self,
-        board: JobBoard,
-        account: WriteAccount,
-        directory: str,
-        queue_id: i64,
-        entries: i64,
-        durable: bool,
+        self, index: IndexReading, board: JobBoard, account: WriteAccount, is_over: JobIsOver
     ) -> None:
-        super().__init__(directory, queue_id, entries, durable)
+        self.index: IndexReading = index
+        self.jobs: list[SegmentRewrite] = []
         self._board: JobBoard = board
         self._account: WriteAccount = account
-        self._rewrites: list[SegmentRewrite] = []  # under way, up to their renames
+        self._is_over: Final = is_over
 
     def rewrite(self, segment: Segment) -> bool:
         """Step 1; False = it is not what it was when it was found wasteful, or not just now."""
-        if self.segments.get(int(segment.number)) is not segment or not segment.is_at_rest():
+        there = self.index.segments.get(int(segment.number))
+        if there is not segment or not segment.is_at_rest():
             return False
         job = SegmentRewrite(self, segment)
         segment.begin_rewriting()
-        self._rewrites.append(job)
+        self.jobs.append(job)
         self._account.begin_rewriting()
         self._board.writes.append(job)
         return True
@@ -252,8 +250,13 @@ class IndexRewriting(IndexReading):
         self._account.copy_taken(job.bytes_before - job.size)
         self._board.reads.append(SegmentRename(self, job.segment))
 
-    def rewrite_over(self, segment: Segment, error: Exception | None) -> None:
-        self._rewrites = [job for job in self._rewrites if job.segment is not segment]
+    def ended(self, segment: Segment, error: Exception | None) -> None:
+        self.jobs = [job for job in self.jobs if job.segment is not segment]
         self._account.end_rewriting()
         segment.end_rewriting()
-        self.write_over(segment, error)
+        self._is_over(segment, error)
+
+    def cancel(self, segment: Segment) -> None:
+        for job in self.jobs:
+            if job.segment is segment:
+                job.cancel()
