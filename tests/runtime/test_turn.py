@@ -230,12 +230,12 @@ def test_under_the_disk_alarm_nothing_is_paged_to_it(node: QuietBroker) -> None:
     client.publish("", "q", b"held")
     assert client.session.held_bytes > 0
     assert node.engine.ram.must_page()
-    assert node.engine.paged_slices == 0
+    assert node.engine.paging.slices == 0
     alarms.look_at_disk(1050, 10_000)
     for _ in range(3):
         node.tick(1000)
     assert client.session.held_bytes == 0
-    assert node.engine.paged_slices > 0
+    assert node.engine.paging.slices > 0
     assert not node.engine.ram.must_page()
     node.check()
 

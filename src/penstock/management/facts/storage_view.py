@@ -161,7 +161,7 @@ def storage_row(engine: Engine, disk: DiskFacts, opening: Opening | None) -> Fac
             "limit_bytes": int(ram.limit_bytes),
             "paging": ram.must_page(),
             "full": ram.is_full(),
-            "paged_slices": int(engine.paged_slices),
+            "paged_slices": int(engine.paging.slices),
         },
         "disk": {
             "stalled": disk.stalled or None,
@@ -198,9 +198,9 @@ def _recovery_row(opening: Opening) -> Facts:
 
 def _segments_row(engine: Engine) -> Facts:
     """Of all queues, as of some hundred milliseconds ago."""
-    size, living = int(engine.segment_bytes), int(engine.segment_living_bytes)
+    size, living = int(engine.garbage.size_bytes), int(engine.garbage.living_bytes)
     return {
-        "files": int(engine.segment_count),
+        "files": int(engine.garbage.count),
         "bytes": size,
         "living_bytes": living,
         "garbage_share": round(1 - living / size, 3) if size else 0.0,

@@ -15,6 +15,8 @@ from penstock.storage.index.segment_jobs import WriteAccount
 MESSAGE_OVERHEAD_BYTES: Final[i64] = 200
 """Of one message in memory beside its content: the object, its address, list places, malloc."""
 
+WRITES_WAITING_MAX_BYTES: Final[i64] = 32 * 1024 * 1024
+
 SHORT_PART: Final[i64] = 5
 """Memory is short from ``paging_bytes`` on, until one part in so many of that is free.  Queues
 may keep nine tenths of it, so the target of a queue that fills up does not come and go."""
@@ -78,6 +80,10 @@ class RamAccount:
         others_bytes = self.input_bytes - whole_bytes + held_bytes
         part = INPUT_ALONE_PART if others_bytes <= INPUT_FREE_BYTES else INPUT_PART
         return others_bytes + whole_bytes <= self.limit_bytes // part
+
+    def disk_is_busy(self) -> bool:
+        """So much waits for it that more would only be more in memory; its end wakes the loop."""
+        return self.cached_bytes + self._writes.waiting_bytes > WRITES_WAITING_MAX_BYTES
 
     def must_page(self) -> bool:
         return self.used_bytes() > self.paging_bytes
