@@ -237,7 +237,7 @@ class Committer:
             self._open(group.file_no)
         self._unsynced = True
         self._files.pwrite_parts(self._handle, group.offset, [group.header(), *group.parts])
-        group.note_written()
+        group.written = True
 
     def _open(self, file_no: int) -> None:
         """Leave one file for the next.

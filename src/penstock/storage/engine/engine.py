@@ -169,7 +169,7 @@ class Engine:
         """The journal's next group, with the contents it speaks of."""
         group = self.journal.seal(sync)
         if group is not None:
-            group.join(self.store.seal(sync))
+            group.store = self.store.seal(sync)
         return group
 
     def committed(self, group: JournalGroup) -> None:
@@ -202,7 +202,7 @@ class Engine:
             self._keep_house(now_ms)
         if self.transient_store.unsealed_bytes > TRANSIENT_BATCH_BYTES:
             self.transient_store.flush_job()
-        self.ram.note_cached(self.store.cached_bytes + self.transient_store.cached_bytes)
+        self.ram.cached_bytes = self.store.cached_bytes + self.transient_store.cached_bytes
         more = False
         if self.ram.is_short():
             if self.disk_is_short:

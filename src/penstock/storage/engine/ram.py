@@ -57,10 +57,6 @@ class RamAccount:
         coming = self.uncommitted_bytes + self.input_bytes
         return self.queued_bytes + coming + waiting + leaving
 
-    def note_cached(self, size_bytes: i64) -> None:
-        """So much waits for the message stores' files now."""
-        self.cached_bytes = size_bytes
-
     def take_uncommitted(self, size_bytes: i64) -> bool:
         """False = transactions take so much already that they might never come to an end."""
         if self.uncommitted_bytes + size_bytes > self.limit_bytes // UNCOMMITTED_PART:

@@ -144,13 +144,6 @@ class JournalGroup:
         self.store: StoreGroup | None = None
         self.written: bool = False
 
-    def join(self, store: StoreGroup | None) -> None:
-        """These contents are to be on disk before the block is."""
-        self.store = store
-
-    def note_written(self) -> None:
-        self.written = True
-
     def end_offset(self) -> i64:
         """The size of the file once the group is written."""
         if self.size == 0:

@@ -77,10 +77,6 @@ class JournalFile:
         self.number: i64 = number
         self.size: i64 = size
 
-    def grow(self, size: i64) -> None:
-        """A block of so many bytes is about to be written."""
-        self.size += size
-
 
 @final
 class Journal:
@@ -287,7 +283,7 @@ class Journal:
             return
         file = self.current
         self._written_file = file
-        file.grow(BLOCK_HEADER_BYTES + group.size)
+        file.size += BLOCK_HEADER_BYTES + group.size
         # The next file is created when its first group comes.
         if file.size * 8 >= self.file_size_bytes * 7:
             self.current = JournalFile(file.number + 1, 0)
