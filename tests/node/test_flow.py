@@ -303,7 +303,7 @@ def test_large_messages_wait_for_the_message_store(node: QuietBroker) -> None:
     assert queue_of(node).flow.blockers[0].receiver is flow.store
     assert client.session.channels[1].intake.stage.is_blocked()
     assert client.session.reader.is_blocked()
-    waiting = node.engine.store.pending_bytes() + node.engine.store.cached_bytes
+    waiting = node.engine.store.unsealed_bytes + node.engine.store.cached_bytes
     assert waiting < 3 * flow.store_spec.initial * 1024
     client.received = b""
     node.committer.hold = False

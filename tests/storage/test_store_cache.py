@@ -57,10 +57,10 @@ def test_what_dies_before_it_is_sealed_never_reaches_the_disk() -> None:
     msg_id = one.store.write(b"x" * 100, 1)
     one.store.refer(msg_id, 1)
     one.store.remove(msg_id, 0)
-    assert one.store.pending_bytes() == 116
+    assert one.store.unsealed_bytes == 116
     one.store.remove(msg_id, 0)
     assert one.store.cached(msg_id) is None
-    assert one.store.pending_bytes() == 0
+    assert one.store.unsealed_bytes == 0
     assert one.store.seal() is None
     assert one.store.durable_msg_id == msg_id
     assert one.store.statistics()["writes_cancelled"] == 1

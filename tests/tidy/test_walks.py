@@ -19,9 +19,10 @@ ELSEWHERE = {
 }
 """Files of the walk that a small publish on a broker without sockets does not reach, and why."""
 CALLS_MAX = {
-    "publish": 72,
+    "publish, to the journal's buffer": 42,
+    "publish": 65,
     "turn of the publish": 120,
-    "acknowledgement": 41,
+    "acknowledgement": 40,
     "turn of the acknowledgement": 38,
     "idle turn": 14,
 }

@@ -168,7 +168,7 @@ class PeerServer:
     def _publish(self, served: Served, request: q.Given, now_ms: i64) -> tuple[i64, set[int]]:
         queue, vhost, messages = served.queue, served.vhost, request.messages
         store = self._broker.engine.store
-        stored = store.pending_bytes()
+        stored = store.unsealed_bytes
         cost = served.cost_of(messages)
         refused: set[int] = set()
         if request.until_ms > 0:
@@ -177,7 +177,7 @@ class PeerServer:
             position, refused = vhost.publish_some([queue], messages, now_ms)
         else:
             position = vhost.publish([queue], messages, now_ms)
-        stored = store.pending_bytes() - stored
+        stored = store.unsealed_bytes - stored
         flow = self._broker.flow
         if flow.enabled and flow.must_charge([queue], stored):
             flow.charge(served.stage, served.by_queue, [queue], cost, position > 0, stored)

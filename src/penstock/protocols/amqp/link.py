@@ -153,7 +153,8 @@ class Link:
 
     def route(self, address: Address) -> Route:
         """Where a publish goes, if it may: found and judged once per address and epoch."""
-        vhost = self.vhost
+        vhost = self._vhost
+        assert vhost is not None
         if address.route_epoch != vhost.epoch:
             exchange = vhost.exchanges.get(address.exchange)
             since = thread_time_ns()
@@ -220,7 +221,7 @@ class Suspended(Event):
         ticket: Ticket | None,
         resume: "Callable[[], Suspended | None]",
     ) -> None:
-        super().__init__(channel)
+        self.channel = channel
         self.method = method
         self.ticket = ticket
         self.resume: Final[Callable[[], Suspended | None]] = resume

@@ -19,7 +19,6 @@ OVERTAKES: Final = (m.BASIC_NACK, m.BASIC_REJECT, m.BASIC_CANCEL)
 """Beside ``basic.ack``, which has a run of its own."""
 
 SHIFTED_AT_ONCE: Final[i64] = 4096
-_GONE: Final = Event(0)
 
 
 @final
@@ -28,7 +27,7 @@ class PublishBuffer(PublishCredit):
 
     def __init__(self, link: Link, channel: object) -> None:
         super().__init__(link.session, link.broker.flow, channel)
-        self._held: list[Event] = []
+        self._held: list[Event | None] = []  # None: it went on
         self._place: i64 = 0
 
     def has_held(self) -> bool:
@@ -48,7 +47,7 @@ class PublishBuffer(PublishCredit):
         if isinstance(event, PublishRun):
             self.count_held(-event.size_bytes)
         # Of what went on nothing may stay: under load the list is never empty.
-        self._held[self._place] = _GONE
+        self._held[self._place] = None
         self._place += 1
         if self._place == len(self._held):
             self._held = []

@@ -21,6 +21,7 @@ from penstock.broker.broker import UNSTAMPED
 from penstock.broker.rules.confirms import ConfirmLedger
 from penstock.broker.rules.rights import WRITE
 from penstock.broker.topology.routes import Route, any_refuses, count_published, waits
+from penstock.broker.topology.vhost import Vhost
 from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.credit import cost_of
 from penstock.core.errors import PreconditionFailed, Unavailable
@@ -64,6 +65,7 @@ class Publishing:
         traffic: Traffic,
     ) -> None:
         self.link = link
+        self.vhost: Final[Vhost] = link.vhost
         self.number: i64 = number
         self.intake = intake
         self.replies = replies
@@ -99,10 +101,10 @@ class Publishing:
         self.traffic.publish(count, self.confirms is not None and not self.transactional)
         link.session.has_published = True
         route = link.route(run.address)
-        budget = link.vhost.budget
+        budget = self.vhost.budget
         budget.allowance -= count
         if budget.allowance <= 0:
-            link.broker.budgets.spent(link.vhost)
+            link.broker.budgets.spent(self.vhost)
         if route.topic is not None:
             count_published(route.topic, run.messages)
         if link.broker.stamping != UNSTAMPED:
@@ -134,25 +136,25 @@ class Publishing:
         route.traffic.taken += len(messages)
         if route.needs_headers or marks & COPIES:
             return self._publish_singly(route, run.address, messages)
-        if link.vhost.tracing:
+        if self.vhost.tracing:
             trace_publishes(link, self.number, run.address, [], messages, route.queues)
         if len(route.queues) == 0:
             self._unrouted(run.address, messages)
             return 0, _NONE
         self._routed(route, len(messages) * len(route.queues))
         store = link.broker.engine.store
-        stored = store.pending_bytes()
+        stored = store.unsealed_bytes
         position: i64 = 0
         refused = _NONE
         flow = link.broker.flow
         since = perf_counter_ns() if flow.measuring else 0
         if route.refuses:
-            position, refused = link.vhost.publish_some(route.queues, messages, link.now_ms)
+            position, refused = self.vhost.publish_some(route.queues, messages, link.now_ms)
         else:
-            position = link.vhost.publish(route.queues, messages, link.now_ms)
+            position = self.vhost.publish(route.queues, messages, link.now_ms)
         if flow.measuring:
             flow.publish_ns += perf_counter_ns() - since
-        stored = store.pending_bytes() - stored
+        stored = store.unsealed_bytes - stored
         if flow.enabled and flow.must_charge(route.queues, stored):
             cost = cost_of(len(messages), run.size_bytes)
             self.intake.charge(route.queues, cost, position > 0, stored)
@@ -230,7 +232,7 @@ class Publishing:
                 queues = self._queues_for(address, context, copies)
             if BCC in facts and not waits(queues):
                 message = without_its_bcc(message)
-            if link.vhost.tracing:
+            if self.vhost.tracing:
                 trace_publishes(link, self.number, address, copies, [message], queues)
             answered = (len(queues) == 0 or copies) and self._answer(address, copies, message)
             if len(queues) == 0:
@@ -240,21 +242,21 @@ class Publishing:
                     self.traffic.unroutable(1, False)
                 continue
             self._routed(route, len(queues))
-            stored = store.pending_bytes()
+            stored = store.unsealed_bytes
             at: i64 = 0
             noted = len(link.broker.waits.noted)
             if any_refuses(queues):
-                at, over = link.vhost.publish_some(queues, [message], link.now_ms)
+                at, over = self.vhost.publish_some(queues, [message], link.now_ms)
                 if over:
                     refused.add(place)
             else:
-                at = link.vhost.publish(queues, [message], link.now_ms)
+                at = self.vhost.publish(queues, [message], link.now_ms)
             if context.passed is not None and place not in refused:
                 context.remember()
             if len(link.broker.waits.noted) > noted:
                 for wait in link.broker.waits.noted[noted:]:
                     wait.cover(place, 1)
-            stored = store.pending_bytes() - stored
+            stored = store.unsealed_bytes - stored
             if flow.enabled and flow.must_charge(queues, stored):
                 self.intake.charge(queues, cost_of(1, message.size), at > 0, stored)
             position = at if at > 0 else position
@@ -271,7 +273,7 @@ class Publishing:
         self, address: Address, context: RoutingContext, copies: list[str]
     ) -> list[Queue]:
         link = self.link
-        vhost = link.vhost
+        vhost = self.vhost
         for key in copies:
             link.rights.topic(WRITE, vhost.exchanges.get(address.exchange), key)
         return vhost.reached(address.exchange, address.routing_key, context, copies)

@@ -212,7 +212,7 @@ class NsqPublishing(PublishCredit):
         store = broker.engine.store
         queues = vhost.topics.route(topic)
         count_published(self.traffic, topic, len(run.messages), len(queues))
-        stored = store.pending_bytes()
+        stored = store.unsealed_bytes
         since = perf_counter_ns() if flow.measuring else 0
         position: i64 = 0
         if run.until_ms > 0:
@@ -223,7 +223,7 @@ class NsqPublishing(PublishCredit):
             position = vhost.topics.publish(topic, run.messages, run.size_bytes, now_ms)
         if flow.measuring:
             flow.publish_ns += perf_counter_ns() - since
-        stored = store.pending_bytes() - stored
+        stored = store.unsealed_bytes - stored
         if flow.enabled and len(queues) > 0 and flow.must_charge(queues, stored):
             self.charge(queues, cost, position > 0, stored)
         return position

@@ -115,7 +115,7 @@ class MessageStore:
         # What waits to be sealed, in the order of ids.
         self._waiting: dict[int, bytes] = {}
         self._waiting_references: dict[int, int] = {}
-        self.unsealed_bytes: i64 = 0
+        self.unsealed_bytes: i64 = 0  # written and not yet sealed, as records
         # What is sealed and not committed.
         self._cached: dict[int, bytes] = {}
         self.cached_bytes: i64 = 0  # of both
@@ -273,10 +273,6 @@ class MessageStore:
         return read
 
     # -- groups ----------------------------------------------------------------------------
-
-    def pending_bytes(self) -> i64:
-        """Written and not yet sealed, as bytes of records."""
-        return self.unsealed_bytes
 
     def seal(self, sync: bool = True) -> StoreGroup | None:
         """Freeze what waits, in order; None when there is nothing to do.

@@ -15,10 +15,9 @@ from penstock.protocols.amqp.codec.methods import Method
 
 
 class Event:
-    """Something a peer said on one of its channels."""
+    """Something a peer said on one of its channels; the classes of events set ``channel``."""
 
-    def __init__(self, channel: i64) -> None:
-        self.channel: i64 = channel
+    channel: i64
 
 
 @final
@@ -32,7 +31,7 @@ class PublishRun(Event):
     def __init__(
         self, channel: i64, address: Address, messages: list[Message], read_ms: i64
     ) -> None:
-        super().__init__(channel)
+        self.channel = channel
         self.address = address
         self.messages = messages
         self.size_bytes: i64 = messages[0].size
@@ -54,7 +53,7 @@ class AckRun(Event):
     """``basic.ack`` of the tags first..last, or of everything up to last (``multiple``)."""
 
     def __init__(self, channel: i64, first_tag: i64, last_tag: i64, multiple: bool) -> None:
-        super().__init__(channel)
+        self.channel = channel
         self.first_tag: i64 = first_tag
         self.last_tag: i64 = last_tag
         self.multiple = multiple
@@ -69,7 +68,7 @@ class MethodReceived(Event):
     """Any other method, decoded."""
 
     def __init__(self, channel: i64, method: Method) -> None:
-        super().__init__(channel)
+        self.channel = channel
         self.method = method
 
 
@@ -78,7 +77,7 @@ class ChannelFailed(Event):
     """The peer broke a rule that costs it this channel; its frames are dropped from here on."""
 
     def __init__(self, channel: i64, error: BrokerError, method_key: i64) -> None:
-        super().__init__(channel)
+        self.channel = channel
         self.error = error
         self.method_key: i64 = method_key
 
@@ -88,5 +87,5 @@ class ConnectionFailed(Event):
     """The peer broke a rule that costs it the connection; always the last event."""
 
     def __init__(self, channel: i64, violation: ProtocolViolation) -> None:
-        super().__init__(channel)
+        self.channel = channel
         self.violation = violation
