@@ -91,12 +91,13 @@ class OpenBroker:
     def said(self, door: ListenerKind, data: bytes) -> bytes:
         """All that the node says until it hangs up, or falls silent."""
         with self.connect(door) as sock:
-            sock.settimeout(1.0)
+            sock.settimeout(5.0)  # a busy machine may take long for its first word
             heard = b""
             try:
                 sock.sendall(data)
                 while part := sock.recv(1 << 16):
                     heard += part
+                    sock.settimeout(1.0)
             except (TimeoutError, ConnectionResetError):
                 pass
             return heard
