@@ -106,7 +106,7 @@ def test_a_table_is_not_made_of_priorities() -> None:
     declare(client)
     backing = node.broker.vhosts["/"].queues["q"].backing
     with pytest.raises(Exception, match="cannot be read by position: bind a queue without them"):
-        backing.next_seq_id()
+        backing.positions()
 
 
 def test_people_see_sums_and_each_priority() -> None:
