@@ -6,6 +6,7 @@ Raw sockets, so that reading costs nothing: the rate is bytes of deliveries, wha
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import socket
 import threading
@@ -33,6 +34,11 @@ def allow_sockets(count: int = 4096) -> None:
 def resident_bytes(pid: int) -> int:
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.split("VmRSS:")[1].split()[0]) * 1024
+
+
+def processor_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def publishes(queue: str, count: int, size: int) -> bytes:
@@ -126,6 +132,12 @@ class Traffic:
         before, began = sum(self._taken), time.monotonic()
         time.sleep(seconds)
         return (sum(self._taken) - before) / (time.monotonic() - began)
+
+    def per_processor_second(self, seconds: float, pid: int) -> float:
+        """Bytes per second of the broker's processor time: other load hardly changes it."""
+        before_s = processor_seconds(pid)
+        taken = self.rate(seconds) * seconds
+        return taken / (processor_seconds(pid) - before_s)
 
     def _read(self, number: int) -> None:
         sock = self._consumers[number].sock

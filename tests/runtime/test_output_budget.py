@@ -164,11 +164,11 @@ def test_consumers_that_never_read_cost_little_and_nobody_else_anything(
     fill(live.url, "full", FILLED_BYTES // size, size)
     with Traffic(live.url, 4, 1000) as traffic:
         traffic.rate(0.5)
-        alone = traffic.rate(2.0)
+        alone = traffic.per_processor_second(2.0, live.pid)
         before = resident_bytes(live.pid)
         with sleepers(live.url, ["full"] * SLOW):
             time.sleep(1.0)
-            beside = max(traffic.rate(1.0) for _ in range(3))
+            beside = max(traffic.per_processor_second(1.0, live.pid) for _ in range(3))
             grown = resident_bytes(live.pid) - before
     assert grown <= 32 * MB + SLOW * (64 * 1024 + size) + 24 * MB
     assert beside >= 0.5 * alone, "0.9 on a quiet machine: benchmarks/slow_consumers.py"

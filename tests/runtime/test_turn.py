@@ -17,7 +17,6 @@ from penstock.runtime.loop import Loop
 from penstock.storage.journal.codec import JournalGroup
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, HeldCommitter, QuietBroker
-from tools import trace_walks
 
 
 @pytest.fixture
@@ -340,12 +339,6 @@ def test_after_a_pause_within_a_turn_nothing_is_said(node: QuietBroker, *, pause
     assert connection.gone == paused
     theirs.close()
     loop.close()
-
-
-def test_an_idle_turn_takes_few_calls() -> None:
-    idle = trace_walks.walks()[-1]
-    assert idle.name == "idle turn"
-    assert len(idle.steps) <= 15, idle.steps
 
 
 def test_what_expires_is_delivered_as_a_dead_letter_in_the_same_turn(node: QuietBroker) -> None:
