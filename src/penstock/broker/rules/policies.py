@@ -9,9 +9,9 @@ Of all policies whose pattern is found in the name the one with the highest prio
 ``queue_options`` says of each option which value holds; the ``ha-`` keys are for queues that can be
 mirrored: those that are durable and not exclusive.
 
-What a policy may say is checked key by key with RabbitMQ's words.  Keys that RabbitMQ knows and
-this release has no use for (quorum queues, streams) are refused by name, as ``NotImplementedYet``:
-a policy that does nothing would be believed.
+What a policy may say is checked key by key with RabbitMQ's words.  Keys of other queue types that
+have no effect here (``OTHER_TYPES_KEYS``) are refused by name, as ``NotImplementedYet``: a policy
+that does nothing would be believed.
 
 ``PolicyBook.epoch`` moves with every change: what is remembered of them carries it.
 """
