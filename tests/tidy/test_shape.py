@@ -31,7 +31,7 @@ RATCHETS = {
     "classes deeper than 2": 19,
     "classes of more than 25 fields": 8,
     "writes to fields of other objects": 626,
-    "lines with a word that names no actor": 106,
+    "lines with a word that names no actor": 101,
 }
 
 

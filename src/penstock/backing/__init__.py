@@ -11,7 +11,7 @@ expiry_times.py     what is known of the times at which messages expire
 tiers.py            q4, q3, delta, q2, q1, pending, delayed, and all their counters
 read_ahead.py       how delta comes back from the disk
 peeking.py          looking at messages without taking them
-paging.py           alphas to betas to delta, pending contents to disk, lazy mode
+paging.py           paging out, and in which order: alphas, betas, pending contents; lazy mode
 ending.py           acknowledged, dropped, purged
 returning.py        moved to the tail
 delaying.py         published or given back for later; released, cancelled

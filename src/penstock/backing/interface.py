@@ -31,7 +31,7 @@ class BackingQueue:
     def publish(self, messages: list[Message], now_ms: i64) -> None:
         """Append; sets ``seq_id`` and ``enqueued_at_ms``; persistent ones are written.
 
-        Written is not safe: the message log's position tells when it is on disk.
+        Written is not safe: the journal's position tells when it is on disk.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""How a variable queue gives memory back: the ways down of ``VariableQueue``.
+"""Paging out: which messages of a variable queue leave memory, in which order.
 
     alpha ─► beta ─► delta        q4's end and q1's beginning go first: they are furthest from
     pending content ─► disk       the consumer and from the publisher

@@ -8,7 +8,7 @@
     facts       what the node tells of its sessions, memory and storage
     statistics  rates and history: sampled in slices, kept in rings of fixed size
     metrics     pages for Prometheus
-    ui          the web UI's files
+    ui          the web UI's files: a page for each address, panels as tabs of a queue, shared lib
 
 The data loop never waits for management.  Long lists are read in slices, each one short
 call on the data loop; everything else (sorting, JSON, HTTP) happens on this side.

@@ -1,1 +1,1 @@
-"""One node: assembly of all parts, boot and shutdown in order, listeners, reload, supervision."""
+"""One node: assembly, boot, shutdown, listeners, reload; which protocol a client has (sessions)."""

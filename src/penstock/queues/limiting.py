@@ -1,4 +1,4 @@
-"""How a queue keeps its limits: the part of ``LocalQueue`` that lets messages die.
+"""How a queue keeps its limits (length, TTL, deliveries): messages over them die.
 
 A message that dies (over its time, pushed out, refused by a consumer, tried too often) is simply
 acknowledged when the queue buries none.  Else it stays pending in the backing and is put on

@@ -1,4 +1,4 @@
-"""What a queue refuses, and how it says so.
+"""What a queue that exists refuses; declarations are refused by ``broker/rules``.
 
 *Stopped*: its next message lies on disk where something is damaged.  In: the backing, which knows.
 Out: ``NotFound`` with the reason, in place of waiting for a message that never comes.  What lies

@@ -52,7 +52,7 @@ class SessionFactory(Protocol):
         """The bytes that tell its protocol have not come in time; that is noted."""
 
     def tick(self, now_ms: int) -> None:
-        """Some time has passed: end what nobody stands behind any more."""
+        """Some time has passed: end what has no owner any more."""
 
 
 class Connection:
@@ -107,7 +107,7 @@ class Connection:
 
     @property
     def login(self) -> str | None:
-        """The user whom the client's certificate names, "" = none; None: nobody asked for it."""
+        """The user whom the client's certificate names, "" = none; None: it was not asked for."""
         sock = self.sock
         return sock.login if isinstance(sock, SecureSocket) else None
 

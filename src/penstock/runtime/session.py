@@ -29,7 +29,7 @@ class Session:
         self.outlet = OutputWindow()
         self.closed: bool = False  # nothing more to say: close once the output has left
         self.awaiting_disk: bool = False  # some confirm waits for the journal
-        self.abandoned: bool = False  # closed, and nobody is there to read our last words
+        self.abandoned: bool = False  # closed, and the peer cannot read the last output
         self.unread: bool = False  # the loop does not read it just now: its silence is ours
         self.clogged: bool = False  # not read because it does not read: sending proves it lives
         self.gate: str = ""  # why it may not publish for now
@@ -47,7 +47,7 @@ class Session:
         self.carrier: object = None  # the loop's connection
         self.user: User | None = None  # once it has logged in
         self._rights_lost: i64 = 0  # of that user, when it was last looked at
-        self.event_name: str = ""  # in the event log, once somebody has logged in
+        self.event_name: str = ""  # in the event log, once a user has logged in
         self.entered_at_ms: i64 = 0
         self.swaps_carrier: bool = False  # as soon as what it has said has left
         self.close_after_ms: i64 = 0  # and not before this time
@@ -148,7 +148,7 @@ class Session:
 
 
 class Subscriber:
-    """Whoever stands behind a consumer as its ``holder``: where deliveries go.
+    """The ``holder`` of a consumer: where deliveries go.
 
     ``number`` tells it from others of its session.
     """

@@ -1,1 +1,1 @@
-"""Rules: rights, arguments, policies, limits, alarms, admission of publishes, confirms."""
+"""Rules: rights, arguments and texts of refusals, policies, limits, alarms, admission, confirms."""

@@ -1,4 +1,4 @@
-"""Optional arguments of queues and exchanges: which are known, what they may hold.
+"""Optional arguments of queues and exchanges: checks, and the texts of refused declarations.
 
 Three kinds: supported here; those of queue types that are not built, refused as RabbitMQ refuses
 them for a classic queue, so that no client relies on what is not there; and unknown ones, which

@@ -3,8 +3,8 @@
 Publishes are numbered from 1.  A number may be confirmed
 
   C1  at once, when no queue took the message (it was returned first if mandatory),
-  C2  as soon as the queues have taken it, when no record of it went to the message log,
-  C3  when the message log is on disk up to the position right after its record,
+  C2  as soon as the queues have taken it, when no record of it went to the journal,
+  C3  when the journal is on disk up to the position right after its record,
   C4  never, when some queue refused the message for want of room: it is told no at once,
       or, where that queue is on another node, as soon as that is known,
   C5  when all that other nodes have to say of it has been said (``core/confirm_watermark.py``),
@@ -13,8 +13,8 @@ and numbers are confirmed in order, so one position per batch is all there is to
 remember: positions only grow, and what waits behind a persistent message waits with it.
 One "acknowledged up to N" then answers a whole group of publishes.
 
-What waits for other nodes is a second, mostly empty list: nothing from its first number on is
-confirmed, however far the message log is.
+What waits for other nodes is a second list: nothing from its first number on is confirmed, however
+far the journal is.  No wait has a time limit; cluster/mirrors/safety.py finds stuck mirrors.
 """
 
 from collections import deque
@@ -59,7 +59,7 @@ class ConfirmLedger:
         self._held_from: i64 = NOTHING  # the first number that waits for other nodes
 
     def published(self, count: i64, position: i64, durable_position: i64, now_ms: i64 = 0) -> None:
-        """The next ``count`` publishes are safe once the log is durable up to ``position``.
+        """The next ``count`` publishes are safe once the journal is durable up to ``position``.
 
         ``position`` is 0 when nothing was logged.
         """
@@ -106,7 +106,7 @@ class ConfirmLedger:
     def advance(
         self, durable_position: i64, now_ms: i64 = 0, times: Histogram | None = None
     ) -> None:
-        """The log is now on disk up to here, or other nodes have said something.
+        """The journal is now on disk up to here, or other nodes have said something.
 
         ``times``: of batches that waited for that.
         """

@@ -3,7 +3,7 @@
 ``OPTIONS`` has a row for each.  The checks of arguments (``arguments``), the comparison with what
 exists (``equivalence``), policies (``policies``, ``ha_policy``), ``GET /api/penstock/options`` and
 with it the forms of the web UI, ``penstock queue declare`` and docs/reference/queue-options.md read
-it.  The order is RabbitMQ's: where several arguments are wrong, the first of them is refused.
+it, and default delivery limits.  The order is RabbitMQ's: of wrong arguments the first is refused.
 """
 
 from typing import Final, NamedTuple

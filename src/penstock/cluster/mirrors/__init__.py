@@ -1,1 +1,1 @@
-"""Mirrored queues: master and mirrors, synchronisation, promotion."""
+"""Mirrored queues: synchronisation; which mirror is promoted (promotion), and when (deciding)."""

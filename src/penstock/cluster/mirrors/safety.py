@@ -16,9 +16,9 @@ from penstock.cluster.ring.views import View
 from penstock.core.confirm_watermark import ConfirmWatermark, PendingConfirm, PendingConfirms
 
 STUCK_MS: Final[i64] = 4000
-"""Who is slow gets further within it, one parcel is enough: only a disk or a process that stands
-still does not.  It is more than the silence after which a link is given up and a lease, so a node
-that stands as a whole is found by these."""
+"""A mirror that is behind and makes no progress for so long is stuck: its disk or process stands
+still.  Longer than the silence after which a link or a lease ends, so a node that stands as a
+whole is found by these."""
 
 
 @final

@@ -3,9 +3,9 @@
     text       one sample as a line; families with their type and sentence
     families   RabbitMQ's families by name, and which column of an object each of them shows
     own        ours, which begin with ``penstock_``
-    gathering  what a page shows, read on the data loop in slices
+    gathering  the numbers of all families, computed on the data loop from queues, channels, node
     pages      /metrics, /metrics/per-object and /metrics/detailed, written piece by piece
-    serving    the pages on a port of their own, without login, and on management's, with
+    scrapes    answers with these pages; one is shared for a second
 
 Numbers are read by a scrape; nothing is kept between two scrapes.
 """

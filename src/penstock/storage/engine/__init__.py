@@ -1,1 +1,1 @@
-"""The engine: what the queues of a node share on their way to the disk, and recovery at start."""
+"""The engine of a node: turns of work, memory shared among queues (memory_monitor), recovery."""

@@ -1,4 +1,4 @@
-// One queue, in tabs. What others draw (messages, flow, storage …) are panels from pages/index.js.
+// One queue, in tabs. Messages, flow, storage … are drawn by ../panels, listed in index.js.
 
 import { html, useEffect, useState } from "../lib/ui.js";
 import { at, send, useLive } from "../lib/api.js";
