@@ -189,11 +189,11 @@ look_at_the_process() {
     say "$(inside penstock version); user 5672, no capability, root read-only; listening: $(tr '\n' ' ' <<<"$open")"
 }
 
-# Prometheus beside it, as the compose file has it: under the name "broker" it finds the broker.
+# Prometheus beside it, as the compose file has it: from another address, under the name "broker".
 look_at_the_metrics() {
     local until=$((SECONDS + 60)) found="" url=http://127.0.0.1:9090/api/v1/query
     mkdir -p "/etc/netns/$NAME"
-    echo "127.0.0.1 localhost broker" >"/etc/netns/$NAME/hosts"
+    printf '127.0.0.1 localhost\n%s broker\n' "$ADDRESS" >"/etc/netns/$NAME/hosts"
     cp packaging/compose/prometheus.yml monitoring/alerts.yml "$WORK"
     ip netns exec "$NAME" prometheus --config.file="$WORK/prometheus.yml" \
         --storage.tsdb.path="$WORK/prometheus" --web.listen-address=127.0.0.1:9090 \
