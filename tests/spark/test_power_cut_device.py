@@ -41,7 +41,11 @@ for batch in range(1_000):
     print(batch, flush=True)
 """
 
-pytestmark = [pytest.mark.crash, pytest.mark.timeout(120 + 20 * CUTS)]
+pytestmark = [
+    pytest.mark.crash,
+    pytest.mark.loop_devices,
+    pytest.mark.timeout(120 + 20 * CUTS),
+]
 
 
 class Device:
