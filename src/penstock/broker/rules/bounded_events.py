@@ -32,7 +32,7 @@ class EventCount:
         self.examples: list[str] = []  # among those that are only counted
 
     def count_one(self, example: str) -> bool:
-        """True = it is told by itself, False = it is only counted."""
+        """True = the log gets a line for this event, False = only the count grows."""
         self.count += 1
         if self.count <= TOLD_MAX:
             return True

@@ -1,8 +1,8 @@
 """The web UI's files in ``management/ui``, served without login.
 
 They hold no secret: the page asks for a name and a password and begins a session with them
-(``ui_sessions``).  Every file has an ETag, so that a browser asks and is told "as before" (304);
-what a new release changed is never hidden by an old copy.
+(``ui_sessions``).  Every file has an ETag: a browser asks each time, and the
+server answers 304 while the file is the same, so an old copy never hides a new release.
 
 The policy allows what comes from this server and nothing else: no script or style inside the
 markup, no other host, no frame around it.
