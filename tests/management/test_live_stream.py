@@ -239,7 +239,7 @@ def live_desk(served: Served) -> live_api.LiveApi:
 def wait_for_streams(served: Served, count: int) -> None:
     """Those of the tests before are noticed to be gone within a second."""
     give_up = time.monotonic() + WAIT_S
-    while live_desk(served)._streams.total() != count:
+    while len(live_desk(served)._streams) != count:
         assert time.monotonic() < give_up
         time.sleep(0.01)
 
@@ -259,6 +259,16 @@ def test_one_user_does_not_take_the_streams_of_all(
             assert other.response.status == 200
     wait_for_streams(served, 0)
     assert not live_desk(served)._streams
+
+
+def test_a_walk_through_the_pages_meets_no_limit(served: Served) -> None:
+    """A stream looks for its browser only once in an interval."""
+    wait_for_streams(served, 0)
+    for _ in range(2 * live_api.STREAMS_OF_USER_MAX):
+        with Stream(served, "/api/whoami") as stream:
+            assert stream.response.status == 200
+            stream.next()
+    wait_for_streams(served, 0)
 
 
 def test_who_does_not_read_does_not_watch(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,6 @@ that watches is a guest.  The stream ends when the server stops.
 import asyncio
 import hashlib
 import time
-from collections import Counter
 from contextlib import suppress
 from typing import Final
 
@@ -57,7 +56,7 @@ class LiveApi(Endpoints):
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
-        self._streams: Counter[str] = Counter()  # by user
+        self._streams: list[tuple[web.Request, str]] = []  # and the user of each
         self._stopped = asyncio.Event()
 
     def routes(self) -> list[Route]:
@@ -71,24 +70,34 @@ class LiveApi(Endpoints):
     async def live(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         paths = _paths(request.query.getall("path", []))
         interval_s = _interval_ms(request.query.get("interval_ms", "1000")) / 1000
-        if self._streams.total() >= STREAMS_MAX:
-            raise web.HTTPServiceUnavailable(reason=f"{STREAMS_MAX} streams are open already")
-        if self._streams[visitor.name] >= STREAMS_OF_USER_MAX:
-            reason = f"{STREAMS_OF_USER_MAX} streams of this user are open already"
-            raise web.HTTPServiceUnavailable(reason=reason)
+        self._take_place(request, visitor.name)
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         response.headers["X-Accel-Buffering"] = "no"  # nginx would collect the events
-        self._streams[visitor.name] += 1
         try:
             with suppress(ConnectionResetError):  # the browser went away
                 await response.prepare(request)
                 if request.method != "HEAD":
                     await self._stream(request, response, paths, interval_s)
         finally:
-            self._streams[visitor.name] -= 1
-            if not self._streams[visitor.name]:
-                del self._streams[visitor.name]
+            self._streams = [stream for stream in self._streams if stream[0] is not request]
         return response
+
+    def _take_place(self, request: web.Request, user: str) -> None:
+        """Count the stream of this request; raises HTTPServiceUnavailable at the limit.
+
+        A stream looks for its browser once in an interval.  The streams whose browsers went
+        away end here, or a user who walks through the pages would meet the limit.
+        """
+        for other, _ in self._streams:
+            if _is_gone(other):
+                other.task.cancel()
+        self._streams = [stream for stream in self._streams if not _is_gone(stream[0])]
+        if len(self._streams) >= STREAMS_MAX:
+            raise web.HTTPServiceUnavailable(reason=f"{STREAMS_MAX} streams are open already")
+        if sum(name == user for _, name in self._streams) >= STREAMS_OF_USER_MAX:
+            reason = f"{STREAMS_OF_USER_MAX} streams of this user are open already"
+            raise web.HTTPServiceUnavailable(reason=reason)
+        self._streams.append((request, user))
 
     async def _stream(
         self,
