@@ -1,6 +1,6 @@
 """The keys of ``rabbitmq.conf`` and their meaning in Penstock.
 
-Three kinds of rows, and every key RabbitMQ 3.10 knows is in one of them, and those of 4.3, too:
+Three kinds of rows; every key that RabbitMQ 3.10 to 4.3 and its plugins know is in one of them:
 
     OBEYED   a setting of ours has the value from then on
     FIXED    this value is what the broker does anyway; any other earns a warning
@@ -370,7 +370,9 @@ IGNORED: Final[Mapping[str, str]] = {
     "management.sample_retention_policies.$section.$interval": "samples are kept for fixed times",
     "management.ssl.*": _HTTPS,
     "management.tcp.*": _HTTP,
+    "management.test_config": _HTTP,
     "management.uaa_client_id": _INTERNAL,
+    "management.uaa_client_secret": _INTERNAL,
     "management.uaa_location": _INTERNAL,
     "management_agent.*": _HTTP,
     "max_channels_per_connection": "`channel_max` is about it",
