@@ -402,7 +402,7 @@ class Mirroring:
             try:
                 group.receive(sender, ring_name, data)
             except (RingFault, Malformed) as fault:
-                group.ring.stopped = group.ring.stopped or str(fault)
+                group.ring.stop(str(fault))
 
     def end(self, now_ms: int) -> bool:
         """At the end of a turn: what groups have to say; True = there is more at once."""
@@ -446,7 +446,7 @@ class Mirroring:
             try:
                 ready = known.take(group, now_ms, self._mono_ms)
             except RingFault as fault:
-                group.ring.stopped = group.ring.stopped or str(fault)
+                group.ring.stop(str(fault))
                 busy = True
                 continue
             for member, data in ready.messages:

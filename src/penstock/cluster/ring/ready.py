@@ -4,7 +4,7 @@ All of it is to be done before the ring is asked again: the messages sent in the
 deliveries heard in theirs, the proposal brought to the coordinator.
 """
 
-from typing import TypeAlias, final
+from typing import Final, TypeAlias, final
 
 from mypy_extensions import i64
 
@@ -20,10 +20,22 @@ Numbers of one origin ascend, and may have gaps: a sweep of the ring's own has o
 
 @final
 class Ready:
-    def __init__(self) -> None:
-        self.messages: list[tuple[str, RingMessage]] = []
-        self.delivered: list[Delivered] = []
-        self.went_round: i64 = 0  # own broadcasts up to this one: every live member has them
-        self.proposal: View | None = None  # to be put in place of the version before it
-        self.wants_view: bool = False  # another member has a newer one; look whether it comes
-        self.stopped: str = ""  # why this member is out of the group, for ever
+    """``messages``    receiver and message
+    ``went_round``  own broadcasts up to this one: every live member has them
+    ``proposal``    to be put in place of the version before it
+    ``stopped``     why this member is out of the group, for ever
+    """
+
+    def __init__(
+        self,
+        messages: list[tuple[str, RingMessage]],
+        delivered: list[Delivered],
+        went_round: i64,
+        proposal: View | None,
+        stopped: str,
+    ) -> None:
+        self.messages: Final = messages
+        self.delivered: Final = delivered
+        self.went_round: Final[i64] = went_round
+        self.proposal: Final = proposal
+        self.stopped: Final = stopped

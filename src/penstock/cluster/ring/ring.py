@@ -81,12 +81,13 @@ Rejected
 - Delivering one's own: who broadcasts has done what it told the others.
 """
 
+from collections.abc import Iterable
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from penstock.cluster.ring.codec import ACTIVITY, BLANK, CATCH_UP, END, Entry, RingMessage
-from penstock.cluster.ring.ready import BIRTH, DEATH, DELIVER, Ready
+from penstock.cluster.ring.ready import BIRTH, DEATH, DELIVER, Delivered, Ready
 from penstock.cluster.ring.stream import Stream
 from penstock.cluster.ring.views import NO_VIEW, View, joined_view, who_reports
 
@@ -119,12 +120,11 @@ class Ring:
         self.full: bool = False
         self.leaving: bool = False
         self.stopped: str = ""
-        self.ignored_count: i64 = 0
         self._place = place
         self._own = Stream()
         self._streams: dict[str, Stream] = {me: self._own}
         self._aliases: list[str] = []
-        self._changed: list[str] = []
+        self._changed: dict[str, None] = {}  # since the right neighbour heard
         self._held: list[tuple[str, RingMessage]] = []
         self._died: set[str] = set()
         self._left_since: i64 = 0
@@ -135,7 +135,8 @@ class Ring:
         self._proposed: View | None = None
         self._proposed_at_ms: i64 = 0
         self._now_ms: i64 = 0
-        self._ready = Ready()
+        self._messages: list[tuple[str, RingMessage]] = []
+        self._delivered: list[Delivered] = []
 
     # -- what comes in ----------------------------------------------------------------------
 
@@ -152,9 +153,8 @@ class Ring:
             return
         if message.version > self.view.version:
             self._held.append((sender, message))
-            self._ready.wants_view = True
         elif sender != self.left or message.version < self._left_since:
-            self.ignored_count += 1
+            return
         elif message.kind == BLANK:
             self._hear_of_blank(message)
         elif message.kind == CATCH_UP:
@@ -174,22 +174,20 @@ class Ring:
         if not was_in and self.me not in view.members:
             self._look_from_outside(view)
         elif not view.is_live(self.me):
-            self._stop("left" if self.leaving else f"view {view.version} is without {self.me}")
+            self.stop("left" if self.leaving else f"view {view.version} is without {self.me}")
         else:
             self._enter(view, was_in=was_in)
 
     def _look_from_outside(self, view: View) -> None:
         asked = self._proposed
         if asked is not None and self.view.version < asked.version < view.version:
-            self._stop(
-                f"{self.me} may have been in view {asked.version}, and no member joins twice"
-            )
+            self.stop(f"{self.me} may have been in view {asked.version}, and no member joins twice")
         self.view = view
 
     def member_died(self, member: str) -> None:
         """The coordinator said that its lease has ended; it may be in no view, or come to be."""
         if member == self.me:
-            self._stop(f"the lease of {self.me} ended")
+            self.stop(f"the lease of {self.me} ended")
         self._died.add(member)
 
     def leave(self) -> None:
@@ -202,15 +200,13 @@ class Ring:
     # -- what goes out ------------------------------------------------------------------------
 
     def take(self) -> Ready:
-        ready = self._ready
-        self._ready = Ready()
         if not self.stopped and self.view.is_live(self.me):
-            self._tend(ready)
-            self._speak(ready)
-        if not self.stopped:
-            ready.proposal = self._due_proposal()
-        ready.went_round = self._own.acked
-        ready.stopped = self.stopped
+            self._tend()
+            self._speak()
+        proposal = None if self.stopped else self._due_proposal()
+        ready = Ready(self._messages, self._delivered, self._own.acked, proposal, self.stopped)
+        self._messages = []
+        self._delivered = []
         return ready
 
     def broadcast_count(self) -> int:
@@ -260,16 +256,16 @@ class Ring:
         for member in self.view.members:
             if member not in self._streams:
                 self._streams[member] = Stream()
-                self._ready.delivered.append((BIRTH, member, 0, b""))
+                self._delivered.append((BIRTH, member, 0, b""))
 
     def _forget_erased(self) -> None:
         members = self.view.members
         for member in [one for one in self._streams if one not in members]:
             stream = self._streams.pop(member)
             self._died.discard(member)
+            self._changed.pop(member, None)
             if not stream.ended or stream.acked < stream.published:
                 self._fault(f"{member} was erased before its end went round")
-        self._changed = [one for one in self._changed if one in self._streams]
 
     # -- what neighbours say ------------------------------------------------------------------
 
@@ -288,10 +284,10 @@ class Ring:
         given = {entry.origin: entry for entry in entries}
         for member in self.view.members:
             if member != self.me:
-                stream = self._streams[member] = Stream()
+                stream = Stream(member in unsure or member in self._aliases)
+                self._streams[member] = stream
                 if member not in given or stream.start_with(given[member]):
-                    stream.unsure = member in unsure or member in self._aliases
-                    self._ready.delivered.append((BIRTH, member, 0, b""))
+                    self._delivered.append((BIRTH, member, 0, b""))
         for entry in entries:
             self._take_entry(entry)
 
@@ -312,8 +308,7 @@ class Ring:
         if origin == self.me or origin in self._aliases:
             # unsure, only what an owner before us said
             self._acknowledge(origin, stream, entry.ack if stream.unsure else entry.last())
-            if entry.ack > stream.ack_round:
-                stream.ack_round = entry.ack
+            stream.came_round(entry.ack)
         else:
             self._acknowledge(origin, stream, entry.ack)
 
@@ -321,7 +316,7 @@ class Ring:
         if stream.ended:
             self._fault(f"{origin} goes on behind its end")
         number = stream.published
-        delivered = self._ready.delivered
+        delivered = self._delivered
         for item in items:
             number += 1
             if item is None:
@@ -329,23 +324,18 @@ class Ring:
             elif item:
                 delivered.append((DELIVER, origin, number, item))
         stream.add(items)
-        self._mark(origin, stream)
+        self._changed[origin] = None
 
     def _add_own(self, item: bytes) -> None:
         self._own.add([item])
-        self._mark(self.me, self._own)
+        self._changed[self.me] = None
 
     def _acknowledge(self, origin: str, stream: Stream, ack: i64) -> None:
         if ack > stream.published:
             self._fault(f"{origin}: {ack} went round, {stream.published} came here")
         if ack > stream.acked:
             stream.acknowledge(ack)
-            self._mark(origin, stream)
-
-    def _mark(self, origin: str, stream: Stream) -> None:
-        if not stream.listed:
-            stream.listed = True
-            self._changed.append(origin)
+            self._changed[origin] = None
 
     def _hear_of_blank(self, message: RingMessage) -> None:
         """No member on the way from that one to here knows anything."""
@@ -354,13 +344,11 @@ class Ring:
         if message.names[0] == self.me:
             self._become_full([], [])
         else:
-            self._ready.messages.append((self.right, message))
+            self._messages.append((self.right, message))
 
     # -- whom we answer for -------------------------------------------------------------------
 
-    def _tend(self, ready: Ready) -> None:
-        """Deaths are heard here too, so what is delivered goes on with ``ready``'s."""
-        fresh, self._ready = self._ready, ready
+    def _tend(self) -> None:
         alone = self.right == self.me
         if alone and not self.full:
             self._become_full([], [])
@@ -371,28 +359,18 @@ class Ring:
                 for member in [self.me, *self._aliases]:
                     stream = self._streams[member]
                     self._acknowledge(member, stream, stream.published)
-                    stream.ack_round = stream.acked
-        self._ready = fresh
+                    stream.came_round(stream.acked)
 
     def _tend_dead(self, member: str, stream: Stream, *, alone: bool) -> None:
-        if stream.unsure and (alone or self._swept(stream)):
-            stream.unsure = False
-            if stream.published > stream.acked:
-                self._acknowledge(member, stream, stream.published)
+        own = self._own
+        if stream.unsure and (alone or stream.was_swept(own.acked)):
+            stream.become_sure()
+            self._acknowledge(member, stream, stream.published)
+        elif stream.unsure and stream.sweep <= own.acked:  # none is under way
+            self._add_own(b"")
+            stream.begin_sweep(own.published)
         if not (stream.unsure or stream.ended):
             self._add(member, stream, [END])
-
-    def _swept(self, stream: Stream) -> bool:
-        """Nothing new came while a sweep was under way; else another one goes."""
-        if 0 < stream.sweep <= self._own.acked:
-            if stream.published == stream.swept:
-                return True
-            stream.sweep = 0
-        if stream.sweep == 0:
-            self._add_own(b"")
-            stream.sweep = self._own.published
-            stream.swept = stream.published
-        return False
 
     def _is_drained(self) -> bool:
         own = self._own
@@ -400,25 +378,25 @@ class Ring:
 
     # -- what the right neighbour hears -------------------------------------------------------
 
-    def _speak(self, ready: Ready) -> None:
+    def _speak(self) -> None:
         if self.right == self.me:
-            self._said(list(self._streams))
+            self._said(self._streams)
         elif not self.full:
             if self._blank_due and self.view.live()[0] == self.me:
                 word = RingMessage(BLANK, self.view.version, [self.me], [])
-                ready.messages.append((self.right, word))
+                self._messages.append((self.right, word))
             self._blank_due = False
         elif self._catch_up_due:
             self._catch_up_due = False
             unsure = [one for one, stream in self._streams.items() if stream.unsure]
             entries = [self._whole_entry(one, stream) for one, stream in self._streams.items()]
             catch_up = RingMessage(CATCH_UP, self.view.version, unsure, entries)
-            ready.messages.append((self.right, catch_up))
-            self._said(list(self._streams))
+            self._messages.append((self.right, catch_up))
+            self._said(self._streams)
         elif self._changed:
             entries = [self._new_entry(one) for one in self._changed]
             activity = RingMessage(ACTIVITY, self.view.version, [], entries)
-            ready.messages.append((self.right, activity))
+            self._messages.append((self.right, activity))
             self._said(self._changed)
 
     def _whole_entry(self, origin: str, stream: Stream) -> Entry:
@@ -432,12 +410,10 @@ class Ring:
             return stream.numbers_only(origin)
         return stream.entry(origin, stream.told + 1)
 
-    def _said(self, origins: list[str]) -> None:
+    def _said(self, origins: Iterable[str]) -> None:
         for origin in origins:
-            stream = self._streams[origin]
-            stream.told = stream.published
-            stream.listed = False
-        self._changed = []
+            self._streams[origin].said()
+        self._changed = {}
 
     # -- proposals ------------------------------------------------------------------------------
 
@@ -476,16 +452,17 @@ class Ring:
             return joined_view(self.view, self.me, self._place, self._died)
         if self._proposed is not None and self._proposed.version > self.view.version:
             return self.view.same_version(self.view.version + 1)  # then it is decided
-        self._stop("left")  # and no proposal of ours is under way that might let us in
+        self.stop("left")  # and no proposal of ours is under way that might let us in
         return None
 
     # -- ends -----------------------------------------------------------------------------------
 
-    def _stop(self, why: str) -> None:
+    def stop(self, why: str) -> None:
+        """It is out of the group for ever; the first reason counts."""
         self.stopped = self.stopped or why
 
     def _fault(self, what: str) -> None:
-        self._stop(what)
+        self.stop(what)
         raise RingFault(f"{self.me}, view {self.view.version}: {what}")
 
     def check(self) -> None:

@@ -22,7 +22,9 @@ from penstock.cluster.ring.codec import Entry
 
 @final
 class Stream:
-    def __init__(self) -> None:
+    """``unsure``: there may be more on the right, or not all have what is here."""
+
+    def __init__(self, unsure: bool = False) -> None:
         self.acked: i64 = 0
         self.published: i64 = 0
         self.items: list[bytes | None] = []
@@ -30,10 +32,9 @@ class Stream:
         self.told: i64 = 0
         self.ack_round: i64 = 0  # of who answers for it: its acknowledgements came round up to it
         self.ended: bool = False  # END is in it
-        self.unsure: bool = False  # there may be more on the right, or not all have what is here
+        self.unsure: bool = unsure
         self.sweep: i64 = 0  # own broadcast that looks for more; 0 = none
         self.swept: i64 = 0  # what was published when that went
-        self.listed: bool = False  # among those changed since the right neighbour heard
 
     def add(self, items: list[bytes | None]) -> None:
         for item in items:
@@ -53,6 +54,31 @@ class Stream:
         del self.items[: ack - self.acked]
         self.acked = ack
 
+    def came_round(self, ack: i64) -> None:
+        """To the member that answers for it: everybody has heard of that acknowledgement."""
+        if ack > self.ack_round:
+            self.ack_round = ack
+
+    def said(self) -> None:
+        """The right neighbour has heard of all there is."""
+        self.told = self.published
+
+    # -- of whom it is unsure ------------------------------------------------------------------
+
+    def begin_sweep(self, number: i64) -> None:
+        """That broadcast looks for more."""
+        self.sweep = number
+        self.swept = self.published
+
+    def was_swept(self, acked: i64) -> bool:
+        """Nothing new came before the sweep returned; ``acked`` of our own broadcasts."""
+        return 0 < self.sweep <= acked and self.published == self.swept
+
+    def become_sure(self) -> None:
+        self.unsure = False
+
+    # -- entries -------------------------------------------------------------------------------
+
     def start_with(self, entry: Entry) -> bool:
         """A joiner's first sight of it; False = all is over, and no member need hear of it."""
         last = entry.last()
@@ -61,6 +87,7 @@ class Stream:
         self.acked = base
         self.published = base
         self.ended = over
+        self.unsure = self.unsure and not over
         return not over
 
     def is_over(self) -> bool:
