@@ -104,7 +104,7 @@ ROOMS: Final = [
     Room(
         "cluster/mirrors",
         COLD,
-        only="backing group group_codec operations replica safety sync sync_codec syncing",
+        only="backing group group_codec joinings operations replica safety succession sync*",
     ),
     Room("cluster/remote", COLD),
     Room("cluster/ring", COLD),

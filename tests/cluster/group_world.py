@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Sequence
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.cluster.mirrors.backing import MirroredBacking
 from penstock.cluster.mirrors.group import MirrorGroup
 from penstock.cluster.ring.ring import Ring
 from penstock.cluster.ring.views import NO_VIEW
@@ -27,13 +26,12 @@ class Member:
         self.world = world
         self.opened = OpenEngine(SimFileSystem(), {1: 64})
         self.queue = self.opened.queues[1]
-        self.talkative: list[MirroredBacking] = []
+        self.active: dict[tuple[str, str], None] = {}
         self.waits = PendingConfirms()
         journal = self.opened.engine.journal
         ring = Ring(f"{name}#{joining}", 0)
-        self.group = MirrorGroup(ring, self.queue, journal, self.talkative, self.waits, 8)
+        self.group = MirrorGroup(ring, self.queue, journal, self.active, ("/", "q"), self.waits, 8)
         self.published: list[tuple[bytes, list[PendingConfirm]]] = []
-        self.dead: list[str] = []
         self.complete: list[str] = []
         ring.view_changed(world.view)
 
@@ -60,15 +58,14 @@ class Member:
         return [content for content, _, _ in set_of(self.queue, self.world.now_ms).values()]
 
     def take(self) -> bool:
-        self.talkative.clear()
+        self.active.clear()
         ready = self.group.take(self.world.now_ms, self.world.now_ms)
         self.group.check()
         for receiver, data in ready.messages:
             link = self.world.links.setdefault((self.name, receiver), deque())
             link.append((self.group.ring.me, data))
-        self.dead += ready.dead
         self.complete = ready.complete
-        if ready.is_lost:
+        if self.group.has_lost_copy():
             engine = self.opened.engine
             number = len(self.opened.queues) + 1
             self.queue = self.opened.queues[number] = VariableQueue(engine, number, True, 64)

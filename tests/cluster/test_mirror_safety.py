@@ -13,8 +13,7 @@ def test_who_gets_further_is_slow_and_not_stuck() -> None:
     for parcel in range(1, 20):
         assert not answer.is_stuck(1000, now_ms)
         now_ms += STUCK_MS - 1
-        answer.progress(parcel, 0)
-        answer.applied = parcel
+        answer.hear(parcel, 0, is_complete=False)
     assert not answer.is_stuck(1000, now_ms)
     assert not answer.is_stuck(1000, now_ms + STUCK_MS)
     assert answer.is_stuck(1000, now_ms + STUCK_MS + 1)
@@ -22,7 +21,7 @@ def test_who_gets_further_is_slow_and_not_stuck() -> None:
 
 def test_who_has_everything_is_never_stuck() -> None:
     answer = Answer()
-    answer.durable = 7
+    answer.hear(7, 7, is_complete=True)
     for now_ms in (1, 10 * STUCK_MS):
         assert not answer.is_stuck(7, now_ms)
 
@@ -52,11 +51,11 @@ def test_what_nobody_will_say_is_told_no_and_what_is_the_brokers_waits_on() -> N
 def test_who_publishes_to_a_lone_master_is_to_go_elsewhere() -> None:
     waits = PendingConfirms()
     line = SafeLine(waits)
-    line.alone = "it is cut off"
+    line.cut_off("it is cut off")
     assert not line.wait_for(1)
     assert not line.wait_for(1)
     publisher, letter = waits.take()
-    letter.resend = True
+    letter.must_arrive()
     assert (publisher.away_text, publisher.lost) == ("it is cut off", False)
     line.tell_refused()
     assert (publisher.lost, publisher.done) == (True, True)

@@ -42,7 +42,7 @@ class MirroredQueue(BackingMachine):
         if not hasattr(self, "pairs"):
             self.pairs: dict[int, Pair] = {}
             self.again: set[int] = set()  # queues that were mirrored no more for a moment
-            self.talkative: list[MirroredBacking] = []
+            self.active: dict[tuple[str, str], None] = {}
             self.made = 0
             self.others = OpenEngine(
                 SimFileSystem(),
@@ -56,7 +56,7 @@ class MirroredQueue(BackingMachine):
         self.again.discard(queue.queue_id)
         if pair is None or is_another or pair.mirrored.backing is not queue.backing:
             term = 1 if pair is None else pair.mirrored.term + 1
-            mirrored = MirroredBacking(queue.backing, self.talkative)
+            mirrored = MirroredBacking(queue.backing, self.active, ("/", str(queue.queue_id)))
             mirrored.begin(term, 0)
             self.made += 1
             copy = VariableQueue(
@@ -93,7 +93,7 @@ class MirroredQueue(BackingMachine):
         pairs = [self.pair(at) for at in range(len(self.queues))]
         for pair in pairs:
             pair.mirrored.check()
-        del self.talkative[:]
+        self.active.clear()
         for queue, pair in zip(self.queues, pairs, strict=True):
             pair.tell()
             pair.replica.tick(self.now_ms)

@@ -42,7 +42,7 @@ def engine(files: SimFileSystem | None = None, queues: int = 1) -> OpenEngine:
 
 
 def pair_of(master: OpenEngine, copy: OpenEngine) -> Pair:
-    mirrored = MirroredBacking(master.queues[1], [])
+    mirrored = MirroredBacking(master.queues[1], {}, ("/", "q"))
     mirrored.begin(TERM, 0)
     return joined(mirrored, copy)
 
@@ -64,7 +64,7 @@ def publish(queue: VariableQueue, count: int, **kinds: bool) -> list[Message]:
 
 def test_nothing_is_noted_while_nobody_mirrors() -> None:
     opened = engine()
-    mirrored = MirroredBacking(opened.queues[1], [])
+    mirrored = MirroredBacking(opened.queues[1], {}, ("/", "q"))
     publish(opened.queues[1], 3)
     assert mirrored.take_operations() is None
     mirrored.begin(TERM, 0)
@@ -78,7 +78,7 @@ def test_nothing_is_noted_while_nobody_mirrors() -> None:
 def test_a_turn_is_one_parcel_and_a_purge_of_what_rests_is_one_range() -> None:
     opened = engine()
     queue = opened.queues[1]
-    mirrored = MirroredBacking(queue, [])
+    mirrored = MirroredBacking(queue, {}, ("/", "q"))
     mirrored.begin(TERM, 0)
     publish(queue, 300)
     first = mirrored.take_operations()
@@ -120,7 +120,7 @@ def test_priorities_and_keys_are_found_again_by_who_is_promoted() -> None:
         return DeduplicatingBacking(PriorityBacking(parts, "lowest"), AmqpHeaderReader())
 
     master, copy = engine(queues=4), engine(queues=4)
-    mirrored = MirroredBacking(backing(master), [])
+    mirrored = MirroredBacking(backing(master), {}, ("/", "q"))
     mirrored.begin(TERM, 0)
     replica = Replica(backing(copy), copy.engine.journal)
     replica.follow(TERM, False)
@@ -319,7 +319,7 @@ def test_a_copy_is_complete_when_all_that_it_lacked_was_consumed() -> None:
     master, copy = engine(), engine()
     queue = VariableQueue(master.engine, 2, True, 16)  # its first place is 0
     publish(queue, 30)
-    mirrored = MirroredBacking(queue, [])
+    mirrored = MirroredBacking(queue, {}, ("/", "q"))
     mirrored.begin(TERM, 0)
     pair = joined(mirrored, copy)
     syncer = Syncer(mirrored, 10, 0)

@@ -97,7 +97,7 @@ class MirrorLife:
         self.log: list[bytes] = []  # the parcels of this term
         self.synced: list[Node] = []  # eldest first; the master waits for them
         self.awaited: dict[Node, int] = {}  # it waits for these too, until they have that parcel
-        self.talkative: list[MirroredBacking] = []
+        self.active: dict[tuple[str, str], None] = {}
         self.names: dict[int, int] = {}  # seq_id -> name, for ever
         self.contents: dict[int, bytes] = {}
         self.published = 0
@@ -123,13 +123,13 @@ class MirrorLife:
         self.sets = {}
         self.awaited = {}
         self.unconfirmed, self.unended, self.tokens = [], [], []
-        del self.talkative[:]
+        self.active.clear()
         if node.replica is not None:
             node.replica.promote(self.term)
         else:
             begin_term(node.queue, self.term)
         node.forget()
-        node.mirrored = MirroredBacking(node.queue, self.talkative)
+        node.mirrored = MirroredBacking(node.queue, self.active, ("/", "q"))
         node.mirrored.begin(self.term, 0)
         self.master = node
         self.sets[0] = set_of(node.queue, self.now_ms)
@@ -238,7 +238,7 @@ class MirrorLife:
         master = self.master
         assert master.mirrored is not None
         master.mirrored.check()
-        del self.talkative[:]
+        self.active.clear()
         parcel = master.mirrored.take_operations()
         if parcel is not None:
             self.log.append(parcel)

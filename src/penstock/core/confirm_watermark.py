@@ -41,7 +41,7 @@ class PendingConfirm:
                    publisher is to go there; "" = it can
     """
 
-    def __init__(self, first: i64, last: i64) -> None:
+    def __init__(self, first: i64, last: i64, away_text: str = "") -> None:
         self.first: i64 = first
         self.last: i64 = last
         self.done: bool = False
@@ -50,7 +50,7 @@ class PendingConfirm:
         self.resend: bool = False
         self.held: bool = False
         self.relayed: bool = False
-        self.away_text: str = ""
+        self.away_text: str = away_text
         self.messages: list[Message] = []  # until it is done; of those elsewhere only
         self.until_ms: i64 = 0  # and they were deferred until then
         self._refused: list[int] = []  # numbers

@@ -24,7 +24,7 @@ them, and who publishes would wait for all of these.
 
 Invariants (``check``):
   M1  each part has its own notes, and no others, exactly while the backing is mirrored
-  M2  who has something to say, and is not held, is on the list of those, once
+  M2  where there is something to say, and it is not held, the queue is among the active ones
 """
 
 from typing import Final, final
@@ -35,6 +35,7 @@ from mypy_extensions import i64
 from penstock.backing.interface import BackingQueue
 from penstock.backing.noting import SetNotes
 from penstock.backing.variable_queue import VariableQueue
+from penstock.cluster.agreement.mirror_keys import Place
 from penstock.cluster.mirrors.operations import (
     DELAY,
     END,
@@ -106,16 +107,16 @@ class PartNotes(SetNotes):
 
 @final
 class MirroredBacking:
-    """``talkative`` is the list of those that want ``take_operations`` in this turn."""
+    """``active``: the queues that want ``take_operations`` in this turn; ``place``: this one's."""
 
-    def __init__(self, backing: BackingQueue, talkative: "list[MirroredBacking]") -> None:
+    def __init__(self, backing: BackingQueue, active: dict[Place, None], place: Place) -> None:
         self.backing: BackingQueue = backing
-        self.owner: object = None  # of its group
         self.parts: list[VariableQueue] = backing.parts()
         self.term: i64 = 0
         self.number: i64 = 0  # of the last parcel
         self.held: bool = False  # what there is to say, until the last parcel has gone round
-        self._talkative: list[MirroredBacking] = talkative
+        self._active: dict[Place, None] = active
+        self._place: Place = place
         self._notes: list[PartNotes] = []
         self._writer: BytesWriter = BytesWriter()
 
@@ -144,7 +145,7 @@ class MirroredBacking:
     def writer(self) -> BytesWriter:
         """Where operations go; the first of a turn begins a parcel."""
         if len(self._writer) == 0:
-            self._talkative.append(self)
+            self._active[self._place] = None
             write_header(self._writer, self.term, self.number + 1)
         return self._writer
 
@@ -165,10 +166,7 @@ class MirroredBacking:
         return self.number + 1 if len(self._writer) > 0 else self.number
 
     def take_operations(self) -> bytes | None:
-        """The parcel of this turn; None = nothing has changed.
-
-        The caller has emptied its list of talkative ones.
-        """
+        """The parcel of this turn; None = nothing has changed."""
         writer = self._writer
         if len(writer) == 0:
             return None
@@ -191,8 +189,7 @@ class MirroredBacking:
                 assert notes is self._notes[place], "M1"
             else:
                 assert notes is None, "M1"
-        said = sum([1 for one in self._talkative if one is self])
-        assert said == 1 or self.held or not self.has_operations(), "M2"
+        assert self._place in self._active or self.held or not self.has_operations(), "M2"
 
 
 def joined(ranges: Ranges) -> Ranges:

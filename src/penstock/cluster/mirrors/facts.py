@@ -127,7 +127,7 @@ def _as_master_sees(
         copy.applied = told
         copy.behind = 0
         return
-    answer = group.answers.get(copy.member)
+    answer = group.safe.answers.get(copy.member)
     if answer is not None:
         copy.applied = int(answer.applied)
         copy.durable = int(answer.durable)

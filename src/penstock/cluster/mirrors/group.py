@@ -27,14 +27,14 @@ The other way round something could be confirmed without it while the view has i
 
 Invariants (``check``):
   U1  a master has a mirrored backing of the newest term it began, a mirror a replica, none has both
-  U2  what is safe was told, and is durable no further than it was applied
 """
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
+from penstock.cluster.agreement.mirror_keys import Place
 from penstock.cluster.mirrors.backing import MirroredBacking
 from penstock.cluster.mirrors.group_codec import (
     ANSWER,
@@ -46,66 +46,83 @@ from penstock.cluster.mirrors.group_codec import (
     THROUGH,
     answer_codec,
     begin_codec,
-    is_former,
-    joining_of,
-    member_of,
     through_codec,
 )
+from penstock.cluster.mirrors.joinings import Joinings, member_of
 from penstock.cluster.mirrors.operations import read_parcel
 from penstock.cluster.mirrors.replica import Replica
-from penstock.cluster.mirrors.safety import Answer, GroupReady, SafeLine
+from penstock.cluster.mirrors.safety import SafePositions
+from penstock.cluster.mirrors.succession import Succession
 from penstock.cluster.mirrors.sync import Joiner
 from penstock.cluster.mirrors.syncing import Syncing
 from penstock.cluster.ring.codec import decode, encode
-from penstock.cluster.ring.ready import BIRTH, DEATH, DELIVER, Delivered, Ready
+from penstock.cluster.ring.ready import BIRTH, DEATH, DELIVER, Delivered
 from penstock.cluster.ring.ring import Ring
+from penstock.cluster.ring.views import View
 from penstock.core.byte_reader import Malformed
 from penstock.core.confirm_watermark import PendingConfirms
-from penstock.core.message import PERSISTENT, Message
+from penstock.core.message import Message
 from penstock.queues.publish_notes import PublishNotes
 from penstock.storage.journal.journal import Journal
 
 
 @final
+class GroupReady:
+    """The output of a group; all of it is to be done.
+
+    ``messages``  member and bytes
+    ``view``      of the ring, to be proposed
+    ``complete``  mirrors that are not among the synced, and could be
+    ``stuck``     synced mirrors that say nothing, while publishers wait for them
+    """
+
+    def __init__(
+        self,
+        messages: list[tuple[str, bytes]],
+        view: View | None,
+        complete: list[str],
+        stuck: list[str],
+    ) -> None:
+        self.messages: Final = messages
+        self.view: Final = view
+        self.complete: Final = complete
+        self.stuck: Final = stuck
+
+
+@final
 class MirrorGroup(PublishNotes):
-    """``backing`` is adopted by role: a master's queue uses it, a mirror's is the group's."""
+    """``backing`` is adopted by role: a master's queue uses it, a mirror's is the group's.
+
+    ``active``: the queues that want ``take`` in this turn; ``place``: this one's.
+    """
 
     def __init__(
         self,
         ring: Ring,
         backing: BackingQueue,
         journal: Journal,
-        talkative: list[MirroredBacking],
+        active: dict[Place, None],
+        place: Place,
         waits: PendingConfirms,
         batch_messages: i64,
     ) -> None:
         self.ring: Ring = ring
-        self.owner: object = None  # the object that keeps it
         self.me: str = member_of(ring.me)
         self.term: i64 = 0  # of the newest view
         self.master: str = ""
-        self.synced: list[str] = []
         self.mirrored: MirroredBacking | None = None
         self.replica: Replica | None = None
         self.joiner: Joiner | None = None
         self.syncing: Syncing = Syncing(batch_messages)
-        self.answers: dict[str, Answer] = {}
-        self.awaited: dict[str, int] = {}  # complete, not in the view: all told before this counts
-        self.applied: SafeLine = SafeLine(waits)
-        self.durable: SafeLine = SafeLine(waits)
+        self.safe: SafePositions = SafePositions(self.me, waits)
         self._backing: BackingQueue = backing
         self._journal: Journal = journal
-        self._talkative: list[MirroredBacking] = talkative
-        self._masters: list[tuple[str, int]] = []  # with terms, that may have something to say
+        self._active: dict[Place, None] = active
+        self._place: Place = place
         self._held: dict[str, list[Delivered]] = {}  # by ring name, from a B that comes too early
         self._was_master: bool = False
-        self._present: set[str] = set()  # ring names: born, and not dead
-        self._through: dict[str, int] = {}  # by member: the last of its terms, as it said
-        self._names: dict[str, str] = {}  # by member, the newest ring name
-        self._barred: dict[str, int] = {}  # by member: joinings up to this one do not count
-        self._speaker: str = ""  # ring name of who last spoke as master
-        self._spoken_term: i64 = 0
-        self._ended_term: i64 = 0  # we heard all of it
+        self._succession: Succession = Succession(self.me)
+        self._joinings: Joinings = Joinings()
         self._said: bytes = b""  # the last answer
         self._mono_ms: i64 = 0
 
@@ -115,7 +132,9 @@ class MirrorGroup(PublishNotes):
         """One after the other.  ``former``: master of the term before; "" = there was none."""
         assert term >= self.term
         if term > self.term:
-            self._note_former(term, former)
+            self._succession.replaced(term, self.master)
+            self._succession.replaced(term, former)
+            self._was_master = self._was_master or former == self.me
             self.term = term
             self.master = master
             if self.mirrored is not None:
@@ -124,31 +143,21 @@ class MirrorGroup(PublishNotes):
                 self._say_through(term - 1)  # for who was not here, or does not know yet
             self._was_master = self._was_master or master == self.me
             if self.replica is None and (former or master != self.me):
-                self._mirror(is_whole=False)
-        self.synced = synced
-        self._look_what_is_safe()
-
-    def _note_former(self, term: i64, former: str) -> None:
-        for member in (self.master, former):
-            if not member or member == self.me or self._through.get(member, 0) >= term - 1:
-                continue
-            if (member, int(term) - 1) not in self._masters:
-                self._masters.append((member, int(term) - 1))
-        self._was_master = self._was_master or former == self.me
+                self._mirror(is_whole=False).follow(term, False)
+        self.safe.synced_are(synced)
+        if self.mirrored is not None:
+            self.safe.look(self.mirrored.number)
 
     def _step_down(self, mirrored: MirroredBacking) -> None:
         """Another member is master now: broadcast the last parcel, and say so."""
         self._broadcast_parcel(mirrored)
         self._say_through(mirrored.term)
-        self._ended_term = mirrored.term
+        self._succession.stepped_down(mirrored.term)
         mirrored.end()
         self.mirrored = None
         self.syncing.end()
-        self.applied.begin()
-        self.durable.begin()
-        self._mirror(is_whole=True)
-        if self.replica is not None:
-            self.replica.follow(self._ended_term, True)
+        self.safe.begin()
+        self._mirror(is_whole=True).follow(mirrored.term, True)
 
     def _say(self, words: bytes) -> None:
         if not self.ring.stopped and not self.ring.leaving:
@@ -157,104 +166,66 @@ class MirrorGroup(PublishNotes):
     def _say_through(self, term: i64) -> None:
         self._say(through_codec.pack(THROUGH, term))
 
-    def _mirror(self, *, is_whole: bool) -> None:
-        self.replica = Replica(self._backing, self._journal, is_whole)
-        self.joiner = Joiner(self.replica, self._journal)
-        if not is_whole:
-            self.replica.follow(self.term, False)
+    def _mirror(self, *, is_whole: bool) -> Replica:
+        replica = self.replica = Replica(self._backing, self._journal, is_whole)
+        self.joiner = Joiner(replica, self._journal)
+        return replica
 
     def begin_again(self, backing: BackingQueue) -> None:
         """With a copy that is empty, in the place of the one that was lost."""
         assert self.mirrored is None
         self._backing = backing
-        self._mirror(is_whole=False)
+        self._mirror(is_whole=False).follow(self.term, False)
 
     def leave(self) -> None:
         """This member has no part in the queue any more, but for what its ring still asks of it."""
         if self.mirrored is not None:
             self.mirrored.end()
             self.mirrored = None
-            self.applied.begin()
-            self.durable.begin()
+            self.safe.begin()
         self.replica = None
         self.joiner = None
         self.ring.leave()
 
+    def has_role(self) -> bool:
+        """Master or mirror."""
+        return self.mirrored is not None or self.replica is not None
+
+    def has_lost_copy(self) -> bool:
+        """This copy is worth nothing: ``begin_again`` with an empty one."""
+        return self.replica is not None and self.replica.is_lost and not self.ring.stopped
+
     def _may_begin(self) -> bool:
-        """All former masters said that they are through, or died, behind all they did."""
         if self.master != self.me or self.mirrored is not None or not self.ring.full:
             return False
         if self.ring.leaving or self.ring.stopped:
             return False
-        return self._are_through(self.term)
-
-    def _are_through(self, term: i64) -> bool:
-        """Who was master before that term."""
-        here = [member_of(name) for name in self._present]
-        return not [1 for one, its_term in self._masters if its_term < term and one in here]
-
-    def _has_heard_all(self) -> bool:
-        """Of the former masters; and nothing else is missing here."""
-        replica = self.replica
-        return replica is not None and self._ended_term >= self._spoken_term > 0
+        return self._succession.are_through(self.term)
 
     def _begin(self) -> None:
-        heard_all = self._has_heard_all()
+        heard_all = False
         replica = self.replica
         if replica is not None:
-            heard_all = heard_all and replica.is_complete()
+            heard_all = self._succession.heard_all() and replica.is_complete()
             replica.promote(self.term)
             self.replica = None
             self.joiner = None
-        self.mirrored = MirroredBacking(self._backing, self._talkative)
-        self.mirrored.owner = self.owner
+        self.mirrored = MirroredBacking(self._backing, self._active, self._place)
         self.mirrored.begin(self.term, 0)
-        self.answers = {}
-        self.awaited = {}
-        self.applied.begin()
-        self.durable.begin()
-        self.syncing.begin(self.mirrored, [member_of(name) for name in self._present])
-        self._speaker = self.ring.me
-        self._spoken_term = self.term
+        self.safe.begin()
+        self.syncing.begin(self.mirrored, self._succession.present())
+        self._succession.speaks(self.ring.me, self.term)
         self.ring.broadcast(begin_codec.pack(BEGIN, self.term, heard_all))
 
     # -- confirms ------------------------------------------------------------------------------
 
     def is_alone(self) -> bool:
-        return self.applied.alone != ""
+        return self.safe.is_cut_off()
 
     def note(self, messages: list[Message]) -> bool:
-        """They go into the queue: who published them waits for the synced mirrors."""
+        """They go into the queue: their publisher waits for the synced mirrors."""
         mirrored = self.mirrored
-        if mirrored is None or not self._others_synced():
-            return True
-        line = self.applied
-        for message in messages:
-            if message.flags & PERSISTENT:
-                line = self.durable
-                break
-        return line.wait_for(mirrored.number + 1)
-
-    def _others_synced(self) -> list[str]:
-        others = dict.fromkeys([*self.synced, *self.awaited])
-        return [member for member in others if member != self.me]
-
-    def _look_what_is_safe(self) -> None:
-        mirrored = self.mirrored
-        if mirrored is None:
-            return
-        applied = mirrored.number
-        durable = mirrored.number
-        for member in self._others_synced():
-            answer = self.answers.get(member)
-            if answer is None:
-                return
-            if answer.applied < applied:
-                applied = answer.applied
-            if answer.durable < durable:
-                durable = answer.durable
-        self.applied.reach(applied)
-        self.durable.reach(durable)
+        return mirrored is None or self.safe.wait_for(messages, mirrored.number + 1)
 
     # -- what members say -----------------------------------------------------------------------
 
@@ -282,14 +253,8 @@ class MirrorGroup(PublishNotes):
             return
         if durable > applied or applied > mirrored.number:
             raise Malformed(f"{durable} durable, {applied} applied, {int(mirrored.number)} told")
-        answer = self.answers.setdefault(sender, Answer())
-        answer.progress(applied, durable)
-        answer.applied = applied
-        answer.durable = durable
-        answer.is_complete = is_complete
-        if is_complete and sender not in self.synced:
-            self.awaited.setdefault(sender, int(mirrored.last_number()))
-        self._look_what_is_safe()
+        self.safe.hear(sender, applied, durable, is_complete, mirrored.last_number())
+        self.safe.look(mirrored.number)
 
     def _hear(self, origin: str, payload: bytes) -> None:
         """What a member broadcast."""
@@ -298,41 +263,34 @@ class MirrorGroup(PublishNotes):
             _, term, heard_all = begin_codec.unpack(payload)
             self._hear_begin(origin, term, heard_all=heard_all)
         elif kind == THROUGH and len(payload) == through_codec.size:
-            term = through_codec.unpack(payload)[1]
-            self._heard_out(member_of(origin), term)
-            self._through[member_of(origin)] = int(term)  # we may not know its successor yet
-            if origin == self._speaker and term >= self._spoken_term:
-                self._ended_term = self._spoken_term
+            self._succession.through(origin, through_codec.unpack(payload)[1])
         elif kind == PARCEL:
             self._hear_parcel(origin, payload)
         else:
             raise Malformed(f"a group hears a broadcast of the kind {kind}")
 
-    def _heard_out(self, member: str, term: i64) -> None:
-        self._masters = [one for one in self._masters if one[0] != member or one[1] > term]
-
     def _hear_begin(self, origin: str, term: i64, *, heard_all: bool) -> None:
-        if term <= self._spoken_term:
+        spoken_term = self._succession.spoken_term
+        if term <= spoken_term:
             return
-        if self.replica is not None:
-            also = self._has_heard_all() and self.replica.term == self._spoken_term
-            self.replica.follow(term, heard_all and also)
-        self._speaker = origin
-        self._spoken_term = term
+        replica = self.replica
+        if replica is not None:
+            also = self._succession.heard_all() and replica.term == spoken_term
+            replica.follow(term, heard_all and also)
+        self._succession.speaks(origin, term)
 
     def _hear_parcel(self, origin: str, payload: bytes) -> None:
         replica = self.replica
         if replica is None:
             return
         parcel = read_parcel(payload)
-        if parcel.term > self._spoken_term:  # its beginning was before we came
-            self._speaker = origin
-            self._spoken_term = parcel.term
+        if parcel.term > self._succession.spoken_term:  # its beginning was before we came
+            self._succession.speaks(origin, parcel.term)
         replica.apply(parcel)
         if self.joiner is not None:
             self.joiner.advance()
 
-    def _release(self, ready: GroupReady) -> None:
+    def _release(self) -> None:
         """What was held back, as long as there is something that need not be."""
         found = len(self._held) > 0
         while found:
@@ -340,40 +298,36 @@ class MirrorGroup(PublishNotes):
             for origin in list(self._held):
                 if self._may_hear(self._held[origin][0]):
                     found = True
-                    self._hear_all(self._held.pop(origin), ready)
+                    self._hear_all(self._held.pop(origin))
 
-    def _hear_all(self, events: list[Delivered], ready: GroupReady) -> None:
+    def _hear_all(self, events: list[Delivered]) -> None:
         for one in events:
             held = self._held.get(one[1])
             if held is not None:
                 held.append(one)
             else:
-                self._hear_one(one, ready)
+                self._hear_one(one)
 
     def _may_hear(self, event: Delivered) -> bool:
         payload = event[3]
         if event[0] != DELIVER or payload[0] != BEGIN or len(payload) != begin_codec.size:
             return True
         term = begin_codec.unpack(payload)[1]
-        return bool(term <= self.term and self._are_through(term))
+        return bool(term <= self.term and self._succession.are_through(term))
 
-    def _hear_one(self, event: Delivered, ready: GroupReady) -> None:
+    def _hear_one(self, event: Delivered) -> None:
         kind, origin, _, payload = event
         if kind == BIRTH:
-            self._present.add(origin)
+            self._succession.born(origin)
             if self._was_master and self.mirrored is None:
                 self._say_through(self.term - 1)  # it was said before anybody knew of that one
             if self._meet(origin) and self.mirrored is not None:
                 self.syncing.hears(self.mirrored, member_of(origin))
                 self._say(begin_codec.pack(BEGIN, self.mirrored.term, False))
         elif kind == DEATH:
-            self._present.discard(origin)
-            ready.dead.append(member_of(origin))
-            if self._names.get(member_of(origin)) == origin:
+            if self._joinings.is_newest(origin):
                 self._forget(member_of(origin))
-            self._heard_out(member_of(origin), self.term)
-            if origin == self._speaker:
-                self._ended_term = self._spoken_term
+            self._succession.died(origin, self.term)
         elif self._may_hear(event):
             self._hear(origin, payload)
         else:
@@ -381,99 +335,86 @@ class MirrorGroup(PublishNotes):
 
     def _meet(self, name: str) -> bool:
         """False: it has joined the ring anew since, and what it had counts no more."""
-        member = member_of(name)
-        known, barred = self._names.get(member, ""), self._barred.get(member, 0)
-        if joining_of(name) <= barred or is_former(name, self.ring.view.members):
+        if not self._joinings.counts(name, self.ring.view.members):
             return False
-        if known == name:
-            return True
-        if known and joining_of(known) > joining_of(name):
-            return False
-        self._names[member] = name
-        self._forget(member)
+        if self._joinings.meet(name):
+            self._forget(member_of(name))
         return True
 
     def bar(self, member: str) -> None:
         """It is no member any more: should it be one again, then with another copy."""
-        for name in self.ring.view.members:
-            if member_of(name) == member:
-                self._barred[member] = max(joining_of(name), self._barred.get(member, 0))
+        self._joinings.bar(member, self.ring.view.members)
         self._forget(member)
 
     def _forget(self, member: str) -> None:
         self.syncing.forget(member)
-        self.answers.pop(member, None)
-        self.awaited.pop(member, None)
+        self.safe.forget(member)
 
     # -- once per turn --------------------------------------------------------------------------
 
     def take(self, now_ms: i64, mono_ms: i64) -> GroupReady:
-        """The caller has emptied its list of talkative backings; ``now_ms`` is wall time."""
+        """``now_ms`` is wall time."""
         self._mono_ms = mono_ms
         self.ring.tick(mono_ms)
-        ready = GroupReady()
-        self._release(ready)
-        self._pass_on(self.ring.take(), ready)
+        messages: list[tuple[str, bytes]] = []
+        complete: list[str] = []
+        stuck: list[str] = []
+        self._release()
+        view = self._take_ring(messages)
         if self._may_begin():
             self._begin()
-        if not self.ring.stopped:
-            if self.mirrored is not None:
-                self._speak_as_master(self.mirrored, ready)
-            elif self.replica is not None:
-                self._speak_as_mirror(self.replica, now_ms, ready)
-        self._pass_on(self.ring.take(), ready)
-        return ready
+        mirrored = self.mirrored
+        if self.ring.stopped:
+            pass
+        elif mirrored is not None and not self.ring.leaving:
+            self._speak_as_master(mirrored, messages)
+            complete = self.safe.complete()
+            stuck = self.safe.stuck(mirrored.number, mono_ms)
+        elif self.replica is not None:
+            self._speak_as_mirror(self.replica, now_ms, messages)
+        newer = self._take_ring(messages)
+        return GroupReady(messages, view if newer is None else newer, complete, stuck)
 
-    def _pass_on(self, said: Ready, ready: GroupReady) -> None:
+    def _take_ring(self, messages: list[tuple[str, bytes]]) -> View | None:
+        """Returns the view it proposes."""
+        said = self.ring.take()
         for name, message in said.messages:
-            ready.messages.append((member_of(name), encode(message, b"R")))
-        self._hear_all(said.delivered, ready)
-        self._release(ready)
-        if said.proposal is not None:
-            ready.view = said.proposal
-        ready.stopped = said.stopped
+            messages.append((member_of(name), encode(message, b"R")))
+        self._hear_all(said.delivered)
+        self._release()
+        return said.proposal
 
     def _broadcast_parcel(self, mirrored: MirroredBacking) -> None:
         parcel = mirrored.take_operations()
         if parcel is not None:
             self._say(parcel)
 
-    def _speak_as_master(self, mirrored: MirroredBacking, ready: GroupReady) -> None:
-        if self.ring.leaving:
-            return
+    def _speak_as_master(
+        self, mirrored: MirroredBacking, messages: list[tuple[str, bytes]]
+    ) -> None:
         if mirrored.may_tell(self.ring.waiting_bytes()):
             self.syncing.take_questions(mirrored, self._mono_ms)
             self._broadcast_parcel(mirrored)
             for member, chunk in self.syncing.take_chunks():
-                ready.messages.append((member, b"C" + chunk))
-        self._look_what_is_safe()
-        for member, told in self.awaited.items():
-            if member not in self.synced and self.answers[member].durable >= told:
-                ready.complete.append(member)
-        self._look_who_is_stuck(mirrored, ready)
+                messages.append((member, b"C" + chunk))
+        self.safe.look(mirrored.number)
 
-    def _look_who_is_stuck(self, mirrored: MirroredBacking, ready: GroupReady) -> None:
-        for member in self._others_synced():
-            if self.answers.setdefault(member, Answer()).is_stuck(mirrored.number, self._mono_ms):
-                ready.stuck.append(member)
-
-    def _speak_as_mirror(self, replica: Replica, now_ms: i64, ready: GroupReady) -> None:
+    def _speak_as_mirror(
+        self, replica: Replica, now_ms: i64, messages: list[tuple[str, bytes]]
+    ) -> None:
         replica.tick(now_ms)
         joiner = self.joiner
-        if replica.is_lost:
-            ready.is_lost = True
-            return
-        if replica.term != self.term or joiner is None or self.master == self.me:
+        if replica.is_lost or replica.term != self.term or joiner is None or self.master == self.me:
             return  # no member could answer yet
         question = joiner.ask(self._mono_ms)
         if question is not None:
-            ready.messages.append((self.master, b"Q" + question))
+            messages.append((self.master, b"Q" + question))
         answer = answer_codec.pack(
             ANSWER, replica.term, replica.number, replica.durable_number(), joiner.is_done()
         )
         if answer != self._said:
             self._said = answer
-            ready.messages.append((self.master, answer))
+            messages.append((self.master, answer))
 
     def is_busy(self) -> bool:
         """It is to be asked again in the next turn, although no message came."""
@@ -483,7 +424,7 @@ class MirrorGroup(PublishNotes):
         if replica is not None and joiner is not None:
             waits = self.syncing.is_wanted and not joiner.is_done()
             return waits or replica.durable_number() < replica.number
-        return len(self.awaited) > 0 or self.syncing.is_waiting()
+        return len(self.safe.awaited) > 0 or self.syncing.is_waiting()
 
     def awaits_disk(self) -> bool:
         """What was told, or the last chunk, behind which the next one is asked for."""
@@ -496,6 +437,4 @@ class MirrorGroup(PublishNotes):
         mirrored = self.mirrored
         if mirrored is not None:
             assert mirrored.term <= self.term, "U1"
-            assert self.durable.safe <= self.applied.safe <= mirrored.number, "U2"
-        self.applied.check()
-        self.durable.check()
+            self.safe.check(mirrored.number)

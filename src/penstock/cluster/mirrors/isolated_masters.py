@@ -47,7 +47,7 @@ class IsolatedMasters:
             return ""
         missing = [
             node_of(one)
-            for one in [*view.synced, *group.awaited]
+            for one in [*view.synced, *group.safe.awaited]
             if one != group.me and node_of(one) in nodes.unreached
         ]
         if not missing:
@@ -63,10 +63,6 @@ class IsolatedMasters:
         group = known.group
         if group is None:
             return
-        for line in (group.applied, group.durable):
-            line.alone = why
-            line.tell_refused()
-            if why:
-                line.give_up()
+        group.safe.cut_off(why)
         if why and not known.is_gone():
             self._places.send_away(known.queue.consumers, why)

@@ -14,7 +14,7 @@ so the queue they are about is there.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, cast, final
+from typing import Final, final
 
 from penstock.broker.broker import Broker
 from penstock.broker.rules.ha_policy import HaPolicy
@@ -47,7 +47,6 @@ from penstock.cluster.agreement.mirror_keys import (
 )
 from penstock.cluster.agreement.placement import Chance
 from penstock.cluster.agreement.queue_views import QueueView, node_of, view_from_json
-from penstock.cluster.mirrors.backing import MirroredBacking
 from penstock.cluster.mirrors.deciding import Step, next_step, when_stopping
 from penstock.cluster.mirrors.first_views import FirstViews
 from penstock.cluster.mirrors.group import MirrorGroup
@@ -98,7 +97,6 @@ class Mirroring:
         self._send = send
         self._chance = chance
         self._member = member
-        self._talkative: list[MirroredBacking] = []
         self._masters: dict[Place, str] = {}  # by the newest view that was told
         self._waiting: list[Event] = []
         self._lost_ms: dict[str, int] = {}  # by node: since when there is no link
@@ -183,9 +181,7 @@ class Mirroring:
         self._touch(place)
 
     def _new(self, vhost: Vhost, name: str) -> MirroredQueue:
-        return MirroredQueue(
-            self._broker, vhost, name, self._places, self._talkative, self._new_ring
-        )
+        return MirroredQueue(self._broker, vhost, name, self._places, self._active, self._new_ring)
 
     def _new_ring(self) -> Ring:
         self._joinings += 1
@@ -256,7 +252,7 @@ class Mirroring:
         """The lease of this life has ended."""
         for known in self.queues.values():
             known.over(now_ms)
-        self._active = {}
+        self._active.clear()
         self._own = []
 
     def _hear_who_lives(self, members: dict[str, str], unreached: list[str]) -> None:
@@ -406,10 +402,6 @@ class Mirroring:
 
     def end(self, now_ms: int) -> bool:
         """At the end of a turn: what groups have to say; True = there is more at once."""
-        for backing in self._talkative:
-            known = cast(MirroredQueue, backing.owner)
-            self._active[(known.vhost.name, known.name)] = None
-        del self._talkative[:]
         if self._mono_ms - self._looked_ms >= LOOK_MS:
             self._looked_ms = self._mono_ms
             self.lone.look(self.queues.values(), self.nodes)
@@ -422,8 +414,9 @@ class Mirroring:
 
     def _work_all(self, now_ms: int) -> None:
         for place in list(self._active):
-            if not self._work(place, now_ms):
-                del self._active[place]
+            del self._active[place]  # what it does now may put it there again
+            if self._work(place, now_ms):
+                self._active[place] = None
 
     def awaits_disk(self) -> bool:
         """What mirrors here have taken is to be on the disk, and to be answered then."""
@@ -453,7 +446,7 @@ class Mirroring:
                 self._say(member, place, group, data)
             if ready.view is not None:
                 self._propose_ring(place, known, ready.view)
-            if ready.stopped and group is known.group:
+            if group.ring.stopped and group is known.group:
                 self._restart(place, known, now_ms)
                 continue
             if known.complete != complete or known.stuck or known.unfit:

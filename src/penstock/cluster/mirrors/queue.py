@@ -24,12 +24,11 @@ from penstock.broker.broker import Broker
 from penstock.broker.topology.mirror_copies import Copy
 from penstock.broker.topology.vhost import Vhost
 from penstock.cluster.agreement.coordinator import ACCEPTED, PENDING, Proposal
+from penstock.cluster.agreement.mirror_keys import Place
 from penstock.cluster.agreement.queue_views import QueueView, node_of
-from penstock.cluster.mirrors.backing import MirroredBacking
-from penstock.cluster.mirrors.group import MirrorGroup
-from penstock.cluster.mirrors.group_codec import member_of
+from penstock.cluster.mirrors.group import GroupReady, MirrorGroup
+from penstock.cluster.mirrors.joinings import joining_of, member_of
 from penstock.cluster.mirrors.replica import begin_term
-from penstock.cluster.mirrors.safety import GroupReady
 from penstock.cluster.remote.queue import RemoteQueue
 from penstock.cluster.remote.queue_places import take_place
 from penstock.cluster.ring.ring import Ring
@@ -75,7 +74,7 @@ class MirroredQueue:
         vhost: Vhost,
         name: str,
         places: QueueDirectory,
-        talkative: list[MirroredBacking],
+        active: dict[Place, None],
         new_ring: Callable[[], Ring],
     ) -> None:
         self.vhost = vhost
@@ -101,7 +100,7 @@ class MirroredQueue:
         self.stopped: str = ""  # why the group here cannot go on
         self._broker = broker
         self._places = places
-        self._talkative = talkative
+        self._active = active
         self._new_ring = new_ring
         self._hold: Credit | None = None
         self._followed: RemoteQueue | None = None
@@ -166,9 +165,7 @@ class MirroredQueue:
     def _never_began(self, view: QueueView, member: str) -> bool:
         """It was to be master of what it has, and is not any more: it mirrors another copy."""
         group = self.group
-        if group is None or view.master == member:
-            return False
-        return group.mirrored is None and group.replica is None
+        return group is not None and view.master != member and not group.has_role()
 
     def _take_part(self, view: QueueView, member: str, now_ms: int) -> None:
         former = view.former
@@ -197,11 +194,11 @@ class MirroredQueue:
             self._new_ring(),
             backing,
             self._broker.engine.journal,
-            self._talkative,
+            self._active,
+            (self.vhost.name, self.name),
             self._broker.waits,
             self.batch_messages,
         )
-        group.owner = self
         group.ring.view_changed(self.ring_view)
         if isinstance(queue, LocalQueue):
             queue.mirrors = group
@@ -229,8 +226,7 @@ class MirroredQueue:
         if group is None:
             return
         self.group = None
-        has_begun = group.mirrored is not None or group.replica is not None
-        if view is not None and view.master != "" and has_begun:
+        if view is not None and view.master != "" and group.has_role():
             # A master says its last words: its successor waits for them.
             group.queue_view_changed(view.term, view.master, view.former, view.synced)
         self._let_go(group)
@@ -324,13 +320,13 @@ class MirroredQueue:
         """Of one of its groups; what is for others is the caller's."""
         ready = group.take(now_ms, mono_ms)
         if group is not self.group:
-            if ready.stopped:
+            if group.ring.stopped:
                 self.leaving.remove(group)
             return ready
         self.complete = ready.complete
         self.stuck = ready.stuck
-        self.stopped = ready.stopped
-        if ready.is_lost:
+        self.stopped = group.ring.stopped
+        if group.has_lost_copy():
             self.unfit = True
             group.begin_again(self._open_copy().backing)
         if group.mirrored is not None and self.queue.remote:
@@ -361,8 +357,7 @@ class MirroredQueue:
         names = self.ring_view.live()
         newest: dict[str, int] = {}
         for name in names:
-            number = int(name.rpartition("#")[2])
-            newest[member_of(name)] = max(number, newest.get(member_of(name), 0))
+            newest[member_of(name)] = max(joining_of(name), newest.get(member_of(name), 0))
         for name in names:
             member = member_of(name)
             if lives(member) and self._is_newest(name, newest[member]):
@@ -371,9 +366,7 @@ class MirroredQueue:
                 group.ring.member_died(name)
 
     def _is_newest(self, name: str, newest: int) -> bool:
-        if int(name.rpartition("#")[2]) == newest:
-            return True
-        return any(group.ring.me == name for group in self.leaving)
+        return joining_of(name) == newest or any(group.ring.me == name for group in self.leaving)
 
     # -- flow --------------------------------------------------------------------------------------
 

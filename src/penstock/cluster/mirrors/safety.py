@@ -1,9 +1,10 @@
 """Safe positions of mirrors as their master knows them, and the confirms that wait for them.
 
 ``Answer``: what a mirror last said.  ``SafeLine``: up to which parcel all synced mirrors have said
-so, and the waits of who published.  ``GroupReady``: what a group has to say to the outside.
+so, and the publishers' waits.  ``SafePositions``: both, for what is applied and what is durable.
 
 Invariants (``check``):
+  U2  what is safe was told, and is durable no further than it was applied
   U3  waits ascend with their parcels, and none is of a safe parcel
 """
 
@@ -12,8 +13,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.cluster.ring.views import View
 from penstock.core.confirm_watermark import ConfirmWatermark, PendingConfirm, PendingConfirms
+from penstock.core.message import PERSISTENT, Message
 
 STUCK_MS: Final[i64] = 4000
 """A mirror that is behind and makes no progress for so long is stuck: its disk or process stands
@@ -31,9 +32,12 @@ class Answer:
         self.is_complete: bool = False
         self._behind_since_ms: i64 = 0  # and nothing was heard of it since; 0 = it is not
 
-    def progress(self, applied: i64, durable: i64) -> None:
+    def hear(self, applied: i64, durable: i64, is_complete: bool) -> None:
         if applied > self.applied or durable > self.durable:
             self._behind_since_ms = 0
+        self.applied = applied
+        self.durable = durable
+        self.is_complete = is_complete
 
     def is_stuck(self, told: i64, now_ms: i64) -> bool:
         """It has not got further for long, though there is more."""
@@ -66,8 +70,7 @@ class SafeLine:
         return True
 
     def _refuse(self) -> None:
-        wait = PendingConfirm(0, 0)
-        wait.away_text = self.alone
+        wait = PendingConfirm(0, 0, self.alone)
         self._refused.append(wait)
         self._waits.noted.append(wait)
 
@@ -84,6 +87,13 @@ class SafeLine:
         self._waiting.clear()
         self.frontier.strand(self.frontier.lose())  # those of who never gives up
         self.tell_refused()
+
+    def cut_off(self, why: str) -> None:
+        """For ``why`` no mirror will say anything for some time; "" = they will."""
+        self.alone = why
+        self.tell_refused()
+        if why:
+            self.give_up()
 
     def give_up(self) -> None:
         """Publishers are told no; the broker's own waits, and other nodes', stay open."""
@@ -118,14 +128,102 @@ class SafeLine:
 
 
 @final
-class GroupReady:
-    """What is to be done now."""
+class SafePositions:
+    """Of one queue, whose master is ``me``.
 
-    def __init__(self) -> None:
-        self.messages: list[tuple[str, bytes]] = []
-        self.view: View | None = None  # of the ring, to be proposed
-        self.stuck: list[str] = []  # synced mirrors that say nothing, while others wait for them
-        self.complete: list[str] = []  # mirrors that are not among the synced, and could be
-        self.dead: list[str] = []
-        self.is_lost: bool = False  # this copy is worth nothing: ``begin_again`` with an empty one
-        self.stopped: str = ""
+    From the moment a mirror says that it is complete confirms wait for it, as for the synced ones
+    of the queue's view: ``awaited`` says up to which parcel it has to be durable to become one.
+    """
+
+    def __init__(self, me: str, waits: PendingConfirms) -> None:
+        self.applied: SafeLine = SafeLine(waits)
+        self.durable: SafeLine = SafeLine(waits)
+        self.answers: dict[str, Answer] = {}
+        self.awaited: dict[str, int] = {}
+        self._me: str = me
+        self._synced: list[str] = []
+
+    def begin(self) -> None:
+        """A term begins, or ends: what mirrors said of another one does not count."""
+        self.answers = {}
+        self.awaited = {}
+        self.applied.begin()
+        self.durable.begin()
+
+    def synced_are(self, synced: list[str]) -> None:
+        """By the queue's view."""
+        self._synced = synced
+
+    def cut_off(self, why: str) -> None:
+        """See ``SafeLine``."""
+        self.applied.cut_off(why)
+        self.durable.cut_off(why)
+
+    def is_cut_off(self) -> bool:
+        return self.applied.alone != ""
+
+    def wait_for(self, messages: list[Message], parcel: i64) -> bool:
+        """Until the mirrors have these, which will be in that parcel; False: see ``SafeLine``.
+
+        A transient publish waits until they applied it, a persistent one for their disks.
+        """
+        if not self._others():
+            return True
+        line = self.applied
+        for message in messages:
+            if message.flags & PERSISTENT:
+                line = self.durable
+                break
+        return line.wait_for(parcel)
+
+    def _others(self) -> list[str]:
+        others = dict.fromkeys([*self._synced, *self.awaited])
+        return [member for member in others if member != self._me]
+
+    def hear(
+        self, member: str, applied: i64, durable: i64, is_complete: bool, last_number: i64
+    ) -> None:
+        """``last_number``: of the parcel that has all that happened so far."""
+        self.answers.setdefault(member, Answer()).hear(applied, durable, is_complete)
+        if is_complete and member not in self._synced:
+            self.awaited.setdefault(member, int(last_number))
+
+    def forget(self, member: str) -> None:
+        self.answers.pop(member, None)
+        self.awaited.pop(member, None)
+
+    def look(self, told: i64) -> None:
+        """What is safe by now, of parcels up to ``told``."""
+        applied = told
+        durable = told
+        for member in self._others():
+            answer = self.answers.get(member)
+            if answer is None:
+                return
+            if answer.applied < applied:
+                applied = answer.applied
+            if answer.durable < durable:
+                durable = answer.durable
+        self.applied.reach(applied)
+        self.durable.reach(durable)
+
+    def complete(self) -> list[str]:
+        """Mirrors that are not among the synced, and could be."""
+        return [
+            member
+            for member, told in self.awaited.items()
+            if member not in self._synced and self.answers[member].durable >= told
+        ]
+
+    def stuck(self, told: i64, now_ms: i64) -> list[str]:
+        """Synced mirrors that say nothing, while publishers wait for them."""
+        return [
+            member
+            for member in self._others()
+            if self.answers.setdefault(member, Answer()).is_stuck(told, now_ms)
+        ]
+
+    def check(self, told: i64) -> None:
+        assert self.durable.safe <= self.applied.safe <= told, "U2"
+        self.applied.check()
+        self.durable.check()
