@@ -9,6 +9,7 @@ from penstock.broker.rules.rights import READ, WRITE, Rights, covers
 from penstock.core.errors import AccessRefused, NotAllowed, PreconditionFailed
 from penstock.routing.exchanges import Exchange
 from tests.helpers.connection_pair import QuietBroker
+from tests.helpers.range_pair import Answered, StagingEnd
 
 
 @pytest.mark.parametrize(
@@ -114,6 +115,22 @@ def test_connections_and_channels_are_counted_until_they_end() -> None:
     first.call("connection.close", 0, code=200, text="", class_id=0, method_id=0)
     first.drop()
     assert (vhost.connection_count, user.connection_count, user.channel_count) == (0, 0, 0)
+
+
+def test_readers_of_ranges_count_as_connections() -> None:
+    node = QuietBroker()
+    vhost, user = node.broker.vhosts["/"], node.broker.users.users["guest"]
+    StagingEnd(node, login=False)
+    first, second = StagingEnd(node), StagingEnd(node)
+    counts = (vhost.connection_count, user.connection_count, node.broker.connection_count)
+    assert counts == (2, 2, 2)
+    user.limit("max-connections", 2)
+    with pytest.raises(Answered, match=r"user connection limit \(2\) is reached"):
+        StagingEnd(node)
+    first.drop()
+    StagingEnd(node).drop()
+    second.drop()
+    assert (vhost.connection_count, user.connection_count) == (0, 0)
 
 
 def test_limits_of_virtual_host_and_user() -> None:

@@ -29,6 +29,7 @@ from penstock.node.startup_progress import StartingPage, StartProgress
 from tests.ctl.conftest import penstockctl
 from tests.helpers.broker_process import free_port
 from tests.helpers.live_broker import LiveBroker
+from tests.helpers.range_line import RangeLine
 from tests.helpers.sim_files import SimFileSystem
 
 HELP = json.loads(Path(__file__).with_name("recorded_help.json").read_text())
@@ -404,3 +405,14 @@ def test_stop_ends_the_process_and_takes_the_file_away(tmp_path: Path) -> None:
     assert not (live.data_dir / CONTROL_FILE).exists()
     assert penstockctl(live.data_dir, "--url", live.http_url, "stop", "--idempotent").code == 0
     assert penstockctl(live.data_dir, "--url", live.http_url, "stop").code == 69
+
+
+@pytest.mark.parametrize("verb", ["close_connection", "close_all_connections"])
+def test_readers_of_ranges_are_closed_by_the_words_for_others(live: LiveBroker, verb: str) -> None:
+    with RangeLine(live.amqp_port, login=True) as line:
+        name = f"127.0.0.1:{line.port} -> 127.0.0.1:{live.amqp_port}"
+        listed = penstockctl(live.data_dir, "list_connections", "name", "user", "protocol")
+        assert f"{name}\tguest\tranges" in listed.out
+        words = (name, "moving") if verb == "close_connection" else ("moving",)
+        assert penstockctl(live.data_dir, verb, *words).code == 0
+        assert line.has_ended()

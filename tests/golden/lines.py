@@ -1,25 +1,22 @@
-"""The broker of a golden directory as a process, and one line of its range protocol.
+"""The broker of a golden directory as a process.
 
 ``GoldenBroker`` is a ``LiveBroker`` of any checkout: that which stands here opens directories, that
-of a release makes them.  ``RangeLine`` says what Spark's side says (``penstock_ranges/ranges.py``,
-``staging.py``) where no Spark is.
+of a release makes them.
 """
 
 from __future__ import annotations
 
 import json
-import socket
 import sys
 from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 from penstock.client.amqp import Connection
 from penstock.client.endpoint import Endpoint
-from penstock_ranges import frames as rf
 from tests.helpers.nsq_live import NsqLiveBroker
 
 GUEST = "Basic " + b64encode(b"guest:guest").decode()
@@ -63,45 +60,6 @@ class GoldenBroker(NsqLiveBroker):
     def children(self) -> list[int]:
         found = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
         return [int(pid) for pid in found.split()]
-
-
-class Refused(Exception):
-    """The broker said ERROR."""
-
-
-class RangeLine:
-    """One connection of the range protocol; a context."""
-
-    def __init__(self, broker: GoldenBroker, *, login: bool = False) -> None:
-        self._socket = socket.create_connection(("127.0.0.1", broker.amqp_port), 10)
-        self._frames = rf.FrameSplitter(rf.REPLY_MAX_BYTES)
-        self._socket.sendall(rf.MAGIC)
-        if login:
-            self.ask(rf.encode_login("guest", "guest", "/"))
-
-    def ask(self, request: bytes) -> bytes:
-        """The payload of the reply."""
-        self._socket.sendall(request)
-        while not (replies := self._frames.feed(self._socket.recv(1 << 20) or _gone())):
-            pass
-        ((kind, payload),) = replies
-        if kind == rf.ERROR:
-            raise Refused(*rf.decode_error(payload))
-        assert kind == request[4] + rf.REPLY
-        return payload
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_error: object) -> None:
-        self.close()
-
-
-def _gone() -> bytes:
-    raise ConnectionError("the broker has hung up")
 
 
 def spelt(name: str) -> str:

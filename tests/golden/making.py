@@ -16,10 +16,11 @@ from penstock.client.amqp import Channel
 from penstock.protocols.amqp.codec.properties import Properties
 from penstock.protocols.amqp.codec.tables import Timestamp
 from penstock_ranges import ranges, staging, subscriptions
-from tests.golden.lines import GoldenBroker, RangeLine
+from tests.golden.lines import GoldenBroker
 from tests.golden.reading import PRODUCER, RUN, TABLE, Data, begun, synchronised
 from tests.helpers.nsq_broker import eventually
 from tests.helpers.nsq_live import RawClient
+from tests.helpers.range_line import RangeLine
 from tests.helpers.range_pair import publishes
 from tests.helpers.raw_nsq import dpub, fin, identify, mpub, pub
 
@@ -374,7 +375,7 @@ def _post(broker: GoldenBroker, path: str) -> None:
 def _table(broker: GoldenBroker, client: Client, clients: ExitStack, notes: Data) -> None:
     """A reader of ranges that has read a part, and holds the queue."""
     client.publish(bodies("row", 10), TABLE)
-    line = clients.enter_context(RangeLine(broker))
+    line = clients.enter_context(RangeLine(broker.amqp_port))
     request = ranges.OpenRequest("guest", "guest", "/", TABLE, ranges.READ)
     _, head, _ = ranges.decode_opened(line.ask(ranges.encode_open(request)))
     line.ask(ranges.encode_ack(head.floor + 4))
@@ -388,12 +389,12 @@ def _staged(broker: GoldenBroker, clients: ExitStack, notes: Data) -> None:
 
     The last one is not published because the disk counts as full: so nothing can be after it.
     """
-    line = clients.enter_context(RangeLine(broker, login=True))
+    line = clients.enter_context(RangeLine(broker.amqp_port, login=True))
     first = _stage(line, 0, "poured", bodies("published", 3))
     assert _commit(line, 0, first).outcome == staging.DONE
     notes["staged set"] = _stage(line, 1, "staged", bodies("staged", 3))
     decided = _stage(line, 5, "poured", bodies("decided", 4), "other writer")
-    half = clients.enter_context(RangeLine(broker, login=True))
+    half = clients.enter_context(RangeLine(broker.amqp_port, login=True))
     begun(half, 2)
     half.ask(staging.encode_block(publishes("", "staged", bodies("half staged", 2))))
     broker.manage("PUT", "/api/penstock/disk-free-limit", {"absolute": "1000000GB"})
@@ -498,7 +499,7 @@ def fill_nodes(broker: GoldenBroker, clients: ExitStack) -> Data:
     for tag in client.take("mirrored.1", 20)[::2]:
         client.channel.ack(tag)
     _mirrored_topic(broker, clients)
-    with RangeLine(broker, login=True) as line:
+    with RangeLine(broker.amqp_port, login=True) as line:
         name = _stage(line, 0, "mirrored.1", bodies("published", 3))
         eventually(lambda: _commit(line, 0, name).outcome == staging.DONE)
     eventually(

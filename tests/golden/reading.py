@@ -20,9 +20,10 @@ from zlib import crc32
 from penstock.client.amqp import Channel, ChannelClosed, Delivery
 from penstock.protocols.amqp.codec.properties import Properties, body_of
 from penstock_ranges import ranges, staging, subscriptions
-from tests.golden.lines import GoldenBroker, RangeLine, spelt
+from tests.golden.lines import GoldenBroker, spelt
 from tests.helpers.nsq_live import RawClient
 from tests.helpers.range_blocks import Rows
+from tests.helpers.range_line import RangeLine
 from tests.helpers.raw_nsq import NsqMessage, fin
 
 Data = dict[str, Any]
@@ -156,7 +157,7 @@ def browsed(broker: GoldenBroker, queue: str) -> Data:
     """Where they lie, with the name of this life of the queue."""
     request = ranges.OpenRequest("guest", "guest", "/", queue, ranges.BROWSE)
     messages: list[str] = []
-    with RangeLine(broker) as line:
+    with RangeLine(broker.amqp_port) as line:
         opened = line.ask(ranges.encode_open(request))
         incarnation, head, _ = ranges.decode_opened(opened)
         start = head.floor
@@ -242,7 +243,7 @@ def refusal(broker: GoldenBroker, queue: str) -> int:
 
 def is_published(broker: GoldenBroker) -> bool:
     """Who begins a batch that is published is told that it is not needed."""
-    with RangeLine(broker, login=True) as line:
+    with RangeLine(broker.amqp_port, login=True) as line:
         return begun(line, 0) == ""
 
 
@@ -326,7 +327,7 @@ def _try_once_more(channel: Channel) -> None:
 def _end_reading(broker: GoldenBroker, notes: Mapping[str, Any]) -> None:
     """Its reader comes back: it begins where it had said, and lets go of everything."""
     request = ranges.OpenRequest("guest", "guest", "/", TABLE, ranges.READ)
-    with RangeLine(broker) as line:
+    with RangeLine(broker.amqp_port) as line:
         _, head, _ = ranges.decode_opened(line.ask(ranges.encode_open(request)))
         asked = subscriptions.encode_start(notes["start request"], 0)
         assert subscriptions.decode_started(line.ask(asked)) == notes["start"]
@@ -337,7 +338,7 @@ def _end_reading(broker: GoldenBroker, notes: Mapping[str, Any]) -> None:
 def _commit_staged(broker: GoldenBroker, notes: Mapping[str, Any]) -> None:
     """The batch that was staged is published, once."""
     request = staging.CommitRequest(PRODUCER, RUN, 1, True, 10_000, [notes["staged set"]])
-    with RangeLine(broker, login=True) as line:
+    with RangeLine(broker.amqp_port, login=True) as line:
         for outcome in (staging.DONE, staging.DUPLICATE):
             told_of = staging.decode_committed(line.ask(staging.encode_commit(request)))
             assert told_of.outcome == outcome

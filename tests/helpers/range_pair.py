@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.broker.rules.access import HASHING, User, hash_password
+from penstock.core.clock_types import WallMs
 from penstock.protocols.ranges.leases import RangeLeases
 from penstock.protocols.ranges.session import RangeSession
 from penstock.storage.definitions.records import PermissionRecord, UserRecord
@@ -51,7 +52,8 @@ class StagingEnd(ClientEnd):
         leases: RangeLeases | None = None,
     ) -> None:
         """``leases``: those of the node, if others read there too."""
-        session = RangeSession(node.broker, leases or leases_of(node), ("127.0.0.1", True))
+        here = ("127.0.0.1", True)
+        session = RangeSession(node.broker, leases or leases_of(node), here, WallMs(node.now_ms))
         session.channels = {}  # type: ignore[attr-defined]
         super().__init__(node, session)  # type: ignore[arg-type]
         node.clients.append(self)

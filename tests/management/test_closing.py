@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from typing import Any
@@ -12,6 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli.close_connection import close_connection
+from penstock_ranges import ranges
+from penstock_ranges.frames import MAGIC
+from tests.helpers.range_line import RangeLine
 from tests.management.conftest import Served
 
 
@@ -110,3 +114,40 @@ def test_the_command(served: Served, client: pika.BlockingConnection) -> None:
     result = CliRunner().invoke(close_connection, [name, "--url", url])
     assert result.exit_code == 1
     assert "Not Found (404 of " in result.output
+
+
+@pytest.fixture
+def reader(served: Served) -> Iterator[RangeLine]:
+    """Spark's: it reads queue 'q'."""
+    served.declare("q")
+    with RangeLine(served.amqp_port) as line:
+        line.ask(ranges.encode_open(ranges.OpenRequest("guest", "guest", "/", "q", ranges.READ)))
+        yield line
+
+
+def test_readers_of_ranges_are_listed(served: Served, reader: RangeLine) -> None:
+    with RangeLine(served.amqp_port):  # has not logged in
+        for path in ("/api/connections", "/api/vhosts/%2F/connections"):
+            (row,) = served.get(path)
+            name = f"127.0.0.1:{reader.port} -> 127.0.0.1:{served.amqp_port}"
+            assert (row["name"], row["user"], row["vhost"]) == (name, "guest", "/")
+            assert (row["peer_host"], row["peer_port"]) == ("127.0.0.1", reader.port)
+            assert (row["protocol"], row["state"], row["channels"]) == ("ranges", "running", 0)
+            assert 0 <= time.time() * 1000 - row["connected_at"] < 60_000
+            assert row["recv_oct"] > len(MAGIC) < row["send_oct"]
+    assert served.get("/api/connections/" + quote(name, safe=""))["name"] == name
+    assert served.get("/api/connections/" + quote(name, safe="") + "/channels") == []
+    assert served.get("/api/overview")["object_totals"]["connections"] == 1
+
+
+@pytest.mark.parametrize("by", ["name", "user", "command"])
+def test_readers_of_ranges_are_closed(served: Served, reader: RangeLine, by: str) -> None:
+    name = f"127.0.0.1:{reader.port} -> 127.0.0.1:{served.amqp_port}"
+    if by == "command":
+        url = f"http://127.0.0.1:{served.port}"
+        assert CliRunner().invoke(close_connection, [name, "--url", url]).exit_code == 0
+    else:
+        last = quote(name, safe="") if by == "name" else "username/guest"
+        assert delete(served, f"/api/connections/{last}", {}) == 204
+    assert reader.has_ended()
+    assert served.get("/api/connections") == []

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.rules.confirms import ConfirmLedger
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 from penstock.protocols.amqp.codec.ledger import ALL_OPEN, SPARSE_MIN, DeliveryLedger
 from penstock.protocols.ranges.leases import RangeLeases
@@ -197,6 +198,7 @@ def test_a_range_reader_that_never_opens_is_sent_away(node: QuietBroker) -> None
         node.broker,
         RangeLeases(LEASE_GRACE_MS, node.broker.letting_go, node.broker.idleness),
         ("127.0.0.1", True),
+        WallMs(node.now_ms),
     )
     session.receive(range_frames.MAGIC, node.now_ms)
     session.tick(node.now_ms)
@@ -211,6 +213,7 @@ def test_a_waiting_range_reader_that_is_lost_waits_no_more(node: QuietBroker) ->
         node.broker,
         RangeLeases(LEASE_GRACE_MS, node.broker.letting_go, node.broker.idleness),
         ("127.0.0.1", True),
+        WallMs(node.now_ms),
     )
     session._at._wait = (0, node.now_ms + 1000)
     assert session.has_waiters

@@ -23,7 +23,7 @@ from penstock.clocks import mono_ms
 from penstock.cluster.remote.peer_client import PeerClient
 from penstock.cluster.remote.queue import RemoteQueue
 from penstock.core.away import Answers
-from penstock.core.clock_types import MonoMs
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.credit import CreditSpec
 from penstock.core.errors import NotFound
@@ -100,6 +100,9 @@ class QueueHall:
         if vhost != "/":
             raise NotFound(f"vhost {vhost} not found")
         return self
+
+    def count_connection(self, user: User, vhost: QueueHall, more: int) -> None:
+        """Nothing here has a limit."""
 
     def queue(self, name: str) -> Queue:
         if name not in self.queues:
@@ -199,7 +202,9 @@ class RangeHost:
         sock, _ = self._listener.accept()
         self.accepted += 1
         hall: Any = self.hall
-        self._sessions[sock] = RangeSession(hall, self.leases, ("127.0.0.1", True))
+        self._sessions[sock] = RangeSession(
+            hall, self.leases, ("127.0.0.1", True), WallMs(_now_ms())
+        )
 
     def _read(self, sock: socket.socket) -> None:
         data = b""

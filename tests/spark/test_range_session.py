@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import penstock
 from penstock.broker.transfers import deferred_trim as letting_go
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import ResourceLocked
 from penstock.protocols.ranges import reading as range_reading
 from penstock.protocols.ranges import session as range_session
@@ -45,7 +46,7 @@ class Room:
 
     def session(self) -> RangeSession:
         hall: Any = self.hall
-        session = RangeSession(hall, self.leases, ("127.0.0.1", True))
+        session = RangeSession(hall, self.leases, ("127.0.0.1", True), WallMs(NOW))
         session.receive(range_frames.MAGIC, NOW)
         return session
 
@@ -230,7 +231,7 @@ def test_what_cannot_be_granted_is_said_and_ends_the_connection(
 
 def test_another_version_of_the_protocol_is_refused(room: Room) -> None:
     hall: Any = room.hall
-    session = RangeSession(hall, room.leases, ("127.0.0.1", True))
+    session = RangeSession(hall, room.leases, ("127.0.0.1", True), WallMs(NOW))
     session.receive(b"PSTK\0\0\0\2", NOW)
     assert session.closed
     assert range_frames.decode_error(replies(session)[0][1])[0] == range_frames.MALFORMED

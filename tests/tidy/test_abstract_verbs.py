@@ -25,7 +25,6 @@ LEFT_OUT = {
     "PeerSubscriber": "answer",
     "LocalQueue": "ask_delete",  # callers look at ``remote``
     "RemoteQueue": "refuse",  # its master refuses: ``overflowing`` names no message here
-    "RangeDescription": "facts",  # not shown: it is never entered
     # tests/cluster/test_remote_verbs.py holds clients off these.
     "RemoteBacking": "ack ack_behind await_head delete drop_below drop_some drop_step expire fetch"
     " fetch_expired note_attempts publish publish_delayed purge release_due requeue sweep_expired"

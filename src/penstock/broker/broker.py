@@ -308,6 +308,13 @@ class Broker:
             raise AccessRefused(f"access to vhost '{name}' refused for user '{user.name}'")
         return vhost
 
+    def count_connection(self, user: User, vhost: Vhost, more: i64) -> None:
+        """1: that user has entered; -1: that connection is over."""
+        self.churn.count_connection(more)
+        self.connection_count += more
+        vhost.count_connection(more)
+        user.count_connection(more)
+
     # -- the turn ------------------------------------------------------------------------
 
     def deliver_with(self, deliver_from: Callable[[Queue, i64], None]) -> None:

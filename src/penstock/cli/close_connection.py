@@ -1,7 +1,7 @@
 """``penstock close-connection``: end a client's connection, through the management API.
 
-The client is told: 320 CONNECTION_FORCED with the reason given here.  Most clients come back at
-once; who must not come back needs another password, or fewer permissions.
+An AMQP client is told: 320 CONNECTION_FORCED with the reason given here.  Most clients connect
+again at once; to keep a client out, change its user's password or permissions.
 """
 
 import click
@@ -19,7 +19,7 @@ from penstock.client.management import path_of
 def close_connection(name: str, reason: str | None, management: Management, output: str) -> None:
     """Close a client's connection.
 
-    NAME is what `penstock connections` shows, REASON what the client is told.
+    NAME is what `penstock connections` shows, REASON what an AMQP client is told.
     """
     headers = {} if reason is None else {"X-Reason": " ".join(reason.split())}
     management.delete(path_of("connections", name), headers)

@@ -226,6 +226,13 @@ class Churn:
         self.queues_created: i64 = 0
         self.queues_deleted: i64 = 0
 
+    def count_connection(self, more: i64) -> None:
+        """1: one was opened; -1: one was closed."""
+        if more > 0:
+            self.connections_opened += more
+        else:
+            self.connections_closed -= more
+
 
 @final
 class DropCounters:

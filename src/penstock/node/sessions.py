@@ -18,6 +18,7 @@ from penstock import __version__
 from penstock.broker.administration import CLUSTER_NAME
 from penstock.broker.broker import Broker
 from penstock.broker.rules.log_ins import Source
+from penstock.core.clock_types import WallMs
 from penstock.core.traffic import AMQP, NSQ
 from penstock.protocols.amqp.description import AmqpDescription
 from penstock.protocols.amqp.handshake import Limits
@@ -131,7 +132,8 @@ class Sessions:
         return NsqSession(self._nsq, arrival.peer, arrival.is_here, arrival.now_ms)
 
     def open_ranges(self, arrival: Arrival) -> RangeSession:
-        return RangeSession(self._broker, self._leases, (arrival.peer[0], arrival.is_here))
+        peer = (arrival.peer[0], arrival.is_here)
+        return RangeSession(self._broker, self._leases, peer, WallMs(arrival.now_ms))
 
     def open_amqp(self, arrival: Arrival) -> AmqpSession:
         host, port = arrival.peer

@@ -12,6 +12,7 @@ from penstock.management.facts.sessions import ChannelFacts, ConnectionFacts
 from penstock.queues.consumers import Consumer
 from penstock.runtime.connection import Connection
 from penstock.runtime.publish_credit import PublishCredit
+from penstock.runtime.secure_socket import SecureSocket
 from penstock.runtime.session import Session
 
 
@@ -92,4 +93,9 @@ def connection_facts(
     facts.sent_count = int(session.sent_count)
     facts.unsent_bytes = int(session.outlet.unsent_bytes)
     facts.flow_s = int(session.reader.flow_s)
+    sock = connection.sock
+    if isinstance(sock, SecureSocket):
+        facts.tls_version = sock.version
+        facts.tls_cipher = sock.cipher
+        facts.tls_subject = sock.subject
     return facts

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.rules.access import User
+from penstock.core.clock_types import WallMs
 from penstock.protocols.ranges.leases import RangeLeases
 from penstock.protocols.ranges.session import RangeSession
 from penstock_ranges import frames as range_frames
@@ -25,7 +26,7 @@ class Peer:
 
     def __init__(self, node: QuietBroker, leases: RangeLeases, user: str = "guest") -> None:
         self._node = node
-        self.session = RangeSession(node.broker, leases, ("127.0.0.1", True))
+        self.session = RangeSession(node.broker, leases, ("127.0.0.1", True), WallMs(node.now_ms))
         self.session.receive(range_frames.MAGIC, node.now_ms)
         self._user = user
 

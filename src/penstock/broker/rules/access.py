@@ -69,6 +69,9 @@ class User:
         else:
             self.max_channels = value
 
+    def count_connection(self, more: i64) -> None:
+        self.connection_count += more
+
     def permit(self, vhost: str, configure: str, write: str, read: str) -> None:
         self.vhosts[vhost] = (configure, write, read)
         self.rights_lost += 1

@@ -143,6 +143,9 @@ class Vhost:
         else:
             self.budget.set(name, value)
 
+    def count_connection(self, more: i64) -> None:
+        self.connection_count += more
+
     # -- publishing ----------------------------------------------------------------------
 
     def route(self, address: Address) -> Route:

@@ -19,7 +19,6 @@ from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.runtime.connection import Connection
 from penstock.runtime.publish_credit import PublishCredit
-from penstock.runtime.secure_socket import SecureSocket
 
 PROTOCOL: Final = "AMQP 0-9-1"
 PLACES_PER_DELIVERY: Final = 4
@@ -59,11 +58,6 @@ class AmqpDescription(SessionDescription):
         facts.frame_max = int(session.link.frame_max)
         facts.channel_max = int(session.channel_max)
         facts.channel_count = len(session.channels)
-        sock = connection.sock
-        if isinstance(sock, SecureSocket):
-            facts.tls_version = sock.version
-            facts.tls_cipher = sock.cipher
-            facts.tls_subject = sock.subject
         return facts
 
     def close(self, reason: str) -> None:

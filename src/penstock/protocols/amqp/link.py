@@ -129,10 +129,7 @@ class Link:
         self._vhost = vhost
         self._rights = Rights(user, vhost.name)
         self.traffic = self.broker.traffic.of(vhost.name, AMQP)
-        self.broker.churn.connections_opened += 1
-        self.broker.connection_count += 1
-        vhost.connection_count += 1
-        user.connection_count += 1
+        self.broker.count_connection(user, vhost, 1)
         if user.may_impersonate:
             self.decoder.user_id = ANYBODY
 
@@ -141,10 +138,7 @@ class Link:
         user = self.user
         if user is None or self._vhost is None:
             return
-        self.broker.churn.connections_closed += 1
-        self.broker.connection_count -= 1
-        self.vhost.connection_count -= 1
-        user.connection_count -= 1
+        self.broker.count_connection(user, self.vhost, -1)
         self.broker.changes.owner_gone(self.session)
         for queue in self.owned.values():
             if not queue.deleted:

@@ -168,10 +168,7 @@ class NsqOpening(Session):
         self._rights = Rights(user, vhost.name)
         self.traffic = Traffic(broker.traffic.of(vhost.name, NSQ))
         self.publishing.traffic = self.consuming.traffic = self.traffic
-        broker.churn.connections_opened += 1
-        broker.connection_count += 1
-        vhost.connection_count += 1
-        user.connection_count += 1
+        broker.count_connection(user, vhost, 1)
         self.look_at_gate()
 
     def _is_authorized(self, command: Command, verb: str, topic: str, channel: str) -> bool:

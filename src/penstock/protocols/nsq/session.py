@@ -460,10 +460,7 @@ class NsqSession(NsqOpening):
         lost = self.consuming.leave(vhost, now_ms)
         if lost:
             self.shared.tell_cancelled(lost)
-        self.shared.broker.churn.connections_closed += 1
-        self.shared.broker.connection_count -= 1
-        vhost.connection_count -= 1
-        user.connection_count -= 1
+        self.shared.broker.count_connection(user, vhost, -1)
 
     def shut_down(self) -> None:
         """As nsqd, which only hangs up."""

@@ -1,7 +1,12 @@
-"""A session of Spark as management sees it: it is not shown, but ends with its virtual host."""
+"""A connection of Spark's range protocol as management shows it: a connection without channels.
 
-from penstock.protocols.description import SessionDescription
-from penstock.protocols.ranges.session import RangeSession
+It is closed without a word: an error would be the answer to the client's next request.
+"""
+
+from penstock.management.facts.sessions import ConnectionFacts
+from penstock.protocols.description import SessionDescription, connection_facts
+from penstock.protocols.ranges.session import PROTOCOL, RangeSession
+from penstock.runtime.connection import Connection
 
 
 class RangeDescription(SessionDescription):
@@ -11,5 +16,19 @@ class RangeDescription(SessionDescription):
         super().__init__(session)
         self._session = session
 
+    def is_entered(self) -> bool:
+        return self._session.vhost_name != ""
+
+    def state(self) -> str:
+        return "closing" if self._session.closed else "running"
+
     def vhost_name(self) -> str | None:
         return self._session.vhost_name or None
+
+    def facts(self, connection: Connection) -> ConnectionFacts:
+        session = self._session
+        user, vhost = session.peer()
+        names = (user.name, vhost.name, self.state(), PROTOCOL)
+        facts = connection_facts(connection, names, session.connected_at_ms)
+        facts.auth_mechanism = "PLAIN"
+        return facts

@@ -41,8 +41,10 @@ from penstock.runtime.session_events import entered, left
 from penstock_ranges import frames as range_frames
 from penstock_ranges.frames import LOGIN, MalformedFrame
 
+PROTOCOL: Final = "ranges"
+"""As lists of connections and the event log name it."""
 OPEN_TIMEOUT_MS: Final = 10_000
-"""Who has not said who he is by then is not a reader."""
+"""A client that has not logged in by then is not a reader."""
 OUTPUT_MAX_BYTES: Final = 16 * 1024 * 1024
 REQUESTS_MAX: Final = 64
 LOGIN_MAX_BYTES: Final = 4096
@@ -53,9 +55,13 @@ LOGIN_MAX_BYTES: Final = 4096
 class RangeSession(Session):
     """See the top of this file."""
 
-    def __init__(self, broker: Broker, leases: RangeLeases, peer: tuple[str, bool]) -> None:
+    def __init__(
+        self, broker: Broker, leases: RangeLeases, peer: tuple[str, bool], now_ms: WallMs
+    ) -> None:
+        """``peer``: its address, and whether it is on this machine."""
         super().__init__(broker.flow.book)
-        self.now_ms = WallMs(0)
+        self.now_ms = now_ms
+        self.connected_at_ms: Final = now_ms
         self._broker = broker
         self._source = Source(RANGES, RANGES, *peer)
         self._peer: tuple[User, Vhost] | None = None
@@ -72,7 +78,6 @@ class RangeSession(Session):
         ]
         self._by_kind = {kind: desk for desk in self._desks for kind in desk.kinds}
         self._at: RequestHandler = self._desks[0]  # who has the last request
-        self._came_at_ms = 0
 
     # -- what the listener calls -----------------------------------------------------------
 
@@ -83,6 +88,8 @@ class RangeSession(Session):
 
     def receive(self, data: bytes, now_ms: i64) -> None:
         self.now_ms = WallMs(int(now_ms))
+        self.received_bytes += len(data)
+        self.received_count += 1
         if self.closed:
             return
         try:
@@ -105,10 +112,8 @@ class RangeSession(Session):
             for desk in self._desks:
                 self._guarded(desk.tick)
         self._go_on()
-        if self._came_at_ms == 0:
-            self._came_at_ms = self.now_ms
         self.look_at_user()
-        if self._peer is None and self.now_ms - self._came_at_ms > OPEN_TIMEOUT_MS:
+        if self._peer is None and self.now_ms - self.connected_at_ms > OPEN_TIMEOUT_MS:
             self.closed = True
 
     def drained(self) -> None:
@@ -116,6 +121,8 @@ class RangeSession(Session):
 
     def sent(self, count: i64, now_ms: i64) -> None:
         """Output has left: there is room for more replies."""
+        self.sent_bytes += count
+        self.sent_count += 1
         self._go_on()
 
     def confirm(self, durable_position: i64) -> None:
@@ -132,6 +139,9 @@ class RangeSession(Session):
         left(self._broker.events, self)
         for desk in self._desks:
             desk.lost()
+        if self._peer is not None:
+            self._broker.count_connection(*self._peer, -1)
+            self._peer = None
 
     def rights_changed(self) -> None:
         for desk in self._desks:
@@ -152,9 +162,10 @@ class RangeSession(Session):
             raise MalformedFrame("this connection has logged in already")
         found = self._broker.users.authenticate(user, password, self._source)
         self._peer = (found, self._broker.enter(found, vhost))
+        self._broker.count_connection(*self._peer, 1)
         self.log_in_as(found)
         self._splitter.max_bytes = range_frames.REQUEST_MAX_BYTES
-        entered(self._broker.events, self, user, vhost, "ranges")
+        entered(self._broker.events, self, user, vhost, PROTOCOL)
         return self._peer
 
     @property

@@ -23,7 +23,7 @@ export default function Connection({ params: { name } }) {
   const own = useHistory(`octets ${name}`, data, OCTETS);
   const { times, series } = samples(data, OCTETS) ?? own;
   const close = async () => {
-    const text = "The client is told why; most clients connect again at once.";
+    const text = "An AMQP client is told why; most clients connect again at once.";
     if (!await confirm({ title: "Close this connection?", text, action: "Close connection" })) return;
     if (await attempt(() => closeConnection(name, "Closed in the web UI"), "The connection is closed.")) go(["connections"]);
   };
