@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import random
 import shutil
+import sys
 import tempfile
+from collections.abc import Callable
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -340,3 +343,42 @@ def test_a_queue_that_is_no_channel_any_more_keeps_its_deadlines() -> None:
     assert queue.next_due_ms() == node.now_ms + 9
     vhost.delete_exchange(exchange_name("t"), False)
     assert other.next_due_ms() == node.now_ms + 9
+
+
+def steps_of(act: Callable[[], object]) -> int:
+    """How many instructions Python interprets for it; those of compiled functions are not seen."""
+    steps = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal steps
+        frame.f_trace_opcodes = True
+        steps += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        act()
+    finally:
+        sys.settrace(before)
+    return steps
+
+
+def test_a_channel_costs_the_same_however_many_its_topic_has() -> None:
+    node = QuietBroker()
+    topics = node.broker.vhosts["/"].topics
+    topics.measure([0.99], 60_000, topics.publish_time)
+    topic = topics.topic("t")
+    few, many = ("one", "two"), ("three", "four")
+
+    def make_and_delete(names: tuple[str, str]) -> None:
+        for name in names:
+            topics.channel(topic, name)
+        for name in names:
+            topics.delete_channel(topic.channels[name])
+
+    make_and_delete(few)  # what is done once in a life is done
+    alone = steps_of(lambda: make_and_delete(few))
+    for number in range(300):
+        topics.channel(topic, f"c{number}")
+    assert steps_of(lambda: make_and_delete(many)) <= alone + 100

@@ -250,7 +250,7 @@ class Broker:
             source.bind(destination, binding.routing_key, binding.arguments)
             vhost.forget_routes()
             if source.type == NSQ_TOPIC:
-                vhost.topics.bindings_changed(source)
+                vhost.topics.binding_changed(source, destination)
 
     def add_vhost(self, name: str, segment_entries: int) -> Vhost:
         """``segment_entries``: of its queues' index, the same as long as it has data."""

@@ -249,6 +249,10 @@ class Exchange:
         ways = self.bound.get(id(destination))
         return [] if ways is None else list(ways.values())
 
+    def leads_to(self, destination: object) -> bool:
+        """Is it bound here?"""
+        return id(destination) in self.bound
+
     def has_bindings(self) -> bool:
         return len(self.bound) > 0
 

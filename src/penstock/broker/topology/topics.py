@@ -14,7 +14,8 @@ where it went.
 Any queue bound to the exchange gets the messages.  It is a channel when its name says so and its
 backing can delay messages; colons are in no NSQ name, so names cannot be taken for each other.
 A topic and its channels are all in the definitions of exchanges, queues and bindings: here is
-only what one can look up, made anew at each start (``attach``, ``bindings_changed``).
+only what one can look up, made anew at each start (``attach``, ``binding_changed``).  A channel
+costs the same to make or delete however many the topic has.
 
 An ephemeral topic is a transient exchange that goes with its last binding, and all its channels are
 transient queues; an ephemeral channel is one of bounded length that goes with its last consumer,
@@ -124,8 +125,7 @@ class Topic:
     ) -> None:
         self.exchange = exchange
         self.name = exchange.name[len(PREFIX) :]
-        self.queues: list[Queue] = []  # bound to it
-        self.reached: list[Queue] = []  # from there on, too, as of ``reached_epoch``
+        self.reached: list[Queue] = []  # from its bindings on, as of ``reached_epoch``
         self.reached_epoch: i64 = -1
         self.channels: dict[str, Channel] = {}
         self.paused: bool = exchange.arguments.get(PAUSED) is True
@@ -181,27 +181,24 @@ class Topic:
         if self.may_move() and holds:
             self.backlog.wake()
 
-    def look_for_channels(self) -> None:
-        """Which queues are bound to it, and which of them are its channels?"""
-        bound: list[object] = []
-        self.exchange.match("", None, bound)
-        self.queues = [one for one in bound if isinstance(one, Queue)]
-        found: dict[str, Channel] = {}
+    def follow(self, queue: Queue) -> Channel | None:
+        """A binding of the queue came or went; returns the channel if that made one."""
         prefix = self.exchange.name + SEPARATOR
-        for queue in self.queues:
-            name = queue.name[len(prefix) :]
-            if not queue.name.startswith(prefix) or not is_name(name):
-                continue
-            known = self.channels.get(name)
-            if known is not None and known.queue is queue:
-                found[name] = known
-            elif queue.use_leases():
-                queue.scanned = self._scanned()
-                found[name] = Channel(self, name, queue)
-        for name, channel in self.channels.items():
-            if name not in found:
-                channel.forget()
-        self.channels = found
+        name = queue.name[len(prefix) :]
+        if not queue.name.startswith(prefix) or not is_name(name):
+            return None
+        known = self.channels.get(name)
+        bound = self.exchange.leads_to(queue)
+        if known is not None and known.queue is queue:
+            if not bound:
+                del self.channels[name]
+                known.forget()
+            return None
+        if not bound or not queue.use_leases():
+            return None
+        queue.scanned = self._scanned()
+        self.channels[name] = Channel(self, name, queue)
+        return self.channels[name]
 
 
 @final
@@ -307,13 +304,12 @@ class Topics:
         if self.on_change is not None:
             self.on_change()
 
-    def bindings_changed(self, exchange: Exchange) -> None:
-        """A queue was bound to one of ours, or is not any more."""
+    def binding_changed(self, exchange: Exchange, destination: object) -> None:
+        """A queue or exchange was bound to one of ours, or is not any more."""
         topic = self.topics[exchange.name[len(PREFIX) :]]
-        topic.look_for_channels()
-        if self.latency_targets:
-            for channel in topic.channels.values():
-                channel.queue.statistics.measure_latency(self.latency_window_ms, self.publish_time)
+        channel = topic.follow(destination) if isinstance(destination, Queue) else None
+        if channel is not None and self.latency_targets:
+            channel.queue.statistics.measure_latency(self.latency_window_ms, self.publish_time)
         topic.look()
         self._changed()
 
@@ -395,8 +391,6 @@ class Topics:
     ) -> list[Queue]:
         """The queues a message gets to that does not stay in the backlog, each once."""
         exchange = topic.exchange
-        if not exchange.bound_exchanges:
-            return topic.queues
         hops: list[object] = []
         for key in keys:
             exchange.match(key, context, hops)
@@ -423,7 +417,8 @@ class Topics:
         0 = it was not deferred.
         """
         if not topic.exchange.bound_exchanges:
-            return self._publish_to(topic.queues, messages, until_ms, now_ms)
+            queues = self._reached(topic, [""], None)
+            return self._publish_to(queues, messages, until_ms, now_ms)
         position: i64 = 0
         for message in messages:
             letter = letters.release(message)
@@ -489,8 +484,7 @@ class Topics:
                 assert not topic.preparing, "T1"
                 assert topic.exchange.has_bindings(), "T1"
                 assert topic.depth() == 0, "T1"
-            bound = topic.queues
             for name, channel in topic.channels.items():
-                assert channel.queue in bound, "T2"
+                assert topic.exchange.leads_to(channel.queue), "T2"
                 assert channel.queue.name == queue_name(topic.name, name), "T2"
                 assert channel.queue.leases is not None, "T2"

@@ -355,7 +355,7 @@ class Vhost:
                     self._strike(exchange)
                     gone.append(exchange)
                 elif exchange.type == NSQ_TOPIC:
-                    self.topics.bindings_changed(exchange)
+                    self.topics.binding_changed(exchange, target)
 
     def _is_unused(self, exchange: Exchange) -> bool:
         """Does it go with its last binding?  In a cluster it goes when all agree that it does."""
@@ -396,7 +396,7 @@ class Vhost:
         exchange.bind(destination, key, arguments)
         self.forget_routes()
         if exchange.type == NSQ_TOPIC:
-            self.topics.bindings_changed(exchange)
+            self.topics.binding_changed(exchange, destination)
         if exchange.durable and kept:
             self.definitions.put_binding(record)
 
@@ -433,7 +433,7 @@ class Vhost:
         if self._is_unused(exchange):
             self.remove_exchange(exchange)
         elif exchange.type == NSQ_TOPIC:
-            self.topics.bindings_changed(exchange)
+            self.topics.binding_changed(exchange, destination)
 
     # -- queues --------------------------------------------------------------------------
 

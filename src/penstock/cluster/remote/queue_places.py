@@ -35,7 +35,8 @@ def take_place(broker: Broker, old: Queue, new: Queue, now_ms: i64) -> list[Cons
         for binding in bindings:
             exchange.bind(new, binding.routing_key, binding.arguments)
         if bindings and exchange.type == NSQ_TOPIC:
-            vhost.topics.bindings_changed(exchange)
+            vhost.topics.binding_changed(exchange, old)
+            vhost.topics.binding_changed(exchange, new)
     vhost.forget_routes()
     consumers = old.retire()
     if isinstance(old, RemoteQueue):
