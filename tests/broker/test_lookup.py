@@ -124,14 +124,37 @@ def test_a_node_keeps_what_it_says_and_nothing_else() -> None:
     lookup = Lookup()
     one, two = known(lookup, 1), known(lookup, 2)
     lookup.register(two, "t", "c")
-    lookup.keep(one, {"t": ["c", "x#ephemeral"], "u": []})
+    lookup.keep(one, "t", ["c", "x#ephemeral"])
+    lookup.keep(one, "u", [])
     assert sorted(lookup.channels("t")) == ["c", "x#ephemeral"]
-    lookup.keep(one, {"t": [], "v": ["d"]})
+    lookup.keep(one, "t", [])
+    lookup.keep(one, "u", None)
+    lookup.keep(one, "v", ["d"])
     assert lookup.channels("t") == ["c"], "the other has it, the ephemeral one is gone"
     assert lookup.producers("u", NOW_MS) == []
     assert lookup.producers("v", NOW_MS) == [one]
-    lookup.keep(one, {})
+    lookup.keep(one, "t", None)
     assert lookup.producers("t", NOW_MS) == [two]
+
+
+class Counted(str):
+    """A name that counts how often it is compared."""
+
+    __slots__ = ()
+    __hash__ = str.__hash__
+    compared = 0
+
+    def __eq__(self, other: object) -> bool:
+        Counted.compared += 1
+        return str.__eq__(self, other)
+
+
+def test_keeping_a_topic_costs_as_much_as_its_channels() -> None:
+    lookup = Lookup()
+    one = known(lookup)
+    for _ in range(2):
+        lookup.keep(one, "t", [Counted(f"c{number}") for number in range(1_000)])
+    assert Counted.compared < 10_000
 
 
 def test_all_keys_are_shown() -> None:
@@ -153,7 +176,7 @@ def test_keys_beyond_the_limits_are_refused_but_for_what_this_node_has() -> None
         with pytest.raises(PreconditionFailed):
             lookup.create_channel(topic, channel or "c")
     lookup.register(one, "u", "d")
-    lookup.keep(here, {"v": ["c"]})
+    lookup.keep(here, "v", ["c"])
     assert sorted(lookup.topics()) == ["t", "u", "v"]
     for topic in ("t", "u"):
         lookup.delete_topic(topic)
@@ -269,12 +292,12 @@ class LookupMachine(RuleBasedStateMachine):
         self.lookup.delete_topic(topic)
         self.topics = {pair for pair in self.topics if pair[1] != topic}
 
-    @rule(number=numbers, wanted=st.dictionaries(topics, st.lists(channels.filter(bool))))
-    def keep(self, number: int, wanted: dict[str, list[str]]) -> None:
+    @rule(number=numbers, topic=topics, wanted=st.none() | st.lists(channels.filter(bool)))
+    def keep(self, number: int, topic: str, wanted: list[str] | None) -> None:
         if number in self.here:
-            self.topics = {pair for pair in self.topics if pair[0] != number}
-            self.topics |= {(number, topic) for topic in wanted}
-            self.lookup.keep(self.nodes[number], wanted)
+            self.topics.discard((number, topic))
+            self.topics |= set() if wanted is None else {(number, topic)}
+            self.lookup.keep(self.nodes[number], topic, wanted)
 
     @invariant()
     def agrees(self) -> None:

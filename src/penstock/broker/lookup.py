@@ -13,8 +13,8 @@ ephemeral ones go then.  A node that was silent for long is not told to clients,
 topic was tombstoned is not told to those who look up that topic, for a while: so no client connects
 to it before it has deleted the topic.
 
-The node this registry is part of is in it as well: ``keep`` says what it has, and it is never
-silent.
+The node this registry is part of is in it as well: ``keep`` says what it has of a topic, and it is
+never silent.
 
 No log-in is needed to register, so there are limits: of topics, of channels, of what one node
 registers and of what all do.  For a new key beyond them the one that has been without a producer
@@ -205,19 +205,18 @@ class Lookup:
             if len(left) == 0:
                 self._unused_topics.setdefault(topic)
 
-    def keep(self, node: Node, wanted: dict[str, list[str]]) -> None:
-        """That node has these topics, each with its channels, and no others."""
-        for topic in [one for one in node.topics if one not in wanted]:
-            for channel in self.channels(topic):
+    def keep(self, node: Node, topic: str, channels: list[str] | None) -> None:
+        """That node has these channels of the topic and no others; None: nor has it the topic."""
+        wanted = set() if channels is None else set(channels)
+        for channel, producers in list(self._channels.get(topic, {}).items()):
+            if channel not in wanted and node.id in producers:
                 self.unregister(node, topic, channel)
+        if channels is None:
             self.unregister(node, topic, "")
-        for topic, channels in wanted.items():
-            for channel, producers in list(self._channels.get(topic, {}).items()):
-                if channel not in channels and node.id in producers:
-                    self.unregister(node, topic, channel)
-            self._put(node, topic, "")
-            for channel in channels:
-                self._put(node, topic, channel)
+            return
+        self._put(node, topic, "")
+        for channel in channels:
+            self._put(node, topic, channel)
 
     # -- what people do ----------------------------------------------------------------------
 

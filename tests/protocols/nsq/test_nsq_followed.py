@@ -10,8 +10,7 @@ import pytest
 from penstock.broker.lookup import Lookup, Node
 from penstock.broker.topology.topics import Topic, queue_name
 from penstock.protocols.nsq.http.admin import NsqAdmin
-from penstock.protocols.nsq.http.lookup_peers import LookupPeers
-from penstock.protocols.nsq.http.services import CHANNELS_MAX, Follower
+from penstock.protocols.nsq.http.services import CHANNELS_MAX, KEYS_AT_ONCE, Follower
 from tests.helpers.nsq_pair import NsqBroker
 
 
@@ -36,14 +35,20 @@ class Followed:
         self.node = NsqBroker()
         self.loop = LaterLoop()
         self.lookup = Lookup()
-        follower = Follower(
+        self.told: dict[str, list[str]] = {}  # the peers
+        self.follower = Follower(
             cast(Any, self.loop),
             NsqAdmin(self.node.nsq, self.node.turn),
             self.lookup,
             Node("here", is_here=True),
-            LookupPeers(dict),
+            cast(Any, self),
         )
-        follower.attach()
+        self.follower.attach()
+
+    has_any = False
+
+    def tell(self, topics: dict[str, list[str]]) -> None:
+        self.told = topics
 
     def new_topic(self, name: str) -> Topic:
         topic = self.node.broker.vhosts["/"].topics.topic(name)
@@ -68,3 +73,31 @@ def test_one_channel_that_cannot_be_made_does_not_stop_the_others() -> None:
     vhost, arguments = followed.node.broker.vhosts["/"], {"x-max-priority": 5}
     vhost.declare_queue(queue_name("t", "b"), True, None, False, arguments)
     assert sorted(followed.new_topic("t").channels) == ["a", "c"]
+
+
+class Side:
+    """The services' own loop, which does at once what it is handed."""
+
+    def call_soon_threadsafe(self, function: Callable[..., object], *arguments: Any) -> None:
+        function(*arguments)
+
+    def call_later(self, _: float, function: Callable[..., object], *arguments: Any) -> None:
+        function(*arguments)
+
+
+def test_what_the_node_has_is_registered_in_slices() -> None:
+    followed = Followed()
+    topics = followed.node.broker.vhosts["/"].topics
+    for number in range(KEYS_AT_ONCE + 1):
+        topics.topic(f"t{number}")
+    followed.follower.side = cast(Any, Side())
+    topics.channel(topics.topics["t0"], "c")
+    counts = [0]
+    while followed.loop.waiting:
+        followed.loop.waiting.pop(0)()
+        counts.append(len(followed.lookup.topics()))
+    assert counts == [0, KEYS_AT_ONCE, KEYS_AT_ONCE + 1]
+    followed.node.broker.vhosts["/"].delete_exchange("nsq.t0", False)
+    followed.loop.run()
+    assert followed.lookup.producers("t0", 0) == []
+    assert len(followed.told) == KEYS_AT_ONCE

@@ -8,10 +8,11 @@
 All on one thread with an event loop of its own.  Whatever they need of the broker is a short
 function handed to the data loop.
 
-``Follower`` lives on the data loop: whenever a topic or channel comes or goes it puts what the node
-has into the registry, and tells the peers.  Of a new topic it says whether others are to be asked
-which channels it has; it holds its messages until they have answered.  A bounded number of channels
-is made of what others say, and one that cannot be made does not keep the rest from coming.
+``Follower`` lives on the data loop: when topics or channels came or went it puts what the node has
+into the registry, some topics a turn, and tells the peers.  Of a new topic it says whether others
+are to be asked which channels it has; it holds its messages until they have answered.  A bounded
+number of channels is made of what others say, and one that cannot be made does not keep the rest
+from coming.
 """
 
 import asyncio
@@ -56,8 +57,10 @@ SWITCH_INTERVAL_S: Final = 0.0005
 """See ``management/app.py``: the data loop shall not wait long for the interpreter."""
 LOOK_S: Final = 1.0
 """How often it is seen whether the virtual host has been made anew."""
-TOPICS_PER_S: Final = 20_000
-"""So many are looked at in one second at most, when many come at once."""
+KEYS_PER_S: Final = 20_000
+"""So many topics and channels are looked at in one second at most, when many come at once."""
+KEYS_AT_ONCE: Final = 1_000
+"""So many are looked at in one turn; the channels of one topic all together."""
 CHANNELS_MAX: Final = 100
 """So many a new topic gets of what nsqlookupds know: any client can register there."""
 
@@ -77,7 +80,9 @@ class Follower:
         self._here = here
         self._peers = peers
         self._topics: Topics | None = None
-        self._looking = False
+        self._looking = False  # or about to
+        self._stale = False  # something changed since the look began
+        self._key_count = 0  # topics and channels at the last look
         self._closed = False
         self._asking: set[asyncio.Task[None]] = set()
         self._pending: dict[str, Pending] = {}  # by topics that are being prepared
@@ -105,25 +110,46 @@ class Follower:
         self.detach()
 
     def _changed(self) -> None:
+        self._stale = True
         if self._looking or self.side is None:
             return
         self._looking = True
-        delay_s = 0.0 if self._topics is None else len(self._topics.topics) / TOPICS_PER_S
         with suppress(RuntimeError):  # the services have stopped
-            self.side.call_soon_threadsafe(self._look_later, delay_s)
+            self.side.call_soon_threadsafe(self._look_later, self._key_count / KEYS_PER_S)
 
     def _look_later(self, delay_s: float) -> None:
         assert self.side is not None
         self.side.call_later(delay_s, self._loop.call, self._look)
 
+    def _own_topics(self) -> dict[str, Topic]:
+        return {} if self._topics is None else self._topics.topics
+
     def _look(self) -> None:
-        self._looking = False
-        topics = {} if self._topics is None else self._topics.topics
-        wanted = {name: list(topic.channels) for name, topic in topics.items()}
-        self._lookup.keep(self._here, wanted)
+        self._stale = False
+        self._look_on(list({**self._own_topics(), **dict.fromkeys(self._here.topics)}), {})
+
+    def _look_on(self, names: list[str], wanted: dict[str, list[str]]) -> None:
+        """At topics from the end of ``names``; ``wanted``: what was found at the others."""
+        topics = self._own_topics()
+        left = KEYS_AT_ONCE
+        while names and left > 0:
+            name = names.pop()
+            topic = topics.get(name)
+            channels = None if topic is None else list(topic.channels)
+            self._lookup.keep(self._here, name, channels)
+            if channels is not None:
+                wanted[name] = channels
+            left -= 1 + len(channels or ())
+        if names:
+            self._loop.call(partial(self._look_on, names, wanted))
+            return
+        self._key_count = len(wanted) + sum(map(len, wanted.values()))
         if self.side is not None:
             with suppress(RuntimeError):
                 self.side.call_soon_threadsafe(self._peers.tell, wanted)
+        self._looking = False
+        if self._stale:
+            self._changed()
 
     def _is_new(self, name: str) -> bool:
         """A topic was made: will ``prepared`` be called for it?"""
