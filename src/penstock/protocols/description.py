@@ -8,9 +8,14 @@ from collections.abc import Iterator, Sequence
 
 from penstock.core.event_book import EventBook
 from penstock.core.traffic import Traffic
-from penstock.management.facts.sessions import ChannelFacts, ConnectionFacts
+from penstock.management.facts.sessions import (
+    ChannelFacts,
+    ConnectionFacts,
+    ConnectionTerms,
+    TlsFacts,
+)
 from penstock.queues.consumers import Consumer
-from penstock.runtime.connection import Connection
+from penstock.runtime.connection import Carrier, Connection
 from penstock.runtime.publish_credit import PublishCredit
 from penstock.runtime.secure_socket import SecureSocket
 from penstock.runtime.session import Session
@@ -77,25 +82,39 @@ class SessionDescription:
 
 
 def connection_facts(
-    connection: Connection, names: tuple[str, str, str, str], connected_at_ms: int
+    connection: Connection,
+    names: tuple[str, str, str, str],
+    connected_at_ms: int,
+    terms: ConnectionTerms,
+    channel_count: int = 0,
+    tls: TlsFacts | None = None,
 ) -> ConnectionFacts:
-    """What is the same in all protocols.  ``names``: user, virtual host, state and protocol."""
+    """``names``: user, virtual host, state and protocol; ``tls``: if the socket does not tell."""
     session = connection.session
     assert session is not None
     peer_host, peer_port = connection.peer
     own_host, own_port = connection.own_address()
-    facts = ConnectionFacts(
-        connection.name, *names, peer_host, peer_port, own_host, own_port, connected_at_ms
+    return ConnectionFacts(
+        connection.name,
+        *names,
+        peer_host,
+        peer_port,
+        own_host,
+        own_port,
+        connected_at_ms,
+        received_bytes=int(session.received_bytes),
+        sent_bytes=int(session.sent_bytes),
+        received_count=int(session.received_count),
+        sent_count=int(session.sent_count),
+        unsent_bytes=int(session.outlet.unsent_bytes),
+        flow_s=int(session.reader.flow_s),
+        channel_count=channel_count,
+        terms=terms,
+        tls=_encryption(connection.sock) if tls is None else tls,
     )
-    facts.received_bytes = int(session.received_bytes)
-    facts.sent_bytes = int(session.sent_bytes)
-    facts.received_count = int(session.received_count)
-    facts.sent_count = int(session.sent_count)
-    facts.unsent_bytes = int(session.outlet.unsent_bytes)
-    facts.flow_s = int(session.reader.flow_s)
-    sock = connection.sock
+
+
+def _encryption(sock: Carrier) -> TlsFacts:
     if isinstance(sock, SecureSocket):
-        facts.tls_version = sock.version
-        facts.tls_cipher = sock.cipher
-        facts.tls_subject = sock.subject
-    return facts
+        return TlsFacts(sock.version, sock.cipher, sock.subject)
+    return TlsFacts()

@@ -16,85 +16,83 @@ from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 
 
-class ConnectionFacts:
-    """One client connection, as the server knows it."""
+class ConnectionTerms(NamedTuple):
+    """What a client said of itself when it logged in, and what was agreed with it."""
 
-    def __init__(
-        self,
-        name: str,
-        user: str,
-        vhost: str,
-        state: str,
-        protocol: str,
-        peer_host: str,
-        peer_port: int,
-        host: str,
-        port: int,
-        connected_at_ms: int,
-    ) -> None:
-        self.name = name
-        self.user = user
-        self.vhost = vhost
-        self.state = state
-        self.protocol = protocol
-        self.peer_host = peer_host
-        self.peer_port = peer_port
-        self.host = host
-        self.port = port
-        self.connected_at_ms = connected_at_ms
-        self.auth_mechanism = ""
-        self.client_properties: dict[str, object] = {}
-        self.heartbeat_s = 0
-        self.frame_max = 0
-        self.channel_max = 0
-        self.received_bytes = 0
-        self.sent_bytes = 0
-        self.channel_count = 0
-        self.flow_s = 0  # seconds in flow
-        self.received_count = 0  # times that something came in, or left
-        self.sent_count = 0
-        self.unsent_bytes = 0
-        self.tls_version = ""  # of a connection with TLS
-        self.tls_cipher = ""
-        self.tls_subject = ""  # of the client's certificate, if it was verified
+    auth_mechanism: str
+    client_properties: dict[str, object]
+    heartbeat_s: int = 0
+    frame_max: int = 0  # bytes
+    channel_max: int = 0
 
-    def tls_row(self) -> dict[str, object]:
+
+class TlsFacts(NamedTuple):
+    """The encryption of a connection; all "" = it has none."""
+
+    version: str = ""
+    cipher: str = ""
+    subject: str = ""  # of the client's certificate, if it was verified
+
+    def row(self) -> dict[str, object]:
         plain: dict[str, object] = {}
-        if self.tls_version == "":
+        if self.version == "":
             plain = dict.fromkeys(
                 ("peer_cert_issuer", "peer_cert_validity", "ssl_hash", "ssl_key_exchange")
             )
         return plain | {
-            "ssl": self.tls_version != "",
-            "ssl_protocol": self.tls_version or None,
-            "ssl_cipher": self.tls_cipher or None,
+            "ssl": self.version != "",
+            "ssl_protocol": self.version or None,
+            "ssl_cipher": self.cipher or None,
             # Of these RabbitMQ's pages show a dash where they are null.
             "ssl_key_exchange": None,
             "ssl_hash": None,
-            "peer_cert_subject": self.tls_subject or None,
+            "peer_cert_subject": self.subject or None,
             "peer_cert_issuer": None,
             "peer_cert_validity": None,
         }
 
 
-class ChannelFacts:
+class ConnectionFacts(NamedTuple):
+    """One client connection, as the server knows it."""
+
+    name: str
+    user: str
+    vhost: str
+    state: str
+    protocol: str
+    peer_host: str
+    peer_port: int
+    host: str
+    port: int
+    connected_at_ms: int
+    received_bytes: int
+    sent_bytes: int
+    received_count: int  # times that something came in, or left
+    sent_count: int
+    unsent_bytes: int
+    flow_s: int  # seconds in flow
+    channel_count: int
+    terms: ConnectionTerms
+    tls: TlsFacts
+
+
+class ChannelFacts(NamedTuple):
     """One channel of a connection."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.consumer_count = 0
-        self.prefetch = 0
-        self.shared_prefetch = 0
-        self.confirm = False
-        self.transactional = False
-        self.uncommitted_count = 0
-        self.uncommitted_ack_count = 0
-        self.unacknowledged_count = 0
-        self.unconfirmed_count = 0
-        self.traffic: tuple[int, ...] = ()  # as ``Traffic.counts``
-        self.state = ""
-        self.active_at_ms = 0
-        self.flow_s = 0
+    number: int
+    state: str
+    traffic: tuple[int, ...]  # as ``Traffic.counts``
+    consumer_count: int
+    prefetch: int
+    unacknowledged_count: int
+    flow_s: int
+    shared_prefetch: int = 0
+    active_at_ms: int = 0  # 0: its protocol does not note it
+    confirm: bool = False
+    transactional: bool = False
+    uncommitted_count: int = 0
+    uncommitted_ack_count: int = 0
+    unconfirmed_count: int = 0
 
 
 class SessionTally(NamedTuple):
@@ -144,26 +142,16 @@ class ManagementClientRefused(BrokerError):
         self.told = told
 
 
-class Got:
+class Got(NamedTuple):
     """A message that ``ManagementClient.get`` took from a queue."""
 
-    def __init__(
-        self,
-        tag: int,
-        exchange: str,
-        routing_key: str,
-        redelivered: bool,
-        message_count: int,
-        properties: dict[str, object],
-        body: bytes,
-    ) -> None:
-        self.tag = tag
-        self.exchange = exchange
-        self.routing_key = routing_key
-        self.redelivered = redelivered
-        self.message_count = message_count
-        self.properties = properties
-        self.body = body
+    tag: int
+    exchange: str
+    routing_key: str
+    redelivered: bool
+    message_count: int
+    properties: dict[str, object]
+    body: bytes
 
 
 class ManagementClient:

@@ -90,15 +90,15 @@ class ClientRows(Rows):
             "state": "running" if facts.state == "idle" else facts.state,
             "time_in_flow_s": facts.flow_s,
             "protocol": facts.protocol,
-            "auth_mechanism": facts.auth_mechanism,
+            "auth_mechanism": facts.terms.auth_mechanism,
             "peer_host": facts.peer_host,
             "peer_port": facts.peer_port,
             "host": facts.host,
             "port": facts.port,
-            **facts.tls_row(),
-            "timeout": facts.heartbeat_s,
-            "frame_max": facts.frame_max,
-            "channel_max": facts.channel_max,
+            **facts.tls.row(),
+            "timeout": facts.terms.heartbeat_s,
+            "frame_max": facts.terms.frame_max,
+            "channel_max": facts.terms.channel_max,
             "channels": facts.channel_count,
             "connected_at": facts.connected_at_ms,
             "recv_oct": facts.received_bytes,
@@ -107,9 +107,9 @@ class ClientRows(Rows):
             "send_cnt": facts.sent_count,
             "send_pend": facts.unsent_bytes,
             "octets": octets_tally(facts.name, facts.received_bytes, facts.sent_bytes),
-            "client_properties": jsonable(facts.client_properties),
+            "client_properties": jsonable(facts.terms.client_properties),
         }
-        given_name = facts.client_properties.get("connection_name")
+        given_name = facts.terms.client_properties.get("connection_name")
         if isinstance(given_name, str):
             row["user_provided_name"] = given_name
         return row

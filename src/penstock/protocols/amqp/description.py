@@ -9,7 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
 from penstock.core.traffic import Traffic
-from penstock.management.facts.sessions import ChannelFacts, ConnectionFacts, OpenDelivery
+from penstock.management.facts.sessions import (
+    ChannelFacts,
+    ConnectionFacts,
+    ConnectionTerms,
+    OpenDelivery,
+)
 from penstock.protocols.amqp.channel import AmqpChannel
 from penstock.protocols.amqp.deadlines import timeout_of
 from penstock.protocols.amqp.opening import RUNNING
@@ -51,14 +56,15 @@ class AmqpDescription(SessionDescription):
         user = session.link.user
         assert user is not None
         names = (user.name, session.link.vhost.name, self.state(), PROTOCOL)
-        facts = connection_facts(connection, names, int(session.connected_at_ms))
-        facts.auth_mechanism = session.mechanism
-        facts.client_properties = session.client_properties
-        facts.heartbeat_s = int(session.heartbeat.interval_ms // 1000)
-        facts.frame_max = int(session.link.frame_max)
-        facts.channel_max = int(session.channel_max)
-        facts.channel_count = len(session.channels)
-        return facts
+        terms = ConnectionTerms(
+            session.mechanism,
+            session.client_properties,
+            heartbeat_s=int(session.heartbeat.interval_ms // 1000),
+            frame_max=int(session.link.frame_max),
+            channel_max=int(session.channel_max),
+        )
+        connected_at_ms = int(session.connected_at_ms)
+        return connection_facts(connection, names, connected_at_ms, terms, len(session.channels))
 
     def close(self, reason: str) -> None:
         self._session.force_close(reason)
@@ -92,25 +98,25 @@ class AmqpDescription(SessionDescription):
 
 
 def _channel_facts(number: int, channel: AmqpChannel) -> ChannelFacts:
-    facts = ChannelFacts(number)
     stage = channel.intake.stage
-    facts.state = "closing" if channel.closing else stage.state(channel.active_at_ms)
-    facts.active_at_ms = int(channel.active_at_ms)
-    facts.flow_s = int(stage.flow_s)
-    facts.consumer_count = len(channel.consumers)
-    facts.prefetch = int(channel.prefetch)
-    facts.shared_prefetch = int(channel.shared.limit)
-    facts.unacknowledged_count = int(channel.ledger.open_count)
-    facts.traffic = channel.traffic.counts()
-    confirms = channel.publishing.confirms
-    if channel.transaction is not None:
-        facts.transactional = True
-        facts.uncommitted_count = channel.publishing.held_count()
-        facts.uncommitted_ack_count = channel.transaction.noted_count()
-    elif confirms is not None:
-        facts.confirm = True
-        facts.unconfirmed_count = int(confirms.unconfirmed_count())
-    return facts
+    transaction = channel.transaction
+    confirms = channel.publishing.confirms if transaction is None else None
+    return ChannelFacts(
+        number,
+        "closing" if channel.closing else stage.state(channel.active_at_ms),
+        channel.traffic.counts(),
+        consumer_count=len(channel.consumers),
+        prefetch=int(channel.prefetch),
+        unacknowledged_count=int(channel.ledger.open_count),
+        flow_s=int(stage.flow_s),
+        shared_prefetch=int(channel.shared.limit),
+        active_at_ms=int(channel.active_at_ms),
+        confirm=confirms is not None,
+        transactional=transaction is not None,
+        uncommitted_count=channel.publishing.held_count(),
+        uncommitted_ack_count=0 if transaction is None else transaction.noted_count(),
+        unconfirmed_count=0 if confirms is None else int(confirms.unconfirmed_count()),
+    )
 
 
 def open_deliveries(queue: Queue, at_most: int) -> list[OpenDelivery]:

@@ -9,7 +9,12 @@ from typing import Final
 
 from penstock.core.event_book import EventBook
 from penstock.core.traffic import Traffic
-from penstock.management.facts.sessions import ChannelFacts, ConnectionFacts
+from penstock.management.facts.sessions import (
+    ChannelFacts,
+    ConnectionFacts,
+    ConnectionTerms,
+    TlsFacts,
+)
 from penstock.protocols.description import SessionDescription, connection_facts
 from penstock.protocols.nsq.opening import CLOSING
 from penstock.protocols.nsq.session import NsqSession
@@ -44,18 +49,20 @@ class NsqDescription(SessionDescription):
     def facts(self, connection: Connection) -> ConnectionFacts:
         session = self._session
         names = (session.user_name, session.vhost_name, self.state(), PROTOCOL)
-        facts = connection_facts(connection, names, int(session.connected_at_ms))
         identity = session.identity
-        facts.auth_mechanism = "AUTH" if session.identified is not None else ""
-        facts.client_properties = {
-            "product": identity.user_agent,
-            "client_id": identity.client_id,
-            "hostname": identity.hostname,
-        }
-        facts.heartbeat_s = int(identity.heartbeat_ms // 1000)
-        facts.channel_max = facts.channel_count = CHANNEL
-        facts.tls_version, facts.tls_cipher = session.tls_version, session.tls_cipher
-        return facts
+        terms = ConnectionTerms(
+            "AUTH" if session.identified is not None else "",
+            {
+                "product": identity.user_agent,
+                "client_id": identity.client_id,
+                "hostname": identity.hostname,
+            },
+            heartbeat_s=int(identity.heartbeat_ms // 1000),
+            channel_max=CHANNEL,
+        )
+        tls = TlsFacts(session.tls_version, session.tls_cipher)
+        connected_at_ms = int(session.connected_at_ms)
+        return connection_facts(connection, names, connected_at_ms, terms, CHANNEL, tls)
 
     def note_entered(self, book: EventBook) -> None:
         session = self._session
@@ -81,13 +88,14 @@ class NsqDescription(SessionDescription):
 
     def _channel_facts(self) -> ChannelFacts:
         session = self._session
-        facts = ChannelFacts(CHANNEL)
         consuming = session.consuming
-        facts.state = self.state()
-        facts.flow_s = int(session.reader.flow_s)
-        facts.consumer_count = 0 if consuming.consumer is None else 1
-        facts.prefetch = int(consuming.ready_count)
-        facts.unacknowledged_count = int(consuming.in_flight_count)
-        facts.traffic = session.traffic.counts()
-        facts.confirm = True
-        return facts
+        return ChannelFacts(
+            CHANNEL,
+            self.state(),
+            session.traffic.counts(),
+            consumer_count=0 if consuming.consumer is None else 1,
+            prefetch=int(consuming.ready_count),
+            unacknowledged_count=int(consuming.in_flight_count),
+            flow_s=int(session.reader.flow_s),
+            confirm=True,
+        )

@@ -3,7 +3,7 @@
 It is closed without a word: an error would be the answer to the client's next request.
 """
 
-from penstock.management.facts.sessions import ConnectionFacts
+from penstock.management.facts.sessions import ConnectionFacts, ConnectionTerms
 from penstock.protocols.description import SessionDescription, connection_facts
 from penstock.protocols.ranges.session import PROTOCOL, RangeSession
 from penstock.runtime.connection import Connection
@@ -29,6 +29,5 @@ class RangeDescription(SessionDescription):
         session = self._session
         user, vhost = session.peer()
         names = (user.name, vhost.name, self.state(), PROTOCOL)
-        facts = connection_facts(connection, names, session.connected_at_ms)
-        facts.auth_mechanism = "PLAIN"
-        return facts
+        terms = ConnectionTerms("PLAIN", {})
+        return connection_facts(connection, names, session.connected_at_ms, terms)
