@@ -115,9 +115,7 @@ def fill(broker: BrokerProcess, queue: str, count: int) -> None:
         channel.queue_declare(queue, durable=True)
         channel.confirm_select()
         for number in range(count):
-            properties = Properties()
-            properties.delivery_mode = 2
-            properties.headers = {"number": number}
+            properties = Properties(delivery_mode=2, headers={"number": number})
             channel.publish(b"%06d" % number, routing_key=queue, properties=properties)
         assert channel.wait_for_confirms() == []
 
@@ -205,9 +203,7 @@ def test_what_a_target_would_refuse_or_multiply(penstock: LiveBroker, other: Liv
         for channel in (source, target):
             channel.queue_declare("marked", durable=True)
             channel.queue_declare("copy", durable=True)
-        properties = Properties()
-        properties.headers = {"CC": ["nowhere"], "a": 1}
-        properties.user_id = "guest"
+        properties = Properties(headers={"CC": ["nowhere"], "a": 1}, user_id="guest")
         source.confirm_select()
         source.publish(b"x", routing_key="marked", properties=properties)
         source.wait_for_confirms()

@@ -47,10 +47,8 @@ def received(channel: Channel) -> Delivery:
 
 
 def test_a_message_keeps_body_properties_and_address(channel: Channel, queue: str) -> None:
-    properties = Properties()
-    properties.headers = {"number": 7, "nested": {"flag": True}}
-    properties.content_type = "text/plain"
-    properties.priority = 3
+    headers: dict[str, object] = {"number": 7, "nested": {"flag": True}}
+    properties = Properties(headers=headers, content_type="text/plain", priority=3)
     channel.exchange_declare("client.topic", "topic", auto_delete=True)
     channel.queue_bind(queue, "client.topic", "a.#")
     channel.publish(b"x" * 300_000, "client.topic", "a.b", properties)

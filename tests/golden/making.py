@@ -183,12 +183,9 @@ class Client:
         key: str,
         to: str = "",
         headers: dict[str, object] | None = None,
-        **rest: object,
+        **rest: Any,
     ) -> None:
-        properties = Properties()
-        given: dict[str, object] = {"delivery_mode": 2, "headers": headers}
-        for name, value in (given | rest).items():
-            setattr(properties, name, value)
+        properties = Properties(**{"delivery_mode": 2, "headers": headers} | rest)
         for body in bodies:
             self.channel.publish(body, to, key, properties)
         self.channel.wait_for_confirms()

@@ -307,8 +307,7 @@ def use_up_queues(broker: GoldenBroker) -> None:
 
 def _publish_once_more(channel: Channel) -> None:
     """What is in the queue is not taken twice, though the directory does not say so anywhere."""
-    properties = Properties()
-    properties.headers = {"x-deduplication-header": "a"}
+    properties = Properties(headers={"x-deduplication-header": "a"})
     before = channel.queue_declare("once", passive=True).number("message_count")
     channel.publish(b"once a, again", "known", "", properties)
     assert channel.queue_declare("once", passive=True).number("message_count") == before == 3

@@ -365,8 +365,7 @@ def test_a_stop_tells_clients_and_a_second_signal_ends_it(tmp_path: Path) -> Non
         channel = connection.channel()
         channel.queue_declare("kept", durable=True)
         channel.confirm_select()
-        persistent = Properties()
-        persistent.delivery_mode = 2
+        persistent = Properties(delivery_mode=2)
         channel.publish(b"x", routing_key="kept", properties=persistent)
         channel.wait_for_confirms()
         deaf = socket.create_connection(("127.0.0.1", broker.amqp_port))

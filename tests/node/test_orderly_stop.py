@@ -27,9 +27,7 @@ def test_what_was_moved_and_not_settled_yet_is_not_doubled(tmp_path: Path) -> No
     node = started(tmp_path)
     vhost = node.broker.vhosts["/"]
     queue, _ = (vhost.declare_queue(name, True, None, False, {}) for name in ("q", "to"))
-    properties = Properties()
-    properties.delivery_mode = 2
-    content = encode_content(properties, b"x", 0, 131_072)
+    content = encode_content(Properties(delivery_mode=2), b"x", 0, 131_072)
     address = short_bytes("") + short_bytes("q")
     vhost.publish_some([queue], [Message(content, address, PERSISTENT, 0) for _ in range(3)], 0)
     rights = Rights(node.broker.users.users["guest"], "/")

@@ -81,12 +81,11 @@ class QueueMove:
         if not is_foreign and not makes_copies:
             return delivery.written
         if is_foreign:
-            properties.user_id = None
+            properties = properties._replace(user_id=None)
             self.unnamed += 1
         if headers is not None and makes_copies:
-            properties.headers = {
-                CC_AWAY if name == CC else name: value for name, value in headers.items()
-            }
+            renamed = {CC_AWAY if name == CC else name: value for name, value in headers.items()}
+            properties = properties._replace(headers=renamed)
             self.renamed += 1
         return encode_properties(properties)
 

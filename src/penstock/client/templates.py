@@ -38,11 +38,11 @@ def composer_for(plan: LoadPlan, publisher: int, frame_max: int) -> Composer:
 def add_template(
     composer: Composer, plan: LoadPlan, key: str, dice: random.Random, frame_max: int
 ) -> None:
-    properties = Properties()
-    properties.delivery_mode = PERSISTENT if plan.persistent else TRANSIENT
-    if plan.varied:
-        properties.headers = varied_headers(dice)
-        properties.priority = dice.randrange(PRIORITIES)
+    properties = Properties(
+        delivery_mode=PERSISTENT if plan.persistent else TRANSIENT,
+        headers=varied_headers(dice) if plan.varied else None,
+        priority=dice.randrange(PRIORITIES) if plan.varied else None,
+    )
     size = varied_size(plan.size_min_bytes, plan.size_max_bytes, dice)
     publish = encode_method(CHANNEL, BASIC_PUBLISH, (0, plan.exchange, key, False, False))
     content = encode_content(properties, filler(size), CHANNEL, frame_max)

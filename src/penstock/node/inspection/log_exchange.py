@@ -71,14 +71,12 @@ class LogExchange:
         queues = vhost.find_queues(NAME, line.level, {}, [])
         if not queues:
             return
-        properties = Properties()
-        properties.content_type = "application/json" if line.text[:1] == "{" else "text/plain"
-        properties.timestamp = line.at_ms // 1000
-        properties.headers = {
-            "level": line.level,
-            "category": line.category,
-            "node": self._broker.node_name,
-        }
+        node_name = self._broker.node_name
+        properties = Properties(
+            content_type="application/json" if line.text[:1] == "{" else "text/plain",
+            timestamp=line.at_ms // 1000,
+            headers={"level": line.level, "category": line.category, "node": node_name},
+        )
         content = encode_content(properties, line.text.encode("utf-8", "replace"), 0, FRAME_MAX)
         address = short_bytes(NAME) + short_bytes(line.level)
         vhost.publish_some(queues, [Message(content, address, 0, 0)], now_ms)

@@ -11,7 +11,7 @@ session with confirms to come.
 """
 
 from concurrent.futures import Future
-from typing import Final
+from typing import Any, Final
 
 from penstock.core import errors as kinds
 from penstock.core.away import Away
@@ -181,12 +181,8 @@ def properties_of(given: dict[str, object]) -> Properties:
 
     Raises PreconditionFailed for numbers that do not fit.
     """
-    properties = Properties()
-    for pair in properties.items():
-        name = pair[0]
-        value = given.get(name)
+    known: dict[str, Any] = {name: given.get(name) for name in Properties._fields}
+    for name, value in known.items():
         if isinstance(value, int) and not 0 <= value <= NUMBERS[name]:
             raise kinds.PreconditionFailed(f"{name}: {value} is out of range")
-        if value is not None:
-            setattr(properties, name, value)
-    return properties
+    return Properties(**known)

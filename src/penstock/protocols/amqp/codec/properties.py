@@ -17,7 +17,7 @@ peer that sets the bit without sending the word is forgiven, as RabbitMQ does.  
 need not be UTF-8 (surrogate escapes keep the bytes).
 """
 
-from typing import Final, final
+from typing import Final, NamedTuple
 
 from librt.strings import BytesWriter, read_i16_be, read_i32_be
 from mypy_extensions import i64
@@ -64,73 +64,27 @@ EXPIRATION_MAX_MS: Final = 10 * 365 * 86_400_000
 """Ten years, as in RabbitMQ."""
 
 
-@final
-class Properties:
-    """The fourteen basic properties; ``None`` = the publisher did not set it."""
+class Properties(NamedTuple):
+    """The fourteen basic properties, in the order of the line; None = not set by the publisher."""
 
-    __slots__ = (
-        "app_id",
-        "cluster_id",
-        "content_encoding",
-        "content_type",
-        "correlation_id",
-        "delivery_mode",
-        "expiration",
-        "headers",
-        "message_id",
-        "priority",
-        "reply_to",
-        "timestamp",
-        "type",
-        "user_id",
-    )
-
-    def __init__(self) -> None:
-        self.content_type: str | None = None
-        self.content_encoding: str | None = None
-        self.headers: dict[str, object] | None = None
-        self.delivery_mode: int | None = None
-        self.priority: int | None = None
-        self.correlation_id: str | None = None
-        self.reply_to: str | None = None
-        self.expiration: str | None = None
-        self.message_id: str | None = None
-        self.timestamp: int | None = None
-        self.type: str | None = None
-        self.user_id: str | None = None
-        self.app_id: str | None = None
-        self.cluster_id: str | None = None
+    content_type: str | None = None
+    content_encoding: str | None = None
+    headers: dict[str, object] | None = None
+    delivery_mode: int | None = None
+    priority: int | None = None
+    correlation_id: str | None = None
+    reply_to: str | None = None
+    expiration: str | None = None
+    message_id: str | None = None
+    timestamp: int | None = None
+    type: str | None = None
+    user_id: str | None = None
+    app_id: str | None = None
+    cluster_id: str | None = None
 
     def as_dict(self) -> dict[str, object]:
         """The properties that are set, by name, in the order of the line."""
-        return {name: value for name, value in self.items() if value is not None}
-
-    def items(self) -> list[tuple[str, object]]:
-        return [
-            ("content_type", self.content_type),
-            ("content_encoding", self.content_encoding),
-            ("headers", self.headers),
-            ("delivery_mode", self.delivery_mode),
-            ("priority", self.priority),
-            ("correlation_id", self.correlation_id),
-            ("reply_to", self.reply_to),
-            ("expiration", self.expiration),
-            ("message_id", self.message_id),
-            ("timestamp", self.timestamp),
-            ("type", self.type),
-            ("user_id", self.user_id),
-            ("app_id", self.app_id),
-            ("cluster_id", self.cluster_id),
-        ]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Properties) and self.items() == other.items()
-
-    def __hash__(self) -> int:
-        raise TypeError("Properties can be changed, so they have no hash")
-
-    def __repr__(self) -> str:
-        return f"Properties({self.as_dict()!r})"
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
 # -- looking for one property --------------------------------------------------------------
@@ -272,25 +226,22 @@ def decode_properties(content: bytes) -> Properties:
     end = header_end(content, 0)
     flags = i64(read_i16_be(content, FLAGS_AT)) & 0xFFFF
     reader = FieldReader(content, after_flags(content, FLAGS_AT, end), end)
-    found = Properties()
-    found.content_type = optional_string(reader, flags & CONTENT_TYPE)
-    found.content_encoding = optional_string(reader, flags & CONTENT_ENCODING)
-    if flags & HEADERS != 0:
-        found.headers = reader.table(0)
-    if flags & DELIVERY_MODE != 0:
-        found.delivery_mode = reader.octet()
-    if flags & PRIORITY != 0:
-        found.priority = reader.octet()
-    found.correlation_id = optional_string(reader, flags & CORRELATION_ID)
-    found.reply_to = optional_string(reader, flags & REPLY_TO)
-    found.expiration = optional_string(reader, flags & EXPIRATION)
-    found.message_id = optional_string(reader, flags & MESSAGE_ID)
-    if flags & TIMESTAMP != 0:
-        found.timestamp = reader.long_long()
-    found.type = optional_string(reader, flags & TYPE)
-    found.user_id = optional_string(reader, flags & USER_ID)
-    found.app_id = optional_string(reader, flags & APP_ID)
-    found.cluster_id = optional_string(reader, flags & CLUSTER_ID)
+    found = Properties(
+        optional_string(reader, flags & CONTENT_TYPE),
+        optional_string(reader, flags & CONTENT_ENCODING),
+        reader.table(0) if flags & HEADERS != 0 else None,
+        reader.octet() if flags & DELIVERY_MODE != 0 else None,
+        reader.octet() if flags & PRIORITY != 0 else None,
+        optional_string(reader, flags & CORRELATION_ID),
+        optional_string(reader, flags & REPLY_TO),
+        optional_string(reader, flags & EXPIRATION),
+        optional_string(reader, flags & MESSAGE_ID),
+        reader.long_long() if flags & TIMESTAMP != 0 else None,
+        optional_string(reader, flags & TYPE),
+        optional_string(reader, flags & USER_ID),
+        optional_string(reader, flags & APP_ID),
+        optional_string(reader, flags & CLUSTER_ID),
+    )
     if reader.offset != end:
         raise MalformedArguments(f"{end - reader.offset} bytes follow the properties")
     return found
@@ -365,7 +316,7 @@ def encode_properties(properties: Properties) -> bytes:
     flags = 0
     bit: int = CONTENT_TYPE
     inner = BytesWriter()
-    for name, value in properties.items():
+    for name, value in properties._asdict().items():
         if value is not None:
             flags |= bit
             write_property(inner, bit, name, value)
