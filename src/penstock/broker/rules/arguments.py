@@ -97,7 +97,7 @@ def _check_value(option: Option, value: object, what: str) -> None:
                 f"{value} queues are not implemented (x-queue-type '{value}' for {what}):"
                 f" {INSTEAD[str(value)]}"
             )
-        raise _invalid(key, what, option.odd.format(value=value, term=term(value)))
+        raise _invalid(key, what, option.refusal.format(value=value, term=term(value)))
 
 
 def check_exchange_type(kind: str) -> None:

@@ -292,4 +292,4 @@ def _check_value(option: Option, value: object) -> None:
         good = isinstance(value, str)
     if not good or (option.words and value not in option.words):
         fault = "invalid" if option.name == "queue-master-locator" else "is not a valid"
-        raise PreconditionFailed(f"{term(value)} {fault} {option.called}")
+        raise PreconditionFailed(f"{term(value)} {fault} {option.noun}")

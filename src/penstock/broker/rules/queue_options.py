@@ -35,21 +35,21 @@ TEN_YEARS_MS: Final = 10 * 365 * 86_400_000
 class Option(NamedTuple):
     """``words``: all values there are, if they are few.  ``lowest`` and ``highest``: of a number.
 
-    ``called`` and ``odd`` are parts of refusals: what RabbitMQ calls the value in a policy, and
-    what it says of an argument that is none of ``words``.
+    ``noun`` and ``refusal`` are parts of error messages: the noun for the value in a policy, and
+    the message for an argument that is none of ``words``, both as RabbitMQ has them.
     """
 
     name: str  # the key of a policy
     kind: str
     merge: str
     example: object
-    called: str
+    noun: str
     doc: str
     label: str = "Args"  # in a list of queues
     words: tuple[object, ...] = ()
     lowest: int = 0
     highest: int | None = None  # of an argument
-    odd: str = ""
+    refusal: str = ""
     applies_to: str = "queue"  # or "exchange", "NSQ topic", "NSQ channel"
     types: tuple[str, ...] = QUEUE_TYPES  # of queues that take the argument
 
@@ -93,19 +93,19 @@ OPTIONS: Final = (
            "priorities from 0 to that number", "Pri", highest=255, types=(CLASSIC,)),
     Option("overflow", WORD, FIRST, "reject-publish", "overflow value",
            "what a full queue does: drops the oldest, refuses new messages, or buries them",
-           "Ovfl", words=OVERFLOWS, odd="invalid_overflow"),
+           "Ovfl", words=OVERFLOWS, refusal="invalid_overflow"),
     Option("queue-mode", WORD, FIRST, "lazy", "queue-mode value",
            "lazy: messages rest on disk", "Mode",
-           words=("default", "lazy"), odd="\"unsupported queue mode '{value}'\"",
+           words=("default", "lazy"), refusal="\"unsupported queue mode '{value}'\"",
            types=(CLASSIC,)),
     Option("queue-version", NUMBER, FIRST, 2, "queue-version value",
            "RabbitMQ's formats of classic queues; no effect here",
-           words=(1, 2), odd="\"unsupported queue version '{value}'\"", types=(CLASSIC,)),
+           words=(1, 2), refusal="\"unsupported queue version '{value}'\"", types=(CLASSIC,)),
     Option("single-active-consumer", FLAG, ARGUMENT, True, "",
            "one consumer at a time gets messages; when it goes, the next one does", "SAC"),
     Option("queue-type", WORD, ARGUMENT, "classic", "",
            "the type of queue; streams are refused",
-           words=QUEUE_TYPES, odd="\"unsupported queue type '{value}'\""),
+           words=QUEUE_TYPES, refusal="\"unsupported queue type '{value}'\""),
     Option("delivery-limit", NUMBER, LIMIT, 5, "delivery limit",
            "how often a message may come back before it is a dead letter; -1: without a limit;"
            " a quorum queue's is 20 otherwise, and basic.nack does not count there",
@@ -113,13 +113,13 @@ OPTIONS: Final = (
     Option("dead-letter-strategy", WORD, ARGUMENT, "at-most-once", "",
            "at-least-once: a dead message stays until a queue has taken its letter; with"
            " overflow reject-publish only",
-           words=("at-most-once", "at-least-once"), odd="invalid_dlx_strategy", types=(QUORUM,)),
+           words=("at-most-once", "at-least-once"), refusal="invalid_dlx_strategy", types=(QUORUM,)),
     Option("quorum-initial-group-size", NUMBER, ARGUMENT, 1, "",
            "how many copies there are to be; no effect on a single node",
            lowest=1, types=(QUORUM,)),
     Option("queue-leader-locator", WORD, ARGUMENT, "client-local", "",
            "on which node the queue is; no effect on a single node",
-           words=("client-local", "balanced"), odd="invalid_queue_locator_arg", types=(QUORUM,)),
+           words=("client-local", "balanced"), refusal="invalid_queue_locator_arg", types=(QUORUM,)),
     Option("consumer-timeout", MILLISECONDS, LOWER, 1_800_000, "consumer timeout",
            "time a consumer may hold a delivery; then its channel is closed",
            lowest=1, highest=TEN_YEARS_MS),
@@ -127,7 +127,7 @@ OPTIONS: Final = (
            "a message whose x-deduplication-header is in the queue is dropped"),
     Option("queue-master-locator", WORD, FIRST, "min-masters", "queue-master-locator value",
            "on which node of a cluster a new queue is",
-           words=MASTER_LOCATORS, odd='"{term} invalid queue-master-locator value"',
+           words=MASTER_LOCATORS, refusal='"{term} invalid queue-master-locator value"',
            types=(CLASSIC,)),
     Option("alternate-exchange", EXCHANGE, FIRST, "unrouted", "alternate exchange name",
            "gets the messages that no binding wants", "AE", applies_to="exchange"),

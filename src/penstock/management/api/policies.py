@@ -143,7 +143,7 @@ def policy_row(vhost: str, policy: Policy) -> Row:
 def option_row(option: Option) -> Row:
     """Without the words of refusals."""
     row = option._asdict()
-    del row["called"], row["odd"]
+    del row["noun"], row["refusal"]
     row["argument"] = option.argument
     row["policy"], row["operator_policy"] = option.in_policies, option.in_operator_policies
     return row
