@@ -14,6 +14,7 @@ import pytest
 
 from penstock.broker.rules.access import User, hash_password
 from penstock.management.app import ManagementServer
+from penstock.management.http.endpoints import Route
 from penstock.management.rows.view import BrokerView
 from penstock.management.statistics.node_facts import NodeFacts
 from penstock.node.inspection.session_inspector import NodeSessionInspector
@@ -84,6 +85,9 @@ class Served:
         self._thread.join(10)
         self.node.loop.drop_all()
         self.node._close()
+
+    def routes(self) -> list[Route]:
+        return [route for one in self.management._context.endpoints for route in one.routes()]
 
     def add_user(self, name: str, password: str, tags: list[str], *vhosts: str) -> None:
         user = User(name, hash_password(password, b"salt"), tags)

@@ -300,7 +300,7 @@ def test_the_default_exchange_is_found_by_its_empty_name(served: Served) -> None
 
 
 def test_no_path_with_an_empty_name_is_a_fault_of_the_server(served: Served) -> None:
-    for route in served.management._context.routes:
+    for route in served.routes():
         for variable in re.findall(r"\{\w+\}", route.path):
             path = re.sub(r"\{\w+\}", "x", route.path.replace(variable, ""))
             for method in route.endpoints:

@@ -233,7 +233,9 @@ def test_whoever_goes_away_is_noticed(served: Served, monkeypatch: pytest.Monkey
 
 
 def live_desk(served: Served) -> live_api.LiveApi:
-    return next(one for one in served.management._endpoints if isinstance(one, live_api.LiveApi))
+    return next(
+        one for one in served.management._context.endpoints if isinstance(one, live_api.LiveApi)
+    )
 
 
 def wait_for_streams(served: Served, count: int) -> None:

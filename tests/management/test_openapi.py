@@ -17,7 +17,7 @@ def test_the_document_has_every_route_and_nothing_else(served: Served) -> None:
     assert answer.status == 200
     document = served.get("/api/penstock/openapi.json")
     assert document["openapi"] == "3.1.0"
-    routes = served.management._context.routes
+    routes = served.routes()
     named = {
         (plain_path(route.path), method.lower()) for route in routes for method in route.endpoints
     }
@@ -49,7 +49,7 @@ def test_what_wants_no_log_in_says_so(served: Served) -> None:
 
 def test_every_route_is_in_the_reference(served: Served) -> None:
     spelt = {_nameless(path) for path in _spelt(REFERENCE.read_text())}
-    routes = [plain_path(route.path) for route in served.management._context.routes]
+    routes = [plain_path(route.path) for route in served.routes()]
     assert [path for path in routes if _nameless(path) not in spelt] == []
 
 

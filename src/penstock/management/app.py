@@ -21,7 +21,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -44,7 +44,6 @@ from penstock.management.http.browsers import guard, names_in
 from penstock.management.http.control import NodeControl
 from penstock.management.http.endpoints import (
     Context,
-    Endpoint,
     NotManagement,
     NotThere,
     Route,
@@ -147,7 +146,7 @@ class ManagementServer:
         self.connections = HttpConnections(HEALTH_CHECKS)
         self.metrics_connections = HttpConnections()
         self.metrics_address: tuple[str, int] | None = None  # once it listens
-        self._endpoints = [endpoints(self._context) for endpoints in ENDPOINTS]
+        self._context.endpoints.extend(endpoints(self._context) for endpoints in ENDPOINTS)
         self._web = self._application()
         self._started: Future[int] = Future()
         self._thread: threading.Thread | None = None
@@ -207,7 +206,7 @@ class ManagementServer:
             port = runner.addresses[0][1]
             self._context.listens(self._bind, port)
             self._started.set_result(port)
-            for endpoints in self._endpoints:
+            for endpoints in self._context.endpoints:
                 await endpoints.begin()
             await self._stopping.wait()
         except BaseException as error:
@@ -256,9 +255,8 @@ class ManagementServer:
         application = web.Application(middlewares=[_errors_as_answers, no_other_pages])
         application.on_response_prepare.append(_finish_headers)
         application.on_shutdown.append(self._close_endpoints)
-        for endpoints in self._endpoints:
+        for endpoints in self._context.endpoints:
             for route in endpoints.routes():
-                self._context.routes.append(route)
                 self._route(application, route)
         UiFiles().add_routes(application.router)
         application.router.add_get("/healthz/live", self._live)
@@ -268,7 +266,7 @@ class ManagementServer:
 
     def _route(self, application: web.Application, route: Route) -> None:
         """One path with and without a slash at its end, every method answered."""
-        handler = self._for_methods(route.endpoints, _stranger if route.is_open else self._visitor)
+        handler = self._for_methods(route)
         # A parameter without a pattern of its own would not match braces, which names may have.
         # Within a path it may be empty, as the name of the default exchange is.
         path = _INNER_PARAMETER.sub(r"{\1:[^/]*}", route.path)
@@ -278,7 +276,7 @@ class ManagementServer:
             application.router.add_route("*", path + "/", handler)
 
     async def _close_endpoints(self, _application: web.Application) -> None:
-        for endpoints in self._endpoints:
+        for endpoints in self._context.endpoints:
             await endpoints.close()
 
     async def _answer_get(self, request: web.Request, path: str) -> web.StreamResponse:
@@ -290,11 +288,9 @@ class ManagementServer:
         asked._match_info = found  # noqa: SLF001 - as the dispatcher of aiohttp does
         return await _errors_as_answers(asked, found.handler)
 
-    def _for_methods(
-        self,
-        endpoints: Mapping[str, Endpoint],
-        who_asks: Callable[[web.Request], Awaitable[Visitor]],
-    ) -> Handler:
+    def _for_methods(self, route: Route) -> Handler:
+        endpoints = route.endpoints
+        authenticate = _stranger if route.is_open else self._visitor
         reading = ["HEAD", "GET"] if "GET" in endpoints else []
         others = [method for method in endpoints if method != "GET"]
         allow = {"Allow": ", ".join([*reading, *others, "OPTIONS"])}
@@ -306,8 +302,11 @@ class ManagementServer:
             endpoint = endpoints.get(method)
             if endpoint is None:
                 return web.Response(status=405, headers=allow)
-            visitor = await who_asks(request)
+            visitor = await authenticate(request)
             asked_now.set(read_asked(request.query))
+            role = route.role_for(method)
+            if role is not None:
+                role.check(visitor)
             response = await endpoint(request, visitor)
             if method != "GET":
                 audit(request, visitor.name, response.status)

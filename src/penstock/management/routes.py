@@ -5,7 +5,7 @@ from typing import Final
 from penstock.management.api.aliveness import AlivenessApi
 from penstock.management.api.bindings import BindingsApi
 from penstock.management.api.clients import ClientsApi
-from penstock.management.api.cluster import ClusterApi
+from penstock.management.api.cluster import ClusterApi, LogInsApi
 from penstock.management.api.definitions import DefinitionsApi
 from penstock.management.api.exchanges import ExchangesApi
 from penstock.management.api.health import HealthApi
@@ -57,6 +57,7 @@ ENDPOINTS: Final[tuple[type[Endpoints], ...]] = (
     OperatingApi,
     MessageActionsApi,
     ClusterApi,
+    LogInsApi,
     HealthApi,
     AlivenessApi,
     NodesApi,

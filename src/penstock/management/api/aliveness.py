@@ -29,10 +29,12 @@ HEAD_WAIT_S: Final = 0.002
 class AlivenessApi(Endpoints):
     """See the head of this file."""
 
+    heading = "health checks"
+
     def routes(self) -> list[Route]:
         what = "Publishes and gets a test message"
         path = "/api/aliveness-test/{vhost}"
-        return [Route(path, {"GET": self.aliveness}, what, "health checks")]
+        return [Route(path, {"GET": self.aliveness}, what)]
 
     async def aliveness(self, request: web.Request, visitor: Visitor) -> web.Response:
         vhost = request.match_info["vhost"]

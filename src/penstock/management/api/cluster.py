@@ -30,16 +30,14 @@ from penstock.broker.administration import CLUSTER_NAME
 from penstock.broker.rules.access import SALT_BYTES, hash_password
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import Visitor
+from penstock.management.http.access import ADMINISTRATOR, MONITORING, Visitor
 from penstock.management.http.endpoints import (
     DIALECT,
     Endpoints,
     Route,
     json_body,
     json_response,
-    must_administrate,
     must_have,
-    must_monitor,
 )
 from penstock.management.http.listing import BadQuery, ListQuery
 from penstock.management.http.lists import slices
@@ -47,10 +45,8 @@ from penstock.management.rows.mirrors import COUNTED
 from penstock.settings.listener_table import is_loopback
 from penstock.settings.settings import DECLARED
 
-TAG: Final = "cluster"
 FORGET: Final = "/api/penstock/cluster/nodes/{name}"
 FORM_TIMEOUT_S: Final = 10.0
-LOG_INS: Final = "log-ins"
 HIDDEN_SETTINGS: Final = frozenset({"default_pass", "cluster_etcd_password"})
 FEATURE_FLAGS: Final = {
     "classic_mirrored_queue_version": "Support setting version for classic mirrored queues",
@@ -68,38 +64,37 @@ FEATURE_FLAGS: Final = {
 class ClusterApi(Endpoints):
     """See the head of this file."""
 
+    heading = "cluster"
+
     def routes(self) -> list[Route]:
         name = {"GET": self.cluster_name, "PUT": self.put_cluster_name}
-        attempts = {"GET": self.attempts, "DELETE": self.forget_attempts}
         nothing = {"GET": self.nothing}
-        where = "/api/auth/attempts/{node}"
         return [
-            Route("/api/cluster-name", name, "The cluster's name", TAG),
-            Route("/api/extensions", {"GET": self.extensions}, "Of the browser's pages", TAG),
-            Route("/api/penstock/cluster", {"GET": self.cluster}, "Nodes and links", TAG),
-            Route(FORGET, {"DELETE": self.forget_node}, "Forget a node that is down", TAG),
-            Route("/api/version", {"GET": self.version}, "The broker's version", TAG),
-            Route("/api/feature-flags", {"GET": self.feature_flags}, "All are enabled", TAG),
-            Route("/api/feature-flags/{name}/enable", {"PUT": self.enable}, "Enable one", TAG),
-            Route("/api/deprecated-features", nothing, "There are none", TAG),
-            Route("/api/deprecated-features/used", nothing, "There are none", TAG),
-            Route("/api/config/effective", {"GET": self.config}, "The settings", TAG),
-            Route("/api/reset", {"DELETE": self.reset}, "Forget the samples", TAG),
-            Route("/api/reset/{node}", {"DELETE": self.reset}, "Forget the samples", TAG),
-            Route("/api/shovels", nothing, "There are none", TAG),
-            Route("/api/shovels/{vhost}", nothing, "There are none", TAG),
-            Route("/api/federation-links", nothing, "There are none", TAG),
-            Route("/api/federation-links/{vhost}", nothing, "There are none", TAG),
-            Route(where, attempts, "Log-ins by protocol", LOG_INS),
+            Route("/api/cluster-name", name, "The cluster's name", writer=ADMINISTRATOR),
+            Route("/api/extensions", {"GET": self.extensions}, "Of the browser's pages"),
+            Route("/api/penstock/cluster", {"GET": self.cluster}, "Nodes and links", MONITORING),
             Route(
-                where + "/source",
-                {"GET": self.sources, "DELETE": self.forget_attempts},
-                "Not tracked",
-                LOG_INS,
+                FORGET, {"DELETE": self.forget_node}, "Forget a node that is down", ADMINISTRATOR
             ),
-            Route("/api/auth/hash_password/{password}", {"GET": self.hash}, "A hash", LOG_INS),
-            Route("/api/auth", {"GET": self.auth}, "How to log in", LOG_INS, is_open=True),
-            Route("/api/login", {"POST": self.login}, "Try a password", LOG_INS, is_open=True),
+            Route("/api/version", {"GET": self.version}, "The broker's version"),
+            Route(
+                "/api/feature-flags", {"GET": self.feature_flags}, "All are enabled", ADMINISTRATOR
+            ),
+            Route(
+                "/api/feature-flags/{name}/enable",
+                {"PUT": self.enable},
+                "Enable one",
+                ADMINISTRATOR,
+            ),
+            Route("/api/deprecated-features", nothing, "There are none"),
+            Route("/api/deprecated-features/used", nothing, "There are none"),
+            Route("/api/config/effective", {"GET": self.config}, "The settings", ADMINISTRATOR),
+            Route("/api/reset", {"DELETE": self.reset}, "Forget the samples", ADMINISTRATOR),
+            Route("/api/reset/{node}", {"DELETE": self.reset}, "Forget the samples", ADMINISTRATOR),
+            Route("/api/shovels", nothing, "There are none"),
+            Route("/api/shovels/{vhost}", nothing, "There are none"),
+            Route("/api/federation-links", nothing, "There are none"),
+            Route("/api/federation-links/{vhost}", nothing, "There are none"),
         ]
 
     # -- names ---------------------------------------------------------------------------
@@ -108,7 +103,6 @@ class ClusterApi(Endpoints):
         return json_response({"name": await self._on_loop(self._view.cluster_name)})
 
     async def put_cluster_name(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         asked = await json_body(request)
         must_have(asked, "name")
         await self.change(self._set_cluster_name, asked["name"])
@@ -118,7 +112,6 @@ class ClusterApi(Endpoints):
         self.admin().put_global_parameter(CLUSTER_NAME, name)
 
     async def cluster(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_monitor(visitor)
         row = await self._on_loop(self._cluster)
         totals: dict[str, Row] = {}
         down = 0
@@ -140,7 +133,6 @@ class ClusterApi(Endpoints):
         return row
 
     async def forget_node(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         name = request.match_info["name"]
         if name == self._view.node_name:
             raise PreconditionFailed(f"{name} cannot forget itself: ask another node")
@@ -160,7 +152,6 @@ class ClusterApi(Endpoints):
     # -- features ------------------------------------------------------------------------
 
     async def feature_flags(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         query = ListQuery(request.query)
         rows: list[Row] = [
             {
@@ -176,26 +167,61 @@ class ClusterApi(Endpoints):
         return json_response([query.project(row) for row in rows])
 
     async def enable(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         if request.match_info["name"] not in FEATURE_FLAGS:
             raise BadQuery("bad_request", "unsupported")
         return web.Response(status=204)
 
-    # -- log-ins -------------------------------------------------------------------------
+    # -- the node ------------------------------------------------------------------------
+
+    async def config(self, _request: web.Request, visitor: Visitor) -> web.Response:
+        settings = self._context.node.settings
+        shown = [name for name in DECLARED if name not in HIDDEN_SETTINGS]
+        return json_response({name: _plain(settings.value_of(name)) for name in shown})
+
+    async def reset(self, request: web.Request, visitor: Visitor) -> web.Response:
+        if "node" in request.match_info:
+            self._context.must_be_us(request.match_info["node"])
+        self._context.statistics.reset()
+        return web.Response(status=204)
+
+    async def nothing(self, request: web.Request, visitor: Visitor) -> web.Response:
+        vhost = request.match_info.get("vhost")
+        if vhost is not None and not await self._on_loop(self._view.has_vhost, vhost):
+            raise NotFound(f"no vhost '{vhost}'")
+        return json_response([])
+
+
+class LogInsApi(Endpoints):
+    """Log-ins so far by protocol, and how to log in."""
+
+    heading = "log-ins"
+
+    def routes(self) -> list[Route]:
+        attempts = {"GET": self.attempts, "DELETE": self.forget_attempts}
+        where = "/api/auth/attempts/{node}"
+        return [
+            Route(where, attempts, "Log-ins by protocol", MONITORING),
+            Route(
+                where + "/source",
+                {"GET": self.sources, "DELETE": self.forget_attempts},
+                "Not tracked",
+                MONITORING,
+            ),
+            Route("/api/auth/hash_password/{password}", {"GET": self.hash}, "A hash"),
+            Route("/api/auth", {"GET": self.auth}, "How to log in", is_open=True),
+            Route("/api/login", {"POST": self.login}, "Try a password", is_open=True),
+        ]
 
     async def attempts(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_monitor(visitor)
         self._context.must_be_us(request.match_info["node"])
         counts = await self._on_loop(self._broker.users.counts)
         return json_response([_attempts(name, *counts[name]) for name in counts])
 
     async def sources(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_monitor(visitor)
         self._context.must_be_us(request.match_info["node"])
         return json_response([])
 
     async def forget_attempts(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_monitor(visitor)
         self._context.must_be_us(request.match_info["node"])
         await self._on_loop(self._broker.users.forget_attempts)
         return web.Response(status=204)
@@ -221,27 +247,6 @@ class ClusterApi(Endpoints):
         except AccessRefused:
             return json_response({"error": "not_authorized", "reason": "Login failed"}, 401)
         return json_response("ok")
-
-    # -- the node ------------------------------------------------------------------------
-
-    async def config(self, _request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
-        settings = self._context.node.settings
-        shown = [name for name in DECLARED if name not in HIDDEN_SETTINGS]
-        return json_response({name: _plain(settings.value_of(name)) for name in shown})
-
-    async def reset(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
-        if "node" in request.match_info:
-            self._context.must_be_us(request.match_info["node"])
-        self._context.statistics.reset()
-        return web.Response(status=204)
-
-    async def nothing(self, request: web.Request, visitor: Visitor) -> web.Response:
-        vhost = request.match_info.get("vhost")
-        if vhost is not None and not await self._on_loop(self._view.has_vhost, vhost):
-            raise NotFound(f"no vhost '{vhost}'")
-        return json_response([])
 
 
 def _plain(value: object) -> object:

@@ -18,7 +18,7 @@ from aiohttp import BodyPartReader, web
 from penstock.broker.definitions.exporting import DefinitionsExport
 from penstock.broker.definitions.importing import DefinitionsImport, Plan
 from penstock.broker.rules.access import SALT_BYTES
-from penstock.management.http.access import Visitor
+from penstock.management.http.access import ADMINISTRATOR, Visitor
 from penstock.management.http.definitions_reading import parsed_by_rows
 from penstock.management.http.endpoints import (
     AGAIN_S,
@@ -27,13 +27,11 @@ from penstock.management.http.endpoints import (
     Endpoint,
     Route,
     json_response,
-    must_administrate,
     must_be_plain,
 )
 from penstock.management.http.listing import BadQuery
 from penstock.management.http.lists import ListEndpoints
 
-TAG: Final = "definitions"
 FORM: Final = "multipart/form-data"
 STEPS: Final = 50
 """Rows per slice of an import: a declared queue costs some tens of microseconds."""
@@ -46,12 +44,16 @@ ROWS: Final = 200
 class DefinitionsApi(ListEndpoints):
     """Export and import, of all or of one virtual host."""
 
+    heading = "definitions"
+
     def routes(self) -> list[Route]:
         endpoints: dict[str, Endpoint] = {"GET": self.export, "POST": self.take}
         return [
-            Route("/api/definitions", endpoints, "All that is declared, out and in", TAG),
-            Route("/api/definitions/{vhost}", endpoints, "Of one virtual host", TAG),
-            Route("/api/all-configuration", endpoints, "As definitions, by an old name", TAG),
+            Route("/api/definitions", endpoints, "All that is declared, out and in", ADMINISTRATOR),
+            Route("/api/definitions/{vhost}", endpoints, "Of one virtual host", ADMINISTRATOR),
+            Route(
+                "/api/all-configuration", endpoints, "As definitions, by an old name", ADMINISTRATOR
+            ),
         ]
 
     async def export(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -82,11 +84,10 @@ class DefinitionsApi(ListEndpoints):
         return DefinitionsImport(self._broker, self.admin(), plan, _salt)
 
     async def _vhost(self, request: web.Request, visitor: Visitor, missing: int) -> str:
-        """The one in the path, "" = all; raises unless an administrator asks.
+        """The one in the path, "" = all.  Raises BadQuery.
 
         ``missing``: the status where there is none of that name.
         """
-        must_administrate(visitor)
         name = request.match_info.get("vhost", "")
         if name and not await self._on_loop(self._broker.vhosts.__contains__, name):
             raise BadQuery(

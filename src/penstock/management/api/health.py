@@ -28,7 +28,6 @@ from penstock.management.http.endpoints import Endpoints, Route, json_response
 from penstock.management.http.listing import BadQuery
 from penstock.management.http.lists import slices
 
-TAG: Final = "health checks"
 CHECKS: Final = "/api/health/checks/"
 FAILED: Final = 503
 NO_LISTENER: Final = "No active listener"
@@ -58,6 +57,8 @@ ALSO_CALLED: Final = {
 class HealthApi(Endpoints):
     """See the head of this file."""
 
+    heading = "health checks"
+
     def routes(self) -> list[Route]:
         closed = {
             "virtual-hosts": (self.virtual_hosts, "Every virtual host runs"),
@@ -84,13 +85,13 @@ class HealthApi(Endpoints):
         }
         node = "/api/healthchecks/node"
         routes = [
-            Route(node, {"GET": self.old_check}, "No alarm is in effect", TAG),
-            Route(node + "/{node}", {"GET": self.old_check}, "The same of a node", TAG),
+            Route(node, {"GET": self.old_check}, "No alarm is in effect"),
+            Route(node + "/{node}", {"GET": self.old_check}, "The same of a node"),
         ]
         for path, (endpoint, summary) in closed.items():
-            routes.append(Route(CHECKS + path, {"GET": endpoint}, summary, TAG))
+            routes.append(Route(CHECKS + path, {"GET": endpoint}, summary))
         for path, (endpoint, summary) in open_ones.items():
-            routes.append(Route(CHECKS + path, {"GET": endpoint}, summary, TAG, is_open=True))
+            routes.append(Route(CHECKS + path, {"GET": endpoint}, summary, is_open=True))
         return routes
 
     # -- listeners -----------------------------------------------------------------------

@@ -16,14 +16,13 @@ from penstock.broker.administration import limits_of, user_limits_of
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.management.api.policies import invalid
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import Visitor
+from penstock.management.http.access import ADMINISTRATOR, Visitor
 from penstock.management.http.endpoints import (
     Endpoint,
     Endpoints,
     Route,
     json_body,
     json_response,
-    must_administrate,
     must_have,
 )
 
@@ -37,8 +36,8 @@ class LimitsApi(Endpoints):
         limits.append(Route("/api/user-limits", {"GET": self.of_users}))
         limits.append(Route("/api/user-limits/{user}", {"GET": self.of_users}))
         changes: dict[str, Endpoint] = {"PUT": self.put, "DELETE": self.delete}
-        limits.append(Route("/api/vhost-limits/{vhost}/{limit}", changes))
-        limits.append(Route("/api/user-limits/{user}/{limit}", changes))
+        limits.append(Route("/api/vhost-limits/{vhost}/{limit}", changes, role=ADMINISTRATOR))
+        limits.append(Route("/api/user-limits/{user}/{limit}", changes, role=ADMINISTRATOR))
         return limits
 
     # -- looking -------------------------------------------------------------------------
@@ -78,7 +77,6 @@ class LimitsApi(Endpoints):
     # -- changing ------------------------------------------------------------------------
 
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         asked = await json_body(request)
         must_have(asked, "value")
         if "vhost" in request.match_info:
@@ -87,7 +85,6 @@ class LimitsApi(Endpoints):
         return web.Response(status=204)
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         await self.change(self._take_away, dict(request.match_info))
         return web.Response(status=204)
 

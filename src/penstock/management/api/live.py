@@ -47,12 +47,13 @@ LOOK_S: Final = 0.05
 """The least between two rounds, however the paths fall due."""
 JSON: Final = "application/json"
 END: Final = b": the log-in does not hold any more\n\n"
-TAG: Final = "live"
 LIVE: Final = "/api/penstock/live"
 
 
 class LiveApi(Endpoints):
     """See the head of this file."""
+
+    heading = "live"
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
@@ -60,9 +61,7 @@ class LiveApi(Endpoints):
         self._stopped = asyncio.Event()
 
     def routes(self) -> list[Route]:
-        return [
-            Route(LIVE, {"GET": self.live}, "Other GETs as they change, as server-sent events", TAG)
-        ]
+        return [Route(LIVE, {"GET": self.live}, "Other GETs as they change, as server-sent events")]
 
     async def close(self) -> None:
         self._stopped.set()

@@ -12,9 +12,9 @@ from typing import Final
 from aiohttp import web
 from aiohttp.typedefs import Middleware
 
-from penstock.management.http.access import Visitor
+from penstock.management.http.access import MONITORING, Visitor
 from penstock.management.http.browsers import guard
-from penstock.management.http.endpoints import Endpoints, Route, must_monitor
+from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.metrics.scrapes import Scrapes
 from penstock.settings.listener_table import is_loopback
 
@@ -36,10 +36,9 @@ class MetricsEndpoints(Endpoints):
     """On the management port, for users who may monitor."""
 
     def routes(self) -> list[Route]:
-        return [Route(path, {"GET": self.page}) for path in PAGES]
+        return [Route(path, {"GET": self.page}, role=MONITORING) for path in PAGES]
 
     async def page(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
-        must_monitor(visitor)
         return await self._context.scrapes.answer(request, page_of(request))
 
 
@@ -67,7 +66,7 @@ def metrics_application(
             if "Authorization" not in request.headers:
                 await refuse(request)
                 return web.Response(status=401, text=LOG_IN, headers=BASIC)
-            must_monitor(await log_in(request))
+            MONITORING.check(await log_in(request))
         return await scrapes.answer(request, page_of(request))
 
     no_other_pages = guard(host_names, lambda why: web.Response(status=403, text=f"{why}\n"))

@@ -16,33 +16,35 @@ from typing import Final
 from aiohttp import web
 
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import Visitor
+from penstock.management.http.access import ADMINISTRATOR, Visitor
 from penstock.management.http.endpoints import (
     NotThere,
     Route,
     json_body,
     json_response,
-    must_administrate,
     text,
 )
 from penstock.management.http.listing import ListQuery
 from penstock.management.http.lists import ListEndpoints
 
-TAG: Final = "mirrored queues"
 EVERYTHING: Final = ".*"
 
 
 class MirrorsApi(ListEndpoints):
     """See the head of this file."""
 
+    heading = "mirrored queues"
+
     def routes(self) -> list[Route]:
         lists = {"GET": self.mirrors}
         one = "/api/penstock/queues/{vhost}/{name}/mirrors"
         return [
-            Route("/api/penstock/mirrors", lists, "All mirrored queues", TAG),
-            Route("/api/penstock/mirrors/{vhost}", lists, "Those of one virtual host", TAG),
-            Route(one, {"GET": self.queue}, "Copies and ring of one queue", TAG),
-            Route("/api/rebalance/queues", {"POST": self.rebalance}, "Spread masters", TAG),
+            Route("/api/penstock/mirrors", lists, "All mirrored queues"),
+            Route("/api/penstock/mirrors/{vhost}", lists, "Those of one virtual host"),
+            Route(one, {"GET": self.queue}, "Copies and ring of one queue"),
+            Route(
+                "/api/rebalance/queues", {"POST": self.rebalance}, "Spread masters", ADMINISTRATOR
+            ),
         ]
 
     async def mirrors(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -63,7 +65,6 @@ class MirrorsApi(ListEndpoints):
         return row
 
     async def rebalance(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         asked = await json_body(request)
         patterns = [
             text(key, asked.get(key, EVERYTHING)) for key in ("vhost_pattern", "queue_pattern")

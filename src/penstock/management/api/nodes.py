@@ -12,35 +12,43 @@ run.  RabbitMQ's row of a node that is stopped, or whose statistics are not avai
 """
 
 from operator import itemgetter
-from typing import Final, cast
+from typing import cast
 
 from aiohttp import web
 
 from penstock.broker.broker import Broker
 from penstock.management.facts.node_memory import binary_row, counted_bytes, memory_row
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import Visitor
-from penstock.management.http.endpoints import Route, json_response, must_monitor
+from penstock.management.http.access import MONITORING, Visitor
+from penstock.management.http.endpoints import Route, json_response
 from penstock.management.http.listing import ListQuery
 from penstock.management.http.lists import ListEndpoints
 from penstock.management.statistics.node_facts import thread_rows
-
-TAG: Final = "nodes"
 
 
 class NodesApi(ListEndpoints):
     """See the head of this file."""
 
+    heading = "nodes"
+
     def routes(self) -> list[Route]:
         return [
-            Route("/api/nodes", {"GET": self.nodes}, "All nodes", TAG),
-            Route("/api/nodes/{node}", {"GET": self.node}, "Process and machine of one node", TAG),
-            Route("/api/nodes/{node}/memory", {"GET": self.memory}, "Where its memory is", TAG),
-            Route("/api/top/{node}", {"GET": self.top}, "Its threads, the busiest first", TAG),
+            Route("/api/nodes", {"GET": self.nodes}, "All nodes", MONITORING),
+            Route(
+                "/api/nodes/{node}",
+                {"GET": self.node},
+                "Process and machine of one node",
+                MONITORING,
+            ),
+            Route(
+                "/api/nodes/{node}/memory", {"GET": self.memory}, "Where its memory is", MONITORING
+            ),
+            Route(
+                "/api/top/{node}", {"GET": self.top}, "Its threads, the busiest first", MONITORING
+            ),
         ]
 
     async def nodes(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_monitor(visitor)
         query = ListQuery(request.query)
         others = [_other_row(node) for node in await self._others()]
         return json_response([query.project(row) for row in (await self._row(), *others)])
@@ -52,7 +60,6 @@ class NodesApi(ListEndpoints):
         return [node for node in nodes if node["name"] != self._view.node_name]
 
     async def node(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_monitor(visitor)
         name = request.match_info["node"]
         for other in await self._others():
             if other["name"] == name:
@@ -67,14 +74,12 @@ class NodesApi(ListEndpoints):
         return json_response(ListQuery(request.query).project(row))
 
     async def memory(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_monitor(visitor)
         self._context.must_be_us(request.match_info["node"])
         counted = await self._on_loop(counted_bytes, self._broker)
         row: Row = {"memory": memory_row(counted, self._context.node.resident_bytes())}
         return json_response(ListQuery(request.query).project(row))
 
     async def top(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_monitor(visitor)
         self._context.must_be_us(request.match_info["node"])
         rows = sorted(thread_rows(), key=lambda row: str(row["pid"]))
         rows.sort(key=itemgetter("cpu_time_ms"), reverse=True)

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from penstock.management.http.access import Visitor
+from penstock.management.http.access import ADMINISTRATOR, MONITORING, Visitor
 from penstock.management.http.control import NodeControl
 from penstock.management.http.endpoints import (
     DIGITS_MAX,
@@ -27,12 +27,9 @@ from penstock.management.http.endpoints import (
     Route,
     json_body,
     json_response,
-    must_administrate,
-    must_monitor,
 )
 from penstock.management.http.listing import BadQuery
 
-TAG: Final = "Operating"
 LEVELS: Final = ("debug", "info", "warning", "error", "critical", "none")
 CATEGORIES: Final = (
     "alarm",
@@ -57,23 +54,29 @@ SHOWN: Final = 5
 class OperatingApi(Endpoints):
     """See the head of this file."""
 
+    heading = "Operating"
+
     def routes(self) -> list[Route]:
         return [
-            Route("/api/penstock/log", {"GET": self.log}, "The last lines of the log", TAG),
+            Route("/api/penstock/log", {"GET": self.log}, "The last lines of the log", MONITORING),
             Route(
                 "/api/penstock/log-level",
                 {"GET": self.level, "PUT": self.put_level},
                 "Least important line that is logged, of all or of a category",
-                TAG,
+                MONITORING,
+                writer=ADMINISTRATOR,
             ),
             Route(
                 "/api/penstock/drain",
                 {"GET": self.drained, "POST": self.drain},
                 "Refuse new clients; the connections that are left",
-                TAG,
+                MONITORING,
+                writer=ADMINISTRATOR,
             ),
-            Route("/api/penstock/revive", {"POST": self.revive}, "Let clients in again", TAG),
-            Route("/api/penstock/stop", {"POST": self.stop}, "Stop in good order", TAG),
+            Route(
+                "/api/penstock/revive", {"POST": self.revive}, "Let clients in again", ADMINISTRATOR
+            ),
+            Route("/api/penstock/stop", {"POST": self.stop}, "Stop in good order", ADMINISTRATOR),
         ]
 
     @property
@@ -83,20 +86,17 @@ class OperatingApi(Endpoints):
     # -- the log -------------------------------------------------------------------------
 
     async def log(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_monitor(visitor)
         text = request.query.get("lines", str(LINES))
         if not text.isdecimal() or len(text) > DIGITS_MAX or not 0 < int(text) <= LINES_MAX:
             raise BadQuery("bad_request", f"lines: a whole number from 1 to {LINES_MAX}")
         return json_response({"lines": self._control.log_lines(int(text))})
 
     async def level(self, _request: web.Request, visitor: Visitor) -> web.Response:
-        must_monitor(visitor)
         levels = self._control.log_levels()
         level = levels.pop("", "info")
         return json_response({"level": level, "categories": levels})
 
     async def put_level(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         asked = await json_body(request)
         unknown = set(asked) - {"level", "category"}
         level, category = asked.get("level"), asked.get("category", "")
@@ -110,7 +110,6 @@ class OperatingApi(Endpoints):
     # -- doors and end ---------------------------------------------------------------------
 
     async def drained(self, _request: web.Request, visitor: Visitor) -> web.Response:
-        must_monitor(visitor)
         return json_response(await self._on_loop(self._drained))
 
     def _drained(self) -> dict[str, Any]:
@@ -122,13 +121,11 @@ class OperatingApi(Endpoints):
         }
 
     async def drain(self, _request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         await self._on_loop(self._control.drain)
         await self.change(self._broker.mirrors.drain, self._view.node_name)
         return json_response(await self._on_loop(self._drained))
 
     async def revive(self, _request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         try:
             await self._on_loop(self._control.revive)
         except OSError as error:
@@ -137,6 +134,5 @@ class OperatingApi(Endpoints):
         return json_response(await self._on_loop(self._drained))
 
     async def stop(self, _request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         self._control.stop()
         return web.Response(status=204)

@@ -5,8 +5,8 @@ import platform
 from aiohttp import web
 
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import Visitor
-from penstock.management.http.endpoints import DIALECT, Route, json_response, must_monitor
+from penstock.management.http.access import MONITORING, Visitor
+from penstock.management.http.endpoints import DIALECT, Route, json_response
 from penstock.management.http.listing import ListQuery
 from penstock.management.http.lists import ListEndpoints, in_order
 from penstock.management.http.page import MAX_QUEUES, POLICY, status_page
@@ -25,8 +25,8 @@ class OverviewApi(ListEndpoints):
         return [
             Route("/api/whoami", {"GET": self.whoami}),
             Route("/api/overview", {"GET": self.overview}),
-            Route("/api/penstock/storage", {"GET": self.storage}),
-            Route("/api/penstock/flow", {"GET": self.flow}),
+            Route("/api/penstock/storage", {"GET": self.storage}, role=MONITORING),
+            Route("/api/penstock/flow", {"GET": self.flow}, role=MONITORING),
             Route("/status", {"GET": self.page}),
         ]
 
@@ -78,11 +78,9 @@ class OverviewApi(ListEndpoints):
         return json_response(query.project(row))
 
     async def flow(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_monitor(visitor)
         return json_response(await self._on_loop(self._view.flow_row))
 
     async def storage(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_monitor(visitor)
         row = await self._on_loop(self._view.storage_row)
         return json_response(ListQuery(request.query).project(row))
 

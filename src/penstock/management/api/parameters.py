@@ -21,20 +21,17 @@ from penstock.broker.topology.vhost import Vhost
 from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed
 from penstock.management.api.policies import invalid, policy_in, policy_row
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import Visitor
+from penstock.management.http.access import ADMINISTRATOR, POLICYMAKER, Visitor
 from penstock.management.http.endpoints import (
     Endpoint,
     Route,
     json_body,
     json_response,
-    must_administrate,
     must_have,
-    must_make_policies,
 )
 from penstock.management.http.listing import ListQuery
 from penstock.management.http.lists import ListEndpoints
 
-TAG: Final = "parameters"
 OPERATOR_POLICY: Final = "operator_policy"
 VHOST_LIMITS: Final = "vhost-limits"
 LIMITS_NAME: Final = "limits"
@@ -42,6 +39,8 @@ LIMITS_NAME: Final = "limits"
 
 class ParametersApi(ListEndpoints):
     """See the head of this file."""
+
+    heading = "parameters"
 
     def routes(self) -> list[Route]:
         looking: dict[str, Endpoint] = {"GET": self.parameters}
@@ -57,23 +56,21 @@ class ParametersApi(ListEndpoints):
         }
         path, everywhere = "/api/parameters", "/api/global-parameters"
         return [
-            Route(path, looking, "All parameters", TAG),
-            Route(path + "/{component}", looking, "Those of a component", TAG),
-            Route(path + "/{component}/{vhost}", looking, "Those in a virtual host", TAG),
-            Route(path + "/{component}/{vhost}/{name}", one, "One parameter", TAG),
-            Route(everywhere, {"GET": self.global_parameters}, "Of the whole node", TAG),
-            Route(everywhere + "/{name}", global_one, "One of the whole node", TAG),
+            Route(path, looking, "All parameters", POLICYMAKER),
+            Route(path + "/{component}", looking, "Those of a component", POLICYMAKER),
+            Route(path + "/{component}/{vhost}", looking, "Those in a virtual host", POLICYMAKER),
+            Route(path + "/{component}/{vhost}/{name}", one, "One parameter", POLICYMAKER),
+            Route(everywhere, {"GET": self.global_parameters}, "Of the whole node", POLICYMAKER),
+            Route(everywhere + "/{name}", global_one, "One of the whole node", POLICYMAKER),
         ]
 
     # -- looking -------------------------------------------------------------------------
 
     async def parameters(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_make_policies(visitor)
         rows = await self._asked_rows(request, visitor)
         return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def parameter(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_make_policies(visitor)
         for row in await self._asked_rows(request, visitor):
             if row["name"] == request.match_info["name"]:
                 return json_response(ListQuery(request.query).project(row))
@@ -92,7 +89,6 @@ class ParametersApi(ListEndpoints):
     # -- changing ------------------------------------------------------------------------
 
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_make_policies(visitor)
         value = _value(await json_body(request))
         await self.changed_vhost(request, visitor)
         place = dict(request.match_info)
@@ -116,7 +112,6 @@ class ParametersApi(ListEndpoints):
         return name not in known
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_make_policies(visitor)
         await self.asked_vhosts(request, visitor)
         place = dict(request.match_info)
         _check_rights(place, visitor)
@@ -136,12 +131,10 @@ class ParametersApi(ListEndpoints):
     # -- of the whole node ---------------------------------------------------------------
 
     async def global_parameters(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_make_policies(visitor)
         rows = await self._on_loop(self._global_rows)
         return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def global_parameter(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_make_policies(visitor)
         for row in await self._on_loop(self._global_rows):
             if row["name"] == request.match_info["name"]:
                 return json_response(ListQuery(request.query).project(row))
@@ -152,7 +145,6 @@ class ParametersApi(ListEndpoints):
         return [{"name": name, "value": value} for name, value in known.items()]
 
     async def put_global(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_make_policies(visitor)
         value = _value(await json_body(request))
         is_new = await self.change(self._put_global, request.match_info["name"], value)
         return web.Response(status=201 if is_new else 204)
@@ -163,7 +155,6 @@ class ParametersApi(ListEndpoints):
         return is_new
 
     async def delete_global(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_make_policies(visitor)
         await self.change(self.admin().delete_global_parameter, request.match_info["name"])
         return web.Response(status=204)
 
@@ -187,7 +178,7 @@ def _row(component: str, vhost: str, name: str, value: object) -> Row:
 def _check_rights(place: dict[str, str], visitor: Visitor) -> None:
     """What holds for everybody in a virtual host is for administrators."""
     if place["component"] in (OPERATOR_POLICY, VHOST_LIMITS):
-        must_administrate(visitor)
+        ADMINISTRATOR.check(visitor)
 
 
 def operator_policy_in(name: str, value: Any) -> Policy:

@@ -13,7 +13,6 @@ for all exchanges, or for the one that stands behind the user in the path.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from aiohttp import web
 
@@ -22,24 +21,24 @@ from penstock.broker.rules.access import User
 from penstock.core import patterns
 from penstock.core.errors import NotFound
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import Visitor
+from penstock.management.http.access import ADMINISTRATOR, Visitor
 from penstock.management.http.endpoints import (
     Endpoint,
     Route,
     json_body,
     json_response,
-    must_administrate,
     must_have,
 )
 from penstock.management.http.listing import BadQuery, ListQuery
 from penstock.management.http.lists import ListEndpoints
 
-TAG: Final = "permissions"
 RowsOf = Callable[[User], list[Row]]
 
 
 class PermissionsApi(ListEndpoints):
     """See the head of this file."""
+
+    heading = "permissions"
 
     def routes(self) -> list[Route]:
         of_one: dict[str, Endpoint] = {
@@ -55,15 +54,19 @@ class PermissionsApi(ListEndpoints):
         all_of_them, all_topics = {"GET": self.permissions}, {"GET": self.topic_permissions}
         what, topics = "What users may do", "Which routing keys users may use"
         return [
-            Route("/api/permissions", all_of_them, what, TAG),
-            Route("/api/permissions/{vhost}/{user}", of_one, "Of one user", TAG),
-            Route("/api/users/{user}/permissions", all_of_them, "Of one user", TAG),
-            Route("/api/vhosts/{vhost}/permissions", all_of_them, "In one virtual host", TAG),
-            Route("/api/topic-permissions", all_topics, topics, TAG),
-            Route("/api/topic-permissions/{vhost}/{user}", of_topics, topics, TAG),
-            Route("/api/topic-permissions/{vhost}/{user}/{exchange}", of_topics, topics, TAG),
-            Route("/api/users/{user}/topic-permissions", all_topics, topics, TAG),
-            Route("/api/vhosts/{vhost}/topic-permissions", all_topics, topics, TAG),
+            Route("/api/permissions", all_of_them, what, ADMINISTRATOR),
+            Route("/api/permissions/{vhost}/{user}", of_one, "Of one user", ADMINISTRATOR),
+            Route("/api/users/{user}/permissions", all_of_them, "Of one user", ADMINISTRATOR),
+            Route(
+                "/api/vhosts/{vhost}/permissions", all_of_them, "In one virtual host", ADMINISTRATOR
+            ),
+            Route("/api/topic-permissions", all_topics, topics, ADMINISTRATOR),
+            Route("/api/topic-permissions/{vhost}/{user}", of_topics, topics, ADMINISTRATOR),
+            Route(
+                "/api/topic-permissions/{vhost}/{user}/{exchange}", of_topics, topics, ADMINISTRATOR
+            ),
+            Route("/api/users/{user}/topic-permissions", all_topics, topics, ADMINISTRATOR),
+            Route("/api/vhosts/{vhost}/topic-permissions", all_topics, topics, ADMINISTRATOR),
         ]
 
     # -- looking -------------------------------------------------------------------------
@@ -75,21 +78,18 @@ class PermissionsApi(ListEndpoints):
         return await self._list(request, visitor, topic_rows)
 
     async def permission(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         rows = await self._on_loop(self._rows, dict(request.match_info), permission_rows)
         if not rows:
             raise NotFound("no permissions")
         return json_response(ListQuery(request.query).project(rows[0]))
 
     async def topic_permission(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         rows = await self._on_loop(self._rows, dict(request.match_info), topic_rows)
         if not rows:
             raise NotFound("no topic permissions")
         return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def _list(self, request: web.Request, visitor: Visitor, rows_of: RowsOf) -> web.Response:
-        must_administrate(visitor)
         place = dict(request.match_info)
         users = await self._on_loop(self._users, place)
         rows = await self.gathered(users, lambda some: _rows_at(place, some, rows_of))
@@ -110,7 +110,6 @@ class PermissionsApi(ListEndpoints):
     # -- changing ------------------------------------------------------------------------
 
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         patterns = _texts(await json_body(request), "configure", "write", "read")
         user, vhost = await self._place(request)
         is_new = await self.change(self._put, user, vhost, patterns)
@@ -122,7 +121,6 @@ class PermissionsApi(ListEndpoints):
         return is_new
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         await self.change(self._delete, dict(request.match_info))
         return web.Response(status=204)
 
@@ -132,7 +130,6 @@ class PermissionsApi(ListEndpoints):
         self.admin().delete_permission(place["user"], place["vhost"])
 
     async def put_topic(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         values = _texts(await json_body(request), "exchange", "write", "read")
         user, vhost = await self._place(request)
         is_new = await self.change(self._put_topic, user, vhost, values)
@@ -144,7 +141,6 @@ class PermissionsApi(ListEndpoints):
         return is_new
 
     async def delete_topics(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         await self.change(self._delete_topics, dict(request.match_info))
         return web.Response(status=204)
 

@@ -21,20 +21,17 @@ from penstock.broker.rules.policies import Policy, PolicyBook
 from penstock.broker.rules.queue_options import OPTIONS, Option
 from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import Visitor
+from penstock.management.http.access import ADMINISTRATOR, POLICYMAKER, Visitor
 from penstock.management.http.endpoints import (
     Endpoint,
     Route,
     json_body,
     json_response,
-    must_administrate,
     must_have,
-    must_make_policies,
 )
 from penstock.management.http.listing import BadQuery, ListQuery
 from penstock.management.http.lists import ListEndpoints
 
-TAG: Final = "policies"
 OPERATOR: Final = "/api/operator-policies"
 OPTIONS_PATH: Final = "/api/penstock/options"
 PRIORITY_BITS: Final = 31
@@ -43,15 +40,20 @@ PRIORITY_BITS: Final = 31
 class PoliciesApi(ListEndpoints):
     """See the head of this file."""
 
+    heading = "policies"
+
     def routes(self) -> list[Route]:
-        routes = [Route(OPTIONS_PATH, {"GET": self.options}, "Options of queues", TAG)]
-        for path, what in (("/api/policies", "policies"), (OPERATOR, "operator policies")):
+        routes = [Route(OPTIONS_PATH, {"GET": self.options}, "Options of queues")]
+        for path, what, reader, writer in (
+            ("/api/policies", "policies", POLICYMAKER, POLICYMAKER),
+            (OPERATOR, "operator policies", None, ADMINISTRATOR),
+        ):
             looking: dict[str, Endpoint] = {"GET": self.policies}
             one: dict[str, Endpoint] = {"GET": self.policy, "PUT": self.put, "DELETE": self.delete}
             routes += [
-                Route(path, looking, f"All {what}", TAG),
-                Route(path + "/{vhost}", looking, f"The {what} of a virtual host", TAG),
-                Route(path + "/{vhost}/{policy}", one, f"One of the {what}", TAG),
+                Route(path, looking, f"All {what}"),
+                Route(path + "/{vhost}", looking, f"The {what} of a virtual host"),
+                Route(path + "/{vhost}/{policy}", one, f"One of the {what}", reader, writer),
             ]
         return routes
 
@@ -67,8 +69,6 @@ class PoliciesApi(ListEndpoints):
         return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def policy(self, request: web.Request, visitor: Visitor) -> web.Response:
-        if not _is_operator(request):
-            must_make_policies(visitor)
         name = request.match_info["policy"]
         vhosts = await self.asked_vhosts(request, visitor)
         row = await self._on_loop(self._row, vhosts[0], name, _is_operator(request))
@@ -92,7 +92,6 @@ class PoliciesApi(ListEndpoints):
 
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
         operator = _is_operator(request)
-        self._check_rights(request, visitor)
         vhost = await self.changed_vhost(request, visitor)
         policy = policy_in(request.match_info["policy"], await json_body(request))
         is_new = await self.change(self._put, vhost, policy, operator)
@@ -108,17 +107,11 @@ class PoliciesApi(ListEndpoints):
         return is_new
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
-        self._check_rights(request, visitor)
         (vhost,) = await self.asked_vhosts(request, visitor)
         name = request.match_info["policy"]
         operator = _is_operator(request)
         await self.change(self.admin().delete_policy, vhost, name, operator)
         return web.Response(status=204)
-
-    def _check_rights(self, request: web.Request, visitor: Visitor) -> None:
-        if _is_operator(request):
-            must_administrate(visitor)
-        must_make_policies(visitor)
 
 
 def _is_operator(request: web.Request) -> bool:

@@ -23,14 +23,12 @@ from penstock.core.capacity import (
     parse_size,
 )
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import Visitor
+from penstock.management.http.access import ADMINISTRATOR, MONITORING, Visitor
 from penstock.management.http.endpoints import (
     Endpoints,
     Route,
     json_response,
     json_value,
-    must_administrate,
-    must_monitor,
 )
 from penstock.management.http.listing import BadQuery
 from penstock.settings.kinds import written_size
@@ -49,8 +47,13 @@ class ResourcesApi(Endpoints):
         return [
             Route("/api/health/checks/alarms", {"GET": self.check_alarms}),
             Route("/api/health/checks/local-alarms", {"GET": self.check_local_alarms}),
-            Route(memory, {"GET": self.memory, "PUT": self.put_memory}),
-            Route("/api/penstock/disk-free-limit", {"PUT": self.put_disk}),
+            Route(
+                memory,
+                {"GET": self.memory, "PUT": self.put_memory},
+                role=MONITORING,
+                writer=ADMINISTRATOR,
+            ),
+            Route("/api/penstock/disk-free-limit", {"PUT": self.put_disk}, role=ADMINISTRATOR),
         ]
 
     @property
@@ -74,7 +77,6 @@ class ResourcesApi(Endpoints):
 
     async def memory(self, _request: web.Request, visitor: Visitor) -> web.Response:
         """The limit as it was set, a fraction or bytes, and what it comes to."""
-        must_monitor(visitor)
         limit = await self._on_loop(self._alarms.memory_limit)
         is_absolute = limit.absolute_bytes >= 0
         row: Row = {"node": self._view.node_name, "limit_bytes": self._alarms.memory_limit_bytes}
@@ -84,12 +86,12 @@ class ResourcesApi(Endpoints):
         return json_response(row)
 
     async def put_memory(self, request: web.Request, visitor: Visitor) -> web.Response:
-        limit = _memory_limit(*await _asked(request, visitor))
+        limit = _memory_limit(*await _asked(request))
         await self._on_loop(self._alarms.set_memory_limit, limit)
         return self._now(int(self._alarms.memory_limit_bytes))
 
     async def put_disk(self, request: web.Request, visitor: Visitor) -> web.Response:
-        limit = _disk_limit(*await _asked(request, visitor))
+        limit = _disk_limit(*await _asked(request))
         await self._on_loop(self._alarms.set_disk_limit, limit)
         return self._now(int(self._alarms.disk_limit_bytes))
 
@@ -101,9 +103,8 @@ def _state(alarms: Alarms) -> tuple[bool, bool]:
     return alarms.memory, alarms.disk
 
 
-async def _asked(request: web.Request, visitor: Visitor) -> tuple[str, str]:
+async def _asked(request: web.Request) -> tuple[str, str]:
     """The one pair of the body, the value as it would be written on a command line."""
-    must_administrate(visitor)
     asked = await json_value(request)
     if not isinstance(asked, dict) or len(asked) != 1:
         raise BadQuery("bad_request", BAD_ARGUMENT)

@@ -15,9 +15,11 @@ from penstock.management.http.ui_sessions import delete_cookie, set_cookie, show
 class UiSessionApi(Endpoints):
     """See the head of this file."""
 
+    heading = "log-ins"
+
     def routes(self) -> list[Route]:
         endpoints = {"POST": self.log_in, "DELETE": self.log_out}
-        return [Route("/api/penstock/session", endpoints, "The session of a browser", "log-ins")]
+        return [Route("/api/penstock/session", endpoints, "The session of a browser")]
 
     async def log_in(self, request: web.Request, visitor: Visitor) -> web.Response:
         if isinstance(visitor, Operator) or "Authorization" not in request.headers:

@@ -15,7 +15,6 @@ only.  The connections of a user who is deleted are closed, as RabbitMQ does it.
 import base64
 import secrets
 from collections.abc import Sequence
-from typing import Final
 
 from aiohttp import web
 
@@ -24,55 +23,56 @@ from penstock.broker.definitions.importing import tags_in
 from penstock.broker.rules.access import HASHING, HASHINGS, SALT_BYTES, User, hash_password
 from penstock.core.errors import PreconditionFailed
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import Visitor
+from penstock.management.http.access import ADMINISTRATOR, Visitor
 from penstock.management.http.endpoints import (
     Route,
     json_body,
     json_response,
-    must_administrate,
     must_have,
 )
 from penstock.management.http.listing import BadQuery, ListQuery
 from penstock.management.http.lists import ListEndpoints
 
-TAG: Final = "users"
-
 
 class UsersApi(ListEndpoints):
     """See the head of this file."""
 
+    heading = "users"
+
     def routes(self) -> list[Route]:
         return [
-            Route("/api/users", {"GET": self.users}, "All users", TAG),
+            Route("/api/users", {"GET": self.users}, "All users", ADMINISTRATOR),
             Route(
                 "/api/users/without-permissions",
                 {"GET": self.without_permissions},
                 "Users without a permission in any virtual host",
-                TAG,
+                ADMINISTRATOR,
             ),
-            Route("/api/users/bulk-delete", {"POST": self.delete_many}, "Delete several", TAG),
+            Route(
+                "/api/users/bulk-delete",
+                {"POST": self.delete_many},
+                "Delete several",
+                ADMINISTRATOR,
+            ),
             Route(
                 "/api/users/{user}",
                 {"GET": self.user, "PUT": self.put, "DELETE": self.delete},
                 "One user",
-                TAG,
+                ADMINISTRATOR,
             ),
         ]
 
     # -- looking -------------------------------------------------------------------------
 
     async def users(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         rows = await self.gathered(await self._names(), self._rows)
         return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def without_permissions(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         rows = await self.gathered(await self._names(), self._rows_of_strangers)
         return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def user(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         row = await self._on_loop(self._row_of, request.match_info["user"])
         return json_response(ListQuery(request.query).project(row))
 
@@ -94,7 +94,6 @@ class UsersApi(ListEndpoints):
     # -- changing ------------------------------------------------------------------------
 
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         asked = await json_body(request)
         hashed = hashed_password(asked)
         if "tags" not in asked:
@@ -110,11 +109,9 @@ class UsersApi(ListEndpoints):
         return is_new
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         return await self._delete([request.match_info["user"]])
 
     async def delete_many(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         asked = await json_body(request)
         must_have(asked, "users")
         names = asked["users"]

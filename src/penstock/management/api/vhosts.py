@@ -21,14 +21,13 @@ from penstock.broker.definitions.importing import tags_in
 from penstock.broker.topology.vhost import Vhost
 from penstock.broker.vhost_removal import VhostRemoval
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
-from penstock.management.http.access import Visitor
+from penstock.management.http.access import ADMINISTRATOR, Visitor
 from penstock.management.http.endpoints import (
     Context,
     Route,
     flag,
     json_body,
     json_response,
-    must_administrate,
 )
 from penstock.management.http.listing import BadQuery, ListQuery
 from penstock.management.http.lists import ListEndpoints
@@ -45,6 +44,8 @@ log = logging.getLogger("penstock.management")
 class VhostsApi(ListEndpoints):
     """See the head of this file."""
 
+    heading = "virtual hosts"
+
     def __init__(self, context: Context) -> None:
         """Before the data loop turns, or there is none whose removal was interrupted."""
         super().__init__(context)
@@ -57,12 +58,12 @@ class VhostsApi(ListEndpoints):
 
     def routes(self) -> list[Route]:
         return [
-            Route("/api/vhosts", {"GET": self.vhosts}, "All virtual hosts", "virtual hosts"),
+            Route("/api/vhosts", {"GET": self.vhosts}, "All virtual hosts"),
             Route(
                 "/api/vhosts/{vhost}",
                 {"GET": self.get, "PUT": self.put, "DELETE": self.delete},
                 "One virtual host",
-                "virtual hosts",
+                writer=ADMINISTRATOR,
             ),
         ]
 
@@ -89,7 +90,6 @@ class VhostsApi(ListEndpoints):
         return json_response(ListQuery(request.query).project(row))
 
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
-        must_administrate(visitor)
         asked = await json_body(request)
         _check(asked)
         name = request.match_info["vhost"]
@@ -100,7 +100,6 @@ class VhostsApi(ListEndpoints):
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
         """Returns when it is gone, with everything in it."""
-        must_administrate(visitor)
         name = request.match_info["vhost"]
         if self._broker.changes.follows:
             return await self._delete_everywhere(name)

@@ -20,13 +20,12 @@ from penstock.broker.topology.topics import queue_name
 from penstock.clocks import wall_ms
 from penstock.core.errors import NotFound
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import Visitor
+from penstock.management.http.access import MONITORING, Visitor
 from penstock.management.http.endpoints import (
     Context,
     Endpoints,
     Route,
     json_response,
-    must_monitor,
 )
 from penstock.management.rows.forecast_view import forecast_row
 from penstock.management.rows.heaps_view import SAMPLED, heaps_row
@@ -51,8 +50,8 @@ class ViewsApi(Endpoints):
             Route(queue + "/storage", {"GET": self.queue_storage}),
             Route(queue + "/heaps", {"GET": self.queue_heaps}),
             Route("/api/penstock/heaps/{topic}/{channel}", {"GET": self.channel_heaps}),
-            Route("/api/penstock/flow/chain", {"GET": self.chain}),
-            Route("/api/penstock/forecast", {"GET": self.forecast}),
+            Route("/api/penstock/flow/chain", {"GET": self.chain}, role=MONITORING),
+            Route("/api/penstock/forecast", {"GET": self.forecast}, role=MONITORING),
         ]
 
     # -- one queue ---------------------------------------------------------------------------
@@ -136,11 +135,9 @@ class ViewsApi(Endpoints):
     # -- the node ----------------------------------------------------------------------------
 
     async def chain(self, _request: web.Request, visitor: Visitor) -> web.Response:
-        must_monitor(visitor)
         return json_response(await self._on_loop(self._view.watch.chain))
 
     async def forecast(self, _request: web.Request, visitor: Visitor) -> web.Response:
-        must_monitor(visitor)
         return json_response(await self._on_loop(self._forecast))
 
     def _forecast(self) -> Row:

@@ -29,12 +29,13 @@ from penstock.queues.queue import Queue
 from penstock.routing.exchanges import route
 from penstock.routing.matcher import RoutingContext
 
-TAG: Final = "what if"
 NAMES_SHOWN: Final = 100
 
 
 class WhatIfApi(Endpoints):
     """See the head of this file."""
+
+    heading = "what if"
 
     def routes(self) -> list[Route]:
         return [
@@ -42,13 +43,9 @@ class WhatIfApi(Endpoints):
                 "/api/penstock/route/{vhost}/{exchange}",
                 {"GET": self.route},
                 "Where a message would go",
-                TAG,
             ),
             Route(
-                "/api/penstock/covered/{vhost}",
-                {"GET": self.covered},
-                "What a policy would reach",
-                TAG,
+                "/api/penstock/covered/{vhost}", {"GET": self.covered}, "What a policy would reach"
             ),
         ]
 

@@ -13,18 +13,36 @@ One visitor is no user: the *operator*, who shows the token of the node's contro
 import base64
 import hmac
 from collections.abc import Container
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.broker.rules.access import User
 from penstock.broker.rules.rights import Rights, covers
+from penstock.core.errors import AccessRefused
 from penstock.settings.listener_table import is_loopback
 
-MONITOR_TAGS: Final = frozenset({"administrator", "monitoring"})
-POLICY_TAGS: Final = frozenset({"administrator", "policymaker"})
 EVERYTHING: Final = (".*", ".*", ".*")
 OPERATOR: Final = "penstockctl"
-"""The name of who comes with the control file's token; no user needs to be called so."""
-API_TAGS: Final = MONITOR_TAGS | {"management", "policymaker"}
+"""The visitor's name with the control file's token; no user needs to have it."""
+
+
+class Role(NamedTuple):
+    """``tags``: a user with one of them has the role; ``refusal``: RabbitMQ's, of all others."""
+
+    tags: frozenset[str]
+    refusal: str
+
+    def check(self, visitor: "Visitor") -> None:
+        """Raises AccessRefused for a visitor without it."""
+        if self.tags.isdisjoint(visitor.tags):
+            raise AccessRefused(self.refusal)
+
+
+ADMINISTRATOR: Final = Role(frozenset({"administrator"}), "Not administrator user")
+MONITORING: Final = Role(frozenset({"administrator", "monitoring"}), "Not monitor user")
+POLICYMAKER: Final = Role(
+    frozenset({"administrator", "policymaker"}), "User not authorised to access object"
+)
+API_TAGS: Final = MONITORING.tags | POLICYMAKER.tags | {"management"}
 
 
 class Visitor:
@@ -44,15 +62,11 @@ class Visitor:
 
     @property
     def may_monitor(self) -> bool:
-        return not MONITOR_TAGS.isdisjoint(self.tags)
-
-    @property
-    def may_make_policies(self) -> bool:
-        return not POLICY_TAGS.isdisjoint(self.tags)
+        return not MONITORING.tags.isdisjoint(self.tags)
 
     @property
     def is_administrator(self) -> bool:
-        return "administrator" in self.tags
+        return not ADMINISTRATOR.tags.isdisjoint(self.tags)
 
     def is_still(self, user: User, vhosts: Container[str]) -> bool:
         """Whether the user has the same password and tags, and no right was taken or changed.

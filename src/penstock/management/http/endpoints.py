@@ -13,7 +13,7 @@ import json
 import math
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, ClassVar, Final, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
 from aiohttp import web
 
@@ -25,7 +25,7 @@ from penstock.broker.rules.rights import Rights
 from penstock.core.away import Pending
 from penstock.core.errors import AccessRefused, LoginRefused, NotFound
 from penstock.management.facts.sessions import ListenerFacts
-from penstock.management.http.access import EVERYTHING, Operator, Visitor
+from penstock.management.http.access import EVERYTHING, Operator, Role, Visitor
 from penstock.management.http.control import NodeControl
 from penstock.management.http.listing import BadQuery
 from penstock.management.http.ui_sessions import UiSessions
@@ -65,10 +65,15 @@ class Route(NamedTuple):
     endpoints: Mapping[str, Endpoint]
     summary: str = ""
     """One line for the document of the API (``openapi``)."""
-    tag: str = ""
-    """Under what heading it stands there."""
+    role: Role | None = None
+    """Of visitors who may use it; None = of all who may log in."""
+    writer: Role | None = None
+    """The same for all methods but GET, if it is another role."""
     is_open: bool = False
     """Without login: the visitor has no name and no permissions."""
+
+    def role_for(self, method: str) -> Role | None:
+        return self.role if method == "GET" else self.writer or self.role
 
 
 class NotThere(NotFound):
@@ -115,7 +120,7 @@ class Context:
         self.scrapes = scrapes
         self.answer_get = answer_get
         self.contexts: list[dict[str, object]] = []  # none before it listens
-        self.routes: list[Route] = []  # of all endpoints
+        self.endpoints: list[Endpoints] = []  # all there are
         self.sessions = UiSessions()
         self.is_serving = True  # until the broker ends
 
@@ -217,6 +222,9 @@ class Context:
 class Endpoints:
     """See the head of this file."""
 
+    heading: ClassVar[str] = ""
+    """Of its routes in the document of the API; "" = the first part of the path."""
+
     def __init__(self, context: Context) -> None:
         self._context = context
         self._view = context.view
@@ -286,24 +294,6 @@ class Endpoints:
             if "administrator" in user.tags and user.vhosts.get(vhost) == EVERYTHING:
                 return user.name
         raise AccessRefused(f"no administrator may do everything in '{vhost}': name a user")
-
-
-# -- who may -------------------------------------------------------------------------------
-
-
-def must_administrate(visitor: Visitor) -> None:
-    if not visitor.is_administrator:
-        raise AccessRefused("Not administrator user")
-
-
-def must_make_policies(visitor: Visitor) -> None:
-    if not visitor.may_make_policies:
-        raise AccessRefused("User not authorised to access object")
-
-
-def must_monitor(visitor: Visitor) -> None:
-    if not visitor.may_monitor:
-        raise AccessRefused("Not monitor user")
 
 
 # -- what they say -------------------------------------------------------------------------

@@ -38,23 +38,25 @@ _PARAMETER: Final = re.compile(r"\{(\w+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
 class OpenApi(Endpoints):
     """See the head of this file."""
 
+    heading = "description"
+
     def routes(self) -> list[Route]:
         about = "This document"
-        return [Route(PATH, {"GET": self.document}, about, "description", is_open=True)]
+        return [Route(PATH, {"GET": self.document}, about, is_open=True)]
 
     async def document(self, _request: web.Request, _visitor: Visitor) -> web.Response:
         context = self._context
-        return json_response(document(context.routes, context.version))
+        return json_response(document(context.endpoints, context.version))
 
 
-def document(routes: Sequence[Route], version: str) -> Row:
+def document(all_endpoints: Sequence[Endpoints], version: str) -> Row:
     paths: dict[str, Row] = {}
-    for route in routes:
-        operations = {
-            method.lower(): _operation(route, method, endpoint)
-            for method, endpoint in route.endpoints.items()
-        }
-        paths.setdefault(plain_path(route.path), {}).update(operations)
+    for endpoints in all_endpoints:
+        for route in endpoints.routes():
+            operations = {
+                method.lower(): _operation(endpoints, route, method) for method in route.endpoints
+            }
+            paths.setdefault(plain_path(route.path), {}).update(operations)
     return {
         "openapi": OPENAPI,
         "info": {
@@ -90,12 +92,12 @@ def plain_path(path: str) -> str:
     return _PARAMETER.sub(r"{\1}", path)
 
 
-def _operation(route: Route, method: str, endpoint: Endpoint) -> Row:
+def _operation(endpoints: Endpoints, route: Route, method: str) -> Row:
     operation: Row = {
         "operationId": _operation_id(route.path, method),
-        "summary": route.summary or _in_words(endpoint),
-        "tags": [route.tag or _heading(route.path)],
-        "parameters": [*_path_parameters(route.path), *_list_parameters(method, endpoint)],
+        "summary": route.summary or _in_words(route.endpoints[method]),
+        "tags": [endpoints.heading or _first_part(route.path)],
+        "parameters": [*_path_parameters(route.path), *_list_parameters(method, endpoints)],
         "responses": _responses(route, method),
     }
     if method in WITH_BODY:
@@ -116,7 +118,7 @@ def _in_words(endpoint: Endpoint) -> str:
     return text or name.replace("_", " ").capitalize()
 
 
-def _heading(path: str) -> str:
+def _first_part(path: str) -> str:
     parts = path.removeprefix("/api/").removeprefix("penstock/").split("/")
     return parts[0] or "page"
 
@@ -128,9 +130,8 @@ def _path_parameters(path: str) -> list[Row]:
     ]
 
 
-def _list_parameters(method: str, endpoint: Endpoint) -> list[Row]:
-    desk = getattr(endpoint, "__self__", None)
-    if method != "GET" or not isinstance(desk, ListEndpoints):
+def _list_parameters(method: str, endpoints: Endpoints) -> list[Row]:
+    if method != "GET" or not isinstance(endpoints, ListEndpoints):
         return []
     return [{"$ref": f"#/components/parameters/{name}"} for name in LIST_PARAMETERS]
 
