@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.conformance.case import World, case
+from tests.helpers import raw_codec as codec
 from tests.helpers.raw_amqp import RawClient
 
 QUORUM = "quorum"
@@ -335,3 +336,433 @@ def full(w: World) -> None:
     w.put(q, b"one", b"two", b"three")
     for _ in range(3):
         w.attempt(a, "basic.get", queue=q, no_ack=True)
+
+
+def _taken(w: World, client: RawClient, queue: str, count: int) -> None:
+    """Get so many messages off the record; their delivery tags are 1, 2 ..."""
+    for _ in range(count):
+        client.send_off_record(codec.method_frame(1, "basic.get", queue=queue))
+        client.receive_quietly()
+
+
+def _rest(w: World, client: RawClient, queue: str) -> None:
+    """What is ready, in order; taken away."""
+    while w.attempt(client, "basic.get", queue=queue, no_ack=True).name == "basic.get-ok":
+        pass
+
+
+def _consuming(w: World, client: RawClient, queue: str, tag: str = "c", **args: Any) -> None:
+    w.attempt(client, "basic.consume", queue=queue, consumer_tag=tag, **args)
+
+
+@case
+def given_back_by_a_closed_connection(w: World) -> None:
+    a, b = w.client(), w.client("B")
+    q = _quorum(w, a)
+    w.put(q, b"one", b"two")
+    _taken(w, b, q, 1)
+    w.attempt(b, "connection.close", channel=0, code=200)
+    _consuming(w, a, q)
+    a.receive()
+    a.receive()
+
+
+@case
+def given_back_by_a_lost_connection(w: World) -> None:
+    a, b = w.client(), w.client("B")
+    q = _quorum(w, a)
+    w.put(q, b"one")
+    _taken(w, b, q, 1)
+    b.close_socket()
+    _consuming(w, a, q)
+    a.receive()
+
+
+@case
+def given_back_by_a_failed_channel(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a)
+    w.put(q, b"one")
+    _taken(w, a, q, 1)
+    a.send(1, "basic.ack", delivery_tag=7)
+    w.outcome(a)
+    _consuming(w, a, q)
+    a.receive()
+
+
+@case
+def nacked_after_the_consumer_was_cancelled(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a)
+    w.put(q, b"one")
+    _consuming(w, a, q)
+    a.receive()
+    w.attempt(a, "basic.cancel", consumer_tag="c")
+    w.attempt(a, "basic.get", queue=q)
+    a.send(1, "basic.nack", delivery_tag=1, requeue=True)
+    w.barrier(a)
+    w.attempt(a, "basic.get", queue=q)
+
+
+@case
+def closed_after_the_consumer_was_cancelled(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a)
+    w.put(q, b"one")
+    _consuming(w, a, q)
+    a.receive()
+    w.attempt(a, "basic.cancel", consumer_tag="c")
+    w.attempt(a, "channel.close", code=200)
+    a.open_channel(1)
+    _consuming(w, a, q)
+    a.receive()
+
+
+@case
+def nacked_up_to_a_tag(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a)
+    w.put(q, b"one", b"two", b"three")
+    _taken(w, a, q, 3)
+    a.send(1, "basic.nack", delivery_tag=2, multiple=True, requeue=True)
+    w.barrier(a)
+    w.attempt(a, "basic.get", queue=q)
+    a.send(1, "basic.nack", delivery_tag=0, multiple=True, requeue=True)
+    w.barrier(a)
+    _rest(w, a, q)
+
+
+@case
+def returned_in_their_order(w: World) -> None:
+    """The last first, then the first: where does each come back?"""
+    a = w.client()
+    q = _quorum(w, a)
+    w.put(q, b"one", b"two", b"three", b"four")
+    _taken(w, a, q, 3)
+    a.send(1, "basic.nack", delivery_tag=3, requeue=True)
+    a.send(1, "basic.nack", delivery_tag=1, requeue=True)
+    w.barrier(a)
+    _rest(w, a, q)
+
+
+@case
+def recovered_to_a_consumer(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a)
+    w.put(q, b"one")
+    _consuming(w, a, q)
+    a.receive()
+    w.attempt(a, "basic.recover", requeue=True)
+    a.receive()
+
+
+@case
+def recovered_without_an_answer(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a)
+    w.put(q, b"one")
+    _taken(w, a, q, 1)
+    a.send(1, "basic.recover-async", requeue=True)
+    w.barrier(a)
+    w.attempt(a, "basic.get", queue=q)
+
+
+@case
+def counts_that_the_publisher_wrote(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a)
+    w.put(q, b"one", headers={"x-acquired-count": 9, "x-delivery-count": 7})
+    _again(w, a, q, "nack", 1)
+    a.send(1, "basic.reject", delivery_tag=2, requeue=True)
+    w.barrier(a)
+    w.attempt(a, "basic.get", queue=q)
+
+
+@case
+def given_back_and_consumed_without_acknowledgements(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a)
+    w.put(q, b"one", b"two")
+    _taken(w, a, q, 1)
+    a.send(1, "basic.nack", delivery_tag=1, requeue=True)
+    w.barrier(a)
+    _consuming(w, a, q, no_ack=True)
+    a.receive()
+    a.receive()
+
+
+@case
+def dead_after_it_was_given_back(w: World) -> None:
+    a = w.client()
+    morgue = w.queue(a, "morgue", exclusive=True)
+    q = _quorum(w, a, dead_letter_exchange="", dead_letter_routing_key=morgue)
+    w.put(q, b"one", headers={"mine": 1})
+    _taken(w, a, q, 1)
+    a.send(1, "basic.nack", delivery_tag=1, requeue=True)
+    w.barrier(a)
+    _taken(w, a, q, 1)
+    a.send(1, "basic.reject", delivery_tag=2, requeue=True)
+    w.barrier(a)
+    _taken(w, a, q, 1)
+    _consuming(w, a, morgue, "morgue", no_ack=True)
+    a.send(1, "basic.reject", delivery_tag=3, requeue=False)
+    a.receive()
+
+
+@case
+def rejected_in_a_transaction(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a)
+    w.put(q, b"one")
+    w.attempt(a, "tx.select")
+    _taken(w, a, q, 1)
+    a.send(1, "basic.reject", delivery_tag=1, requeue=True)
+    w.attempt(a, "basic.get", queue=q)
+    w.attempt(a, "tx.commit")
+    _consuming(w, a, q)
+    a.receive()
+
+
+@case
+def nacked_in_a_transaction(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a)
+    w.put(q, b"one")
+    w.attempt(a, "tx.select")
+    _taken(w, a, q, 1)
+    a.send(1, "basic.nack", delivery_tag=1, requeue=True)
+    w.attempt(a, "tx.commit")
+    _consuming(w, a, q)
+    a.receive()
+
+
+@case
+def the_active_consumer_goes(w: World) -> None:
+    a, b = w.client(), w.client("B")
+    q = _quorum(w, a, single_active_consumer=True)
+    w.put(q, b"one")
+    _consuming(w, a, q, "one")
+    a.receive()
+    _consuming(w, b, q, "two")
+    w.attempt(a, "channel.close", code=200)
+    b.receive()
+
+
+@case
+def the_active_consumer_is_cancelled(w: World) -> None:
+    a, b = w.client(), w.client("B")
+    q = _quorum(w, a, single_active_consumer=True)
+    w.put(q, b"one")
+    _consuming(w, a, q, "one")
+    a.receive()
+    _consuming(w, b, q, "two")
+    w.attempt(a, "basic.cancel", consumer_tag="one")
+    w.put(q, b"two")
+    b.receive()
+    a.send(1, "basic.nack", delivery_tag=1, requeue=True)
+    b.receive()
+
+
+@case
+def one_at_a_time(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a)
+    w.put(q, b"one", b"two", b"three")
+    w.attempt(a, "basic.qos", prefetch_count=1)
+    _consuming(w, a, q)
+    a.receive()
+    a.send(1, "basic.ack", delivery_tag=1)
+    a.receive()
+    a.send(1, "basic.nack", delivery_tag=2, requeue=True)
+    a.receive()
+
+
+@case
+def expired_in_the_queue(w: World) -> None:
+    a = w.client()
+    morgue = w.queue(a, "morgue", exclusive=True)
+    q = _quorum(w, a, message_ttl=50, dead_letter_exchange="", dead_letter_routing_key=morgue)
+    _consuming(w, a, morgue, "morgue", no_ack=True)
+    w.put(q, b"one")
+    a.receive()
+
+
+@case
+def expired_by_its_own_time(w: World) -> None:
+    a = w.client()
+    morgue = w.queue(a, "morgue", exclusive=True)
+    q = _quorum(w, a, dead_letter_exchange="", dead_letter_routing_key=morgue)
+    _consuming(w, a, morgue, "morgue", no_ack=True)
+    w.put(q, b"one", expiration="50")
+    a.receive()
+
+
+@case
+def pushed_out(w: World) -> None:
+    a = w.client()
+    morgue = w.queue(a, "morgue", exclusive=True)
+    q = _quorum(w, a, max_length=1, dead_letter_exchange="", dead_letter_routing_key=morgue)
+    _consuming(w, a, morgue, "morgue", no_ack=True)
+    w.put(q, b"one", b"two")
+    a.receive()
+    _rest(w, a, q)
+
+
+@case
+def refused_by_a_full_queue(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a, max_length=1, overflow="reject-publish")
+    w.put(q, b"one")
+    w.attempt(a, "confirm.select")
+    for body in (b"two", b"three", b"four"):
+        a.publish(1, "", q, body)
+        a.receive()
+
+
+@case
+def buried_twice(w: World) -> None:
+    """A quorum queue, then another: where it died first, and where last."""
+    a = w.client()
+    morgue = w.queue(a, "morgue", exclusive=True)
+    second = _quorum(w, a, "second", dead_letter_exchange="", dead_letter_routing_key=morgue)
+    q = _quorum(w, a, dead_letter_exchange="", dead_letter_routing_key=second)
+    w.put(q, b"one")
+    _taken(w, a, q, 1)
+    a.send(1, "basic.reject", delivery_tag=1, requeue=False)
+    _consuming(w, a, second, "second")
+    a.receive()
+    _consuming(w, a, morgue, "morgue", no_ack=True)
+    a.send(1, "basic.nack", delivery_tag=2, requeue=False)
+    a.receive()
+
+
+@case
+def buried_by_an_exchange_that_is_not_there(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a, dead_letter_exchange="no such exchange")
+    w.put(q, b"one")
+    _taken(w, a, q, 1)
+    a.send(1, "basic.reject", delivery_tag=1, requeue=False)
+    w.barrier(a)
+    _rest(w, a, q)
+
+
+@case
+def with_priorities(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a)
+    for priority in (0, 1, 4, 5, 9, 31, 32, 255):
+        w.put(q, b"%d" % priority, priority=priority)
+    w.put(q, b"none")
+    _rest(w, a, q)
+
+
+@case
+def prioritised_and_given_back(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a)
+    w.put(q, b"low", priority=0)
+    w.put(q, b"high", priority=9)
+    _taken(w, a, q, 1)
+    a.send(1, "basic.nack", delivery_tag=1, requeue=True)
+    w.barrier(a)
+    _rest(w, a, q)
+
+
+@case
+def consumed_with_arguments_of_streams(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a)
+    _consuming(w, a, q, "one", arguments={"x-stream-offset": "first"})
+    _consuming(w, a, q, "two", arguments={"x-cancel-on-ha-failover": True})
+    _consuming(w, a, q, "three", arguments={"unknown": 1})
+
+
+@case
+def consumed_with_a_wrong_priority(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a)
+    _consuming(w, a, q, "one", arguments={"x-priority": "high"})
+
+
+@case
+def deleted_under_a_consumer(w: World) -> None:
+    a, b = w.client(), w.client("B", capabilities={"consumer_cancel_notify": True})
+    q = _quorum(w, a)
+    _consuming(w, b, q)
+    w.attempt(a, "queue.delete", queue=q)
+    b.receive()
+
+
+@case
+def passively_with_other_arguments(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a, delivery_limit=3)
+    w.attempt(a, "queue.declare", queue=q, passive=True, durable=False, auto_delete=True)
+    w.attempt(a, "queue.declare", queue=q, passive=True, arguments=_arguments(delivery_limit=9))
+
+
+@case
+def declared_again_transient(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a)
+    w.attempt(a, "queue.declare", queue=q, arguments=_arguments())
+    w.attempt(a, "queue.declare", queue=q, durable=True, auto_delete=True, arguments=_arguments())
+    w.attempt(a, "queue.declare", queue=q, durable=True, exclusive=True, arguments=_arguments())
+
+
+@case
+def of_an_unknown_type(w: World) -> None:
+    a = w.client()
+    for kind in ("sparkling", "rabbit_quorum_queue", 1, True):
+        w.attempt(
+            a, "queue.declare", queue=w.name("q"), durable=True, arguments={"x-queue-type": kind}
+        )
+
+
+@case
+def arguments_of_todays_quorum_queues(w: World) -> None:
+    a = w.client()
+    for key, value in (
+        ("quorum_target_group_size", 3),
+        ("max_in_memory_length", 5),
+        ("max_in_memory_bytes", 5000),
+        ("consumer_timeout", 1_800_000),
+        ("consumer_disconnected_timeout", 60_000),
+        ("queue_master_locator", "min-masters"),
+        ("message_deduplication", True),
+        ("delivery_limit", 0),
+        ("overflow", "reject-publish-dlx"),
+    ):
+        _declared(w, a, w.name("q"), **{key: value})
+
+
+@case
+def delivery_limits_below_zero(w: World) -> None:
+    """The last is RabbitMQ's word for "without a limit" before 4.0."""
+    a = w.client()
+    for limit in (-1, -2, -1000):
+        _declared(w, a, w.name("q"), delivery_limit=limit)
+
+
+@case
+def unbound_and_bound(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a)
+    w.attempt(a, "queue.bind", queue=q, exchange="amq.direct", routing_key="k")
+    w.put("k", b"one", exchange="amq.direct")
+    _rest(w, a, q)
+    w.attempt(a, "queue.unbind", queue=q, exchange="amq.direct", routing_key="k")
+
+
+@case
+def got_with_what_is_left(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a)
+    w.put(q, b"one", b"two", b"three")
+    w.attempt(a, "basic.get", queue=q)
+    w.attempt(a, "queue.declare", queue=q, passive=True)
+    w.attempt(a, "queue.purge", queue=q)
+    a.send(1, "basic.nack", delivery_tag=1, requeue=True)
+    w.barrier(a)
+    _rest(w, a, q)

@@ -30,9 +30,8 @@ ELSEWHERE: Final = (
     ),
     Elsewhere(
         "Newer headers",
-        "RabbitMQ 4.3.6 writes `x-acquired-count` on what a quorum queue delivers again, and "
-        "`x-last-death-queue`, `-reason` and `-exchange` on dead letters.",
-        "Not written; `x-delivery-count`, which the delivery limit goes by, is.",
+        "RabbitMQ 4.3.6 writes `x-last-death-queue`, `-reason` and `-exchange` on dead letters.",
+        "Not written.",
         "conformance/test_conformance.py::test_answers_like_rabbitmq",
     ),
     Elsewhere(

@@ -38,8 +38,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--url", required=True)
     parser.add_argument("--out", required=True, type=Path)
+    parser.add_argument("--subject", default="", help="this one only")
     options = parser.parse_args()
-    names = list(load_cases())
+    names = [name for name in load_cases() if name.startswith(options.subject)]
     first, second = run_cases(options.url, names), run_cases(options.url, names)
     bad = 0
     for name in names:

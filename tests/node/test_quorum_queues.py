@@ -65,15 +65,16 @@ def test_failures_are_counted_over_a_power_cut(definitions: str) -> None:
     declare(client, "q", delivery_limit=2)
     client.call("confirm.select")
     client.publish("", "q", b"one")
-    for tag in (1, 2):
+    for tag, how in ((1, "reject"), (2, "nack"), (3, "reject")):
         client.call("basic.get", queue="q")
-        client.method(1, "basic.reject", delivery_tag=tag, requeue=True)
+        client.method(1, f"basic.{how}", delivery_tag=tag, requeue=True)
     client.publish("", "q", b"two")  # its confirm is behind the rejections
     node.run()
     node = after_a_power_cut(node, definitions)
     client = node.client()
     got = client.call("basic.get", queue="q")
-    assert got["properties"]["headers"]["x-delivery-count"].value == 2
+    headers = got["properties"]["headers"]
+    assert (headers["x-delivery-count"].value, headers["x-acquired-count"].value) == (2, 3)
     client.method(1, "basic.reject", delivery_tag=1, requeue=True)
     assert counts(node, "q") == [1]  # "two"
     node.check()

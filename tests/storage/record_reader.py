@@ -13,7 +13,7 @@ PAGES = Path(__file__).parents[2] / "docs/formats"
 class Record(NamedTuple):
     flags: int
     queue: int
-    attempts: int
+    counts: int
     seq: int
     expires_at_ms: int
     enqueued_at_ms: int
@@ -25,7 +25,7 @@ class Record(NamedTuple):
 
 def read_record(data: bytes, at: int) -> tuple[Record, int]:
     """message_record.md, clauses 1.1 to 1.4: the record at that place, and where it ends."""
-    kind, flags, address_size, size, queue, attempts, seq, expires, enqueued = struct.unpack_from(
+    kind, flags, address_size, size, queue, counts, seq, expires, enqueued = struct.unpack_from(
         ">cBHIIIQqq", data, at
     )
     assert kind == b"P"
@@ -38,7 +38,7 @@ def read_record(data: bytes, at: int) -> tuple[Record, int]:
     else:
         content, at = data[at : at + size], at + size
         assert len(content) == size
-    return Record(flags, queue, attempts, seq, expires, enqueued, address, size, content), at
+    return Record(flags, queue, counts, seq, expires, enqueued, address, size, content), at
 
 
 def examples(page: str) -> list[bytes]:

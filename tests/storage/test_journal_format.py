@@ -13,12 +13,14 @@ from penstock.core.errors import Corrupt
 from penstock.core.message import (
     ASKS_REPLY,
     ATTEMPTS_SHIFT,
+    ONE_RETURN,
     PERSISTENT,
     REDELIVERED,
     SAMPLED,
     STORED,
     Message,
     attempts_of,
+    returns_of,
 )
 from penstock.storage.common.message_record import message_record_size, write_message_head
 from penstock.storage.common.seq_ranges import SeqRanges
@@ -187,28 +189,30 @@ def test_record_clause_1_4_sizes() -> None:
 
 
 def test_what_only_this_process_knows_of_a_message_is_not_in_its_record() -> None:
-    """A sample of the event log, a question of direct reply-to: bits above the attempts."""
+    """A sample of the event log, a question of direct reply-to: bits between the counts."""
     writer = BytesWriter()
     one = message(1)
-    one.flags |= 3 << ATTEMPTS_SHIFT | SAMPLED | ASKS_REPLY
+    one.flags |= 3 << ATTEMPTS_SHIFT | SAMPLED | ASKS_REPLY | 5 * ONE_RETURN
     write_message_head(writer, 7, one)
     record, _ = read_record(writer.getvalue() + ADDRESS + b"hi!", 0)
-    assert record.attempts == 3
+    assert record.counts == 3 | 5 << 16
     assert record.flags == PERSISTENT
 
 
 def test_record_clause_1_1_a_message_comes_back_as_it_was() -> None:
     opened = OpenJournal()
-    one = Message(b"\x00content\xff", ADDRESS, PERSISTENT | 65_535 << ATTEMPTS_SHIFT, 77)
+    one = Message(b"\x00content\xff", ADDRESS, PERSISTENT, 77)
+    one.set_counts(0x7FFF_FFFF)
     one.seq_id, one.enqueued_at_ms = 2**62, 2**62 + 1
     opened.journal.publish(1, [one])
     opened.commit()
     (_, record) = read_file(opened.data())[1].records[0]
-    assert record == Record(1, 1, 65_535, 2**62, 77, 2**62 + 1, ADDRESS, 9, one.content)
+    assert record == Record(1, 1, 0x7FFF_FFFF, 2**62, 77, 2**62 + 1, ADDRESS, 9, one.content)
     (found,) = opened.recover(1).queues[1].messages
     assert (found.content, found.address, found.seq_id) == (one.content, ADDRESS, 2**62)
     assert (found.expires_at_ms, found.enqueued_at_ms) == (77, 2**62 + 1)
-    assert found.flags >> ATTEMPTS_SHIFT == 65_535
+    assert (attempts_of(found), returns_of(found)) == (65_535, 32_767)
+    assert not found.flags & (ASKS_REPLY | SAMPLED)
 
 
 def test_record_clause_2_1_one_over_the_end_of_its_block_is_damage() -> None:
@@ -355,12 +359,14 @@ def test_clause_3_9_attempts_are_of_runs_and_the_last_word_counts() -> None:
         (b"E", 1, 4, 1, 7),
     ]
     batch[0].flags += 1 << ATTEMPTS_SHIFT
-    opened.journal.note_attempts(1, batch[:1])
+    batch[2].flags += ONE_RETURN
+    opened.journal.note_attempts(1, [batch[0], batch[2]])
     opened.journal.ack(1, batch[1:2])
     opened.commit()
     found = opened.recover(1).queues[1]
-    assert found.attempts == {0: 2, 2: 7, 4: 7}
+    assert found.attempts == {0: 2, 2: 7 | 1 << 16, 4: 7}
     assert [attempts_of(one) for one in found.messages] == [2, 7, 7]
+    assert [returns_of(one) for one in found.messages] == [0, 1, 0]
 
 
 def test_clauses_3_5_and_4_6_numbers_go_on_above_what_was_reserved() -> None:

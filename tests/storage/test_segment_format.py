@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from penstock.core.errors import Corrupt
-from penstock.core.message import PERSISTENT, STORED, Message, attempts_of
+from penstock.core.message import PERSISTENT, STORED, Message, counts_in
 from penstock.storage.common.disk_jobs import JobBoard
 from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.index.recovery import IndexScan
@@ -284,7 +284,7 @@ def test_clause_5_4_a_removal_that_was_not_synced_is_made_durable() -> None:
         assert not image.exists(PATH)
 
 
-@pytest.mark.parametrize("word, wanted", [(1, 2), (5, 5)])
+@pytest.mark.parametrize("word, wanted", [(1, 2), (5, 5), (1 | 1 << 16, 1 | 1 << 16)])
 def test_clause_5_3_attempts_are_the_larger_of_marks_and_journal(word: int, wanted: int) -> None:
     """And what is read from the segment says so."""
     opened = example_index()
@@ -300,7 +300,7 @@ def test_clause_5_3_attempts_are_the_larger_of_marks_and_journal(word: int, want
     read = index.plan_read(16, 32, 1 << 20)
     assert read is not None
     read.run(opened.files)
-    assert [attempts_of(one) for one in index.decode(read)] == [wanted]
+    assert [counts_in(one.flags) for one in index.decode(read)] == [wanted]
 
 
 def test_clause_6_1_another_version_is_refused_not_cut() -> None:

@@ -25,7 +25,7 @@ from penstock.core.message import (
     SETTLED,
     STORED,
     Message,
-    attempts_of,
+    counts_in,
 )
 from penstock.storage.common.disk_jobs import DiskJob, run_job
 from penstock.storage.engine.engine import Engine
@@ -228,7 +228,7 @@ class DiskRecords:
             self.journalled()
         for message in messages:
             if message.flags & INDEXED:
-                self.the_index().set_attempts(message.seq_id, attempts_of(message))
+                self.the_index().set_attempts(message.seq_id, counts_in(message.flags))
 
     # -- reads in the thread of the queue ------------------------------------------------------
 

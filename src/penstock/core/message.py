@@ -50,6 +50,11 @@ ASKS_REPLY: Final[i64] = 1 << 32
 names the real one before it routes."""
 SAMPLED: Final[i64] = 1 << 33
 """The event log wants to know when this delivery is settled; never on disk."""
+RETURNS_SHIFT: Final = 34
+"""Above this bit the flags count how often a quorum queue got it back (saturating at 32,767)."""
+RETURNS_MAX: Final = 32_767
+ONE_RETURN: Final[i64] = 1 << 34
+_RETURNS: Final[i64] = 32_767 << 34
 
 _COPIED: Final[i64] = 0xFF01  # PERSISTENT, and the priority
 
@@ -114,6 +119,20 @@ class Message:
         """Its queue keeps it on disk, whatever the publisher asked for."""
         self.flags |= PERSISTENT
 
+    def tried(self) -> None:
+        """One attempt more."""
+        if (self.flags >> ATTEMPTS_SHIFT) & ATTEMPTS_MAX < ATTEMPTS_MAX:
+            self.flags += ONE_ATTEMPT
+
+    def returned(self) -> None:
+        """Its quorum queue got it back once more."""
+        if (self.flags >> RETURNS_SHIFT) & RETURNS_MAX < RETURNS_MAX:
+            self.flags += ONE_RETURN
+
+    def set_counts(self, counts: i64) -> None:
+        """``counts_in`` its flags are these."""
+        self.flags = (self.flags & ~(_ATTEMPTS | _RETURNS)) | flags_of_counts(counts)
+
     def copy_for_queue(self) -> "Message":
         """The same message for one more queue: shares the bytes, has its own place."""
         copy = Message(self.content, self.address, self.flags & _COPIED, self.expires_at_ms)
@@ -128,6 +147,22 @@ def attempts_of(message: Message) -> i64:
 
 def set_attempts(message: Message, attempts: i64) -> None:
     message.flags = (message.flags & ~_ATTEMPTS) | (attempts << ATTEMPTS_SHIFT)
+
+
+def returns_of(message: Message) -> i64:
+    """How often its quorum queue got it back, for whatever reason."""
+    return (message.flags >> RETURNS_SHIFT) & RETURNS_MAX
+
+
+def counts_in(flags: i64) -> i64:
+    """Attempts and returns in one number of 31 bits, as the disk has them."""
+    attempts = (flags >> ATTEMPTS_SHIFT) & ATTEMPTS_MAX
+    return attempts | (flags >> RETURNS_SHIFT & RETURNS_MAX) << 16
+
+
+def flags_of_counts(counts: i64) -> i64:
+    """The bits of flags that ``counts_in`` reads."""
+    return (counts & ATTEMPTS_MAX) << ATTEMPTS_SHIFT | (counts >> 16) << RETURNS_SHIFT
 
 
 def mark_redelivered(messages: list[Message]) -> None:

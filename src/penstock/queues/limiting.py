@@ -21,8 +21,6 @@ from mypy_extensions import i64
 from penstock.backing.interface import BackingQueue
 from penstock.core.letters import DELIVERY_LIMIT, EXPIRED, MAXLEN
 from penstock.core.message import (
-    ATTEMPTS_MAX,
-    ONE_ATTEMPT,
     Message,
     attempts_of,
     body_size,
@@ -64,21 +62,25 @@ class QueueLimiter:
         else:
             self._backing.ack(messages)
 
-    def live_on(self, messages: list[Message]) -> list[Message]:
-        """Of messages that come back, those that were not tried too often."""
+    def live_on(self, messages: list[Message], failed: bool) -> list[Message]:
+        """Of messages that come back, those that were not tried too often.
+
+        ``failed``: for a quorum queue it is an attempt.  With leases these count when handed out.
+        """
         limit = self._queue.limits.delivery_limit
-        counted = self._queue.leases is not None  # when messages are handed out
+        returns = self._queue.is_quorum
+        counted = self._queue.leases is not None or (returns and not failed)
         living: list[Message] = []
         exhausted: list[Message] = []
         for message in messages:
-            attempts = attempts_of(message)
-            if attempts < ATTEMPTS_MAX and not counted:
-                message.flags += ONE_ATTEMPT
-                attempts += 1
-            (living if attempts <= limit or limit < 0 else exhausted).append(message)
+            if not counted:
+                message.tried()
+            if returns:
+                message.returned()
+            (living if attempts_of(message) <= limit or limit < 0 else exhausted).append(message)
         if exhausted:
             self.die(exhausted, DELIVERY_LIMIT)
-        if living and not counted:
+        if living and (returns or not counted):
             self._backing.note_attempts(living)
         return living
 

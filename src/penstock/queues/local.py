@@ -21,7 +21,7 @@ from penstock.backing.interface import BackingQueue
 from penstock.core.away import Away
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.letters import REJECTED
-from penstock.core.message import ATTEMPTS_MAX, ONE_ATTEMPT, Message, attempts_of
+from penstock.core.message import Message
 from penstock.queues.allocator import Delivery, RoundRobinAllocator, in_order, is_late, stamp
 from penstock.queues.consumers import Consumer, ConsumerGroups, PriorityGroup
 from penstock.queues.context import QUORUM, QueueContext, QueueIdentity, queue_type
@@ -244,8 +244,7 @@ class LocalQueue(Queue):
     def _count_attempts(self, messages: list[Message]) -> None:
         """They are being handed out."""
         for message in messages:
-            if attempts_of(message) < ATTEMPTS_MAX:
-                message.flags += ONE_ATTEMPT
+            message.tried()
         self.backing.note_attempts(messages)
 
     def get(self, account: Consumer) -> Message | None:
@@ -307,7 +306,7 @@ class LocalQueue(Queue):
     def requeue(self, consumer: Consumer, messages: list[Message], failed: bool = True) -> None:
         consumer.release(len(messages))
         self.statistics.redelivered(messages)
-        self._put_back(messages, failed or not self._quorum)
+        self._put_back(messages, failed)
 
     def give_back_all(self, owner: i64) -> None:
         leases = self.leases
@@ -317,13 +316,13 @@ class LocalQueue(Queue):
             self.statistics.returned(messages)
             self._put_back(messages, True)
 
-    def _put_back(self, messages: list[Message], counts: bool) -> None:
-        """To the places they had; ``counts``: as a delivery, for the limit of these."""
+    def _put_back(self, messages: list[Message], failed: bool) -> None:
+        """To the places they had; ``failed``: a quorum queue counts this delivery to its limit."""
         self.unacked_count -= len(messages)
         if self.deleted:
             return
-        if counts and (self.limits.delivery_limit >= 0 or self._quorum):
-            messages = self._limiter.live_on(messages)
+        if self.limits.delivery_limit >= 0 or self._quorum:
+            messages = self._limiter.live_on(messages, failed)
         self.backing.requeue(messages)
         if self.limits.max_length_bytes >= 0:
             self._limiter.count_bodies(messages, 1)
@@ -344,7 +343,7 @@ class LocalQueue(Queue):
         if self.deleted:
             return
         if self.limits.delivery_limit >= 0:
-            messages = self._limiter.live_on(messages)
+            messages = self._limiter.live_on(messages, True)
         if messages:
             self.statistics.will_come_again(len(messages))
             self._deferred.put(messages, delay_ms, now_ms)

@@ -20,7 +20,7 @@ from penstock.broker.rules.queue_options import (
 )
 from penstock.core.errors import CommandInvalid, NotImplementedYet, PreconditionFailed
 from penstock.core.headers import CACHE_TTL_HEADER
-from penstock.queues.context import CLASSIC, QUORUM, queue_type
+from penstock.queues.context import QUORUM, queue_type
 from penstock.routing.consistent_hash import CONSISTENT_HASH, HASH_HEADER, HASH_PROPERTY
 from penstock.routing.exchanges import DELAYED, EXCHANGE_TYPES, inner_type
 from penstock.routing.headers import is_integer, type_name
@@ -156,10 +156,10 @@ def consumer_priority(arguments: dict[str, object], what: str) -> int:
     return _integer("x-priority", value, what)
 
 
-def check_consumer_arguments(arguments: dict[str, object], what: str) -> None:
-    """What has no effect on a consumer of the queue ``what``; raises PreconditionFailed."""
+def check_consumer_arguments(arguments: dict[str, object], what: str, kind: str) -> None:
+    """Those of a consumer of the queue ``what`` of that type; raises PreconditionFailed."""
     if "x-stream-offset" in arguments:
-        raise _of_other_type("x-stream-offset", what)
+        raise _of_other_type("x-stream-offset", what, kind)
     cancel = arguments.get("x-cancel-on-ha-failover", False)
     if not isinstance(cancel, bool):
         raise _invalid("x-cancel-on-ha-failover", what, _of_type(cancel))
@@ -189,7 +189,7 @@ def _of_type(value: object) -> str:
     return f"{{unacceptable_type,{type_name(value)}}}"
 
 
-def _of_other_type(key: str, what: str, kind: str = CLASSIC) -> PreconditionFailed:
+def _of_other_type(key: str, what: str, kind: str) -> PreconditionFailed:
     return PreconditionFailed(f"invalid arg '{key}' for {what} of queue type rabbit_{kind}_queue")
 
 

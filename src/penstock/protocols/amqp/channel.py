@@ -46,9 +46,10 @@ from penstock.protocols.amqp.publish_buffer import PublishBuffer
 from penstock.protocols.amqp.publishing import Publishing
 from penstock.protocols.amqp.replies import ReplyChannel
 from penstock.protocols.amqp.topology import TopologyMethods
-from penstock.protocols.amqp.transaction import ACK, REJECT, REQUEUE, Transaction
+from penstock.protocols.amqp.transaction import ACK, FAILED, REJECT, REQUEUE, Transaction
 from penstock.queues.allocator import Delivery
 from penstock.queues.consumers import Consumer, SharedWindow
+from penstock.queues.context import queue_type
 from penstock.queues.queue import Queue
 from penstock.queues.refusals import check_head
 from penstock.runtime.session import Subscriber
@@ -136,7 +137,8 @@ class AmqpChannel(Subscriber):
     def _nack(self, tag: i64, multiple: bool, requeue: bool, failed: bool) -> None:
         """``failed``: of RabbitMQ's two methods, the one that says that the consumer failed."""
         if self.transaction is not None:
-            self._note(self.transaction, REQUEUE if requeue else REJECT, tag, tag, multiple)
+            back = FAILED if failed else REQUEUE
+            self._note(self.transaction, back if requeue else REJECT, tag, tag, multiple)
             return
         if multiple:
             settled = self._take_multiple(tag)
@@ -244,7 +246,7 @@ class AmqpChannel(Subscriber):
                 elif verdict.kind == REJECT:
                     self._reject(settled)
                 else:
-                    self._requeue(settled, False)
+                    self._requeue(settled, verdict.kind == FAILED)
             after = journal.position
             self.publishing.committed(after if after != before else 0)
 
@@ -357,7 +359,7 @@ class AmqpChannel(Subscriber):
         check_head(queue.backing, queue.name, queue.vhost)
         arguments = method.table("arguments")
         what = self.link.vhost.queue_text(queue.name)
-        check_consumer_arguments(arguments, what)
+        check_consumer_arguments(arguments, what, queue_type(queue.arguments))
         priority = consumer_priority(arguments, what)
         self.link.vhost.changes.check_consumer(arguments, self.link.consumer_count)
         no_ack = method.flag("no_ack")

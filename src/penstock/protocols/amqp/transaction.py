@@ -22,6 +22,8 @@ from penstock.protocols.amqp.codec.ledger import DeliveryLedger
 ACK: Final = 0
 REJECT: Final = 1
 REQUEUE: Final = 2
+FAILED: Final = 3
+"""Put back by basic.reject: a quorum queue counts it as a failed delivery."""
 
 
 @final

@@ -1,6 +1,6 @@
 """The record of one message, as the journal and the segments both write it.
 
-    P   'P' flags u8 | address_size u16 | size u32 | queue u32 | attempts u32 | seq u64
+    P   'P' flags u8 | address_size u16 | size u32 | queue u32 | counts u32 | seq u64
         expires_at_ms i64 | enqueued_at_ms i64 | address | content, or msg_id u64
 
 Everything is big-endian.  ``size`` is that of the content wherever it lies: with the flag
@@ -24,12 +24,13 @@ from librt.strings import (
 from mypy_extensions import i16, i32, i64
 
 from penstock.core.message import (
-    ATTEMPTS_MAX,
-    ATTEMPTS_SHIFT,
+    ONE_ATTEMPT,
     PERSISTENT,
     REDELIVERED,
     STORED,
     Message,
+    counts_in,
+    flags_of_counts,
 )
 
 MESSAGE: Final[i64] = 0x50
@@ -57,7 +58,7 @@ def write_message_head(writer: BytesWriter, queue_id: i64, message: Message) -> 
     write_i16_be(writer, i16(address_size))
     write_i32_be(writer, i32(message.size))
     write_i32_be(writer, i32(queue_id))
-    write_i32_be(writer, i32((flags >> ATTEMPTS_SHIFT) & ATTEMPTS_MAX))
+    write_i32_be(writer, i32(counts_in(flags) if flags >= ONE_ATTEMPT else 0))
     write_i64_be(writer, message.seq_id)
     write_i64_be(writer, message.expires_at_ms)
     write_i64_be(writer, message.enqueued_at_ms)
@@ -110,7 +111,7 @@ def read_message(data: bytes, at: i64, end: i64) -> Message:
     address_at = at + MESSAGE_BYTES
     content_at = address_at + _u16(data, at + 2)
     content = b"" if flags & STORED else data[content_at:end]
-    flags |= i64(read_i32_be(data, at + 12)) << ATTEMPTS_SHIFT
+    flags |= flags_of_counts(i64(read_i32_be(data, at + 12)))
     message = Message(content, data[address_at:content_at], flags, read_i64_be(data, at + 24))
     message.seq_id = read_i64_be(data, at + 16)
     message.enqueued_at_ms = read_i64_be(data, at + 32)

@@ -21,7 +21,7 @@ class SegmentMarks:
     """``dirty``: some of it is not on its way to the file.
 
     ``delays``    position → not before
-    ``attempts``  position → how often it was handed out, counted since the records were written
+    ``attempts``  position → ``counts_in``, since the records were written
     """
 
     __slots__ = ("attempts", "bitmap_bytes", "delays", "delivered", "dirty", "settled")
@@ -102,7 +102,7 @@ class SegmentMarks:
         self.dirty = True
 
     def set_attempts(self, position: i64, attempts: i64) -> None:
-        """A living message was handed out so often; its record may say less."""
+        """A living message has these ``counts_in``; its record may say less."""
         self.attempts[int(position)] = int(attempts)
         self.dirty = True
 

@@ -15,7 +15,6 @@ from penstock.core.message import (
     PERSISTENT,
     REDELIVERED,
     Message,
-    set_attempts,
 )
 from penstock.storage.common.message_record import message_record_end, read_message, record_seq_id
 from penstock.storage.index.marks import SegmentMarks
@@ -223,7 +222,7 @@ class IndexReading:
         if marks.attempts:
             attempts = marks.attempts.get(int(position))
             if attempts is not None:
-                set_attempts(message, attempts)
+                message.set_counts(attempts)
         return message
 
     # -- looking ---------------------------------------------------------------------------

@@ -17,7 +17,7 @@ file left behind in the same place.
     D         'D' file_no u32                                               file dropped
     T         'T' queue u32 old u64 new u64                                 requeued to the tail
     L         'L' queue u32 seq u64 until_ms i64                            not before that time
-    E         'E' queue u32 first u64 count u32 attempts u32                handed out so often
+    E         'E' queue u32 first u64 count u32 counts u32                  attempts and returns
 
 A 'T' ends ``old`` and stands in the same block as the publish of ``new``, so either both are
 true or none.
@@ -260,13 +260,13 @@ def write_delay(writer: BytesWriter, queue_id: i64, seq_id: i64, until_ms: i64) 
     write_i64_be(writer, until_ms)
 
 
-def write_attempts(writer: BytesWriter, queue_id: i64, start: i64, end: i64, attempts: i64) -> None:
-    """Each of the messages from ``start`` up to and without ``end`` was handed out so often."""
+def write_attempts(writer: BytesWriter, queue_id: i64, start: i64, end: i64, counts: i64) -> None:
+    """Each of the messages from ``start`` up to and without ``end`` has these ``counts_in``."""
     writer.append(ATTEMPTS)
     write_i32_be(writer, i32(queue_id))
     write_i64_be(writer, start)
     write_i32_be(writer, i32(end - start))
-    write_i32_be(writer, i32(attempts))
+    write_i32_be(writer, i32(counts))
 
 
 def write_table(writer: BytesWriter, kind: i64, rows: dict[int, int]) -> None:

@@ -45,7 +45,7 @@ from typing import Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
-from penstock.core.message import LOGGED, PERSISTENT, STORED, Message, attempts_of
+from penstock.core.message import LOGGED, PERSISTENT, STORED, Message, counts_in
 from penstock.storage.common.files import FileSystem
 from penstock.storage.common.message_record import write_message_head
 from penstock.storage.journal.codec import (
@@ -189,24 +189,24 @@ class Journal:
         self.position += len(self._buffer) - before
 
     def note_attempts(self, queue_id: i64, messages: list[Message]) -> i64:
-        """How often the LOGGED ones were handed out; returns how many records it took."""
+        """The counts of the LOGGED ones have changed; returns how many records it took."""
         before: i64 = len(self._buffer)
         start: i64 = 0
         end: i64 = -1  # the run of seq_ids is [start, end)
-        attempts: i64 = 0
+        counts: i64 = 0
         count: i64 = 0
         for message in messages:
             if message.flags & LOGGED:
-                own = attempts_of(message)
-                if message.seq_id != end or own != attempts:
+                own = counts_in(message.flags)
+                if message.seq_id != end or own != counts:
                     if end > start:
-                        write_attempts(self._buffer, queue_id, start, end, attempts)
+                        write_attempts(self._buffer, queue_id, start, end, counts)
                         count += 1
                     start = message.seq_id
-                    attempts = own
+                    counts = own
                 end = message.seq_id + 1
         if end > start:
-            write_attempts(self._buffer, queue_id, start, end, attempts)
+            write_attempts(self._buffer, queue_id, start, end, counts)
             count += 1
         self.position += len(self._buffer) - before
         return count

@@ -43,8 +43,7 @@ from penstock.core.message import (
     PERSISTENT,
     REDELIVERED,
     Message,
-    attempts_of,
-    set_attempts,
+    counts_in,
 )
 from penstock.storage.common.files import FileSystem
 from penstock.storage.common.message_record import (
@@ -90,7 +89,7 @@ class JournalledQueue:
                      the sync that covers the record is not attested
     ``acked``        seq_ids that are settled
     ``delays``       seq_id → not before, of the last word on each
-    ``attempts``     seq_id → how often it was handed out, of the last word on each that lives
+    ``attempts``     seq_id → ``counts_in``, of the last word on each that lives
     ``next_seq_id``  above every seq_id seen or reserved
     """
 
@@ -156,8 +155,8 @@ class JournalledQueue:
         if self.attempts:
             for message in self.messages:
                 attempts: i64 = self.attempts.get(int(message.seq_id), 0)
-                if attempts > attempts_of(message):
-                    set_attempts(message, attempts)
+                if attempts > counts_in(message.flags):
+                    message.set_counts(attempts)
 
     def forget_messages(self) -> None:
         """They are where they belong, or counted."""

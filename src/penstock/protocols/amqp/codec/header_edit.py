@@ -13,7 +13,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i16_be, read_i32_be
 from mypy_extensions import i64
 
-from penstock.core.message import Message, attempts_of
+from penstock.core.message import Message, attempts_of, returns_of
 from penstock.protocols.amqp.codec.properties import (
     CLUSTER_ID,
     CONTENT_TYPE,
@@ -37,6 +37,7 @@ ARRAY: Final = b"A"
 TABLE: Final = b"F"
 STRING: Final = b"S"
 LONG: Final = b"l"
+ACQUIRED_COUNT: Final = b"x-acquired-count"
 DELIVERY_COUNT: Final = b"x-delivery-count"
 Field = tuple[bytes, bytes]
 """A key, and its value with the type before it."""
@@ -111,14 +112,15 @@ def with_headers(content: bytes, fields: list[Field], dropped: i64) -> bytes:
 
 
 def with_delivery_counts(messages: list[Message]) -> list[Message]:
-    """As quorum queues deliver: those that failed say how often; the others are as they are."""
+    """As quorum queues deliver: those that came back or failed say how often; the others stay."""
     shown: list[Message] = []
     for message in messages:
-        attempts = attempts_of(message)
-        if attempts > 0:
-            count = LONG + int(attempts).to_bytes(8, "big")
-            fields = [one for one in header_fields(message.content) if one[0] != DELIVERY_COUNT]
-            content = with_headers(message.content, [*fields, (DELIVERY_COUNT, count)], 0)
+        counts = ((ACQUIRED_COUNT, returns_of(message)), (DELIVERY_COUNT, attempts_of(message)))
+        told = [(key, LONG + int(count).to_bytes(8, "big")) for key, count in counts if count > 0]
+        if told:
+            keys = [key for key, _ in told]
+            fields = [one for one in header_fields(message.content) if one[0] not in keys]
+            content = with_headers(message.content, sorted(fields + told), 0)
             shown.append(Message(content, message.address, message.flags, message.expires_at_ms))
         else:
             shown.append(message)
