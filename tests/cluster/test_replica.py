@@ -189,7 +189,7 @@ def test_a_node_that_came_back_begins_a_term_with_all_it_has() -> None:
 
 
 def parcel_of(number: int, term: int = TERM) -> Parcel:
-    return Parcel(term, number)
+    return Parcel(term, number, [])
 
 
 def test_who_misses_a_parcel_is_lost() -> None:
@@ -448,9 +448,7 @@ def a_chunk() -> bytes:
 
 
 def a_question() -> bytes:
-    question = Question(1, 2, 3, 4, 500)
-    question.have = [(5, 6), (10, 40)]
-    return encode_question(question)
+    return encode_question(Question(1, 2, 3, 4, 500, [(5, 6), (10, 40)]))
 
 
 def test_a_question_is_read() -> None:

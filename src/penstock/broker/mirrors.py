@@ -12,6 +12,7 @@ What only the master knows (how far each mirror is) is None in the facts of othe
 here is kept: facts are made when they are asked for.
 """
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, final
 
 from penstock.core.errors import NotFound, PreconditionFailed
@@ -31,20 +32,19 @@ class NotMirrored(PreconditionFailed):
 
 
 @final
+@dataclass(slots=True)
 class SyncProgress:
     """Of one mirror that fetches what it lacks."""
 
-    def __init__(
-        self, done: int, total: int, sent_bytes: int, rate: int | None, eta_ms: int
-    ) -> None:
-        self.done = done  # messages compared or sent
-        self.total = total  # messages there were and are, about
-        self.sent_bytes = sent_bytes
-        self.rate = rate  # messages per second since it began; None = only the master knows
-        self.eta_ms = eta_ms  # -1 = not known yet
+    done: int  # messages compared or sent
+    total: int  # messages there were and are, about
+    sent_bytes: int
+    rate: int | None  # messages per second since it began; None = only the master knows
+    eta_ms: int  # -1 = not known yet
 
 
 @final
+@dataclass(slots=True)
 class CopyFacts:
     """One copy at a member that lives.
 
@@ -52,54 +52,47 @@ class CopyFacts:
     master's are not applied; None where only the master knows.
     """
 
-    def __init__(self, node: str, member: str, role: str, *, synced: bool) -> None:
-        self.node = node
-        self.member = member
-        self.role = role  # MASTER or MIRROR
-        self.synced = synced
-        self.applied: int | None = None
-        self.durable: int | None = None
-        self.behind: int | None = None
-        self.sync: SyncProgress | None = None
+    node: str
+    member: str
+    role: str  # MASTER or MIRROR
+    _: KW_ONLY
+    synced: bool
+    applied: int | None = None
+    durable: int | None = None
+    behind: int | None = None
+    sync: SyncProgress | None = None
 
 
 @final
+@dataclass(slots=True)
 class RingFacts:
     """The circle of the queue's members, from the first to its right neighbour and so on."""
 
-    def __init__(self, version: int, members: list[str], dead: list[str]) -> None:
-        self.version = version
-        self.members = members
-        self.dead = dead  # of these: their broadcasts are still going round
-        self.left = ""  # of this node; "" = it is not in the ring
-        self.right = ""
-        self.kept_bytes: int | None = None  # broadcasts that have not come round
-        self.full = False  # this node has caught up with what the others know
+    version: int
+    members: list[str]
+    dead: list[str]  # of these: their broadcasts are still going round
+    left: str = ""  # of this node; "" = it is not in the ring
+    right: str = ""
+    kept_bytes: int | None = None  # broadcasts that have not come round
+    full: bool = False  # this node has caught up with what the others know
 
 
 @final
+@dataclass(slots=True)
 class MirrorFacts:
     """``copies``: the master first, then its mirrors, the eldest first; none = the queue is down.
 
     ``recoverable``: nodes that are not there, and what they had: "synced" or "partial".
     """
 
-    def __init__(
-        self,
-        version: int,
-        term: int,
-        copies: list[CopyFacts],
-        recoverable: dict[str, str],
-        ring: RingFacts | None = None,
-    ) -> None:
-        self.version = version
-        self.term = term
-        self.copies = copies
-        self.recoverable = recoverable
-        self.ring = ring
-        self.mode = ""  # of the policy, in words: "exactly 2, automatic"
-        self.state = RUNNING  # or SYNCING, DOWN, WAITING
-        self.why = ""  # in words, what of it is not as it should be
+    version: int
+    term: int
+    copies: list[CopyFacts]
+    recoverable: dict[str, str]
+    ring: RingFacts | None = None
+    mode: str = ""  # of the policy, in words: "exactly 2, automatic"
+    state: str = RUNNING  # or SYNCING, DOWN, WAITING
+    why: str = ""  # in words, what of it is not as it should be
 
     def master(self) -> str:
         """Its node; "" = there is none."""
@@ -128,14 +121,14 @@ class MirrorFacts:
 
 
 @final
+@dataclass(slots=True, repr=False)
 class MasterMove:
     """A master that goes from one node to another."""
 
-    def __init__(self, vhost: str, queue: str, source: str, target: str) -> None:
-        self.vhost = vhost
-        self.queue = queue
-        self.source = source
-        self.target = target
+    vhost: str
+    queue: str
+    source: str
+    target: str
 
     def __repr__(self) -> str:
         return f"{self.queue} in {self.vhost}: {self.source} to {self.target}"

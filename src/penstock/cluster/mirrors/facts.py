@@ -20,8 +20,9 @@ from penstock.broker.mirrors import (
 )
 from penstock.broker.rules.ha_policy import HaPolicy
 from penstock.cluster.agreement.queue_views import QueueView, node_of
-from penstock.cluster.mirrors.backing import MirroredBacking
 from penstock.cluster.mirrors.group import MirrorGroup
+from penstock.cluster.mirrors.replica import Replica
+from penstock.cluster.mirrors.sync import Joiner
 from penstock.cluster.ring.views import View
 
 
@@ -35,21 +36,27 @@ def mirror_facts(
     sync_wanted: bool,
     why: str = "",
     waits: bool = False,
+    trouble: str = "",
 ) -> MirrorFacts:
-    """``why``: the last decision, in words; ``waits``: a queue that is down may come back."""
+    """``why``: the last decision, in words; ``waits``: a queue that is down may come back.
+
+    ``trouble``: why the queue cannot be used at this node, which is told in place of all else.
+    """
+    state, text = (WAITING if waits else DOWN), why
+    if view.master:
+        state, text = _state(view, sync_wanted=sync_wanted)
+        text = "; ".join(one for one in (text, _too_few(view, policy)) if one)
     members = [view.master, *view.mirrors()] if view.master else []
-    copies = [_copy(view, member) for member in members]
-    facts = MirrorFacts(view.version, view.term, copies, view.recoverable, _ring(ring, group))
-    facts.mode = policy_in_words(policy)
-    if group is not None:
-        for copy in copies:
-            _add_progress(copy, group, mono_ms)
-    if view.master == "":
-        facts.state, facts.why = (WAITING if waits else DOWN), why
-    else:
-        facts.state, facts.why = _state(view, sync_wanted=sync_wanted)
-        facts.why = "; ".join(one for one in (facts.why, _too_few(view, policy)) if one)
-    return facts
+    return MirrorFacts(
+        view.version,
+        view.term,
+        [_copy(view, member, group, mono_ms) for member in members],
+        view.recoverable,
+        _ring(ring, group),
+        policy_in_words(policy),
+        state,
+        trouble or text,
+    )
 
 
 def policy_in_words(policy: HaPolicy) -> str:
@@ -63,22 +70,16 @@ def policy_in_words(policy: HaPolicy) -> str:
     return f"{policy.mode}, {how}"
 
 
-def _copy(view: QueueView, member: str) -> CopyFacts:
-    role = MASTER if member == view.master else MIRROR
-    return CopyFacts(node_of(member), member, role, synced=member in view.synced)
-
-
 def _ring(view: View, group: MirrorGroup | None) -> RingFacts | None:
     if view.version == 0:
         return None
     dead = [member for member in view.members if member in view.dead]
-    ring = RingFacts(int(view.version), list(view.members), dead)
-    if group is not None and view.is_live(group.ring.me):
-        ring.left = view.left_of(group.ring.me)
-        ring.right = view.right_of(group.ring.me)
-        ring.kept_bytes = int(group.ring.kept_bytes())
-        ring.full = bool(group.ring.full)
-    return ring
+    circle = int(view.version), list(view.members), dead
+    if group is None or not view.is_live(group.ring.me):
+        return RingFacts(*circle)
+    ring = group.ring
+    ends = view.left_of(ring.me), view.right_of(ring.me)
+    return RingFacts(*circle, *ends, int(ring.kept_bytes()), full=ring.full)
 
 
 def _state(view: QueueView, *, sync_wanted: bool) -> tuple[str, str]:
@@ -102,40 +103,53 @@ def _too_few(view: QueueView, policy: HaPolicy) -> str:
     return f"no copy at {', '.join(missing)}" if missing else ""
 
 
-# -- progress ------------------------------------------------------------------------------
+# -- copies --------------------------------------------------------------------------------
 
 
-def _add_progress(copy: CopyFacts, group: MirrorGroup, mono_ms: int) -> None:
-    mirrored, replica = group.mirrored, group.replica
-    if mirrored is not None:
-        _as_master_sees(copy, group, mirrored, mono_ms)
-    elif replica is not None and copy.member == group.me:
-        copy.applied = int(replica.number)
-        copy.durable = int(replica.durable_number())
-        joiner = group.joiner
-        if joiner is not None and not replica.is_complete() and joiner.received_bytes > 0:
-            done = int(joiner.received_count)
-            sent = int(joiner.received_bytes)
-            copy.sync = SyncProgress(done, done + int(joiner.left), sent, None, -1)
+def _copy(view: QueueView, member: str, group: MirrorGroup | None, mono_ms: int) -> CopyFacts:
+    role = MASTER if member == view.master else MIRROR
+    applied = durable = behind = sync = None
+    if group is not None and group.mirrored is not None:
+        applied, durable, behind = _as_master_sees(member, group, int(group.mirrored.number))
+        sync = _sent(member, group, mono_ms)
+    elif group is not None and group.replica is not None and member == group.me:
+        applied, durable = int(group.replica.number), int(group.replica.durable_number())
+        sync = _received(group.replica, group.joiner)
+    return CopyFacts(
+        node_of(member),
+        member,
+        role,
+        synced=member in view.synced,
+        applied=applied,
+        durable=durable,
+        behind=behind,
+        sync=sync,
+    )
 
 
 def _as_master_sees(
-    copy: CopyFacts, group: MirrorGroup, mirrored: MirroredBacking, mono_ms: int
-) -> None:
-    told = int(mirrored.number)
-    if copy.member == group.me:
-        copy.applied = told
-        copy.behind = 0
-        return
-    answer = group.safe.answers.get(copy.member)
-    if answer is not None:
-        copy.applied = int(answer.applied)
-        copy.durable = int(answer.durable)
-        copy.behind = told - copy.applied
-    syncer = group.syncing.syncers.get(copy.member)
-    if syncer is not None and not (answer is not None and answer.is_complete):
-        done = int(syncer.looked_count)
-        rate, eta_ms = int(syncer.rate(mono_ms)), int(syncer.eta_ms(mono_ms))
-        copy.sync = SyncProgress(
-            done, done + int(syncer.left), int(syncer.sent_bytes), rate, eta_ms
-        )
+    member: str, group: MirrorGroup, told: int
+) -> tuple[int | None, int | None, int | None]:
+    """Applied, durable, behind."""
+    if member == group.me:
+        return told, None, 0
+    answer = group.safe.answers.get(member)
+    if answer is None:
+        return None, None, None
+    return int(answer.applied), int(answer.durable), told - int(answer.applied)
+
+
+def _sent(member: str, group: MirrorGroup, mono_ms: int) -> SyncProgress | None:
+    syncer, answer = group.syncing.syncers.get(member), group.safe.answers.get(member)
+    if syncer is None or (answer is not None and answer.is_complete):
+        return None
+    done, left = int(syncer.looked_count), int(syncer.left)
+    rate, eta_ms = int(syncer.rate(mono_ms)), int(syncer.eta_ms(mono_ms))
+    return SyncProgress(done, done + left, int(syncer.sent_bytes), rate, eta_ms)
+
+
+def _received(replica: Replica, joiner: Joiner | None) -> SyncProgress | None:
+    if joiner is None or replica.is_complete() or joiner.received_bytes == 0:
+        return None
+    done = int(joiner.received_count)
+    return SyncProgress(done, done + int(joiner.left), int(joiner.received_bytes), None, -1)

@@ -189,23 +189,31 @@ class Operation:
 
     __slots__ = ("counts", "kind", "messages", "part", "ranges", "until_ms")
 
-    def __init__(self, kind: i64, part: i64, until_ms: i64) -> None:
-        self.kind: i64 = kind
-        self.part: i64 = part
-        self.until_ms: i64 = until_ms
-        self.messages: list[Message] = []
-        self.ranges: Ranges = []
-        self.counts: list[tuple[int, int]] = []
+    def __init__(
+        self,
+        kind: i64,
+        part: i64,
+        until_ms: i64,
+        messages: list[Message],
+        ranges: Ranges,
+        counts: list[tuple[int, int]],
+    ) -> None:
+        self.kind: Final[i64] = kind
+        self.part: Final[i64] = part
+        self.until_ms: Final[i64] = until_ms
+        self.messages: Final = messages
+        self.ranges: Final = ranges
+        self.counts: Final = counts
 
 
 @final
 class Parcel:
     __slots__ = ("number", "operations", "term")
 
-    def __init__(self, term: i64, number: i64) -> None:
-        self.term: i64 = term
-        self.number: i64 = number
-        self.operations: list[Operation] = []
+    def __init__(self, term: i64, number: i64, operations: list[Operation]) -> None:
+        self.term: Final[i64] = term
+        self.number: Final[i64] = number
+        self.operations: Final = operations
 
 
 def read_parcel(data: bytes) -> Parcel:
@@ -214,11 +222,10 @@ def read_parcel(data: bytes) -> Parcel:
         raise Malformed("this is no parcel of operations")
     if i64(data[1]) != VERSION:
         raise Malformed(f"operations of version {data[1]}, this release reads version 1")
-    parcel = Parcel(read_i64_be(data, 2), read_i64_be(data, 10))
-    if parcel.term < 0 or parcel.number < 1:
+    term, number = read_i64_be(data, 2), read_i64_be(data, 10)
+    if term < 0 or number < 1:
         raise Malformed("a parcel's term or number is out of bounds")
-    parcel.operations = read_operations(data, HEADER_BYTES)
-    return parcel
+    return Parcel(term, number, read_operations(data, HEADER_BYTES))
 
 
 def read_operations(data: bytes, at: i64) -> list[Operation]:
@@ -242,22 +249,20 @@ class _OperationReader(ByteReader):
     def operation(self) -> Operation:
         at = self.take(2)
         kind = i64(self.data[at])
-        operation = Operation(kind, i64(self.data[at + 1]), 0)
+        part = i64(self.data[at + 1])
+        until_ms: i64 = 0
+        if kind == PUBLISH or kind == DELAY:
+            until_ms = self.number()
+        if kind == DELAY and until_ms == 0:
+            raise Malformed(f"a delay without a time before byte {int(self.offset)}")
         if kind == PUBLISH:
-            operation.until_ms = self.number()
-            operation.messages = self._messages()
-        elif kind == END or kind == LET_GO:
-            operation.ranges = self._ranges(SEQ_ID_MAX if kind == END else SPELLED_MAX)
-        elif kind == DELAY:
-            operation.until_ms = self.number()
-            if operation.until_ms == 0:
-                raise Malformed(f"a delay without a time before byte {int(self.offset)}")
-            operation.ranges = self._ranges(SPELLED_MAX)
-        elif kind == ATTEMPTS:
-            operation.counts = self._counts()
-        else:
-            raise Malformed(f"operation {int(kind)} at byte {int(at)} is of no known kind")
-        return operation
+            return Operation(kind, part, until_ms, self._messages(), [], [])
+        if kind == END or kind == LET_GO or kind == DELAY:
+            ranges = self._ranges(SEQ_ID_MAX if kind == END else SPELLED_MAX)
+            return Operation(kind, part, until_ms, [], ranges, [])
+        if kind == ATTEMPTS:
+            return Operation(kind, part, until_ms, [], [], self._counts())
+        raise Malformed(f"operation {int(kind)} at byte {int(at)} is of no known kind")
 
     def _some(self, item_bytes: i64) -> i64:
         """A count that is not 0, of items that can all be there."""
@@ -273,14 +278,12 @@ class _OperationReader(ByteReader):
             raise Malformed(f"a place out of bounds before byte {int(self.offset)}")
         messages: list[Message] = []
         while count > 0:
-            message = self._message()
-            message.seq_id = seq_id
-            messages.append(message)
+            messages.append(self._message(seq_id))
             seq_id += 1
             count -= 1
         return messages
 
-    def _message(self) -> Message:
+    def _message(self, seq_id: i64) -> Message:
         data = self.data
         at = self.take(MESSAGE_BYTES)
         flags = i64(data[at])
@@ -302,7 +305,7 @@ class _OperationReader(ByteReader):
             self._address = address
         flags |= i64(data[at + 1]) << PRIORITY_SHIFT | attempts << ATTEMPTS_SHIFT
         message = Message(data[content_at : self.offset], self._address, flags, expires_at_ms)
-        message.enqueued_at_ms = enqueued_at_ms
+        message.place(seq_id, enqueued_at_ms)
         return message
 
     def _ranges(self, places_max: i64) -> Ranges:

@@ -53,7 +53,7 @@ from penstock.cluster.mirrors.operations import (
     Ranges,
     ranges_of,
 )
-from penstock.core.message import REDELIVERED, Message
+from penstock.core.message import Message, mark_redelivered
 from penstock.storage.common.seq_ranges import SeqRanges
 from penstock.storage.journal.journal import Journal
 
@@ -142,8 +142,7 @@ class PartCopy:
         end = new[len(new) - 1].seq_id + 1
         if not self.is_complete and start < self._adopted:
             new = self._not_here(new, start, end, until_ms)
-        for message in new:
-            message.flags |= REDELIVERED
+        mark_redelivered(new)
         if len(new) > 0:
             self.queue.replica.publish_at(new, until_ms)
         self.know(start, end)

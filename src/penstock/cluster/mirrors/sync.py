@@ -89,7 +89,7 @@ from penstock.cluster.mirrors.sync_codec import (
     write_head,
 )
 from penstock.core.byte_reader import Malformed
-from penstock.core.message import REDELIVERED, Message, set_attempts
+from penstock.core.message import Message, mark_redelivered, set_attempts
 from penstock.storage.journal.journal import Journal
 
 CHUNK_BYTES: Final[i64] = 1024 * 1024
@@ -170,9 +170,7 @@ class Joiner:
             if len(have) > RANGES_ASKED:
                 have = have[len(have) - RANGES_ASKED :]
                 low = have[0][0]
-        question = Question(self.replica.term, self.replica.number, part, low, upto)
-        question.have = have
-        return question
+        return Question(self.replica.term, self.replica.number, part, low, upto, have)
 
     def awaits_disk(self) -> bool:
         """The last chunk is not on it."""
@@ -263,7 +261,6 @@ class Joiner:
         for message in operation.messages:
             if part.knows(message.seq_id):
                 continue
-            message.flags |= REDELIVERED
             seq_id = int(message.seq_id)
             attempts = part.attempts.get(seq_id)
             if attempts is not None:
@@ -271,6 +268,7 @@ class Joiner:
             until_ms = part.delays.get(seq_id, int(operation.until_ms))
             by_time.setdefault(until_ms, []).append(message)
         for until_ms, messages in by_time.items():
+            mark_redelivered(messages)
             self.received_count += len(messages)
             part.queue.replica.publish_at(messages, until_ms)
 
@@ -331,14 +329,14 @@ class Syncer:
         self._question = None
         chunk = _Answer(self._mirrored, question, self._batch)
         chunk.look()
-        chunk.left = self._left_behind(question, chunk)
-        data = chunk.encode()
+        left = self._left_behind(question, chunk)
+        data = chunk.encode(left)
         if data is None:
             return None
         self.looked_count += chunk.looked_count
         self.sent_count += len(chunk.messages)
         self.sent_bytes += len(data)
-        self.left = chunk.left
+        self.left = left
         return data
 
     # -- progress --------------------------------------------------------------------------
@@ -395,7 +393,6 @@ class _Answer:
         self.low: i64 = question.upto
         self.messages: list[Message] = []
         self.looked_count: i64 = 0
-        self.left: i64 = 0
         self._mirrored: MirroredBacking = mirrored
         self._queue: VariableQueue = mirrored.parts[question.part]
         self._question: Question = question
@@ -436,8 +433,8 @@ class _Answer:
             self._bytes_left -= message.size
         return len(found) == len(lacking) and self._room > 0 and self._bytes_left > 0
 
-    def encode(self) -> bytes | None:
-        """None = what should be told cannot be read."""
+    def encode(self, left: i64) -> bytes | None:
+        """``left``: see sync_codec.py; None = what should be told cannot be read."""
         if self._queue.why_stopped() != "":
             return None
         question, mirrored = self._question, self._mirrored
@@ -445,7 +442,7 @@ class _Answer:
         writer.append(CHUNK)
         write_head(writer, mirrored.term, mirrored.number, question.part, self.low, question.upto)
         write_i64_be(writer, self._queue.next_seq_id())
-        write_i64_be(writer, self.left)
+        write_i64_be(writer, left)
         kept = sorted(self._kept)
         living = set(kept)
         gone = [one for one in self._have if one >= self.low and one not in living]

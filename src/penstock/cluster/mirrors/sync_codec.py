@@ -41,26 +41,42 @@ PLACES_ASKED: Final[i64] = 65_536
 
 @final
 class Question:
-    def __init__(self, term: i64, number: i64, part: i64, low: i64, upto: i64) -> None:
-        self.term: i64 = term
-        self.number: i64 = number  # of the last parcel the mirror applied; 0 = it heard none
-        self.part: i64 = part
-        self.low: i64 = low
-        self.upto: i64 = upto
-        self.have: Ranges = []
+    """``number``: of the last parcel the mirror applied; 0 = it heard none."""
+
+    def __init__(
+        self, term: i64, number: i64, part: i64, low: i64, upto: i64, have: Ranges
+    ) -> None:
+        self.term: Final[i64] = term
+        self.number: Final[i64] = number
+        self.part: Final[i64] = part
+        self.low: Final[i64] = low
+        self.upto: Final[i64] = upto
+        self.have: Final = have
 
 
 @final
 class Chunk:
-    def __init__(self, term: i64, number: i64, part: i64, low: i64, upto: i64) -> None:
-        self.term: i64 = term
-        self.number: i64 = number
-        self.part: i64 = part
-        self.low: i64 = low
-        self.upto: i64 = upto
-        self.next_seq_id: i64 = 0
-        self.left: i64 = 0
-        self.operations: list[Operation] = []
+    """``next_seq_id``: no parcel up to ``number`` reached it; ``left``: messages below, about."""
+
+    def __init__(
+        self,
+        term: i64,
+        number: i64,
+        part: i64,
+        low: i64,
+        upto: i64,
+        next_seq_id: i64,
+        left: i64,
+        operations: list[Operation],
+    ) -> None:
+        self.term: Final[i64] = term
+        self.number: Final[i64] = number
+        self.part: Final[i64] = part
+        self.low: Final[i64] = low
+        self.upto: Final[i64] = upto
+        self.next_seq_id: Final[i64] = next_seq_id
+        self.left: Final[i64] = left
+        self.operations: Final = operations
 
 
 # -- bytes ---------------------------------------------------------------------------------
@@ -81,46 +97,36 @@ def read_question(data: bytes) -> Question:
     size: i64 = len(data)
     if size < QUESTION_BYTES or i64(data[0]) != QUESTION or i64(data[1]) != VERSION:
         raise Malformed("this is no question for a synchronisation of version 1")
-    question = Question(
-        read_i64_be(data, 2),
-        read_i64_be(data, 10),
-        i64(data[18]),
-        read_i64_be(data, 19),
-        read_i64_be(data, 27),
-    )
-    _check_head(question.term, question.number, question.low, question.upto)
+    term, number = read_i64_be(data, 2), read_i64_be(data, 10)
+    low, upto = read_i64_be(data, 19), read_i64_be(data, 27)
+    _check_head(term, number, low, upto)
     if i64(read_i32_be(data, 35)) * 16 != size - QUESTION_BYTES:
         raise Malformed("a question's ranges are not as many as it says")
-    last = question.low - 1
+    have: Ranges = []
+    last = low - 1
     for at in range(QUESTION_BYTES, size, 16):
         start = read_i64_be(data, at)
         end = read_i64_be(data, at + 8)
-        if start <= last or end <= start or end > question.upto:
+        if start <= last or end <= start or end > upto:
             raise Malformed("a question's ranges do not ascend within its bounds")
         if end - start > PLACES_ASKED:
             raise Malformed("a question's range has too many places")
-        question.have.append((int(start), int(end)))
+        have.append((int(start), int(end)))
         last = end
-    return question
+    return Question(term, number, i64(data[18]), low, upto, have)
 
 
 def read_chunk(data: bytes) -> Chunk:
     if len(data) < CHUNK_HEADER_BYTES or i64(data[0]) != CHUNK or i64(data[1]) != VERSION:
         raise Malformed("this is no chunk of a synchronisation of version 1")
-    chunk = Chunk(
-        read_i64_be(data, 2),
-        read_i64_be(data, 10),
-        i64(data[18]),
-        read_i64_be(data, 19),
-        read_i64_be(data, 27),
-    )
-    chunk.next_seq_id = read_i64_be(data, 35)
-    chunk.left = read_i64_be(data, 43)
-    _check_head(chunk.term, chunk.number, chunk.low, chunk.upto)
-    if not 0 <= chunk.next_seq_id <= SEQ_ID_MAX or chunk.left < 0:
+    term, number = read_i64_be(data, 2), read_i64_be(data, 10)
+    low, upto = read_i64_be(data, 19), read_i64_be(data, 27)
+    next_seq_id, left = read_i64_be(data, 35), read_i64_be(data, 43)
+    _check_head(term, number, low, upto)
+    if not 0 <= next_seq_id <= SEQ_ID_MAX or left < 0:
         raise Malformed("a chunk's numbers are out of bounds")
-    chunk.operations = read_operations(data, CHUNK_HEADER_BYTES)
-    return chunk
+    operations = read_operations(data, CHUNK_HEADER_BYTES)
+    return Chunk(term, number, i64(data[18]), low, upto, next_seq_id, left, operations)
 
 
 def write_head(writer: BytesWriter, term: i64, number: i64, part: i64, low: i64, upto: i64) -> None:

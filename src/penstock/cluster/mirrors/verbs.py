@@ -59,7 +59,12 @@ class ClusterMirrors(Mirrors):
         if known is None or known.view is None:
             return None
         policy = self._mirroring.policy(known.vhost, queue)
-        facts = mirror_facts(
+        trouble = known.alone
+        if not trouble and known.view.master:
+            trouble = queue.why_down()
+        if not trouble and known.stopped:
+            trouble = f"its ring at this node cannot go on: {known.stopped}"
+        return mirror_facts(
             known.view,
             known.ring_view,
             known.group,
@@ -68,14 +73,8 @@ class ClusterMirrors(Mirrors):
             sync_wanted=self._mirroring.is_sync_wanted(known),
             why=known.why,
             waits=known.waits,
+            trouble=trouble,
         )
-        if known.alone:
-            facts.why = known.alone
-        elif known.view.master != "" and queue.why_down() != "":
-            facts.why = queue.why_down()
-        elif known.stopped:
-            facts.why = f"its ring at this node cannot go on: {known.stopped}"
-        return facts
 
     def drained(self) -> list[str]:
         return sorted(self._mirroring.drained)
