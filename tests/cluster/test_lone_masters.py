@@ -44,7 +44,7 @@ def leave_alone(
 
 def is_alone(cluster: SimCluster) -> bool:
     known = cluster.machines[0].cluster.mirrors.mirroring.queues["/", "q"]
-    return known.alone != ""
+    return known.alone() != ""
 
 
 def heal(cluster: SimCluster) -> None:

@@ -73,10 +73,10 @@ class CreditSpec:
 class FlowPeer:
     """A stage of ``kind`` on the way of messages; ``owner`` is the object that it stands for."""
 
-    def __init__(self, book: "FlowBook", kind: i64, owner: object) -> None:
+    def __init__(self, book: "FlowBook", kind: i64, owner: object, why: str = "") -> None:
         self.kind: i64 = kind
         self.owner = owner
-        self.why: str = ""  # for what it last kept its acknowledgements back
+        self.why: str = why  # for what it last kept its acknowledgements back
         self.blocked_by: FlowPeer | None = None  # the last one that did
         self.blockers: list[Credit] = []
         self.kept: list[Credit] = []  # sent to us, and not acknowledged for the time being

@@ -533,8 +533,13 @@ class LocalQueue(Queue):
         self.backing.delete()
         return self.retire()
 
+    def await_mirrors(self, mirrors: PublishNotes | None) -> None:
+        """From now on publishers wait for these; None = there are none."""
+        self.mirrors = mirrors
+
     def hand_over(self) -> None:
         """It is master no more, and its backing another's: nothing of it waits for a time."""
+        self.mirrors = None
         leases = self.leases
         if leases is not None:
             self.unacked_count -= len(self._released(leases.clear()))

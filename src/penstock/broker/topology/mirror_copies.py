@@ -81,6 +81,11 @@ class Copy:
         self.auto_delete: bool = auto_delete
         self.arguments: dict[str, object] = arguments
 
+    def use(self) -> BackingQueue:
+        """It is a mirror or a master from now on, and no more as the start found it."""
+        self.recovered = False
+        return self.backing
+
 
 @final
 class MirrorCopies:

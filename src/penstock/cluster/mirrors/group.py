@@ -220,7 +220,7 @@ class MirrorGroup(PublishNotes):
     # -- confirms ------------------------------------------------------------------------------
 
     def is_alone(self) -> bool:
-        return self.safe.is_cut_off()
+        return self.safe.why_cut_off() != ""
 
     def note(self, messages: list[Message]) -> bool:
         """They go into the queue: their publisher waits for the synced mirrors."""

@@ -19,50 +19,41 @@ from typing import final
 
 from penstock.cluster.agreement.living_nodes import LivingNodes
 from penstock.cluster.agreement.queue_views import node_of
-from penstock.cluster.mirrors.queue import MirroredQueue, QueueDirectory
+from penstock.cluster.mirrors.queue import MirroredQueue
 
 
 @final
 class IsolatedMasters:
-    """``is_cut_off``: this node's lease is over, as far as it knows."""
-
-    def __init__(self, places: QueueDirectory) -> None:
-        self.is_cut_off: bool = False
-        self._places = places
+    def __init__(self) -> None:
         self._found: bool = False
 
-    def look(self, queues: Iterable[MirroredQueue], nodes: LivingNodes) -> None:
-        if not self.is_cut_off and not self._found:
+    def look(
+        self, queues: Iterable[MirroredQueue], nodes: LivingNodes, *, is_cut_off: bool
+    ) -> None:
+        """``is_cut_off``: this node's lease is over, as far as it knows."""
+        if not is_cut_off and not self._found:
             return
         self._found = False
         for known in queues:
-            why = self._why_alone(known, nodes)
-            if why or known.alone:
-                self._tell(known, why)
+            why = _why_alone(known, nodes) if is_cut_off else ""
+            if why or known.alone():
+                known.cut_off(why)
                 self._found = self._found or why != ""
 
-    def _why_alone(self, known: MirroredQueue, nodes: LivingNodes) -> str:
-        group, view = known.group, known.view
-        if not self.is_cut_off or group is None or group.mirrored is None or view is None:
-            return ""
-        missing = [
-            node_of(one)
-            for one in [*view.synced, *group.safe.awaited]
-            if one != group.me and node_of(one) in nodes.unreached
-        ]
-        if not missing:
-            return ""
-        text = f"queue '{known.name}' in vhost '{known.vhost.name}'"
-        return (
-            f"node '{nodes.here}' is cut off: it hears neither the coordinator nor"
-            f" {', '.join(dict.fromkeys(missing))}, where copies of {text} are; ask another node"
-        )
 
-    def _tell(self, known: MirroredQueue, why: str) -> None:
-        known.alone = why
-        group = known.group
-        if group is None:
-            return
-        group.safe.cut_off(why)
-        if why and not known.is_gone():
-            self._places.send_away(known.queue.consumers, why)
+def _why_alone(known: MirroredQueue, nodes: LivingNodes) -> str:
+    group, view = known.group, known.view
+    if group is None or group.mirrored is None or view is None:
+        return ""
+    missing = [
+        node_of(one)
+        for one in [*view.synced, *group.safe.awaited]
+        if one != group.me and node_of(one) in nodes.unreached
+    ]
+    if not missing:
+        return ""
+    text = f"queue '{known.name}' in vhost '{known.vhost.name}'"
+    return (
+        f"node '{nodes.here}' is cut off: it hears neither the coordinator nor"
+        f" {', '.join(dict.fromkeys(missing))}, where copies of {text} are; ask another node"
+    )

@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final, final
 
 from penstock.broker.broker import Broker
-from penstock.broker.rules.ha_policy import HaPolicy
 from penstock.broker.topology.vhost import Vhost
 from penstock.cluster.agreement import metadata as md
 from penstock.cluster.agreement.agreed import Agreed
@@ -31,13 +30,11 @@ from penstock.cluster.agreement.coordinator import (
 )
 from penstock.cluster.agreement.living_nodes import LivingNodes
 from penstock.cluster.agreement.mirror_keys import (
-    CANCELLED,
     DRAINED,
     OF_A_MIRRORED_QUEUE,
     RINGS,
     SYNC,
     VIEWS,
-    WANTED,
     Place,
     kind_of,
     last_ends,
@@ -89,7 +86,6 @@ class Mirroring:
         self.queues: dict[Place, MirroredQueue] = {}
         self.nodes = LivingNodes(member, {}, {})
         self.drained: dict[str, int] = {}  # by node: the key's revision
-        self.lone = IsolatedMasters(places)
         self._broker = broker
         self._coordinator = coordinator
         self._agreed = agreed
@@ -101,8 +97,10 @@ class Mirroring:
         self._waiting: list[Event] = []
         self._lost_ms: dict[str, int] = {}  # by node: since when there is no link
         self._seen_ms: dict[str, int] = {}  # by member: when it was first seen here
-        self._dirty: dict[Place, None] = {}
+        self._dirty: dict[Place, bool] = {}  # did anything happen since it was last looked at?
         self._active: dict[Place, None] = {}
+        self._isolated = IsolatedMasters()
+        self._is_cut_off: bool = False
         self._first = FirstViews(broker, coordinator, agreed, chance)
         self._policies: dict[str, int] = {}  # by virtual host: the epoch that was looked at
         self._own: list[tuple[str, str, str, bytes]] = []  # from one group here to another
@@ -176,8 +174,8 @@ class Mirroring:
         elif kind == RINGS:
             self._hear_ring(known, event)
         else:
-            known.sync = (event.value or "").strip('"')
-            known.sync_revision = ABSENT if event.value is None else event.revision
+            revision = ABSENT if event.value is None else event.revision
+            known.sync_changed((event.value or "").strip('"'), revision)
         self._touch(place)
 
     def _new(self, vhost: Vhost, name: str) -> MirroredQueue:
@@ -193,33 +191,35 @@ class Mirroring:
             del self.queues[place]
             self._first.renew(place)
             return
-        known.view_revision = event.revision
         self._first.forget(place)
-        known.batch_messages = self.policy(known.vhost, known.queue).batch_messages
-        known.view_changed(view_from_json(event.value), self._member, now_ms)
-        known.tell_deaths(self.nodes.lives)
-        self._set_sync(known)
+        view = view_from_json(event.value)
+        known.view_changed(view, event.revision, self._member, self.nodes.lives, now_ms)
 
     def _hear_ring(self, known: MirroredQueue, event: Event) -> None:
         if event.value is None:
-            known.ring_view, known.ring_revision = NO_VIEW, ABSENT
-            known.dissolve()
-            return
-        known.ring_view, known.ring_revision = ring_from_json(event.value), event.revision
-        for group in known.groups():
-            group.ring.view_changed(known.ring_view)
-        known.tell_deaths(self.nodes.lives)
+            known.ring_changed(NO_VIEW, ABSENT, self.nodes.lives)
+        else:
+            view = ring_from_json(event.value)
+            known.ring_changed(view, event.revision, self.nodes.lives)
 
     # -- who lives ---------------------------------------------------------------------------
 
     def look_who_lives(
-        self, mono_ms: MonoMs, member: str, members: dict[str, str], unreached: Collection[str] = ()
+        self,
+        mono_ms: MonoMs,
+        member: str,
+        members: dict[str, str],
+        unreached: Collection[str],
+        *,
+        is_cut_off: bool,
     ) -> None:
-        """Once a turn, before ``hear``: who joined lives before it is in any view.
+        """Once a turn, before ``hear``: a node that joins lives before it is in any view.
 
-        ``members``: node to its life; ``unreached``: nodes to which there is no link.
+        ``members``: node to its life; ``unreached``: nodes to which there is no link;
+        ``is_cut_off``: this node's lease is over, as far as it knows.
         """
         self._mono_ms = mono_ms
+        self._is_cut_off = is_cut_off
         if member != self._member:
             self._become(member)
         lost = self._lost_ms
@@ -242,7 +242,7 @@ class Mirroring:
             self._again_ms = self._mono_ms
             self._look(list(self._dirty), again=True)
         else:
-            self._look([place for place in self._dirty if self._is_fresh(place)], again=False)
+            self._look([place for place, is_new in self._dirty.items() if is_new], again=False)
 
     def _become(self, member: str) -> None:
         self._member = member
@@ -272,10 +272,8 @@ class Mirroring:
         self._first.add_all()
 
     def _touch(self, place: Place) -> None:
-        known = self.queues.get(place)
-        if known is not None:
-            known.looked = False
-            self._dirty[place] = None
+        if place in self.queues:
+            self._dirty[place] = True
             self._active[place] = None
 
     def made(self, vhost: Vhost, queue: Queue) -> None:
@@ -289,15 +287,7 @@ class Mirroring:
                 self._policies[vhost.name] = epoch
                 self._look_at_all()
 
-    def policy(self, vhost: Vhost, queue: Queue) -> HaPolicy:
-        return vhost.policies.ha_policy_of(queue)
-
     # -- deciding ----------------------------------------------------------------------------
-
-    def _is_fresh(self, place: Place) -> bool:
-        """Something happened since it was last looked at."""
-        known = self.queues.get(place)
-        return known is None or not known.looked
 
     def _look(self, places: list[Place], *, again: bool) -> None:
         if self._coordinator.why_not():
@@ -313,36 +303,36 @@ class Mirroring:
 
     def _look_at(self, place: Place, known: MirroredQueue) -> int:
         """How many proposals that made."""
-        if known.awaits_view():
-            return 0
-        known.asked_view = None
         view = known.view
-        if view is None:
+        if view is None or known.awaits_view():
             return 0
         step = self._step(known, view)
-        known.why = step.why or known.why
-        known.waits = step.look_again
-        known.looked = True
-        self._set_sync(known)
-        if step.view is None:
-            if not step.look_again and not self._tidy(known, view):
-                del self._dirty[place]
-            return 0
+        asked = None if step.view is None else self._propose_view(place, known, step)
+        known.decided(step.why, waits=step.look_again, asked=asked)
+        self._dirty[place] = False
+        if asked is not None:
+            return 1
+        if not step.look_again and not self._tidy(known, view):
+            del self._dirty[place]
+        return 0
+
+    def _propose_view(self, place: Place, known: MirroredQueue, step: Step) -> Proposal:
+        assert step.view is not None
         changes = view_changes(place, step.view)
         if step.ends_group and known.ring_revision != ABSENT:
             changes.append(Change(md.path(RINGS, *place), None))
         conditions = [Condition(md.path(VIEWS, *place), known.view_revision)]
-        known.asked_view = self._coordinator.propose(conditions, changes)
-        return 1
+        return self._coordinator.propose(conditions, changes)
 
     def _step(self, known: MirroredQueue, view: QueueView) -> Step:
-        if known.stopped and view.master == self._member and self.nodes.is_here():
-            return Step(view.alone(), f"its ring cannot go on: {known.stopped}", ends_group=True)
+        why = known.stopped()
+        if why and view.master == self._member and self.nodes.is_here():
+            return Step(view.alone(), f"its ring cannot go on: {why}", ends_group=True)
         if known.unfit and self._member in view.mirrors() and self.nodes.is_here():
             return Step(view.without(self._member), f"{self._member} has lost its copy")
         return next_step(
             view,
-            self.policy(known.vhost, known.queue),
+            known.policy(),
             self.nodes,
             known.complete,
             known.stuck,
@@ -362,14 +352,6 @@ class Mirroring:
         self._coordinator.propose(conditions, [Change(key, None)])
         return True
 
-    def is_sync_wanted(self, known: MirroredQueue) -> bool:
-        automatic = self.policy(known.vhost, known.queue).automatic
-        return known.sync == WANTED or (automatic and known.sync != CANCELLED)
-
-    def _set_sync(self, known: MirroredQueue) -> None:
-        if known.group is not None:
-            known.group.syncing.is_wanted = self.is_sync_wanted(known)
-
     def stop(self) -> list[Proposal]:
         """This node is about to leave: others are to be masters in its place."""
         asked: list[Proposal] = []
@@ -377,10 +359,8 @@ class Mirroring:
             view = known.view
             if view is None or view.master != self._member or known.is_gone():
                 continue
-            step = when_stopping(view, self.policy(known.vhost, known.queue), self.nodes)
-            assert step.view is not None
-            conditions = [Condition(md.path(VIEWS, *place), known.view_revision)]
-            asked.append(self._coordinator.propose(conditions, view_changes(place, step.view)))
+            step = when_stopping(view, known.policy(), self.nodes)
+            asked.append(self._propose_view(place, known, step))
         return asked
 
     # -- what groups say -----------------------------------------------------------------------
@@ -404,7 +384,7 @@ class Mirroring:
         """At the end of a turn: what groups have to say; True = there is more at once."""
         if self._mono_ms - self._looked_ms >= LOOK_MS:
             self._looked_ms = self._mono_ms
-            self.lone.look(self.queues.values(), self.nodes)
+            self._isolated.look(self.queues.values(), self.nodes, is_cut_off=self._is_cut_off)
             for place, known in self.queues.items():
                 if known.groups():
                     self._active[place] = None
@@ -447,11 +427,12 @@ class Mirroring:
             if ready.view is not None:
                 self._propose_ring(place, known, ready.view)
             if group.ring.stopped and group is known.group:
-                self._restart(place, known, now_ms)
+                self._dirty[place] = True
+                if self.nodes.is_here():
+                    known.restart(self._member, self.nodes.lives, now_ms)
                 continue
             if known.complete != complete or known.stuck or known.unfit:
-                known.looked = False
-                self._dirty[place] = None
+                self._dirty[place] = True
             busy = busy or group.is_busy()
         return busy
 
@@ -467,26 +448,7 @@ class Mirroring:
             Condition(queue_key, self._agreed.revision_of(queue_key)),
             Condition(ring_key, known.ring_revision),
         ]
-        known.asked_ring = self._coordinator.propose(conditions, [Change(ring_key, view.to_json())])
-
-    def _restart(self, place: Place, known: MirroredQueue, now_ms: int) -> None:
-        """The ring has no place for this joining of it any more: a mirror joins anew, with nothing.
-
-        A master cannot, for its parcels of this term were numbered: it begins another term alone.
-        """
-        self._dirty[place] = None
-        known.looked = False
-        view = known.view
-        if not self.nodes.is_here() or view is None or view.master == self._member:
-            return
-        if self._member in view.synced:
-            known.unfit = True  # no member may count on it any more, before it gives up what it has
-            return
-        known.dissolve()
-        known.stopped = ""
-        known.view_changed(view, self._member, now_ms)
-        known.tell_deaths(self.nodes.lives)
-        self._set_sync(known)
+        self._coordinator.propose(conditions, [Change(ring_key, view.to_json())])
 
     # -- for others ------------------------------------------------------------------------------
 

@@ -21,10 +21,11 @@ from typing import final
 
 from penstock.backing.interface import BackingQueue
 from penstock.broker.broker import Broker
+from penstock.broker.rules.ha_policy import HaPolicy
 from penstock.broker.topology.mirror_copies import Copy
 from penstock.broker.topology.vhost import Vhost
-from penstock.cluster.agreement.coordinator import ACCEPTED, PENDING, Proposal
-from penstock.cluster.agreement.mirror_keys import Place
+from penstock.cluster.agreement.coordinator import ABSENT, ACCEPTED, PENDING, Proposal
+from penstock.cluster.agreement.mirror_keys import CANCELLED, WANTED, Place
 from penstock.cluster.agreement.queue_views import QueueView, node_of
 from penstock.cluster.mirrors.group import GroupReady, MirrorGroup
 from penstock.cluster.mirrors.joinings import joining_of, member_of
@@ -42,6 +43,8 @@ BEHIND_BYTES = 16 * 1024 * 1024
 """So much of a queue's parcels on its way round, and its publishers wait until it is half."""
 STRANGER_MS = 3000
 _HOLD = CreditSpec(1, 1)
+
+Lives = Callable[[str], bool]
 
 
 class QueueDirectory:
@@ -66,7 +69,10 @@ class QueueDirectory:
 
 @final
 class MirroredQueue:
-    """``batch_messages`` of a synchronisation; ``new_ring``: one under a name never used before."""
+    """``active``: the queues that want ``take``; ``new_ring``: under a name never used before.
+
+    ``member`` is this life of this node, ``lives`` whether another one is the present life of its.
+    """
 
     def __init__(
         self,
@@ -80,31 +86,25 @@ class MirroredQueue:
         self.vhost = vhost
         self.name = name
         self.view: QueueView | None = None
-        self.view_revision: int = 0
+        self.view_revision: int = ABSENT
         self.ring_view: View = NO_VIEW
-        self.ring_revision: int = 0
-        self.sync_revision: int = 0
-        self.looked: bool = False  # since something last happened
-        self.sync: str = ""  # "wanted", "cancelled", or as the policy says
+        self.ring_revision: int = ABSENT
+        self.sync: str = ""  # WANTED, CANCELLED, or as the policy says
+        self.sync_revision: int = ABSENT
         self.group: MirrorGroup | None = None
         self.leaving: list[MirrorGroup] = []
         self.complete: list[str] = []
         self.stuck: list[str] = []
         self.why: str = ""  # the last decision
         self.waits: bool = False  # for a node to come back
-        self.alone: str = ""  # why the master, which is here, can do nothing that counts
-        self.asked_view: Proposal | None = None
-        self.asked_ring: Proposal | None = None
-        self.batch_messages: int = 1
         self.unfit: bool = False  # the copy here has lost what the view may count on
-        self.stopped: str = ""  # why the group here cannot go on
+        self._asked_view: Proposal | None = None
         self._broker = broker
         self._places = places
         self._active = active
         self._new_ring = new_ring
         self._hold: Credit | None = None
-        self._followed: RemoteQueue | None = None
-        self._followed_master: str = ""
+        self._followed: tuple[RemoteQueue, str] | None = None  # and its master
         self._strangers: dict[str, int] = {}  # in the ring, and without a copy: since when
 
     @property
@@ -118,19 +118,88 @@ class MirroredQueue:
     def has_copy(self) -> bool:
         return self.name in self.vhost.copies.copies or not self.queue.remote
 
+    def stopped(self) -> str:
+        """Why the group here cannot go on; "" = it can, or there is none."""
+        return "" if self.group is None else self.group.ring.stopped
+
+    def alone(self) -> str:
+        """Why the master, which is here, can do nothing that counts; "" = it can."""
+        return "" if self.group is None else self.group.safe.why_cut_off()
+
+    def policy(self) -> HaPolicy:
+        return self.vhost.policies.ha_policy_of(self.queue)
+
+    # -- decisions -----------------------------------------------------------------------------
+
+    def is_sync_wanted(self) -> bool:
+        return self.sync == WANTED or (self.policy().automatic and self.sync != CANCELLED)
+
+    def sync_changed(self, sync: str, revision: int) -> None:
+        """The operator's wish, by its key."""
+        self.sync, self.sync_revision = sync, revision
+
+    def decided(self, why: str, *, waits: bool, asked: Proposal | None) -> None:
+        """``asked``: the proposal of the next view, if one is due."""
+        self.why = why or self.why
+        self.waits = waits
+        self._asked_view = asked
+        self._look_what_is_wanted()
+
+    def _look_what_is_wanted(self) -> None:
+        if self.group is not None:
+            self.group.syncing.want(self.is_sync_wanted())
+
     def awaits_view(self) -> bool:
         """It was proposed, and is not here yet."""
-        asked = self.asked_view
+        asked = self._asked_view
         if asked is None:
             return False
         if asked.state == ACCEPTED:
             return self.view_revision < asked.revision
         return asked.state == PENDING
 
-    # -- the view ------------------------------------------------------------------------------
+    def cut_off(self, why: str) -> None:
+        """For ``why`` the master here does not reach its mirrors; "" = it does again."""
+        if self.group is not None:
+            self.group.safe.cut_off(why)
+        if why and not self.is_gone():
+            self._places.send_away(self.queue.consumers, why)
 
-    def view_changed(self, view: QueueView, member: str, now_ms: int) -> None:
-        """``member``: this life of this node."""
+    # -- the views -----------------------------------------------------------------------------
+
+    def ring_changed(self, view: View, revision: int, lives: Lives) -> None:
+        """``revision`` ABSENT: the ring is gone."""
+        self.ring_view, self.ring_revision = view, revision
+        if revision == ABSENT:
+            self.dissolve()
+            return
+        for group in self.groups():
+            group.ring.view_changed(view)
+        self.tell_deaths(lives)
+
+    def view_changed(
+        self, view: QueueView, revision: int, member: str, lives: Lives, now_ms: int
+    ) -> None:
+        self.view_revision = revision
+        self._take_view(view, member, now_ms)
+        self.tell_deaths(lives)
+        self._look_what_is_wanted()
+
+    def restart(self, member: str, lives: Lives, now_ms: int) -> None:
+        """The ring has no place for this joining of a mirror any more: it joins anew, with nothing.
+
+        A master cannot, for its parcels of this term were numbered: it begins another term alone.
+        """
+        view = self.view
+        if view is None or view.master == member:
+            return
+        if member in view.synced:
+            self.unfit = True  # no member may count on it any more, before it gives up what it has
+            return
+        self.dissolve()
+        self.view_changed(view, self.view_revision, member, lives, now_ms)
+
+    def _take_view(self, view: QueueView, member: str, now_ms: int) -> None:
         before = self.view
         self.view = view
         self.unfit = self.unfit and member in view.synced
@@ -180,9 +249,7 @@ class MirroredQueue:
 
     def _return(self, view: QueueView, now_ms: int) -> None:
         """The queue was down, and comes back with the copy that is here."""
-        copy = self.vhost.copies.copies[self.name]
-        copy.recovered = False
-        begin_term(copy.backing, view.term)
+        begin_term(self.vhost.copies.copies[self.name].use(), view.term)
         self._become_master(now_ms)
 
     def _new_group(self, view: QueueView, member: str) -> MirrorGroup:
@@ -197,19 +264,18 @@ class MirroredQueue:
             self._active,
             (self.vhost.name, self.name),
             self._broker.waits,
-            self.batch_messages,
+            self.policy().batch_messages,
         )
         group.ring.view_changed(self.ring_view)
         if isinstance(queue, LocalQueue):
-            queue.mirrors = group
+            queue.await_mirrors(group)
         return group
 
     def _copy_to_mirror(self) -> BackingQueue:
         copy = self.vhost.copies.copies.get(self.name)
         if copy is None or not copy.recovered:
             copy = self._open_copy()
-        copy.recovered = False
-        return copy.backing
+        return copy.use()
 
     def _open_copy(self) -> Copy:
         queue = self.queue
@@ -231,12 +297,11 @@ class MirroredQueue:
             group.queue_view_changed(view.term, view.master, view.former, view.synced)
         self._let_go(group)
         self.leaving.append(group)
-        self.stopped = ""
 
     def _let_go(self, group: MirrorGroup) -> None:
         queue = self.vhost.queues.get(self.name)
         if isinstance(queue, LocalQueue):
-            queue.mirrors = None
+            queue.await_mirrors(None)
         self._release()
         group.leave()
 
@@ -249,9 +314,7 @@ class MirroredQueue:
         self.leaving = []
         self.complete = []
         self.stuck = []
-        self.stopped = ""
-        self.asked_view = None
-        self.asked_ring = None
+        self._asked_view = None
         if self.view is not None and not self.is_gone() and not self.queue.remote:
             self._demote(now_ms)
             self._follow_nobody("")
@@ -259,7 +322,6 @@ class MirroredQueue:
     def dissolve(self) -> None:
         """The ring is gone, and with it whatever was still to be said."""
         self.leaving = []
-        self.stopped = ""
         group = self.group
         self.group = None
         if group is not None:
@@ -277,9 +339,9 @@ class MirroredQueue:
         else:
             queue = self.queue
             assert isinstance(queue, RemoteQueue)
-            if self._followed is not queue or self._followed_master != view.master:
-                # Once: who is followed anew is told nothing of what was under way.
-                self._followed, self._followed_master = queue, view.master
+            if self._followed != (queue, view.master):
+                # Once: a master that is followed anew is told nothing of what was under way.
+                self._followed = queue, view.master
                 self._places.follow(queue, node_of(view.master), "")
 
     def _follow_nobody(self, why: str) -> None:
@@ -299,7 +361,6 @@ class MirroredQueue:
         queue = self.queue
         assert isinstance(queue, LocalQueue)
         self.vhost.copies.from_queue(queue)
-        queue.mirrors = None
         self._release()
         remote = self._places.remote(queue)
         consumers = take_place(self._broker, queue, remote, now_ms)
@@ -310,7 +371,7 @@ class MirroredQueue:
         assert isinstance(remote, RemoteQueue)
         self._places.follow(remote, "", "")
         queue = self.vhost.copies.to_queue(self.name, now_ms)
-        queue.mirrors = self.group
+        queue.await_mirrors(self.group)
         consumers = take_place(self._broker, remote, queue, now_ms)
         self._places.moved(consumers, queue)
 
@@ -325,7 +386,6 @@ class MirroredQueue:
             return ready
         self.complete = ready.complete
         self.stuck = ready.stuck
-        self.stopped = group.ring.stopped
         if group.has_lost_copy():
             self.unfit = True
             group.begin_again(self._open_copy().backing)
@@ -352,7 +412,7 @@ class MirroredQueue:
                 if mono_ms - since_ms > STRANGER_MS:
                     self.group.ring.member_died(name)
 
-    def tell_deaths(self, lives: Callable[[str], bool]) -> None:
+    def tell_deaths(self, lives: Lives) -> None:
         """Who is in the ring and does not live, or has joined it anew under another name."""
         names = self.ring_view.live()
         newest: dict[str, int] = {}
@@ -376,8 +436,8 @@ class MirroredQueue:
         if self._hold is None and waiting > BEHIND_BYTES and not self.queue.remote:
             book = self._broker.flow.book
             queue = self.queue
-            mirrors = FlowPeer(book, NODE, "its mirrors")
-            mirrors.why = "its mirrors have not yet taken what was published"
+            why = "its mirrors have not yet taken what was published"
+            mirrors = FlowPeer(book, NODE, "its mirrors", why)
             self._hold = Credit(queue.flow_stage(), mirrors, _HOLD)
             self._hold.send(1)
         elif self._hold is not None and waiting < BEHIND_BYTES // 2:

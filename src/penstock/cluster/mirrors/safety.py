@@ -159,8 +159,9 @@ class SafePositions:
         self.applied.cut_off(why)
         self.durable.cut_off(why)
 
-    def is_cut_off(self) -> bool:
-        return self.applied.alone != ""
+    def why_cut_off(self) -> str:
+        """Empty: it is not."""
+        return self.applied.alone
 
     def wait_for(self, messages: list[Message], parcel: i64) -> bool:
         """Until the mirrors have these, which will be in that parcel; False: see ``SafeLine``.

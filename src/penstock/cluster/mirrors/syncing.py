@@ -24,6 +24,10 @@ class Syncing:
         self._questions: dict[str, bytes] = {}
         self._marks: dict[str, list[int]] = {}  # of the parts, where a member began to hear
 
+    def want(self, is_wanted: bool) -> None:
+        """Shall mirrors fetch what they lack?"""
+        self.is_wanted = is_wanted
+
     def begin(self, mirrored: MirroredBacking, members: list[str]) -> None:
         """A term; ``members`` are in the ring."""
         self._marks = {}

@@ -10,10 +10,9 @@ What follows from it, the synchronisation or the move, comes after the answer.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, final
 
-from penstock.broker.broker import Broker
 from penstock.broker.mirrors import (
     MasterMove,
     MirrorFacts,
@@ -41,13 +40,14 @@ MOVES_AT_ONCE: Final = 40
 
 @final
 class ClusterMirrors(Mirrors):
-    """``nodes_known``: names of all nodes, running or not."""
+    """``nodes_known`` gives the names of all nodes, running or not."""
 
-    def __init__(self, broker: Broker, mirroring: Mirroring, changes: ClusterChanges) -> None:
-        self.nodes_known: list[str] = []
-        self._broker = broker
+    def __init__(
+        self, mirroring: Mirroring, changes: ClusterChanges, nodes_known: Callable[[], list[str]]
+    ) -> None:
         self._mirroring = mirroring
         self._changes = changes
+        self._nodes_known = nodes_known
 
     # -- looking -----------------------------------------------------------------------------
 
@@ -58,19 +58,18 @@ class ClusterMirrors(Mirrors):
         known = self._mirroring.queues.get((queue.vhost, queue.name))
         if known is None or known.view is None:
             return None
-        policy = self._mirroring.policy(known.vhost, queue)
-        trouble = known.alone
+        trouble = known.alone()
         if not trouble and known.view.master:
             trouble = queue.why_down()
-        if not trouble and known.stopped:
-            trouble = f"its ring at this node cannot go on: {known.stopped}"
+        if not trouble and known.stopped():
+            trouble = f"its ring at this node cannot go on: {known.stopped()}"
         return mirror_facts(
             known.view,
             known.ring_view,
             known.group,
-            policy,
+            known.policy(),
             self._changes.mono_ms,
-            sync_wanted=self._mirroring.is_sync_wanted(known),
+            sync_wanted=known.is_sync_wanted(),
             why=known.why,
             waits=known.waits,
             trouble=trouble,
@@ -90,7 +89,7 @@ class ClusterMirrors(Mirrors):
 
     def _could_leave(self, known: MirroredQueue, view: QueueView) -> bool:
         nodes = self._mirroring.nodes
-        syncs = self._mirroring.is_sync_wanted(known)
+        syncs = known.is_sync_wanted()
         return any(
             member != view.master
             and nodes.lives(member)
@@ -108,10 +107,9 @@ class ClusterMirrors(Mirrors):
 
     def cancel_sync(self, queue: Queue) -> bool:
         known, view = self._known(queue)
-        if len(view.synced) == len(view.members) or not self._mirroring.is_sync_wanted(known):
+        if len(view.synced) == len(view.members) or not known.is_sync_wanted():
             return False
-        automatic = self._mirroring.policy(known.vhost, queue).automatic
-        self._put_sync(known, f'"{CANCELLED}"' if automatic else None)
+        self._put_sync(known, f'"{CANCELLED}"' if known.policy().automatic else None)
         return True
 
     def hand_over(self, queue: Queue, node: str) -> None:
@@ -203,7 +201,7 @@ class ClusterMirrors(Mirrors):
         self._changes.hand_in(fill)
 
     def _check_node(self, node: str) -> None:
-        if node not in self.nodes_known:
+        if node not in self._nodes_known():
             raise NotFound(f"no node '{node}' in the cluster")
 
 

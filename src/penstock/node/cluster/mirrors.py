@@ -130,7 +130,7 @@ class MirrorsHere:
             secrets.randbelow,
         )
         self.mirroring.told(snapshot_events(coordinator.snapshot()))
-        self.facts_and_verbs = ClusterMirrors(broker, self.mirroring, metadata.changes)
+        self.facts_and_verbs = ClusterMirrors(self.mirroring, metadata.changes, membership.known)
         broker.mirrors = self.facts_and_verbs
         metadata.changes.is_master = self.is_master
         queues.master_node = self.mirroring.master_node
@@ -150,12 +150,12 @@ class MirrorsHere:
 
     def look_who_lives(self, mono_ms: MonoMs, *, is_cut_off: bool) -> None:
         """``is_cut_off``: this node's lease is over, as far as it knows."""
-        self.mirroring.lone.is_cut_off = is_cut_off
         nodes = self._membership.nodes.values()
         living = {node.name: node.living.member for node in nodes if node.living is not None}
-        self.facts_and_verbs.nodes_known = self._membership.known()
         unreached = [name for name in living if not self._is_reached(name)]
-        self.mirroring.look_who_lives(mono_ms, self._changes.member, living, unreached)
+        self.mirroring.look_who_lives(
+            mono_ms, self._changes.member, living, unreached, is_cut_off=is_cut_off
+        )
 
     def _is_reached(self, node: str) -> bool:
         return node == self.mirroring.nodes.here or self._is_connected(node)
