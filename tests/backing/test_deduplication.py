@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from typing import Any
 
 import pytest
@@ -170,3 +171,85 @@ def test_of_two_with_one_key_the_newer_has_it_after_a_start() -> None:
     backing.publish([third], 1000)
     assert backing.ready_count() == 1
     backing.check()
+
+
+class UnreadKeys:
+    """A life in which a start does not find the keys at once, because reads fail.
+
+    Nothing is handed out before all keys are known, and what was published meanwhile is no
+    exception: of each key one message comes, and all of those without one.
+    """
+
+    def __init__(self, seed: int, parts: int) -> None:
+        self.rng = random.Random(seed)
+        self.parts = parts
+        self.files = SimFileSystem()
+        self.now_ms = 1_000
+        self.numbers: dict[int, object] = {}  # of each message, its key
+        self.got: list[int] = []
+        self.open()
+        for _ in range(4):
+            self.publish()
+        self.files.kill()
+        self.open()
+
+    def open(self) -> None:
+        ids = {5 + part: 64 for part in range(self.parts)}
+        self.opened = OpenEngine(self.files, ids)
+        parts: list[Any] = list(self.opened.queues.values())
+        within = parts[0] if self.parts == 1 else PriorityBacking(parts, "lowest")
+        self.backing = DeduplicatingBacking(within, AmqpHeaderReader())
+        if self.numbers:
+            self.files.fail("pread", after=self.rng.choice([0, 0, 1, 2]))
+        self.backing.adopted()
+
+    def publish(self) -> None:
+        messages = []
+        for _ in range(self.rng.randint(1, 60)):
+            key = self.rng.choice([None, self.rng.randrange(200)])
+            flags = PERSISTENT | self.rng.randrange(self.parts) << PRIORITY_SHIFT
+            self.numbers[len(self.numbers)] = key
+            messages.append(Message(content(len(self.numbers) - 1, key), b"\0\0", flags, 0))
+        self.backing.publish(messages, self.now_ms)
+        self.opened.commit()
+
+    def fetch(self) -> None:
+        messages = self.backing.fetch(self.rng.randint(1, 40), EVERYTHING)
+        for message in messages:
+            whole = message if message.content else self.backing.whole(message)
+            assert whole is not None
+            self.got.append(int(whole.content[-7:-1]))
+        self.backing.check()
+
+    def pass_time(self) -> None:
+        self.now_ms += self.rng.choice([10, 1_000, 10_000])
+        self.opened.settle(self.now_ms)
+
+    def live(self) -> None:
+        assert self.parts > 1 or self.backing.why_stopped() != "" or not self.files.has_failed
+        for _ in range(30):
+            self.rng.choice([self.publish, self.fetch, self.pass_time])()
+        self.files.heal()
+        for _ in range(200):
+            self.pass_time()
+            self.fetch()
+        assert self.backing.ready_count() == 0
+        keys = [self.numbers[number] for number in self.got]
+        assert sorted(self.got) == sorted(set(self.got))
+        assert keys.count(None) == list(self.numbers.values()).count(None)
+        # A key ends only when its message is acknowledged, which is never done here.
+        keyed = [key for key in keys if key is not None]
+        assert sorted(keyed, key=str) == sorted(set(self.numbers.values()) - {None}, key=str)
+
+
+@pytest.mark.parametrize("parts", [1, 5])
+def test_no_duplicate_is_taken_because_the_keys_cannot_be_read(parts: int) -> None:
+    stopped = 0
+    for seed in range(20):
+        life = UnreadKeys(seed, parts)
+        stopped += life.backing.why_stopped() != ""
+        try:
+            life.live()
+        except AssertionError as error:
+            pytest.fail(f"seed {seed}: {error}")
+    assert stopped > 10

@@ -275,7 +275,8 @@ ELSEWHERE: Final = (
         "On one node no queue is down while the broker answers; in a cluster one whose home is "
         "down answers 404 as there. One whose next message is damaged on disk answers 404 to "
         "`basic.get` and `basic.consume`, with the file; it still takes messages and can be "
-        "declared, purged and deleted.",
+        "declared, purged and deleted. It is read again after 5 s, then after twice as long, up "
+        "to some 5 minutes.",
         "node/test_heads.py::test_what_a_queue_that_is_stopped_says_to_each_method",
     ),
     Elsewhere(

@@ -9,7 +9,9 @@ A key is known as long as a message with it is in the queue, ready or handed out
 community's plug-in for RabbitMQ has it (``x-message-deduplication``).
 
 Keys are in memory: about 200 bytes for each message that has one, wherever the message
-rests.  A start reads the messages to find them again.
+rests.  A start reads the messages to find them again.  While that fails, nothing is known to be
+new: what is published is kept, and nothing is handed out.  When the disk can be read again, the
+rest is read in steps, and what was published meanwhile with a key that was there is gone.
 
 Invariants (``check``):
   K1  keys and places are each other's inverse
@@ -27,6 +29,8 @@ from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
 
 READ_AT_ONCE: Final[i64] = 4096
 READ_BYTES: Final[i64] = 8 * 1024 * 1024
+STEP_MESSAGES: Final[i64] = 128
+STEP_BYTES: Final[i64] = 256 * 1024
 EXPIRED_AT_ONCE: Final[i64] = 1024
 EVERY_SEQ_ID: Final[i64] = 1 << 62
 
@@ -43,6 +47,9 @@ class DeduplicatingBacking(BackingQueue):
         self._places: dict[int, str] = {}
         self._out: set[int] = set()
         self._has_parts: bool = len(within.parts()) > 1
+        self._unread: bool = False  # there may be keys that are not known
+        self._read_upto: list[int] = []  # by part, while that is so: a seq_id
+        self._kept_from: list[int] = []  # likewise: what came since then may have a known key
 
     def parts(self) -> list[VariableQueue]:
         return self._within.parts()
@@ -97,19 +104,57 @@ class DeduplicatingBacking(BackingQueue):
         self._within.adopted()
         self.forget_keys()  # it may have been a mirror for a while
         parts = self._within.parts()
-        for priority in range(len(parts)):
-            part = parts[priority]
-            start: i64 = 0
-            while True:
-                messages = part.read_range(start, EVERY_SEQ_ID, READ_AT_ONCE, READ_BYTES)
-                if not messages:
-                    break
-                for message in messages:
-                    key = self._key(message)
-                    if key != "":
-                        self._places.pop(self._keys.get(key, -1), None)
-                        self._note(key, int(message.seq_id) << 8 | priority)
-                start = messages[-1].seq_id + 1
+        self._read_upto = [0] * len(parts)
+        self._kept_from = [int(part.next_seq_id()) for part in parts]
+        self._unread = True
+        while self._unread and self._read_keys(READ_AT_ONCE, READ_BYTES):
+            pass
+
+    def _knows_keys(self) -> bool:
+        """After one more step of reading, if need be; the queue is called again for the next."""
+        if not self._unread:
+            return True
+        if self._within.why_stopped() == "" and self._read_keys(STEP_MESSAGES, STEP_BYTES):
+            self._within.parts()[0].call_reader()
+        return not self._unread
+
+    def _read_keys(self, most: i64, size: i64) -> bool:
+        """Of some more messages: of those from before first; False = the disk cannot be read."""
+        parts = self._within.parts()
+        old = [part for part in range(len(parts)) if self._read_upto[part] < self._kept_from[part]]
+        self._unread = len(old) > 0
+        for number in old or range(len(parts)):
+            part, start = parts[number], self._read_upto[number]
+            end = self._kept_from[number] if old else EVERY_SEQ_ID
+            failed_before = part.failed_reads()
+            messages = part.read_range(start, end, most, size)
+            self._learn(number, messages)
+            if part.failed_reads() > failed_before:
+                self._unread = True
+                return False
+            if messages:
+                self._unread = True
+                self._read_upto[number] = int(messages[-1].seq_id) + 1
+            elif old:
+                self._read_upto[number] = end
+        return True
+
+    def _learn(self, priority: i64, messages: list[Message]) -> None:
+        """The newer of two has their key; but what came while keys were unknown is gone."""
+        repeated: list[int] = []
+        for message in messages:
+            key = self._key(message)
+            if key == "":
+                continue
+            place = int(message.seq_id) << 8 | int(priority)
+            known = self._keys.get(key, place)
+            if known != place and message.seq_id >= self._kept_from[priority]:
+                repeated.append(int(message.seq_id))
+            else:
+                self._places.pop(known, None)
+                self._note(key, place)
+        if repeated:
+            self.duplicate_count += self._within.parts()[priority].drop_some(repeated)
 
     # -- in and out ----------------------------------------------------------------------
 
@@ -121,6 +166,9 @@ class DeduplicatingBacking(BackingQueue):
         self._publish(messages, until_ms, now_ms)
 
     def _publish(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+        if not self._knows_keys():
+            self._put(messages, until_ms, now_ms)
+            return
         taken: list[Message] = []
         keys: list[str] = []
         new: set[str] = set()
@@ -135,18 +183,25 @@ class DeduplicatingBacking(BackingQueue):
             keys.append(key)
         if not taken:
             return
-        if until_ms > 0:
-            self._within.publish_delayed(taken, until_ms, now_ms)
-        else:
-            self._within.publish(taken, now_ms)
+        self._put(taken, until_ms, now_ms)
         for place in range(len(taken)):
             if keys[place] != "":
                 self._note(keys[place], self._place(taken[place]))
 
+    def _put(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+        if until_ms > 0:
+            self._within.publish_delayed(messages, until_ms, now_ms)
+        else:
+            self._within.publish(messages, now_ms)
+
     def fetch(self, max_messages: i64, max_bytes: i64) -> list[Message]:
+        if not self._knows_keys():
+            return []
         return self._handed_out(self._within.fetch(max_messages, max_bytes))
 
     def fetch_surplus(self, max_messages: i64, max_bytes: i64) -> list[Message]:
+        if self._unread:
+            return []
         return self._handed_out(self._within.fetch_surplus(max_messages, max_bytes))
 
     def unfetch(self, messages: list[Message]) -> None:

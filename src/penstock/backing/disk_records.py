@@ -10,6 +10,9 @@ journal's position behind the acknowledgement, so that the store keeps it until 
 record of the old place, if a segment has one, is left as it is: a mark or a removed file that
 reached the disk before the journal would lose the message (``leave_places``, ``settle_left``).  And
 no segment may have the record of the new place before the journal has (``first_unsafe``).
+
+**A read that fails** stops the queue: it has a ``fault``.  After a while, each time twice as long,
+the fault is taken back and the queue reads again (``retry``): disks come back.
 """
 
 from typing import Final, final
@@ -40,6 +43,9 @@ A reservation must be on disk before the ids are handed out; half of it lasts fo
 the journal goes unsynced, at any rate a queue takes (see ``Journal.reserve``)."""
 UNKNOWN_POSITION: Final = 1 << 62
 """Of the journal, behind whatever it will have: what is being published just now."""
+RETRY_LEAST_MS: Final[i64] = 5_000
+RETRY_MOST_MS: Final[i64] = 320_000
+"""How long a queue with a fault waits before it reads again."""
 
 
 @final
@@ -62,6 +68,8 @@ class DiskRecords:
         self.disk_writes: i64 = 0
         self.looked_bytes: i64 = 0  # see ``take_looked_bytes``
         self.failed_reads: i64 = 0
+        self._tried_at_ms: i64 = 0  # a fault was seen first, or taken back last
+        self._retry_after_ms: i64 = RETRY_LEAST_MS
         self.oldest_file: i64 = 0  # of the journal that may be needed; 0 = none
         self.newest_file: i64 = 0
         # Moved to the tail or new for later: (the first of some, the journal's position then).
@@ -97,6 +105,26 @@ class DiskRecords:
             self.fault = str(error)
             self.failed_reads += 1
             self.engine.faults.append(f"queue {int(self.queue_id)} is stopped: {error}")
+        return True
+
+    def retry(self, now_ms: i64) -> bool:
+        """Called a few times a second; True = there is a fault no more, so the queue may read."""
+        if self.fault == "":
+            if self._tried_at_ms > 0 and now_ms - self._tried_at_ms > 2 * RETRY_MOST_MS:
+                self._tried_at_ms = 0
+                self._retry_after_ms = RETRY_LEAST_MS
+            return False
+        since_ms = now_ms - self._tried_at_ms
+        if not 0 <= since_ms <= 2 * RETRY_MOST_MS:
+            self._tried_at_ms = now_ms
+            return False
+        if since_ms < self._retry_after_ms:
+            return False
+        self.fault = ""
+        self._tried_at_ms = now_ms
+        if self._retry_after_ms < RETRY_MOST_MS:
+            self._retry_after_ms *= 2
+        self.engine.board.announce(self.queue_id)
         return True
 
     def into_store(self, message: Message) -> bool:

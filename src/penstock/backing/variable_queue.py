@@ -370,6 +370,10 @@ class VariableQueue(RestingQueue, BackingQueue):
     def why_stopped(self) -> str:
         return self.records.fault
 
+    def call_reader(self) -> None:
+        """The queue is to be woken in the next turn."""
+        self.records.engine.board.announce(self.queue_id)
+
     def set_mode(self, lazy: bool) -> None:
         """Change at once for what comes; what is here follows in slices (``page``)."""
         if lazy == self.tiers.lazy:
@@ -430,6 +434,8 @@ class VariableQueue(RestingQueue, BackingQueue):
         self.tiers.moves.update(now_ms)
         self.ahead.tick(now_ms)
         self.records.settle_left()
+        if self.records.retry(now_ms):
+            self.ahead.look_ahead()
 
     def converting(self) -> bool:
         return self.tiers.converting()

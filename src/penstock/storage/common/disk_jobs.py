@@ -79,11 +79,15 @@ class JobBoard:
         self.arrived = []
         return arrived
 
+    def announce(self, reader_id: i64) -> None:
+        """That queue is to look again, as if something had been read for it."""
+        self.arrived.append(int(reader_id))
+
     def finish(self, job: DiskJob) -> None:
         """The job has run: tell its owner."""
         job.finish()
         if job.reader_id >= 0 and job.done:
-            self.arrived.append(job.reader_id)
+            self.announce(job.reader_id)
 
     def take_writes(self) -> list[DiskJob]:
         jobs = self.writes
