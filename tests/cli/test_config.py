@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from penstock.cli.config import warnings_of
 from penstock.cli.config_files import read_files, settings_from
 from penstock.cli.failure import WrongSetting
 from penstock.cli.main import cli
+from penstock.settings.listener_table import etcd_risks
 from penstock.settings.settings import load_settings
 
 
@@ -118,13 +118,23 @@ def test_missing_security_stops_the_start_unless_it_is_accepted(tmp_path: Path) 
             '["127.0.0.1:2379", "10.0.0.9:2379"]\ncluster_etcd_tls = true',
             "10.0.0.9:2379 is used with",
         ),
-        ('["localhost:2379", "[::1]:2379"]', ""),
+        ('["127.example.org:2379"]', "127.example.org:2379 is used"),
+        ('["localhost:2379", "127.0.0.9:1", "[::1]:2379", "unix:/run/c"]', ""),
         ('["10.0.0.9:2379"]\ncluster_etcd_tls = true\ncluster_etcd_user = "penstock"', ""),
     ],
 )
 def test_an_etcd_that_others_may_write_is_named(lines: str, words: str) -> None:
-    warnings = warnings_of(load_settings("cluster_etcd_endpoints = " + lines, {}, {}))
+    warnings = etcd_risks(load_settings("cluster_etcd_endpoints = " + lines, {}, {}))
     assert [one for one in warnings if words in one] if words else warnings == []
+
+
+def test_the_check_names_an_etcd_that_others_may_write(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text('cluster_etcd_endpoints = ["10.0.0.9:2379"]')
+    assert (
+        "warning: etcd at 10.0.0.9:2379 is used without"
+        in run("check", "--config", str(file)).stderr
+    )
 
 
 def test_a_directory_of_files(tmp_path: Path) -> None:

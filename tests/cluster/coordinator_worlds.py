@@ -23,6 +23,7 @@ from tests.cluster.embedded_coordinator import EmbeddedCoordinator
 from tests.simulation.sim_coordinator import SimStore
 
 STEP_MS = 20
+SECRET = b"what the nodes of these tests share"
 
 
 class World:
@@ -149,7 +150,7 @@ class EtcdWorld(ClockWorld):
 
     def __init__(self, endpoints: tuple[str, ...], **options: Any) -> None:
         super().__init__()
-        self.options = EtcdOptions(endpoints, **options)
+        self.options = EtcdOptions(endpoints, SECRET, **options)
         self.ttl_ms = self.options.lease_ttl_s * 1000
 
     def join(self, name: str) -> EtcdCoordinator:

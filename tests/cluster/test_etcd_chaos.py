@@ -29,7 +29,7 @@ from penstock.node.coordination.etcd_coordinator import EtcdCoordinator
 from penstock.node.coordination.etcd_http import EtcdOptions
 from penstock.node.coordination.etcd_lease import boot_ms
 from penstock.node.coordination.etcd_proposals import LEASE_ENDED
-from tests.cluster.coordinator_worlds import Copy, EtcdWorld
+from tests.cluster.coordinator_worlds import SECRET, Copy, EtcdWorld
 from tests.helpers.bad_line import GOOD, LOSES_ANSWERS, SILENT, BadLine
 from tests.helpers.etcd import EtcdServer, EtcdTrio, missing_reason
 
@@ -61,7 +61,7 @@ class Chaos(EtcdWorld):
 
     def enter(self) -> None:
         lines = [BadLine(server.port) for server in self.trio.members]
-        options = EtcdOptions(tuple(line.endpoint for line in lines), lease_ttl_s=TTL_S)
+        options = EtcdOptions(tuple(line.endpoint for line in lines), SECRET, lease_ttl_s=TTL_S)
         member = EtcdCoordinator(options)
         member.start()
         self.members.append(member)

@@ -30,7 +30,8 @@ from penstock.node.coordination.etcd_coordinator import EtcdCoordinator, EtcdUna
 from penstock.node.coordination.etcd_http import EtcdOptions
 from penstock.node.coordination.etcd_lease import boot_ms
 from penstock.node.coordination.etcd_names import from_base64, to_base64
-from tests.cluster.coordinator_worlds import Copy, EtcdWorld
+from penstock.node.coordination.etcd_seal import Seal
+from tests.cluster.coordinator_worlds import SECRET, Copy, EtcdWorld
 from tests.helpers import certificates
 from tests.helpers.bad_line import CUT, GOOD, LOSES_ANSWERS, SILENT, BadLine
 from tests.helpers.broker_process import free_port
@@ -82,16 +83,18 @@ def test_2_1_the_keys_of_a_cluster(world: EtcdWorld, server: EtcdServer) -> None
     world.done(one, [], [put("queues/%2F/q", "{}"), put("mine", leased=True)])
     lease = one._lease.lease
     slot = f"/penstock/penstock/slots/{lease:x}/0"
+    mine, queue = (f"/penstock/penstock/keys/{key}" for key in ("mine", "queues/%2F/q"))
+    seal = Seal(SECRET)
     assert everything(server) == [
-        ("/penstock/penstock/format", "1", False),
-        ("/penstock/penstock/keys/mine", "1", True),
-        ("/penstock/penstock/keys/queues/%2F/q", "{}", False),
+        ("/penstock/penstock/format", "2", False),
+        (mine, seal.sealed(mine, "1"), True),
+        (queue, seal.sealed(queue, "{}"), False),
         (slot, "1", True),
     ]
     one.close()
     assert [key for key, _, _ in everything(server)] == [
         "/penstock/penstock/format",
-        "/penstock/penstock/keys/queues/%2F/q",
+        queue,
     ]
 
 
@@ -183,8 +186,8 @@ def test_a_stream_that_was_cut_begins_again_when_etcd_answers(
     far.done(one, [], [put("mine", leased=True)])
     line.state = CUT
     far.spend(cut_ms)
-    key, value = to_base64("/penstock/penstock/keys/theirs"), to_base64("1")
-    server.ask("kv/put", {"key": key, "value": value})
+    key = "/penstock/penstock/keys/theirs"
+    server.put(key, Seal(SECRET).sealed(key, "1"))
     line.state = GOOD
 
     def heard() -> bool:
@@ -217,7 +220,7 @@ from penstock.cluster.agreement.coordinator import Change
 from penstock.node.coordination.etcd_coordinator import EtcdCoordinator
 from penstock.node.coordination.etcd_http import EtcdOptions
 from penstock.node.coordination.etcd_lease import boot_ms
-member = EtcdCoordinator(EtcdOptions((sys.argv[1],), lease_ttl_s=2))
+member = EtcdCoordinator(EtcdOptions((sys.argv[1],), sys.argv[2].encode(), lease_ttl_s=2))
 member.start()
 member.propose([], [Change("alive", "1", leased=True)])
 asked, ended_ms = [], 0
@@ -239,7 +242,9 @@ def test_a_process_that_stood_still_changes_nothing_any_more(
     one = world.join("a/1")
     copy = Copy(one)
     child = subprocess.Popen(
-        [sys.executable, "-c", BEATING, server.endpoint], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", BEATING, server.endpoint, SECRET.decode()],
+        stdout=subprocess.PIPE,
+        text=True,
     )
     try:
         world.wait(lambda: bool(copy.take()) and int(copy.keys.get("beat", "0")) > 20, 20_000)
@@ -457,7 +462,7 @@ def join(options: EtcdOptions) -> str:
 
 def test_nobody_listens() -> None:
     endpoint = f"127.0.0.1:{free_port()}"
-    said = join(EtcdOptions((endpoint,)))
+    said = join(EtcdOptions((endpoint,), SECRET))
     assert said == f"etcd at {endpoint} cannot be used: connection refused"
 
 
@@ -474,7 +479,7 @@ def test_another_server_listens() -> None:
     thread = threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:
-        said = join(EtcdOptions((f"127.0.0.1:{other.server_port}",)))
+        said = join(EtcdOptions((f"127.0.0.1:{other.server_port}",), SECRET))
     finally:
         other.shutdown()
         thread.join()
@@ -500,7 +505,7 @@ def test_a_redirect_is_not_followed_and_an_answer_has_an_end(
     other = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other)
     thread = threading.Thread(target=other.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
-    options = EtcdOptions((f"127.0.0.1:{other.server_port}",))
+    options = EtcdOptions((f"127.0.0.1:{other.server_port}",), SECRET)
     try:
         assert "it says 'moved!'" in join(options)
         monkeypatch.setattr(etcd_http, "ANSWER_MAX_BYTES", 5)
@@ -512,10 +517,9 @@ def test_a_redirect_is_not_followed_and_an_answer_has_an_end(
 
 
 def test_another_release_uses_the_prefix(server: EtcdServer) -> None:
-    asked = {"key": to_base64("/penstock/theirs/format"), "value": to_base64("7")}
-    server.ask("kv/put", asked)
-    said = join(EtcdOptions((server.endpoint,), cluster_name="theirs"))
-    assert "/penstock/theirs/ has format '7', this release reads '1'" in said
+    server.put("/penstock/theirs/format", "7")
+    said = join(EtcdOptions((server.endpoint,), SECRET, cluster_name="theirs"))
+    assert "/penstock/theirs/ has format '7', this release reads '2'" in said
 
 
 @pytest.mark.skipif(certificates.MISSING is not None, reason=str(certificates.MISSING))
@@ -526,14 +530,14 @@ def test_tls_and_passwords(tmp_path: Path) -> None:
     named = authority.sign("named", "/CN=named")
     server = EtcdServer(tmp_path / "etcd", tls=(*own, str(authority.certificate)))
     options = {
-        "endpoints": (server.endpoint,),
         "tls": True,
         "ca_file": str(authority.certificate),
         "certificate_file": client[0],
         "key_file": client[1],
         "lease_ttl_s": 2,
     }
-    world = EtcdWorld(**options)  # type: ignore[arg-type]
+    at = ((server.endpoint,), SECRET)
+    world = EtcdWorld(at[0], **options)
     try:
         server.start()
         world.join("a/1").close()
@@ -545,10 +549,10 @@ def test_tls_and_passwords(tmp_path: Path) -> None:
             server.ask(path, body, authority.client_context(client))
         assert "user name is empty" in join(world.options)
         for user, password in (("root", "wrong"), ("nobody", "right")):
-            refused = EtcdOptions(**options, user=user, password=password)  # type: ignore[arg-type]
+            refused = EtcdOptions(*at, **options, user=user, password=password)  # type: ignore[arg-type]
             assert "authentication failed" in join(refused)
             assert password not in repr(refused)
-        world.options = EtcdOptions(**options, user="root", password="right")  # type: ignore[arg-type]
+        world.options = EtcdOptions(*at, **options, user="root", password="right")  # type: ignore[arg-type]
         one = world.join("a/1")
         assert world.done(one, [], [put("k")]).state == ACCEPTED
         server.kill()
@@ -557,9 +561,9 @@ def test_tls_and_passwords(tmp_path: Path) -> None:
         assert world.done(one, [], [put("k")]).state == ACCEPTED
         assert len(one.take_events()) == 2
         of_somebody = {**options, "certificate_file": named[0], "key_file": named[1]}
-        assert "CommonName" in join(EtcdOptions(**of_somebody))  # type: ignore[arg-type]
+        assert "CommonName" in join(EtcdOptions(*at, **of_somebody))  # type: ignore[arg-type]
         strangers = {**options, "ca_file": ""}
-        assert "TLS failed" in join(EtcdOptions(**strangers))  # type: ignore[arg-type]
+        assert "TLS failed" in join(EtcdOptions(*at, **strangers))  # type: ignore[arg-type]
     finally:
         world.close()
         server.kill()
@@ -569,20 +573,20 @@ def test_files_of_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
     no_key = tmp_path / "no.key"
     no_key.write_text("nothing")
     at = ("127.0.0.1:1",)
-    missing = EtcdOptions(at, tls=True, ca_file=str(tmp_path / "none.pem"))
+    missing = EtcdOptions(at, SECRET, tls=True, ca_file=str(tmp_path / "none.pem"))
     assert "none.pem: [Errno 2] No such file" in join(missing)
-    wrong = EtcdOptions(at, tls=True, certificate_file=str(no_key), key_file=str(no_key))
+    wrong = EtcdOptions(at, SECRET, tls=True, certificate_file=str(no_key), key_file=str(no_key))
     assert f"{no_key} with {no_key}: " in join(wrong)
 
 
 @pytest.mark.parametrize(
     "options, words",
     [
-        (EtcdOptions(()), "no endpoint"),
-        (EtcdOptions(("http://127.0.0.1:2379",)), "is no endpoint"),
-        (EtcdOptions(("127.0.0.1",)), "is no endpoint"),
-        (EtcdOptions(("h:1",), cluster_name="a/b"), "is no name of a cluster"),
-        (EtcdOptions(("h:1",), lease_ttl_s=1), "allowed: 2 to 60 s"),
+        (EtcdOptions((), SECRET), "no endpoint"),
+        (EtcdOptions(("http://127.0.0.1:2379",), SECRET), "is no endpoint"),
+        (EtcdOptions(("127.0.0.1",), SECRET), "is no endpoint"),
+        (EtcdOptions(("h:1",), SECRET, cluster_name="a/b"), "is no name of a cluster"),
+        (EtcdOptions(("h:1",), SECRET, lease_ttl_s=1), "allowed: 2 to 60 s"),
     ],
 )
 def test_what_cannot_be_right_is_said(options: EtcdOptions, words: str) -> None:
@@ -592,4 +596,5 @@ def test_what_cannot_be_right_is_said(options: EtcdOptions, words: str) -> None:
 
 
 def test_what_is_right() -> None:
-    assert why_wrong(EtcdOptions(("[::1]:2379", "etcd-1.local:2379"), cluster_name="a.b-c_1")) == ""
+    endpoints = ("[::1]:2379", "etcd-1.local:2379")
+    assert why_wrong(EtcdOptions(endpoints, SECRET, cluster_name="a.b-c_1")) == ""

@@ -26,6 +26,7 @@ pytestmark = [
 ]
 
 MESSAGES = 20
+ROOT = "/penstock/penstock/"
 MIRRORED = {"pattern": "^m", "definition": {"ha-mode": "all", "ha-sync-mode": "automatic"}}
 
 
@@ -75,6 +76,21 @@ def lose_while_nodes_run(cluster: LiveCluster) -> None:
         node.process = None
 
 
+def forge_an_administrator(cluster: LiveCluster) -> None:
+    """M5.  Each node ends and names the record; what the operator does next is to remove it all."""
+    etcd = etcd_of(cluster)
+    forged = '{"hashing_algorithm":"","password_hash":"","tags":["administrator"],"v":1}'
+    etcd.put(ROOT + "keys/users/eve", forged)
+    for node in cluster.nodes:
+        assert node.process is not None
+        assert node.process.wait(20) == FAILED
+        assert f"the record '{ROOT}keys/users/eve' has no checksum" in node.output()
+        node.process = None
+        with pytest.raises(BrokerFailed, match="keys/users/eve"):
+            node.start()
+    etcd.delete(ROOT)
+
+
 def lose_while_nodes_are_stopped(cluster: LiveCluster) -> None:
     """The master of the mirrored queue last, so that no other node became it."""
     for node in reversed(cluster.nodes):
@@ -111,7 +127,13 @@ def back_up(cluster: LiveCluster) -> None:
 
 
 @pytest.mark.parametrize(
-    "lose", [lose_while_nodes_run, lose_while_nodes_are_stopped, restore_an_older_copy]
+    "lose",
+    [
+        lose_while_nodes_run,
+        lose_while_nodes_are_stopped,
+        restore_an_older_copy,
+        forge_an_administrator,
+    ],
 )
 def test_nodes_keep_their_queues_and_found_the_cluster_anew(
     tmp_path: Path, lose: Callable[[LiveCluster], None]
@@ -131,6 +153,24 @@ def test_nodes_keep_their_queues_and_found_the_cluster_anew(
         while counts(cluster) != {"plain": MESSAGES, "mirrored": MESSAGES}:
             assert time.monotonic() < end_s, counts(cluster)
             time.sleep(0.1)
+
+
+def test_a_cluster_of_release_0_1_is_upgraded(tmp_path: Path) -> None:
+    with LiveCluster(tmp_path, 2) as cluster:
+        fill(cluster)
+        for node in reversed(cluster.nodes):
+            node.stop()
+        etcd_of(cluster).unseal(ROOT)
+        with pytest.raises(BrokerFailed, match="cluster_etcd_seal_records = true"):
+            cluster.nodes[0].start()
+        cluster.nodes[0]._more_environment["PENSTOCK_CLUSTER_ETCD_SEAL_RECORDS"] = "true"
+        for node in cluster.nodes:
+            node.start()
+        end_s = time.monotonic() + 10
+        while counts(cluster) != {"plain": MESSAGES, "mirrored": MESSAGES}:
+            assert time.monotonic() < end_s, counts(cluster)
+            time.sleep(0.1)
+        assert "records below /penstock/penstock/ have checksums" in cluster.nodes[0].output()
 
 
 def test_a_machine_whose_nodes_lose_their_coordination_file_keeps_its_queues(

@@ -11,7 +11,9 @@ import time
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from penstock.node.coordination.etcd_names import end_of, from_base64, to_base64
 from tests.helpers.broker_process import HERE, BrokerFailed, Place, free_port
 
 READY_S = 30.0
@@ -141,6 +143,25 @@ class EtcdServer:
             said = json.load(answer)
         assert isinstance(said, dict)
         return said
+
+    def put(self, key: str, value: str | bytes) -> None:
+        """As any client of etcd may."""
+        self.ask("kv/put", {"key": to_base64(key), "value": to_base64(value)})
+
+    def rows(self, prefix: str) -> dict[str, str]:
+        asked = {"key": to_base64(prefix), "range_end": to_base64(end_of(prefix))}
+        found: Any = self.ask("kv/range", asked).get("kvs", [])
+        return {from_base64(kv["key"]): from_base64(kv.get("value", "")) for kv in found}
+
+    def delete(self, prefix: str) -> None:
+        asked = {"key": to_base64(prefix), "range_end": to_base64(end_of(prefix))}
+        self.ask("kv/deleterange", asked)
+
+    def unseal(self, root: str) -> None:
+        """As release 0.1 had a cluster's records: without checksums."""
+        for key, stored in self.rows(root + "keys/").items():
+            self.put(key, stored.partition(" ")[2])
+        self.put(root + "format", "1")
 
 
 class EtcdTrio:

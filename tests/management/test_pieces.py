@@ -188,6 +188,11 @@ def test_the_start_screen_has_what_a_user_needs() -> None:
     assert "warning" not in text
 
 
+def test_the_start_screen_warns_of_an_etcd_that_others_may_write() -> None:
+    text = screen('cluster_etcd_endpoints = ["etcd-1.local:2379"]')
+    assert "  warning     etcd at etcd-1.local:2379 is used without a user" in text
+
+
 def test_the_start_screen_shows_no_credentials_that_do_not_hold() -> None:
     text = screen('bind = "0.0.0.0"\nloopback_users = []', log_in=False)
     assert "log in as   a user of the data directory" in text

@@ -15,7 +15,7 @@ from penstock.cli.failure import Failure
 from penstock.cli.options import option
 from penstock.cli.tables import table
 from penstock.settings.kinds import Setting
-from penstock.settings.listener_table import ListenerKind, open_doors
+from penstock.settings.listener_table import ListenerKind, etcd_risks, open_doors
 from penstock.settings.rabbitmq_conf import row_of
 from penstock.settings.rabbitmq_keys import FIXED, GATHERED, IGNORED, OBEYED
 from penstock.settings.rabbitmq_variables import IGNORED as IGNORED_VARIABLES
@@ -27,9 +27,6 @@ _BY_VARIABLE: Final = {
     **{setting.environment_name: setting.key for setting in DECLARED.values()},
 }
 SECRET: Final = frozenset({"default_pass", "cluster_etcd_password"})
-
-HERE: Final = ("127.", "localhost", "[::1]", "unix:")
-"""Endpoints of etcd on this machine begin so."""
 
 
 @click.group(epilog="\b\nExample:\n  penstock config show --effective")
@@ -55,7 +52,7 @@ def check(file: str | None) -> None:
     listed, with what clients may do there without a log-in.
     """
     settings = settings_from(file, os.environ, {})
-    for text in warnings_of(settings):
+    for text in [*warnings_of(settings), *etcd_risks(settings)]:
         click.echo(f"warning: {text}", err=True)
     said = len(_chosen(settings))
     click.echo(f"ok: {said} of {len(DECLARED)} settings are given, the others have their defaults")
@@ -119,21 +116,7 @@ def warnings_of(settings: Settings) -> list[str]:
     foreign = [
         f"{name} is not a setting of penstock; ignored" for name in settings.ignored_environment
     ]
-    return [*foreign, *settings.warnings, *_open_etcd(settings)]
-
-
-def _open_etcd(settings: Settings) -> list[str]:
-    """A client of etcd that may write there is an administrator of the cluster (M5)."""
-    far = [one for one in settings.cluster_etcd_endpoints if not one.startswith(HERE)]
-    lacking = []
-    if not settings.cluster_etcd_user:
-        lacking.append("a user (cluster_etcd_user)")
-    if not settings.cluster_etcd_tls:
-        lacking.append("TLS (cluster_etcd_tls)")
-    if not far or not lacking:
-        return []
-    named = f"etcd at {', '.join(far)} is used without {' and '.join(lacking)}"
-    return [f"{named}: a client that writes there can make itself administrator of the cluster"]
+    return [*foreign, *settings.warnings]
 
 
 def _plain(door: ListenerKind, settings: Settings) -> str:

@@ -9,6 +9,7 @@ from penstock.settings.listener_table import (
     HTTP,
     LISTENERS,
     door_of,
+    etcd_risks,
     host_and_port,
     open_doors,
     stays_here,
@@ -46,6 +47,7 @@ def start_screen(
         f"  log in as   {_credentials(settings, log_in)}",
     ]
     warnings = [*(_warnings(settings) if log_in else []), *_wide_open(settings)]
+    warnings += etcd_risks(settings)
     lines.extend(f"  warning     {text}" for text in warnings)
     lines.append(f"ready in {ready_ms:.0f} ms")
     return "\n".join(lines) + "\n"

@@ -100,6 +100,12 @@ class ClusterSettings:
         min_bytes=0,
         max_bytes=NAME_MAX_BYTES,
     )
+    cluster_etcd_seal_records = Boolean(
+        False,
+        "Whether records that release 0.1 wrote in etcd get their checksums when this node starts:"
+        " for the first start after that release. What stands there is believed, so remove the"
+        " setting afterwards.",
+    )
     cluster_etcd_tls = Boolean(False, "Whether etcd is spoken to by TLS.")
     cluster_etcd_cacertfile = Text(
         "", "Certificates of whom etcd's is signed by. Empty: the system's.", min_bytes=0

@@ -168,6 +168,25 @@ def stays_here(bound: str) -> bool:
     return bound == "localhost" or is_loopback(bound)
 
 
+def etcd_risks(settings: Settings) -> list[str]:
+    """What a client of etcd on another machine could do to the cluster, in sentences (M5)."""
+    far = [one for one in settings.cluster_etcd_endpoints if not _is_here(one)]
+    lacking = []
+    if not settings.cluster_etcd_user:
+        lacking.append("a user (cluster_etcd_user)")
+    if not settings.cluster_etcd_tls:
+        lacking.append("TLS (cluster_etcd_tls)")
+    if not far or not lacking:
+        return []
+    named = f"etcd at {', '.join(far)} is used without {' and '.join(lacking)}"
+    return [f"{named}: other clients of it can read password hashes, and delete users and queues"]
+
+
+def _is_here(endpoint: str) -> bool:
+    host = endpoint.rpartition(":")[0]
+    return endpoint.startswith("unix:") or stays_here(host.removeprefix("[").removesuffix("]"))
+
+
 def security_rows() -> list[str]:
     """The rows of SECURITY.md's table."""
     return [f"| {' | '.join(_security_row(door))} |" for door in LISTENERS]

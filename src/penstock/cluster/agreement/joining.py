@@ -59,9 +59,9 @@ PUT_AT_ONCE: Final = 50
 
 def history_lost(why: str) -> HistoryLost:
     return HistoryLost(
-        f"the cluster's coordinator has lost data: {why}. Queues and messages of this node were"
-        " kept. Restore the coordinator's data and start again, or, if they are gone for good,"
-        " run `penstock cluster refound` on each node before its start"
+        f"the cluster's coordinator has lost data, or others have changed it: {why}. Queues and"
+        " messages of this node were kept. Restore the coordinator's data and start again, or, if"
+        " they are gone for good, run `penstock cluster refound` on each node before its start"
     )
 
 

@@ -54,6 +54,10 @@ class KnownKeys:
         elif self._founded not in (None, founded):
             self.lost = "it has the data of another cluster now"
 
+    def distrust(self, why: str) -> None:
+        """What the coordinator says was not agreed on by members."""
+        self.lost = why
+
     def told(self, event: Event) -> None:
         if event.key == FOUNDED:
             self.look(event.value, event.revision)

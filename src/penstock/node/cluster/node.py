@@ -65,7 +65,7 @@ from penstock.queues.consumers import Consumer
 from penstock.runtime.cluster_part import ClusterPart
 from penstock.runtime.listener import Listener
 from penstock.runtime.loop import Loop
-from penstock.settings.listener_table import door_at, host_and_port
+from penstock.settings.listener_table import door_at, etcd_risks, host_and_port
 from penstock.settings.settings import Settings
 from penstock.storage.engine.ram import RamAccount
 
@@ -142,13 +142,15 @@ class ClusterNode(ClusterPart, PeerOwner):
         first = self._settings.cluster_etcd_endpoints[0]
         if first.startswith(LOCAL):
             return LocalCoordinator(first.removeprefix(LOCAL), self.member, self._wake)
-        return EtcdCoordinator(etcd_options(self._settings), self._wake)
+        return EtcdCoordinator(etcd_options(self._settings, self._secret), self._wake)
 
     # -- boot ----------------------------------------------------------------------------
 
     def join(self) -> None:
         """Raises ``EtcdUnavailable``, OSError for the listener, SettingInvalid for the name."""
         settings = self._settings
+        for text in etcd_risks(settings):
+            logger.warning("%s", text)
         bind = door_at("cluster_port").address(settings)
         tls = None if self._tls is None else self._tls[0]
         self.listeners.append(peer_listener(bind, settings.cluster_port, tls))
@@ -486,9 +488,10 @@ class ClusterNode(ClusterPart, PeerOwner):
             time.sleep(JOIN_LOOK_S)
 
 
-def etcd_options(settings: Settings) -> EtcdOptions:
+def etcd_options(settings: Settings, secret: bytes) -> EtcdOptions:
     return EtcdOptions(
         tuple(settings.cluster_etcd_endpoints),
+        secret,
         settings.cluster_name,
         settings.cluster_lease_ttl_s,
         settings.cluster_etcd_user,
@@ -497,4 +500,5 @@ def etcd_options(settings: Settings) -> EtcdOptions:
         settings.cluster_etcd_cacertfile,
         settings.cluster_etcd_certfile,
         settings.cluster_etcd_keyfile,
+        settings.cluster_etcd_seal_records,
     )

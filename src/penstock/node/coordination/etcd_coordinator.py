@@ -51,6 +51,8 @@ from penstock.node.coordination.etcd_names import (
     put,
 )
 from penstock.node.coordination.etcd_proposals import LEASE_ENDED, EtcdProposals, Outcome
+from penstock.node.coordination.etcd_seal import Seal
+from penstock.node.coordination.etcd_upgrade import PLAIN, SEALING, seal_records
 from penstock.node.coordination.etcd_watch import EtcdWatch, retry_s
 
 STOP_TIMEOUT_S: Final = 5.0
@@ -149,7 +151,8 @@ class EtcdCoordinator(Coordinator):
     async def _serve(self, patience_s: float) -> None:
         self._side = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
-        names = EtcdNames(self.options.cluster_name)
+        seal = Seal(self.options.secret)
+        names = EtcdNames(self.options.cluster_name, seal)
         running: list[asyncio.Task[None]] = []
         http: EtcdHttp | None = None
         try:
@@ -158,7 +161,7 @@ class EtcdCoordinator(Coordinator):
             self._lease = EtcdLease(http, names, self._lease_changed, self._watch.check)
             self._proposals = EtcdProposals(http, names, self._watch)
             http.on_doubt = self._watch.restart
-            await self._join(names, patience_s)
+            await self._join(names, seal, patience_s)
             loops = (self._watch.run, self._lease.run)
             running = [asyncio.create_task(_for_ever(run)) for run in loops]
             self._started.set_result(None)
@@ -174,14 +177,14 @@ class EtcdCoordinator(Coordinator):
                 await self._leave()
                 await http.close()
 
-    async def _join(self, names: EtcdNames, patience_s: float) -> None:
+    async def _join(self, names: EtcdNames, seal: Seal, patience_s: float) -> None:
         """Snapshot and lease; a fault that may pass is waited for."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + patience_s
         failures = 0
         while True:
             try:
-                await self._check_format(names)
+                await self._check_format(names, seal)
                 self._entries = await self._watch.begin()
                 self._revision = self._watch.known.revision
                 await self._lease.grant()
@@ -194,7 +197,7 @@ class EtcdCoordinator(Coordinator):
             failures += 1
             await asyncio.sleep(retry_s(failures))
 
-    async def _check_format(self, names: EtcdNames) -> None:
+    async def _check_format(self, names: EtcdNames, seal: Seal) -> None:
         """The first member of a cluster writes it, the others must know it."""
         key = names.format_key
         answer = await self._http.call(
@@ -209,7 +212,14 @@ class EtcdCoordinator(Coordinator):
         if answer.get("succeeded") or there is None:
             return
         version = from_base64(there.get("value", ""))
-        if version != FORMAT:
+        if version in (PLAIN, SEALING):
+            if not self.options.seal_records:
+                raise WrongFormat(
+                    f"the records below {names.root} have no checksums, as release 0.1 wrote them:"
+                    " stop all nodes, and start one with cluster_etcd_seal_records = true"
+                )
+            await seal_records(self._http, names, seal, there)
+        elif version != FORMAT:
             raise WrongFormat(
                 f"{names.root} has format {version!r}, this release reads {FORMAT!r}:"
                 " another release uses this cluster name"

@@ -64,10 +64,12 @@ class EtcdRefusal(EtcdFailed):
 class EtcdOptions:
     """``endpoints``: host:port of each member.  Files of TLS: "" = not that.
 
+    ``secret``: that of the cluster.  ``seal_records``: those that release 0.1 wrote get checksums.
     Where etcd asks for users, its gateway takes no client certificate that has a common name.
     """
 
     endpoints: tuple[str, ...]
+    secret: bytes = field(repr=False)
     cluster_name: str = "penstock"
     lease_ttl_s: int = 3
     user: str = ""
@@ -76,6 +78,7 @@ class EtcdOptions:
     ca_file: str = ""
     certificate_file: str = ""
     key_file: str = ""
+    seal_records: bool = False
 
     def context(self) -> ssl.SSLContext | None:
         """Raises EtcdFailed, which names the file that cannot be used."""

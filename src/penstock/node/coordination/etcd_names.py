@@ -2,8 +2,8 @@
 
 Everything of a cluster lies below ``/penstock/<cluster name>/``:
 
-    format              "1": what the rest looks like; another number is refused
-    keys/<key>          the coordinator's keys
+    format              "2": what the rest looks like; another number is refused
+    keys/<key>          the coordinator's keys, with checksums (``etcd_seal.py``)
     slots/<lease>/<n>   written by every accepted proposal, see ``etcd_proposals.py``
 
 The gateway takes and gives bytes in base64, and 64-bit numbers as strings; what is 0, false or
@@ -16,8 +16,9 @@ from typing import Final
 
 from penstock.cluster.agreement.coordinator import Change, Condition, Entry, Event
 from penstock.node.coordination.etcd_http import Row
+from penstock.node.coordination.etcd_seal import Seal
 
-FORMAT: Final = "1"
+FORMAT: Final = "2"
 
 
 def to_base64(text: str | bytes) -> str:
@@ -25,7 +26,8 @@ def to_base64(text: str | bytes) -> str:
 
 
 def from_base64(text: str) -> str:
-    return b64decode(text).decode()
+    """What is not UTF-8 was not written by a node: it has no valid checksum as this text either."""
+    return b64decode(text).decode(errors="backslashreplace")
 
 
 def end_of(prefix: str) -> bytes:
@@ -46,7 +48,8 @@ def revision_of(answer: Row) -> int:
 class EtcdNames:
     """Of one cluster."""
 
-    def __init__(self, cluster_name: str) -> None:
+    def __init__(self, cluster_name: str, seal: Seal) -> None:
+        self._seal = seal
         self.root = f"/penstock/{cluster_name}/"
         self.format_key = self.root + "format"
         self._keys = self.root + "keys/"
@@ -89,7 +92,8 @@ class EtcdNames:
     def _change(self, change: Change, lease: int) -> Row:
         key = self._keys + change.key
         if change.value is not None:
-            return put(key, change.value, lease if change.leased else 0)
+            sealed = self._seal.sealed(key, change.value)
+            return put(key, sealed, lease if change.leased else 0)
         asked: Row = {"key": to_base64(key)}
         if change.below:
             asked["range_end"] = to_base64(end_of(key))
@@ -97,26 +101,33 @@ class EtcdNames:
 
     # -- understanding -------------------------------------------------------------------
 
+    def key_at(self, path: str) -> str:
+        """The coordinator's key of a key in etcd."""
+        return path.removeprefix(self._keys)
+
     def entry(self, kv: Row) -> Entry:
+        """Raises WrongSeal."""
+        path = from_base64(kv["key"])
         return Entry(
-            from_base64(kv["key"]).removeprefix(self._keys),
-            from_base64(kv.get("value", "")),
+            self.key_at(path),
+            self._seal.opened(path, from_base64(kv.get("value", ""))),
             number(kv, "mod_revision"),
             number(kv, "create_revision"),
         )
 
     def event(self, row: Row) -> Event | None:
-        """None: not one of the coordinator's keys."""
+        """None: not one of the coordinator's keys.  Raises WrongSeal."""
         kv = row["kv"]
-        key = from_base64(kv["key"])
-        if not key.startswith(self._keys):
+        path = from_base64(kv["key"])
+        if not path.startswith(self._keys):
             return None
-        key = key.removeprefix(self._keys)
+        key = self.key_at(path)
         revision = number(kv, "mod_revision")
         if row.get("type") == "DELETE":
             return Event(revision, key, None, created=False)
         created = number(kv, "create_revision") == revision
-        return Event(revision, key, from_base64(kv.get("value", "")), created=created)
+        value = self._seal.opened(path, from_base64(kv.get("value", "")))
+        return Event(revision, key, value, created=created)
 
 
 def has_revision(key: str, revision: int) -> Row:

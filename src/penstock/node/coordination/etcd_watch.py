@@ -14,13 +14,15 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from penstock.cluster.agreement.coordinator import Entry, Event
 from penstock.cluster.agreement.known_keys import FOUNDED, KnownKeys
 from penstock.node.coordination.etcd_http import AnswerLost, EtcdFailed, EtcdHttp, EtcdRefusal, Row
 from penstock.node.coordination.etcd_names import EtcdNames, number, revision_of
+from penstock.node.coordination.etcd_seal import WrongSeal
 
 PAGE: Final = 500
 RETRY_S: Final = 0.05
@@ -74,9 +76,20 @@ class EtcdWatch:
         if not self.known.lost:
             answer = await self._http.call("kv/range", self._names.one_key(FOUNDED))
             kvs = answer.get("kvs", [])
-            founded = self._names.entry(kvs[0]).value if kvs else None
+            with self._distrust():
+                founded = self._names.entry(kvs[0]).value if kvs else None
             self.known.look(founded, revision_of(answer))
         self._stop_if_lost()
+
+    @contextmanager
+    def _distrust(self) -> Iterator[None]:
+        """Of a record without a valid checksum: nothing of it is told, nor anything behind it."""
+        try:
+            yield
+        except WrongSeal as error:
+            self.known.distrust(str(error))
+            log.critical("etcd at %s: %s", self._http.endpoint, error)
+            raise
 
     def _stop_if_lost(self) -> None:
         if self.known.lost:
@@ -134,7 +147,8 @@ class EtcdWatch:
         if not rows:
             return
         self._failures = 0
-        events = [event for event in map(self._names.event, rows) if event is not None]
+        with self._distrust():
+            events = [event for event in map(self._names.event, rows) if event is not None]
         for event in events:
             self.known.told(event)
         self._stop_if_lost()
@@ -164,7 +178,8 @@ class EtcdWatch:
                 entries, revision = [], 0  # compacted while we read: from the start
                 continue
             revision = revision or revision_of(answer)
-            entries += [self._names.entry(kv) for kv in answer.get("kvs", [])]
+            with self._distrust():
+                entries += [self._names.entry(kv) for kv in answer.get("kvs", [])]
             if not answer.get("more"):
                 entries.sort(key=lambda entry: (entry.made, entry.key))
                 return entries, revision
