@@ -187,7 +187,7 @@ def test_each_wrong_row_is_named_and_costs_only_itself() -> None:
                 {"user": "a", "vhost": "v", "configure": "", "write": ""},
             ],
             "parameters": [
-                {"vhost": "v", "component": "shovel", "name": "s", "value": {}},
+                {"vhost": "v", "component": "nosuch", "name": "s", "value": {}},
                 {"vhost": "v", "component": "vhost-limits", "name": "limits", "value": {"x": 1}},
             ],
             "policies": [
@@ -232,7 +232,7 @@ def test_each_wrong_row_is_named_and_costs_only_itself() -> None:
             " at position 0"
         ),
         "permission 'a' in vhost 'v': 'read' is missing",
-        "parameter 's' in vhost 'v': component 'shovel' has no use here",
+        "parameter 's' in vhost 'v': component nosuch not found",
         "parameter 'limits' in vhost 'v': Unrecognised terms [{<<\"x\">>,1}] in limits",
         "policy 'p' in vhost 'v': policy setting 'max-age'",
         "policy 'h' in vhost 'v': <<\"some\">> is not a valid ha-mode value",

@@ -17,6 +17,7 @@ from penstock.cluster.agreement.common_metadata import CommonMetadata
 from penstock.cluster.agreement.metadata import QueueMeta
 from penstock.core.errors import ForeignData, Unavailable
 from penstock.queues.queue import Queue
+from penstock.storage.definitions.parameters import ParameterRecord
 from penstock.storage.definitions.records import VhostRecord
 from tests.broker.copy_tools import remote_queue
 from tests.helpers.connection_pair import QuietBroker
@@ -356,8 +357,6 @@ def test_a_virtual_host_goes_on_every_node(cluster: QuietCluster) -> None:
 
 
 def broker_vhost(name: str) -> Any:
-    from penstock.storage.definitions.records import VhostRecord
-
     return VhostRecord(name)
 
 
@@ -396,7 +395,7 @@ def test_definitions_are_imported_by_all(cluster: QuietCluster) -> None:
     assert len(there.vhosts["v"].exchanges["x"].bindings()) == 30
     assert there.users.users["u"].max_channels == 3
     assert there.vhosts["v"].policies.policies["p"].definition == {"max-length": 1}
-    assert there.global_parameters["g"] == [1]
+    assert there.parameters.value("g") == [1]
 
 
 def test_topics_and_channels_are_everywhere(cluster: QuietCluster) -> None:
@@ -415,7 +414,7 @@ def test_data_of_another_cluster_is_not_deleted(cluster: QuietCluster, tmp_path:
     quiet = QuietBroker(SimFileSystem(), str(tmp_path / "other.db"))
     vhost = quiet.broker.vhosts["/"]
     vhost.declare_queue("precious", True, None, False, {})
-    quiet.broker.global_parameters[CLUSTER_ID] = "another"
+    quiet.broker.parameters.put(ParameterRecord(CLUSTER_ID, "another"))
     joining = CommonMetadata(
         quiet.broker, cluster.store.join("c/1"), "c", "c/1", 64, lambda *_: False
     )

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.cluster.agreement import metadata as md
 from penstock.core.errors import Corrupt
-from penstock.storage.definitions.parameters import GlobalParameterRecord
+from penstock.storage.definitions.parameters import ParameterRecord
 from penstock.storage.definitions.records import (
     BindingRecord,
     PermissionRecord,
@@ -48,6 +48,7 @@ JSON = st.recursive(
 FLAGS = st.booleans()
 TAGS = st.lists(NAMES, max_size=3)
 NUMBERS = st.integers(-1, 2**60)
+COMPONENTS = st.sampled_from(["shovel", "federation-upstream"])
 HEX = st.text("0123456789abcdef", min_size=32, max_size=32)
 RECORDS: Any = st.one_of(
     st.builds(lambda name, text, tags: VhostRecord(name, 16_384, text, tags), NAMES, NAMES, TAGS),
@@ -70,7 +71,8 @@ RECORDS: Any = st.one_of(
         NAMES,
         st.dictionaries(NAMES, NUMBERS, max_size=3),
     ),
-    st.builds(GlobalParameterRecord, NAMES, JSON),
+    st.builds(ParameterRecord, NAMES, JSON),
+    st.builds(ParameterRecord, NAMES, JSON, NAMES, COMPONENTS, NAMES),
     st.builds(md.ExchangeMeta, NAMES, NAMES, NAMES, FLAGS, FLAGS, FLAGS, TABLES),
     st.builds(md.QueueMeta, NAMES, NAMES, HEX, NAMES, FLAGS, FLAGS, TABLES, NAMES, FLAGS),
     st.builds(

@@ -10,6 +10,7 @@ NOT_A_FAULT_OF_OURS: Final = "RabbitMQ fails with 500: what was sent is wrong, a
 WOULD_LOCK_OUT: Final = "RabbitMQ takes it, and nobody can ever log in with it"
 ALL_OR_NOTHING: Final = "RabbitMQ deletes those before the unknown one; here nothing is done"
 OUR_PATTERNS: Final = "Python's words for what is wrong with a pattern, and as text"
+PLUGIN: Final = "the recorded node ran without the plug-in"
 NEWER: Final = "of RabbitMQ 4, or of a plug-in: here without one"
 NOT_HERE: Final = "no such thing here"
 
@@ -83,6 +84,13 @@ _STEPS: Final = [
     (
         get("/api/version"),
         Otherwise(NEWER, 200, {"product_version": "0.1.0", "version": "3.10.8"}),
+    ),
+    (
+        put(
+            "/api/parameters/shovel/%2F/s",
+            {"value": {"src-uri": "amqp://", "dest-uri": "amqp://"}},
+        ),
+        _invalid("Must specify 'src-exchange' or 'src-queue'", PLUGIN),
     ),
     (get("/api/shovels"), Otherwise(NEWER, 200, [])),
     (get("/api/federation-links"), Otherwise(NEWER, 200, [])),

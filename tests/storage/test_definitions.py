@@ -21,8 +21,9 @@ from hypothesis import strategies as st
 from penstock.core.errors import Corrupt
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.parameters import (
-    delete_global_parameter,
-    put_global_parameter,
+    ParameterRecord,
+    delete_parameter,
+    put_parameter,
 )
 from penstock.storage.definitions.records import (
     BindingRecord,
@@ -92,9 +93,9 @@ def fill(definitions: Definitions) -> None:
         definitions.staging.put_producer(ProducerRecord(vhost, "p", "guest", "r2", ["r1"], 3, 2000))
     definitions.put_user(UserRecord("guest", "hash", "sha256", ["administrator", "x"]))
     definitions.put_limits("user", "guest", {"max-channels": 1, "max-connections": -1})
-    put_global_parameter(definitions.change, "gone", 1)
-    delete_global_parameter(definitions.change, "gone")
-    put_global_parameter(definitions.change, "g", {"a": [None, 1]})
+    put_parameter(definitions.change, ParameterRecord("gone", 1))
+    delete_parameter(definitions.change, ParameterRecord("gone", None))
+    put_parameter(definitions.change, ParameterRecord("g", {"a": [None, 1]}))
 
 
 def test_what_is_put_comes_back(path: str, definitions: Definitions) -> None:
@@ -109,7 +110,7 @@ def test_what_is_put_comes_back(path: str, definitions: Definitions) -> None:
     assert {kind: len(rows) for kind, rows in before.items()} == {
         "vhosts": 2, "users": 1, "permissions": 2, "exchanges": 4, "queues": 2, "bindings": 10,
         "topic_permissions": 2, "policies": 4, "limits": 4,
-        "staged_sets": 2, "staged_producers": 2, "global_parameters": 1,
+        "staged_sets": 2, "staged_producers": 2, "parameters": 1,
     }  # fmt: skip
     queue = definitions.load().queues[0]
     assert fields(queue) == ({"y": b"\xff"}, True, HEX, "q", False, 1, "/")
@@ -128,7 +129,7 @@ def test_what_is_put_comes_back(path: str, definitions: Definitions) -> None:
         ("max-channels", "guest", "user", 1), ("max-connections", "guest", "user", -1),
         ("max-queues", "/", "vhost", 3), ("max-queues", "two", "vhost", 3),
     ]  # fmt: skip
-    assert fields(topology.global_parameters[0]) == ("g", {"a": [None, 1]})
+    assert fields(topology.parameters[0]) == ("", "g", "", {"a": [None, 1]}, "")
 
 
 def test_putting_again_replaces(definitions: Definitions) -> None:
@@ -333,9 +334,9 @@ def test_an_error_of_the_disk_is_no_damage(path: str, monkeypatch: pytest.Monkey
 def test_clause_4_1_another_version_is_refused(path: str) -> None:
     Definitions(path).close()
     database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 9")
+    database.execute("PRAGMA user_version = 10")
     database.close()
-    with pytest.raises(Corrupt, match="format version 9, this release reads versions 2 to 8"):
+    with pytest.raises(Corrupt, match="format version 10, this release reads versions 2 to 9"):
         Definitions(path)
 
 

@@ -16,14 +16,15 @@ from penstock.broker.broker import Broker
 from penstock.broker.rules.access import HASHINGS, NO_LIMIT, User
 from penstock.broker.rules.budget import BUDGET_LIMITS
 from penstock.broker.rules.erlang_terms import term
+from penstock.broker.rules.parameter_values import check_parameter
 from penstock.broker.rules.policies import Policy, check_policy
 from penstock.broker.topology.vhost import Vhost
 from penstock.core import patterns
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.storage.definitions.parameters import (
-    GlobalParameterRecord,
-    delete_global_parameter,
-    put_global_parameter,
+    ParameterRecord,
+    delete_parameter,
+    put_parameter,
 )
 from penstock.storage.definitions.records import (
     PermissionRecord,
@@ -324,31 +325,47 @@ class Administration:
         _policies_changed(self._broker, vhost)
         self._broker.definitions.delete_policy(vhost_name, _kind(operator), name)
 
-    # -- the node ------------------------------------------------------------------------
+    # -- parameters ----------------------------------------------------------------------
 
     def put_global_parameter(self, name: str, value: object) -> None:
         """Anything may be kept; of these values the node goes by its cluster's name only."""
-        if name == CLUSTER_ID and name in self._broker.global_parameters:
+        if name == CLUSTER_ID and self._broker.parameters.find(name) is not None:
             raise PreconditionFailed(f"{CLUSTER_ID} stays what it is")
         if name == CLUSTER_NAME and not (isinstance(value, str) and value):
             raise PreconditionFailed(f"{CLUSTER_NAME} should be a text, actually was {term(value)}")
-        self._changes.check_room()
-        if self._changes.proposes:
-            self._changes.put(GlobalParameterRecord(name, value))
-            return
-        self._broker.global_parameters[name] = value
-        put_global_parameter(self._broker.definitions.change, name, value)
+        self._put_parameter(ParameterRecord(name, value))
 
     def delete_global_parameter(self, name: str) -> None:
-        if name not in self._broker.global_parameters:
-            raise NotFound(f"no global parameter '{name}'")
         if name == CLUSTER_ID:
             raise PreconditionFailed(f"{CLUSTER_ID} stays what it is")
+        self._delete_parameter(name, "", "", f"no global parameter '{name}'")
+
+    def put_parameter(self, record: ParameterRecord) -> None:
+        """Of a component in a virtual host; raises NotFound and PreconditionFailed."""
+        self._broker.vhost(record.vhost)
+        check_parameter(record.component, record.name, record.value)
+        self._put_parameter(record)
+
+    def delete_parameter(self, vhost: str, component: str, name: str) -> None:
+        self._delete_parameter(name, vhost, component, "no such parameter")
+
+    def _put_parameter(self, record: ParameterRecord) -> None:
+        self._changes.check_room()
         if self._changes.proposes:
-            self._changes.delete(GlobalParameterRecord(name, None))
+            self._changes.put(record)
             return
-        del self._broker.global_parameters[name]
-        delete_global_parameter(self._broker.definitions.change, name)
+        self._broker.parameters.put(record)
+        put_parameter(self._broker.definitions.change, record)
+
+    def _delete_parameter(self, name: str, vhost: str, component: str, missing: str) -> None:
+        record = self._broker.parameters.find(name, vhost, component)
+        if record is None:
+            raise NotFound(missing)
+        if self._changes.proposes:
+            self._changes.delete(record)
+            return
+        self._broker.parameters.remove(name, vhost, component)
+        delete_parameter(self._broker.definitions.change, record)
 
 
 def _kind(operator: bool) -> str:

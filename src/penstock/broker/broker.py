@@ -13,6 +13,7 @@ from penstock.backing.factory import adopt
 from penstock.broker.budgets import Budgets
 from penstock.broker.mirrors import Mirrors
 from penstock.broker.options import BrokerOptions, default_options
+from penstock.broker.parameters import Parameters
 from penstock.broker.pipelines import PipelineRegistry
 from penstock.broker.rules.access import NO_LIMIT, User
 from penstock.broker.rules.admission import Admission
@@ -105,7 +106,7 @@ class Broker:
         self.node_name: str = options.node_name
         self._epochs_used: i64 = 0  # by virtual hosts that are gone
         self.policy_epoch: i64 = 0  # moves when any policy changes, anywhere
-        self.global_parameters: dict[str, object] = {}
+        self.parameters = Parameters()
         self.schedule = Schedule()  # of messages' times
         self.idleness = Idleness()
         self.scan: ScanLoop | None = options.scan
@@ -147,8 +148,8 @@ class Broker:
             vhost.describe(vhost_record.description, vhost_record.tags)
             if vhost_record.closing:
                 vhost.close()
-        for parameter in topology.global_parameters:
-            self.global_parameters[parameter.name] = parameter.value
+        for parameter in topology.parameters:
+            self.parameters.put(parameter)
         for user_record in topology.users:
             self.users.users[user_record.name] = User(
                 user_record.name,
@@ -288,6 +289,7 @@ class Broker:
     def remove_vhost(self, vhost: Vhost) -> None:
         """With all that is remembered of its routes; what was in it is gone already."""
         del self.vhosts[vhost.name]
+        self.parameters.remove_vhost(vhost.name)
         self._epochs_used = max(self._epochs_used, vhost.epoch + 1)
         self.staging.pouring.forget(vhost.name)
 

@@ -31,7 +31,7 @@ def create_defaults(definitions: Definitions, settings: Settings) -> None:
 
 def name_cluster(broker: Broker, segment_entries: int) -> None:
     """What tells this node's data from any other's is made once."""
-    if CLUSTER_ID not in broker.global_parameters:
+    if broker.parameters.find(CLUSTER_ID) is None:
         identity = f"penstock-cluster-id-{secrets.token_urlsafe(16)}"
         Administration(broker, segment_entries).put_global_parameter(CLUSTER_ID, identity)
         broker.definitions.commit()

@@ -149,7 +149,7 @@ class Sessions:
     def _amqp(
         self, name: str, peer: tuple[str, bool], now_ms: int, login: str | None
     ) -> AmqpSession:
-        named = self._broker.global_parameters.get(CLUSTER_NAME, self._unnamed)
+        named = self._broker.parameters.value(CLUSTER_NAME) or self._unnamed
         self._properties["cluster_name"] = named
         return AmqpSession(
             self._broker,

@@ -24,6 +24,7 @@ from penstock.broker.rules.policies import Policy
 from penstock.broker.topology.vhost import Vhost
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import PREDECLARED, Exchange
+from penstock.storage.definitions.parameters import ParameterRecord
 
 ALWAYS_THERE: Final = frozenset(name for name, _, _ in PREDECLARED)
 NAMED_ANYWAY: Final = ("parameters", "policies")
@@ -85,7 +86,7 @@ class DefinitionsExport:
         for section in OF_A_VHOST:
             self.exported[section] = []
         for vhost in vhosts:
-            self._plan_vhost(vhost)
+            self._plan_vhost(vhost, broker.parameters.of_vhost(vhost.name))
 
     def _plan_everybody(self, broker: Broker, vhosts: list[Vhost]) -> None:
         users = list(broker.users.users.values())
@@ -94,17 +95,18 @@ class DefinitionsExport:
             _Part("permissions", users, _permission_rows),
             _Part("topic_permissions", users, _topic_rows),
             _Part("vhosts", vhosts, _vhost_rows),
-            _Part("global_parameters", list(broker.global_parameters.items()), _global_rows),
+            _Part("global_parameters", broker.parameters.of_vhost(""), _global_rows),
         ]
         for part in self._parts:
             self.exported[part.section] = []
 
-    def _plan_vhost(self, vhost: Vhost) -> None:
+    def _plan_vhost(self, vhost: Vhost, parameters: list[ParameterRecord]) -> None:
         book = vhost.policies
         exchanges = list(vhost.exchanges.values())
         self._parts += [
             _Part("parameters", list(book.operator_policies.values()), _operator_rows, vhost),
             _Part("parameters", [vhost], _limit_rows, vhost),
+            _Part("parameters", parameters, _parameter_rows, vhost),
             _Part("policies", list(book.policies.values()), _policy_rows, vhost),
             _Part("exchanges", exchanges, self._exchange_rows, vhost),
             _Part("queues", list(vhost.queues.values()), self._queue_rows, vhost),
@@ -220,9 +222,13 @@ def _vhost_rows(vhost: Vhost) -> Rows:
     return [row]
 
 
-def _global_rows(parameter: tuple[str, object]) -> Rows:
-    name, value = parameter
-    return [{"name": name, "value": value}]
+def _global_rows(parameter: ParameterRecord) -> Rows:
+    return [{"name": parameter.name, "value": parameter.value}]
+
+
+def _parameter_rows(parameter: ParameterRecord) -> Rows:
+    row = {"component": parameter.component, "name": parameter.name, "value": parameter.value}
+    return [row]
 
 
 def _operator_rows(policy: Policy) -> Rows:

@@ -29,6 +29,7 @@ from penstock.core.errors import (
     PreconditionFailed,
 )
 from penstock.queues.context import CLASSIC
+from penstock.storage.definitions.parameters import ParameterRecord
 
 Json = dict[str, Any]
 SaltSource = Callable[[], bytes]
@@ -83,9 +84,16 @@ class DefinitionsImport:
     """One file on its way in; ``left_out`` names what was not taken, and why."""
 
     def __init__(
-        self, broker: Broker, administration: Administration, plan: Plan, new_salt: SaltSource
+        self,
+        broker: Broker,
+        administration: Administration,
+        plan: Plan,
+        new_salt: SaltSource,
+        user_name: str = "",
     ) -> None:
+        """``user_name``: the user who imports it, "" = the node itself."""
         self.left_out = plan.left_out
+        self._user_name = user_name
         self._broker = broker
         self._admin = administration
         self._new_salt = new_salt
@@ -212,7 +220,10 @@ class DefinitionsImport:
             limits = _table(row, "value") if row.get("value") else {}
             self._admin.set_vhost_limits(self._vhost(row).name, limits)
         else:
-            raise NotImplementedYet(f"component '{component}' has no use here")
+            name, vhost = _text(row, "name"), self._vhost(row).name
+            self._admin.put_parameter(
+                ParameterRecord(name, row.get("value"), vhost, component, self._user_name)
+            )
 
     def _global_parameter(self, row: Json) -> None:
         name = _text(row, "name")

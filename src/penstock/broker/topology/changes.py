@@ -35,7 +35,7 @@ from penstock.core.away import Away, Pending
 from penstock.core.errors import Blocked
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
-from penstock.storage.definitions.parameters import GlobalParameterRecord
+from penstock.storage.definitions.parameters import ParameterRecord
 from penstock.storage.definitions.records import (
     BindingRecord,
     PermissionRecord,
@@ -62,7 +62,7 @@ Plain = (
     | PermissionRecord
     | TopicPermissionRecord
     | PolicyRecord
-    | GlobalParameterRecord
+    | ParameterRecord
 )
 """What has no ends and no contents: it is put, or deleted by its name."""
 

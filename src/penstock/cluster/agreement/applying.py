@@ -41,7 +41,7 @@ from penstock.queues.consumers import Consumer
 from penstock.queues.context import QueueIdentity
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
-from penstock.storage.definitions.parameters import GlobalParameterRecord
+from penstock.storage.definitions.parameters import ParameterRecord
 from penstock.storage.definitions.records import (
     BindingRecord,
     PermissionRecord,
@@ -260,8 +260,11 @@ class Applier:
         else:
             self._admin.set_user_limits(owner, limits)
 
-    def _put_parameter(self, record: GlobalParameterRecord) -> None:
-        self._broker.global_parameters.pop(record.name, None)  # one identity in place of another
+    def _put_parameter(self, record: ParameterRecord) -> None:
+        if record.vhost:
+            self._admin.put_parameter(record)
+            return
+        self._broker.parameters.remove(record.name)  # one identity in place of another
         self._admin.put_global_parameter(record.name, record.value)
 
     def _put_exchange(self, meta: md.ExchangeMeta) -> None:
@@ -320,13 +323,13 @@ class Applier:
             self._delete_vhost(parts[0])
         elif kind == md.USERS and parts[0] in users:
             self._admin.delete_user(parts[0])
-        elif kind == md.PARAMETERS and parts[0] in self._broker.global_parameters:
+        elif kind == md.GLOBAL_PARAMETERS and self._broker.parameters.find(parts[0]) is not None:
             self._admin.delete_global_parameter(parts[0])
         elif kind == md.LIMITS and parts[0] == "user" and parts[1] in users:
             self._admin.set_user_limits(parts[1], {})
         elif kind == md.LIMITS and parts[0] == "vhost" and self._is_open(parts[1]):
             self._admin.set_vhost_limits(parts[1], {})
-        elif kind in (md.USERS, md.PARAMETERS, md.LIMITS) or not self._is_open(parts[0]):
+        elif kind in (md.USERS, md.GLOBAL_PARAMETERS, md.LIMITS) or not self._is_open(parts[0]):
             return
         else:
             self._delete_in(self._broker.vhosts[parts[0]], kind, key, parts)
@@ -356,6 +359,8 @@ class Applier:
             book = vhost.policies.operator_policies if operator else vhost.policies.policies
             if name in book:
                 self._admin.delete_policy(vhost.name, name, operator)
+        elif kind == md.PARAMETERS and self._broker.parameters.find(parts[2], *parts[:2]):
+            self._admin.delete_parameter(*parts)
         elif kind == md.PERMISSIONS and name in self._broker.users.users:
             self._admin.delete_permission(name, vhost.name)
         elif kind == md.TOPIC_PERMISSIONS and name in self._broker.users.users:
@@ -386,7 +391,7 @@ class Applier:
     def present(self) -> set[str]:
         """The keys of all this node has, as far as it is the cluster's."""
         broker = self._broker
-        keys = {md.path(md.PARAMETERS, name) for name in broker.global_parameters}
+        keys = {md.key_of(record) for record in broker.parameters.of_vhost("")}
         for user in broker.users.users.values():
             keys.add(md.path(md.USERS, user.name))
             keys |= {md.path(md.PERMISSIONS, vhost, user.name) for vhost in user.vhosts}
@@ -400,6 +405,7 @@ class Applier:
         for vhost in broker.vhosts.values():
             if vhost.name not in self._removals:
                 keys |= _present_in(vhost)
+                keys |= {md.key_of(one) for one in broker.parameters.of_vhost(vhost.name)}
         return keys
 
     def check(self) -> None:

@@ -24,7 +24,7 @@ from penstock.cluster.agreement.draft import Draft
 from penstock.cluster.agreement.mirror_keys import OF_A_MIRRORED_QUEUE, mirror_keys
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
-from penstock.storage.definitions.parameters import GlobalParameterRecord
+from penstock.storage.definitions.parameters import ParameterRecord
 from penstock.storage.definitions.records import (
     BindingRecord,
     PermissionRecord,
@@ -41,6 +41,7 @@ IN_A_VHOST = (
     md.TOPIC_PERMISSIONS,
     md.POLICIES,
     md.OPERATOR_POLICIES,
+    md.PARAMETERS,
     md.EXCHANGES,
     md.QUEUES,
     md.BINDINGS,
@@ -202,7 +203,7 @@ class Drafting:
         key = md.key_of(record)
         for other in _belongs_to(record):
             self._as_it_is(draft, other)
-        if isinstance(record, GlobalParameterRecord) and record.name == CLUSTER_ID:
+        if isinstance(record, ParameterRecord) and record.name == CLUSTER_ID:
             draft.require(key, ABSENT)  # it is made once
         else:
             self._as_it_is(draft, key)
@@ -249,7 +250,9 @@ def _belongs_to(record: Plain) -> list[str]:
         return [md.path(md.USERS, record.user), md.path(md.VHOSTS, record.vhost)]
     if isinstance(record, PolicyRecord):
         return [md.path(md.VHOSTS, record.vhost)]
-    assert isinstance(record, UserRecord | VhostRecord | GlobalParameterRecord)
+    if isinstance(record, ParameterRecord) and record.vhost:
+        return [md.path(md.VHOSTS, record.vhost)]
+    assert isinstance(record, UserRecord | VhostRecord | ParameterRecord)
     return []
 
 

@@ -43,7 +43,7 @@ from penstock.cluster.agreement.known_keys import FOUNDED
 from penstock.core.errors import ForeignData, HistoryLost
 from penstock.queues.queue import Queue
 from penstock.storage.definitions.followed import YIELDS, load_followed
-from penstock.storage.definitions.parameters import GlobalParameterRecord
+from penstock.storage.definitions.parameters import ParameterRecord
 from penstock.storage.definitions.records import (
     BindingRecord,
     PermissionRecord,
@@ -143,10 +143,10 @@ class Joining:
         return 0 if mark is None else mark.revision
 
     def _check_data(self) -> None:
-        entry = self._entries.get(md.path(md.PARAMETERS, CLUSTER_ID))
+        entry = self._entries.get(md.path(md.GLOBAL_PARAMETERS, CLUSTER_ID))
         agreed = None if entry is None else md.read(entry.key, entry.value)
-        theirs = agreed.value if isinstance(agreed, GlobalParameterRecord) else None
-        ours = self._broker.global_parameters.get(CLUSTER_ID)
+        theirs = agreed.value if isinstance(agreed, ParameterRecord) else None
+        ours = self._broker.parameters.value(CLUSTER_ID)
         vhosts = self._broker.vhosts.values()
         has_queues = any(vhost.queues or vhost.copies.copies for vhost in vhosts)
         if has_queues and ours != theirs:
@@ -229,9 +229,7 @@ class Joining:
     def _all_there_is(self) -> list[md.Record]:
         """What this node has had alone."""
         broker = self._broker
-        records: list[md.Record] = [
-            GlobalParameterRecord(name, value) for name, value in broker.global_parameters.items()
-        ]
+        records: list[md.Record] = [*broker.parameters.of_vhost("")]
         records += [
             VhostRecord(vhost.name, 0, vhost.description, vhost.tags)
             for vhost in broker.vhosts.values()
@@ -260,6 +258,7 @@ class Joining:
     def _in_vhosts(self) -> list[md.Record]:
         records: list[md.Record] = []
         for vhost in self._broker.vhosts.values():
+            records += self._broker.parameters.of_vhost(vhost.name)
             book = vhost.policies
             for kind, policies in (("policy", book.policies), ("operator", book.operator_policies)):
                 records += [

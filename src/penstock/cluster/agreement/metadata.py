@@ -32,7 +32,7 @@ from typing import Any, Final, final
 from urllib.parse import quote, unquote
 
 from penstock.core.errors import Corrupt
-from penstock.storage.definitions.parameters import GlobalParameterRecord
+from penstock.storage.definitions.parameters import ParameterRecord
 from penstock.storage.definitions.records import (
     BindingRecord,
     PermissionRecord,
@@ -142,7 +142,7 @@ Record = (
     | TopicPermissionRecord
     | PolicyRecord
     | LimitsMeta
-    | GlobalParameterRecord
+    | ParameterRecord
     | ExchangeMeta
     | QueueMeta
     | BindingRecord
@@ -155,7 +155,8 @@ TOPIC_PERMISSIONS: Final = "topic_permissions"
 POLICIES: Final = "policies"
 OPERATOR_POLICIES: Final = "operator_policies"
 LIMITS: Final = "limits"
-PARAMETERS: Final = "global_parameters"
+GLOBAL_PARAMETERS: Final = "global_parameters"
+PARAMETERS: Final = "parameters"
 EXCHANGES: Final = "exchanges"
 QUEUES: Final = "queues"
 BINDINGS: Final = "bindings"
@@ -164,11 +165,12 @@ FIELDS: Final[dict[str, dict[str, type]]] = {
     VHOSTS: {"description": str, "tags": list},
     USERS: {"password_hash": str, "hashing_algorithm": str, "tags": list},
     LIMITS: {"limits": dict},
-    PARAMETERS: {"value": object},
+    GLOBAL_PARAMETERS: {"value": object},
     PERMISSIONS: {"configure": str, "write": str, "read": str},
     TOPIC_PERMISSIONS: {"write": str, "read": str},
     POLICIES: {"pattern": str, "apply_to": str, "priority": int, "definition": dict},
     OPERATOR_POLICIES: {"pattern": str, "apply_to": str, "priority": int, "definition": dict},
+    PARAMETERS: {"value": object, "user": str},
     EXCHANGES: {
         "type": str,
         "durable": bool,
@@ -197,7 +199,8 @@ PARTS: Final = {
     POLICIES: 2,
     OPERATOR_POLICIES: 2,
     LIMITS: 2,
-    PARAMETERS: 1,
+    GLOBAL_PARAMETERS: 1,
+    PARAMETERS: 3,
     EXCHANGES: 2,
     QUEUES: 2,
     BINDINGS: 5,
@@ -269,7 +272,9 @@ def key_of(record: Record) -> str:
         return path(kind, record.vhost, record.name)
     if isinstance(record, LimitsMeta):
         return path(LIMITS, record.scope, record.owner)
-    return path(PARAMETERS, record.name)
+    if record.component:
+        return path(PARAMETERS, record.vhost, record.component, record.name)
+    return path(GLOBAL_PARAMETERS, record.name)
 
 
 def is_leased(record: Record) -> bool:
@@ -356,7 +361,10 @@ def _record(kind: str, parts: list[str], fields: Fields, key: str) -> Record:
         return PolicyRecord(vhost, what, name, definition=definition, **fields)
     if kind == LIMITS:
         return _limits(parts, fields["limits"], key)
-    return GlobalParameterRecord(parts[0], fields["value"])
+    if kind == PARAMETERS:
+        vhost, component, name = parts
+        return ParameterRecord(name, fields["value"], vhost, component, fields["user"])
+    return ParameterRecord(parts[0], fields["value"])
 
 
 def _binding(parts: list[str], fields: Fields, key: str) -> BindingRecord:

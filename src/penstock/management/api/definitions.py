@@ -68,7 +68,7 @@ class DefinitionsApi(ListEndpoints):
     async def take(self, request: web.Request, visitor: Visitor) -> web.Response:
         name = await self._vhost(request, visitor, 404)
         plan = await asyncio.to_thread(_plan, await _sent(request), name)
-        work = await self._on_loop(self._begin, plan)
+        work = await self._on_loop(self._begin, plan, visitor.name)
         while not await self._on_loop(work.run, STEPS):
             if work.waits:
                 await asyncio.sleep(AGAIN_S)
@@ -80,8 +80,8 @@ class DefinitionsApi(ListEndpoints):
             return json_response({"left_out": work.left_out})
         return json_response(_refusal(work.left_out), 400)
 
-    def _begin(self, plan: Plan) -> DefinitionsImport:
-        return DefinitionsImport(self._broker, self.admin(), plan, _salt)
+    def _begin(self, plan: Plan, user: str) -> DefinitionsImport:
+        return DefinitionsImport(self._broker, self.admin(), plan, _salt, user)
 
     async def _vhost(self, request: web.Request, visitor: Visitor, missing: int) -> str:
         """The one in the path, "" = all.  Raises BadQuery.

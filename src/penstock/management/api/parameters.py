@@ -5,8 +5,9 @@
     GET              /api/global-parameters
     GET PUT DELETE   /api/global-parameters/{name}                 {"value": anything}
 
-Two components are the real thing by another name: ``operator_policy`` and ``vhost-limits``.  Those
-of plug-ins (shovels, federation) are refused as RabbitMQ refuses them without the plug-in.
+Two components are the real thing by another name: ``operator_policy`` and ``vhost-limits``.  The
+others are those of ``broker/rules/parameter_values.py``; an unknown one is refused as by RabbitMQ.
+URIs are shown with their passwords to administrators only.
 Global parameters are kept and given back; the node itself goes by ``cluster_name`` only.
 """
 
@@ -16,6 +17,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from penstock.broker.administration import limits_of
+from penstock.broker.rules.parameter_values import uris_of, without_credentials
 from penstock.broker.rules.policies import Policy
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed
@@ -31,6 +33,7 @@ from penstock.management.http.endpoints import (
 )
 from penstock.management.http.listing import ListQuery
 from penstock.management.http.lists import ListEndpoints
+from penstock.storage.definitions.parameters import ParameterRecord
 
 OPERATOR_POLICY: Final = "operator_policy"
 VHOST_LIMITS: Final = "vhost-limits"
@@ -80,11 +83,19 @@ class ParametersApi(ListEndpoints):
         vhosts = await self.asked_vhosts(request, visitor)
         rows = await self.gathered(vhosts, self._rows)
         component = request.match_info.get("component")
-        return [row for row in rows if component in (None, row["component"])]
+        rows = [row for row in rows if component in (None, row["component"])]
+        if not visitor.is_administrator:
+            rows = [row | {"value": without_credentials(row["value"])} for row in rows]
+        return rows
 
     def _rows(self, vhosts: Sequence[str]) -> list[Row]:
         found = [self._broker.vhosts[name] for name in vhosts if name in self._broker.vhosts]
-        return [row for vhost in found for row in _rows_of(vhost)]
+        rows = [row for vhost in found for row in _rows_of(vhost)]
+        return rows + [
+            _row(one.component, vhost.name, one.name, one.value)
+            for vhost in found
+            for one in self._broker.parameters.of_vhost(vhost.name)
+        ]
 
     # -- changing ------------------------------------------------------------------------
 
@@ -93,10 +104,11 @@ class ParametersApi(ListEndpoints):
         await self.changed_vhost(request, visitor)
         place = dict(request.match_info)
         _check_rights(place, visitor)
-        is_new = await self.change(self._put, place, value)
+        _check_local(value, visitor)
+        is_new = await self.change(self._put, place, value, visitor.name)
         return web.Response(status=201 if is_new else 204)
 
-    def _put(self, place: dict[str, str], value: Any) -> bool:
+    def _put(self, place: dict[str, str], value: Any, user: str) -> bool:
         component, vhost, name = place["component"], place["vhost"], place["name"]
         known = [row["name"] for row in self._rows([vhost]) if row["component"] == component]
         try:
@@ -106,7 +118,7 @@ class ParametersApi(ListEndpoints):
             elif component == VHOST_LIMITS and isinstance(value, dict):
                 self.admin().set_vhost_limits(vhost, value)
             else:
-                raise PreconditionFailed(f"component {component} not found")
+                self.admin().put_parameter(ParameterRecord(name, value, vhost, component, user))
         except (PreconditionFailed, NotImplementedYet) as error:
             raise invalid(str(error)) from error
         return name not in known
@@ -120,13 +132,16 @@ class ParametersApi(ListEndpoints):
 
     def _delete(self, place: dict[str, str]) -> None:
         component, vhost, name = place["component"], place["vhost"], place["name"]
-        known = [row["name"] for row in self._rows([vhost]) if row["component"] == component]
-        if name not in known:
-            raise NotFound("no such parameter")
         if component == OPERATOR_POLICY:
             self.admin().delete_policy(vhost, name, operator=True)
-        else:
+        elif (
+            component == VHOST_LIMITS
+            and name == LIMITS_NAME
+            and limits_of(self._broker.vhost(vhost))
+        ):
             self.admin().set_vhost_limits(vhost, {})
+        else:
+            self.admin().delete_parameter(vhost, component, name)
 
     # -- of the whole node ---------------------------------------------------------------
 
@@ -141,8 +156,8 @@ class ParametersApi(ListEndpoints):
         raise NotFound("no such parameter")
 
     def _global_rows(self) -> list[Row]:
-        known = self._broker.global_parameters
-        return [{"name": name, "value": value} for name, value in known.items()]
+        known = self._broker.parameters.of_vhost("")
+        return [{"name": one.name, "value": one.value} for one in known]
 
     async def put_global(self, request: web.Request, visitor: Visitor) -> web.Response:
         value = _value(await json_body(request))
@@ -150,7 +165,7 @@ class ParametersApi(ListEndpoints):
         return web.Response(status=201 if is_new else 204)
 
     def _put_global(self, name: str, value: object) -> bool:
-        is_new = name not in self._broker.global_parameters
+        is_new = self._broker.parameters.find(name) is None
         self.admin().put_global_parameter(name, value)
         return is_new
 
@@ -179,6 +194,20 @@ def _check_rights(place: dict[str, str], visitor: Visitor) -> None:
     """What holds for everybody in a virtual host is for administrators."""
     if place["component"] in (OPERATOR_POLICY, VHOST_LIMITS):
         ADMINISTRATOR.check(visitor)
+
+
+def _check_local(value: object, visitor: Visitor) -> None:
+    """A link to this node acts as the user who set it, an administrator's also as another."""
+    for uri in uris_of(value):
+        if uri.host:
+            continue
+        acts_as_other = uri.user not in (None, visitor.name) and not visitor.is_administrator
+        if acts_as_other or not visitor.may_enter(uri.vhost):
+            raise invalid(
+                f'user "{visitor.name}" may not connect to vhost "{uri.vhost}" as "{uri.user}"'
+                if acts_as_other
+                else f'user "{visitor.name}" may not connect to vhost "{uri.vhost}"'
+            )
 
 
 def operator_policy_in(name: str, value: Any) -> Policy:

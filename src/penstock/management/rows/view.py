@@ -54,7 +54,7 @@ class BrokerView(QueueRows, ExchangeRows, ClientRows, MirrorRows):
 
     def cluster_name(self) -> str:
         """The global parameter; else the setting, which is the same on all nodes."""
-        named = self._broker.global_parameters.get(CLUSTER_NAME)
+        named = self._broker.parameters.value(CLUSTER_NAME)
         return str(named or self._watch.cluster().get("cluster_name") or self.node_name)
 
     def add_message_counts(self, vhost_name: str, names: Sequence[str], totals: list[int]) -> None:

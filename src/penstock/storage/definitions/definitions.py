@@ -230,7 +230,8 @@ class Definitions:
         """With everything in it."""
         self._note_deleted("vhost = ?", name_to_cell(name))
         self._change("DELETE FROM vhosts WHERE name = ?", name_to_cell(name))
-        tables = ("permissions", "topic_permissions", "policies", "exchanges", "queues", "bindings")
+        rules = ("permissions", "topic_permissions", "policies", "parameters")
+        tables = (*rules, "exchanges", "queues", "bindings")
         self._departures.forget_vhost(name)
         for table in (*tables, "leaving", *READERS, "staged_sets", "staged_producers"):
             self._change(f"DELETE FROM {table} WHERE vhost = ?", name_to_cell(name))  # noqa: S608

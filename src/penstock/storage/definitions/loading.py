@@ -7,7 +7,7 @@ import json
 import sqlite3
 from collections.abc import Callable
 
-from penstock.storage.definitions.parameters import load_global_parameters
+from penstock.storage.definitions.parameters import load_parameters
 from penstock.storage.definitions.records import (
     BindingRecord,
     ExchangeRecord,
@@ -32,7 +32,7 @@ def load_topology(
     db: sqlite3.Connection, departures: Departures, staging: StagingTables, rows: Rows
 ) -> Topology:
     """Everything but bindings of what was deleted."""
-    topology = Topology(staging.load_sets(), staging.load_producers(), load_global_parameters(rows))
+    topology = Topology(staging.load_sets(), staging.load_producers(), load_parameters(rows))
     for row in db.execute("SELECT * FROM vhosts"):
         name, tags = name_in_cell(row[0]), json.loads(row[3])
         closing = name in departures.vhosts

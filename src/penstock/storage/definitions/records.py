@@ -5,7 +5,7 @@ They carry values and decide nothing; who declares writes them, who starts reads
 
 from typing import Final
 
-from penstock.storage.definitions.parameters import GlobalParameterRecord
+from penstock.storage.definitions.parameters import ParameterRecord
 from penstock.storage.definitions.staging import ProducerRecord, StagedSetRecord
 
 
@@ -203,8 +203,8 @@ class Topology:
     __slots__ = (
         "bindings",
         "exchanges",
-        "global_parameters",
         "limits",
+        "parameters",
         "permissions",
         "policies",
         "queues",
@@ -219,7 +219,7 @@ class Topology:
         self,
         staged_sets: list[StagedSetRecord],
         staged_producers: list[ProducerRecord],
-        global_parameters: list[GlobalParameterRecord],
+        parameters: list[ParameterRecord],
     ) -> None:
         self.vhosts: list[VhostRecord] = []
         self.users: list[UserRecord] = []
@@ -232,4 +232,4 @@ class Topology:
         self.bindings: list[BindingRecord] = []
         self.staged_sets: list[StagedSetRecord] = staged_sets
         self.staged_producers: list[ProducerRecord] = staged_producers
-        self.global_parameters: list[GlobalParameterRecord] = global_parameters
+        self.parameters: list[ParameterRecord] = parameters

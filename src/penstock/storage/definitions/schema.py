@@ -8,10 +8,14 @@ from typing import Final
 
 from penstock.storage.definitions.deletions import ALL_WITHOUT_A_ROW, DELETED_QUEUES
 from penstock.storage.definitions.followed import FOLLOWED
-from penstock.storage.definitions.parameters import PARAMETERS
+from penstock.storage.definitions.parameters import (
+    GLOBAL_ARE_PARAMETERS,
+    GLOBAL_PARAMETERS,
+    PARAMETERS,
+)
 from penstock.storage.definitions.staging import STAGING
 
-FORMAT_VERSION: Final = 8
+FORMAT_VERSION: Final = 9
 
 _LEAVING: Final = """
 CREATE TABLE leaving (
@@ -85,7 +89,8 @@ ALTER TABLE vhosts ADD COLUMN tags TEXT NOT NULL DEFAULT '[]';
     3: "ALTER TABLE queues ADD COLUMN paused INTEGER NOT NULL DEFAULT 0;",
     4: "ALTER TABLE bindings ADD COLUMN number INTEGER NOT NULL DEFAULT 0;" + _LEAVING,
     5: _RANGE_READERS + STAGING,
-    6: PARAMETERS,
+    6: GLOBAL_PARAMETERS,
     7: FOLLOWED + DELETED_QUEUES + ALL_WITHOUT_A_ROW,
+    8: PARAMETERS + GLOBAL_ARE_PARAMETERS,
 }
 """Version to the statements that make the next one of it."""
