@@ -244,7 +244,7 @@ def test_a_full_target_loses_nothing(penstock: LiveBroker, other: LiveBroker) ->
         limits = {"x-max-length": 5, "x-overflow": "reject-publish"}
         connection.channel().queue_declare("tight", durable=True, arguments=limits)
     shovel = Shovel(Endpoint.parse(penstock.url), Endpoint.parse(other.url), ["tight"])
-    with pytest.raises(Refused, match="is it full"):
+    with pytest.raises(Refused, match="is a queue full"):
         step_until_empty(shovel)
     shovel.close()
     left, arrived = take_all(penstock, "tight"), take_all(other, "tight")

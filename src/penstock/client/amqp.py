@@ -1,10 +1,10 @@
 """A small blocking AMQP 0-9-1 client on the broker's own codec.
 
-For programs of the project that must speak to a broker from outside: the load
-generator, tests, pipelines.  One thread, no heartbeats (it asks for none), no automatic
-reconnection; every wait has a limit.  What the broker sends while something else is
-awaited is kept: deliveries and returns in their channel, ``connection.blocked`` in
-``Connection.blocked``.
+For programs of the project that must speak to a broker: the load generator, tests, pipelines,
+shovels.  One thread, no automatic reconnection; every wait has a limit.  Heartbeats only where
+``heartbeat_s`` asks for them and the owner of the connection calls ``beat`` now and then.  What the
+broker sends while something else is awaited is kept: deliveries and returns in their channel,
+``connection.blocked`` in ``Connection.blocked``.
 
     with Connection(Endpoint.parse("amqp://guest:guest@127.0.0.1:5672/")) as connection:
         channel = connection.channel()
@@ -18,6 +18,7 @@ A channel the broker closed raises ``ChannelClosed`` from then on, a connection
 """
 
 import socket
+import ssl
 import struct
 import time
 from collections import deque
@@ -73,9 +74,18 @@ class Connection:
     """One connection; opening it does the whole handshake."""
 
     def __init__(
-        self, endpoint: Endpoint, frame_max: int = 131_072, timeout_s: float = 10.0
+        self,
+        endpoint: Endpoint,
+        frame_max: int = 131_072,
+        timeout_s: float = 10.0,
+        *,
+        name: str = "",
+        heartbeat_s: int = 0,
+        sock: socket.socket | None = None,
     ) -> None:
+        """``name``: the broker shows it; ``sock``: it is connected.  Raises ClientError."""
         self.timeout_s = timeout_s
+        self.heartbeat_s = heartbeat_s
         self.frame_max = frame_max
         self.channel_max = 2047
         self.server_properties: dict[str, object] = {}
@@ -84,13 +94,10 @@ class Connection:
         self._channels: dict[int, Channel] = {}
         self._methods: deque[Method] = deque()
         self._gone: ClientError | None = None
+        self._sent_s = self._received_s = time.monotonic()
+        self._socket = _connected(endpoint, timeout_s) if sock is None else sock
         try:
-            self._socket = socket.create_connection((endpoint.host, endpoint.port), timeout_s)
-        except OSError as error:
-            raise ConnectionLost(f"{endpoint.host}:{endpoint.port}: {error}") from error
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        try:
-            self._handshake(endpoint)
+            self._handshake(endpoint, name)
         except BaseException:
             self._socket.close()
             raise
@@ -106,20 +113,25 @@ class Connection:
     ) -> None:
         self.close()
 
-    def _handshake(self, endpoint: Endpoint) -> None:
+    def _handshake(self, endpoint: Endpoint, name: str) -> None:
         self.send(PROTOCOL_HEADER)
         start = self._await(m.CONNECTION_START)
         mechanisms = start.raw("mechanisms").split()
-        if b"PLAIN" not in mechanisms:
-            raise ClientError(f"the broker offers {mechanisms!r}, this client speaks PLAIN only")
+        mechanism, response = "PLAIN", f"\0{endpoint.user}\0{endpoint.password}".encode()
+        if endpoint.password == "":
+            mechanism, response = "EXTERNAL", b""
+        if mechanism.encode() not in mechanisms:
+            raise ClientError(f"the broker offers {mechanisms!r}, not {mechanism}")
         self.server_properties = start.table("server_properties")
-        response = f"\0{endpoint.user}\0{endpoint.password}".encode()
-        self._send_method(m.CONNECTION_START_OK, CLIENT_PROPERTIES, "PLAIN", response, "en_US")
+        properties = CLIENT_PROPERTIES | ({"connection_name": name} if name else {})
+        self._send_method(m.CONNECTION_START_OK, properties, mechanism, response, "en_US")
         tune = self._await(m.CONNECTION_TUNE)
         # 0 means: no limit of the broker's.
         self.frame_max = min(tune.number("frame_max") or self.frame_max, self.frame_max)
         self.channel_max = min(tune.number("channel_max") or self.channel_max, self.channel_max)
-        self._send_method(m.CONNECTION_TUNE_OK, self.channel_max, self.frame_max, 0)
+        if self.heartbeat_s:
+            self.heartbeat_s = min(tune.number("heartbeat") or self.heartbeat_s, self.heartbeat_s)
+        self._send_method(m.CONNECTION_TUNE_OK, self.channel_max, self.frame_max, self.heartbeat_s)
         self._send_method(m.CONNECTION_OPEN, endpoint.vhost, "", False)
         self._await(m.CONNECTION_OPEN_OK)
 
@@ -162,6 +174,7 @@ class Connection:
         try:
             self._socket.settimeout(self.timeout_s)
             self._socket.sendall(data)
+            self._sent_s = time.monotonic()
         except OSError as error:
             # The broker may have said why before it hung up: that is the better answer.
             self._drain_last_words()
@@ -175,7 +188,7 @@ class Connection:
             return
 
     def process(self, timeout_s: float) -> bool:
-        """Read and dispatch one frame; False when none came in time."""
+        """Read and dispatch one frame; False when none came in time (0: when none is there)."""
         if self._gone is not None:
             raise self._gone
         deadline = time.monotonic() + timeout_s
@@ -184,10 +197,29 @@ class Connection:
             if frame is not None:
                 self._dispatch(frame)
                 return True
-            left_s = deadline - time.monotonic()
-            if left_s <= 0:
+            left_s = max(0.0, deadline - time.monotonic())
+            if not self._receive(left_s) and left_s == 0.0:
                 return False
-            self._receive(left_s)
+
+    def take_all(self, timeout_s: float = 0.0) -> None:
+        """Dispatch all frames that are there, or that come within the time."""
+        if self.process(timeout_s):
+            while self.process(0.0):
+                pass
+
+    def fileno(self) -> int:
+        """To wait for frames of several connections."""
+        return self._socket.fileno()
+
+    def beat(self) -> None:
+        """Say that this side is there, and look whether the other is; raises ConnectionLost."""
+        if self.heartbeat_s == 0:
+            return
+        now_s = time.monotonic()
+        if now_s - self._received_s > 2 * self.heartbeat_s:
+            raise self._lose(f"the broker was silent for {2 * self.heartbeat_s} s")
+        if now_s - self._sent_s >= self.heartbeat_s / 2:
+            self.send(HEARTBEAT)
 
     def _cut_frame(self) -> bytes | None:
         received = self._received
@@ -202,19 +234,22 @@ class Connection:
         del received[: end + 1]
         return frame
 
-    def _receive(self, timeout_s: float) -> None:
+    def _receive(self, timeout_s: float) -> bool:
+        """Has something come within the time?"""
         self._socket.settimeout(timeout_s)
         try:
             data = self._socket.recv(RECEIVE_BYTES)
-        except TimeoutError:
-            return
+        except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
+            return False
         except OSError as error:
             raise self._lose(f"receiving failed: {error}") from error
         if not data:
             raise self._lose("the broker hung up")
+        self._received_s = time.monotonic()
         if self._received[:4] + data[:4] == PROTOCOL_HEADER[:4]:
             raise self._lose(f"the broker wants another protocol: {data[:8]!r}")
         self._received += data
+        return True
 
     def _lose(self, text: str) -> ClientError:
         """Remember the end; the first reason is the one that counts."""
@@ -226,7 +261,8 @@ class Connection:
     def _dispatch(self, frame: bytes) -> None:
         kind, number, size = struct.unpack_from(">BHI", frame)
         if kind == FRAME_HEARTBEAT:
-            self.send(HEARTBEAT)
+            if self.heartbeat_s == 0:
+                self.send(HEARTBEAT)
         elif number == 0 and kind == m.FRAME_METHOD:
             self._connection_method(decode_method(frame[7 : 7 + size]))
         elif number in self._channels:
@@ -263,3 +299,20 @@ class Connection:
         if method.key != key:
             raise self._lose(f"{method.name} came where {m.METHODS[key][0]} was due")
         return method
+
+
+def _connected(endpoint: Endpoint, timeout_s: float) -> socket.socket:
+    """Raises ConnectionLost."""
+    where = f"{endpoint.host}:{endpoint.port}"
+    try:
+        sock = socket.create_connection((endpoint.host, endpoint.port), timeout_s)
+    except OSError as error:
+        raise ConnectionLost(f"{where}: {error}") from error
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if endpoint.tls is None:
+        return sock
+    try:
+        return endpoint.tls.wrap_socket(sock, server_hostname=endpoint.server_name)
+    except OSError as error:
+        sock.close()
+        raise ConnectionLost(f"{where}: TLS: {error}") from error

@@ -1,11 +1,10 @@
 """Addresses of brokers, and the errors of reaching them: shared by all clients."""
 
-from typing import Final, Self
-from urllib.parse import unquote, urlsplit
+import ssl
+from typing import Self
 
+from penstock.core.amqp_uri import AmqpUri, parse_amqp_uri
 from penstock.core.errors import PenstockError
-
-DEFAULT_PORT: Final = 5672
 
 
 class ClientError(PenstockError):
@@ -38,32 +37,67 @@ class ConsumerCancelled(ClientError):
 
 
 class Endpoint:
-    """Where a broker listens, who asks, and for which virtual host."""
+    """Where a broker listens, who asks, and for which virtual host.
 
-    def __init__(self, host: str, port: int, user: str, password: str, vhost: str) -> None:
+    ``user`` with an empty password logs in by EXTERNAL: the broker knows the user already.
+    ``tls``: None = in the clear; ``server_name``: whose certificate is asked for, "" = the host's.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        user: str,
+        password: str,
+        vhost: str,
+        tls: ssl.SSLContext | None = None,
+        server_name: str = "",
+    ) -> None:
         self.host = host
         self.port = port
         self.user = user
         self.password = password
         self.vhost = vhost
+        self.tls = tls
+        self.server_name = server_name or host
 
     @classmethod
-    def parse(cls, uri: str) -> Self:
-        """``amqp://user:password@host:port/vhost``; parts left out have the usual defaults."""
-        parts = urlsplit(uri)
-        if parts.scheme != "amqp":
-            raise ValueError(f"{uri!r}: the scheme must be amqp (this client has no TLS)")
-        if not parts.hostname:
-            raise ValueError(f"{uri!r} names no host")
-        if parts.query or parts.fragment:
-            raise ValueError(f"{uri!r}: options in the URI are not understood")
-        path = parts.path.removeprefix("/")
-        if "/" in path:
-            raise ValueError(f"{uri!r}: a slash in the name of a virtual host is written %2f")
-        return cls(
-            parts.hostname,
-            parts.port or DEFAULT_PORT,
-            unquote(parts.username or "guest"),
-            unquote(parts.password or "guest"),
-            unquote(path) if path else "/",
-        )
+    def parse(cls, text: str) -> Self:
+        """``amqp://user:password@host:port/vhost``; parts left out have the usual defaults.
+
+        Raises ValueError, also for a file of the options that cannot be read.
+        """
+        uri = parse_amqp_uri(text)
+        if not uri.host:
+            raise ValueError(f"{uri.shown()!r} names no host")
+        return cls.of(uri)
+
+    @classmethod
+    def of(cls, uri: AmqpUri) -> Self:
+        """``uri`` names a host; raises ValueError as ``parse``."""
+        user = "guest" if uri.user is None else uri.user
+        password = "guest" if uri.password is None else uri.password
+        if uri.options.get("auth_mechanism") == "external":
+            password = ""
+        tls = tls_context(uri.options) if uri.tls else None
+        name = uri.options.get("server_name_indication", "")
+        return cls(uri.host, uri.port, user, password, uri.vhost, tls, name)
+
+
+def tls_context(options: dict[str, str]) -> ssl.SSLContext:
+    """As a URI's options say it: the peer is verified unless they say ``verify_none``.
+
+    Raises ValueError where a file cannot be read.
+    """
+    try:
+        context = ssl.create_default_context(cafile=options.get("cacertfile"))
+        if "certfile" in options:
+            context.load_cert_chain(
+                options["certfile"], options.get("keyfile"), options.get("password")
+            )
+    except OSError as error:  # ssl.SSLError is one
+        raise ValueError(f"a certificate of the URI cannot be used: {error}") from error
+    if options.get("verify") == "verify_none":
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

@@ -125,9 +125,11 @@ class LoadPlan:
 
     def check(self) -> Self:
         try:
-            Endpoint.parse(self.uri)
+            endpoint = Endpoint.parse(self.uri)
         except ValueError as error:
             raise PlanInvalid(f"--uri {error}") from None
+        if endpoint.tls is not None:
+            raise PlanInvalid("--uri: the load generator has no TLS")
         self._check_numbers()
         self._check_names()
         self._check_end()

@@ -14,12 +14,12 @@ properties and headers stay, with two exceptions that would make the target refu
 """
 
 import time
-from collections import deque
 from typing import Final
 
 from penstock.client.amqp import Connection
 from penstock.client.channel import Channel, Delivery
 from penstock.client.endpoint import ClientError, Endpoint
+from penstock.client.forwarding import Address, Forwarding, Refused
 from penstock.protocols.amqp.codec.properties import encode_properties
 
 WINDOW: Final = 500
@@ -32,10 +32,6 @@ CC: Final = "CC"
 CC_AWAY: Final = "x-migrated-cc"
 
 
-class Refused(ClientError):
-    """The target did not take a message; it is still at the source."""
-
-
 class QueueMove:
     """One queue on its way."""
 
@@ -43,35 +39,41 @@ class QueueMove:
         """``user``: at the target; ``total``: messages that are ready at the source."""
         self.name = name
         self.total = total
-        self.moved = 0  # confirmed and acknowledged
         self.renamed = 0  # header CC
         self.unnamed = 0  # property user_id
-        self.waiting: deque[tuple[int, int]] = deque()  # confirm tag, delivery tag
         self._user = user
         self._source = source
-        self._target = target
+        self._forwarding = Forwarding(source, target, self._address, mandatory=True)
         self._empty = False
         self._heard_s = time.monotonic()
 
     def is_empty(self) -> bool:
         """Has the source had nothing ready for ``QUIET_S``, and is everything confirmed?"""
-        if self.waiting:
+        if self._forwarding.waiting:
             return False
         if not self._empty and time.monotonic() - self._heard_s >= QUIET_S:
             found = self._source.queue_declare(self.name, passive=True)
             self._empty = found.number("message_count") == 0
         return self._empty
 
+    @property
+    def moved(self) -> int:
+        """Confirmed and acknowledged."""
+        return self._forwarding.settled
+
+    @property
+    def waits(self) -> bool:
+        """For confirms."""
+        return self._forwarding.waiting > 0
+
     def publish(self) -> None:
         """At the target, what the source has delivered."""
-        while (delivery := self._source.next_delivery(0.0)) is not None:
-            written = self._kept(delivery)
-            tag = self._target.publish(
-                delivery.body, "", self.name, mandatory=True, written=written
-            )
-            self.waiting.append((tag, delivery.delivery_tag))
+        if self._forwarding.publish():
             self._heard_s = time.monotonic()
             self._empty = False
+
+    def _address(self, delivery: Delivery) -> Address:
+        return Address("", self.name, self._kept(delivery))
 
     def _kept(self, delivery: Delivery) -> bytes:
         """The properties, byte for byte unless something must go."""
@@ -91,16 +93,10 @@ class QueueMove:
 
     def settle(self) -> None:
         """Acknowledge at the source what the target has confirmed, in order.  Raises Refused."""
-        if self._target.returned:
-            raise Refused(f"queue '{self.name}' is gone at the target")
-        if self._target.nacked:
-            raise Refused(f"the target refuses messages of queue '{self.name}': is it full?")
-        last = 0
-        while self.waiting and self.waiting[0][0] not in self._target.unconfirmed:
-            _, last = self.waiting.popleft()
-            self.moved += 1
-        if last:
-            self._source.ack(last, multiple=True)
+        try:
+            self._forwarding.settle()
+        except Refused as error:
+            raise Refused(f"queue '{self.name}': {error}") from None
 
 
 class Shovel:
@@ -126,7 +122,6 @@ class Shovel:
     def _begin(self, name: str, window: int) -> QueueMove:
         target = self._to.channel()
         target.queue_declare(name, passive=True)
-        target.confirm_select()
         source = self._from.channel()
         total = source.queue_declare(name, passive=True).number("message_count")
         source.qos(window)
@@ -153,20 +148,13 @@ class Shovel:
 
     def step(self) -> None:
         """Take what has come from either side; waits a little when there is nothing."""
-        waits = any(queue.waiting for queue in self.queues)
-        _take_all(self._to, POLL_S if waits else 0.0)
+        waits = any(queue.waits for queue in self.queues)
+        self._to.take_all(POLL_S if waits else 0.0)
         for queue in self.queues:
             queue.settle()
         if self._to.blocked is not None:
             time.sleep(POLL_S)
             return
-        _take_all(self._from, 0.0 if waits else POLL_S)
+        self._from.take_all(0.0 if waits else POLL_S)
         for queue in self.queues:
             queue.publish()
-
-
-def _take_all(connection: Connection, timeout_s: float) -> None:
-    """All frames that are there, or that come within the time."""
-    if connection.process(timeout_s):
-        while connection.process(0.0):
-            pass

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final
 
 from penstock import __version__
 from penstock.backing.factory import BackingMaker
+from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
 from penstock.broker.options import BrokerOptions
 from penstock.broker.rules.access import NO_LIMIT
@@ -41,6 +42,7 @@ from penstock.node.inspection.event_collector import EventCollector
 from penstock.node.inspection.log_exchange import LogExchange
 from penstock.node.inspection.logs import Logs
 from penstock.node.inspection.state_lines import log_events
+from penstock.node.link_control import LinkControl
 from penstock.node.listener_set import ListenerSet
 from penstock.node.machine import ASSUMED_BYTES, settle_memory, total_memory_bytes
 from penstock.node.reloading import Reloading
@@ -160,6 +162,13 @@ class Node:
         self.nsq = make_nsq(self.broker, settings, self.turn.cancelled, self.tls, self._wake)
         self.sessions = Sessions(self.broker, settings, self.turn.cancelled, self.nsq)
         self.loop = Loop(self.turn, self.sessions)
+        self.links = LinkControl(
+            self.broker,
+            self.loop,
+            self.sessions,
+            Administration(self.broker, settings.queue_index_segment_entries),
+            settings.default_user,
+        )
         self.events = self._event_collector()
         self.doors = ListenerSet(self.loop, settings, self.tls)
         self.ending = Shutdown(self.loop, settings.stop_timeout_s)
@@ -251,12 +260,14 @@ class Node:
         listeners = self.doors.open()
         nsq = self.nsq_services()
         inspected = (self.loop, self.sessions.inside, nsq.listeners)
-        watch = NodeSessionInspector(*inspected)
+        watch = NodeSessionInspector(*inspected, links=self.links)
         if self.cluster is not None:
             self.cluster.attach(
                 self.broker, self.loop, partial(close_some, self.loop), self.turn.cancelled
             )
-            watch = NodeSessionInspector(*inspected, self.cluster.facts, self.cluster.forget)
+            watch = NodeSessionInspector(
+                *inspected, self.cluster.facts, self.cluster.forget, self.links
+            )
             self.sessions.join(self.cluster.peers)
             self.turn.join(self.cluster)
             for door in self.cluster.listeners:
@@ -308,6 +319,7 @@ class Node:
             self._turn_until_stopped(reread)
             logger.info("stopping: clients are told, and what is open is finished")
             self.ending.begun()
+            self.links.stop()
             self._notifier.stopping(settings.stop_timeout_s)
             management.set_ready(ready=False)
             nsq.stop()
@@ -340,6 +352,7 @@ class Node:
             self._lines.look()
             self._notifier.look(now_ms)
             self._look_at_the_disk()
+            self.links.look()
             if self.ending.take_reload():
                 self._reload(reread)
 

@@ -77,13 +77,19 @@ class Connection:
     )
 
     def __init__(
-        self, sock: Carrier, peer: tuple[str, int], now_ms: int, protocol: str = AMQP
+        self,
+        sock: Carrier,
+        peer: tuple[str, int],
+        now_ms: int,
+        protocol: str = AMQP,
+        own: tuple[str, int] | None = None,
     ) -> None:
+        """``own``: our address, where the socket would say another."""
         self.sock = sock
         self.protocol = protocol
         self.fd = sock.fileno()
         self.peer = peer
-        self.own: tuple[str, int] | None = None  # our address, where a proxy says another
+        self.own = own
         self.opened_at_ms = now_ms
         self.session: Session | None = None
         self.known_name = ""  # once it has a session: to ask again costs a system call

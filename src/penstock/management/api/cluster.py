@@ -14,7 +14,6 @@
     GET         /api/penstock/cluster             its nodes, the links of this one to them, and how
                                                   many masters and mirrors each has
     DELETE      /api/penstock/cluster/nodes/{name}   one that is down, and never comes back
-    GET         /api/shovels[/{vhost}], /api/federation-links[/{vhost}]    none
 
 Feature flags are what a RabbitMQ of our dialect has switched on and what holds here as well;
 quorum queues and streams are not among them.
@@ -91,10 +90,6 @@ class ClusterApi(Endpoints):
             Route("/api/config/effective", {"GET": self.config}, "The settings", ADMINISTRATOR),
             Route("/api/reset", {"DELETE": self.reset}, "Forget the samples", ADMINISTRATOR),
             Route("/api/reset/{node}", {"DELETE": self.reset}, "Forget the samples", ADMINISTRATOR),
-            Route("/api/shovels", nothing, "There are none"),
-            Route("/api/shovels/{vhost}", nothing, "There are none"),
-            Route("/api/federation-links", nothing, "There are none"),
-            Route("/api/federation-links/{vhost}", nothing, "There are none"),
         ]
 
     # -- names ---------------------------------------------------------------------------

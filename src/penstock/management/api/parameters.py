@@ -4,10 +4,15 @@
     GET PUT DELETE   /api/parameters/{component}/{vhost}/{name}    {"value": ...}
     GET              /api/global-parameters
     GET PUT DELETE   /api/global-parameters/{name}                 {"value": anything}
+    GET              /api/shovels[/{vhost}]                        what they do
+    GET DELETE       /api/shovels/vhost/{vhost}/{name}             the parameter, without passwords
+    DELETE           /api/shovels/vhost/{vhost}/{name}/restart     connect anew
+    GET              /api/federation-links[/{vhost}]               none
 
 Two components are the real thing by another name: ``operator_policy`` and ``vhost-limits``.  The
 others are those of ``broker/rules/parameter_values.py``; an unknown one is refused as by RabbitMQ.
 URIs are shown with their passwords to administrators only.
+A shovel is a parameter of the component ``shovel``; its node runs it (``links``).
 Global parameters are kept and given back; the node itself goes by ``cluster_name`` only.
 """
 
@@ -17,13 +22,13 @@ from typing import Any, Final
 from aiohttp import web
 
 from penstock.broker.administration import limits_of
-from penstock.broker.rules.parameter_values import uris_of, without_credentials
+from penstock.broker.rules.parameter_values import SHOVEL, uris_of, without_credentials
 from penstock.broker.rules.policies import Policy
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed
 from penstock.management.api.policies import invalid, policy_in, policy_row
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import ADMINISTRATOR, POLICYMAKER, Visitor
+from penstock.management.http.access import ADMINISTRATOR, MONITORING, POLICYMAKER, Visitor
 from penstock.management.http.endpoints import (
     Endpoint,
     Route,
@@ -35,6 +40,7 @@ from penstock.management.http.listing import ListQuery
 from penstock.management.http.lists import ListEndpoints
 from penstock.storage.definitions.parameters import ParameterRecord
 
+ONE_SHOVEL: Final = "/api/shovels/vhost/{vhost}/{name}"
 OPERATOR_POLICY: Final = "operator_policy"
 VHOST_LIMITS: Final = "vhost-limits"
 LIMITS_NAME: Final = "limits"
@@ -57,6 +63,7 @@ class ParametersApi(ListEndpoints):
             "PUT": self.put_global,
             "DELETE": self.delete_global,
         }
+        shovel: dict[str, Endpoint] = {"GET": self.shovel, "DELETE": self.delete_shovel}
         path, everywhere = "/api/parameters", "/api/global-parameters"
         return [
             Route(path, looking, "All parameters", POLICYMAKER),
@@ -65,6 +72,12 @@ class ParametersApi(ListEndpoints):
             Route(path + "/{component}/{vhost}/{name}", one, "One parameter", POLICYMAKER),
             Route(everywhere, {"GET": self.global_parameters}, "Of the whole node", POLICYMAKER),
             Route(everywhere + "/{name}", global_one, "One of the whole node", POLICYMAKER),
+            Route("/api/shovels", {"GET": self.shovels}, "All shovels", MONITORING),
+            Route("/api/shovels/{vhost}", {"GET": self.shovels}, "Of a virtual host", MONITORING),
+            Route(ONE_SHOVEL, shovel, "One shovel", MONITORING, POLICYMAKER),
+            Route(ONE_SHOVEL + "/restart", {"DELETE": self.restart}, "Connect anew", POLICYMAKER),
+            Route("/api/federation-links", {"GET": self.no_links}, "There are none", MONITORING),
+            Route("/api/federation-links/{vhost}", {"GET": self.no_links}, "None", MONITORING),
         ]
 
     # -- looking -------------------------------------------------------------------------
@@ -172,6 +185,40 @@ class ParametersApi(ListEndpoints):
     async def delete_global(self, request: web.Request, visitor: Visitor) -> web.Response:
         await self.change(self.admin().delete_global_parameter, request.match_info["name"])
         return web.Response(status=204)
+
+    # -- shovels -------------------------------------------------------------------------
+
+    async def shovels(self, request: web.Request, visitor: Visitor) -> web.Response:
+        vhosts = await self.asked_vhosts(request, visitor)
+        rows = [row for row in self._view.watch.links.rows() if row["vhost"] in vhosts]
+        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+
+    async def shovel(self, request: web.Request, visitor: Visitor) -> web.Response:
+        (vhost,) = await self.asked_vhosts(request, visitor)
+        return json_response(await self._on_loop(self._shovel, vhost, request.match_info["name"]))
+
+    def _shovel(self, vhost: str, name: str) -> Row:
+        found = self._broker.parameters.find(name, vhost, SHOVEL)
+        if found is None:
+            raise NotFound(f"no shovel '{name}' in vhost '{vhost}'")
+        return _row(SHOVEL, vhost, name, without_credentials(found.value))
+
+    async def delete_shovel(self, request: web.Request, visitor: Visitor) -> web.Response:
+        (vhost,) = await self.asked_vhosts(request, visitor)
+        name = request.match_info["name"]
+        await self.change(self.admin().delete_parameter, vhost, SHOVEL, name)
+        return web.Response(status=204)
+
+    async def restart(self, request: web.Request, visitor: Visitor) -> web.Response:
+        (vhost,) = await self.asked_vhosts(request, visitor)
+        name = request.match_info["name"]
+        if not self._view.watch.links.restart(vhost, name):
+            raise NotFound(f"no shovel '{name}' in vhost '{vhost}' runs on this node")
+        return web.Response(status=204)
+
+    async def no_links(self, request: web.Request, visitor: Visitor) -> web.Response:
+        await self.asked_vhosts(request, visitor)
+        return json_response([])
 
 
 def _rows_of(vhost: Vhost) -> list[Row]:

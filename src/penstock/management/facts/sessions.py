@@ -10,6 +10,7 @@ from typing import NamedTuple
 from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.errors import BrokerError
 from penstock.core.message import Message
+from penstock.management.facts.links import LinkInspector
 from penstock.management.facts.portions import Part
 from penstock.management.facts.storage_view import DiskFacts
 from penstock.queues.consumers import Consumer
@@ -199,6 +200,8 @@ class SessionInspector:
 
     A session is a token here; the methods take back what ``sessions`` gave out, alive or not.
     """
+
+    links: LinkInspector
 
     def sessions(self) -> list[object]:
         raise NotImplementedError

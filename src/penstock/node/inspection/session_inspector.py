@@ -11,6 +11,7 @@ from typing import Final, cast
 from penstock.core.confirm_watermark import PendingConfirm, all_done
 from penstock.core.errors import NotFound
 from penstock.core.message import Message
+from penstock.management.facts.links import LinkInspector
 from penstock.management.facts.portions import Part
 from penstock.management.facts.sessions import (
     ChannelFacts,
@@ -51,12 +52,14 @@ class NodeSessionInspector(SessionInspector):
         elsewhere: Callable[[], list[tuple[str, str, int]]] = list,
         cluster_facts: Callable[[], dict[str, object]] = dict,
         forget_in_cluster: Callable[[str], None] | None = None,
+        links: LinkInspector | None = None,
     ) -> None:
         """``inside`` makes a session without a socket, for a user who has logged in over HTTP.
 
-        ``elsewhere``: protocol, host and port of listeners that are not the loop's.  The last two:
-        of a node that is one of several.
+        ``elsewhere``: protocol, host and port of listeners that are not the loop's.  The next two:
+        of a node that is one of several.  ``links``: None = there are none.
         """
+        self.links = links or LinkInspector()
         self._elsewhere = elsewhere
         self._cluster_facts = cluster_facts
         self._forget_in_cluster = forget_in_cluster

@@ -1,0 +1,281 @@
+"""Dynamic shovels between two brokers, and inside one, set and seen over HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pika
+import pytest
+
+from penstock.cli.management import Management
+from tests.helpers.live_broker import LiveBroker
+
+WAIT_S = 20.0
+
+
+class Side:
+    """A broker with its management API and a pika channel, opened anew for each use."""
+
+    def __init__(self, broker: LiveBroker) -> None:
+        self.broker = broker
+        self.api = Management(broker.http_url, "guest", "guest")
+
+    @property
+    def url(self) -> str:
+        return self.broker.url
+
+    def channel(self) -> Any:
+        connection = pika.BlockingConnection(pika.URLParameters(self.url))
+        channel = connection.channel()
+        channel.confirm_delivery()
+        return channel
+
+    def fill(self, queue: str, count: int, **properties: Any) -> None:
+        channel = self.channel()
+        channel.queue_declare(queue, durable=True)
+        for number in range(count):
+            made = pika.BasicProperties(delivery_mode=2, **properties)
+            channel.basic_publish("", queue, b"%d" % number, made)
+        channel.connection.close()
+
+    def depth(self, queue: str) -> int:
+        channel = self.channel()
+        try:
+            count: int = channel.queue_declare(queue, passive=True).method.message_count
+        except pika.exceptions.ChannelClosedByBroker:
+            return -1
+        finally:
+            channel.connection.close()
+        return count
+
+    def take_all(self, queue: str) -> list[tuple[pika.BasicProperties, bytes]]:
+        channel = self.channel()
+        found = []
+        while True:
+            method, properties, body = channel.basic_get(queue, auto_ack=True)
+            if method is None:
+                channel.connection.close()
+                return found
+            found.append((properties, body))
+
+    def shovel(self, name: str, **value: Any) -> None:
+        spelt = {key.replace("_", "-"): one for key, one in value.items()}
+        self.api.put(
+            f"/api/parameters/shovel/%2F/{name}", {"value": {"reconnect-delay": 1} | spelt}
+        )
+
+    def row(self, name: str) -> dict[str, Any]:
+        rows: list[dict[str, Any]] = self.api.get("/api/shovels")
+        return next((row for row in rows if row["name"] == name), {})
+
+    def clear(self, name: str) -> None:
+        self.api.delete(f"/api/parameters/shovel/%2F/{name}")
+
+
+def until(ready: Callable[[], bool]) -> None:
+    end = time.monotonic() + WAIT_S
+    while not ready():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    with LiveBroker(tmp_path_factory.mktemp("here")) as broker:
+        yield Side(broker)
+
+
+@pytest.fixture(scope="module")
+def there(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    with LiveBroker(tmp_path_factory.mktemp("there")) as broker:
+        yield Side(broker)
+
+
+def test_from_this_node_to_another(here: Side, there: Side) -> None:
+    here.fill("out", 500, headers={"a": [1, "b"]}, user_id="guest")
+    here.shovel("away", src_uri="amqp://", src_queue="out", dest_uri=there.url, dest_queue="in")
+    until(lambda: there.depth("in") == 500)
+    assert here.depth("out") == 0
+    row = here.row("away")
+    assert (row["state"], row["vhost"], row["type"]) == ("running", "/", "dynamic")
+    assert (row["src_queue"], row["dest_queue"], row["forwarded"]) == ("out", "in", 500)
+    assert row["src_uri"] == "amqp:///%2F"
+    assert "guest" not in str(row)
+    found = there.take_all("in")
+    assert [body for _, body in found] == [b"%d" % number for number in range(500)]
+    assert {str(properties.headers) for properties, _ in found} == {"{'a': [1, 'b']}"}
+    connections = here.api.get("/api/connections")
+    assert "Shovel away" in [row["client_properties"].get("connection_name") for row in connections]
+    here.clear("away")
+    until(lambda: here.row("away") == {})
+    until(lambda: not here.api.get("/api/connections"))
+
+
+def test_from_another_with_marks(here: Side, there: Side) -> None:
+    there.fill("far", 3, headers={"x-shovelled": [{"was": "here"}]})
+    here.shovel(
+        "marked", src_uri=[there.url], src_queue="far", dest_uri="amqp:///", dest_exchange="",
+        dest_exchange_key="near", dest_add_forward_headers=True, dest_add_timestamp_header=True,
+        dest_publish_properties={"delivery_mode": 1, "type": "t"}, src_prefetch_count=1,
+    )  # fmt: skip
+    here.fill("near", 0)
+    until(lambda: there.depth("far") == 0)
+    for properties, _ in here.take_all("near"):
+        mark, former = properties.headers["x-shovelled"]
+        assert former == {"was": "here"}
+        assert mark["shovel-name"] == "marked"
+        assert mark["src-queue"] == "far"
+        assert "guest" not in str(mark)
+        assert properties.headers["x-shovelled-timestamp"] > 1_700_000_000
+        assert (properties.delivery_mode, properties.type) == (1, "t")
+    here.clear("marked")
+
+
+def test_exchange_to_exchange(here: Side, there: Side) -> None:
+    there.fill("arrived", 0)
+    channel = there.channel()
+    channel.queue_bind("arrived", "amq.topic", "a.#")
+    channel.connection.close()
+    here.shovel(
+        "topic", src_uri="amqp://", src_exchange="amq.topic", src_exchange_key="a.*",
+        dest_uri=there.url, ack_mode="on-publish",
+    )  # fmt: skip
+    until(lambda: here.row("topic").get("state") == "running")
+    channel = here.channel()
+    for key in ("a.b", "b.a", "a.c"):
+        channel.basic_publish("amq.topic", key, key.encode())
+    until(lambda: there.depth("arrived") == 2)
+    channel.connection.close()
+    assert [body for _, body in there.take_all("arrived")] == [b"a.b", b"a.c"]
+    here.clear("topic")
+
+
+@pytest.mark.parametrize("after, moved", [("queue-length", 20), (7, 7), (0, 0)])
+def test_it_deletes_itself(here: Side, there: Side, after: object, moved: int) -> None:
+    queue = f"some {after}"
+    here.fill(queue, 20)
+    here.shovel(
+        "once", src_uri="amqp://", src_queue=queue, dest_uri=there.url, dest_queue=queue,
+        src_delete_after=after,
+    )  # fmt: skip
+    until(lambda: here.row("once") == {} and not here.api.get("/api/parameters/shovel"))
+    assert there.depth(queue) == moved
+    until(lambda: here.depth(queue) == 20 - moved)
+
+
+def test_a_full_target_keeps_them_at_the_source(here: Side, there: Side) -> None:
+    here.fill("much", 20)
+    limits = {"x-max-length": 5, "x-overflow": "reject-publish"}
+    channel = there.channel()
+    channel.queue_declare("tight", durable=True, arguments=limits)
+    channel.connection.close()
+    here.shovel("full", src_uri="amqp://", src_queue="much", dest_uri=there.url, dest_queue="tight")
+    until(lambda: here.row("full").get("state") == "terminated")
+    assert "is a queue full?" in here.row("full")["reason"], here.broker.output()
+    got: list[bytes] = []
+    while len(got) < 20:
+        got += [body for _, body in there.take_all("tight")]
+    assert sorted(got, key=int) == [b"%d" % number for number in range(20)]
+    here.clear("full")
+
+
+def test_predeclared_means_that_it_must_be_there(here: Side) -> None:
+    here.shovel(
+        "absent", src_uri="amqp://", src_queue="nowhere", dest_uri="amqp://", dest_queue="other",
+        src_predeclared=True,
+    )  # fmt: skip
+    until(lambda: here.row("absent").get("state") == "terminated")
+    assert "no queue 'nowhere' in vhost '/'" in here.row("absent")["reason"]
+    here.fill("nowhere", 1)
+    until(lambda: here.depth("other") == 1)
+    here.clear("absent")
+
+
+def test_a_target_that_is_away_is_waited_for(here: Side, there: Side) -> None:
+    here.fill("patient", 10)
+    wrong = there.url.replace("guest:guest", "guest:secret")
+    here.shovel(
+        "waiting", src_uri="amqp://", src_queue="patient", dest_uri=wrong, dest_queue="later"
+    )
+    until(lambda: here.row("waiting").get("state") == "terminated")
+    assert "403" in here.row("waiting")["reason"]
+    assert "secret" not in here.broker.output()
+    here.shovel(
+        "waiting", src_uri="amqp://", src_queue="patient", dest_uri=there.url, dest_queue="later"
+    )
+    until(lambda: there.depth("later") == 10)
+    here.api.delete("/api/shovels/vhost/%2F/waiting/restart")
+    until(lambda: here.row("waiting").get("state") == "running")
+    here.api.delete("/api/shovels/vhost/%2F/waiting")
+    until(lambda: here.row("waiting") == {})
+
+
+def test_values_are_checked_in_rabbitmqs_words(here: Side) -> None:
+    for value, words in (
+        ({}, 'Key "src-uri" not found in s'),
+        ({"src-uri": "amqp://", "dest-uri": "http://x", "src-queue": "q"}, "dest-uri is not a"),
+        ({"src-uri": "amqp://", "dest-uri": "amqp://", "src-queue": "q", "x": 1},
+         "Unrecognised terms [{'x',1}] in s"),
+        ({"src-uri": "amqp://", "dest-uri": "amqp://", "src-queue": "q", "ack-mode": "never"},
+         "ack-mode should be one of ['no-ack','on-publish','on-confirm'], actually was 'never'"),
+    ):  # fmt: skip
+        with pytest.raises(Exception, match="Validation failed") as caught:
+            here.api.put("/api/parameters/shovel/%2F/s", {"value": value})
+        assert words in str(caught.value), caught.value
+
+
+def test_who_sees_the_passwords(here: Side) -> None:
+    here.shovel("hidden", src_uri="amqp://me:pw@127.0.0.1:1", src_queue="q", dest_uri="amqp://")
+    for name, tag in (("pol", "policymaker"), ("adm", "administrator")):
+        here.api.put(f"/api/users/{name}", {"password": "p4", "tags": tag})
+        everything = {"configure": ".*", "write": ".*", "read": ".*"}
+        here.api.put(f"/api/permissions/%2F/{name}", everything)
+    seen = {
+        name: str(Management(here.broker.http_url, name, "p4").get("/api/parameters"))
+        for name in ("pol", "adm")
+    }
+    assert "me:pw" in seen["adm"]
+    assert "me:pw" not in seen["pol"]
+    assert "me:pw" not in str(here.api.get("/api/shovels"))
+    assert "me:pw" not in str(here.api.get("/api/shovels/vhost/%2F/hidden"))
+    pol = Management(here.broker.http_url, "pol", "p4")
+    with pytest.raises(Exception, match="may not connect"):
+        pol.put(
+            "/api/parameters/shovel/%2F/s",
+            {"value": {"src-uri": "amqp://adm@/", "dest-uri": "amqp://", "src-queue": "q"}},
+        )
+    here.clear("hidden")
+
+
+def test_it_acts_as_the_user_who_set_it(here: Side) -> None:
+    here.api.put("/api/users/small", {"password": "p4", "tags": "policymaker"})
+    rights = {"configure": "^mine", "write": "^mine", "read": "^mine"}
+    here.api.put("/api/permissions/%2F/small", rights)
+    here.fill("not theirs", 1)
+    small = Management(here.broker.http_url, "small", "p4")
+    value = {"src-uri": "amqp://", "dest-uri": "amqp://", "src-queue": "not theirs"}
+    small.put("/api/parameters/shovel/%2F/thief", {"value": value | {"dest-queue": "mine"}})
+    until(lambda: here.row("thief").get("state") == "terminated")
+    assert "ACCESS_REFUSED" in here.row("thief")["reason"]
+    assert here.depth("not theirs") == 1
+    here.clear("thief")
+
+
+def test_definitions_carry_it_and_a_restart_goes_on(tmp_path: Path, there: Side) -> None:
+    with LiveBroker(tmp_path) as broker:
+        side = Side(broker)
+        side.shovel("kept", src_uri="amqp://", src_queue="k", dest_uri=there.url, dest_queue="kept")
+        exported = side.api.get("/api/definitions")
+        [row] = exported["parameters"]
+        assert (row["component"], row["vhost"], row["name"]) == ("shovel", "/", "kept")
+        assert row["value"]["dest-uri"] == there.url
+        side.clear("kept")
+        side.api.post("/api/definitions", {"parameters": [row]})
+        assert side.api.get("/api/parameters/shovel")[0]["value"] == row["value"]
+        broker.kill()
+        broker.start()
+        side.fill("k", 5)
+        until(lambda: there.depth("kept") == 5)
