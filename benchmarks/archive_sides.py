@@ -62,9 +62,7 @@ def fill(url: str, queue: str, count: int, size: int, bodies: str) -> float:
         channel = connection.channel()
         channel.queue_declare(queue, durable=True)
         head = encode_method(channel.number, m.BASIC_PUBLISH, (0, "", queue, False, False))
-        properties = Properties()
-        for name, value in PROPERTIES.items():
-            setattr(properties, name, value)
+        properties = Properties(**PROPERTIES)
         messages = [
             head
             + encode_content(

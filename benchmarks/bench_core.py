@@ -135,15 +135,13 @@ def greet(session: AmqpSession) -> None:
 
 def publishes(size: int, varied: bool, persistent: bool) -> list[bytes]:
     """Chunks of whole publishes."""
-    properties = Properties()
-    if persistent:
-        properties.delivery_mode = 2
+    properties = Properties(delivery_mode=2 if persistent else None)
     chunks, chunk, number = [], bytearray(), 0
     while len(chunks) < 32:
         key = f"q{number % 7}" if varied else "q0"
         if varied:
-            properties.headers = {"n": number, "kind": "varied"}
-            properties.priority = number % 5
+            headers: dict[str, object] = {"n": number, "kind": "varied"}
+            properties = properties._replace(headers=headers, priority=number % 5)
         chunk += encode_method(1, m.BASIC_PUBLISH, [0, "amq.topic", key, False, False])
         chunk += encode_content(properties, b"x" * size, 1, 131072)
         number += 1

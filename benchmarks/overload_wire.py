@@ -89,8 +89,7 @@ class Account:
 
 def message_format(queue: str, size: int) -> bytes:
     """One persistent publish as a format of publisher and number."""
-    properties = Properties()
-    properties.delivery_mode = PERSISTENT
+    properties = Properties(delivery_mode=PERSISTENT)
     body = (STAMP % SAMPLE).encode() + filler(size)[STAMP_BYTES:]
     publish = encode_method(CHANNEL, m.BASIC_PUBLISH, (0, "", queue, False, False))
     whole = publish + encode_content(properties, body, CHANNEL, FRAME_MAX)

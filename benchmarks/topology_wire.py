@@ -127,12 +127,12 @@ class Messages:
 
 def message_format(kind: str, exchange: str, size: int) -> bytes:
     """One publish as a format of subject and number, which both have a fixed width."""
-    properties = Properties()
-    properties.delivery_mode = TRANSIENT
+    properties = Properties(delivery_mode=TRANSIENT)
     subject, number = SUBJECT % SUBJECT_SAMPLE, NUMBER % NUMBER_SAMPLE
     key = ""
     if kind == "headers":
-        properties.headers = {"tenant": subject, "kind": "order", "serial": number}
+        headers: dict[str, object] = {"tenant": subject, "kind": "order", "serial": number}
+        properties = properties._replace(headers=headers)
     else:
         key = TOPIC_KEY % (SUBJECT_SAMPLE, NUMBER_SAMPLE)
     publish = encode_method(CHANNEL, m.BASIC_PUBLISH, (0, exchange, key, False, False))

@@ -30,7 +30,7 @@ RATCHETS = {
     "functions longer than 70 lines": 2,
     "classes deeper than 2": 19,
     "classes of more than 25 fields": 6,
-    "writes to fields of other objects": 450,
+    "writes to fields of other objects": 443,
     "lines with a word that names no actor": 101,
 }
 
@@ -95,6 +95,10 @@ def fields(node: ast.ClassDef) -> set[str]:
     }
 
 
+OF_TLS_CONTEXTS = ("check_hostname", "minimum_version", "sni_callback", "verify_mode")
+"""The standard library has no other way to say it."""
+
+
 def written(tree: ast.AST) -> Iterator[ast.Attribute]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
@@ -107,6 +111,7 @@ def foreign_writes() -> list[str]:
         for file, tree in trees().items()
         for target in written(tree)
         if not (isinstance(target.value, ast.Name) and target.value.id in ("self", "cls"))
+        and target.attr not in OF_TLS_CONTEXTS
     ]
 
 
