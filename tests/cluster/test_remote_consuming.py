@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock.core.errors import PreconditionFailed
 from tests.helpers.node_pair import NodePair, names, ready
 
 
@@ -196,6 +197,24 @@ def test_a_message_got_for_who_has_left_goes_back(pair: NodePair) -> None:
     pair.run()
     assert ready(pair) == 1
     assert pair.master("q").unacked_count == 0
+
+
+@pytest.mark.parametrize("verb", ["get", "consume"])
+def test_what_a_channel_asked_for_that_ended_meanwhile_is_taken_back(
+    pair: NodePair, verb: str
+) -> None:
+    """A deadline of the channel may end it; its connection lasts."""
+    pair.remote("q")
+    client = pair.here.client()
+    client.publish("", "q", b"one")
+    pair.slow = True
+    client.method(1, f"basic.{verb}", queue="q")
+    client.session.channel_failed(1, PreconditionFailed("timeout"), 0)
+    pair.slow = False
+    pair.run()
+    assert ready(pair) == 1
+    assert pair.master("q").unacked_count == 0
+    assert pair.master("q").consumers == []
 
 
 def test_who_leaves_before_it_consumes_is_no_consumer(pair: NodePair) -> None:

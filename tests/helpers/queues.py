@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from penstock.backing.interface import BackingQueue
-from penstock.core.away import Answers
 from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.credit import FlowBook
 from penstock.core.event_book import EventBook
@@ -14,7 +13,7 @@ from penstock.queues.sampling import Sampling, no_times
 
 def new_context(book: FlowBook | None = None) -> QueueContext:
     sampling = Sampling(EventBook(), no_times)
-    return QueueContext(PendingConfirms(), Answers(), book or FlowBook(), sampling)
+    return QueueContext(PendingConfirms(), book or FlowBook(), sampling)
 
 
 def identity(

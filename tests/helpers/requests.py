@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from penstock.broker.topology.changes import Ask
-from penstock.core.away import Pending
+from penstock.core.pending import Pending
 
 
 class Request:

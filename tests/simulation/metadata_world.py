@@ -27,7 +27,6 @@ from penstock.cluster.agreement import metadata as md
 from penstock.cluster.agreement.agreed import dead_among
 from penstock.cluster.agreement.common_metadata import CommonMetadata
 from penstock.cluster.agreement.coordinator import Entry
-from penstock.core.away import Pending
 from penstock.core.errors import (
     BrokerError,
     NotFound,
@@ -36,6 +35,7 @@ from penstock.core.errors import (
     Unavailable,
 )
 from penstock.core.message import Message
+from penstock.core.pending import Pending, then
 from penstock.protocols.amqp.codec.properties import Properties, encode_content
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.requests import Request
@@ -374,13 +374,8 @@ class World:
         member = f"{session.node.name}/{session.node.lives}" if owner else ""
 
         def run() -> object:
-            declared = vhost().changes.declared
-            queue = declared(
-                declaring.declare_queue(
-                    vhost(), rights, name, durable, owner, auto_delete, arguments
-                )
-            )
-            return queue.incarnation
+            declaring.declare_queue(vhost(), rights, name, durable, owner, auto_delete, arguments)
+            return vhost().changes.then(lambda: vhost().queue(name).incarnation)
 
         def judge(keys: dict[str, str], said: object) -> bool:
             if key not in keys:
@@ -403,7 +398,8 @@ class World:
         key = md.path(md.QUEUES, session.vhost, name)
 
         def run() -> object:
-            return declaring.delete_queue(vhost(), rights, name, session, False, False)[0]
+            deleted = declaring.delete_queue(vhost(), rights, name, session, False, False)
+            return then(deleted, lambda outcome: outcome[0])
 
         def judge(keys: dict[str, str], said: object) -> bool:
             if isinstance(said, BrokerError):

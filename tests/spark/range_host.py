@@ -22,7 +22,6 @@ from penstock.broker.transfers.deferred_trim import DeferredTrim
 from penstock.clocks import mono_ms
 from penstock.cluster.remote.peer_client import PeerClient
 from penstock.cluster.remote.queue import RemoteQueue
-from penstock.core.away import Answers
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.credit import CreditSpec
@@ -55,7 +54,6 @@ class QueueHall:
         self.events = EventBook()
         self.changes = Changes()
         self.waits = PendingConfirms()
-        self.answers = Answers()
         self.letting_go = DeferredTrim()
         self.idleness = Idleness()
         guest = User("guest", hash_password("guest", b"salt"), [])
@@ -76,7 +74,7 @@ class QueueHall:
         """Another node is its master; "" = nobody is."""
         who = identity(queue.name, durable=True, incarnation=queue.incarnation)
         sampling = Sampling(EventBook(), no_times)
-        context = QueueContext(self.waits, self.answers, self.flow.book, sampling)
+        context = QueueContext(self.waits, self.flow.book, sampling)
         remote = RemoteQueue(who, context)
         if node:
             remote.follow(PeerClient(self.flow.book, node))

@@ -34,7 +34,6 @@ from penstock.broker.transfers.delays import Delays
 from penstock.broker.transfers.replies import Replies
 from penstock.broker.transfers.staged_publisher import StagedPublisher
 from penstock.broker.transfers.staging import Staging
-from penstock.core.away import Answers
 from penstock.core.clock_types import MonoMs
 from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.errors import AccessRefused, NotFound
@@ -100,7 +99,7 @@ class Broker:
         self.waits = PendingConfirms()  # of publishes, for other nodes
         self.confirm_times = Histogram()
         sampling = Sampling(self.events, options.publish_times)
-        self.queue_context = QueueContext(self.waits, Answers(), self.flow.book, sampling)
+        self.queue_context = QueueContext(self.waits, self.flow.book, sampling)
         engine.events = self.events
         self.pipelines = PipelineRegistry()
         self.node_name: str = options.node_name

@@ -2,7 +2,7 @@
 
 In: a queue of this node's virtual hosts, wherever its master is.  Out: who has copies of it and how
 far they are, or that something was begun: what changes the cluster ends in proposals, so every verb
-here may raise ``Away`` (ask again) and ``Unavailable`` (the cluster cannot decide).
+here may raise ``Unavailable`` (the cluster cannot decide).
 
 ``broker.mirrors`` of a node that stands alone is this very class: no queue has mirrors, there is
 no other node to hand anything to, and verbs about one queue's mirrors refuse with RabbitMQ's words.

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Final, final
 
-from penstock.core.away import Answers
 from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.credit import FlowBook
 from penstock.core.traffic import DropCounters
@@ -52,17 +51,13 @@ class QueueContext:
     ``deaths``   messages that died in this turn, to become dead letters
     ``dropped``  counts messages that died and became none
     ``waits``    publishes that other nodes have still to confirm
-    ``answers``  what the master of a remote queue has answered
     """
 
-    def __init__(
-        self, waits: PendingConfirms, answers: Answers, book: FlowBook, sampling: Sampling
-    ) -> None:
+    def __init__(self, waits: PendingConfirms, book: FlowBook, sampling: Sampling) -> None:
         self.wakeups: list[Queue] = []
         self.refills: list[Queue] = []
         self.deaths: list[DeadLetterBatch] = []
         self.dropped = DropCounters()
         self.waits = waits
-        self.answers = answers
         self.book = book
         self.sampling = sampling

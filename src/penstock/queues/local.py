@@ -18,10 +18,10 @@ from mypy_extensions import i64
 
 from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.backing.interface import BackingQueue
-from penstock.core.away import Away
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.letters import REJECTED
 from penstock.core.message import Message
+from penstock.core.pending import Pending, ask_again
 from penstock.queues.allocator import Delivery, RoundRobinAllocator, in_order, is_late, stamp
 from penstock.queues.consumers import Consumer, ConsumerGroups, PriorityGroup
 from penstock.queues.context import QUORUM, QueueContext, QueueIdentity, queue_type
@@ -247,7 +247,7 @@ class LocalQueue(Queue):
             message.tried()
         self.backing.note_attempts(messages)
 
-    def get(self, account: Consumer) -> Message | None:
+    def get(self, account: Consumer) -> Message | Pending | None:
         if self.range_lease.held:
             raise leased(self.name, self.vhost)
         if self.paused:
@@ -255,7 +255,7 @@ class LocalQueue(Queue):
         messages = self.backing.fetch(1, 0)
         if len(messages) == 0 and self.backing.ready_count() > 0:
             check_going(self.backing, self.name, self.vhost)
-            raise Away
+            return Pending(None, ask_again)
         statistics = self.statistics
         if len(messages) == 0:
             statistics.found_nothing()
@@ -447,14 +447,14 @@ class LocalQueue(Queue):
     def dropped_count(self) -> i64:
         return self._limiter.dropped_count
 
-    def purge(self) -> i64:
-        count = self.backing.purge()
+    def purge(self) -> int:
+        count = int(self.backing.purge())
         self._limiter.shrink()
         self.statistics.limit_returned(0)
         return count
 
-    def empty(self) -> i64:
-        count = self.purge() + self._deferred.drop()
+    def empty(self) -> int:
+        count = self.purge() + int(self._deferred.drop())
         leases = self.leases
         if leases is not None:
             messages = self._released(leases.clear())

@@ -13,8 +13,8 @@ refilling it can wait for the next settlements of the same moment (``refills``),
 acknowledging one by one does not cost one system call a message.  The broker's turn asks
 those queues as soon as nothing more comes in, or after ``REFILL_DELAY_MS``.
 
-What a verb cannot answer at once is away (``core/away.py``): the head of a queue on disk, and most
-of what only the master of a remote queue knows.
+A verb that cannot be answered at once returns ``Pending`` (``core/pending.py``): a get while the
+head is on disk, and most of what only the master of a remote queue knows.
 
 Invariants (``check``):
   Q1  a consumer's ``outstanding`` is never negative
@@ -32,6 +32,7 @@ from penstock.backing.interface import BackingQueue
 from penstock.core.clock_types import MonoMs
 from penstock.core.credit import QUEUE, FlowPeer
 from penstock.core.message import Message
+from penstock.core.pending import Pending
 from penstock.queues.allocator import Delivery
 from penstock.queues.consumers import UNLIMITED, Consumer
 from penstock.queues.context import QUORUM, QueueContext, QueueIdentity, queue_type
@@ -179,10 +180,10 @@ class Queue:
         """One pass over the consumers; asks for another turn itself if more can be done."""
         raise NotImplementedError
 
-    def get(self, account: Consumer) -> Message | None:
+    def get(self, account: Consumer) -> Message | Pending | None:
         """One message for ``account``, whatever its window says; None when empty.
 
-        Raises Away when there is one that is not here yet: ask again.
+        ``AGAIN`` comes of a Pending when its head was not here.
         """
         raise NotImplementedError
 
@@ -223,8 +224,8 @@ class Queue:
 
     # -- consumers -------------------------------------------------------------------------
 
-    def add_consumer(self, consumer: Consumer) -> None:
-        """Raises AccessRefused (exclusive use), ResourceLocked (a range lease) or Away."""
+    def add_consumer(self, consumer: Consumer) -> Pending | None:
+        """Raises AccessRefused (exclusive use) or ResourceLocked (a range lease)."""
         raise NotImplementedError
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -267,16 +268,16 @@ class Queue:
     def set_limits(self, limits: QueueLimits) -> None:
         self.limits = limits
 
-    def purge(self) -> i64:
-        """Drop what is ready; returns how many.  Raises Away."""
+    def purge(self) -> int | Pending:
+        """Drop what is ready; returns how many."""
         raise NotImplementedError
 
-    def empty(self) -> i64:
+    def empty(self) -> int | Pending:
         """Let go of everything but what consumers without a deadline hold; returns how many."""
         raise NotImplementedError
 
-    def counts(self) -> tuple[int, int]:
-        """Messages ready and consumers; raises Away."""
+    def counts(self) -> tuple[int, int] | Pending:
+        """Messages ready and consumers."""
         raise NotImplementedError
 
     def deferred_count(self) -> i64:
@@ -320,8 +321,8 @@ class Queue:
         """Its master is gone, and no copy may take its place."""
         return False
 
-    def ask_delete(self, if_unused: bool, if_empty: bool) -> int:
-        """Where it is remote: it is gone, with so many messages; raises Away."""
+    def ask_delete(self, if_unused: bool, if_empty: bool) -> int | Pending:
+        """Where it is remote: it is gone, with so many messages."""
         raise NotImplementedError
 
     def end(self) -> list[Consumer]:

@@ -55,7 +55,7 @@ class Loop:
         self._epoll = select.epoll()
         self.listeners: dict[int, Listener] = {}
         self._listeners_rest = False  # until the next tick
-        self._calls = ThreadCalls(turn.answers)
+        self._calls = ThreadCalls()
         self._epoll.register(self._calls.fd, _IN)
         self._flow = turn.flow
         self._received_ns = 0  # of a measured turn
@@ -153,7 +153,7 @@ class Loop:
             if mask & _OUT and not connection.gone:
                 self._write(connection, now_ms)
         self._calls.run()
-        self._calls.run_again()
+        self._calls.resume()
         if not 0 < self._tick_at_ms - now_ms <= TICK_MS:
             self._tick(now_ms)
         self._run_turn(now_ms, not ready)

@@ -10,10 +10,10 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
 from penstock.broker.rules.access import User
-from penstock.core.away import Answers, Ticket
 from penstock.core.credit import READER, FlowBook, FlowPeer
 from penstock.core.errors import BrokerError
 from penstock.core.message import Message
+from penstock.core.pending import Ticket
 from penstock.queues.allocator import Delivery
 from penstock.queues.consumers import Consumer, OutputWindow
 from penstock.queues.queue import Queue
@@ -39,7 +39,7 @@ class Session:
         self.sent_count: i64 = 0
         self.held_bytes: i64 = 0  # publishes that came in, and wait
         self.has_published: bool = False  # others are never held up for lack of room
-        self.waiting_head: bool = False  # what it asked for is on its way (``core/away.py``)
+        self.waiting_head: bool = False  # what it asked for is on its way (``core/pending.py``)
         self.ticket: Ticket | None = None  # and is not to be asked for before this is done
         self.has_more: bool = False  # and waits only until others had their turn
         self.touched: bool = False  # listed for flushing
@@ -88,12 +88,11 @@ class Session:
         """Begin a new output buffer; the old one grew too large to be kept."""
         self.out = BytesWriter()
 
-    def may_ask_again(self, answers: Answers) -> bool:
-        """Is there an answer to what it waits for?  Then that is shown to who is asked again."""
+    def may_go_on(self) -> bool:
+        """Is there an answer to what it waits for?"""
         ticket = self.ticket
         if ticket is not None and not ticket.done:
             return False
-        answers.shown = ticket
         self.ticket = None
         return True
 

@@ -1,7 +1,7 @@
 """Calls from other threads to the loop: what to run between two turns, and the bell that wakes it.
 
-``fd`` is readable when somebody rang.  What raises ``Away`` with a ticket (``core/away.py``) is run
-again when that is done; ``Pending`` with a ticket is resumed.
+``fd`` is readable after ``ring``.  What returns ``Pending`` with a ticket (``core/pending.py``) is
+resumed when that is done; ``Pending`` without one is for the caller's thread to resume.
 """
 
 import contextlib
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from penstock.core.away import Answers, Away, Pending, Ticket
+from penstock.core.pending import Pending, Ticket
 
 T = TypeVar("T")
 
@@ -18,9 +18,8 @@ T = TypeVar("T")
 class ThreadCalls:
     """Of one loop."""
 
-    def __init__(self, answers: Answers) -> None:
-        self.answers = answers
-        self.away: list[tuple[Callable[[], Any], Future[Any], Ticket]] = []
+    def __init__(self) -> None:
+        self.pending: list[tuple[Callable[[], Any], Future[Any], Ticket]] = []
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.waiting: list[tuple[Callable[[], Any], Future[Any]]] = []
 
@@ -48,31 +47,25 @@ class ThreadCalls:
             if future.set_running_or_notify_cancel():
                 self._run(function, future)
 
-    def run_again(self) -> None:
+    def resume(self) -> None:
         """Those that had to wait for an answer from elsewhere, and have it."""
-        if not self.away:
+        if not self.pending:
             return
-        calls, self.away = self.away, []
-        for function, future, ticket in calls:
-            if not ticket.done:
-                self.away.append((function, future, ticket))
-                continue
-            self.answers.shown = ticket
-            self._run(function, future)
-            self.answers.shown = None
+        calls, self.pending = self.pending, []
+        for call in calls:
+            function, future, ticket = call
+            if ticket.done:
+                self._run(function, future)
+            else:
+                self.pending.append(call)
 
     def _run(self, function: Callable[[], Any], future: "Future[Any]") -> None:
         try:
             outcome = function()
             if isinstance(outcome, Pending) and outcome.ticket is not None:
-                self.away.append((outcome.resume, future, outcome.ticket))
+                self.pending.append((outcome.resume, future, outcome.ticket))
             else:
                 future.set_result(outcome)
-        except Away as away:
-            if away.ticket is None:  # the caller's thread may ask again
-                future.set_exception(away)
-            else:
-                self.away.append((function, future, away.ticket))
         except Exception as error:  # noqa: BLE001 - the caller's thread gets it
             future.set_exception(error)
 

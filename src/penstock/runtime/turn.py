@@ -59,7 +59,6 @@ class Turn:
         self.touched: list[Session] = []
         self.waiting: list[Session] = []  # confirms wait for the disk
         self.flow = broker.flow
-        self.answers = broker.queue_context.answers
         self.admission = broker.admission
         self.output = OutputBudget(engine.ram)
         self.previous_ms: i64 = 0  # when the last turn was

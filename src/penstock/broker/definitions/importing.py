@@ -20,7 +20,6 @@ from penstock.broker.rules.policies import Policy, check_is_built
 from penstock.broker.topology.internal_queues import is_room
 from penstock.broker.topology.mirror_copies import is_copy
 from penstock.broker.topology.vhost import Vhost
-from penstock.core.away import Pending
 from penstock.core.errors import (
     AccessRefused,
     Blocked,
@@ -28,6 +27,7 @@ from penstock.core.errors import (
     NotImplementedYet,
     PreconditionFailed,
 )
+from penstock.core.pending import Pending
 from penstock.queues.context import CLASSIC
 from penstock.storage.definitions.parameters import ParameterRecord
 
@@ -140,12 +140,12 @@ class DefinitionsImport:
             if isinstance(outcome, Pending):
                 self._waiting.append((outcome, section, row))
 
-    def _take_row(self, section: str, row: Json) -> None:
+    def _take_row(self, section: str, row: Json) -> Pending | None:
         if section == "users":
-            self._user(row)
-        elif section == "vhosts":
-            self._take_vhost(row)
-        elif section == "permissions":
+            return self._user(row)
+        if section == "vhosts":
+            return self._take_vhost(row)
+        if section == "permissions":
             names = [_text(row, key) for key in ("user", "vhost", "configure", "write", "read")]
             self._admin.put_permission(*names)
         elif section == "topic_permissions":
@@ -163,6 +163,7 @@ class DefinitionsImport:
             self._binding(row)
         else:
             self._global_parameter(row)
+        return None
 
     def _leave_out(self, section: str, row: Json, why: str) -> None:
         name = row.get("name")
@@ -179,7 +180,7 @@ class DefinitionsImport:
 
     # -- users and virtual hosts -------------------------------------------------------------
 
-    def _user(self, row: Json) -> None:
+    def _user(self, row: Json) -> Pending | None:
         name = _text(row, "name")
         hashing = _text(row, "hashing_algorithm", HASHING)
         hashed = _text(row, "password_hash", "")
@@ -188,17 +189,20 @@ class DefinitionsImport:
             hashed = hash_password(_text(row, "password"), self._new_salt())
             row["password_hash"], row["hashing_algorithm"] = hashed, hashing
         self._admin.put_user(name, hashed, hashing, tags_in(row.get("tags", [])))
-        limits = row.get("limits") or {}
-        if limits:
-            self._broker.changes.cut()
-            self._admin.set_user_limits(name, _table(row, "limits"))
+        if not row.get("limits"):
+            return None
+        limits = _table(row, "limits")
+        return self._broker.changes.then(partial(self._admin.set_user_limits, name, limits))
 
-    def _take_vhost(self, row: Json) -> None:
+    def _take_vhost(self, row: Json) -> Pending | None:
         name = _text(row, "name")
         metadata = _table(row, "metadata")
         description = _text(metadata, "description", _text(row, "description", ""))
         self._admin.put_vhost(name, description, tags_in(metadata.get("tags", row.get("tags", []))))
-        self._broker.changes.cut()
+        return self._broker.changes.then(partial(self._vhost_fields, name, metadata, row))
+
+    def _vhost_fields(self, name: str, metadata: Json, row: Json) -> None:
+        """The fields of a virtual host that is there."""
         if row.get("limits"):
             self._admin.set_vhost_limits(name, _table(row, "limits"))
         kinds = (row.get("default_queue_type"), metadata.get("default_queue_type"))

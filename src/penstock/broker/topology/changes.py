@@ -18,10 +18,11 @@ So a method that changes something has this shape, and no other code knows of cl
         make it true
 
 A request runs by an ``Ask``: ``run`` returns the answer, or ``Pending`` while what was handed in is
-not decided.  The session holds that and resumes it; the verb is not read again.  A request
-that came to its end is not done again: its answer stands.  A request is run again when it was
-refused, because something changed meanwhile, or when it has a further step (``cut``, ``declared``):
-so the checks and their errors are those of the moment in which it becomes true.  A change without a
+not decided.  The session holds that and resumes it; the verb is not read again.  A step that rests
+on what was handed in before (a binding, of the queue) is given to ``then``.  A request
+that came to its end is not done again: its answer stands.  One that was refused, because something
+changed meanwhile, is run again from its beginning: so the checks and their errors are those of the
+moment in which it becomes true.  A change without a
 request (a queue expires, a connection is lost) is handed in all the same, and proposed until it is
 known.
 """
@@ -31,8 +32,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.broker.rules.admission import Admission
 from penstock.broker.rules.declared_bytes import EACH_BYTES, declared_bytes
-from penstock.core.away import Away, Pending
 from penstock.core.errors import Blocked
+from penstock.core.pending import Pending
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
 from penstock.storage.definitions.parameters import ParameterRecord
@@ -70,7 +71,7 @@ Plain = (
 class Ask:
     """Requests of one session, one at a time."""
 
-    def run(self, function: Callable[[], T]) -> T | Pending:
+    def run(self, function: Callable[[], T | Pending]) -> T | Pending:
         """Its answer, or ``Pending`` until the cluster has decided what it handed in."""
         return function()
 
@@ -132,14 +133,9 @@ class Changes:
     def prefer(self, node: str) -> None:
         """Where queues that are handed in next are, as if declared there; "" = here."""
 
-    def cut(self) -> None:
-        """What comes next rests on what was handed in: raises Away until that is there."""
-
-    def declared(self, thing: T | None) -> T:
-        """What a declaration made; raises Away while it is only handed in."""
-        if thing is None:
-            raise Away
-        return thing
+    def then(self, go_on: Callable[[], T | Pending]) -> T | Pending:
+        """Go on when what was handed in is there."""
+        return go_on()
 
     # -- handed in ---------------------------------------------------------------------------
 

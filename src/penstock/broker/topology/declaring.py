@@ -8,12 +8,20 @@ order, and before the virtual host judges the request itself.
 finds every exclusive queue locked.
 """
 
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
 from penstock.broker.rules.rights import READ, Rights
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.errors import AccessRefused, NotImplementedYet, PreconditionFailed
+from penstock.core.pending import Pending, then
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import EXCHANGE_TYPES
+
+Deleted: TypeAlias = tuple[int, list[Consumer]]
+"""How many messages went with a queue, and the consumers that lost it."""
 
 
 def declare_queue(
@@ -57,21 +65,35 @@ def _may_dead_letter(rights: Rights, queue: str, arguments: dict[str, object]) -
 
 def delete_queue(
     vhost: Vhost, rights: Rights, name: str, owner: object, if_unused: bool, if_empty: bool
-) -> tuple[int, list[Consumer]]:
-    """How many messages went with it, and who lost it; a queue that is not there is deleted."""
+) -> Deleted | Pending:
+    """A queue that is not there is deleted."""
     rights.configure("queue", name)
     queue = vhost.queues.get(name)
     if queue is None:
         return 0, []
     queue.check_owner(owner)
+    again = partial(delete_queue, vhost, rights, name, owner, if_unused, if_empty)
     if queue.remote and not vhost.changes.proposes:
-        return queue.ask_delete(if_unused, if_empty), []
+        return then(queue.ask_delete(if_unused, if_empty), _went, again)
     count = check_deletable(vhost, queue, if_unused, if_empty)
+    return then(count, partial(_delete, vhost, queue, again), again)
+
+
+def _went(count: int) -> Deleted:
+    return count, []
+
+
+def _delete(
+    vhost: Vhost, queue: Queue, again: Callable[[], Deleted | Pending], count: int
+) -> Deleted | Pending:
+    """It can go, unless it has gone meanwhile."""
+    if vhost.queues.get(queue.name) is not queue:
+        return again()
     return count, vhost.delete_queue(queue)
 
 
-def check_deletable(vhost: Vhost, queue: Queue, if_unused: bool, if_empty: bool) -> int:
-    """How many messages go with it; raises Away while only its master can say.
+def check_deletable(vhost: Vhost, queue: Queue, if_unused: bool, if_empty: bool) -> int | Pending:
+    """How many messages go with it.
 
     One that is forsaken goes uncounted, but not as an empty one: so RabbitMQ does it.
     """
@@ -81,7 +103,13 @@ def check_deletable(vhost: Vhost, queue: Queue, if_unused: bool, if_empty: bool)
         if if_empty:
             raise PreconditionFailed(f"{vhost.queue_text(queue.name)} not empty")
         return 0
-    ready, consumers = queue.counts()
+    return then(queue.counts(), partial(_check_counts, vhost, queue, if_unused, if_empty))
+
+
+def _check_counts(
+    vhost: Vhost, queue: Queue, if_unused: bool, if_empty: bool, counts: tuple[int, int]
+) -> int:
+    ready, consumers = counts
     if if_empty and ready > 0:
         raise PreconditionFailed(f"{vhost.queue_text(queue.name)} not empty")
     if if_unused and consumers > 0:

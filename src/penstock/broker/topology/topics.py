@@ -28,15 +28,17 @@ Invariants (``check``):
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, cast, final
 
 from mypy_extensions import i64
 
 from penstock.broker.topology.changes import Ask
 from penstock.broker.topology.routes import any_refuses, record_of
-from penstock.core.errors import PreconditionFailed
+from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.core.letters import HeaderWriter
 from penstock.core.message import Message
+from penstock.core.pending import Pending
 from penstock.queues.consumers import Consumer
 from penstock.queues.latency import PublishTime, enqueue_time
 from penstock.queues.limits import REJECT_PUBLISH, QueueLimits
@@ -228,7 +230,7 @@ class Topics:
 
     # -- names -----------------------------------------------------------------------------
 
-    def topic(self, name: str) -> Topic:
+    def topic(self, name: str) -> Topic | Pending:
         """The topic of that (valid) name, made if there is none."""
         topic = self.topics.get(name)
         if topic is not None:
@@ -237,9 +239,15 @@ class Topics:
         self._vhost.declare_exchange(
             exchange_name(name), NSQ_TOPIC, not ephemeral, ephemeral, False, {}
         )
-        return self._vhost.changes.declared(self.topics.get(name))
+        return self._vhost.changes.then(partial(self._topic, name))
 
-    def channel(self, topic: Topic, name: str) -> Channel:
+    def _topic(self, name: str) -> Topic:
+        topic = self.topics.get(name)
+        if topic is None:
+            raise NotFound(f"topic '{name}' is gone")
+        return topic
+
+    def channel(self, topic: Topic, name: str) -> Channel | Pending:
         """The channel of that (valid) name, made if there is none."""
         channel = topic.channels.get(name)
         if channel is not None:
@@ -250,17 +258,22 @@ class Topics:
             arguments = {"x-max-length": EPHEMERAL_MAX_LENGTH, "x-overflow": "reject-publish"}
         durable = not ephemeral and not topic.ephemeral  # no start would find its topic
         full_name = queue_name(topic.name, name)
-        queue = self._vhost.changes.declared(
-            self._vhost.declare_queue(full_name, durable, None, ephemeral, arguments)
-        )
-        self._vhost.bind_queue(queue, topic.exchange.name, "", {})
-        self._vhost.changes.cut()
-        if name not in topic.channels:
+        self._vhost.declare_queue(full_name, durable, None, ephemeral, arguments)
+        return self._vhost.changes.then(partial(self._bind, topic.name, name))
+
+    def _bind(self, topic: str, name: str) -> Channel | Pending:
+        queue = self._vhost.queue(queue_name(topic, name))
+        self._vhost.bind_queue(queue, exchange_name(topic), "", {})
+        return self._vhost.changes.then(partial(self._channel, topic, name))
+
+    def _channel(self, topic: str, name: str) -> Channel:
+        channel = self._topic(topic).channels.get(name)
+        if channel is None:
             raise PreconditionFailed(
-                f"{self._vhost.queue_text(queue.name)} cannot be a channel: it has priorities or"
-                " drops duplicates"
+                f"{self._vhost.queue_text(queue_name(topic, name))} cannot be a channel: it has"
+                " priorities or drops duplicates"
             )
-        return topic.channels[name]
+        return channel
 
     def channel_queues(self) -> list[Queue]:
         """Of all channels there are."""
@@ -289,15 +302,12 @@ class Topics:
             channel.forget()
         self._changed()
 
-    def prepared(self, name: str, channels: list[str]) -> None:
-        """``on_new`` has found that these are to be there."""
+    def prepared(self, name: str) -> None:
+        """The channels that ``on_new`` has found are there."""
         topic = self.topics.get(name)
-        if topic is None or not topic.preparing:
-            return
-        for channel in channels:
-            self.channel(topic, channel)
-        topic.prepare(False)
-        topic.look()
+        if topic is not None and topic.preparing:
+            topic.prepare(False)
+            topic.look()
 
     def _changed(self) -> None:
         self.version += 1

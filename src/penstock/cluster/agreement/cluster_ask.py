@@ -10,10 +10,11 @@ or why not; ``Pending`` until then.
             │   └─ nothing is to be changed ─► its answer, when what it saw is known   │
             └──────────────────────────────────────────────────────────────────────────────┘
 
-A function that was cut short (it declares something, and wants to go on with it) is run again
-when that is there, and finds it.  One that came to its end is not run again: its answer counts
-what it deleted, and would not find it a second time.  The session that holds the ``Pending`` knows
-of no such steps: it resumes it when the ticket is done.
+A function that returns ``Pending`` has a further step (it declares something, and goes on with it;
+it asks a master): that is run when what was handed in is there, or when a master has answered.  One
+that came to its end is not run again: its answer counts what it deleted, and would not find it a
+second time.  The session that holds the ``Pending`` of a request knows of no such steps: it resumes
+that when its ticket is done.
 
 Also an answer without a change rests on what is done here, and others may not have done it yet:
 a client that is told that a queue is there already must find it everywhere (K8).  An isolated node
@@ -33,8 +34,8 @@ from penstock.cluster.agreement.coordinator import (
     Proposal,
 )
 from penstock.cluster.agreement.draft import Draft
-from penstock.core.away import Away, Pending, Ticket
 from penstock.core.errors import NotFound, Unavailable
+from penstock.core.pending import Pending, Ticket
 
 if TYPE_CHECKING:
     from penstock.cluster.agreement.proposing import ClusterChanges
@@ -54,6 +55,7 @@ class ClusterAsk(Ask):
     def __init__(self, changes: "ClusterChanges") -> None:
         self._changes = changes
         self._function: Callable[[], object] = _nothing
+        self._step: Callable[[], object] = _nothing  # of the function, run next
         self._proposal: Proposal | None = None
         self._draft = Draft()
         self._stands: bool = False  # the function came to its end
@@ -66,9 +68,9 @@ class ClusterAsk(Ask):
         self._ticket: Ticket | None = None  # done when there is reason to run again
         self._first: bool | None = None
 
-    def run(self, function: Callable[[], T]) -> T | Pending:
+    def run(self, function: Callable[[], T | Pending]) -> T | Pending:
         self._end()
-        self._function = function
+        self._function = self._step = function
         return cast(T | Pending, self._resume())
 
     def _resume(self) -> object:
@@ -107,7 +109,7 @@ class ClusterAsk(Ask):
         return self._unsure and self._stands and keys != [] and not there.keys() & set(keys)
 
     def _end(self) -> None:
-        self._function = _nothing
+        self._function = self._step = _nothing
         self._proposal = None
         self._unsure = self._stands = False
         self._result = None
@@ -122,7 +124,7 @@ class ClusterAsk(Ask):
         """Not to be resumed before there is news."""
         ticket = self._ticket
         if ticket is None or ticket.done:
-            ticket = self._ticket = Ticket("agree", self)
+            ticket = self._ticket = Ticket()
             self._changes.waiting.append(self)
         return Pending(ticket, self._resume)
 
@@ -132,7 +134,7 @@ class ClusterAsk(Ask):
         if ticket is None or ticket.done:
             return True
         if self._has_news():
-            ticket.answer(None)
+            ticket.answer()
         return ticket.done
 
     def _has_news(self) -> bool:
@@ -172,22 +174,19 @@ class ClusterAsk(Ask):
     def _try(self) -> object:
         changes = self._changes
         draft = Draft()
-        whole = True
-        result: object = None
         with _Open(changes, draft, self):
-            try:
-                result = self._function()
-            except Away as away:
-                if draft.is_empty():  # it waits for something else
-                    return Pending(away.ticket, self._resume)
-                whole = False
+            result = self._step()
+        further = result if isinstance(result, Pending) else None
+        self._step = self._function if further is None else further.resume
         if draft.is_empty():
+            if further is not None:  # it waits for something else
+                return Pending(further.ticket, self._resume)
             self._result, self._seen = result, changes.agreed.changed
             return result if self._has_news() else self._later()
         if self._since_ms == 0:
             self._since_ms = changes.mono_ms
         self._draft = draft
-        self._stands = whole and draft.is_whole() and not draft.goes_on
+        self._stands = further is None and draft.is_whole() and not draft.goes_on
         self._result = result
         self._round = -1
         self._proposal = changes.propose(draft)
@@ -196,7 +195,10 @@ class ClusterAsk(Ask):
         return self._later()
 
     def _settled(self, proposal: Proposal) -> bool:
-        """There is news of it: is that all?  False: run the function again; raises Unavailable."""
+        """There is news of it: is that all?  False: run the next step; raises Unavailable.
+
+        What was refused, or may have been, is begun again.
+        """
         changes = self._changes
         self._proposal = None
         if proposal.state == ACCEPTED:
@@ -210,6 +212,7 @@ class ClusterAsk(Ask):
         else:
             assert proposal.state == REFUSED
             changes.forget(self._draft)
+        self._step = self._function
         self._refused_at = (changes.mono_ms, changes.agreed.revision)
         return False
 

@@ -19,6 +19,7 @@ rest.  A forgotten node that starts again joins as a new one, without those queu
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Final, final
 
 from penstock.broker.broker import Broker
@@ -29,7 +30,7 @@ from penstock.cluster.agreement.membership import Membership
 from penstock.cluster.agreement.mirror_keys import DRAINED, VIEWS
 from penstock.cluster.agreement.proposing import ClusterChanges
 from penstock.cluster.agreement.queue_views import QueueView, node_of, view_to_json
-from penstock.core.away import Away
+from penstock.core.pending import Pending
 
 STAYS, GOES, FORGETS, LATER = range(4)
 AT_ONCE: Final = CHANGES_MAX // 4
@@ -76,24 +77,22 @@ class Forgetting:
         self._changes = changes
         self._membership = membership
 
-    def forget(self, node: str) -> None:
-        """To be run by an ``Ask``; raises NotFound, PreconditionFailed for one that runs, Away."""
+    def forget(self, node: str) -> Pending | None:
+        """To be run by an ``Ask``; raises NotFound, PreconditionFailed for one that runs."""
         conditions, changes = self._membership.forgetting(node)
         draft = self._changes.draft
         assert draft is not None, "a request is being answered"
         for condition in conditions:
             draft.require(condition.key, condition.revision)
-        if self._leave_queues(draft, node):
-            for change in changes:
-                draft.delete(change.key)
-            draft.delete(md.path(DRAINED, node))
-        elif draft.is_empty():
-            raise Away  # a view is about to change
-        else:
-            draft.goes_on = True
+        if not self._leave_queues(draft, node):
+            return Pending(None, partial(self.forget, node))
+        for change in changes:
+            draft.delete(change.key)
+        draft.delete(md.path(DRAINED, node))
+        return None
 
     def _leave_queues(self, draft: Draft, node: str) -> bool:
-        """Of those there are, some; False = there are more."""
+        """Of those there are, some; False = there are more, or a view is about to change."""
         left = AT_ONCE
         later = False
         for meta in self._changes.agreed.queues.values():
@@ -111,13 +110,15 @@ class Forgetting:
                 draft.require(view_key, known.revision)
             if known is not None and fate == FORGETS:
                 draft.put(view_key, view_to_json(known.view.forgot(node)))
-            else:
-                self._delete(meta)
+            elif not self._delete(meta):
+                later = True
         return not later
 
-    def _delete(self, meta: md.QueueMeta) -> None:
+    def _delete(self, meta: md.QueueMeta) -> bool:
+        """False: its virtual host is being deleted."""
         vhost = self._broker.vhosts.get(meta.vhost)
         queue = None if vhost is None else vhost.queues.get(meta.name)
         if vhost is None or queue is None:
-            raise Away  # its virtual host is being deleted
+            return False
         vhost.delete_queue(queue)
+        return True

@@ -19,9 +19,9 @@ from penstock.cluster.agreement import metadata as md
 from penstock.cluster.agreement.coordinator import ABSENT, CHANGES_MAX
 from penstock.cluster.agreement.membership import JOINED, MEMBERS, Membership
 from penstock.cluster.agreement.proposing import ClusterChanges
-from penstock.core.away import Pending
 from penstock.core.clock_types import MonoMs
 from penstock.core.errors import BrokerError
+from penstock.core.pending import Pending
 
 LOOK_MS: Final = 1000
 AT_ONCE: Final = CHANGES_MAX // 4
@@ -84,10 +84,10 @@ class LostTransients:
             if isinstance(outcome, Pending):
                 self._next = outcome.resume
 
-    def _delete(self, node: str) -> None:
+    def _delete(self, node: str) -> Pending | None:
         known = self._membership.nodes.get(node)
         if known is not None and known.living is not None:
-            return
+            return None
         draft = self._changes.draft
         assert draft is not None, "it asks"
         for meta in self._of(node)[:AT_ONCE]:
@@ -97,4 +97,4 @@ class LostTransients:
                 continue
             draft.require(md.path(MEMBERS, node), ABSENT)
             vhost.delete_queue(queue)
-        draft.goes_on = not draft.is_empty()
+        return None if draft.is_empty() else Pending(None, partial(self._delete, node))

@@ -33,7 +33,7 @@ from penstock.cluster.agreement.coordinator import (
 from penstock.cluster.agreement.draft import Draft
 from penstock.cluster.agreement.drafting import Drafting, record_of
 from penstock.cluster.agreement.locating import Locating
-from penstock.core.away import Away
+from penstock.core.pending import Pending
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
 from penstock.storage.definitions.records import (
@@ -120,9 +120,10 @@ class ClusterChanges(Changes):
     def at_first(self, told: bool) -> bool:
         return told if self.asking is None else self.asking.at_first(told)
 
-    def cut(self) -> None:
-        if self.draft is not None and not self.draft.is_empty():
-            raise Away
+    def then(self, go_on: Callable[[], T | Pending]) -> T | Pending:
+        if self.draft is not None and self.draft.is_empty():
+            return go_on()
+        return Pending(None, go_on)
 
     def is_at_home(self, queue: Queue) -> bool:
         meta = self.agreed.queues.get(md.path(md.QUEUES, queue.vhost, queue.name))

@@ -1,32 +1,35 @@
 """Questions for the master of a queue that is elsewhere: a part of ``RemoteQueue``.
 
-    purge, counts ... ─► Ask with a ticket's number ─► ``Away``     Answered ─► the ticket is done
-
-The session that caught ``Away`` calls the same verb again, which then finds its ticket.
+purge, counts ... ─► Ask with a ticket's number ─► Pending      Answered ─► the ticket is done
+resumed ─► how the verb goes on, with the ticket; AGAIN if it is lost
 """
 
-from typing import final
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias, final
 
 from mypy_extensions import i64
 
 from penstock.cluster.remote.master import Master
 from penstock.cluster.remote.subscriptions import RemoteConsumer, RemoteSubscriptions
 from penstock.core import queue_requests as q
-from penstock.core.away import Answers, Away, Ticket
 from penstock.core.errors import BrokerError
 from penstock.core.message import Message
+from penstock.core.pending import AGAIN, Pending, Ticket
 from penstock.queues.consumers import Consumer
 
 
 @final
 class RemoteTicket(Ticket):
-    """A question to the master's node."""
+    """A question to the master's node; ``remote``: the consumer it is for."""
 
-    def __init__(self, verb: str, questions: "Questions", no_ack: bool = False) -> None:
-        super().__init__(verb, questions)
+    def __init__(
+        self, questions: "Questions", no_ack: bool = False, remote: RemoteConsumer | None = None
+    ) -> None:
+        super().__init__()
         self.no_ack = no_ack
         self.dropped: bool = False
-        self.remote: RemoteConsumer | None = None
+        self.remote = remote
         self.got: Message | None = None
         self.value: i64 = 0
         self.second_value: i64 = 0
@@ -42,58 +45,47 @@ class RemoteTicket(Ticket):
         if len(answer.messages) > 0:
             self.got = answer.messages[0]
             self.got.seq_id = answer.first + base
-        self.answer(None)
+        self.answer()
+
+
+GoOn: TypeAlias = Callable[[RemoteTicket], object]
 
 
 @final
 class Questions:
     """Of one queue."""
 
-    def __init__(
-        self, master: Master, subscriptions: RemoteSubscriptions, answers: Answers
-    ) -> None:
+    def __init__(self, master: Master, subscriptions: RemoteSubscriptions) -> None:
         self._master = master
         self._subscriptions = subscriptions
-        self._answers = answers
         self._last: i64 = 0
         self._asked: dict[int, RemoteTicket] = {}
         self._unasked: list[RemoteTicket] = []  # there was no master to ask
 
-    def claim(self, verb: str) -> RemoteTicket | None:
-        """The answer, if this was asked before; raises the error it brought."""
-        ticket = self._answers.claim(verb, self)
-        return ticket if isinstance(ticket, RemoteTicket) else None
-
-    def answer_to(self, verb: str, what: i64, flags: i64) -> RemoteTicket:
-        """Raises Away when it is not here yet."""
-        ticket = self.claim(verb)
-        if ticket is None:
-            raise self.ask(RemoteTicket(verb, self), what, flags)
-        return ticket
-
-    def ask(self, ticket: RemoteTicket, what: i64, flags: i64) -> Away:
-        """To be raised."""
-        if self._may_ask(ticket):
+    def ask(self, what: i64, flags: i64, go_on: GoOn) -> Pending:
+        """Raises NotFound or Unavailable while no master is expected."""
+        ticket = RemoteTicket(self, flags & q.NO_ACK != 0)
+        if self._has_master():
             self._master.send(q.Ask(self._master.no, self._number(ticket), what, flags))
-        return Away(ticket)
+        else:
+            self._unasked.append(ticket)
+        return Pending(ticket, partial(_outcome, ticket, go_on))
 
-    def ask_to_consume(self, consumer: Consumer) -> Away:
-        """To be raised."""
-        ticket = RemoteTicket("consume", self)
-        if self._may_ask(ticket):
+    def ask_to_consume(self, consumer: Consumer, go_on: GoOn) -> Pending:
+        if self._has_master():
             remote = self._subscriptions.new(consumer.no_ack)
-            ticket.remote = remote
+            ticket = RemoteTicket(self, remote=remote)
             self._subscriptions.subscribe(remote, consumer, self._number(ticket))
-        return Away(ticket)
+        else:
+            ticket = RemoteTicket(self)
+            self._unasked.append(ticket)
+        return Pending(ticket, partial(_outcome, ticket, go_on))
 
-    def _may_ask(self, ticket: RemoteTicket) -> bool:
-        """False: the next master is asked."""
+    def _has_master(self) -> bool:
+        """False: the next one is asked."""
         if self._master.down != "":
             raise self._master.refusal()
-        if self._master.way is None:
-            self._unasked.append(ticket)
-            return False
-        return True
+        return self._master.way is not None
 
     def _number(self, ticket: RemoteTicket) -> i64:
         self._last += 1
@@ -117,7 +109,7 @@ class Questions:
 
     def take_back(self, ticket: RemoteTicket) -> None:
         """The session that asked has left: what it was given goes back."""
-        if not ticket.done or ticket.again:
+        if not ticket.done or ticket.lost:
             return
         if ticket.got is not None and not ticket.no_ack:
             self._subscriptions.return_got(ticket.got)
@@ -154,3 +146,11 @@ class Questions:
         tickets = self._unasked
         self._unasked = []
         return tickets
+
+
+def _outcome(ticket: RemoteTicket, go_on: GoOn) -> object:
+    if ticket.lost:
+        return AGAIN
+    if ticket.error is not None:
+        raise ticket.error
+    return go_on(ticket)

@@ -15,7 +15,7 @@ what belongs to the client's session: its ledger of tags, the window it shares o
 its outlet, and the leases of NSQ with their deadlines.  A delivery's message has the number of the
 delivery as its ``seq_id``: that is the token by which it is settled.
 
-What needs an answer is *away* (``core/away.py``).
+What needs an answer returns ``Pending`` (``core/pending.py``).
 
 **Publishes** are numbered on a frontier of this queue.  The master's node says up to where they are
 safe and which it had no room for.  When the master is lost, what was sent and not answered is lost
@@ -30,6 +30,7 @@ means nothing any more.  Consumers are subscribed anew, silently, unless they as
 (``x-cancel-on-ha-failover``).
 """
 
+from functools import partial
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -45,6 +46,7 @@ from penstock.core import queue_requests as q
 from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.errors import NotFound
 from penstock.core.message import Message
+from penstock.core.pending import AGAIN, Pending
 from penstock.queues.allocator import Delivery
 from penstock.queues.consumers import NO_WINDOW, Consumer
 from penstock.queues.context import QueueContext, QueueIdentity
@@ -70,7 +72,7 @@ class RemoteQueue(Queue):
         self._master = master
         self._reported = reported
         self._subscriptions = RemoteSubscriptions(master)
-        self._questions = Questions(master, self._subscriptions, context.answers)
+        self._questions = Questions(master, self._subscriptions)
 
     # -- where the master is ---------------------------------------------------------------
 
@@ -219,16 +221,18 @@ class RemoteQueue(Queue):
         self._subscriptions.tell_room(remote, size)
         return delivery
 
-    def get(self, account: Consumer) -> Message | None:
-        ticket = self._questions.claim("get")
-        if ticket is None:
-            ticket = RemoteTicket("get", self._questions, account.no_ack)
-            raise self._questions.ask(ticket, q.GET, q.NO_ACK if account.no_ack else 0)
+    def get(self, account: Consumer) -> Pending:
+        flags = q.NO_ACK if account.no_ack else 0
+        return self._questions.ask(q.GET, flags, partial(self._got, account))
+
+    def _got(self, account: Consumer, ticket: RemoteTicket) -> object:
         message = ticket.got
-        if message is None or not (account.no_ack or self._master.delivered(message)):
+        if message is None:
             self.statistics.found_nothing()
             return None
         if not account.no_ack:
+            if self.deleted or not self._master.delivered(message):
+                return AGAIN  # another master has it by now
             account.take(1)
             self.unacked_count += 1
         self.statistics.got(account)
@@ -278,15 +282,18 @@ class RemoteQueue(Queue):
 
     # -- consumers -------------------------------------------------------------------------
 
-    def add_consumer(self, consumer: Consumer) -> None:
-        ticket = self._questions.claim("consume")
-        if ticket is None:
-            raise self._questions.ask_to_consume(consumer)
+    def add_consumer(self, consumer: Consumer) -> Pending:
+        return self._questions.ask_to_consume(consumer, partial(self._added, consumer))
+
+    def _added(self, consumer: Consumer, ticket: RemoteTicket) -> object:
         remote = ticket.remote
         assert remote is not None
+        if self.deleted:
+            return AGAIN
         self._subscriptions.bind(remote, consumer)
         self._enter(consumer)
         self.wake()
+        return None
 
     def adopt_consumer(self, consumer: Consumer) -> None:
         """One that was there before; if the master refuses it, it is cancelled."""
@@ -347,19 +354,18 @@ class RemoteQueue(Queue):
 
     # -- questions -------------------------------------------------------------------------
 
-    def purge(self) -> i64:
-        return self._questions.answer_to("purge", q.PURGE, 0).value
+    def purge(self) -> Pending:
+        return self._questions.ask(q.PURGE, 0, _value)
 
-    def empty(self) -> i64:
-        return self._questions.answer_to("empty", q.EMPTY, 0).value
+    def empty(self) -> Pending:
+        return self._questions.ask(q.EMPTY, 0, _value)
 
-    def counts(self) -> tuple[int, int]:
-        ticket = self._questions.answer_to("counts", q.COUNTS, 0)
-        return int(ticket.value), int(ticket.second_value)
+    def counts(self) -> Pending:
+        return self._questions.ask(q.COUNTS, 0, _two_values)
 
-    def ask_delete(self, if_unused: bool, if_empty: bool) -> int:
+    def ask_delete(self, if_unused: bool, if_empty: bool) -> Pending:
         flags = (q.IF_UNUSED if if_unused else 0) | (q.IF_EMPTY if if_empty else 0)
-        return int(self._questions.answer_to("delete", q.DELETE, flags).value)
+        return self._questions.ask(q.DELETE, flags, _value)
 
     # -- what is heard -----------------------------------------------------------------------
 
@@ -401,6 +407,14 @@ class RemoteQueue(Queue):
         super().check()
         self.publishing.frontier.check()
         self._subscriptions.check(self.consumers)
+
+
+def _value(ticket: RemoteTicket) -> object:
+    return int(ticket.value)
+
+
+def _two_values(ticket: RemoteTicket) -> object:
+    return int(ticket.value), int(ticket.second_value)
 
 
 @final

@@ -6,8 +6,8 @@
 
 What a client of the other node does with a queue arrives here as a consumer, a batch of messages
 or a question.  A consumer has an outlet of its own: so many bytes may be under way to the other
-node, or wait there for a client that does not read.  What the disk has not got yet is asked again
-in the next turn (``Away``).
+node, or wait there for a client that does not read.  A get whose message has to come from the disk
+is done again in the next turn.
 
 While a queue can confirm nothing (``py``) publishes wait in front of it.  If the queue
 moves to another node instead, the link says that it is gone, and the other node decides: it refuses
@@ -25,26 +25,18 @@ from mypy_extensions import i64
 
 from penstock.broker.broker import Broker
 from penstock.broker.topology.declaring import check_deletable
-from penstock.broker.topology.vhost import Vhost
 from penstock.cluster.remote.served import Served, ServedConsumer
 from penstock.core import queue_requests as q
-from penstock.core.away import Away, Ticket
 from penstock.core.errors import BrokerError
 from penstock.core.message import Message
+from penstock.core.pending import Pending
 from penstock.queues.allocator import Delivery
 from penstock.queues.consumers import Consumer
 from penstock.queues.local import LocalQueue
-from penstock.queues.queue import Queue
 
 NewHolder = Callable[["PeerServer", ServedConsumer], object]
 """Who stands behind a consumer in this node's turn: where deliveries go."""
-DeleteQueue = Callable[[Vhost, Queue], list[Consumer]]
-"""Deletes it, everywhere; returns who lost it here.  May raise Away."""
 Tell = Callable[[list[Consumer]], None]
-
-
-def delete_here(vhost: Vhost, queue: Queue) -> list[Consumer]:
-    return vhost.delete_queue(queue)
 
 
 @final
@@ -57,17 +49,15 @@ class PeerServer:
         node: str,
         new_holder: NewHolder,
         tell_cancelled: Tell,
-        delete_queue: DeleteQueue = delete_here,
     ) -> None:
         self.node = node
         self.answers: list[q.QueueRequest] = []
         self._broker = broker
         self._new_holder = new_holder
         self._tell_cancelled = tell_cancelled
-        self._delete_queue = delete_queue
         self._served: dict[int, Served] = {}
         self._open: dict[int, Served] = {}  # publishes of theirs are not all answered
-        self._postponed: list[tuple[Served, q.Ask, Ticket | None]] = []
+        self._postponed: list[tuple[Served, q.Ask]] = []  # gets that wait for the disk
         self._late: dict[int, Served] = {}  # publishes of theirs wait in front of the queue
 
     # -- requests --------------------------------------------------------------------------
@@ -93,7 +83,7 @@ class PeerServer:
         elif isinstance(request, q.Window):
             served.set_window(request)
         elif isinstance(request, q.Ask):
-            self._ask(served, request, None, now_ms)
+            self._ask(served, request, now_ms)
         elif isinstance(request, q.Subscribe):
             self._subscribe(served, request)
         elif isinstance(request, q.Unsubscribe):
@@ -209,7 +199,7 @@ class PeerServer:
         queue.remove_consumer(one.consumer)
         served.tidy(one)
         if queue.unused:
-            self._tell_cancelled(self._delete_queue(served.vhost, queue))
+            self._tell_cancelled(served.vhost.delete_queue(queue))
         else:
             served.vhost.touch(queue)
 
@@ -223,36 +213,31 @@ class PeerServer:
 
     # -- questions -------------------------------------------------------------------------
 
-    def _ask(self, served: Served, request: q.Ask, ticket: Ticket | None, now_ms: i64) -> None:
-        answers = self._broker.queue_context.answers
-        answers.shown = ticket
+    def _ask(self, served: Served, request: q.Ask, now_ms: i64) -> None:
         try:
             self._answer_to(served, request, now_ms)
-        except Away as away:
-            self._postponed.append((served, request, away.ticket))
         except BrokerError as error:
             self._refuse(served, request.question, error)
-        finally:
-            answers.shown = None
 
     def _answer_to(self, served: Served, request: q.Ask, now_ms: i64) -> None:
         queue, vhost, verb = served.queue, served.vhost, request.verb
         if verb == q.GET:
             self._get(served, request, now_ms)
             return
-        value: i64 = 0
-        second: i64 = 0
+        value = second = 0
         if verb == q.PURGE:
             value = queue.purge()
         elif verb == q.EMPTY:
             value = queue.empty()
         elif verb == q.COUNTS:
             vhost.touch(queue)
-            value, second = queue.backing.ready_count(), len(queue.consumers)
+            value, second = queue.counts()
         elif verb == q.DELETE:
             if_unused, if_empty = request.flags & q.IF_UNUSED != 0, request.flags & q.IF_EMPTY != 0
-            value = check_deletable(vhost, queue, if_unused, if_empty)
-            self._tell_cancelled(self._delete_queue(vhost, queue))
+            count = check_deletable(vhost, queue, if_unused, if_empty)
+            assert not isinstance(count, Pending), "its master is here"
+            value = count
+            self._tell_cancelled(vhost.delete_queue(queue))
         self._answer(served, request.question, value, second)
 
     def _get(self, served: Served, request: q.Ask, now_ms: i64) -> None:
@@ -262,6 +247,9 @@ class PeerServer:
         self._broker.serve_consumers(queue, now_ms)
         no_ack = request.flags & q.NO_ACK != 0
         message = queue.get(served.account(no_ack))
+        if isinstance(message, Pending):
+            self._postponed.append((served, request))
+            return
         self._broker.expire_messages(queue, now_ms)
         first: i64 = 0
         got: list[Message] = []
@@ -293,11 +281,8 @@ class PeerServer:
         """Say what has become safe, and what was dealt with."""
         postponed = self._postponed
         self._postponed = []
-        for served, request, ticket in postponed:
-            if ticket is not None and not ticket.done:
-                self._postponed.append((served, request, ticket))
-            else:
-                self._ask(served, request, ticket, now_ms)
+        for served, request in postponed:
+            self._ask(served, request, now_ms)
         for served in list(self._late.values()):
             self._take_late(served, now_ms)
         durable = self._broker.engine.journal.durable_position

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from penstock.broker.topology import declaring
 from penstock.clocks import wall_ms
-from penstock.core.away import Away
 from penstock.core.errors import AccessRefused
+from penstock.core.pending import Pending
 from penstock.management.api.messages import leave
 from penstock.management.facts.sessions import ManagementClient
 from penstock.management.http.access import Visitor
@@ -68,10 +68,8 @@ class AlivenessApi(Endpoints):
 
 def _got_one(agent: ManagementClient) -> bool:
     """For use on the data loop; a test at the same time may have got our message, and we its."""
-    try:
-        found = agent.get(QUEUE, wall_ms())
-    except Away:
+    found = agent.get(QUEUE, wall_ms())
+    if found is None or isinstance(found, Pending):
         return False
-    if found is not None:
-        agent.accept(wall_ms())
-    return found is not None
+    agent.accept(wall_ms())
+    return True

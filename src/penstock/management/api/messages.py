@@ -20,8 +20,8 @@ from typing import Any, Final
 from aiohttp import web
 
 from penstock.clocks import wall_ms
-from penstock.core.away import Away
 from penstock.core.errors import AccessRefused
+from penstock.core.pending import Pending
 from penstock.management.api.exchanges import exchange_asked
 from penstock.management.facts.rows import Row, jsonable
 from penstock.management.facts.sessions import Got, ManagementClient, ManagementClientRefused
@@ -201,9 +201,8 @@ def _get_at_once(agent: ManagementClient, queue: str, count: int) -> list[Got] |
     found: list[Got] = []
     size = 0
     while len(found) < min(count, GOT_AT_ONCE) and size < GOT_BYTES_AT_ONCE:
-        try:
-            got = agent.get(queue, wall_ms())
-        except Away:
+        got = agent.get(queue, wall_ms())
+        if isinstance(got, Pending):
             return found or None
         if got is None:
             break

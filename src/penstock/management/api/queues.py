@@ -15,6 +15,7 @@ from typing import Any, Final
 from aiohttp import web
 
 from penstock.broker.topology import declaring
+from penstock.core.pending import Pending, then
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import Visitor
 from penstock.management.http.endpoints import (
@@ -128,18 +129,18 @@ class QueuesApi(ListEndpoints):
 
     def _delete(
         self, vhost: str, name: str, visitor: Visitor, if_unused: bool, if_empty: bool
-    ) -> None:
+    ) -> object:
         found = self._broker.vhost(vhost)
         found.queue(name)
         rights = self.rights(visitor, vhost)
-        _, lost = declaring.delete_queue(found, rights, name, None, if_unused, if_empty)
-        self._view.watch.cancelled(lost)
+        deleted = declaring.delete_queue(found, rights, name, None, if_unused, if_empty)
+        return then(deleted, lambda outcome: self._view.watch.cancelled(outcome[1]))
 
     async def purge(self, request: web.Request, visitor: Visitor) -> web.Response:
         (vhost,) = await self.asked_vhosts(request, visitor)
         await self.change(self._purge, vhost, request.match_info["name"], visitor)
         return web.Response(status=204)
 
-    def _purge(self, vhost: str, name: str, visitor: Visitor) -> None:
+    def _purge(self, vhost: str, name: str, visitor: Visitor) -> int | Pending:
         self.rights(visitor, vhost).read("queue", name)
-        self._view.purge_queue(vhost, name)
+        return self._view.purge_queue(vhost, name)

@@ -13,6 +13,7 @@ does not name stays as it is.  Only administrators may; who makes one may do eve
 
 import asyncio
 import logging
+from functools import partial
 from typing import Final
 
 from aiohttp import web
@@ -21,6 +22,7 @@ from penstock.broker.definitions.importing import tags_in
 from penstock.broker.topology.vhost import Vhost
 from penstock.broker.vhost_removal import VhostRemoval
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
+from penstock.core.pending import Pending
 from penstock.management.http.access import ADMINISTRATOR, Visitor
 from penstock.management.http.endpoints import (
     Context,
@@ -167,7 +169,7 @@ class VhostsApi(ListEndpoints):
         self._view.watch.cancelled(lost)
         return done
 
-    def _put(self, name: str, asked: dict[str, object]) -> bool:
+    def _put(self, name: str, asked: dict[str, object]) -> bool | Pending:
         admin = self.admin()
         known = self._broker.vhosts.get(name)
         if known is not None and known.closing:
@@ -182,9 +184,12 @@ class VhostsApi(ListEndpoints):
                 tags_in(asked["tags"]) if "tags" in asked else tags,
             )
         is_new = self._broker.changes.at_first(known is None)
-        if "tracing" in asked:
-            self._broker.changes.cut()
-            admin.trace(name, on=flag(asked["tracing"]))
+        if "tracing" not in asked:
+            return is_new
+        return self._broker.changes.then(partial(self._trace, name, flag(asked["tracing"]), is_new))
+
+    def _trace(self, name: str, traced: bool, is_new: bool) -> bool:
+        self.admin().trace(name, on=traced)
         return is_new
 
     def _let_in(self, vhost: str, user: str) -> None:

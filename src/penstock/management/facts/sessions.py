@@ -10,6 +10,7 @@ from typing import NamedTuple
 from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.errors import BrokerError
 from penstock.core.message import Message
+from penstock.core.pending import Pending
 from penstock.management.facts.links import LinkInspector
 from penstock.management.facts.portions import Part
 from penstock.management.facts.storage_view import DiskFacts
@@ -175,10 +176,10 @@ class ManagementClient:
         """
         raise NotImplementedError
 
-    def get(self, queue: str, now_ms: int) -> Got | None:
+    def get(self, queue: str, now_ms: int) -> Got | Pending | None:
         """The first message, unsettled; None when there is none.
 
-        Raises Away while it is on its way from the disk: ask again.
+        When it has to come from the disk, the next call goes on with this one, as resuming does.
         """
         raise NotImplementedError
 

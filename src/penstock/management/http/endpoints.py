@@ -22,8 +22,8 @@ from penstock.broker.broker import Broker
 from penstock.broker.rules.access import User
 from penstock.broker.rules.log_ins import HTTP, NO_CREDENTIALS, Source
 from penstock.broker.rules.rights import Rights
-from penstock.core.away import Pending
 from penstock.core.errors import AccessRefused, LoginRefused, NotFound
+from penstock.core.pending import Pending
 from penstock.management.facts.sessions import ListenerFacts
 from penstock.management.http.access import EVERYTHING, Operator, Role, Visitor
 from penstock.management.http.control import NodeControl
@@ -240,7 +240,9 @@ class Endpoints:
     async def close(self) -> None:
         """The server stops: a resource with long answers ends them now."""
 
-    async def change(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def change(
+        self, function: Callable[P, T | Pending], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Run it on the data loop; returns when what it changed is on disk.
 
         In a cluster that is when all have agreed on it.
@@ -250,7 +252,7 @@ class Endpoints:
         await self._on_loop(len, "")
         return changed
 
-    async def _agreed(self, function: Callable[[], T]) -> T:
+    async def _agreed(self, function: Callable[[], T | Pending]) -> T:
         outcome: object = await self._on_loop(self._broker.changes.ask().run, function)
         while isinstance(outcome, Pending):
             await asyncio.sleep(AGAIN_S)

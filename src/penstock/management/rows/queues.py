@@ -4,10 +4,12 @@ Called on the data loop; see ``view``.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import cast
 
 from penstock.clocks import wall_ms
 from penstock.core.credit import QUEUE, FlowPeer
+from penstock.core.pending import Pending, then
 from penstock.management.facts.rows import Row, Rows, activity, jsonable
 from penstock.management.facts.sessions import ConnectionFacts
 from penstock.management.facts.storage_view import listed_fields, shown_fields
@@ -61,11 +63,11 @@ class QueueRows(Rows):
     def flow_row(self) -> Row:
         return self._watch.flow()
 
-    def purge_queue(self, vhost: str, name: str) -> None:
-        """Raises NotFound, or ResourceLocked when the queue is exclusive."""
+    def purge_queue(self, vhost: str, name: str) -> int | Pending:
+        """Returns how many messages it had; raises NotFound or ResourceLocked (exclusive)."""
         queue = self.vhost(vhost).queue(name)
         queue.check_owner(None)
-        queue.purge()
+        return then(queue.purge(), int, partial(self.purge_queue, vhost, name))
 
     def _queue_state(self, queue: Queue) -> Row:
         """``stopped``: something of it is damaged, and nothing is delivered any more."""

@@ -9,13 +9,11 @@ A line that came of publishing lines is not published: the outbox is closed to t
 meanwhile, so the log can never feed itself.
 """
 
-from contextlib import suppress
 from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.topology.vhost import Vhost
 from penstock.clocks import wall_ms
-from penstock.core.away import Away
 from penstock.core.message import Message
 from penstock.node.inspection.logs import Logs, Outbox, Waiting
 from penstock.protocols.amqp.codec.encoder import short_bytes
@@ -61,8 +59,7 @@ class LogExchange:
         # The broker's own, as its prefix says: no client could declare or delete it.
         exchange = Exchange(vhost.name, NAME, "topic", True, False, True, {})
         if self._broker.changes.proposes:
-            with suppress(Away):  # it is there when all have agreed on it
-                self._broker.changes.add_exchange(exchange)
+            self._broker.changes.add_exchange(exchange)  # it is there when all have agreed on it
             return None
         vhost.make_exchange(exchange)
         return vhost

@@ -8,6 +8,7 @@ Every method of this file may raise a ``BrokerError``; the session turns it into
 ``channel.close`` or ``connection.close``.
 """
 
+from functools import partial
 from typing import Final, cast, final
 
 from mypy_extensions import i64
@@ -28,6 +29,7 @@ from penstock.core.errors import (
     Unavailable,
 )
 from penstock.core.message import REDELIVERED, Message
+from penstock.core.pending import Pending, then
 from penstock.core.traffic import Traffic
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.encoder import (
@@ -279,8 +281,15 @@ class AmqpChannel(Subscriber):
 
     # -- methods -------------------------------------------------------------------------
 
+    def ask_queue(self, method: Method) -> Pending | None:
+        """``basic.get`` and ``basic.consume``; None: it is answered."""
+        return self._get(method) if method.key == m.BASIC_GET else self._consume(method)
+
     def handle(self, method: Method) -> bool:
-        """All but publish, ack, close and what is the topology's; True: confirms may be written."""
+        """All but publish, ack, close, what a queue is asked for, and what is the topology's.
+
+        True: confirms may be written.
+        """
         class_id = method.key >> 16
         if class_id == 60:
             self._basic(method)
@@ -307,12 +316,8 @@ class AmqpChannel(Subscriber):
 
     def _basic(self, method: Method) -> None:
         key = method.key
-        if key == m.BASIC_CONSUME:
-            self._consume(method)
-        elif key == m.BASIC_CANCEL:
+        if key == m.BASIC_CANCEL:
             self._cancel(method)
-        elif key == m.BASIC_GET:
-            self._get(method)
         elif key == m.BASIC_QOS:
             self._qos(method)
         elif key == m.BASIC_REJECT:
@@ -345,7 +350,7 @@ class AmqpChannel(Subscriber):
                 self.wake_queues()
         self._reply(method, m.BASIC_QOS_OK, [])
 
-    def _consume(self, method: Method) -> None:
+    def _consume(self, method: Method) -> Pending | None:
         tag = method.text("consumer_tag")
         if tag == "":
             tag = self.link.new_name("amq.ctag-")
@@ -354,7 +359,7 @@ class AmqpChannel(Subscriber):
         if self.topology.meant_queue(method) == REPLY_TO:
             self.replies.consume(self, tag, method.flag("no_ack"))
             self._reply(method, m.BASIC_CONSUME_OK, [tag])
-            return
+            return None
         queue = self.topology.readable_queue(method)
         check_head(queue.backing, queue.name, queue.vhost)
         arguments = method.table("arguments")
@@ -375,11 +380,17 @@ class AmqpChannel(Subscriber):
             priority,
         )
         consumer.timeout_ms = consumer_timeout(arguments, what)
-        queue.add_consumer(consumer)
-        self.consumers[tag] = consumer
+        return then(
+            queue.add_consumer(consumer),
+            lambda _added: self._consuming(method, consumer),
+            partial(self._consume, method),
+        )
+
+    def _consuming(self, method: Method, consumer: Consumer) -> None:
+        self.consumers[consumer.tag] = consumer
         self.link.count_consumers(1)
         self.deadlines.note(consumer)
-        self._reply(method, m.BASIC_CONSUME_OK, [tag])
+        self._reply(method, m.BASIC_CONSUME_OK, [consumer.tag])
 
     def _cancel(self, method: Method) -> None:
         tag = method.text("consumer_tag")
@@ -401,7 +412,7 @@ class AmqpChannel(Subscriber):
         else:
             self.link.vhost.touch(queue)
 
-    def _get(self, method: Method) -> None:
+    def _get(self, method: Method) -> Pending | None:
         link = self.link
         queue = self.topology.readable_queue(method)
         link.vhost.touch(queue)
@@ -414,7 +425,16 @@ class AmqpChannel(Subscriber):
             account.join(queue)
             if not no_ack:
                 self._remember(queue.incarnation, account)
-        message = queue.get(account)
+        found = queue.get(account)
+        if isinstance(found, Pending):
+            got = partial(self._got, method, account)
+            return then(found, got, partial(self._get, method))
+        self._got(method, account, found)
+        return None
+
+    def _got(self, method: Method, account: Consumer, message: Message | None) -> None:
+        link, no_ack = self.link, account.no_ack
+        queue = cast(Queue, account.queue)
         link.broker.expire_messages(queue, link.now_ms)  # a new head may have a time to die
         if message is None:
             self.traffic.get(0, 0, no_ack)

@@ -20,8 +20,8 @@ from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.changes import NO_MEMORY, Ask
 from penstock.broker.topology.routes import Route
 from penstock.broker.topology.vhost import Vhost
-from penstock.core.away import Ticket
 from penstock.core.message import Address
+from penstock.core.pending import Pending
 from penstock.core.traffic import AMQP, Traffic
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.decoder import AmqpDecoder
@@ -206,16 +206,9 @@ class Link:
 
 @final
 class Suspended(Event):
-    """A method that is answered when ``ticket`` is done, or in the next turn: by ``resume``."""
+    """A method that was begun, and is answered when its outcome has been resumed."""
 
-    def __init__(
-        self,
-        channel: i64,
-        method: Method,
-        ticket: Ticket | None,
-        resume: "Callable[[], Suspended | None]",
-    ) -> None:
+    def __init__(self, channel: i64, method: Method, pending: Pending) -> None:
         self.channel = channel
         self.method = method
-        self.ticket = ticket
-        self.resume: Final[Callable[[], Suspended | None]] = resume
+        self.pending = pending

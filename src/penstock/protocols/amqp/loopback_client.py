@@ -11,10 +11,11 @@ session with confirms to come.
 """
 
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, Final
 
 from penstock.core import errors as kinds
-from penstock.core.away import Away
+from penstock.core.pending import Pending
 from penstock.management.facts.sessions import Got, ManagementClient, ManagementClientRefused
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.errors import ACCESS_REFUSED
@@ -87,7 +88,7 @@ class LoopbackClient(Session, ManagementClient):
         self._await_disk()
         return answer
 
-    def get(self, queue: str, now_ms: int) -> Got | None:
+    def get(self, queue: str, now_ms: int) -> Got | Pending | None:
         inner = self._inner
         if inner.waiting_head:
             inner.go_on(now_ms)
@@ -96,7 +97,7 @@ class LoopbackClient(Session, ManagementClient):
             frame = encode_method(CHANNEL, m.BASIC_GET, [0, queue, False])
             replies = self._say(frame, now_ms)
         if inner.waiting_head:
-            raise Away
+            return Pending(None, partial(self.get, queue, now_ms))
         for reply in replies:
             if reply.key == m.BASIC_GET_OK:
                 return self._got(reply)

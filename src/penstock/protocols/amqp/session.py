@@ -16,9 +16,9 @@ from typing import final
 from mypy_extensions import i64
 
 from penstock.broker.broker import Broker
-from penstock.core.away import Away
 from penstock.core.credit import cost_of
 from penstock.core.errors import BrokerError, CommandInvalid
+from penstock.core.pending import Pending
 from penstock.protocols.amqp.channel import AmqpChannel
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.errors import NAMES, ProtocolViolation, is_hard, reply_code
@@ -132,14 +132,13 @@ class AmqpSession(AmqpOpening):
             self._take(b"")
 
     def go_on(self, now_ms: i64) -> None:
-        if not self.may_ask_again(self.broker.queue_context.answers):
+        if not self.may_go_on():
             return
         self.link.begin(now_ms)
         self.waiting_head = False
         postponed = self._postponed
         self._postponed = []
         self._events(postponed)
-        self.broker.queue_context.answers.shown = None
         self._go_on_publishing()
         self._decode_on()
         self._flush_confirms()
@@ -212,10 +211,6 @@ class AmqpSession(AmqpOpening):
                 self._channel_method(number, method)
         except ProtocolViolation as wrong:
             self._violated(number, wrong)
-        except Away as away:
-            self.waiting_head = True
-            self.ticket = away.ticket
-            self._postponed.append(MethodReceived(number, method))
         except BrokerError as error:
             self.channel_failed(number, error, method.key)
         except Exception as error:  # noqa: BLE001 - ours: ends this session, reported, no other
@@ -320,21 +315,26 @@ class AmqpSession(AmqpOpening):
         elif channel.closing:
             return
         elif method.key >> 16 == 50 or method.key >> 16 == 40:
-            self._suspend(channel.topology.handle(method))
+            self._hold_outcome(number, method, channel.topology.handle(method))
+        elif method.key == m.BASIC_GET or method.key == m.BASIC_CONSUME:
+            self._hold_outcome(number, method, channel.ask_queue(method))
         elif channel.handle(method):
             self._confirm_ready.append(channel)
 
-    def _suspend(self, suspended: Suspended | None) -> None:
-        """What comes behind it on this connection waits until it is answered."""
-        if suspended is not None:
+    def _hold_outcome(self, number: i64, method: Method, outcome: object) -> None:
+        """While it is pending, what comes behind it on this connection waits."""
+        if isinstance(outcome, Pending):
             self.waiting_head = True
-            self.ticket = suspended.ticket
-            self._postponed.append(suspended)
+            self.ticket = outcome.ticket
+            self._postponed.append(Suspended(number, method, outcome))
 
     def _resume_method(self, number: i64, suspended: Suspended) -> None:
+        pending = suspended.pending
         channel = self.channels.get(number)
         if channel is not None and not channel.closing:
-            self._suspend(suspended.resume())
+            self._hold_outcome(number, suspended.method, pending.resume())
+        elif pending.ticket is not None:
+            pending.ticket.drop()
 
     def channel_failed(self, number: i64, error: BrokerError, method_key: i64) -> None:
         self.broker.waits.forget_after(0)  # of what was published before it failed

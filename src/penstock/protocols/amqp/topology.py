@@ -6,18 +6,18 @@ method leaves the queue's name out.
 """
 
 from functools import partial
-from typing import Final, cast, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from penstock.broker.rules.arguments import check_without_name
 from penstock.broker.topology import declaring
 from penstock.broker.transfers.replies import REPLY_TO
-from penstock.core.away import Pending
 from penstock.core.errors import AccessRefused, CommandInvalid, NotFound
+from penstock.core.pending import Pending, then
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.methods import Method
-from penstock.protocols.amqp.link import Link, Suspended
+from penstock.protocols.amqp.link import Link
 from penstock.queues.queue import Queue
 
 Answer = tuple[int, list[object]]
@@ -43,11 +43,11 @@ class TopologyMethods:
         self.number: i64 = number
         self._last_queue: str = ""
 
-    def handle(self, method: Method) -> Suspended | None:
+    def handle(self, method: Method) -> Pending | None:
         """None: it is answered."""
         link = self.link
         if not link.take_share():
-            return Suspended(self.number, method, None, partial(self.handle, method))
+            return Pending(None, partial(self.handle, method))
         if method.key == m.QUEUE_DECLARE:
             name = name_in(method, "queue")
             if name == "" and not method.flag("passive"):
@@ -56,39 +56,38 @@ class TopologyMethods:
             verb = partial(self._declare_queue, method, name)
         else:
             verb = partial(self._do, method)
-        return self._answer(method, link.ask().run(verb))
+        return then(link.ask().run(verb), partial(self._answer, method))
 
-    def _answer(self, method: Method, outcome: Answer | Pending) -> Suspended | None:
-        if isinstance(outcome, Pending):
-            go_on = partial(self._go_on, method, outcome)
-            return Suspended(self.number, method, outcome.ticket, go_on)
-        key, values = outcome
+    def _answer(self, method: Method, answer: Answer) -> None:
+        key, values = answer
         if method.fields.get("nowait") is not True:
             self.link.send(self.number, key, values)
-        return None
 
-    def _go_on(self, method: Method, pending: Pending) -> Suspended | None:
-        return self._answer(method, cast(Answer | Pending, pending.resume()))
-
-    def _do(self, method: Method) -> Answer:
+    def _do(self, method: Method) -> Answer | Pending:
         if method.key >> 16 == 50:
             return self._queue_method(method)
         return self._exchange_method(method)
 
     # -- queues --------------------------------------------------------------------------
 
-    def _queue_method(self, method: Method) -> Answer:
+    def _queue_method(self, method: Method) -> Answer | Pending:
         key = method.key
         if key == m.QUEUE_DELETE:
             return self._queue_delete(method)
         if key == m.QUEUE_PURGE:
-            queue = self.readable_queue(method)
-            return m.QUEUE_PURGE_OK, [queue.purge()]
+            return self._purge(method)
         if key == m.QUEUE_BIND:
             return self._bind(method)
         if key == m.QUEUE_UNBIND:
             return self._unbind(method)
         raise CommandInvalid("unimplemented method")
+
+    def _purge(self, method: Method) -> Answer | Pending:
+        return then(
+            self.readable_queue(method).purge(),
+            lambda count: (m.QUEUE_PURGE_OK, [count]),
+            partial(self._purge, method),
+        )
 
     def readable_queue(self, method: Method) -> Queue:
         """The queue that is meant, to be read from; raises AccessRefused or ResourceLocked."""
@@ -138,7 +137,7 @@ class TopologyMethods:
             raise NotFound("no previously declared queue")
         return name
 
-    def _declare_queue(self, method: Method, name: str) -> Answer:
+    def _declare_queue(self, method: Method, name: str) -> Answer | Pending:
         link = self.link
         vhost = link.vhost
         if name.startswith(REPLY_TO):
@@ -147,26 +146,34 @@ class TopologyMethods:
             queue = vhost.queue(name)
             queue.check_owner(link.session)
             vhost.touch(queue)
-        else:
-            is_ours = name_in(method, "queue") == ""
-            declare = declaring.make_queue if is_ours else declaring.declare_queue
-            made = declare(
-                vhost,
-                link.rights,
-                name,
-                method.flag("durable"),
-                link.session if method.flag("exclusive") else None,
-                method.flag("auto_delete"),
-                method.table("arguments"),
-            )
-            queue = vhost.changes.declared(made)
+            return self._declared(method, name)
+        is_ours = name_in(method, "queue") == ""
+        declare = declaring.make_queue if is_ours else declaring.declare_queue
+        declare(
+            vhost,
+            link.rights,
+            name,
+            method.flag("durable"),
+            link.session if method.flag("exclusive") else None,
+            method.flag("auto_delete"),
+            method.table("arguments"),
+        )
+        return vhost.changes.then(partial(self._declared, method, name))
+
+    def _declared(self, method: Method, name: str) -> Answer | Pending:
+        """It is there: how many messages and consumers has it?"""
+        link = self.link
+        queue = link.vhost.queue(name)
         if queue.owner is link.session:
-            link.owned[queue.name] = queue
-        self._last_queue = queue.name
+            link.owned[name] = queue
+        self._last_queue = name
         if queue.remote and method.fields.get("nowait") is True:
             return m.QUEUE_DECLARE_OK, []
-        ready, consumers = queue.counts()
-        return m.QUEUE_DECLARE_OK, [queue.name, ready, consumers]
+        return then(
+            queue.counts(),
+            lambda counts: (m.QUEUE_DECLARE_OK, [name, *counts]),
+            partial(self._declare_queue, method, name),
+        )
 
     def _find_reply_consumer(self, name: str) -> Answer:
         """Declared, however, such a name only tells whether somebody waits behind it."""
@@ -175,9 +182,9 @@ class TopologyMethods:
         self._last_queue = name
         return m.QUEUE_DECLARE_OK, [name, 0, 1]
 
-    def _queue_delete(self, method: Method) -> Answer:
+    def _queue_delete(self, method: Method) -> Answer | Pending:
         link = self.link
-        count, consumers = declaring.delete_queue(
+        deleted = declaring.delete_queue(
             link.vhost,
             link.rights,
             self.meant_queue(method),
@@ -185,7 +192,11 @@ class TopologyMethods:
             method.flag("if_unused"),
             method.flag("if_empty"),
         )
-        link.tell_cancelled(consumers)
+        return then(deleted, self._deleted)
+
+    def _deleted(self, outcome: declaring.Deleted) -> Answer:
+        count, consumers = outcome
+        self.link.tell_cancelled(consumers)
         return m.QUEUE_DELETE_OK, [count]
 
     def delete_queue(self, queue: Queue) -> None:

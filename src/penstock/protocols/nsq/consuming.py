@@ -15,15 +15,17 @@ A sampling client gets so many of a hundred messages, and one more, as with nsqd
 finished for the whole channel.
 """
 
+from functools import partial
 from typing import cast, final
 
 from mypy_extensions import i64
 
-from penstock.broker.topology.topics import Channel, Topic
+from penstock.broker.topology.topics import Channel
 from penstock.broker.topology.vhost import Vhost
 from penstock.cluster.remote.queue_places import subscribe_anew
 from penstock.core.errors import BrokerError, NotInFlight
 from penstock.core.message import Message
+from penstock.core.pending import Pending, then
 from penstock.core.traffic import Traffic
 from penstock.protocols.nsq.codec.commands import Invalid, decimal, text_of
 from penstock.protocols.nsq.codec.contents import id_of
@@ -73,19 +75,29 @@ class NsqConsuming(Subscriber):
 
     # -- joining and leaving -----------------------------------------------------------------
 
-    def subscribe(self, vhost: Vhost, topic: Topic, name: str) -> None:
+    def subscribe(self, vhost: Vhost, topic: str, name: str) -> Pending | None:
         """Raises BrokerError, also for one consumer too many."""
-        channel = vhost.topics.channel(topic, name)
-        queue = channel.queue
+        topics = vhost.topics
+        found = then(topics.topic(topic), lambda there: topics.channel(there, name))
+        return then(found, partial(self._join, vhost))
+
+    def _join(self, vhost: Vhost, channel: Channel) -> Pending | None:
+        queue, topic = channel.queue, channel.topic.name
         queue.check_owner(self.session)
         check_head(queue.backing, queue.name, queue.vhost)
         limit = self._shared.max_channel_consumers
         if 0 < limit <= len(queue.consumers):
-            raise BrokerError(f"consumers for {topic.name}:{name} exceeds limit of {int(limit)}")
+            raise BrokerError(f"consumers for {topic}:{channel.name} exceeds limit of {int(limit)}")
         session = self.session
         consumer = Consumer("nsq", self, session.outlet, SharedWindow(), False, 0, False, {})
         consumer.window = 0
-        queue.add_consumer(consumer)
+        return then(
+            queue.add_consumer(consumer),
+            lambda _added: self._joined(channel, consumer),
+            partial(self.subscribe, vhost, topic, channel.name),
+        )
+
+    def _joined(self, channel: Channel, consumer: Consumer) -> None:
         self.channel = channel
         self.consumer = consumer
         self._owner = self._leases().join(consumer)

@@ -21,10 +21,10 @@ from mypy_extensions import i64
 
 from penstock.broker.topology.topics import Topic
 from penstock.broker.topology.vhost import Vhost
-from penstock.core.away import Away
 from penstock.core.confirm_watermark import PendingConfirm, all_done, any_lost
 from penstock.core.credit import cost_of
-from penstock.core.errors import BrokerError
+from penstock.core.errors import BrokerError, NotFound
+from penstock.core.pending import Pending
 from penstock.core.traffic import Traffic
 from penstock.protocols.nsq.codec.commands import Invalid, PublishRun
 from penstock.protocols.nsq.codec.frames import OK, error_frame
@@ -153,19 +153,10 @@ class NsqPublishing(PublishCredit):
             try:
                 answer.published(self._publish(vhost, run, now_ms), _oks(run.answers))
                 self._note_waits(answer, run)
-            except (Invalid, Away) as error:
-                # A topic that is gone cannot be waited for here: others hold the places behind.
-                wrong = error if isinstance(error, Invalid) else _no_topic(run)
+            except Invalid as wrong:
                 answer.published(0, b"")
                 answer.failed(error_frame(wrong.code, wrong.text))
                 self.drop_held()
-
-    def open_topic(self, vhost: Vhost, run: PublishRun) -> None:
-        """Have it there before its first publish is held; raises Invalid, or Away."""
-        try:
-            vhost.topics.topic(run.topic)
-        except BrokerError as error:
-            raise Invalid(f"E_{run.verb}_FAILED", f"{run.verb} failed {error}") from None
 
     def publish(self, vhost: Vhost, run: PublishRun, now_ms: i64) -> None:
         """Raises Invalid."""
@@ -190,7 +181,7 @@ class NsqPublishing(PublishCredit):
         try:
             topic = vhost.topics.topics.get(run.topic)
             if topic is None:
-                topic = vhost.topics.topic(run.topic)
+                topic = _new_topic(vhost, run.topic)
             position = self._enqueue(vhost, topic, run, cost, now_ms)
         except BrokerError as error:
             code = f"E_{run.verb}_FAILED"
@@ -251,8 +242,12 @@ def count_published(traffic: Traffic, topic: Topic, count: i64, queue_count: i64
     topic.exchange.traffic.passed += count * queue_count
 
 
-def _no_topic(run: PublishRun) -> Invalid:
-    return Invalid(f"E_{run.verb}_FAILED", f"{run.verb} failed: the topic is gone")
+def _new_topic(vhost: Vhost, name: str) -> Topic:
+    """In the place of one that is gone since its publish was held."""
+    topic = vhost.topics.topic(name)
+    if isinstance(topic, Pending):  # it cannot be waited for here: others hold the places behind
+        raise NotFound(f"topic '{name}' is gone")
+    return topic
 
 
 def _held_bytes(run: PublishRun) -> i64:

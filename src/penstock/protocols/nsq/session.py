@@ -7,9 +7,9 @@ turn and then the connection ends; only a FIN, REQ or TOUCH that came too late d
 
 What it is (IDENTIFY, AUTH, the layers on its socket) is in ``nsq/opening.py``.
 
-Commands that have to wait (for a callback's answer, for one of another node: ``core/away.py``, for
-the next turn's share of new topics) set ``waiting_head``; what came behind them waits too.  A turn
-does ``WORK_MAX`` commands and messages of one session: what else it sent waits for the next turn.
+Commands that have to wait (for a callback's answer, for one of another node, ``core/pending.py``,
+for the next turn's share of new topics) set ``waiting_head``; what came behind them waits too.
+A turn does ``WORK_MAX`` commands and messages of one session: what else it sent waits for the next.
 """
 
 from collections.abc import Callable
@@ -19,9 +19,8 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.broker.topology.topics import is_name, queue_name
-from penstock.broker.topology.vhost import Vhost
-from penstock.core.away import Away, Pending
 from penstock.core.errors import AccessRefused, BrokerError
+from penstock.core.pending import Pending
 from penstock.protocols.nsq.codec.commands import (
     Command,
     Fault,
@@ -152,14 +151,12 @@ class NsqSession(NsqOpening):
                 return
             self._inquiry = None
             self._answered(inquiry.answer)
-        answers = self.shared.broker.queue_context.answers
-        if not self.may_ask_again(answers):
+        if not self.may_go_on():
             return
         self.waiting_head = False
         postponed = self._postponed
         self._postponed = []
         self._commands(postponed)
-        answers.shown = None
         if self._line.full and self._may_go_on():
             self._commands(self._line.receive(b"", self._now_ms))
         self._read_on()
@@ -185,9 +182,6 @@ class NsqSession(NsqOpening):
                 command.resume()
             elif isinstance(command, Fault):
                 raise Invalid(command.code, command.text)
-        except Away as away:
-            self.ticket = away.ticket
-            self._wait_with(command)
         except Invalid as wrong:
             self._fault(wrong)
 
@@ -263,11 +257,10 @@ class NsqSession(NsqOpening):
         if run.topic not in vhost.topics.topics:
             if not self._take_share(run):
                 return False
-            if self.shared.broker.changes.proposes:  # there before something is published to it
-                make = partial(vhost.topics.topic, run.topic)
-                self._await(run.verb, self._agreed(make), partial(self._publish, run))
-                return False
-        self.publishing.open_topic(vhost, run)
+            # It is there before something is published to it, or held for it.
+            make = partial(vhost.topics.topic, run.topic)
+            self._await(run.verb, self._agreed(make), partial(self._publish, run))
+            return False
         if vhost.epoch != self._allowed_epoch or len(self._allowed) > 1024:
             self._allowed.clear()
             self._allowed_epoch = vhost.epoch
@@ -316,17 +309,13 @@ class NsqSession(NsqOpening):
             check_subscribe(rights, vhost, topic, name)
         except AccessRefused:
             raise unauthorized("SUB", topic, name) from None
-        join = partial(self._join, vhost, topic, name)
+        join = partial(self.consuming.subscribe, vhost, topic, name)
         self._await("SUB", self._agreed(join), self._subscribed)
 
     def _subscribed(self) -> None:
         self.state = SUBSCRIBED
         self._line.begin()
         self.publishing.answer(0, OK)
-
-    def _join(self, vhost: Vhost, topic: str, name: str) -> None:
-        found = vhost.topics.topic(topic)
-        self.consuming.subscribe(vhost, found, name)
 
     def _agreed(self, function: Callable[[], object]) -> Callable[[], object]:
         """A step for ``_await``: in a cluster all have to agree on what the function makes."""

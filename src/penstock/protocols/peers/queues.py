@@ -15,7 +15,7 @@ from mypy_extensions import i64
 from penstock.broker.broker import Broker
 from penstock.cluster.remote.peer_client import PeerClient
 from penstock.cluster.remote.served import ServedConsumer
-from penstock.cluster.remote.serving import DeleteQueue, PeerServer, delete_here
+from penstock.cluster.remote.serving import PeerServer
 from penstock.core import queue_requests as q
 from penstock.protocols.peers.codec.queues import decode_requests, encode_some
 from penstock.queues.allocator import Delivery
@@ -65,16 +65,9 @@ class PeerSubscriber(Subscriber):
 class PeerQueues:
     """See the head of this file."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        turn: Turn,
-        session: Session,
-        node: str,
-        delete_queue: DeleteQueue = delete_here,
-    ) -> None:
+    def __init__(self, broker: Broker, turn: Turn, session: Session, node: str) -> None:
         self.client = PeerClient(broker.flow.book, node)
-        self.server = PeerServer(broker, node, self._holder, turn.cancelled, delete_queue)
+        self.server = PeerServer(broker, node, self._holder, turn.cancelled)
         self._turn = turn
         self._session = session
         self._told_at_ms: i64 = 0

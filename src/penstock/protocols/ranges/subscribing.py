@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast, final
 from penstock.broker.broker import Broker
 from penstock.broker.rules.rights import READ, Rights
 from penstock.broker.topology.topics import is_name, queue_name
-from penstock.core.away import Pending
 from penstock.core.errors import NotFound, PreconditionFailed, QueueElsewhere
+from penstock.core.pending import Pending, then
 from penstock.protocols.nsq.rights import check_subscribe
 from penstock.protocols.ranges.leases import RangeLeases, named
 from penstock.protocols.ranges.reading import ReadRequests
@@ -112,19 +112,22 @@ class SubscriptionRequests(RequestHandler):
         else:
             self.session.send(subscriptions.encode_subscribed(cast(list[str], outcome)))
 
-    def _found(self, make: bool, by: int, names: list[str]) -> list[str]:
+    def _found(self, make: bool, by: int, names: list[str]) -> list[str] | Pending:
         rights = Rights(self.user(), self.vhost().name)
         if by == subscriptions.BY_QUEUES:
-            queues = [self._queue(rights, name) for name in names]
-        elif by == subscriptions.BY_EXCHANGE:
-            queues = [self._queue_of_group(rights, names[0], names[1], names[2:], make)]
+            return [self._readable(self._queue(rights, name)) for name in names]
+        if by == subscriptions.BY_EXCHANGE:
+            found = self._queue_of_group(rights, names[0], names[1], names[2:], make)
         else:
-            queues = [self._queue_of_channel(rights, names[0], names[1], make)]
-        for queue in queues:
-            queue.check_owner(self.session)
-            with suppress(QueueElsewhere):  # then its master's node says whether it has positions
-                queue.backing.positions()
-        return [queue.name for queue in queues]
+            found = self._queue_of_channel(rights, names[0], names[1], make)
+        return then(found, lambda queue: [self._readable(queue)])
+
+    def _readable(self, queue: Queue) -> str:
+        """Its name; raises why it cannot be read by positions."""
+        queue.check_owner(self.session)
+        with suppress(QueueElsewhere):  # then its master's node says whether it has positions
+            queue.backing.positions()
+        return queue.name
 
     def _queue(self, rights: Rights, name: str) -> Queue:
         rights.read("queue", name)
@@ -132,7 +135,7 @@ class SubscriptionRequests(RequestHandler):
 
     def _queue_of_group(
         self, rights: Rights, source: str, group: str, keys: list[str], make: bool
-    ) -> Queue:
+    ) -> Queue | Pending:
         vhost = self.vhost()
         if source == "":
             raise PreconditionFailed(
@@ -155,12 +158,19 @@ class SubscriptionRequests(RequestHandler):
             rights.bind("queue", name, source)
             rights.topic(READ, exchange, key)
         if queue is None:
-            queue = vhost.changes.declared(vhost.declare_queue(name, True, None, False, {}))
-        for key in missing:
+            vhost.declare_queue(name, True, None, False, {})
+        return vhost.changes.then(partial(self._bind, name, source, missing))
+
+    def _bind(self, name: str, source: str, keys: list[str]) -> Queue:
+        vhost = self.vhost()
+        queue = vhost.queue(name)
+        for key in keys:
             vhost.bind_queue(queue, source, key, {})
         return queue
 
-    def _queue_of_channel(self, rights: Rights, topic: str, channel: str, make: bool) -> Queue:
+    def _queue_of_channel(
+        self, rights: Rights, topic: str, channel: str, make: bool
+    ) -> Queue | Pending:
         vhost = self.vhost()
         for what, name in (("topic", topic), ("channel", channel)):
             if not is_name(name):
@@ -173,9 +183,8 @@ class SubscriptionRequests(RequestHandler):
                 f" ('{queue_name(topic, channel)}' in vhost '{vhost.name}'): a stream makes it when"
                 " it first starts, a batch read does not"
             )
-        if found is None:
-            found = vhost.topics.topic(topic)
-        return vhost.topics.channel(found, channel).queue
+        made = then(vhost.topics.topic(topic), lambda there: vhost.topics.channel(there, channel))
+        return then(made, lambda there: there.queue)
 
     # -- from where ------------------------------------------------------------------------
 

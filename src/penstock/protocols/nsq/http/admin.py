@@ -8,6 +8,7 @@ host refuse a publish with 503.
 
 import time
 from concurrent.futures import Future
+from functools import partial
 from typing import Final
 
 from penstock.broker.rules.rights import Rights
@@ -18,6 +19,7 @@ from penstock.clocks import wall_ms
 from penstock.core.confirm_watermark import all_done
 from penstock.core.errors import AccessRefused, AuthRequired, NotFound
 from penstock.core.message import PERSISTENT, Message
+from penstock.core.pending import Pending, then
 from penstock.core.traffic import NSQ
 from penstock.protocols.nsq.codec.contents import PERSISTENT_MODE, TRANSIENT_MODE, ContentMaker
 from penstock.protocols.nsq.codec.ids import SUFFIXES
@@ -90,7 +92,7 @@ class NsqAdmin:
 
     # -- topics and channels -----------------------------------------------------------------
 
-    def create_topic(self, name: str, visitor: Visitor) -> Topic:
+    def create_topic(self, name: str, visitor: Visitor) -> Topic | Pending:
         """Raises Refused for what is no name."""
         rights = self.rights(visitor)
         if not is_name(name):
@@ -100,14 +102,14 @@ class NsqAdmin:
             rights.configure("exchange", exchange_name(name))
         return topics.topic(name)
 
-    def create_channel(self, topic: str, name: str, visitor: Visitor) -> None:
+    def create_channel(self, topic: str, name: str, visitor: Visitor) -> Channel | Pending:
         rights = self.rights(visitor)
         found = self.topic(topic)
         if name not in found.channels:
             queue = queue_name(topic, name)
             rights.configure("queue", queue)
             rights.bind("queue", queue, found.exchange.name)
-        self.vhost().topics.channel(found, name)
+        return self.vhost().topics.channel(found, name)
 
     def delete_topic(self, name: str, visitor: Visitor) -> None:
         rights = self.rights(visitor)
@@ -129,11 +131,13 @@ class NsqAdmin:
         rights.read("queue", topic.exchange.name)
         self.vhost().topics.empty(topic)
 
-    def empty_channel(self, topic: str, name: str, visitor: Visitor) -> None:
+    def empty_channel(self, topic: str, name: str, visitor: Visitor) -> int | Pending:
+        """Returns how many messages it had."""
         rights = self.rights(visitor)
         channel = self.channel(topic, name)
         rights.read("queue", channel.queue.name)
-        channel.queue.empty()
+        again = partial(self.empty_channel, topic, name, visitor)
+        return then(channel.queue.empty(), int, again)
 
     def pause_topic(self, name: str, paused: bool, visitor: Visitor) -> None:
         rights = self.rights(visitor)
@@ -182,13 +186,18 @@ class NsqAdmin:
 
     def publish(
         self, name: str, bodies: list[bytes], defer_ms: int, visitor: Visitor
-    ) -> Future[None] | None:
+    ) -> Future[None] | Pending | None:
         """Returns what is to be waited for before it is safe; None = nothing.
 
         Raises Refused or AccessRefused.
         """
         vhost = self.check_open(visitor)
-        topic = self.create_topic(name, visitor)
+        there = self.create_topic(name, visitor)
+        return then(there, partial(self._publish, vhost, bodies, defer_ms, visitor))
+
+    def _publish(
+        self, vhost: Vhost, bodies: list[bytes], defer_ms: int, visitor: Visitor, topic: Topic
+    ) -> Future[None] | None:
         self.rights(visitor).write("exchange", topic.exchange.name)
         if not bodies:
             return None

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from penstock.broker.topology.topics import is_name
-from penstock.core.away import Pending
+from penstock.core.pending import Pending
 from penstock.protocols.nsq.http.admin import NsqAdmin
 from penstock.protocols.nsq.http.answers import Call, Endpoint, Plain, Refused, Table
 from penstock.protocols.nsq.http.config import NsqConfig
@@ -92,7 +92,7 @@ class NsqdApi:
     async def _do(self, function: Callable[[], T]) -> T:
         return await on_loop(self._call, function)
 
-    async def _change(self, function: Callable[[], T]) -> T:
+    async def _change(self, function: Callable[[], T | Pending]) -> T:
         """As ``_do``; in a cluster it is done when all have agreed on it."""
         outcome: object = await self._do(partial(self._desk.ask().run, function))
         while isinstance(outcome, Pending):

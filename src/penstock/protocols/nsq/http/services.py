@@ -31,8 +31,8 @@ from aiohttp import web
 from penstock.broker.lookup import Lookup, Node
 from penstock.broker.topology.topics import Topic, Topics, is_ephemeral
 from penstock.clocks import wall_ms
-from penstock.core.away import Pending
 from penstock.core.errors import BrokerError, SettingInvalid
+from penstock.core.pending import Pending
 from penstock.management.http.browsers import names_in
 from penstock.management.http.http_connections import KEEPALIVE_TIMEOUT_S, HttpConnections
 from penstock.protocols.nsq.http.admin import NsqAdmin
@@ -178,13 +178,16 @@ class Follower:
         self._asking.add(task)
         task.add_done_callback(self._asking.discard)
 
-    def _make(self, topic: Topic, channels: list[str]) -> None:
-        assert self._topics is not None
-        for channel in channels:
-            try:
-                self._topics.channel(topic, channel)
-            except BrokerError as error:
-                log.warning("topic %s lacks a channel that others have: %s", topic.name, error)
+    def _make(self, topics: Topics, topic: Topic, channel: str) -> object:
+        """Pending until a cluster has agreed on it."""
+        pending = self._pending.pop(topic.name, None)
+        try:
+            if pending is not None:
+                return pending.resume()
+            return topics.new_ask().run(partial(topics.channel, topic, channel))
+        except BrokerError as error:
+            log.warning("topic %s lacks a channel that others have: %s", topic.name, error)
+            return None
 
     def _later(self, name: str, channels: list[str]) -> None:
         """Once more, when there may be an answer."""
@@ -196,23 +199,20 @@ class Follower:
                 )
 
     def _prepared(self, name: str, channels: list[str]) -> None:
-        topic = None if self._topics is None else self._topics.topics.get(name)
-        if self._topics is None or topic is None or not topic.preparing:
+        topics = self._topics
+        topic = None if topics is None else topics.topics.get(name)
+        if topics is None or topic is None or not topic.preparing:
             return
         if len(channels) > CHANNELS_MAX:
             text = "topic %s gets %d of the channels that others have, there are more"
             log.warning(text, name, CHANNELS_MAX)
-        pending = self._pending.pop(name, None)
-        if pending is None:
-            make = partial(self._make, topic, channels[:CHANNELS_MAX])
-            outcome: object = self._topics.new_ask().run(make)
-        else:
-            outcome = pending.resume()
-        if isinstance(outcome, Pending):  # a cluster has to agree on them first
-            self._pending[name] = outcome
-            self._later(name, channels)
-            return
-        self._topics.prepared(name, [])
+        for place, channel in enumerate(channels[:CHANNELS_MAX]):
+            outcome = self._make(topics, topic, channel)
+            if isinstance(outcome, Pending):
+                self._pending[name] = outcome
+                self._later(name, channels[place:CHANNELS_MAX])
+                return
+        topics.prepared(name)
 
 
 def check_addresses(settings: Settings) -> None:
