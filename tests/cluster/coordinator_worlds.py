@@ -13,10 +13,11 @@ from random import Random
 from typing import Any
 
 from penstock.cluster.agreement.coordinator import Change, Condition, Coordinator, Event, Proposal
+from penstock.cluster.agreement.store_client import ServedCoordinator
 from penstock.node.coordination.etcd_coordinator import EtcdCoordinator
 from penstock.node.coordination.etcd_http import EtcdOptions
 from penstock.node.coordination.etcd_lease import boot_ms
-from penstock.node.coordination.local_coordinator import LocalCoordinator
+from penstock.node.coordination.local_coordinator import local_coordinator
 from penstock.node.coordination.server import CoordinationServer
 from penstock.storage.definitions.coordination import HISTORY_KEPT, CoordinationStore
 from tests.cluster.embedded_coordinator import EmbeddedCoordinator
@@ -131,8 +132,8 @@ class ServedWorld(ClockWorld):
         server.start()
         return server
 
-    def join(self, name: str) -> LocalCoordinator:
-        member = LocalCoordinator(self.path, name)
+    def join(self, name: str) -> ServedCoordinator:
+        member = local_coordinator(self.path, name)
         member.start(patience_s=5)
         self.members.append(member)
         return member

@@ -8,7 +8,6 @@ break, so nothing is ever uncertain but what a failing disk leaves so, and the l
 end is known on the same clock: no margin is needed.
 """
 
-from collections.abc import Sequence
 from typing import Final, final
 
 from penstock.cluster.agreement.coordinator import (
@@ -16,13 +15,10 @@ from penstock.cluster.agreement.coordinator import (
     FAILED,
     REFUSED,
     UNCERTAIN,
-    Change,
-    Condition,
     Coordinator,
     Entry,
     Event,
     Proposal,
-    why_unfit,
 )
 from penstock.cluster.agreement.known_keys import KnownKeys
 from penstock.storage.definitions.coordination import NO_LEASE, CoordinationStore, HistoryForgotten
@@ -110,19 +106,12 @@ class EmbeddedCoordinator(Coordinator):
 
     # -- proposals -----------------------------------------------------------------------
 
-    def propose(self, conditions: Sequence[Condition], changes: Sequence[Change]) -> Proposal:
-        proposal = Proposal(conditions, changes)
-        proposal.error = why_unfit(proposal) or self.why_not()
-        if proposal.error:
-            proposal.state = FAILED
-            return proposal
+    def hand_on(self, proposal: Proposal) -> None:
         try:
             self._decide(proposal)
         except OSError as error:
             self._fail(error)
-            proposal.state = UNCERTAIN
-            proposal.error = self._disk_error
-        return proposal
+            proposal.decide(UNCERTAIN, error=self._disk_error)
 
     def _decide(self, proposal: Proposal) -> None:
         revision = self._store.transact(
@@ -133,11 +122,11 @@ class EmbeddedCoordinator(Coordinator):
         self._store.commit()
         if revision == NO_LEASE:
             self._lease = 0
-            proposal.state, proposal.error = FAILED, self.why_not()
+            proposal.decide(FAILED, error=self.why_not())
         elif revision > 0:
-            proposal.state, proposal.revision = ACCEPTED, revision
+            proposal.decide(ACCEPTED, revision)
         else:
-            proposal.state = REFUSED
+            proposal.decide(REFUSED)
 
     def _fail(self, error: OSError) -> None:
         self._disk_error = f"the coordinator's file cannot be written: {error}"
@@ -170,11 +159,6 @@ class EmbeddedCoordinator(Coordinator):
             return []
 
     def _events_above(self, revision: int) -> list[Event]:
-        events = [
-            Event(row_revision, key, value, created=created)
-            for row_revision, key, value, created in self._store.history(revision)
-        ]
-        for event in events:
-            self._known.told(event)
-        self._known.revision = self._store.revision
+        events = [Event(*row) for row in self._store.history(revision)]
+        self._known.told(events, self._store.revision)
         return events

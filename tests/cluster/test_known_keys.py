@@ -38,7 +38,7 @@ def test_the_same_history_that_went_on_is_no_loss(known: KnownKeys) -> None:
 
 
 def test_a_cluster_that_goes_or_changes_in_the_stream_is_a_loss(known: KnownKeys) -> None:
-    known.told(Event(9, FOUNDED, None, created=False))
+    known.told([Event(9, FOUNDED, None, created=False)], 9)
     assert "knows this cluster no more" in known.lost
 
 

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from penstock.cluster.agreement.coordinator import ACCEPTED, FAILED, UNCERTAIN, Change
-from penstock.cluster.agreement.store_client import ServedCoordinator
+from penstock.cluster.agreement.store_client import ServedCoordinator, StoreLine, StoreUnavailable
 from penstock.cluster.agreement.store_service import LINE_MAX_BYTES, StoreService, to_line
 from penstock.core.errors import Corrupt
 from penstock.node.coordination.etcd_lease import boot_ms
-from penstock.node.coordination.local_coordinator import LocalCoordinator, StoreUnavailable
+from penstock.node.coordination.local_coordinator import local_coordinator
 from penstock.node.coordination.server import CoordinationServer
 from penstock.storage.definitions.coordination import CoordinationStore
 from tests.cluster.coordinator_worlds import Copy, ServedWorld
@@ -29,6 +29,19 @@ def world(tmp_path: Path) -> Iterator[ServedWorld]:
     made = ServedWorld(tmp_path)
     yield made
     made.close()
+
+
+class Line(StoreLine):
+    """Of a member that is told by the test what happens to it."""
+
+    def __init__(self) -> None:
+        self.sent = bytearray()
+
+    def news(self) -> list[bytes | str | None]:
+        return []
+
+    def write(self, data: bytes) -> None:
+        self.sent += data
 
 
 def put(key: str, value: str = "1", *, leased: bool = False) -> Change:
@@ -63,8 +76,7 @@ def test_while_the_holder_is_away_the_lease_runs_out(world: ServedWorld) -> None
 
 
 def test_an_answer_that_did_not_come_is_uncertain() -> None:
-    sent: list[bytes] = []
-    member = ServedCoordinator("a/1", sent.append, 0)
+    member = ServedCoordinator("a/1", Line(), 0)
     assert member.propose([], []).error.endswith("it has not answered yet")
     member.connected()
     member.receive(to_line({"snapshot": [], "revision": 0, "ttl_ms": 900}))
@@ -78,8 +90,9 @@ def test_an_answer_that_did_not_come_is_uncertain() -> None:
 def test_who_was_away_for_longer_than_history_gets_the_difference(tmp_path: Path) -> None:
     store = CoordinationStore(str(tmp_path / "coordination.db"), 0, history_kept=3)
     service = StoreService(store, 3000)
-    sent = bytearray()
-    member = ServedCoordinator("a/1", sent.extend, 0)
+    line = Line()
+    sent = line.sent
+    member = ServedCoordinator("a/1", line, 0)
     copy = Copy(member, may_differ=True)
     visitor = service.enter()
 
@@ -121,8 +134,8 @@ def test_a_member_that_is_killed(world: ServedWorld) -> None:
         "import sys, time\n"
         "from penstock.cluster.agreement.coordinator import Change\n"
         "from penstock.node.coordination.etcd_lease import boot_ms\n"
-        "from penstock.node.coordination.local_coordinator import LocalCoordinator\n"
-        "member = LocalCoordinator(sys.argv[1], 'child')\n"
+        "from penstock.node.coordination.local_coordinator import local_coordinator\n"
+        "member = local_coordinator(sys.argv[1], 'child')\n"
         "member.start()\n"
         "asked = member.propose([], [Change('child', '1', leased=True)])\n"
         "while True:\n"
@@ -149,7 +162,7 @@ def test_nobody_else_may_open_the_socket(world: ServedWorld) -> None:
 
 
 def test_nobody_serves(tmp_path: Path) -> None:
-    member = LocalCoordinator(str(tmp_path / "none.sock"), "a/1")
+    member = local_coordinator(str(tmp_path / "none.sock"), "a/1")
     with pytest.raises(StoreUnavailable, match=r"none\.sock.*No such file"):
         member.start(patience_s=0.1)
 

@@ -18,7 +18,7 @@ is the generator's that was handed in: the same calls with the same seed do the 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from random import Random
 
 from penstock.cluster.agreement.coordinator import (
@@ -27,13 +27,10 @@ from penstock.cluster.agreement.coordinator import (
     PENDING,
     REFUSED,
     UNCERTAIN,
-    Change,
-    Condition,
     Coordinator,
     Entry,
     Event,
     Proposal,
-    why_unfit,
 )
 from tests.models.model_coordination import ModelCoordination
 
@@ -214,16 +211,10 @@ class SimCoordinator(Coordinator):
 
     # -- proposals -------------------------------------------------------------------------
 
-    def propose(self, conditions: Sequence[Condition], changes: Sequence[Change]) -> Proposal:
-        proposal = Proposal(conditions, changes)
-        why = why_unfit(proposal) or self.why_not()
-        if why:
-            proposal.state, proposal.error = FAILED, why
-            return proposal
+    def hand_on(self, proposal: Proposal) -> None:
         lease = self.lease
         self.store.later(lambda: self._request(lease, proposal))
         self.store.later(lambda: self._unanswered(proposal), ANSWER_MS)
-        return proposal
 
     def _request(self, lease: int, proposal: Proposal) -> None:
         if self._arrives():
@@ -233,16 +224,14 @@ class SimCoordinator(Coordinator):
     def _answer(self, proposal: Proposal, state: int, revision: int) -> None:
         if not self._arrives() or proposal.state != PENDING:
             return
-        proposal.state, proposal.revision = state, revision
-        if state == FAILED:
-            proposal.error = f"the lease of {self.member} has ended"
-        elif state == ACCEPTED:
+        error = f"the lease of {self.member} has ended" if state == FAILED else ""
+        proposal.decide(state, revision, error)
+        if state == ACCEPTED:
             self._see_to(revision)
 
     def _unanswered(self, proposal: Proposal) -> None:
         if proposal.state == PENDING:
-            proposal.state = UNCERTAIN
-            proposal.error = "no answer came: it may have happened, or may yet"
+            proposal.decide(UNCERTAIN, error="no answer came: it may have happened, or may yet")
             self.counts["uncertain"] += 1
 
     # -- events ----------------------------------------------------------------------------

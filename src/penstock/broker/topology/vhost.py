@@ -131,6 +131,10 @@ class Vhost:
         """It is being removed."""
         self.closing = True
 
+    def keep(self) -> None:
+        """It is not removed after all."""
+        self.closing = False
+
     def join(self, changes: Changes) -> None:
         """From now on those of a cluster's node."""
         self.changes = changes

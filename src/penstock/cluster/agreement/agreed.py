@@ -22,6 +22,7 @@ from penstock.cluster.agreement.metadata import (
     kind_of,
     parts_of,
     path,
+    read,
 )
 from penstock.routing.exchanges import PREDECLARED
 
@@ -45,6 +46,28 @@ class Agreed:
         self.revision: int = 0
         self.changed: int = 0
         self.rounds: int = 0
+
+    def begin(self, entries: Sequence[Entry]) -> None:
+        """All the coordinator has."""
+        for entry in entries:
+            if kind_of(entry.key):
+                queue = read(entry.key, entry.value) if kind_of(entry.key) == QUEUES else None
+                assert queue is None or isinstance(queue, QueueMeta)
+                self.put(entry.key, entry.revision, queue)
+        self.dead = dead_among(entries)
+        self.done(max([entry.revision for entry in entries], default=0))
+
+    def done(self, revision: int) -> None:
+        """The changes up to there."""
+        self.revision = max(self.revision, revision)
+        self.changed = max(self.changed, revision)
+
+    def done_without_change(self, revision: int) -> None:
+        """Behind the last change none came up to there."""
+        self.revision = max(self.revision, revision)
+
+    def end_round(self) -> None:
+        self.rounds += 1
 
     def revision_of(self, key: str) -> int:
         return self.revisions.get(key, ABSENT)

@@ -23,6 +23,7 @@ Invariants (``check``):
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, final
 
 from penstock.broker.administration import Administration, limits_of, user_limits_of
@@ -32,7 +33,7 @@ from penstock.broker.topology.topics import PAUSED
 from penstock.broker.topology.vhost import Vhost
 from penstock.broker.vhost_removal import CloseSome, VhostRemoval
 from penstock.cluster.agreement import metadata as md
-from penstock.cluster.agreement.agreed import ALWAYS_THERE, Agreed, dead_among
+from penstock.cluster.agreement.agreed import ALWAYS_THERE, Agreed
 from penstock.cluster.agreement.coordinator import Entry, Event
 from penstock.cluster.agreement.drafting import record_of
 from penstock.cluster.agreement.proposing import ClusterChanges
@@ -101,21 +102,18 @@ class Applier:
 
         ``keeps_copies``: those of queues that are not agreed on, for they may yet be.
         """
-        for entry in entries:
-            if md.kind_of(entry.key):
-                self.agreed.put(entry.key, entry.revision, self._queue(entry))
-        dead = self.agreed.dead = dead_among(entries)
-        with _Done(self._changes):
-            self._keep_vhosts()
-            self._delete_all_but(self.agreed.living())
-            for entry in sorted(entries, key=_rank):
-                if md.kind_of(entry.key) and entry.key not in dead:
-                    self._put(md.read(entry.key, entry.value))
-            self._find_unused(entries)
+        self.agreed.begin(entries)
+        self._changes.apply(partial(self._take_all, entries))
         if not keeps_copies:
             self._drop_copies()
-        self.agreed.revision = max([entry.revision for entry in entries], default=0)
-        self.agreed.changed = self.agreed.revision
+
+    def _take_all(self, entries: Sequence[Entry]) -> None:
+        self._keep_vhosts()
+        self._delete_all_but(self.agreed.living())
+        for entry in sorted(entries, key=_rank):
+            if md.kind_of(entry.key) and entry.key not in self.agreed.dead:
+                self._put(md.read(entry.key, entry.value))
+        self._find_unused(entries)
 
     def _drop_copies(self) -> None:
         """Of queues that are gone, or were declared anew while the node was away."""
@@ -133,7 +131,7 @@ class Applier:
             if not vhost.closing:
                 continue
             if self.agreed.revision_of(md.path(md.VHOSTS, vhost.name)):
-                vhost.closing = False
+                vhost.keep()
                 self._broker.definitions.vhost_stays(vhost.name)
             else:
                 self._delete_vhost(vhost.name)
@@ -151,13 +149,6 @@ class Applier:
                 if exchange.auto_delete and not exchange.has_bindings():
                     self._changes.lost_bindings(vhost, exchange)
 
-    def _queue(self, entry: Entry | Event) -> md.QueueMeta | None:
-        if md.kind_of(entry.key) != md.QUEUES or entry.value is None:
-            return None
-        record = md.read(entry.key, entry.value)
-        assert isinstance(record, md.QueueMeta)
-        return record
-
     def _delete_all_but(self, wanted: set[str]) -> None:
         """What refers to something goes before it; queues of an earlier incarnation go, too."""
         there = self.present()
@@ -172,17 +163,23 @@ class Applier:
 
     def run(self) -> bool:
         """Do some of what has come; True when there is more to do at once."""
-        with _Done(self._changes):
-            self._go_on_removing()
-            count = 0
-            while count < min(EVENTS_AT_ONCE, len(self._waiting)):
-                if not self._do(self._waiting[count]):
-                    break
-                count += 1
-            del self._waiting[:count]
+        self._changes.apply(self._do_some)
         if not self._waiting:
-            self.agreed.rounds += 1
+            self.agreed.end_round()
         return bool(self._waiting or self._removals)
+
+    def take_lost(self) -> list[Consumer]:
+        lost, self.lost = self.lost, []
+        return lost
+
+    def _do_some(self) -> None:
+        self._go_on_removing()
+        count = 0
+        while count < min(EVENTS_AT_ONCE, len(self._waiting)):
+            if not self._do(self._waiting[count]):
+                break
+            count += 1
+        del self._waiting[:count]
 
     def _go_on_removing(self) -> None:
         for name, removal in list(self._removals.items()):
@@ -207,8 +204,7 @@ class Applier:
             agreed.put(key, event.revision, queue)
             if key not in agreed.dead:
                 self._put(record)
-        agreed.changed = max(agreed.changed, event.revision)
-        agreed.revision = max(agreed.revision, event.revision)
+        agreed.done(event.revision)
         return True
 
     # -- put -------------------------------------------------------------------------------
@@ -457,18 +453,3 @@ def _is_same(there: Exchange, meta: md.ExchangeMeta) -> bool:
 def _rank(entry: Entry) -> tuple[int, int]:
     kind = md.kind_of(entry.key)
     return (list(md.FIELDS).index(kind) if kind else -1, entry.made)
-
-
-@final
-class _Done:
-    """While it is entered, what is asked of the broker is done at once."""
-
-    def __init__(self, changes: ClusterChanges) -> None:
-        self._changes = changes
-
-    def __enter__(self) -> None:
-        assert self._changes.draft is None, "P3"
-        self._changes.proposes = False
-
-    def __exit__(self, *_error: object) -> None:
-        self._changes.proposes = True

@@ -165,7 +165,7 @@ class ClusterAsk(Ask):
         if self._round < 0:
             self._round = changes.agreed.rounds + 1
         if changes.agreed.rounds < self._round:
-            changes.settles = True
+            changes.await_round()
             return False
         return True
 
@@ -174,8 +174,7 @@ class ClusterAsk(Ask):
     def _try(self) -> object:
         changes = self._changes
         draft = Draft()
-        with _Open(changes, draft, self):
-            result = self._step()
+        result = changes.fill(draft, self, self._step)
         further = result if isinstance(result, Pending) else None
         self._step = self._function if further is None else further.resume
         if draft.is_empty():
@@ -223,22 +222,3 @@ def _nothing() -> None:
 
 def _undecided(why: str) -> str:
     return f"the cluster cannot decide at present: {why or 'others change the same all the time'}"
-
-
-@final
-class _Open:
-    """While it is entered, what is handed in goes to this draft."""
-
-    def __init__(self, changes: "ClusterChanges", draft: Draft, ask: ClusterAsk) -> None:
-        self._changes = changes
-        self._draft = draft
-        self._ask = ask
-
-    def __enter__(self) -> None:
-        assert self._changes.draft is None
-        self._changes.draft = self._draft
-        self._changes.asking = self._ask
-
-    def __exit__(self, *_error: object) -> None:
-        self._changes.draft = None
-        self._changes.asking = None

@@ -68,7 +68,7 @@ class CommonMetadata:
         Raises ``HistoryLost``: the node ends, and keeps all it has.
         """
         self.check_history()
-        self.changes.mono_ms = mono_ms
+        self.changes.begin_turn(mono_ms)
         if not self.is_begun:
             self._join(events)
             return False
@@ -94,8 +94,7 @@ class CommonMetadata:
 
     def heard(self, revision: int) -> None:
         """What is not the applier's has been done up to there, too."""
-        self.agreed.revision = max(self.agreed.revision, revision)
-        self.agreed.changed = max(self.agreed.changed, revision)
+        self.agreed.done(revision)
 
     def has(self, revision: int) -> bool:
         """Is everything up to that revision done here?  Some other node wants to know."""
@@ -121,7 +120,7 @@ class CommonMetadata:
         elif self._round < 0:
             self._round = self.agreed.rounds + 1
         elif self.agreed.rounds >= self._round:
-            self.agreed.revision = max(self.agreed.revision, barrier.revision)
+            self.agreed.done_without_change(barrier.revision)
             self._caught_up_ms = mono_ms
             self._barrier = None
             self.is_ready = self.is_ready or self.changes.job_count() == 0
@@ -137,8 +136,7 @@ class CommonMetadata:
 
     def take_lost(self) -> list[Consumer]:
         """Consumers whose queue has gone."""
-        lost, self.applier.lost = self.applier.lost, []
-        return lost
+        return self.applier.take_lost()
 
     # -- joining ---------------------------------------------------------------------------
 

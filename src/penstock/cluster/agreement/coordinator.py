@@ -35,7 +35,7 @@ What a coordinator promises (one suite of tests asks all of them):
 """
 
 from collections.abc import Sequence
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 ABSENT: Final = 0
 """As the revision in a condition: the key must not exist."""
@@ -49,34 +49,23 @@ PROPOSAL_MAX_BYTES: Final = 1 << 20
 """Keys and values of one proposal; etcd takes 1.5 MiB unless told otherwise."""
 
 
-@final
-class Condition:
+class Condition(NamedTuple):
     """The key's last change was this revision."""
 
-    __slots__ = ("key", "revision")
-
-    def __init__(self, key: str, revision: int) -> None:
-        self.key = key
-        self.revision = revision
+    key: str
+    revision: int
 
 
-@final
-class Change:
+class Change(NamedTuple):
     """Put a value; without one (None) delete the key, or with ``below`` all that begins with it.
 
     ``leased``: the key goes when the lease of the proposing member ends.
     """
 
-    __slots__ = ("below", "key", "leased", "value")
-
-    def __init__(
-        self, key: str, value: str | None, *, leased: bool = False, below: bool = False
-    ) -> None:
-        assert value is None or not below
-        self.key = key
-        self.value = value
-        self.leased = leased
-        self.below = below
+    key: str
+    value: str | None
+    leased: bool = False
+    below: bool = False
 
 
 CHANGED: Final = "cluster/changed"
@@ -86,30 +75,22 @@ change, and no node moves it by coming and going.  A copy of the data from befor
 """
 
 
-@final
-class Event:
+class Event(NamedTuple):
     """``value`` None: the key is gone; ``created``: it was not there before."""
 
-    __slots__ = ("created", "key", "revision", "value")
-
-    def __init__(self, revision: int, key: str, value: str | None, *, created: bool) -> None:
-        self.revision = revision
-        self.key = key
-        self.value = value
-        self.created = created
+    revision: int
+    key: str
+    value: str | None
+    created: bool
 
 
-@final
-class Entry:
+class Entry(NamedTuple):
     """A key of a snapshot: ``revision`` is that of its last change, ``made`` of its first."""
 
-    __slots__ = ("key", "made", "revision", "value")
-
-    def __init__(self, key: str, value: str, revision: int, made: int) -> None:
-        self.key = key
-        self.value = value
-        self.revision = revision
-        self.made = made
+    key: str
+    value: str
+    revision: int
+    made: int
 
 
 @final
@@ -124,6 +105,11 @@ class Proposal:
         self.state = PENDING
         self.revision = 0  # of the store, when it was accepted
         self.error = ""
+
+    def decide(self, state: int, revision: int = 0, error: str = "") -> None:
+        self.state = state
+        self.revision = revision
+        self.error = error
 
     @property
     def done(self) -> bool:
@@ -173,6 +159,17 @@ class Coordinator:
         raise NotImplementedError
 
     def propose(self, conditions: Sequence[Condition], changes: Sequence[Change]) -> Proposal:
+        """One that cannot be decided at present, or at all, has FAILED at once."""
+        proposal = Proposal(conditions, changes)
+        why = why_unfit(proposal) or self.why_not()
+        if why:
+            proposal.decide(FAILED, error=why)
+        else:
+            self.hand_on(proposal)
+        return proposal
+
+    def hand_on(self, proposal: Proposal) -> None:
+        """To where it is decided."""
         raise NotImplementedError
 
     def revision(self) -> int:

@@ -20,7 +20,7 @@ class Draft:
         self._changes: dict[str, Change] = {}  # by key
         self._prefixes: dict[str, Change] = {}
         self._first: dict[str, int] = {}  # keys that may go before the others, at this revision
-        self.goes_on: bool = False  # this makes room for what comes next
+        self.goes_on: bool = False  # see ``delete_to_replace``
         self.incarnations: list[str] = []  # of exclusive queues it declares
 
     def is_empty(self) -> bool:
@@ -39,6 +39,11 @@ class Draft:
 
     def delete(self, key: str) -> None:
         self._changes[key] = Change(key, None)
+
+    def delete_to_replace(self, key: str) -> None:
+        """Put again by the next proposal of the same request."""
+        self.delete(key)
+        self.goes_on = True
 
     def delete_first(self, key: str, revision: int) -> None:
         """It hangs on something else that goes."""

@@ -170,8 +170,7 @@ class Drafting:
         if self._agreed.revision_of(key) != ABSENT:
             # One that outlived its source.  It goes first: a key is made after what it rests on.
             self._as_it_is(draft, key)
-            draft.delete(key)
-            draft.goes_on = True
+            draft.delete_to_replace(key)
             return
         for end in ends(record):
             self._as_it_is(draft, end)

@@ -20,7 +20,7 @@ rest.  A forgotten node that starts again joins as a new one, without those queu
 
 from collections.abc import Callable
 from functools import partial
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from penstock.broker.broker import Broker
 from penstock.cluster.agreement import metadata as md
@@ -37,15 +37,11 @@ AT_ONCE: Final = CHANGES_MAX // 4
 """Queues in one proposal."""
 
 
-@final
-class KnownView:
+class KnownView(NamedTuple):
     """``revision``: of its key."""
 
-    __slots__ = ("revision", "view")
-
-    def __init__(self, view: QueueView, revision: int) -> None:
-        self.view = view
-        self.revision = revision
+    view: QueueView
+    revision: int
 
 
 ViewOf = Callable[[str, str], KnownView | None]

@@ -58,7 +58,13 @@ class KnownKeys:
         """What the coordinator says was not agreed on by members."""
         self.lost = why
 
-    def told(self, event: Event) -> None:
+    def told(self, events: Sequence[Event], revision: int) -> None:
+        """All there are up to ``revision``."""
+        for event in events:
+            self._told(event)
+        self.revision = revision
+
+    def _told(self, event: Event) -> None:
         if event.key == FOUNDED:
             self.look(event.value, event.revision)
             self._founded = event.value

@@ -59,6 +59,10 @@ class Locating:
         self.default, self.nodes, self.is_drained = default, nodes, is_drained
         self.viewed, self.chance = viewed, chance
 
+    def prefer(self, node: str) -> None:
+        """As if a client of that node declared; "" = of this one."""
+        self.client_node = node or self.here
+
     def home_of(
         self, vhost: Vhost, name: str, durable: bool, owner: object, arguments: dict[str, object]
     ) -> str:

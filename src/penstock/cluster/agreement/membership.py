@@ -21,7 +21,7 @@ too.  A node whose lease has ended is over; it may join again, as a new member (
 
 import json
 from collections.abc import Sequence
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 from urllib.parse import unquote
 
 from penstock.cluster.agreement.coordinator import (
@@ -49,25 +49,14 @@ UP, DOWN, FORGOTTEN = range(3)
 """What is heard of a node."""
 
 
-@final
-class MemberRecord:
+class MemberRecord(NamedTuple):
     """A life of a node.  ``addresses``: protocol to host:port.  ``started_ms``: wall clock."""
 
-    __slots__ = ("addresses", "incarnation", "name", "started_ms", "version")
-
-    def __init__(
-        self,
-        name: str,
-        incarnation: str,
-        addresses: dict[str, str],
-        version: str,
-        started_ms: int,
-    ) -> None:
-        self.name = name
-        self.incarnation = incarnation
-        self.addresses = addresses
-        self.version = version
-        self.started_ms = started_ms
+    name: str
+    incarnation: str
+    addresses: dict[str, str]
+    version: str
+    started_ms: int
 
     @property
     def member(self) -> str:
@@ -88,16 +77,21 @@ class KnownNode:
         self.living: MemberRecord | None = None
         self.member_revision = 0
 
+    def noted(self, revision: int, joined_ms: int, down_since_ms: int) -> None:
+        self.revision = revision
+        self.joined_ms = joined_ms
+        self.down_since_ms = down_since_ms
 
-@final
-class Happening:
+    def lives(self, living: MemberRecord | None, revision: int) -> None:
+        self.living = living
+        self.member_revision = revision
+
+
+class Happening(NamedTuple):
     """``member``: name and incarnation; of what is forgotten the name."""
 
-    __slots__ = ("kind", "member")
-
-    def __init__(self, kind: int, member: str) -> None:
-        self.kind = kind
-        self.member = member
+    kind: int
+    member: str
 
 
 @final
@@ -148,17 +142,18 @@ class Membership:
         if value is None:
             return self._hear_end(name)
         node = self.nodes.setdefault(name, KnownNode(name))
-        node.living, node.member_revision = member_from_json(name, value), revision
-        if name == self.here.name and self.state == JOINING and self._is_here(node):
+        living = member_from_json(name, value)
+        node.lives(living, revision)
+        if self.state == JOINING and living.member == self.here.member:
             self.state = JOINED
-        return Happening(UP, node.living.member)
+        return Happening(UP, living.member)
 
     def _hear_end(self, name: str) -> Happening | None:
         node = self.nodes.get(name)
         if node is None or node.living is None:
             return None
         former = node.living
-        node.living, node.member_revision = None, 0
+        node.lives(None, 0)
         if not node.revision:
             del self.nodes[name]
         if former.member == self.here.member and self.state == JOINED:
@@ -169,17 +164,13 @@ class Membership:
         node = self.nodes.setdefault(name, KnownNode(name))
         if value is None:
             # Its member goes before it; but not always where history became a difference.
-            node.revision = node.joined_ms = node.down_since_ms = 0
+            node.noted(0, 0, 0)
             if node.living is None:
                 del self.nodes[name]
             return Happening(FORGOTTEN, name)
-        node.revision = revision
         fields = fields_of(NODES, name, value, {"joined_ms": int, "down_since_ms": int})
-        node.joined_ms, node.down_since_ms = fields["joined_ms"], fields["down_since_ms"]
+        node.noted(revision, **fields)
         return None
-
-    def _is_here(self, node: KnownNode) -> bool:
-        return node.living is not None and node.living.incarnation == self.here.incarnation
 
     # -- time ----------------------------------------------------------------------------
 
@@ -269,9 +260,7 @@ class Membership:
         assert incarnation != self.here.incarnation
         here = self.here
         self._former.add(here.incarnation)
-        self.here = MemberRecord(
-            here.name, incarnation, here.addresses, here.version, here.started_ms
-        )
+        self.here = here._replace(incarnation=incarnation)
         self.state = JOINING
         self._since_ms = -1
         self._asked = None
@@ -331,8 +320,7 @@ class Membership:
         for name, node in self.nodes.items():
             assert node.revision > 0, f"M1: {name}"
             assert node.living is None or node.down_since_ms == 0, "M3"
-        here = self.nodes.get(self.here.name)
-        assert (self.state == JOINED) <= (here is not None and self._is_here(here)), "M2"
+        assert self.state != JOINED or self.lives(self.here.member), "M2"
 
 
 # -- values ------------------------------------------------------------------------------------
@@ -352,14 +340,9 @@ def node_to_json(joined_ms: int, down_since_ms: int) -> str:
 
 
 def member_to_json(record: MemberRecord) -> str:
-    fields = {
-        "v": VERSION,
-        "incarnation": record.incarnation,
-        "addresses": record.addresses,
-        "version": record.version,
-        "started_ms": record.started_ms,
-    }
-    return json.dumps(fields)
+    fields = record._asdict()
+    del fields["name"]
+    return json.dumps({"v": VERSION, **fields})
 
 
 def member_from_json(name: str, value: str) -> MemberRecord:
@@ -373,9 +356,7 @@ def member_from_json(name: str, value: str) -> MemberRecord:
     addresses = fields["addresses"]
     if not all(isinstance(one, str) for one in addresses.values()):
         raise Corrupt(f"{MEMBERS}/{name}: addresses are texts, and not {addresses!r}")
-    return MemberRecord(
-        name, fields["incarnation"], addresses, fields["version"], fields["started_ms"]
-    )
+    return MemberRecord(name, **fields)
 
 
 def fields_of(kind: str, name: str, value: str, kinds: dict[str, type]) -> dict[str, Any]:

@@ -69,6 +69,20 @@ class _Job:
         self.proposal: Proposal | None = None
         self.alone: bool = False
 
+    def proposed(self, proposal: Proposal) -> None:
+        self.proposal = proposal
+
+    def may_go(self) -> bool:
+        """Not while a proposal with it is under way, or accepted and about to be done."""
+        proposal = self.proposal
+        if proposal is None:
+            return True
+        if proposal.state in (PENDING, ACCEPTED):
+            return False
+        self.proposal = None
+        self.alone = True
+        return True
+
     def is_over(self) -> bool:
         """Is it gone, or wanted again?"""
         what = self.what
@@ -101,7 +115,7 @@ class ClusterChanges(Changes):
         self.member = member
         self.mono_ms: int = 0  # of the turn
         self.waiting: list[ClusterAsk] = []
-        self.settles: bool = False  # a caller waits for the next round, and for nothing else
+        self.settles: bool = False  # see ``await_round``
         self.draft: Draft | None = None
         self.asking: ClusterAsk | None = None
         self.is_master: Callable[[Queue], bool] = self.is_at_home
@@ -119,6 +133,32 @@ class ClusterChanges(Changes):
 
     def at_first(self, told: bool) -> bool:
         return told if self.asking is None else self.asking.at_first(told)
+
+    def begin_turn(self, mono_ms: int) -> None:
+        self.mono_ms = mono_ms
+        self.settles = False
+
+    def await_round(self) -> None:
+        """An ``Ask`` waits for the next round, and for nothing else."""
+        self.settles = True
+
+    def fill(self, draft: Draft, asking: ClusterAsk, step: Callable[[], T]) -> T:
+        """Run a step of a request: what it hands in goes to this draft."""
+        assert self.draft is None
+        self.draft, self.asking = draft, asking
+        try:
+            return step()
+        finally:
+            self.draft = self.asking = None
+
+    def apply(self, function: Callable[[], None]) -> None:
+        """Run it: what it asks of the broker is done at once."""
+        assert self.draft is None, "P3"
+        self.proposes = False
+        try:
+            function()
+        finally:
+            self.proposes = True
 
     def then(self, go_on: Callable[[], T | Pending]) -> T | Pending:
         if self.draft is not None and self.draft.is_empty():
@@ -196,7 +236,7 @@ class ClusterChanges(Changes):
         return self.locating.nodes()
 
     def prefer(self, node: str) -> None:
-        self.locating.client_node = node or self.locating.here
+        self.locating.prefer(node)
 
     def add_queue(
         self,
@@ -306,7 +346,7 @@ class ClusterChanges(Changes):
         for identity, job in list(self._jobs.items()):
             if job.is_over():
                 del self._jobs[identity]
-            elif self._may_go(job):
+            elif job.may_go():
                 waiting.append(job)
             else:
                 under_way.add(id(job.proposal))
@@ -314,17 +354,6 @@ class ClusterChanges(Changes):
         while waiting and room > 0:
             room -= 1
             self._propose_some(waiting)
-
-    def _may_go(self, job: _Job) -> bool:
-        """Not while a proposal with it is under way, or accepted and about to be done."""
-        proposal = job.proposal
-        if proposal is None:
-            return True
-        if proposal.state in (PENDING, ACCEPTED):
-            return False
-        job.proposal = None
-        job.alone = True
-        return True
 
     def _propose_some(self, waiting: list[_Job]) -> None:
         """The first, and others that may go with it."""
@@ -341,4 +370,4 @@ class ClusterChanges(Changes):
                 self._drafting.delete_queue(draft, job.vhost, job.what)
         proposal = self.propose(draft)
         for job in taken:
-            job.proposal = proposal
+            job.proposed(proposal)

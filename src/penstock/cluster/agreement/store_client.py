@@ -1,7 +1,7 @@
 """``ServedCoordinator``: a member's view of a store that another process of this machine holds.
 
-In: bytes from that process (``store_service.py`` has the messages), proposals, time.  Out: bytes
-for it through ``send``, events, and what became of proposals.
+In: what the line to that process brings (``store_service.py`` has the messages), proposals, time.
+Out: bytes for it, events, and what became of proposals.
 
 When the connection breaks, proposals without an answer are uncertain; with the next connection the
 member goes on where it was, with the same lease if that lasts.  All processes of a machine read
@@ -9,8 +9,8 @@ the same clock, so the lease needs no margin: it is counted from when the reques
 """
 
 from collections import deque
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, final
 
 from penstock.cluster.agreement.coordinator import (
     FAILED,
@@ -21,20 +21,43 @@ from penstock.cluster.agreement.coordinator import (
     Entry,
     Event,
     Proposal,
-    why_unfit,
 )
 from penstock.cluster.agreement.known_keys import KnownKeys
 from penstock.cluster.agreement.store_service import Lines, Message, to_line
+from penstock.core.errors import PenstockError
 
 KEEP_ALIVE_PARTS: Final = 3
 
 
-class ServedCoordinator(Coordinator):
-    """``member``: its name, for people.  ``send``: bytes to the process that holds the store."""
+class StoreUnavailable(PenstockError):
+    """No process serves the store."""
 
-    def __init__(self, member: str, send: Callable[[bytes], None], now_ms: int) -> None:
+
+class StoreLine:
+    """Connections to the process that holds the store; after one that broke there is another."""
+
+    def start(self, has_begun: Callable[[int], bool], patience_s: float) -> bool:
+        """Connect, and wait until it has begun at a time; False: it has not."""
+        raise NotImplementedError
+
+    def news(self) -> Iterable[bytes | str | None]:
+        """Bytes; why the connection broke; None for a new one, which is written to from then on."""
+        raise NotImplementedError
+
+    def write(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+
+@final
+class ServedCoordinator(Coordinator):
+    """``member``: its name, for people.  ``start`` before anything else."""
+
+    def __init__(self, member: str, line: StoreLine, now_ms: int) -> None:
         self.member = member
-        self._send = send
+        self._line = line
         self._now_ms = now_ms
         self._lines = Lines()
         self._away = "it has not answered yet"
@@ -59,11 +82,31 @@ class ServedCoordinator(Coordinator):
 
     # -- the connection ------------------------------------------------------------------
 
+    def start(self, patience_s: float = 10.0) -> None:
+        """Raises ``StoreUnavailable``."""
+        if not self._line.start(self._has_begun, patience_s):
+            why = self.why_not()
+            self.close()
+            raise StoreUnavailable(why)
+
+    def _has_begun(self, now_ms: int) -> bool:
+        self.tick(now_ms)
+        return self.is_ready
+
+    def _look(self) -> None:
+        for news in self._line.news():
+            if news is None:
+                self.connected()
+            elif isinstance(news, str):
+                self.disconnected(news)
+            else:
+                self.receive(news)
+
     def connected(self) -> None:
         self._away = ""
         self._lines = Lines()
         above = None if self._entries is None else self._known.revision
-        self._send(to_line({"hello": self.member, "above": above}))
+        self._line.write(to_line({"hello": self.member, "above": above}))
         self._keep_at_ms = self._now_ms
         if self._lease == 0 and (self._entries is None or self._granting):
             self._ask_for_lease()
@@ -72,8 +115,7 @@ class ServedCoordinator(Coordinator):
         self._away = why
         self._sent_ms.clear()
         for proposal in self._asked.values():
-            proposal.state = UNCERTAIN
-            proposal.error = f"the answer got lost: {why}"
+            proposal.decide(UNCERTAIN, error=f"the answer got lost: {why}")
         self._asked = {}
 
     def receive(self, data: bytes) -> None:
@@ -106,11 +148,9 @@ class ServedCoordinator(Coordinator):
     def _hear_events(self, message: Message) -> None:
         if self._known.lost:
             return
-        for revision, key, value, created in message["events"]:
-            event = Event(revision, key, value, created=created)
-            self._known.told(event)
-            self._events.append(event)
-        self._known.revision = message["revision"]
+        events = [Event(*row) for row in message["events"]]
+        self._known.told(events, message["revision"])
+        self._events += events
 
     def snapshot(self) -> list[Entry]:
         return self._entries or []
@@ -122,39 +162,37 @@ class ServedCoordinator(Coordinator):
         return self._known.lost
 
     def take_events(self) -> list[Event]:
+        self._look()
         events, self._events = self._events, []
         return events
 
     # -- proposals -----------------------------------------------------------------------
 
     def propose(self, conditions: Sequence[Condition], changes: Sequence[Change]) -> Proposal:
-        proposal = Proposal(conditions, changes)
-        proposal.error = why_unfit(proposal) or self.why_not()
-        if proposal.error:
-            proposal.state = FAILED
-            return proposal
+        self._look()
+        return super().propose(conditions, changes)
+
+    def hand_on(self, proposal: Proposal) -> None:
         self._count += 1
         self._asked[self._count] = proposal
         asked: dict[str, Any] = {"n": self._count, "lease": self._lease}
-        asked["if"] = [(one.key, one.revision) for one in conditions]
-        asked["do"] = [(one.key, one.value, one.leased, one.below) for one in changes]
-        self._send(to_line(asked))
-        return proposal
+        asked |= {"if": proposal.conditions, "do": proposal.changes}
+        self._line.write(to_line(asked))
 
     def _decided(self, message: Message) -> None:
-        proposal = self._asked.pop(message["n"])
-        proposal.state, proposal.revision = message["state"], message["revision"]
-        if proposal.state == FAILED:
-            proposal.error = f"the lease of {self.member} has ended"
+        state = message["state"]
+        error = f"the lease of {self.member} has ended" if state == FAILED else ""
+        self._asked.pop(message["n"]).decide(state, message["revision"], error)
 
     # -- the lease -----------------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
+        self._look()
         self._now_ms = now_ms
         if self._lease and not self._away and now_ms >= self._keep_at_ms:
             self._keep_at_ms = now_ms + self._ttl_ms // KEEP_ALIVE_PARTS
             self._sent_ms.append(now_ms)
-            self._send(to_line({"keep": self._lease}))
+            self._line.write(to_line({"keep": self._lease}))
 
     def _kept(self, message: Message) -> None:
         sent_ms = self._sent_ms.popleft()
@@ -177,7 +215,7 @@ class ServedCoordinator(Coordinator):
     def _ask_for_lease(self) -> None:
         self._granting = True
         self._sent_ms.append(self._now_ms)
-        self._send(to_line({"grant": True}))
+        self._line.write(to_line({"grant": True}))
 
     def lease_valid_until_ms(self) -> int:
         return self._valid_until_ms if self._lease else 0
@@ -198,6 +236,8 @@ class ServedCoordinator(Coordinator):
 
     def close(self) -> None:
         if self._lease and not self._away:
-            self._send(to_line({"end": self._lease}))
+            self._line.write(to_line({"end": self._lease}))
         self._closed = True
         self._lease = 0
+        self._line.close()
+        self._look()

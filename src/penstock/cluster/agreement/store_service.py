@@ -82,6 +82,14 @@ class Visitor:
         self.output = bytearray()
         self.told = -1
 
+    def say(self, message: Message) -> None:
+        self.output += to_line(message)
+
+    def tell(self, message: Message, revision: int) -> None:
+        """With it the member has heard everything up to there."""
+        self.say(message)
+        self.told = revision
+
 
 @final
 class StoreService:
@@ -108,18 +116,19 @@ class StoreService:
 
     def receive(self, visitor: Visitor, data: bytes, now_ms: int) -> None:
         """Raises Corrupt: the connection is to be closed."""
-        answers = bytearray()
+        answers: list[Message] = []
         try:
             for message in visitor.lines.take(data, LINE_MAX_BYTES):
                 answer = self._answer(visitor, message, now_ms)
                 if answer:
-                    answers += to_line(answer)
+                    answers.append(answer)
         except (KeyError, TypeError, ValueError) as error:
             raise Corrupt(f"a member's line is not understood: {error!r}") from error
         finally:
             self._store.commit()
             self._tell_all()
-            visitor.output += answers
+            for answer in answers:
+                visitor.say(answer)
 
     def _answer(self, visitor: Visitor, message: Message, now_ms: int) -> Message:
         if "n" in message:
@@ -153,13 +162,11 @@ class StoreService:
         store = self._store
         store.commit()
         if above is None:
-            visitor.output += to_line(
-                {"snapshot": store.entries(), "revision": store.revision, "ttl_ms": self._ttl_ms}
-            )
-            visitor.told = store.revision
+            told = {"snapshot": store.entries(), "revision": store.revision, "ttl_ms": self._ttl_ms}
+            visitor.tell(told, store.revision)
         else:
-            visitor.output += to_line({"at": store.revision, "founded": store.value(FOUNDED)})
-            visitor.told = min(above, store.revision)
+            told = {"at": store.revision, "founded": store.value(FOUNDED)}
+            visitor.tell(told, min(above, store.revision))
 
     def _tell_all(self) -> None:
         for visitor in self._visitors:
@@ -172,5 +179,4 @@ class StoreService:
             told: Message = {"events": store.history(visitor.told)}
         except HistoryForgotten:
             told = {"difference": store.entries()}
-        visitor.told = told["revision"] = store.revision
-        visitor.output += to_line(told)
+        visitor.tell({**told, "revision": store.revision}, store.revision)

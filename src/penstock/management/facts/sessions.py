@@ -280,7 +280,7 @@ class SessionInspector:
         """Its nodes and links: what ``/api/penstock/cluster`` answers."""
         raise NotImplementedError
 
-    def forget_node(self, name: str) -> None:
+    def forget_node(self, name: str) -> Pending | None:
         """A node that never comes back; to be run by an ``Ask``.
 
         Raises NotFound, PreconditionFailed for one that runs.

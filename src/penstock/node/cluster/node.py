@@ -42,16 +42,18 @@ from penstock.cluster.agreement.membership import (
     Membership,
 )
 from penstock.cluster.agreement.pauses import Pauses
+from penstock.cluster.agreement.store_client import ServedCoordinator
 from penstock.cluster.mirrors.mirroring import UNREACHED_MS
 from penstock.cluster.remote.link_session import Delivery
 from penstock.core.errors import PenstockError, SettingInvalid
+from penstock.core.pending import Pending
 from penstock.node.cluster.known_revisions import KnownRevisions
 from penstock.node.cluster.mirrors import MIRRORS_STREAM, MirrorsHere
 from penstock.node.cluster.queues import QUEUES_STREAM, ClusterQueues
 from penstock.node.coordination.etcd_coordinator import EtcdCoordinator, EtcdUnavailable
 from penstock.node.coordination.etcd_http import EtcdOptions
 from penstock.node.coordination.etcd_lease import boot_ms
-from penstock.node.coordination.local_coordinator import LocalCoordinator
+from penstock.node.coordination.local_coordinator import local_coordinator
 from penstock.protocols.peers.access import (
     peer_listener,
     read_secret,
@@ -138,10 +140,10 @@ class ClusterNode(ClusterPart, PeerOwner):
     def member(self) -> str:
         return f"{self.name}/{self._incarnation}"
 
-    def _coordinator(self) -> EtcdCoordinator | LocalCoordinator:
+    def _coordinator(self) -> EtcdCoordinator | ServedCoordinator:
         first = self._settings.cluster_etcd_endpoints[0]
         if first.startswith(LOCAL):
-            return LocalCoordinator(first.removeprefix(LOCAL), self.member, self._wake)
+            return local_coordinator(first.removeprefix(LOCAL), self.member, self._wake)
         return EtcdCoordinator(etcd_options(self._settings, self._secret), self._wake)
 
     # -- boot ----------------------------------------------------------------------------
@@ -337,7 +339,6 @@ class ClusterNode(ClusterPart, PeerOwner):
         self._early = []
         happenings = self.membership.hear(news)
         self.membership.tick(boot_ms(), wall_ms())
-        self.metadata.changes.settles = False
         is_cut_off = not self.membership.may_act(boot_ms())
         self.queues.patience_ms = UNREACHED_MS if is_cut_off else self._successor_ms()
         self.mirrors.look_who_lives(mono_ms(), is_cut_off=is_cut_off)
@@ -369,9 +370,9 @@ class ClusterNode(ClusterPart, PeerOwner):
 
     # -- for people ----------------------------------------------------------------------
 
-    def forget(self, node: str) -> None:
+    def forget(self, node: str) -> Pending | None:
         """It never comes back; to be run by an ``Ask``."""
-        self.forgetting.forget(node)
+        return self.forgetting.forget(node)
 
     def facts(self) -> dict[str, object]:
         """What ``/api/penstock/cluster`` answers; on the data loop."""

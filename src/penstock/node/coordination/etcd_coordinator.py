@@ -16,7 +16,7 @@ import logging
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
@@ -24,13 +24,10 @@ from typing import Final
 from penstock.cluster.agreement.coordinator import (
     FAILED,
     UNCERTAIN,
-    Change,
-    Condition,
     Coordinator,
     Entry,
     Event,
     Proposal,
-    why_unfit,
 )
 from penstock.core.errors import PenstockError
 from penstock.node.coordination.etcd_http import (
@@ -156,11 +153,10 @@ class EtcdCoordinator(Coordinator):
         running: list[asyncio.Task[None]] = []
         http: EtcdHttp | None = None
         try:
-            self._http = http = EtcdHttp(self.options)
+            self._http = http = EtcdHttp(self.options, self._doubt)
             self._watch = EtcdWatch(http, names, self._told)
             self._lease = EtcdLease(http, names, self._lease_changed, self._watch.check)
             self._proposals = EtcdProposals(http, names, self._watch)
-            http.on_doubt = self._watch.restart
             await self._join(names, seal, patience_s)
             loops = (self._watch.run, self._lease.run)
             running = [asyncio.create_task(_for_ever(run)) for run in loops]
@@ -232,6 +228,9 @@ class EtcdCoordinator(Coordinator):
 
     # -- from the thread -----------------------------------------------------------------
 
+    def _doubt(self) -> None:
+        self._watch.restart()
+
     def _told(self, events: list[Event], revision: int) -> None:
         self._news.extend(events)
         self._proposals.heard(revision)
@@ -278,14 +277,9 @@ class EtcdCoordinator(Coordinator):
     def why_lost(self) -> str:
         return self._watch.known.lost
 
-    def propose(self, conditions: Sequence[Condition], changes: Sequence[Change]) -> Proposal:
-        proposal = Proposal(conditions, changes)
-        proposal.error = why_unfit(proposal) or self.why_not()
-        if proposal.error or self._side is None:
-            proposal.state = FAILED
-            return proposal
+    def hand_on(self, proposal: Proposal) -> None:
+        assert self._side is not None
         self._side.call_soon_threadsafe(self._begin, proposal, self._lease.lease)
-        return proposal
 
     def take_events(self) -> list[Event]:
         self._hear()
@@ -300,10 +294,10 @@ class EtcdCoordinator(Coordinator):
                 self._events.append(item)
             else:
                 proposal, outcome = item
-                proposal.state, proposal.revision, proposal.error = outcome
+                proposal.decide(*outcome)
 
     def tick(self, now_ms: int) -> None:
-        self._lease.alive_at_ms = now_ms
+        self._lease.turned(now_ms)
         self._hear()
 
     def lease_valid_until_ms(self) -> int:

@@ -102,11 +102,11 @@ class EtcdHttp:
     endpoint is in use, or etcd answers again after it did not.
     """
 
-    def __init__(self, options: EtcdOptions) -> None:
+    def __init__(self, options: EtcdOptions, on_doubt: Callable[[], None] = lambda: None) -> None:
         self.options = options
         self.failing = ""
         self.failing_since_s = 0.0
-        self.on_doubt: Callable[[], None] = lambda: None
+        self._on_doubt = on_doubt
         self._at = 0
         self._cluster = ""
         self._token = ""
@@ -155,7 +155,7 @@ class EtcdHttp:
     def answered(self) -> None:
         if self.failing:
             self.failing = ""
-            self.on_doubt()
+            self._on_doubt()
 
     def gave_up(self, endpoint: str, why: str) -> None:
         """It did not answer: the next one is tried, unless somebody has moved on already."""
@@ -164,7 +164,7 @@ class EtcdHttp:
         self.failing = f"{endpoint}: {why}"
         if endpoint == self.endpoint and len(self.options.endpoints) > 1:
             self._at = (self._at + 1) % len(self.options.endpoints)
-            self.on_doubt()
+            self._on_doubt()
 
     # -- one request ---------------------------------------------------------------------
 

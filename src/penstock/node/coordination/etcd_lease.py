@@ -57,6 +57,10 @@ class EtcdLease:
         self._wanted = asyncio.Event()
         self._keep_at_ms = 0
 
+    def turned(self, now_ms: int) -> None:
+        """The node's own loop."""
+        self.alive_at_ms = now_ms
+
     def want(self) -> None:
         """A lease, after one that ended."""
         self._wanted.set()

@@ -75,6 +75,9 @@ class Slot:
         self.key = key
         self.revision = 0
 
+    def written(self, revision: int) -> None:
+        self.revision = revision
+
 
 class EtcdProposals:
     def __init__(self, http: EtcdHttp, names: EtcdNames, watch: EtcdWatch) -> None:
@@ -201,7 +204,7 @@ class _Transaction:
         return await self._http.call("kv/txn", body)
 
     def _accepted(self, revision: int) -> Outcome:
-        self._slot.revision = revision
+        self._slot.written(revision)
         return ACCEPTED, revision, ""
 
     async def _resolve(self, name: str, why: str) -> Outcome | None:
@@ -217,12 +220,12 @@ class _Transaction:
                 await asyncio.sleep(retry_s(failures))
                 continue
             if answer.get("succeeded"):
-                self._slot.revision = revision_of(answer)
+                self._slot.written(revision_of(answer))
                 return None
             there = found(answer)
             if there is None:
                 break
-            self._slot.revision = number(there, "mod_revision")
+            self._slot.written(number(there, "mod_revision"))
             happened = from_base64(there["value"]) == name
-            return self._accepted(self._slot.revision) if happened else None
+            return (ACCEPTED, self._slot.revision, "") if happened else None
         return UNCERTAIN, 0, f"the answer of etcd got lost ({why}): it may have happened"

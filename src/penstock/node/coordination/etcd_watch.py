@@ -149,11 +149,9 @@ class EtcdWatch:
         self._failures = 0
         with self._distrust():
             events = [event for event in map(self._names.event, rows) if event is not None]
-        for event in events:
-            self.known.told(event)
-        self._stop_if_lost()
         revision = number(rows[-1]["kv"], "mod_revision")
-        self.known.revision = revision
+        self.known.told(events, revision)
+        self._stop_if_lost()
         self._on_events(events, revision)
 
     async def _tell_difference(self) -> None:

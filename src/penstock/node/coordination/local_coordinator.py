@@ -1,4 +1,4 @@
-"""``LocalCoordinator``: the coordinator of a node whose neighbours are on the same machine.
+"""``StoreSocket``: the line to the coordinator's store, where nodes are on the same machine.
 
 In: the path of the socket at which a ``CoordinationServer`` listens.  A thread reads from it, and
 connects again when it breaks; what it reads waits in a list for the node's own loop, which
@@ -12,13 +12,11 @@ import struct
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Final
+from typing import Final, final
 
-from penstock.cluster.agreement.coordinator import Change, Condition, Event, Proposal
-from penstock.cluster.agreement.store_client import ServedCoordinator
-from penstock.core.errors import PenstockError
+from penstock.cluster.agreement.store_client import ServedCoordinator, StoreLine
 from penstock.node.coordination.etcd_lease import boot_ms
 
 READ_BYTES: Final = 1 << 20
@@ -30,15 +28,18 @@ WRITE_TIMEOUT_S: Final = 1
 log = logging.getLogger("penstock.coordination")
 
 
-class StoreUnavailable(PenstockError):
-    """Nobody serves the store."""
+def local_coordinator(
+    path: str, member: str, wake: Callable[[], None] = lambda: None
+) -> ServedCoordinator:
+    """``wake``: there is something to take; from a thread."""
+    return ServedCoordinator(member, StoreSocket(path, wake), boot_ms())
 
 
-class LocalCoordinator(ServedCoordinator):
-    """``start`` before anything else.  ``wake``: there is something to take; from the thread."""
+@final
+class StoreSocket(StoreLine):
+    """See the head of this file."""
 
-    def __init__(self, path: str, member: str, wake: Callable[[], None] = lambda: None) -> None:
-        super().__init__(member, self._write, boot_ms())
+    def __init__(self, path: str, wake: Callable[[], None]) -> None:
         self._path = path
         self._wake = wake
         self._news: deque[bytes | str | socket.socket] = deque()
@@ -47,25 +48,20 @@ class LocalCoordinator(ServedCoordinator):
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._read, name="coordination", daemon=True)
 
-    def start(self, patience_s: float = 10.0) -> None:
-        """Raises ``StoreUnavailable``."""
+    def start(self, has_begun: Callable[[int], bool], patience_s: float) -> bool:
         self._thread.start()
         until_s = time.monotonic() + patience_s
-        while not self.is_ready:
+        while not has_begun(boot_ms()):
             if time.monotonic() > until_s:
-                why = self.why_not()
-                self.close()
-                raise StoreUnavailable(f"{self._path}: {why}")
+                return False
             time.sleep(LOOK_S)
-            self.tick(boot_ms())
+        return True
 
     def close(self) -> None:
-        super().close()
         self._stopping.set()
         if self._socket is not None:
             _shut(self._socket)
         self._thread.join(WRITE_TIMEOUT_S)
-        self._exchange()
 
     # -- the thread ----------------------------------------------------------------------
 
@@ -82,7 +78,7 @@ class LocalCoordinator(ServedCoordinator):
                         self._tell(data)
                     self._tell("it has closed the connection")
                 except OSError as error:
-                    self._tell(error.strerror or str(error))
+                    self._tell(f"{self._path}: {error.strerror or error}")
             self._stopping.wait(RETRY_S)
 
     def _tell(self, news: "bytes | str | socket.socket") -> None:
@@ -91,19 +87,18 @@ class LocalCoordinator(ServedCoordinator):
 
     # -- the node's loop -------------------------------------------------------------------
 
-    def _exchange(self) -> None:
+    def news(self) -> Iterator[bytes | str | None]:
         while self._news:
             news = self._news.popleft()
-            if isinstance(news, bytes):
-                self.receive(news)
-            elif isinstance(news, str):
-                self._socket = None
-                self.disconnected(news)
-            else:
+            if isinstance(news, socket.socket):
                 self._socket = news
-                self.connected()
+                yield None
+            else:
+                if isinstance(news, str):
+                    self._socket = None
+                yield news
 
-    def _write(self, data: bytes) -> None:
+    def write(self, data: bytes) -> None:
         if self._socket is None:
             return
         try:
@@ -111,18 +106,6 @@ class LocalCoordinator(ServedCoordinator):
         except OSError as error:
             log.warning("the coordinator's store takes nothing: %s", error)
             _shut(self._socket)  # the thread notices, and says why
-
-    def tick(self, now_ms: int) -> None:
-        self._exchange()
-        super().tick(now_ms)
-
-    def take_events(self) -> list[Event]:
-        self._exchange()
-        return super().take_events()
-
-    def propose(self, conditions: Sequence[Condition], changes: Sequence[Change]) -> Proposal:
-        self._exchange()
-        return super().propose(conditions, changes)
 
 
 def _shut(sock: socket.socket) -> None:

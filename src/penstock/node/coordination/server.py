@@ -1,7 +1,7 @@
 """``CoordinationServer``: the coordinator's store, served on a Unix socket to this machine's nodes.
 
 In: a path for the file and one for the socket.  It runs on a thread with an event loop of its own,
-in whichever process holds the store; the members are ``LocalCoordinator`` elsewhere.  What
+in whichever process holds the store; the members elsewhere have a ``ServedCoordinator``.  What
 is said is ``cluster/agreement/store_service.py``'s business.
 
 The socket can be opened by the user who owns the process only.  When the disk fails nobody is

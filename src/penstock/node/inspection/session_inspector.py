@@ -11,6 +11,7 @@ from typing import Final, cast
 from penstock.core.confirm_watermark import PendingConfirm, all_done
 from penstock.core.errors import NotFound
 from penstock.core.message import Message
+from penstock.core.pending import Pending
 from penstock.management.facts.links import LinkInspector
 from penstock.management.facts.portions import Part
 from penstock.management.facts.sessions import (
@@ -51,7 +52,7 @@ class NodeSessionInspector(SessionInspector):
         inside: Callable[[str, int], AmqpSession],
         elsewhere: Callable[[], list[tuple[str, str, int]]] = list,
         cluster_facts: Callable[[], dict[str, object]] = dict,
-        forget_in_cluster: Callable[[str], None] | None = None,
+        forget_in_cluster: Callable[[str], Pending | None] | None = None,
         links: LinkInspector | None = None,
     ) -> None:
         """``inside`` makes a session without a socket, for a user who has logged in over HTTP.
@@ -162,10 +163,10 @@ class NodeSessionInspector(SessionInspector):
     def cluster(self) -> dict[str, object]:
         return {"coordinator": "", "why_not": "", "nodes": []} | self._cluster_facts()
 
-    def forget_node(self, name: str) -> None:
+    def forget_node(self, name: str) -> Pending | None:
         if self._forget_in_cluster is None:
             raise NotFound(f"{name} is not a node of this cluster")
-        self._forget_in_cluster(name)
+        return self._forget_in_cluster(name)
 
     def disk(self) -> DiskFacts:
         turn = self._loop.turn
