@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,6 +13,7 @@ import pika
 import pytest
 
 from penstock.cli.management import Management
+from penstock.ctl.main import run
 from tests.helpers.live_broker import LiveBroker
 
 WAIT_S = 20.0
@@ -262,6 +265,21 @@ def test_it_acts_as_the_user_who_set_it(here: Side) -> None:
     assert "ACCESS_REFUSED" in here.row("thief")["reason"]
     assert here.depth("not theirs") == 1
     here.clear("thief")
+
+
+def test_rabbitmqctls_words(here: Side, there: Side) -> None:
+    def say(*words: str) -> str:
+        out = io.StringIO()
+        who = ["--url", here.broker.http_url, "--user", "guest", "--password", "guest"]
+        code = run([*who, *words], out, out, {})
+        return f"{code} {out.getvalue()}"
+
+    value = {"src-uri": "amqp://", "src-queue": "w", "dest-uri": there.url, "dest-queue": "w"}
+    assert say("set_parameter", "shovel", "w", json.dumps(value)).startswith("0 ")
+    until(lambda: "running" in say("shovel_status"))
+    assert say("restart_shovel", "w").startswith("0 Restarting dynamic Shovel w")
+    assert say("delete_shovel", "w").startswith("0 Deleting shovel w in vhost /")
+    assert "was not found" in say("delete_shovel", "w")
 
 
 def test_definitions_carry_it_and_a_restart_goes_on(tmp_path: Path, there: Side) -> None:

@@ -35,6 +35,9 @@ clear_parameter              DELETE  parameters/{component}/{vhost}/{name}
 set_global_parameter         PUT     global-parameters/{name}  value
 clear_global_parameter       DELETE  global-parameters/{name}
 list_global_parameters       GET     global-parameters
+shovel_status                GET     shovels
+restart_shovel               DELETE  shovels/vhost/{vhost}/{name}/restart
+delete_shovel                DELETE  shovels/vhost/{vhost}/{name}
 set_cluster_name             PUT     cluster-name  name
 add_vhost                    PUT     vhosts/{vhost}  description tags default_queue_type tracing
 delete_vhost                 DELETE  vhosts/{vhost}

@@ -71,6 +71,14 @@ def json_value(call: Call, given: Given) -> None:
 
 PATTERNS: Final = ("configure", "write", "read")
 RUNS: Final = "RabbitMQ on node {node} is fully booted and running"
+NO_SHOVEL: Final = (
+    "Shovel with the given name was not found on the target node '{node}' and / or virtual host"
+    " '{vhost}'"
+)
+SHOVEL: Final = (
+    "name vhost type state timestamp src_uri src_queue src_exchange dest_uri dest_queue"
+    " dest_exchange forwarded pending remaining reason"
+)
 NO_PARAMETER: Final = "Parameter does not exist"
 PARAMETER: Final = 'runtime parameter "{name}" for component "{component}"'
 POLICY: Final = "vhost name pattern apply-to definition priority"
@@ -139,6 +147,13 @@ ROWS: Final[Mapping[str, Plain]] = {
         'Clearing global runtime parameter "{name}" ...', "name", absent=NO_PARAMETER
     ),
     "list_global_parameters": Plain("Listing global runtime parameters ...", columns="name value"),
+    "shovel_status": Plain("Shovel status on node {node}", columns=SHOVEL),
+    "restart_shovel": Plain(
+        "Restarting dynamic Shovel {name} in virtual host {vhost} on node {node}",
+        "name",
+        absent=NO_SHOVEL,
+    ),
+    "delete_shovel": Plain("Deleting shovel {name} in vhost {vhost}", "name", absent=NO_SHOVEL),
     "set_cluster_name": Plain("Setting cluster name to {name} ...", "name"),
     "purge_queue": Plain(
         "Purging queue '{queue}' in vhost '{vhost}' ...", "queue", None, "not_found"
@@ -174,7 +189,7 @@ def from_row(call: Call) -> Table | Facts | None:
     row = ROWS[call.verb]
     words = row.words.split()
     given: Given = {**dict(zip(words, call.take(len(words)), strict=True)), "vhost": call.vhost}
-    if "{node}" in row.says:
+    if "{node}" in row.says + row.absent:
         given["node"] = call.node.name
     call.say(row.says.format_map(given))
     if row.check is not None:
@@ -196,6 +211,6 @@ def _cells(row: Mapping[str, Any], columns: Sequence[str]) -> list[object]:
     return [
         as_json(row[column], sort=column == "definition")
         if column in ("definition", "value")
-        else row[column]
+        else row.get(column, "")
         for column in columns
     ]

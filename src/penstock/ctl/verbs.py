@@ -194,6 +194,13 @@ Parameters
     plain: Sets a runtime parameter
   set_parameter [--vhost <vhost>] <component_name> <name> <value>
     plain: Sets a runtime parameter
+Shovels
+  delete_shovel [--vhost <vhost>] <name>
+    plain: Deletes a Shovel
+  restart_shovel [--vhost <vhost>] <name>
+    plain: Restarts a dynamic Shovel
+  shovel_status
+    plain: Displays status of Shovel on a node
 Policies
   clear_operator_policy [--vhost <vhost>] <name>
     plain: Clears an operator policy
