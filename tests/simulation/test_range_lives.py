@@ -6,6 +6,9 @@ reads it, notes it, and acknowledges it, at once, later, or some chosen ones; it
 two of these steps.  Any verb of the disk may fail, once or from then on, reads most of all; a
 queue that is stopped by that refuses the reader, and the next process goes on.
 
+Statements of SQLite fail too, reads and writes: a token or a start position that was answered is
+there after the crash, for the reader that comes with it.
+
 What is not read is never taken for something that is not there: no range skips a message, no search
 by time goes past one, and what was answered as acknowledged does not come back.
 
@@ -14,11 +17,14 @@ by time goes past one, and what was answered as acknowledged does not come back.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,6 +48,33 @@ class Died(Exception):
     """The disk failed, and so does the process."""
 
 
+class FailingRows:
+    """A connection to SQLite whose statements fail, the next but so many and those behind it."""
+
+    def __init__(self, db: sqlite3.Connection) -> None:
+        self._db = db
+        self.after = -1  # they do not fail
+        self.once = False
+        self.failed = False
+
+    def fail(self, after: int, *, once: bool) -> None:
+        self.after, self.once = after, once
+
+    def execute(self, statement: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+        if self.after == 0:
+            if self.once:
+                self.after = -1
+            self.failed = True
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR
+            raise error
+        self.after -= self.after > 0
+        return self._db.execute(statement, values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._db, name)
+
+
 class Reader:
     """``at``: everything below is in ``noted``."""
 
@@ -53,31 +86,49 @@ class Reader:
         self.times: dict[int, int] = {}  # by seq_id, of those
         self.going: set[int] = set()  # to be acknowledged later
         self.acknowledged: set[int] = set()  # answered, and not yet known to be on disk
-        self.token = 0
+        self.token = 0  # of a lease that was opened and not closed; 0 = unknown
+        self.started: tuple[str, int] | None = None  # what START was asked and answered
         self.end: StagingEnd | None = None
 
     def die(self) -> None:
         if self.end is not None:
-            self.end.drop()
+            with contextlib.suppress(OSError):  # of a process that has died
+                self.end.drop()
         self.end = None
 
     def ask(self, request: bytes, kind: int) -> bytes:
         assert self.end is not None
-        self.end.send(request)
-        for _ in range(200):
-            if not self.end.silent():
-                break
-            self.end.node.tick(1)
-            if has_died(self.end.node):
-                raise Died
+        try:
+            self.end.send(request)
+            for _ in range(200):
+                if not self.end.silent():
+                    break
+                self.end.node.tick(1)
+                if has_died(self.end.node):
+                    raise Died
+        except (OSError, sqlite3.OperationalError) as error:
+            raise Died from error  # not the process, if a row was read: the connection
         return self.end.expect(kind)
 
     def open(self, life: Life) -> None:
         self.end = StagingEnd(life.node, login=False, leases=life.leases)
-        request = ranges.OpenRequest("guest", "guest", "/", QUEUE, ranges.READ, 0, force=True)
+        token = self.token if self.rng.random() < 0.5 else 0
+        self.token = 0
+        request = ranges.OpenRequest("guest", "guest", "/", QUEUE, ranges.READ, token, force=True)
         opened = ranges.decode_opened(self.ask(ranges.encode_open(request), ranges.OPENED))
+        assert token in (0, opened.token), "it lasted over the crash"
         self.token = opened.token
+        if self.started is not None:
+            self.start()
         self.acknowledge()
+
+    def start(self) -> None:
+        """The query asks for its start again before anything behind it is acknowledged."""
+        asked, at = self.started or (f"latest {self.rng.random()}", self.at)
+        self.started = None
+        answer = self.ask(subscriptions.encode_start(asked, self.at), subscriptions.STARTED)
+        assert subscriptions.decode_started(answer) == at
+        self.started = asked, at
 
     def head(self) -> ranges.Head:
         return ranges.decode_head(self.ask(ranges.encode_wait(self.at, 0), ranges.HEAD))
@@ -109,6 +160,8 @@ class Reader:
 
     def acknowledge(self, *, later: bool = False) -> None:
         """All below ``at``."""
+        self.started = None
+        self.ask(subscriptions.encode_start("", self.at), subscriptions.STARTED)  # it is forgotten
         self.ask(ranges.encode_ack(self.at, later=later), ranges.ACKED)
         self.going |= set(self.kept.values())
         self.kept = {}
@@ -140,6 +193,7 @@ class Reader:
 
     def close(self) -> None:
         self.acknowledge(later=self.rng.random() < 0.5)
+        self.token = 0
         self.ask(ranges.encode_close(), ranges.CLOSED)
         self.gone()
         self.end = None
@@ -183,6 +237,8 @@ class Life:
     def begin(self) -> None:
         self.leases = leases_of(self.node)
         self.leases.adopt(self.node.broker)
+        self.rows = FailingRows(self.node.definitions._db)
+        self.node.definitions._db = self.node.definitions._transaction._db = self.rows  # type: ignore[assignment]
         self.publisher = self.node.client()
         self.publisher.call("confirm.select")
         self.published: list[int] = []
@@ -200,11 +256,18 @@ class Life:
         for _ in range(STEPS):
             if self.failing:
                 self.node.files.fail(self.failing)
-            self.rng.choices([verb for _, verb in verbs], [weight for weight, _ in verbs])[0]()
-            if has_died(self.node):
+            try:
+                self.rng.choices([verb for _, verb in verbs], [weight for weight, _ in verbs])[0]()
+            except OSError:
+                assert self.rows.failed
+            if self.has_died():
                 self.crash()
         self.crash()
         self.judge()
+
+    def has_died(self) -> bool:
+        """A row that could be read is not the end of a process."""
+        return has_died(self.node) or self.node.definitions._transaction._error is not None
 
     def publish(self) -> None:
         size = self.rng.choice(SIZES)
@@ -233,6 +296,7 @@ class Life:
                 (2, lambda: reader.acknowledge(later=True)),
                 (2, reader.acknowledge_some),
                 (2, reader.search),
+                (2, reader.start),
                 (1, reader.close),
             ]
             self.rng.choices([verb for _, verb in verbs], [weight for weight, _ in verbs])[0]()
@@ -242,10 +306,14 @@ class Life:
             if not self.node.files.has_failed or "is stopped" not in error.text:
                 raise
             self.refused += 1
+            reader.token = 0  # a session that is refused gives its lease back
             reader.die()
 
     def make_fail(self) -> None:
         """Once, or from now on."""
+        if self.rng.random() < 0.2:
+            self.rows.fail(self.rng.randint(0, 5), once=self.rng.random() < 0.5)
+            return
         verb = self.rng.choice(READS if self.rng.random() < 0.8 else WRITES)
         self.node.files.fail(verb, errno.EIO, self.rng.randint(0, 5))
         self.failing = verb if self.rng.random() < 0.5 else ""
@@ -261,7 +329,8 @@ class Life:
 
     def crash(self) -> None:
         self.crashes += 1
-        if not has_died(self.node):
+        self.rows.after = -1
+        if not self.has_died():
             self.node.files.heal()
             self.settle()
         else:
