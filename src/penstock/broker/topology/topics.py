@@ -175,12 +175,16 @@ class Topic:
         return not self.paused and not self.preparing and self.exchange.has_bindings()
 
     def look(self) -> None:
-        """Something has changed: does it hold?"""
+        """Something has changed: does it hold, and is something to be moved?"""
+        self.moved(self.may_move() and self.depth() > 0)
+
+    def moved(self, more: bool) -> None:
+        """Does it still hold?  ``more``: messages are at hand, so the backlog moves on."""
         holds = not self.may_move() or self.depth() > 0
         if holds != self.exchange.holds:
             self.exchange.hold(holds)
             self._changed()
-        if self.may_move() and holds:
+        if more:
             self.backlog.wake()
 
     def follow(self, queue: Queue) -> Channel | None:
@@ -464,9 +468,7 @@ class Topics:
         more = len(messages) > 0
         if backing.ready_count() == 0:
             more = self._move_deferred(topic, letters, settle_later, now_ms)
-        if more:
-            backlog.wake()
-        topic.look()
+        topic.moved(more)
 
     def _move_deferred(
         self, topic: Topic, letters: HeaderWriter, settle_later: SettleLater, now_ms: i64
