@@ -11,6 +11,7 @@ from penstock.core.credit import CreditSpec
 from penstock.core.errors import SettingInvalid
 from penstock.node.flow_settings import make_flow
 from penstock.protocols.amqp.codec.events import PublishRun
+from penstock.protocols.amqp.link import TOPOLOGY_SHARE
 from penstock.protocols.amqp.publish_buffer import SHIFTED_AT_ONCE
 from penstock.queues.queue import CROWDED_BYTES
 from penstock.settings.settings import load_settings
@@ -110,6 +111,40 @@ def test_what_might_not_overtake_a_publish_waits_behind_it(node: QuietBroker) ->
     assert client.call("basic.get", channel=2, queue="q", no_ack=True)["body"] == b"fourth"
 
 
+def test_what_waits_behind_the_last_held_publish_is_done_over_several_turns(
+    node: QuietBroker,
+) -> None:
+    client = node.client()
+    close_gate(node)
+    client.received = b""
+    client.publish("", "q", b"held")
+    count = TOPOLOGY_SHARE + 20
+    for number in range(count):
+        client.method(1, "queue.declare", queue=f"q{number}")
+    open_gate(node)
+    assert [name for name, _ in client.methods()] == ["queue.declare-ok"] * count
+    assert client.session.held_bytes == node.broker.flow.held_bytes == 0
+
+
+def test_a_method_behind_what_is_left_of_held_ones_does_not_overtake(node: QuietBroker) -> None:
+    client = node.client()
+    close_gate(node)
+    client.received = b""
+    client.publish("", "q", b"held")
+    for number in range(TOPOLOGY_SHARE + 20):
+        client.method(1, "queue.declare", queue=f"q{number}")
+    node.worker.stalled = ""
+    node.turn.blocked_reason()
+    client.session.look_at_gate()
+    client.session.resume(node.now_ms)  # as far as one turn goes
+    assert client.session.waiting_head
+    client.method(1, "queue.delete", queue=f"q{TOPOLOGY_SHARE + 19}")
+    node.run()
+    told = [name for name, _ in client.methods()]
+    assert told == ["queue.declare-ok"] * (TOPOLOGY_SHARE + 20) + ["queue.delete-ok"]
+    assert f"q{TOPOLOGY_SHARE + 19}" not in node.broker.vhosts["/"].queues
+
+
 def test_a_connection_closes_behind_what_it_published(node: QuietBroker) -> None:
     client, taker = node.client(), node.client()
     client.call("queue.declare", queue="q")
@@ -144,6 +179,17 @@ def test_a_channel_that_fails_drops_what_it_held(node: QuietBroker) -> None:
     client.method(1, "basic.ack", delivery_tag=77)
     assert [name for name, _ in client.methods()] == ["channel.close"]
     assert client.session.held_bytes == node.broker.flow.held_bytes == 0
+
+
+def test_methods_that_wait_behind_a_publish_count_as_held(node: QuietBroker) -> None:
+    client = node.client()
+    close_gate(node)
+    client.publish("", "q", b"held")
+    for _ in range(100):
+        client.method(1, "queue.declare", queue="q", arguments={"x-note": "x" * 16_384})
+    assert not node.broker.flow.may_read_on(client.session.held_bytes)
+    client.drop()
+    assert node.broker.flow.held_bytes == 0
 
 
 def test_a_session_that_holds_much_is_not_read(node: QuietBroker) -> None:

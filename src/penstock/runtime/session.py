@@ -37,7 +37,7 @@ class Session:
         self.sent_bytes: i64 = 0
         self.received_count: i64 = 0  # times that something came in, or left
         self.sent_count: i64 = 0
-        self.held_bytes: i64 = 0  # publishes that came in, and wait
+        self.held_bytes: i64 = 0  # publishes that came in and wait, and what waits behind
         self.has_published: bool = False  # others are never held up for lack of room
         self.waiting_head: bool = False  # what it asked for is on its way (``core/pending.py``)
         self.ticket: Ticket | None = None  # and is not to be asked for before this is done

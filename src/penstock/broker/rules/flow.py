@@ -64,7 +64,7 @@ class Flow:
         self.enabled: bool = True
         self.journal_behind: bool = False
         self.paging_behind: bool = False
-        self.held_bytes: i64 = 0  # publishes that came in and wait, of all sessions
+        self.held_bytes: i64 = 0  # as of ``Session``, of all sessions
         self.measuring: bool = False  # in this turn
         self.decode_ns: i64 = 0  # of a measured turn, spent by readers on decoding
         self.publish_ns: i64 = 0  # and by queues on what is published

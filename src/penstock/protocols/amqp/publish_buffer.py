@@ -11,7 +11,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.protocols.amqp.codec import methods as m
-from penstock.protocols.amqp.codec.events import Event, PublishRun
+from penstock.protocols.amqp.codec.events import Event, MethodReceived, PublishRun
 from penstock.protocols.amqp.link import Link
 from penstock.runtime.publish_credit import PublishCredit
 
@@ -19,6 +19,8 @@ OVERTAKES: Final = (m.BASIC_NACK, m.BASIC_REJECT, m.BASIC_CANCEL)
 """Beside ``basic.ack``, which has a run of its own."""
 
 SHIFTED_AT_ONCE: Final[i64] = 4096
+EVENT_BYTES: Final[i64] = 1024
+"""As which an event that is no publish is counted, beside the method's own size."""
 
 
 @final
@@ -35,8 +37,7 @@ class PublishBuffer(PublishCredit):
 
     def hold(self, event: Event) -> None:
         self._held.append(event)
-        if isinstance(event, PublishRun):
-            self.count_held(event.size_bytes)
+        self.count_held(_size_of(event))
 
     def first(self) -> Event | None:
         """The oldest that waits."""
@@ -44,8 +45,8 @@ class PublishBuffer(PublishCredit):
 
     def drop_first(self) -> None:
         event = self._held[self._place]
-        if isinstance(event, PublishRun):
-            self.count_held(-event.size_bytes)
+        assert event is not None
+        self.count_held(-_size_of(event))
         # Of what went on nothing may stay: under load the list is never empty.
         self._held[self._place] = None
         self._place += 1
@@ -61,3 +62,12 @@ class PublishBuffer(PublishCredit):
         while self._held:
             self.drop_first()
         self.give_up()
+
+
+def _size_of(event: Event) -> i64:
+    """Above 0 for each: a session that holds anything is known by its ``held_bytes``."""
+    if isinstance(event, PublishRun):
+        return event.size_bytes
+    if isinstance(event, MethodReceived):
+        return EVENT_BYTES + event.method.size_bytes
+    return EVENT_BYTES

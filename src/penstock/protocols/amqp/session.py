@@ -169,7 +169,8 @@ class AmqpSession(AmqpOpening):
         if channel is None or channel.closing:
             return
         intake = channel.intake
-        if self.gate != "" or intake.credit.balance <= 0 or intake.has_held():
+        is_behind = self.held_bytes > 0 and intake.has_held()
+        if self.gate != "" or intake.credit.balance <= 0 or is_behind:
             self._hold(channel, run)
         else:
             self._publish_now(channel, run)

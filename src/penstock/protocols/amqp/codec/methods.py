@@ -266,17 +266,18 @@ LOOSE_METHODS: Final[frozenset[int]] = frozenset(
 
 @final
 class Method:
-    """A decoded method: its name and its fields by name.
+    """A decoded method: its name and its fields by name; ``size_bytes`` it had in its frame.
 
     The accessors say which type the table promises; asking for another is our mistake.
     """
 
-    __slots__ = ("fields", "key", "name")
+    __slots__ = ("fields", "key", "name", "size_bytes")
 
-    def __init__(self, key: int, name: str, fields: dict[str, object]) -> None:
+    def __init__(self, key: int, name: str, fields: dict[str, object], size_bytes: int) -> None:
         self.key: int = key
         self.name: str = name
         self.fields: dict[str, object] = fields
+        self.size_bytes: int = size_bytes
 
     def text(self, name: str) -> str:
         value = self.fields[name]
@@ -322,7 +323,7 @@ def decode_method(payload: bytes) -> Method:
         raise why_malformed(payload, key, malformed) from None
     if reader.offset != reader.end:
         raise cannot_decode(payload, key)
-    return Method(key, row[0], fields)
+    return Method(key, row[0], fields, len(payload))
 
 
 def why_malformed(payload: bytes, key: int, malformed: MalformedArguments) -> Exception:
