@@ -99,8 +99,7 @@ def decode_in_parts(parts: list[bytes]) -> list[tuple[Any, ...]]:
 def open_decoder() -> AmqpDecoder:
     """One past its handshake, its user logged in."""
     decoder = AmqpDecoder(FRAME_MAX, MESSAGE_MAX)
-    decoder.opened = True
-    decoder.user_id = b"guest"
+    decoder.open(b"guest")
     return decoder
 
 

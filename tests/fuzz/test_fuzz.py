@@ -75,11 +75,13 @@ def test_planted_greed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A decoder that makes room for what is only announced."""
 
     class Greedy:
-        opened = paused = False
-        user_id = b""
+        paused = False
 
         def __init__(self, *limits: int) -> None:
             self.room = b""
+
+        def open(self, user_id: bytes) -> None:
+            pass
 
         def receive(self, data: bytes, now_ms: int) -> list[Any]:
             self.room = bytes(100 * len(data) + 1_000_000)

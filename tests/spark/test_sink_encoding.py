@@ -53,7 +53,7 @@ def messages(data: bytes) -> list[dict[str, Any]]:
 def accepted(data: bytes) -> int:
     """How many messages the broker's own decoder makes of it."""
     decoder = AmqpDecoder(131_072, 1 << 27)
-    decoder.opened = True
+    decoder.open(b"")
     decoder.receive(encode_method(1, CHANNEL_OPEN, [""]), 0)
     count = 0
     for event in decoder.receive(data, 0):

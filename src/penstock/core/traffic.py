@@ -212,6 +212,10 @@ class ExchangeTraffic:
         self.taken: i64 = 0
         self.passed: i64 = 0
 
+    def count(self, taken: i64, passed: i64) -> None:
+        self.taken += taken
+        self.passed += passed
+
 
 @final
 class Churn:
@@ -232,6 +236,13 @@ class Churn:
             self.connections_opened += more
         else:
             self.connections_closed -= more
+
+    def count_channel(self, more: i64) -> None:
+        """1: one was opened; -1: one was closed."""
+        if more > 0:
+            self.channels_opened += more
+        else:
+            self.channels_closed -= more
 
 
 @final

@@ -44,6 +44,14 @@ class Steps:
     def __init__(self) -> None:
         self.left: i64 = UNLIMITED
 
+    def limit(self) -> None:
+        """A publish of a client is routed."""
+        self.left = STEPS_MAX
+
+    def unlimit(self) -> None:
+        """It has been."""
+        self.left = UNLIMITED
+
     def take(self, count: i64, routing_key: str) -> None:
         self.left -= count
         if self.left < 0:

@@ -37,7 +37,7 @@ class PublishCredit:
             self._taken = 0
         credit = self.credit
         self._taken += cost
-        if flow.enabled and (self._taken >= credit.balance or self.stage.is_blocked()):
+        if flow.enabled and (self._taken >= credit.balance or len(self.stage.blockers) > 0):
             flow.take(credit, self._taken)
             self._taken = 0
 

@@ -72,6 +72,9 @@ class User:
     def count_connection(self, more: i64) -> None:
         self.connection_count += more
 
+    def count_channel(self, more: i64) -> None:
+        self.channel_count += more
+
     def permit(self, vhost: str, configure: str, write: str, read: str) -> None:
         self.vhosts[vhost] = (configure, write, read)
         self.rights_lost += 1

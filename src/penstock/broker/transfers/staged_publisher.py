@@ -197,8 +197,7 @@ class StagedPublisher:
     def _count(self, run: list[Message], queue_count: int) -> None:
         """These are not poured again: they go to so many queues."""
         route = self._route
-        route.traffic.taken += len(run)
-        route.traffic.passed += len(run) * queue_count
+        route.traffic.count(len(run), len(run) * queue_count)
         if route.topic is not None:
             count_published(route.topic, run)
 

@@ -20,6 +20,7 @@ from penstock.broker.rules.arguments import (
 )
 from penstock.broker.transfers.replies import REPLY_TO
 from penstock.cluster.remote.queue_places import subscribe_anew
+from penstock.core.credit import cost_of
 from penstock.core.errors import (
     BrokerError,
     CommandInvalid,
@@ -37,7 +38,7 @@ from penstock.protocols.amqp.codec.encoder import (
     write_deliveries,
     write_get_ok,
 )
-from penstock.protocols.amqp.codec.events import AckRun
+from penstock.protocols.amqp.codec.events import AckRun, PublishRun
 from penstock.protocols.amqp.codec.header_edit import with_delivery_counts
 from penstock.protocols.amqp.codec.ledger import ALL_OPEN, DeliveryLedger, Settlement
 from penstock.protocols.amqp.codec.methods import Method
@@ -115,11 +116,20 @@ class AmqpChannel(Subscriber):
             trace_deliveries(link, self.number, cast(Queue, consumer.queue).name, messages)
         if delivery.again_count > 0 and cast(Queue, consumer.queue).is_quorum:
             messages = with_delivery_counts(messages)
-        write_deliveries(link.out, self.number, tag_bytes, first_tag, messages, link.frame_max)
+        out, frame_max = link.session.out, link.decoder.frame_max
+        write_deliveries(out, self.number, tag_bytes, first_tag, messages, frame_max)
         outlet = link.outlet
         outlet.busy = True
-        if len(link.out) + outlet.unsent_bytes >= outlet.limit_bytes:
+        if len(out) + outlet.unsent_bytes >= outlet.limit_bytes:
             outlet.open = False
+
+    # -- publishing ----------------------------------------------------------------------
+
+    def publish(self, run: PublishRun) -> bool:
+        """True when confirms may now be written."""
+        self.active_at_ms = self.link.now_ms
+        self.intake.take(cost_of(len(run.messages), run.size_bytes))
+        return self.publishing.publish(run)
 
     # -- settling ------------------------------------------------------------------------
 
@@ -257,7 +267,8 @@ class AmqpChannel(Subscriber):
         transaction = self.transaction
         if transaction is not None and transaction.commits and not self.closing:
             return True
-        return self.publishing.awaits_confirms()
+        confirms = self.publishing.confirms
+        return confirms is not None and confirms.waiting()
 
     def advance(self, durable_position: i64) -> None:
         """The journal is on disk so far.
@@ -446,7 +457,8 @@ class AmqpChannel(Subscriber):
         if link.vhost.tracing:
             trace_deliveries(link, self.number, queue.name, [message])
         shown = with_delivery_counts([message])[0] if queue.is_quorum else message
-        write_get_ok(link.out, self.number, tag, shown, queue.backing.ready_count(), link.frame_max)
+        out, frame_max = link.session.out, link.decoder.frame_max
+        write_get_ok(out, self.number, tag, shown, queue.backing.ready_count(), frame_max)
 
     def _remember(self, incarnation: str, account: Consumer) -> None:
         if len(self._accounts) >= ACCOUNTS_MAX:

@@ -53,14 +53,14 @@ class AmqpDescription(SessionDescription):
 
     def facts(self, connection: Connection) -> ConnectionFacts:
         session = self._session
-        user = session.link.user
+        user = session.user
         assert user is not None
         names = (user.name, session.link.vhost.name, self.state(), PROTOCOL)
         terms = ConnectionTerms(
             session.mechanism,
             session.client_properties,
             heartbeat_s=int(session.heartbeat.interval_ms // 1000),
-            frame_max=int(session.link.frame_max),
+            frame_max=int(session.decoder.frame_max),
             channel_max=int(session.channel_max),
         )
         connected_at_ms = int(session.connected_at_ms)

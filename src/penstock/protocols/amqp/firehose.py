@@ -106,5 +106,5 @@ def _publish(vhost: Vhost, key: str, listeners: list[Queue], content: bytes, now
 
 def _party(link: Link, channel: i64) -> Party:
     connection = getattr(link.session.carrier, "name", "")  # none where tests have no sockets
-    user = cast(User, link.user)
+    user = cast(User, link.session.user)
     return Party(link.broker.node_name, link.vhost.name, connection, int(channel), user.name)

@@ -25,17 +25,15 @@ class UnfinishedInput:
         self._ram = ram
         self._flow = flow
         self._max_bytes: i64 = max_bytes + OVERHEAD_BYTES
-        self._size_bytes: i64 = 0
+        self.size_bytes: i64 = 0  # as it was counted last
         self._is_over: bool = False
 
     def count(self, size_bytes: i64) -> bool:
         """So much is unfinished now; False = that is more than may be kept."""
-        more_bytes = size_bytes - self._size_bytes
-        if more_bytes == 0:
-            return True
+        more_bytes = size_bytes - self.size_bytes
         if self._is_over:
             return size_bytes <= OVERHEAD_BYTES
-        self._size_bytes = size_bytes
+        self.size_bytes = size_bytes
         may = self._ram.take_input(more_bytes, size_bytes, self._flow.held_bytes)
         return more_bytes < 0 or (may and size_bytes <= self._max_bytes)
 

@@ -11,11 +11,9 @@ from collections.abc import Callable
 from time import thread_time_ns
 from typing import Final, cast, final
 
-from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from penstock.broker.broker import Broker
-from penstock.broker.rules.access import User
 from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.changes import NO_MEMORY, Ask
 from penstock.broker.topology.routes import Route
@@ -31,7 +29,7 @@ from penstock.protocols.amqp.codec.methods import Method, encode_method
 from penstock.protocols.amqp.codec.property_scan import ANYBODY
 from penstock.queues.consumers import Consumer, OutputWindow
 from penstock.queues.queue import Queue
-from penstock.routing.topic_trie import STEPS_MAX, UNLIMITED, steps
+from penstock.routing.topic_trie import steps
 from penstock.runtime.session import Session
 
 TOPOLOGY_SHARE: Final[i64] = 100
@@ -60,14 +58,11 @@ class Link:
         self.decoder = decoder
         self.new_name = new_name
         self.tell_cancelled = tell_cancelled
-        self.out: BytesWriter = session.out
         self.outlet: OutputWindow = session.outlet
-        self.frame_max: i64 = decoder.frame_max
         self.now_ms: i64 = 0
-        self._share: i64 = TOPOLOGY_SHARE
+        self.share: i64 = TOPOLOGY_SHARE  # changes of the topology that are left in this turn
         self._routing_ns: i64 = 0  # in this turn, over routes that were not known
         self.traffic = Traffic(None)  # of its virtual host, once that is known
-        self.user: User | None = None
         self._vhost: Vhost | None = None
         self._rights: Rights | None = None
         self._ask: Ask | None = None
@@ -87,7 +82,7 @@ class Link:
     @property
     def who(self) -> tuple[str, str]:
         """User and virtual host; "" for what nobody has said yet."""
-        user, vhost = self.user, self._vhost
+        user, vhost = self.session.user, self._vhost
         return "" if user is None else user.name, "" if vhost is None else vhost.name
 
     @property
@@ -99,16 +94,18 @@ class Link:
     def begin(self, now_ms: i64) -> None:
         """A turn: it is that late, and everything may be asked for again."""
         self.now_ms = now_ms
-        self._share = TOPOLOGY_SHARE
+        self.share = TOPOLOGY_SHARE
         self._routing_ns = 0
-        self.session.has_more = False
+
+    def set_now(self, now_ms: i64) -> None:
+        """It is that late, in the same turn."""
+        self.now_ms = now_ms
 
     def take_share(self) -> bool:
         """For one change of the topology; False: it is for the next turn."""
-        if self._share == 0:
-            self.session.has_more = True
+        if self.share == 0:
             return False
-        self._share -= 1
+        self.share -= 1
         return True
 
     def has_routed_enough(self) -> bool:
@@ -122,20 +119,24 @@ class Link:
             ask = self._ask = self.broker.changes.ask()
         return ask
 
+    def learn(self, capabilities: dict[str, object]) -> None:
+        """What the client understands, in its own words."""
+        self.cancel_notify = capabilities.get("consumer_cancel_notify") is True
+        self.blocked_notify = capabilities.get("connection.blocked") is True
+
     def enter(self, vhost: Vhost) -> None:
-        """The connection is open: it counts, and its user's rights hold."""
-        user = self.user
+        """The connection is open: channels may speak, it counts, its user's rights hold."""
+        user = self.session.user
         assert user is not None
         self._vhost = vhost
         self._rights = Rights(user, vhost.name)
         self.traffic = self.broker.traffic.of(vhost.name, AMQP)
         self.broker.count_connection(user, vhost, 1)
-        if user.may_impersonate:
-            self.decoder.user_id = ANYBODY
+        self.decoder.open(ANYBODY if user.may_impersonate else user.name.encode())
 
     def leave(self) -> None:
         """The connection is over: its exclusive queues go with it."""
-        user = self.user
+        user = self.session.user
         if user is None or self._vhost is None:
             return
         self.broker.count_connection(user, self.vhost, -1)
@@ -153,11 +154,11 @@ class Link:
             exchange = vhost.exchanges.get(address.exchange)
             since = thread_time_ns()
             self.rights.publish(exchange, address.exchange, address.routing_key)
-            steps.left = STEPS_MAX
+            steps.limit()
             try:
                 return vhost.route(address)
             finally:
-                steps.left = UNLIMITED
+                steps.unlimit()
                 self._routing_ns += thread_time_ns() - since
         return cast(Route, address.route)
 
@@ -167,7 +168,7 @@ class Link:
 
     def count_channel(self, more: i64) -> None:
         """One more channel is open, or one less; raises ProtocolViolation for one too many."""
-        user = self.user
+        user = self.session.user
         assert user is not None
         if more > 0 and 0 <= user.max_channels <= user.channel_count:
             raise violation(
@@ -178,12 +179,8 @@ class Link:
         if more > 0 and not self.vhost.changes.has_memory_for_channel(self._channel_count):
             raise violation(RESOURCE_ERROR, NO_MEMORY, m.CHANNEL_OPEN)
         self._channel_count += more
-        user.channel_count += more
-        churn = self.broker.churn
-        if more > 0:
-            churn.channels_opened += more
-        else:
-            churn.channels_closed -= more
+        user.count_channel(more)
+        self.broker.churn.count_channel(more)
 
     def tell_blocked(self, reason: str) -> None:
         """The client is held for that reason; "" = not any more.
@@ -201,7 +198,7 @@ class Link:
             self.send(0, m.CONNECTION_UNBLOCKED, [])
 
     def send(self, channel: i64, key: i64, values: list[object]) -> None:
-        self.out.write(encode_method(int(channel), int(key), values))
+        self.session.out.write(encode_method(int(channel), int(key), values))
 
 
 @final

@@ -76,7 +76,7 @@ class AmqpOpening(Session):
         self.state: i64 = WAIT_HEADER
         self.mechanism: str = ""
         self.channel_max: i64 = limits.channel_max
-        self.heartbeat = Heartbeat(now_ms)
+        self.heartbeat = Heartbeat(now_ms, 0)
         self.connected_at_ms: i64 = now_ms
         self.active_at_ms: i64 = now_ms  # heartbeats are no activity
         self._server_properties = server_properties
@@ -120,8 +120,7 @@ class AmqpOpening(Session):
         self.client_properties = method.table("client_properties")
         capabilities = self.client_properties.get("capabilities")
         understood = capabilities if isinstance(capabilities, dict) else {}
-        self.link.cancel_notify = understood.get("consumer_cancel_notify") is True
-        self.link.blocked_notify = understood.get("connection.blocked") is True
+        self.link.learn(understood)
         self.mechanism = method.text("mechanism")
         response = method.raw("response")
         try:
@@ -134,9 +133,7 @@ class AmqpOpening(Session):
             self._opening_failed("bad response to mechanism '" + self.mechanism + "'")
             self._hang_up_later()
             return
-        self.link.user = user
         self.log_in_as(user)
-        self.decoder.user_id = user.name.encode()
         self.state = WAIT_TUNE_OK
         limits = self.limits
         self.link.send(
@@ -175,22 +172,19 @@ class AmqpOpening(Session):
         frame_max = method.number("frame_max")
         check_tuning(self.limits, channel_max, frame_max, method.key)
         self.channel_max = channel_max
-        self.decoder.channel_max = channel_max
-        self.decoder.frame_max = frame_max
-        self.link.frame_max = frame_max
-        self.heartbeat.interval_ms = 1000 * method.number("heartbeat")
+        self.decoder.tune(channel_max, frame_max)
+        self.heartbeat = Heartbeat(self.link.now_ms, 1000 * method.number("heartbeat"))
         self.state = WAIT_OPEN
 
     def _open(self, method: Method) -> None:
         name = method.text("virtual_host")
-        user = cast(User, self.link.user)
+        user = cast(User, self.user)
         try:
             vhost = self.broker.enter(user, name)
         except BrokerError as error:
             raise ProtocolViolation(530, "NOT_ALLOWED", str(error), True, method.key) from None
         self.link.enter(vhost)
         self.state = RUNNING
-        self.decoder.opened = True
         given_name = self.client_properties.get("connection_name")
         entered(self.broker.events, self, user.name, name, "AMQP 0-9-1", given_name)
         self.look_at_gate()
@@ -210,10 +204,6 @@ class AmqpOpening(Session):
     def _close_now(self) -> None:
         self.state = CLOSED
         self.closed = True
-
-    def renew_output(self) -> None:
-        super().renew_output()
-        self.link.out = self.out
 
     def _await_close_ok(self, data: bytes) -> None:
         """After an error frame boundaries may be lost, so look for the frame itself."""

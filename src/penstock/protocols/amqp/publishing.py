@@ -99,7 +99,6 @@ class Publishing:
         link = self.link
         count: i64 = len(run.messages)
         self.traffic.publish(count, self.confirms is not None and not self.transactional)
-        link.session.has_published = True
         route = link.route(run.address)
         budget = self.vhost.budget
         budget.allowance -= count
@@ -108,16 +107,15 @@ class Publishing:
         if route.topic is not None:
             count_published(route.topic, run.messages)
         if link.broker.stamping != UNSTAMPED:
-            run.messages = stamped(run.messages, link.now_ms, link.broker.stamping)
-        marks = _marks_in(run.messages)
-        if marks & ASKS_REPLY:
-            run.messages = self.replies.name_in(run.messages)
+            run.replace(stamped(run.messages, link.now_ms, link.broker.stamping))
+        if run.flags & ASKS_REPLY:
+            run.replace(self.replies.name_in(run.messages))
         if self.transactional:
-            if marks & COPIES:
+            if run.flags & COPIES:
                 check_copies(run.messages)
             self._keep(run)
             return False
-        position, refused = self._enqueue(route, run, marks)
+        position, refused = self._enqueue(route, run)
         confirms = self.confirms
         if len(link.broker.waits.noted) > 0:
             self._confirm_away(count, position, refused)
@@ -128,20 +126,22 @@ class Publishing:
             confirms.published(count, position, durable_position, link.now_ms)
         return confirms is not None
 
-    def _enqueue(self, route: Route, run: PublishRun, marks: i64) -> Taken:
+    def _enqueue(self, route: Route, run: PublishRun) -> Taken:
         """What a copy on another node has to confirm, too, is in ``broker.waits.noted``."""
         link = self.link
-        run.enter(link.now_ms)
+        if run.read_ms != link.now_ms:
+            run.enter(link.now_ms)
         messages = run.messages
-        route.traffic.taken += len(messages)
-        if route.needs_headers or marks & COPIES:
+        if route.needs_headers or run.flags & COPIES:
             return self._publish_singly(route, run.address, messages)
+        passed = len(messages) * len(route.queues)
+        route.traffic.count(len(messages), passed)
         if self.vhost.tracing:
             trace_publishes(link, self.number, run.address, [], messages, route.queues)
         if len(route.queues) == 0:
             self._unrouted(run.address, messages)
             return 0, _NONE
-        self._routed(route, len(messages) * len(route.queues))
+        self.traffic.route(passed)
         store = link.broker.engine.store
         stored = store.unsealed_bytes
         position: i64 = 0
@@ -153,7 +153,7 @@ class Publishing:
         else:
             position = self.vhost.publish(route.queues, messages, link.now_ms)
         if flow.measuring:
-            flow.publish_ns += perf_counter_ns() - since
+            flow.count_publishing(perf_counter_ns() - since)
         stored = store.unsealed_bytes - stored
         if flow.enabled and flow.must_charge(route.queues, stored):
             cost = cost_of(len(messages), run.size_bytes)
@@ -193,7 +193,7 @@ class Publishing:
                 continue
             alone = confirms.unconfirmed_count() == 0  # else "up to" would say no to others
             confirms.refuse()
-            write_nack(link.out, self.number, confirms.last_number, alone)
+            write_nack(link.session.out, self.number, confirms.last_number, alone)
 
     def _unrouted(self, address: Address, messages: list[Message]) -> None:
         """No queue takes it; somebody who waits for an answer may, and counts for nothing."""
@@ -210,16 +210,12 @@ class Publishing:
         elif not answered:
             self.traffic.unroutable(len(messages), False)
 
-    def _routed(self, route: Route, count: i64) -> None:
-        """So many messages times queues."""
-        route.traffic.passed += count
-        self.traffic.route(count)
-
     def _publish_singly(self, route: Route, address: Address, messages: list[Message]) -> Taken:
         """Message by message, each opened; raises PreconditionFailed for a wrong CC or BCC."""
         link = self.link
         flow = link.broker.flow
         store = link.broker.engine.store
+        route.traffic.count(len(messages), 0)
         position: i64 = 0
         refused: set[int] = set()
         for place in range(len(messages)):
@@ -241,7 +237,8 @@ class Publishing:
                 elif not answered:
                     self.traffic.unroutable(1, False)
                 continue
-            self._routed(route, len(queues))
+            route.traffic.count(0, len(queues))
+            self.traffic.route(len(queues))
             stored = store.unsealed_bytes
             at: i64 = 0
             noted = len(link.broker.waits.noted)
@@ -281,8 +278,9 @@ class Publishing:
     def _return(self, messages: list[Message]) -> None:
         link = self.link
         self.traffic.unroutable(len(messages), True)
+        out, frame_max = link.session.out, link.decoder.frame_max
         for message in messages:
-            write_return(link.out, self.number, NO_ROUTE, _NO_ROUTE_TEXT, message, link.frame_max)
+            write_return(out, self.number, NO_ROUTE, _NO_ROUTE_TEXT, message, frame_max)
 
     def write_confirms(self) -> None:
         """Say "up to N" for everything that has become safe."""
@@ -296,10 +294,10 @@ class Publishing:
             return
         if len(confirms.denied) > 0:
             for number in confirms.take_denied():
-                write_nack(self.link.out, self.number, number, False)
+                write_nack(self.link.session.out, self.number, number, False)
         if count > 0:
             self.traffic.confirm(count)
-            write_ack(self.link.out, self.number, confirms.acked, count > 1)
+            write_ack(self.link.session.out, self.number, confirms.acked, count > 1)
 
     # -- transactions --------------------------------------------------------------------
 
@@ -320,7 +318,7 @@ class Publishing:
         self._held_bytes += run.size_bytes
 
     def rollback(self) -> None:
-        self.link.broker.engine.ram.uncommitted_bytes -= self._held_bytes
+        self.link.broker.engine.ram.give_back_uncommitted(self._held_bytes)
         self._held_bytes = 0
         self._held = []
 
@@ -336,7 +334,7 @@ class Publishing:
         routes = [link.route(run.address) for run in held]
         all_taken = True
         for place in range(len(held)):
-            _, refused = self._enqueue(routes[place], held[place], _marks_in(held[place].messages))
+            _, refused = self._enqueue(routes[place], held[place])
             if refused:
                 all_taken = False
         return all_taken
@@ -349,20 +347,9 @@ class Publishing:
 
     # -- what is safe by now -------------------------------------------------------------
 
-    def awaits_confirms(self) -> bool:
-        return self.confirms is not None and self.confirms.waiting()
-
     def advance(self, durable_position: i64) -> None:
         """The journal is on disk so far."""
         broker = self.link.broker
         confirms = cast(ConfirmLedger, self.confirms)
         confirms.advance(durable_position, broker.events.now_ms, broker.confirm_times)
         self.write_confirms()
-
-
-def _marks_in(messages: list[Message]) -> i64:
-    """The flags of all of them, in one look: most runs have nothing special about them."""
-    marks: i64 = 0
-    for message in messages:
-        marks |= message.flags
-    return marks

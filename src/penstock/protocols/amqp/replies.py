@@ -77,16 +77,16 @@ class ReplyChannel:
         """Encode what came for us in this turn; raises PreconditionFailed when it cannot leave."""
         link = self.link
         for answer in answers:
-            if len(link.out) > UNREAD_MAX_BYTES:
+            if len(link.session.out) > UNREAD_MAX_BYTES:
                 raise PreconditionFailed(
                     f"reply consumer '{self._tag_bytes[1:].decode()}' leaves more than"
                     f" {UNREAD_MAX_BYTES} bytes unread"
                 )
             write_deliveries(
-                link.out,
+                link.session.out,
                 self.number,
                 self._tag_bytes,
                 self._ledger.next_tag,
                 [answer],
-                link.frame_max,
+                link.decoder.frame_max,
             )

@@ -16,7 +16,6 @@ from typing import final
 from mypy_extensions import i64
 
 from penstock.broker.broker import Broker
-from penstock.core.credit import cost_of
 from penstock.core.errors import BrokerError, CommandInvalid
 from penstock.core.pending import Pending
 from penstock.protocols.amqp.channel import AmqpChannel
@@ -96,11 +95,11 @@ class AmqpSession(AmqpOpening):
     # -- bytes in ------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_ms: i64) -> None:
-        self.heartbeat.heard()
         self.link.begin(now_ms)
+        self.has_more = False
         self.received_bytes += len(data)
         self.received_count += 1
-        self.link.traffic.received_bytes += len(data)
+        self.link.traffic.receive(len(data))
         if len(data) > len(HEARTBEAT_FRAME):
             self.active_at_ms = now_ms
         if self.state == WAIT_HEADER:
@@ -108,39 +107,42 @@ class AmqpSession(AmqpOpening):
         if self.state >= CLOSING and self.decoder.failed:
             self._await_close_ok(data)
             return
-        self._take(data)
-        self._decode_on()
-        if not self._input.count(self.decoder.unfinished.size_bytes):
+        self._decode(data)
+        unfinished_bytes = self.decoder.unfinished.size_bytes
+        if unfinished_bytes != self._input.size_bytes and not self._input.count(unfinished_bytes):
             self.decoder.stop()
             self._violated(0, too_much())
         if self.state == CLOSING and self.decoder.failed:
             self._await_close_ok(data)  # it may have come behind what broke the decoder
         self._flush_confirms()
 
-    def _take(self, data: bytes) -> None:
+    def _decode(self, data: bytes) -> None:
+        """What came in, and what the decoder has; what must wait for an answer ends it."""
         flow = self.broker.flow
-        since = perf_counter_ns() if flow.measuring else 0
-        events = self.decoder.receive(data, self.link.now_ms)
-        if flow.measuring:
-            flow.decode_ns += perf_counter_ns() - since
-        self._events(events)
-        if self.decoder.is_full():
-            self.has_more = self.waiting_head = True
-
-    def _decode_on(self) -> None:
-        while self.decoder.paused and not self.waiting_head:
-            self._take(b"")
+        while True:
+            since = perf_counter_ns() if flow.measuring else 0
+            events = self.decoder.receive(data, self.link.now_ms)
+            if flow.measuring:
+                flow.count_decoding(perf_counter_ns() - since)
+            self._events(events)
+            if self.decoder.full:
+                self.has_more = self.waiting_head = True
+            if not self.decoder.paused or self.waiting_head:
+                return
+            data = b""
 
     def go_on(self, now_ms: i64) -> None:
         if not self.may_go_on():
             return
         self.link.begin(now_ms)
+        self.has_more = False
         self.waiting_head = False
         postponed = self._postponed
         self._postponed = []
         self._events(postponed)
         self._go_on_publishing()
-        self._decode_on()
+        if self.decoder.paused and not self.waiting_head:
+            self._decode(b"")
         self._flush_confirms()
 
     def _events(self, events: list[Event]) -> None:
@@ -176,10 +178,9 @@ class AmqpSession(AmqpOpening):
             self._publish_now(channel, run)
 
     def _publish_now(self, channel: AmqpChannel, run: PublishRun) -> None:
-        channel.active_at_ms = self.link.now_ms
-        channel.intake.take(cost_of(len(run.messages), run.size_bytes))
+        self.has_published = True
         try:
-            if channel.publishing.publish(run):
+            if channel.publish(run):
                 self._confirm_ready.append(channel)
             if self.link.has_routed_enough():
                 self.has_more = self.waiting_head = True
@@ -257,6 +258,7 @@ class AmqpSession(AmqpOpening):
         if self.held_bytes == 0 or self.waiting_head or self.state != RUNNING:
             return
         self.link.begin(now_ms)
+        self.has_more = False
         self._go_on_publishing()
         self._flush_confirms()
 
@@ -326,6 +328,8 @@ class AmqpSession(AmqpOpening):
         """While it is pending, what comes behind it on this connection waits."""
         if isinstance(outcome, Pending):
             self.waiting_head = True
+            if self.link.share == 0:
+                self.has_more = True
             self.ticket = outcome.ticket
             self._postponed.append(Suspended(number, method, outcome))
 
@@ -439,7 +443,7 @@ class AmqpSession(AmqpOpening):
         self.waiting_head = False
         self.drop_ticket()
         self._postponed = []
-        self.link.now_ms = now_ms
+        self.link.set_now(now_ms)
         self._input.forget()
         for channel in list(self.channels.values()):
             if not channel.closing:
@@ -486,13 +490,12 @@ class AmqpSession(AmqpOpening):
     def sent(self, count: i64, now_ms: i64) -> None:
         self.sent_bytes += count
         self.sent_count += 1
-        self.link.traffic.sent_bytes += count
-        self.heartbeat.spoke()
+        self.link.traffic.send(count)
         if self.clogged:
             self.heartbeat.heard()
 
     def tick(self, now_ms: i64) -> None:
-        self.link.now_ms = now_ms
+        self.link.set_now(now_ms)
         if self.state == CLOSING:
             if now_ms - self._closing_since_ms > CLOSING_TIMEOUT_MS:
                 self._abandon()
@@ -503,7 +506,8 @@ class AmqpSession(AmqpOpening):
         elif self.state == RUNNING:
             self.look_at_user()
             self._check_channels()
-            self._beat(self.heartbeat.tick(now_ms, self.unread))
+            counts = self.received_count, self.sent_count
+            self._beat(self.heartbeat.tick(now_ms, *counts, self.unread))
 
     def user_deleted(self) -> None:
         self.force_close(f"user '{self.link.who[0]}' is deleted")

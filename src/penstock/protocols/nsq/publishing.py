@@ -213,7 +213,7 @@ class NsqPublishing(PublishCredit):
         else:
             position = vhost.topics.publish(topic, run.messages, run.size_bytes, now_ms)
         if flow.measuring:
-            flow.publish_ns += perf_counter_ns() - since
+            flow.count_publishing(perf_counter_ns() - since)
         stored = store.unsealed_bytes - stored
         if flow.enabled and len(queues) > 0 and flow.must_charge(queues, stored):
             self.charge(queues, cost, position > 0, stored)
@@ -238,8 +238,7 @@ def count_published(traffic: Traffic, topic: Topic, count: i64, queue_count: i64
     traffic.publish(count, True)
     traffic.confirm(count)
     traffic.route(count * queue_count)
-    topic.exchange.traffic.taken += count
-    topic.exchange.traffic.passed += count * queue_count
+    topic.exchange.traffic.count(count, count * queue_count)
 
 
 def _new_topic(vhost: Vhost, name: str) -> Topic:

@@ -355,7 +355,7 @@ class StagingRequests(RequestHandler):
         now_ms = self.session.now_ms
         decoder = self._the_decoder()
         events = decoder.receive(data, now_ms)
-        while decoder.is_full():
+        while decoder.full:
             events += decoder.receive(b"", now_ms)
         for event in events:
             if isinstance(event, ChannelFailed):
@@ -374,7 +374,7 @@ class StagingRequests(RequestHandler):
             if must_route:
                 self._must_lead_somewhere(event.address, event.messages)
             if self.broker.stamping != UNSTAMPED:
-                event.messages = stamped(event.messages, now_ms, self.broker.stamping)
+                event.replace(stamped(event.messages, now_ms, self.broker.stamping))
             runs.append(event)
         self._spend(sum(len(run.messages) for run in runs))
         return runs
@@ -383,9 +383,8 @@ class StagingRequests(RequestHandler):
         decoder = self._decoder
         if decoder is None:
             decoder = AmqpDecoder(FRAME_MAX, self.broker.staging.message_bytes_max)
-            decoder.opened = True
             user = self.user()
-            decoder.user_id = ANYBODY if user.may_impersonate else user.name.encode()
+            decoder.open(ANYBODY if user.may_impersonate else user.name.encode())
             decoder.receive(encode_method(frames.CHANNEL, CHANNEL_OPEN, [""]), 0)
             self._decoder = decoder
         return decoder

@@ -64,6 +64,10 @@ class RamAccount:
         self.uncommitted_bytes += size_bytes
         return True
 
+    def give_back_uncommitted(self, size_bytes: i64) -> None:
+        """A transaction is over."""
+        self.uncommitted_bytes -= size_bytes
+
     def take_input(self, more_bytes: i64, whole_bytes: i64, held_bytes: i64) -> bool:
         """A peer has sent ``more_bytes`` of contents, and ``whole_bytes`` of what is unfinished.
 

@@ -36,8 +36,7 @@ Story = list[tuple[Any, ...]]
 def decoder(frame_max: int = FRAME_MAX, message_max: int = 1 << 20, channels: int = 3) -> Any:
     """One that has gone through the handshake, with channels 1..n open."""
     fresh = AmqpDecoder(frame_max, message_max)
-    fresh.opened = True
-    fresh.user_id = b"guest"
+    fresh.open(b"guest")
     for channel in range(1, channels + 1):
         assert len(fresh.receive(codec.method_frame(channel, "channel.open"), NOW_MS)) == 1
     return fresh
@@ -342,7 +341,7 @@ def test_an_idle_decoder_is_small() -> None:
 def test_a_slow_frame_costs_no_repeated_copies() -> None:
     """A large frame in small pieces: joined once, not once per piece."""
     subject = AmqpDecoder(1 << 27, 1 << 27)
-    subject.opened = True
+    subject.open(b"")
     subject.receive(codec.method_frame(1, "channel.open"), NOW_MS)
     body = b"x" * (16 << 20)
     head = codec.method_frame(1, "basic.publish") + codec.header_frame(1, len(body), {})
@@ -371,7 +370,7 @@ def test_a_chunk_of_many_events_is_decoded_in_parts() -> None:
     subject = decoder()
     frame = codec.method_frame(1, "basic.recover", requeue=True)
     parts = [subject.receive(frame * (2 * EVENTS_MAX + 5) + frame[:4], NOW_MS)]
-    while subject.is_full():
+    while subject.full:
         parts.append(subject.receive(b"", NOW_MS))
     assert [len(part) for part in parts] == [EVENTS_MAX, EVENTS_MAX, 5]
     assert not subject.paused
@@ -385,6 +384,6 @@ def test_publishes_of_many_runs_are_decoded_in_parts() -> None:
         publish(channel, "", "q", b"x") for channel in (1 + number % 2 for number in range(count))
     )
     assert len(subject.receive(data, NOW_MS)) == EVENTS_MAX
-    assert subject.is_full()
+    assert subject.full
     assert len(subject.receive(b"", NOW_MS)) == 1
-    assert not subject.is_full()
+    assert not subject.full

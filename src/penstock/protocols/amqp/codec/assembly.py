@@ -22,6 +22,13 @@ class Unfinished:
     def __init__(self) -> None:
         self.size_bytes: i64 = 0
 
+    def count(self, more_bytes: i64) -> None:
+        self.size_bytes += more_bytes
+
+    def forget(self) -> None:
+        """The connection has failed: nothing of it is kept."""
+        self.size_bytes = 0
+
 
 @final
 class Assembly:
@@ -38,19 +45,46 @@ class Assembly:
         self.parts: list[bytes] = []
         self.missing_bytes: i64 = 0
 
-    def add(self, part: bytes) -> None:
+    def begin(self, address: Address) -> None:
+        """A publish to that address; its header is due."""
+        self.address = address
+        self.missing_bytes = HEADER_DUE
+
+    def header(
+        self, frame: bytes, flags: i64, expires_at_ms: i64, now_ms: i64, body_bytes: i64
+    ) -> None:
+        """The header frame has come, with what was found in it."""
+        self.flags = flags
+        self.expires_at_ms = expires_at_ms
+        self.header_at_ms = now_ms
+        self.missing_bytes = body_bytes
+        self._add(frame)
+
+    def body(self, frame: bytes, size: i64) -> bool:
+        """A body frame with ``size`` bytes of the body has come; True: that was all of it."""
+        if size > 0:
+            self._add(frame)
+        self.missing_bytes -= size
+        return self.missing_bytes == 0
+
+    def overrun(self) -> None:
+        """More came than was announced: as RabbitMQ, wait on for what cannot be complete."""
+        self._drop_parts()
+        self.missing_bytes = OVERRUN
+
+    def _add(self, part: bytes) -> None:
         self.parts.append(part)
         self._size_bytes += len(part)
-        self._unfinished.size_bytes += len(part)
+        self._unfinished.count(len(part))
 
-    def drop_parts(self) -> None:
+    def _drop_parts(self) -> None:
         self.parts = []
-        self._unfinished.size_bytes -= self._size_bytes
+        self._unfinished.count(-self._size_bytes)
         self._size_bytes = 0
 
     def reset(self) -> None:
         self.address = None
-        self.drop_parts()
+        self._drop_parts()
         self.missing_bytes = 0
 
     def whole(self, address: Address, now_ms: i64) -> Message:

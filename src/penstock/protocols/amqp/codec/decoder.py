@@ -81,6 +81,7 @@ class AmqpDecoder:
         self.opened: bool = False  # connection.open was answered: channels may speak
         self.failed: bool = False
         self.paused: bool = False  # the session must look before we go on: call again with b""
+        self.full: bool = False  # because it was given EVENTS_MAX events
         self.user_id: bytes = b""  # what a user-id property must say
         self.unfinished = Unfinished()
         self._channels: dict[int, Assembly] = {}
@@ -108,6 +109,7 @@ class AmqpDecoder:
             self._rest_bytes = 0
         self._needed_bytes = FRAME_HEAD_BYTES
         self.paused = False
+        self.full = False
         self._events = []
         self._run = None
         self._ack = None
@@ -118,8 +120,15 @@ class AmqpDecoder:
             self._rest_bytes = len(data) - done
         return self._events
 
-    def is_full(self) -> bool:
-        return len(self._events) >= EVENTS_MAX
+    def open(self, user_id: bytes) -> None:
+        """Channels may speak from now on, for a user of that name (``ANYBODY``: in any name)."""
+        self.opened = True
+        self.user_id = user_id
+
+    def tune(self, channel_max: i64, frame_max: i64) -> None:
+        """What client and broker agreed on."""
+        self.channel_max = channel_max
+        self.frame_max = frame_max
 
     def discard(self, channel: i64) -> None:
         """The session closed this channel: drop its frames until ``channel.close-ok``."""
@@ -130,8 +139,10 @@ class AmqpDecoder:
     def stop(self) -> None:
         """Decode nothing that comes from now on, and let go of what came in part."""
         self.failed = True
+        self.paused = False
+        self.full = False
         self._channels.clear()
-        self.unfinished.size_bytes = 0
+        self.unfinished.forget()
         self._rest = []
         self._rest_bytes = 0
 
@@ -173,8 +184,10 @@ class AmqpDecoder:
                 self._other(data, kind, begin, end, channel)
             if self.failed:
                 return length
-            if self.paused or self.is_full():
+            if len(self._events) >= EVENTS_MAX:
+                self.full = True
                 self.paused = True
+            if self.paused:
                 break
         return position
 
@@ -193,9 +206,11 @@ class AmqpDecoder:
             return
         key = i64(read_i32_be(data, position + 7)) & 0xFFFFFFFF
         if channel != 0:
-            assembly = self._channel_for(channel, key, data, position, end)
+            assembly = self._channels.get(channel)
             if assembly is None:
-                return
+                assembly = self._new_channel(channel, key, data, position, end)
+                if assembly is None:
+                    return
             if assembly.discarding and key not in _HEARD_WHILE_DISCARDING:
                 return
             if assembly.address is not None:
@@ -241,17 +256,15 @@ class AmqpDecoder:
                 self._fail(channel, 501, "FRAME_ERROR", malformed.text, malformed.method_key)
         return None
 
-    def _channel_for(
+    def _new_channel(
         self, channel: i64, key: i64, data: bytes, position: i64, end: i64
     ) -> Assembly | None:
-        """The channel's assembly; None when the method must not be handled here."""
+        """Of a channel that has none; None when the method must not be handled here."""
         if not self.opened:
             self._misplaced(data, position, end, channel)
             return None
-        assembly = self._channels.get(channel)
-        # A close-ok for no channel: both sides closed at once, theirs came first, the echo last.
-        if assembly is not None or key == CHANNEL_CLOSE_OK:
-            return assembly
+        if key == CHANNEL_CLOSE_OK:
+            return None  # both sides closed at once, theirs came first, the echo last
         if key != CHANNEL_OPEN:
             self._fail(channel, 504, "CHANNEL_ERROR", "expected 'channel.open'", key)
             return None
@@ -269,8 +282,7 @@ class AmqpDecoder:
         tag = read_i64_be(data, position + 11)
         multiple = (i64(data[position + 19]) & 1) != 0
         last = self._ack
-        if not multiple and last is not None and last.is_followed_by(channel, tag):
-            last.last_tag = tag
+        if not multiple and last is not None and last.takes(channel, tag):
             return
         self._run = None
         run = AckRun(channel, tag, tag, multiple)
@@ -284,15 +296,20 @@ class AmqpDecoder:
         if channel == 0:
             self._method(data, position, end, channel)
             return end + 1
-        assembly = self._channel_for(channel, _KEY_PUBLISH, data, position, end)
+        assembly = self._channels.get(channel)
+        if assembly is None:
+            assembly = self._new_channel(channel, _KEY_PUBLISH, data, position, end)
         if assembly is None or assembly.discarding:
             return end + 1
         if assembly.address is not None:
             self._unexpected(channel, assembly)
             return end + 1
-        address = self._address(data[position + 7 : end], channel)
+        method = data[position + 7 : end]
+        address = self._addresses.get(method)
         if address is None:
-            return end + 1
+            address = self._new_address(method, channel)
+            if address is None:
+                return end + 1
         # The look ahead: header frame, then nothing or one body frame, all in the buffer.
         header = end + 1
         length: i64 = len(data)
@@ -307,24 +324,17 @@ class AmqpDecoder:
                     and i64(read_i16_be(data, header + 1)) & 0xFFFF == channel
                     and i64(read_i32_be(data, header + 7)) == _CLASS_AND_NO_WEIGHT
                     and body_size <= self.max_message_size_bytes
-                    and self._properties(data, header, header_end, channel, assembly)
                 ):
-                    message = Message(
-                        data[header:content_end],
-                        address.wire,
-                        self._skim.flags,
-                        self._skim.expires_at_ms,
-                    )
+                    skim = self._skim
+                    if not skim.read(data, header, header_end, self._now_ms, self.user_id):
+                        self._bad_properties(channel, assembly)
+                        return end + 1
+                    content = data[header:content_end]
+                    message = Message(content, address.wire, skim.flags, skim.expires_at_ms)
                     self._published(channel, address, message)
                     return content_end
-        self._await_header(assembly, address)
+        assembly.begin(address)  # no whole content: go on frame by frame
         return end + 1
-
-    def _await_header(self, assembly: Assembly, address: Address) -> None:
-        """The look ahead found no whole content: go on frame by frame, unless it found a fault."""
-        if not assembly.discarding and not self.failed:
-            assembly.address = address
-            assembly.missing_bytes = HEADER_DUE
 
     def _content_end(
         self, data: bytes, body: i64, body_size: i64, length: i64, channel: i64
@@ -343,10 +353,8 @@ class AmqpDecoder:
             return 0
         return body_end + 1
 
-    def _address(self, payload: bytes, channel: i64) -> Address | None:
-        address = self._addresses.get(payload)
-        if address is not None:
-            return address
+    def _new_address(self, payload: bytes, channel: i64) -> Address | None:
+        """Of a method that was not seen before; None and a failed connection if it has none."""
         method = self._decoded(payload, channel)
         if method is None:
             return None
@@ -366,9 +374,7 @@ class AmqpDecoder:
 
     def _published(self, channel: i64, address: Address, message: Message) -> None:
         run = self._run
-        if run is not None and run.address is address and run.channel == channel:
-            run.messages.append(message)
-            run.size_bytes += message.size
+        if run is not None and run.takes(channel, address, message):
             return
         self._ack = None
         run = PublishRun(channel, address, [message], self._now_ms)
@@ -396,16 +402,12 @@ class AmqpDecoder:
             error = refusals.message_too_large(body_size, self.max_message_size_bytes)
             self._reject_channel(channel, assembly, error)
             return
-        if size < 14:
-            self._bad_properties(channel)
+        skim = self._skim
+        if size < 14 or not skim.read(data, position, end, self._now_ms, self.user_id):
+            self._bad_properties(channel, assembly)
             return
-        if not self._properties(data, position, end, channel, assembly):
-            return
-        assembly.flags = self._skim.flags
-        assembly.expires_at_ms = self._skim.expires_at_ms
-        assembly.header_at_ms = self._now_ms
-        assembly.add(data[position : end + 1])
-        assembly.missing_bytes = body_size
+        header = data[position : end + 1]
+        assembly.header(header, skim.flags, skim.expires_at_ms, self._now_ms, body_size)
         if body_size == 0:
             self._assembled(channel, assembly)
 
@@ -420,14 +422,8 @@ class AmqpDecoder:
         if assembly.missing_bytes == OVERRUN:
             return
         if size > assembly.missing_bytes:
-            # As RabbitMQ we go on waiting for what cannot be complete, but without keeping it.
-            assembly.drop_parts()
-            assembly.missing_bytes = OVERRUN
-            return
-        if size > 0:
-            assembly.add(data[position : end + 1])
-        assembly.missing_bytes -= size
-        if assembly.missing_bytes == 0:
+            assembly.overrun()
+        elif assembly.body(data[position : end + 1], size):
             self._assembled(channel, assembly)
 
     def _assembled(self, channel: i64, assembly: Assembly) -> None:
@@ -449,25 +445,15 @@ class AmqpDecoder:
         self._fail(channel, 505, "UNEXPECTED_FRAME", text)
         return None
 
-    def _properties(
-        self, data: bytes, header: i64, header_end: i64, channel: i64, assembly: Assembly
-    ) -> bool:
-        """Skim the properties into ``self._skim``; False and a failure when they are wrong."""
-        skim = self._skim
-        if skim.read(data, header, header_end, self._now_ms, self.user_id):
-            return True
-        refusal = skim.refusal
-        if refusal is None:
-            return self._bad_properties(channel)
-        skim.refusal = None
-        self._reject_channel(channel, assembly, refusal)
-        return False
-
     # -- failures ------------------------------------------------------------------------
 
-    def _bad_properties(self, channel: i64) -> bool:
-        self._fail(channel, 541, "INTERNAL_ERROR", "")
-        return False
+    def _bad_properties(self, channel: i64, assembly: Assembly) -> None:
+        """Of a value that is refused, the channel; of octets that are no properties, all."""
+        refusal = self._skim.take_refusal()
+        if refusal is None:
+            self._fail(channel, 541, "INTERNAL_ERROR", "")
+        else:
+            self._reject_channel(channel, assembly, refusal)
 
     def _unexpected(self, channel: i64, assembly: Assembly) -> None:
         """What came is not the part of the content that was due."""

@@ -24,8 +24,9 @@ class Event:
 class PublishRun(Event):
     """Consecutive publishes to one address; each message came with its whole content.
 
-    ``messages`` are one to begin with; ``size_bytes`` is the sum of their contents; ``read_ms`` is
-    the wall clock when they were read, from which their ``expires_at_ms`` counts.
+    ``messages`` are one to begin with; ``size_bytes`` is the sum of their contents, ``flags`` are
+    those that any of them has; ``read_ms`` is the wall clock when they were read, from which their
+    ``expires_at_ms`` counts.
     """
 
     def __init__(
@@ -35,13 +36,25 @@ class PublishRun(Event):
         self.address = address
         self.messages = messages
         self.size_bytes: i64 = messages[0].size
+        self.flags: i64 = messages[0].flags
         self.read_ms: i64 = read_ms
 
+    def takes(self, channel: i64, address: Address, message: Message) -> bool:
+        """The next publish; False: it does not belong to this run."""
+        if self.address is not address or self.channel != channel:
+            return False
+        self.messages.append(message)
+        self.size_bytes += message.size
+        self.flags |= message.flags
+        return True
+
+    def replace(self, messages: list[Message]) -> None:
+        """The same publishes, as the broker has edited them; ``size_bytes`` is what came."""
+        self.messages = messages
+
     def enter(self, now_ms: i64) -> None:
-        """They go to queues now: if they were held, their times to live begin only here."""
+        """They were held, and go to queues now: their times to live begin only here."""
         held_ms = now_ms - self.read_ms
-        if held_ms == 0:
-            return
         self.read_ms = now_ms
         for message in self.messages:
             if message.expires_at_ms != 0:
@@ -58,9 +71,13 @@ class AckRun(Event):
         self.last_tag: i64 = last_tag
         self.multiple = multiple
 
-    def is_followed_by(self, channel: i64, tag: i64) -> bool:
+    def takes(self, channel: i64, tag: i64) -> bool:
+        """The next acknowledgement of one tag; False: it does not belong to this run."""
         # Tags above 2**63 - 1 are negative here, and follow no tag.
-        return self.channel == channel and self.last_tag + 1 == tag and tag > 0
+        if self.channel != channel or self.last_tag + 1 != tag or tag <= 0:
+            return False
+        self.last_tag = tag
+        return True
 
 
 @final

@@ -70,7 +70,7 @@ class PropertySkim:
     def read(self, data: bytes, header: i64, header_end: i64, now_ms: i64, user_id: bytes) -> bool:
         """Skim the header frame at header..header_end.
 
-        False when it is malformed, or with ``refusal`` set when a value is not acceptable.
+        False when it is malformed, or when a value is not acceptable (``take_refusal``).
         """
         self.flags = 0
         self.expires_at_ms = 0
@@ -89,6 +89,12 @@ class PropertySkim:
                     return False
             bit >>= 1
         return position == header_end
+
+    def take_refusal(self) -> BrokerError | None:
+        """Why the last ``read`` refused a value."""
+        refusal = self.refusal
+        self.refusal = None
+        return refusal
 
     def _property(self, data: bytes, bit: i64, position: i64, end: i64, now_ms: i64) -> i64:
         """Step over one property; returns where the next begins, or ``_MALFORMED``."""
