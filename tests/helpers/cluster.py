@@ -74,6 +74,7 @@ class LiveCluster:
             "NODE_NAME": self.name(number),
             "NSQ_PORT": str(self.nsq_ports[number]),
             "LOOPBACK_USERS": "",  # guest comes from the network
+            "NSQ_USER": "guest",  # so do NSQ clients, without a log-in
             **self._settings,
         }
         environment = {f"PENSTOCK_{key}": value for key, value in settings.items()}
