@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -204,9 +205,21 @@ def test_java_home_comes_before_path_and_old_ones_are_passed_over(tmp_path: Path
     newer = fake_java(tmp_path / "newer", "21")
     assert [version_of(java) for java in (old, good, newer)] == [8, 17, 21]
     path = {"PATH": str(newer.parent), "HOME": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
-    assert find_java({"JAVA_HOME": str(tmp_path / "good")} | path)[:2] == (tmp_path / "good", 17)
-    assert find_java({"JAVA_HOME": str(tmp_path / "old")} | path)[:2] == (tmp_path / "newer", 21)
+    for home, found in (("good", good), ("old", newer)):
+        java = find_java({"JAVA_HOME": str(tmp_path / home)} | path)
+        assert f"exec '{found}'" in (java.home / "bin" / "java").read_text()
     assert find_java(path).source == "PATH"
+    without_cache = {"PATH": str(newer.parent), "XDG_CACHE_HOME": "/proc"}
+    assert find_java(without_cache).home == newer.parent.parent
+
+
+def test_the_java_for_spark_does_not_warn_of_incubator_modules(tmp_path: Path) -> None:
+    """B75: it did so at the start of each pipeline."""
+    java = find_java({"PATH": os.environ["PATH"], "XDG_CACHE_HOME": str(tmp_path)})
+    command = [java.home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "version" in told.stderr
+    assert "incubator" not in told.stderr
 
 
 def test_a_machine_without_java_is_told_what_was_tried_and_what_to_do(

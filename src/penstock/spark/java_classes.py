@@ -65,9 +65,7 @@ class ClassFiles(NamedTuple):
 def files_of(java: Java, environment: Mapping[str, str]) -> ClassFiles:
     import pyspark
 
-    release = java.home / "release"
-    told = release.read_text() if release.is_file() else ""
-    words = (str(java.home.resolve()), told, pyspark.__file__, pyspark.__version__)
+    words = (str(java.home.resolve()), pyspark.__file__, pyspark.__version__)
     key = hashlib.sha256("\0".join(words).encode()).hexdigest()[:16]
     place = cache_dir(environment)
     return ClassFiles(place / f"base-{key}.jsa", place / f"spark-{key}.jsa")
