@@ -33,7 +33,6 @@ class PendingConfirm:
 
     ``lost``       no node will ever say whether they are; not ``done`` if it must not go on: it is
                    *stranded*, and its publisher publishes it again
-    ``elsewhere``  what is numbered is not in this node's journal, but on its way
     ``resend``     the broker itself is the publisher: if it gets lost it is sent again
     ``held``       it has not been sent, so it cannot get lost
     ``relayed``    another node passed it on, and can say no to its publisher itself
@@ -41,18 +40,24 @@ class PendingConfirm:
                    publisher is to go there; "" = it can
     """
 
-    def __init__(self, first: i64, last: i64, away_text: str = "") -> None:
+    def __init__(
+        self,
+        first: i64,
+        last: i64,
+        away_text: str = "",
+        messages: list[Message] | None = None,
+        until_ms: i64 = 0,
+    ) -> None:
         self.first: i64 = first
         self.last: i64 = last
         self.done: bool = False
         self.lost: bool = False
-        self.elsewhere: bool = False
         self.resend: bool = False
         self.held: bool = False
         self.relayed: bool = False
         self.away_text: str = away_text
-        self.messages: list[Message] = []  # until it is done; of those elsewhere only
-        self.until_ms: i64 = 0  # and they were deferred until then
+        self.messages: list[Message] = messages or []  # until it is done; of those elsewhere only
+        self.until_ms: i64 = until_ms  # and they were deferred until then
         self._refused: list[int] = []  # numbers
         self._place: i64 = 0
         self._count: i64 = -1  # to the end of the batch
@@ -78,6 +83,13 @@ class PendingConfirm:
     def hold(self) -> None:
         """It was not sent."""
         self.held = True
+
+    def sent(self) -> None:
+        self.held = False
+
+    def relay(self) -> None:
+        """Another node has passed it on."""
+        self.relayed = True
 
     def lose(self) -> None:
         """No node will say whether it is safe."""
@@ -160,9 +172,19 @@ class ConfirmWatermark:
         self._waits = waits
         self._open: deque[PendingConfirm] = deque()
 
-    def number(self, count: i64) -> PendingConfirm:
-        """The next ``count`` numbers, and a note that the publish under way waits for them."""
-        wait = PendingConfirm(self.numbered + 1, self.numbered + count)
+    def number(
+        self,
+        count: i64,
+        away_text: str = "",
+        messages: list[Message] | None = None,
+        until_ms: i64 = 0,
+    ) -> PendingConfirm:
+        """The next ``count`` numbers, and a note that the publish under way waits for them.
+
+        ``messages``: what is on its way to another node, ``until_ms`` deferred.
+        """
+        first, last = self.numbered + 1, self.numbered + count
+        wait = PendingConfirm(first, last, away_text, messages, until_ms)
         self.numbered += count
         self._open.append(wait)
         self._waits.noted.append(wait)

@@ -131,6 +131,13 @@ class FlowPeer:
         if self.down is not None:
             self.down.close()
 
+    def send_down(self, receiver: "FlowPeer", spec: CreditSpec) -> "Credit":
+        """That is its single receiver from now on."""
+        if self.down is not None:
+            self.down.close()
+        self.down = Credit(self, receiver, spec)
+        return self.down
+
     # -- for credits ---------------------------------------------------------------------
 
     def add_sender(self, credit: "Credit") -> None:

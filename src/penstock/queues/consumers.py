@@ -28,9 +28,9 @@ class OutputWindow:
     With more than ``limit_bytes`` on its way it is shut until all of that has left.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limit_bytes: i64 = OUTLET_BYTES) -> None:
         self.open: bool = True
-        self.limit_bytes: i64 = OUTLET_BYTES
+        self.limit_bytes: i64 = limit_bytes
         self.unsent_bytes: i64 = 0  # what the socket did not take at the last write
         self.busy: bool = False  # something was delivered since then
         self.round: i64 = 0  # of the output budget, the last in which it was
@@ -40,6 +40,17 @@ class OutputWindow:
         """How much one pass may bring, but for a first message of any size."""
         room = self.limit_bytes - self.unsent_bytes
         return room if room > 0 else 0
+
+    def sent(self, size: i64) -> None:
+        """To where it says what has left, instead of a socket."""
+        self.unsent_bytes += size
+        if self.unsent_bytes >= self.limit_bytes:
+            self.open = False
+
+    def has_left(self, size: i64) -> None:
+        self.unsent_bytes -= size
+        if self.unsent_bytes * 2 < self.limit_bytes:
+            self.open = True
 
 
 @final
@@ -72,6 +83,8 @@ class Consumer:
         exclusive: bool,
         arguments: dict[str, object],
         priority: i64 = 0,
+        window: i64 = NO_WINDOW,
+        timeout_ms: i64 = 0,
     ) -> None:
         self.tag = tag
         self.holder = holder
@@ -79,16 +92,36 @@ class Consumer:
         self.shared = shared
         self.no_ack = no_ack
         self.prefetch: i64 = prefetch
-        self.window: i64 = NO_WINDOW  # in place of ``prefetch``, and 0 means none
+        self.window: i64 = window  # in place of ``prefetch``, and 0 means none
         self.exclusive = exclusive
         self.arguments = arguments
         self.priority: i64 = priority
         self.outstanding: i64 = 0
         self.delivered_count: i64 = 0
         self.acked_count: i64 = 0
-        self.timeout_ms: i64 = 0  # its own for unsettled deliveries; 0 = the queue's
+        self.timeout_ms: i64 = timeout_ms  # its own for unsettled deliveries; 0 = the queue's
         self.queue: object = None  # where what it holds is settled
         self.cancelled: bool = False
+
+    def anew(self) -> "Consumer":
+        """The same subscription, to another queue; it holds nothing."""
+        return Consumer(
+            self.tag,
+            self.holder,
+            self.outlet,
+            self.shared,
+            self.no_ack,
+            self.prefetch,
+            self.exclusive,
+            self.arguments,
+            self.priority,
+            self.window,
+            self.timeout_ms,
+        )
+
+    def allow(self, window: i64) -> None:
+        """It may hold so many from now on."""
+        self.window = window
 
     def join(self, queue: object) -> None:
         """It takes from this queue: settling goes there."""

@@ -329,6 +329,11 @@ class Queue:
         """It is deleted, with everything in it; returns the consumers that lose it."""
         raise NotImplementedError
 
+    def succeed(self, old: "Queue") -> None:
+        """It takes the place of that one."""
+        self.paused = old.paused
+        self.had_consumer = old.had_consumer
+
     def retire(self) -> list[Consumer]:
         """Another object takes its place; returns the consumers that lose it."""
         self.deleted = True

@@ -147,8 +147,7 @@ class Flow:
     def _charge_store(self, stage: FlowPeer, cost: i64) -> None:
         credit = stage.down
         if credit is None:
-            credit = Credit(stage, self.store, self.store_spec)
-            stage.down = credit
+            credit = stage.send_down(self.store, self.store_spec)
         credit.send(cost)
         self._unsealed.append(credit)
         self._unsealed_costs.append(int(cost))

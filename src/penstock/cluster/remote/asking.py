@@ -11,7 +11,11 @@ from typing import TypeAlias, final
 from mypy_extensions import i64
 
 from penstock.cluster.remote.master import Master
-from penstock.cluster.remote.subscriptions import RemoteConsumer, RemoteSubscriptions
+from penstock.cluster.remote.subscriptions import (
+    RemoteConsumer,
+    RemoteSubscriptions,
+    number_messages,
+)
 from penstock.core import queue_requests as q
 from penstock.core.errors import BrokerError
 from penstock.core.message import Message
@@ -23,29 +27,42 @@ from penstock.queues.consumers import Consumer
 class RemoteTicket(Ticket):
     """A question to the master's node; ``remote``: the consumer it is for."""
 
-    def __init__(
-        self, questions: "Questions", no_ack: bool = False, remote: RemoteConsumer | None = None
-    ) -> None:
+    def __init__(self, subscriptions: RemoteSubscriptions, no_ack: bool = False) -> None:
         super().__init__()
-        self.no_ack = no_ack
-        self.dropped: bool = False
-        self.remote = remote
+        self.remote: RemoteConsumer | None = None
         self.got: Message | None = None
         self.value: i64 = 0
         self.second_value: i64 = 0
-        self._questions = questions
+        self._no_ack = no_ack
+        self._dropped: bool = False
+        self._subscriptions = subscriptions
+
+    def subscribe(self, consumer: Consumer, question: i64) -> None:
+        self.remote = self._subscriptions.subscribe(consumer, question)
 
     def drop(self) -> None:
-        self.dropped = True
-        self._questions.take_back(self)
+        self._dropped = True
+        self._give_back()
 
     def take_answer(self, answer: q.Answered, base: i64) -> None:
         self.value = answer.value
         self.second_value = answer.first
         if len(answer.messages) > 0:
+            number_messages(answer.messages, answer.first + base)
             self.got = answer.messages[0]
-            self.got.seq_id = answer.first + base
         self.answer()
+        if self._dropped:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        """The session that asked has left."""
+        if not self.done or self.lost:
+            return
+        if self.got is not None and not self._no_ack:
+            self._subscriptions.return_got(self.got)
+            self.got = None
+        if self.remote is not None and self.error is None:
+            self._subscriptions.unsubscribe(self.remote)
 
 
 GoOn: TypeAlias = Callable[[RemoteTicket], object]
@@ -64,7 +81,7 @@ class Questions:
 
     def ask(self, what: i64, flags: i64, go_on: GoOn) -> Pending:
         """Raises NotFound or Unavailable while no master is expected."""
-        ticket = RemoteTicket(self, flags & q.NO_ACK != 0)
+        ticket = RemoteTicket(self._subscriptions, flags & q.NO_ACK != 0)
         if self._has_master():
             self._master.send(q.Ask(self._master.no, self._number(ticket), what, flags))
         else:
@@ -72,12 +89,10 @@ class Questions:
         return Pending(ticket, partial(_outcome, ticket, go_on))
 
     def ask_to_consume(self, consumer: Consumer, go_on: GoOn) -> Pending:
+        ticket = RemoteTicket(self._subscriptions)
         if self._has_master():
-            remote = self._subscriptions.new(consumer.no_ack)
-            ticket = RemoteTicket(self, remote=remote)
-            self._subscriptions.subscribe(remote, consumer, self._number(ticket))
+            ticket.subscribe(consumer, self._number(ticket))
         else:
-            ticket = RemoteTicket(self)
             self._unasked.append(ticket)
         return Pending(ticket, partial(_outcome, ticket, go_on))
 
@@ -104,18 +119,6 @@ class Questions:
             ticket.fail(q.ERRORS.get(answer.error, BrokerError)(answer.text))
             return
         ticket.take_answer(answer, self._master.base)
-        if ticket.dropped:
-            self.take_back(ticket)
-
-    def take_back(self, ticket: RemoteTicket) -> None:
-        """The session that asked has left: what it was given goes back."""
-        if not ticket.done or ticket.lost:
-            return
-        if ticket.got is not None and not ticket.no_ack:
-            self._subscriptions.return_got(ticket.got)
-            ticket.got = None
-        if ticket.remote is not None and ticket.error is None:
-            self._subscriptions.unsubscribe(ticket.remote)
 
     def fail_all(self, error: BrokerError) -> None:
         tickets = list(self._asked.values())

@@ -42,8 +42,7 @@ class PeerClient:
         self.alive: bool = True
         self.requests: list[QueueRequest] = []
         self.cancelled: list[Consumer] = []  # to be told so
-        self.stage = FlowPeer(book, NODE, node)
-        self.stage.why = "what was published waits to be taken by that node"
+        self.stage = FlowPeer(book, NODE, node, "what was published waits to be taken by that node")
         self._queues: dict[int, MasterElsewhere] = {}
         self._last_no: i64 = 0
 

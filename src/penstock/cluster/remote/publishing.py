@@ -31,18 +31,14 @@ class RemotePublishing:
         self._master = master
         self._base: i64 = 0  # of the numbers under which messages are sent
         self._credit: Credit | None = None
-        self._no_receiver = FlowPeer(context.book, NODE, "unknown")
-        self._no_receiver.why = "where its master is, nobody knows at present"
+        why = "where its master is, is not known at present"
+        self._no_receiver = FlowPeer(context.book, NODE, "unknown", why)
 
     # -- credit ----------------------------------------------------------------------------
 
     def _open_credit(self, receiver: FlowPeer) -> None:
         """From now on that is who takes what is published, or does not."""
-        if self._credit is not None:
-            self._credit.close()
-        stage = self._queue.flow_stage()
-        self._credit = Credit(stage, receiver, UNDER_WAY)
-        stage.down = self._credit
+        self._credit = self._queue.flow_stage().send_down(receiver, UNDER_WAY)
 
     def _charge(self, messages: list[Message]) -> None:
         credit = self._credit
@@ -57,17 +53,14 @@ class RemotePublishing:
 
     def publish(self, messages: list[Message], until_ms: i64) -> bool:
         """``until_ms``: none is ready before; 0 = at once.  False = they wait for a master."""
-        wait = self.frontier.number(len(messages))
-        wait.elsewhere = True
-        wait.messages = messages
-        wait.until_ms = until_ms
-        wait.away_text = self._master.away_text
+        away_text = self._master.away_text
+        wait = self.frontier.number(len(messages), away_text, messages, until_ms)
         way = self._master.way
         if way is not None:
             self._charge(messages)
             way.send(q.Given(self._master.no, wait.first - self._base, until_ms, messages))
             return True
-        wait.held = True
+        wait.hold()
         if self._credit is None:
             self._open_credit(self._no_receiver)
         self._charge(messages)
@@ -76,7 +69,7 @@ class RemotePublishing:
     def _hold_back(self, waits: list[PendingConfirm]) -> None:
         """They go to the next master."""
         for wait in waits:
-            wait.held = True
+            wait.hold()
             self.frontier.number_again(wait)
 
     # -- what the master says ----------------------------------------------------------------
@@ -99,7 +92,7 @@ class RemotePublishing:
         self._base = self.frontier.numbered
         for wait in waits:
             self.frontier.number_again(wait)
-            wait.held = False
+            wait.sent()
             self._charge(wait.messages)
             first = wait.first - self._base
             way.send(q.Given(self._master.no, first, wait.until_ms, wait.messages))

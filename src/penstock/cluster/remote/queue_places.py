@@ -27,8 +27,7 @@ def take_place(broker: Broker, old: Queue, new: Queue, now_ms: i64) -> list[Cons
     vhost = broker.vhosts[old.vhost]
     assert vhost.queues.get(old.name) is old, "it takes a place that is not taken"
     assert new.name == old.name, "it takes the place of a queue of its name"
-    new.paused = old.paused
-    new.had_consumer = old.had_consumer
+    new.succeed(old)
     vhost.queues[old.name] = new
     for exchange in list(vhost.exchanges.values()):
         bindings = exchange.unbind_destination(old)
@@ -72,19 +71,7 @@ def subscribe_anew(consumer: Consumer, queue: Queue) -> Consumer:
 
     What it holds of the old one stays with the old consumer.  Raises BrokerError.
     """
-    anew = Consumer(
-        consumer.tag,
-        consumer.holder,
-        consumer.outlet,
-        consumer.shared,
-        consumer.no_ack,
-        consumer.prefetch,
-        consumer.exclusive,
-        consumer.arguments,
-        consumer.priority,
-    )
-    anew.window = consumer.window
-    anew.timeout_ms = consumer.timeout_ms
+    anew = consumer.anew()
     if wants_cancel(consumer):
         raise PreconditionFailed("it asked to be cancelled")
     if isinstance(queue, RemoteQueue):

@@ -8,7 +8,8 @@ Invariants (``check``):
   Y2  a consumer's outstanding deliveries are those it holds
 """
 
-from typing import Final, final
+from collections.abc import Callable
+from typing import Final, TypeAlias, final
 
 from mypy_extensions import i64
 
@@ -31,23 +32,25 @@ TOLD_BYTES: Final[i64] = 64
 class ServedConsumer:
     """A consumer at the other node, and the one that stands for it here."""
 
-    def __init__(self, served: "Served", request: q.Subscribe) -> None:
+    def __init__(self, served: "Served", request: q.Subscribe, make_holder: "MakeHolder") -> None:
         self.served = served
         self.number: i64 = request.consumer
-        outlet = OutputWindow()
-        outlet.limit_bytes = OUTLET_BYTES
         self.consumer = Consumer(
             request.tag,
-            None,
-            outlet,
+            make_holder(self),
+            OutputWindow(OUTLET_BYTES),
             SharedWindow(),
             request.no_ack,
             0,
             request.exclusive,
             request.arguments,
             request.priority,
+            request.window,
         )
-        self.consumer.window = request.window
+
+
+MakeHolder: TypeAlias = Callable[[ServedConsumer], object]
+"""See ``NewHolder`` in ``serving.py``, of one link."""
 
 
 @final
@@ -62,7 +65,7 @@ class Served:
         self.consumers: dict[int, ServedConsumer] = {}
         self.stage = FlowPeer(book, NODE, node)  # the other node, as one who publishes
         self.by_queue: dict[FlowPeer, Credit] = {}
-        self.owed: i64 = 0  # cost of what was dealt with, and not said
+        self._owed: i64 = 0  # cost of what was dealt with, and not said
         self.late: list[q.Given] = []  # in front of the queue
         self._held: dict[int, Message] = {}
         self._holders: dict[int, Consumer] = {}
@@ -93,6 +96,23 @@ class Served:
             size += len(message.content)
         return cost_of(len(messages), size)
 
+    def take_late(self) -> list[q.Given]:
+        late = self.late
+        self.late = []
+        return late
+
+    def owe(self, cost: i64) -> None:
+        self._owed += cost
+
+    def take_owed(self) -> i64:
+        owed = self._owed
+        self._owed = 0
+        return owed
+
+    def is_over(self) -> bool:
+        """Nothing is to be said about publishes."""
+        return self._owed == 0 and not self.ledger.waiting()
+
     # -- deliveries ------------------------------------------------------------------------
 
     def hold(self, messages: list[Message], consumer: Consumer | None = None) -> i64:
@@ -111,23 +131,18 @@ class Served:
         messages = delivery.messages
         consumer = one.consumer
         first: i64 = 0 if consumer.no_ack else self.hold(messages, consumer)
-        outlet = consumer.outlet
+        size: i64 = 0
         for message in messages:
-            outlet.unsent_bytes += message.size + TOLD_BYTES
-        if outlet.unsent_bytes >= outlet.limit_bytes:
-            outlet.open = False
+            size += message.size + TOLD_BYTES
+        consumer.outlet.sent(size)
         return q.Delivered(self.no, one.number, first, delivery.again_count, messages)
 
     def set_window(self, request: q.Window) -> None:
         one = self.consumers.get(int(request.consumer))
         if one is None:
             return
-        consumer = one.consumer
-        consumer.window = request.window
-        outlet = consumer.outlet
-        outlet.unsent_bytes -= request.taken_bytes
-        if outlet.unsent_bytes * 2 < outlet.limit_bytes:
-            outlet.open = True
+        one.consumer.allow(request.window)
+        one.consumer.outlet.has_left(request.taken_bytes)
         self.queue.wake()
 
     # -- settling --------------------------------------------------------------------------

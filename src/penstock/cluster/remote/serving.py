@@ -19,6 +19,7 @@ When the other node is lost its consumers go, and what they held is put back.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import final
 
 from mypy_extensions import i64
@@ -35,7 +36,7 @@ from penstock.queues.consumers import Consumer
 from penstock.queues.local import LocalQueue
 
 NewHolder = Callable[["PeerServer", ServedConsumer], object]
-"""Who stands behind a consumer in this node's turn: where deliveries go."""
+"""Makes what stands for a consumer in this node's turn: where deliveries go."""
 Tell = Callable[[list[Consumer]], None]
 
 
@@ -131,9 +132,7 @@ class PeerServer:
             self._gone(served)
         elif not served.is_alone():
             del self._late[int(served.no)]
-            late = served.late
-            served.late = []
-            for request in late:
+            for request in served.take_late():
                 self._take(served, request, now_ms)
 
     def _take(self, served: Served, request: q.Given, now_ms: i64) -> None:
@@ -144,7 +143,7 @@ class PeerServer:
         position, refused = self._publish(served, request, now_ms)
         waits = self._broker.waits.take()
         for wait in waits:
-            wait.relayed = True
+            wait.relay()
         durable = self._broker.engine.journal.durable_position
         first = ledger.last_number + 1
         if waits:
@@ -171,14 +170,13 @@ class PeerServer:
         flow = self._broker.flow
         if flow.enabled and flow.must_charge([queue], stored):
             flow.charge(served.stage, served.by_queue, [queue], cost, position > 0, stored)
-        served.owed += cost
+        served.owe(cost)
         return position, refused
 
     # -- consumers -------------------------------------------------------------------------
 
     def _subscribe(self, served: Served, request: q.Subscribe) -> None:
-        one = ServedConsumer(served, request)
-        one.consumer.holder = self._new_holder(self, one)
+        one = ServedConsumer(served, request, partial(self._new_holder, self))
         try:
             served.queue.add_consumer(one.consumer)
         except BrokerError as error:
@@ -299,10 +297,11 @@ class PeerServer:
             return
         if ledger.confirmed > before or len(ledger.denied) > 0:
             self.answers.append(q.Safe(served.no, ledger.confirmed, ledger.take_denied()))
-        if served.owed > 0 and not served.stage.is_blocked() and self._takes(served):
-            self.answers.append(q.Taken(served.no, served.owed))
-            served.owed = 0
-        if served.owed == 0 and not ledger.waiting():
+        if not served.stage.is_blocked() and self._takes(served):
+            owed = served.take_owed()
+            if owed > 0:
+                self.answers.append(q.Taken(served.no, owed))
+        if served.is_over():
             del self._open[int(served.no)]
 
     def _takes(self, served: Served) -> bool:

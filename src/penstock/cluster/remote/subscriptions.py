@@ -25,12 +25,22 @@ from penstock.queues.consumers import NO_WINDOW, Consumer
 class RemoteConsumer:
     """One consumer here, and what has arrived for it."""
 
-    def __init__(self, number: i64, no_ack: bool) -> None:
+    def __init__(self, number: i64, no_ack: bool, told_window: i64) -> None:
         self.number: i64 = number
         self.no_ack = no_ack
         self.consumer: Consumer | None = None  # until its question is answered
-        self.told_window: i64 = q.ANY_WINDOW
+        self.told_window: i64 = told_window
         self.arrived: deque[Message] = deque()
+
+    def bind(self, consumer: Consumer) -> None:
+        """The question is answered."""
+        self.consumer = consumer
+
+    def take_window(self, window: i64) -> bool:
+        """True: the master is to be told."""
+        has_changed = window != self.told_window
+        self.told_window = window
+        return has_changed
 
 
 @final
@@ -43,19 +53,15 @@ class RemoteSubscriptions:
         self._last_number: i64 = 0
         self._master = master
 
-    def new(self, no_ack: bool) -> RemoteConsumer:
-        self._last_number += 1
-        remote = RemoteConsumer(self._last_number, no_ack)
-        self._by_number[int(remote.number)] = remote
-        return remote
-
     def bind(self, remote: RemoteConsumer, consumer: Consumer) -> None:
-        remote.consumer = consumer
+        remote.bind(consumer)
         self.by_consumer[consumer] = remote
 
-    def subscribe(self, remote: RemoteConsumer, consumer: Consumer, question: i64) -> None:
+    def subscribe(self, consumer: Consumer, question: i64) -> RemoteConsumer:
         """``question``: 0 = without an answer."""
-        remote.told_window = window_of(consumer)
+        self._last_number += 1
+        remote = RemoteConsumer(self._last_number, consumer.no_ack, window_of(consumer))
+        self._by_number[int(remote.number)] = remote
         self._master.send(
             q.Subscribe(
                 self._master.no,
@@ -69,12 +75,11 @@ class RemoteSubscriptions:
                 consumer.arguments,
             )
         )
+        return remote
 
     def adopt(self, consumer: Consumer) -> None:
         """If the master refuses it, it is cancelled."""
-        remote = self.new(consumer.no_ack)
-        self.bind(remote, consumer)
-        self.subscribe(remote, consumer, 0)
+        self.bind(self.subscribe(consumer, 0), consumer)
 
     def renew(self, consumers: list[Consumer]) -> None:
         """There is another master: it knows none of them."""
@@ -109,9 +114,7 @@ class RemoteSubscriptions:
             remote.arrived.clear()
 
     def tell_window(self, remote: RemoteConsumer, consumer: Consumer) -> None:
-        window = window_of(consumer)
-        if window != remote.told_window:
-            remote.told_window = window
+        if remote.take_window(window_of(consumer)):
             self.tell_room(remote, 0)
 
     def tell_room(self, remote: RemoteConsumer, size: i64) -> None:
@@ -143,11 +146,8 @@ class RemoteSubscriptions:
                 master = self._master
                 master.send(q.Settle(master.no, answer.consumer, q.REQUEUE, 0, runs))
             return False
-        number = answer.first + self._master.base
-        for message in answer.messages:
-            message.seq_id = number
-            number += 1
-            remote.arrived.append(message)
+        number_messages(answer.messages, answer.first + self._master.base)
+        remote.arrived.extend(answer.messages)
         return True
 
     def check(self, consumers: list[Consumer]) -> None:
@@ -158,6 +158,14 @@ class RemoteSubscriptions:
         for remote in self._by_number.values():
             for message in remote.arrived:
                 assert remote.no_ack or self._master.delivered(message), "E2"
+
+
+def number_messages(messages: list[Message], first: i64) -> None:
+    """The numbers of their deliveries."""
+    number = first
+    for message in messages:
+        message.seq_id = number
+        number += 1
 
 
 def window_of(consumer: Consumer) -> i64:

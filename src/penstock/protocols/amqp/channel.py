@@ -389,8 +389,8 @@ class AmqpChannel(Subscriber):
             method.flag("exclusive"),
             arguments,
             priority,
+            timeout_ms=consumer_timeout(arguments, what),
         )
-        consumer.timeout_ms = consumer_timeout(arguments, what)
         return then(
             queue.add_consumer(consumer),
             lambda _added: self._consuming(method, consumer),

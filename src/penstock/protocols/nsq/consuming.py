@@ -89,8 +89,9 @@ class NsqConsuming(Subscriber):
         if 0 < limit <= len(queue.consumers):
             raise BrokerError(f"consumers for {topic}:{channel.name} exceeds limit of {int(limit)}")
         session = self.session
-        consumer = Consumer("nsq", self, session.outlet, SharedWindow(), False, 0, False, {})
-        consumer.window = 0
+        consumer = Consumer(
+            "nsq", self, session.outlet, SharedWindow(), False, 0, False, {}, window=0
+        )
         return then(
             queue.add_consumer(consumer),
             lambda _added: self._joined(channel, consumer),
@@ -191,14 +192,14 @@ class NsqConsuming(Subscriber):
         self.ready_count = count
         consumer = self.consumer
         assert consumer is not None
-        consumer.window = count
+        consumer.allow(count)
         self.wake()
 
     def stop(self) -> None:
         """It takes no more; what it has in flight stays so."""
         self.ready_count = 0
         if self.consumer is not None:
-            self.consumer.window = 0
+            self.consumer.allow(0)
 
     def wake(self) -> None:
         if self.consumer is not None:

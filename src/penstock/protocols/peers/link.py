@@ -20,8 +20,7 @@ Invariants (``check``):
   W3  a connection belongs to the link exactly while the link's session says it is connected
 """
 
-from copy import copy
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.clocks import wall_ms
 from penstock.cluster.remote.link_session import Delivery, LinkFault, LinkSession
@@ -68,28 +67,30 @@ class Member:
         return self.unix_path or f"{self.host}:{self.port}"
 
 
-class LinkFacts:
-    """For people and for metrics; times are the wall clock's."""
+class LinkFacts(NamedTuple):
+    """For people and for metrics; times are the wall clock's.
 
-    def __init__(self, member: Member) -> None:
-        self.name = member.name
-        self.incarnation = member.incarnation
-        self.address = member.address()
-        self.is_connected = False
-        self.is_caller = False  # it is this node that calls
-        self.connected_at_ms = 0
-        self.connections = 0  # in all
-        self.peer_address = ""
-        self.last_error = ""
-        self.last_error_at_ms = 0
-        self.parcels_in = 0
-        self.parcels_out = 0
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.waiting_bytes = 0
-        self.held_bytes = 0
-        self.resent_count = 0
-        self.is_full = False
+    ``is_caller``: it is this node that calls.  ``connections``: in all.
+    """
+
+    name: str
+    incarnation: str
+    address: str
+    is_connected: bool
+    is_caller: bool
+    connected_at_ms: int
+    connections: int
+    peer_address: str
+    last_error: str
+    last_error_at_ms: int
+    parcels_in: int
+    parcels_out: int
+    bytes_in: int
+    bytes_out: int
+    waiting_bytes: int
+    held_bytes: int
+    resent_count: int
+    is_full: bool
 
 
 class PeerLink:
@@ -100,22 +101,51 @@ class PeerLink:
         self.session = LinkSession(peers.clock(), peers.limits.waiting_bytes)
         self.connection: PeerSession | None = None
         self.calls = peers.own.name < member.name
-        self.calling: object = None  # while a call is under way: which
-        self.call_at_ms = 0  # not before this
-        self.delay_ms = 0
-        self.facts = LinkFacts(member)
-        self.facts.is_caller = self.calls
+        self._calling: object = None  # while a call is under way: which
+        self._call_at_ms = 0  # not before this
+        self._delay_ms = 0
         self._peers = peers
         self._owner = owner
         self._held: list[Parcels] = []
         self._held_bytes = 0
+        self._connected_at_ms = 0
+        self._connections = 0
+        self._peer_address = ""
+        self._last_error = ""
+        self._last_error_at_ms = 0
+        self._parcels_in = 0
+        self._parcels_out = 0
+        self._bytes_in = 0  # of connections that have ended
+        self._bytes_out = 0
 
     def moved(self, member: Member) -> None:
         """The same life; it may have another address."""
         if member.address() != self.member.address():
-            self.call_at_ms = self.delay_ms = 0
+            self._call_at_ms = self._delay_ms = 0
         self.member = member
-        self.facts.address = member.address()
+
+    # -- calling -------------------------------------------------------------------------
+
+    def is_call_due(self, now_ms: int) -> bool:
+        free = self.connection is None and self._calling is None
+        return self.calls and free and now_ms >= self._call_at_ms
+
+    def begin_call(self) -> object:
+        """Returns which call it is."""
+        self._calling = object()
+        return self._calling
+
+    def is_calling(self, call: object) -> bool:
+        return self._calling is call
+
+    def call_later(self, reason: str) -> None:
+        """The call has failed, or what came of it has ended."""
+        limits = self._peers.limits
+        self._calling = None
+        self._delay_ms = min(max(2 * self._delay_ms, limits.retry_min_ms), limits.retry_max_ms)
+        delay_ms = int(self._delay_ms * (0.5 + self._peers.chance() / 2))
+        self._call_at_ms = self._peers.clock() + delay_ms
+        self.failed(reason)
 
     # -- connections ---------------------------------------------------------------------
 
@@ -136,14 +166,16 @@ class PeerLink:
         except LinkFault as fault:
             raise Wrong(str(fault)) from None
         self.connection = connection
-        facts = self.facts
-        facts.connected_at_ms = wall_ms()
-        facts.connections += 1
-        facts.peer_address = connection.where
+        self._connected_at_ms = wall_ms()
+        self._connections += 1
+        self._peer_address = connection.where
 
     def disconnected(self, connection: PeerSession, reason: str) -> None:
         assert connection is self.connection
-        self._count(connection)
+        self._bytes_in += int(connection.received_bytes)
+        self._bytes_out += int(connection.sent_bytes)
+        if connection.age_ms() > self._peers.limits.retry_max_ms:
+            self._delay_ms = 0
         self.connection = None
         self._held = []
         self._held_bytes = 0
@@ -156,8 +188,8 @@ class PeerLink:
 
     def failed(self, reason: str) -> None:
         """Why it is not connected, in words."""
-        self.facts.last_error = reason
-        self.facts.last_error_at_ms = wall_ms()
+        self._last_error = reason
+        self._last_error_at_ms = wall_ms()
 
     # -- in ------------------------------------------------------------------------------
 
@@ -170,7 +202,7 @@ class PeerLink:
         self._held_bytes += frame.size_bytes
         if self.is_overfull():
             assert self.connection is not None
-            self.connection.waiting_head = True
+            self.connection.look_at_link()
 
     def is_overfull(self) -> bool:
         return self._held_bytes > HELD_MAX_BYTES
@@ -185,7 +217,7 @@ class PeerLink:
             self._held_bytes -= frame.size_bytes
             deliveries = self._receive(frame)
             if deliveries:
-                self.facts.parcels_in += len(deliveries)
+                self._parcels_in += len(deliveries)
                 self._owner.arrived(self.member, deliveries)
 
     def _receive(self, frame: Parcels) -> list[Delivery]:
@@ -207,7 +239,7 @@ class PeerLink:
     def take_outgoing(self, max_bytes: int) -> list[bytes]:
         parcels = self.session.take_outgoing(max_bytes)
         if parcels[0][0] > 0:
-            self.facts.parcels_out += len(parcels)
+            self._parcels_out += len(parcels)
         return encode_parcels(parcels)
 
     def flush(self) -> None:
@@ -224,20 +256,27 @@ class PeerLink:
     # -- for people ----------------------------------------------------------------------
 
     def describe(self) -> LinkFacts:
-        facts = self.facts
-        if self.connection is not None:
-            self._count(self.connection)
-        facts.is_connected = self.connection is not None
-        facts.waiting_bytes = int(self.session.waiting_bytes)
-        facts.held_bytes = self._held_bytes
-        facts.resent_count = int(self.session.resent_count)
-        facts.is_full = self.session.is_full()
-        return copy(facts)
-
-    def _count(self, connection: PeerSession) -> None:
-        """Take over the bytes since the last time."""
-        self.facts.bytes_in += connection.take_received_bytes()
-        self.facts.bytes_out += connection.take_sent_bytes()
+        connection, session = self.connection, self.session
+        return LinkFacts(
+            self.member.name,
+            self.member.incarnation,
+            self.member.address(),
+            connection is not None,
+            self.calls,
+            self._connected_at_ms,
+            self._connections,
+            self._peer_address,
+            self._last_error,
+            self._last_error_at_ms,
+            self._parcels_in,
+            self._parcels_out,
+            self._bytes_in + (0 if connection is None else int(connection.received_bytes)),
+            self._bytes_out + (0 if connection is None else int(connection.sent_bytes)),
+            int(session.waiting_bytes),
+            self._held_bytes,
+            int(session.resent_count),
+            session.is_full(),
+        )
 
     def check(self) -> None:
         assert not self._held or self.connection is not None, "W1"

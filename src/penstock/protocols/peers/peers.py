@@ -127,7 +127,7 @@ class Peers(ClusterPart):
         self._loop = loop
         self._owner = owner
         self._tls = calling_tls
-        self._chance = chance
+        self.chance = chance
         self._book = FlowBook()
         self._dialer = Dialer(loop.call, self.limits.connect_ms)
         self._unproven: dict[PeerSession, None] = {}  # the oldest first
@@ -234,8 +234,7 @@ class Peers(ClusterPart):
         """Several times a second: whom to call."""
         now = self.clock()
         for link in self.links.values():
-            free = link.connection is None and link.calling is None
-            if link.calls and free and now >= link.call_at_ms and not self._stopped:
+            if link.is_call_due(now) and not self._stopped:
                 self._call(link)
 
     def are_alone(self) -> bool:
@@ -255,47 +254,37 @@ class Peers(ClusterPart):
     # -- calling -------------------------------------------------------------------------
 
     def _call(self, link: PeerLink) -> None:
-        call = object()
-        link.calling = call
+        call = link.begin_call()
         member = link.member
 
         def answer(sock: socket.socket | None, error: str) -> None:
-            if link.calling is not call or self.links.get(member.name) is not link:
+            if not link.is_calling(call) or self.links.get(member.name) is not link:
                 if sock is not None:
                     sock.close()
             elif sock is None:
                 reason = f"cannot connect to {member.address()}: {error}"
                 self.complain(str(member), reason)
-                self._call_later(link, reason)
+                link.call_later(reason)
             else:
                 self._open(link, member, sock)
 
         self._dialer.call(member, answer)
 
-    def _call_later(self, link: PeerLink, reason: str) -> None:
-        limits = self.limits
-        link.calling = None
-        link.delay_ms = min(max(2 * link.delay_ms, limits.retry_min_ms), limits.retry_max_ms)
-        link.call_at_ms = self.clock() + int(link.delay_ms * (0.5 + self._chance() / 2))
-        link.failed(reason)
-
     def _open(self, link: PeerLink, member: Member, sock: socket.socket) -> None:
         where = (UNIX, 0) if member.unix_path else (member.host, member.port)
-        connection = Connection(sock, where, wall_ms(), PEER)
         session = PeerSession(self, self._book, member.address(), link)
-        if self._tls is None or member.unix_path:
-            self._loop.adopt(connection, session)
-            session.transport_up()
-            return
         up = session.transport_up
+        if self._tls is None or member.unix_path:
+            self._loop.adopt(Connection(sock, where, wall_ms(), PEER), session)
+            up()
+            return
         try:
             secure = SecureSocket(sock, self._tls, where, up=up, server_name=member.host)
         except ValueError as error:  # no name that a certificate could have
             sock.close()
-            self._call_later(link, f"cannot call {member.address()} with TLS: {error}")
+            link.call_later(f"cannot call {member.address()} with TLS: {error}")
             return
-        connection.sock = secure
-        self._loop.adopt(connection, session)
+        self._loop.adopt(Connection(secure, where, wall_ms(), PEER), session)
         secure.begin()
 
     # -- being called --------------------------------------------------------------------
@@ -340,14 +329,12 @@ class Peers(ClusterPart):
         self._unproven.pop(session, None)
         if link is not None:
             logger.warning("%s is disconnected: %s", link.member, session.reason)
-            if session.age_ms() > self.limits.retry_max_ms:
-                link.delay_ms = 0
         else:
             self.refused_count += 1
             who = session.where if called is None else f"{called.member} at {session.where}"
             self.complain(who, session.reason)
         if called is not None and self.links.get(called.member.name) is called:
-            self._call_later(called, session.reason)
+            called.call_later(session.reason)
 
     def complain(self, who: str, text: str) -> None:
         """In the log, but not all the time: calls are repeated, and strangers persistent."""

@@ -80,8 +80,6 @@ class PeerSession(Session):
         self._pieces: deque[bytes] = deque()  # of frames that are not yet output
         self._piece_at = 0  # so much of the first one is
         self._introduced = False
-        self._counted_in = 0
-        self._counted_out = 0
 
     # -- beginning -----------------------------------------------------------------------
 
@@ -199,17 +197,6 @@ class PeerSession(Session):
     def age_ms(self) -> int:
         return self._peers.clock() - self._began_ms
 
-    def take_received_bytes(self) -> int:
-        """Since the last time."""
-        count = int(self.received_bytes) - self._counted_in
-        self._counted_in += count
-        return count
-
-    def take_sent_bytes(self) -> int:
-        count = int(self.sent_bytes) - self._counted_out
-        self._counted_out += count
-        return count
-
     # -- endings -------------------------------------------------------------------------
 
     def refuse(self, code: int, text: str) -> None:
@@ -266,6 +253,10 @@ class PeerSession(Session):
 
     def go_on(self, now_ms: int) -> None:
         """It was not read because its owner could take no more."""
+        self.look_at_link()
+
+    def look_at_link(self) -> None:
+        """Not to be read while the link holds too much."""
         self.waiting_head = self.link is not None and self.link.is_overfull()
 
     def lost(self, now_ms: int) -> None:

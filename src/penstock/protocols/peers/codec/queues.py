@@ -199,7 +199,7 @@ class _RequestReader(ByteReader):
                 address = self.raw(size)
             content = self.raw(self.long())
             message = Message(content, address, flags, expires_at_ms)
-            message.enqueued_at_ms = enqueued_at_ms
+            message.place(-1, enqueued_at_ms)
             found.append(message)
         return found
 
