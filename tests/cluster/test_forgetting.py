@@ -57,7 +57,6 @@ class Town(QuietMembers):
 
     def forgetting(self) -> Forgetting:
         return Forgetting(
-            self.quiet["a"].broker,
             self.common["a"].changes,
             self.memberships["a"],
             lambda vhost, name: self.views.get((vhost, name)),

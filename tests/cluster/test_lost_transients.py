@@ -24,7 +24,6 @@ class Town(QuietMembers):
     def start(self, name: str) -> None:
         super().start(name)
         self.transients[name] = LostTransients(
-            self.quiet[name].broker,
             self.common[name].changes,
             self.memberships[name],
             PATIENCE_MS,

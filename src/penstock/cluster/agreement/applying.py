@@ -26,17 +26,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final, final
 
-from penstock.broker.administration import Administration, limits_of, user_limits_of
+from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
 from penstock.broker.rules.policies import Policy
 from penstock.broker.topology.topics import PAUSED
 from penstock.broker.topology.vhost import Vhost
 from penstock.broker.vhost_removal import CloseSome, VhostRemoval
 from penstock.cluster.agreement import metadata as md
-from penstock.cluster.agreement.agreed import ALWAYS_THERE, Agreed
+from penstock.cluster.agreement.agreed import Agreed
 from penstock.cluster.agreement.coordinator import Entry, Event
-from penstock.cluster.agreement.drafting import record_of
 from penstock.cluster.agreement.proposing import ClusterChanges
+from penstock.cluster.agreement.records_here import record_of, records_of
 from penstock.core.errors import BrokerError, Corrupt
 from penstock.queues.consumers import Consumer
 from penstock.queues.context import QueueIdentity
@@ -386,23 +386,8 @@ class Applier:
 
     def present(self) -> set[str]:
         """The keys of all this node has, as far as it is the cluster's."""
-        broker = self._broker
-        keys = {md.key_of(record) for record in broker.parameters.of_vhost("")}
-        for user in broker.users.users.values():
-            keys.add(md.path(md.USERS, user.name))
-            keys |= {md.path(md.PERMISSIONS, vhost, user.name) for vhost in user.vhosts}
-            for vhost_name, exchange in user.topics:
-                keys.add(md.path(md.TOPIC_PERMISSIONS, vhost_name, user.name, exchange))
-            if user_limits_of(user):
-                keys.add(md.path(md.LIMITS, "user", user.name))
-        going = [md.path(md.PERMISSIONS, name) + "/" for name in self._removals]
-        going += [md.path(md.TOPIC_PERMISSIONS, name) + "/" for name in self._removals]
-        keys = {key for key in keys if not key.startswith(tuple(going))}
-        for vhost in broker.vhosts.values():
-            if vhost.name not in self._removals:
-                keys |= _present_in(vhost)
-                keys |= {md.key_of(one) for one in broker.parameters.of_vhost(vhost.name)}
-        return keys
+        records = records_of(self._broker, "", self._removals)
+        return {md.key_of(record) for record in records}
 
     def check(self) -> None:
         """Assert the invariants; everything that came is done."""
@@ -418,24 +403,6 @@ class Applier:
             queue = self._broker.vhosts[meta.vhost].queues[meta.name]
             assert queue.incarnation == meta.incarnation, "A1"
             assert queue.paused == meta.paused, "A1"
-
-
-def _present_in(vhost: Vhost) -> set[str]:
-    name = vhost.name
-    keys = {md.path(md.VHOSTS, name)}
-    keys |= {md.path(md.QUEUES, name, queue) for queue in vhost.queues}
-    keys |= {md.path(md.POLICIES, name, policy) for policy in vhost.policies.policies}
-    operators = vhost.policies.operator_policies
-    keys |= {md.path(md.OPERATOR_POLICIES, name, policy) for policy in operators}
-    if limits_of(vhost):
-        keys.add(md.path(md.LIMITS, "vhost", name))
-    for exchange in vhost.exchanges.values():
-        if exchange.name not in ALWAYS_THERE:
-            keys.add(md.path(md.EXCHANGES, name, exchange.name))
-        for one in exchange.bindings():
-            record = record_of(vhost, exchange, one.destination, one.routing_key, one.arguments)
-            keys.add(md.key_of(record))
-    return keys
 
 
 def _is_same(there: Exchange, meta: md.ExchangeMeta) -> bool:

@@ -33,7 +33,7 @@ Invariants (``check``):
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from penstock.broker.broker import Broker
 from penstock.broker.transfers.batch_claims import CLAIMED, PENDING, PUBLISHED, BatchClaims
@@ -69,18 +69,14 @@ Key = tuple[str, str]
 """Virtual host and producer."""
 
 
-@final
-class Claim:
+class Claim(NamedTuple):
     """What is agreed on; ``revision`` of its key, ``at_ms`` when it was put."""
 
-    __slots__ = ("at_ms", "batch", "done", "node", "revision")
-
-    def __init__(self, batch: int, node: str, done: bool, at_ms: int, revision: int) -> None:
-        self.batch = batch
-        self.node = node
-        self.done = done
-        self.at_ms = at_ms
-        self.revision = revision
+    batch: int
+    node: str
+    done: bool
+    at_ms: int
+    revision: int
 
 
 def claim_from_json(key: str, value: str, revision: int) -> Claim:
@@ -232,7 +228,7 @@ class BatchHomes(BatchClaims):
         return not under_way or under_way[0].number > batch
 
     def _tell_last_batches(self) -> None:
-        """What was decided here before there was anybody to claim it from."""
+        """What was decided here before there was a cluster to claim it from."""
         known = self._broker.staging.producers.known
         if self._untold is None:
             self._untold = dict.fromkeys(known)

@@ -17,11 +17,12 @@ from penstock.broker.rules.access import User
 from penstock.broker.topology.changes import Plain
 from penstock.broker.topology.vhost import Vhost
 from penstock.cluster.agreement import metadata as md
-from penstock.cluster.agreement.agreed import ALWAYS_THERE, Agreed
+from penstock.cluster.agreement.agreed import Agreed, ends_of
 from penstock.cluster.agreement.batch_homes import BATCHES
 from penstock.cluster.agreement.coordinator import ABSENT, CHANGES_MAX
 from penstock.cluster.agreement.draft import Draft
 from penstock.cluster.agreement.mirror_keys import OF_A_MIRRORED_QUEUE, mirror_keys
+from penstock.cluster.agreement.records_here import exchange_meta, record_of
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
 from penstock.storage.definitions.parameters import ParameterRecord
@@ -46,18 +47,6 @@ IN_A_VHOST = (
     md.QUEUES,
     md.BINDINGS,
 )
-
-
-def exchange_meta(exchange: Exchange, arguments: dict[str, object]) -> md.ExchangeMeta:
-    return md.ExchangeMeta(
-        exchange.vhost,
-        exchange.name,
-        exchange.type,
-        exchange.durable,
-        exchange.auto_delete,
-        exchange.internal,
-        arguments,
-    )
 
 
 @final
@@ -137,18 +126,7 @@ class Drafting:
 
     def pause_queue(self, draft: Draft, queue: Queue, paused: bool) -> None:
         key = md.path(md.QUEUES, queue.vhost, queue.name)
-        known = self._agreed.queues[key]
-        meta = md.QueueMeta(
-            known.vhost,
-            known.name,
-            known.incarnation,
-            known.home,
-            known.durable,
-            known.auto_delete,
-            known.arguments,
-            known.owner,
-            paused,
-        )
+        meta = self._agreed.queues[key]._replace(paused=paused)
         self._as_it_is(draft, key)
         draft.put(key, md.value_of(meta), leased=md.is_leased(meta))
 
@@ -172,7 +150,7 @@ class Drafting:
             self._as_it_is(draft, key)
             draft.delete_to_replace(key)
             return
-        for end in ends(record):
+        for end in ends_of(key):
             self._as_it_is(draft, end)
         draft.require(key, ABSENT)
         owned = isinstance(destination, Queue) and destination.owner is not None
@@ -253,31 +231,3 @@ def _belongs_to(record: Plain) -> list[str]:
         return [md.path(md.VHOSTS, record.vhost)]
     assert isinstance(record, UserRecord | VhostRecord | ParameterRecord)
     return []
-
-
-def ends(record: BindingRecord) -> list[str]:
-    """The keys of what a binding leads from and to, as far as they have some."""
-    found: list[str] = []
-    if record.source not in ALWAYS_THERE:
-        found.append(md.path(md.EXCHANGES, record.vhost, record.source))
-    if record.destination_type == "queue":
-        found.append(md.path(md.QUEUES, record.vhost, record.destination))
-    elif record.destination not in ALWAYS_THERE:
-        found.append(md.path(md.EXCHANGES, record.vhost, record.destination))
-    return found
-
-
-def record_of(
-    vhost: Vhost,
-    exchange: Exchange,
-    destination: object,
-    routing_key: str,
-    arguments: dict[str, object],
-) -> BindingRecord:
-    """Of a binding that is there."""
-    if isinstance(destination, Exchange):
-        kind, name = "exchange", destination.name
-    else:
-        assert isinstance(destination, Queue)
-        kind, name = "queue", destination.name
-    return BindingRecord(vhost.name, exchange.name, name, kind, routing_key, arguments)

@@ -22,7 +22,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, NamedTuple, final
 
-from penstock.broker.broker import Broker
 from penstock.cluster.agreement import metadata as md
 from penstock.cluster.agreement.coordinator import CHANGES_MAX
 from penstock.cluster.agreement.draft import Draft
@@ -65,11 +64,8 @@ def fate_of(home: str, view: QueueView | None, node: str) -> int:
 class Forgetting:
     """Of one node of the cluster, who forgets others."""
 
-    def __init__(
-        self, broker: Broker, changes: ClusterChanges, membership: Membership, view_of: ViewOf
-    ) -> None:
+    def __init__(self, changes: ClusterChanges, membership: Membership, view_of: ViewOf) -> None:
         self.view_of = view_of
-        self._broker = broker
         self._changes = changes
         self._membership = membership
 
@@ -106,15 +102,6 @@ class Forgetting:
                 draft.require(view_key, known.revision)
             if known is not None and fate == FORGETS:
                 draft.put(view_key, view_to_json(known.view.forgot(node)))
-            elif not self._delete(meta):
+            elif not self._changes.delete_agreed(meta):
                 later = True
         return not later
-
-    def _delete(self, meta: md.QueueMeta) -> bool:
-        """False: its virtual host is being deleted."""
-        vhost = self._broker.vhosts.get(meta.vhost)
-        queue = None if vhost is None else vhost.queues.get(meta.name)
-        if vhost is None or queue is None:
-            return False
-        vhost.delete_queue(queue)
-        return True

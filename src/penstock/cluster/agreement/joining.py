@@ -22,10 +22,9 @@ import json
 from collections.abc import Sequence
 from typing import Final, final
 
-from penstock.broker.administration import CLUSTER_ID, limits_of, user_limits_of
+from penstock.broker.administration import CLUSTER_ID
 from penstock.broker.broker import Broker
 from penstock.cluster.agreement import metadata as md
-from penstock.cluster.agreement.agreed import ALWAYS_THERE
 from penstock.cluster.agreement.coordinator import (
     ABSENT,
     ACCEPTED,
@@ -38,19 +37,13 @@ from penstock.cluster.agreement.coordinator import (
     Event,
     Proposal,
 )
-from penstock.cluster.agreement.drafting import exchange_meta, record_of
 from penstock.cluster.agreement.known_keys import FOUNDED
+from penstock.cluster.agreement.records_here import records_of
 from penstock.core.errors import ForeignData, HistoryLost
-from penstock.queues.queue import Queue
 from penstock.storage.definitions.followed import YIELDS, load_followed
 from penstock.storage.definitions.parameters import ParameterRecord
 from penstock.storage.definitions.records import (
     BindingRecord,
-    PermissionRecord,
-    PolicyRecord,
-    TopicPermissionRecord,
-    UserRecord,
-    VhostRecord,
 )
 
 FOUNDING: Final = "cluster/founding"
@@ -160,7 +153,8 @@ class Joining:
     def _bring(self) -> bool:
         """Put some of what the cluster lacks; False: it has all of it."""
         self._check_conflicts()
-        lacking = [one for one in self._all_there_is() if md.key_of(one) not in self._entries]
+        mine = records_of(self._broker, self._home)
+        lacking = [one for one in mine if md.key_of(one) not in self._entries]
         if not lacking or self._coordinator.why_not():
             return bool(lacking)
         some = _first_some(lacking)
@@ -216,7 +210,7 @@ class Joining:
         if mine.value != self._member:
             return  # another node is at it
         if self._to_put is None:
-            self._to_put = self._all_there_is()
+            self._to_put = records_of(self._broker, self._home)
         elif last is not None and last.state == ACCEPTED:
             del self._to_put[: len(last.changes)]
         puts = _puts(_first_some(self._to_put))
@@ -225,79 +219,6 @@ class Joining:
             puts = [Change(FOUNDED, founded), Change(FOUNDING, None), MARK]
         alone = [Condition(FOUNDING, mine.revision)]
         self._proposal = self._coordinator.propose(alone, puts)
-
-    def _all_there_is(self) -> list[md.Record]:
-        """What this node has had alone."""
-        broker = self._broker
-        records: list[md.Record] = [*broker.parameters.of_vhost("")]
-        records += [
-            VhostRecord(vhost.name, 0, vhost.description, vhost.tags)
-            for vhost in broker.vhosts.values()
-        ]
-        for user in broker.users.users.values():
-            records.append(UserRecord(user.name, user.password_hash, user.hashing, user.tags))
-            records += [
-                PermissionRecord(user.name, vhost_name, *rights)
-                for vhost_name, rights in user.vhosts.items()
-            ]
-            records += [
-                TopicPermissionRecord(user.name, *place, *patterns)
-                for place, patterns in user.topics.items()
-            ]
-        records += self._limits()
-        return records + self._in_vhosts()
-
-    def _limits(self) -> list[md.Record]:
-        broker = self._broker
-        scopes = [("vhost", vhost.name, limits_of(vhost)) for vhost in broker.vhosts.values()]
-        scopes += [
-            ("user", user.name, user_limits_of(user)) for user in broker.users.users.values()
-        ]
-        return [md.LimitsMeta(*one) for one in scopes if one[2]]
-
-    def _in_vhosts(self) -> list[md.Record]:
-        records: list[md.Record] = []
-        for vhost in self._broker.vhosts.values():
-            records += self._broker.parameters.of_vhost(vhost.name)
-            book = vhost.policies
-            for kind, policies in (("policy", book.policies), ("operator", book.operator_policies)):
-                records += [
-                    PolicyRecord(
-                        vhost.name,
-                        kind,
-                        policy.name,
-                        policy.pattern,
-                        policy.apply_to,
-                        policy.priority,
-                        policy.definition,
-                    )
-                    for policy in policies.values()
-                ]
-            exchanges = vhost.exchanges.values()
-            records += [
-                exchange_meta(exchange, exchange.arguments)
-                for exchange in exchanges
-                if exchange.name not in ALWAYS_THERE
-            ]
-            records += [self._queue_meta(queue) for queue in vhost.queues.values()]
-        return records + [
-            record_of(vhost, exchange, one.destination, one.routing_key, one.arguments)
-            for vhost in self._broker.vhosts.values()
-            for exchange in vhost.exchanges.values()
-            for one in exchange.bindings()
-        ]
-
-    def _queue_meta(self, queue: Queue) -> md.QueueMeta:
-        return md.QueueMeta(
-            queue.vhost,
-            queue.name,
-            queue.incarnation,
-            self._home,
-            queue.durable,
-            queue.auto_delete,
-            queue.arguments,
-            paused=queue.paused,
-        )
 
 
 def _first_some(records: list[md.Record]) -> list[md.Record]:

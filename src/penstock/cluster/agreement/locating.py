@@ -10,7 +10,7 @@ which nodes there are, which of them take no masters, which masters have moved. 
     no node is a candidate               here
 
 A candidate runs, is heard by this node, and takes masters: so the queue can be used as soon as the
-declaration is answered.  Where they are by then is known to everybody from the queue's metadata.
+declaration is answered.  Where they are by then all nodes know from the queue's metadata.
 """
 
 from collections.abc import Callable

@@ -5,7 +5,7 @@ gone, so that their names can be declared anew.  Else that would wait for the no
 ends them when it starts.
 
 The node that lives for the longest time does it, and not before a node has been gone for
-``patience_ms``: when the coordinator was away for everybody, nodes come back one after the other,
+``patience_ms``: when the coordinator was away for all nodes, they come back one after the other,
 with all their queues.  Each proposal has the condition that the node is still gone.
 """
 
@@ -14,7 +14,6 @@ from contextlib import suppress
 from functools import partial
 from typing import Final, final
 
-from penstock.broker.broker import Broker
 from penstock.cluster.agreement import metadata as md
 from penstock.cluster.agreement.coordinator import ABSENT, CHANGES_MAX
 from penstock.cluster.agreement.membership import JOINED, MEMBERS, Membership
@@ -32,10 +31,7 @@ AT_ONCE: Final = CHANGES_MAX // 4
 class LostTransients:
     """See the head of this file."""
 
-    def __init__(
-        self, broker: Broker, changes: ClusterChanges, membership: Membership, patience_ms: int
-    ) -> None:
-        self._broker = broker
+    def __init__(self, changes: ClusterChanges, membership: Membership, patience_ms: int) -> None:
         self._changes = changes
         self._membership = membership
         self._patience_ms = patience_ms
@@ -91,10 +87,6 @@ class LostTransients:
         draft = self._changes.draft
         assert draft is not None, "it asks"
         for meta in self._of(node)[:AT_ONCE]:
-            vhost = self._broker.vhosts.get(meta.vhost)
-            queue = None if vhost is None else vhost.queues.get(meta.name)
-            if vhost is None or queue is None or draft.size() >= CHANGES_MAX // 2:
-                continue
-            draft.require(md.path(MEMBERS, node), ABSENT)
-            vhost.delete_queue(queue)
+            if draft.size() < CHANGES_MAX // 2 and self._changes.delete_agreed(meta):
+                draft.require(md.path(MEMBERS, node), ABSENT)
         return None if draft.is_empty() else Pending(None, partial(self._delete, node))

@@ -30,7 +30,6 @@ from penstock.cluster.agreement.coordinator import (
     Change,
     Condition,
     Coordinator,
-    Entry,
     Event,
     Proposal,
 )
@@ -114,12 +113,9 @@ class Membership:
         self._asked: Proposal | None = None
         self._noted: Proposal | None = None
         for entry in coordinator.snapshot():
-            self._hear_entry(entry)
+            self._hear(entry.key, entry.value, entry.revision)
 
     # -- events --------------------------------------------------------------------------
-
-    def _hear_entry(self, entry: Entry) -> None:
-        self._hear(entry.key, entry.value, entry.revision)
 
     def hear(self, events: Sequence[Event]) -> list[Happening]:
         """What is heard of other nodes and of this one, in order."""
@@ -267,7 +263,7 @@ class Membership:
         self._coordinator.new_lease()
 
     def leave(self) -> Proposal:
-        """An orderly stop.  ``Coordinator.close`` afterwards, whatever became of it."""
+        """An orderly stop.  ``Coordinator.close`` afterwards, with any outcome."""
         node = self.nodes[self.here.name]
         return self._coordinator.propose(
             [Condition(path(MEMBERS, node.name), node.member_revision)],

@@ -28,7 +28,7 @@ docs/formats/metadata.md is the other half of this file.
 import json
 from base64 import urlsafe_b64encode
 from hashlib import blake2b
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from penstock.core.errors import Corrupt
@@ -50,72 +50,34 @@ HASH_BYTES: Final = 15
 Fields = dict[str, Any]
 
 
-@final
-class ExchangeMeta:
+class ExchangeMeta(NamedTuple):
     """An exchange, the transient ones too."""
 
-    __slots__ = ("arguments", "auto_delete", "durable", "internal", "name", "type", "vhost")
-
-    def __init__(
-        self,
-        vhost: str,
-        name: str,
-        type: str,  # noqa: A002 - the field's own word
-        durable: bool,
-        auto_delete: bool,
-        internal: bool,
-        arguments: dict[str, object],
-    ) -> None:
-        self.vhost = vhost
-        self.name = name
-        self.type = type
-        self.durable = durable
-        self.auto_delete = auto_delete
-        self.internal = internal
-        self.arguments = arguments
+    vhost: str
+    name: str
+    type: str
+    durable: bool
+    auto_delete: bool
+    internal: bool
+    arguments: dict[str, object]
 
 
-@final
-class QueueMeta:
+class QueueMeta(NamedTuple):
     """``incarnation`` tells a queue from an earlier one of its name.
 
     ``home``: the name of the node on which it was declared.  ``owner``: of an exclusive queue, the
     member (``name/incarnation``) that has its connection, "" for all others.
     """
 
-    __slots__ = (
-        "arguments",
-        "auto_delete",
-        "durable",
-        "home",
-        "incarnation",
-        "name",
-        "owner",
-        "paused",
-        "vhost",
-    )
-
-    def __init__(
-        self,
-        vhost: str,
-        name: str,
-        incarnation: str,
-        home: str,
-        durable: bool,
-        auto_delete: bool,
-        arguments: dict[str, object],
-        owner: str = "",
-        paused: bool = False,
-    ) -> None:
-        self.vhost = vhost
-        self.name = name
-        self.incarnation = incarnation
-        self.home = home
-        self.durable = durable
-        self.auto_delete = auto_delete
-        self.arguments = arguments
-        self.owner = owner
-        self.paused = paused
+    vhost: str
+    name: str
+    incarnation: str
+    home: str
+    durable: bool
+    auto_delete: bool
+    arguments: dict[str, object]
+    owner: str = ""
+    paused: bool = False
 
     @property
     def kept(self) -> bool:
@@ -123,16 +85,12 @@ class QueueMeta:
         return self.durable and self.owner == ""
 
 
-@final
-class LimitsMeta:
+class LimitsMeta(NamedTuple):
     """All limits of a virtual host or a user (``scope``) called ``owner``."""
 
-    __slots__ = ("limits", "owner", "scope")
-
-    def __init__(self, scope: str, owner: str, limits: dict[str, int]) -> None:
-        self.scope = scope
-        self.owner = owner
-        self.limits = limits
+    scope: str
+    owner: str
+    limits: dict[str, int]
 
 
 Record = (

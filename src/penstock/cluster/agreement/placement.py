@@ -19,7 +19,7 @@ to who has fewest, while that makes the difference smaller.
 """
 
 from collections.abc import Callable, Sequence
-from typing import final
+from typing import NamedTuple
 
 from penstock.broker.rules.erlang_terms import term
 from penstock.broker.rules.ha_policy import HaPolicy
@@ -33,16 +33,11 @@ Chance = Callable[[int], int]
 # -- copies --------------------------------------------------------------------------------
 
 
-@final
-class Placement:
+class Placement(NamedTuple):
     """``mirrors`` in the order in which they are, or are to be, members."""
 
-    def __init__(self, master: str, mirrors: Sequence[str]) -> None:
-        self.master = master
-        self.mirrors = list(mirrors)
-
-    def __repr__(self) -> str:
-        return f"{self.master} with {', '.join(self.mirrors) or 'no mirror'}"
+    master: str
+    mirrors: list[str]
 
 
 def wanted_copies(
@@ -109,17 +104,10 @@ def locate_master(
     return client_node if client_node in candidates else candidates[0]
 
 
-@final
-class Move:
-    __slots__ = ("queue", "source", "target")
-
-    def __init__(self, queue: str, source: str, target: str) -> None:
-        self.queue = queue
-        self.source = source
-        self.target = target
-
-    def __repr__(self) -> str:
-        return f"{self.queue}: {self.source} to {self.target}"
+class Move(NamedTuple):
+    queue: str
+    source: str
+    target: str
 
 
 def rebalance(

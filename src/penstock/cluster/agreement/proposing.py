@@ -31,8 +31,9 @@ from penstock.cluster.agreement.coordinator import (
     Proposal,
 )
 from penstock.cluster.agreement.draft import Draft
-from penstock.cluster.agreement.drafting import Drafting, record_of
+from penstock.cluster.agreement.drafting import Drafting
 from penstock.cluster.agreement.locating import Locating
+from penstock.cluster.agreement.records_here import record_of
 from penstock.core.pending import Pending
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
@@ -55,7 +56,7 @@ GONE: Final[object] = object()
 """The owner of a queue whose connection ended before it was there."""
 
 IsKnown = Callable[[int], bool]
-"""Does everybody who lives know the changes up to that revision?"""
+"""Do all living nodes know the changes up to that revision?"""
 
 
 @final
@@ -267,6 +268,15 @@ class ClusterChanges(Changes):
     def pause_queue(self, queue: Queue, paused: bool) -> None:
         if queue.paused != paused:
             self.hand_in(lambda draft: self._drafting.pause_queue(draft, queue, paused))
+
+    def delete_agreed(self, meta: md.QueueMeta) -> bool:
+        """As the virtual host does; False: its removal has begun."""
+        vhost = self._broker.vhosts.get(meta.vhost)
+        queue = None if vhost is None else vhost.queues.get(meta.name)
+        if vhost is None or queue is None:
+            return False
+        vhost.delete_queue(queue)
+        return True
 
     def delete_queue(self, vhost: Vhost, queue: Queue) -> None:
         if self.draft is not None:

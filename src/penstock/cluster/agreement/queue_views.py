@@ -21,8 +21,8 @@ Invariants (``check``):
 """
 
 import json
-from collections.abc import Sequence
-from typing import Final, final
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
 
 from penstock.core.errors import PenstockError
 
@@ -40,29 +40,19 @@ def node_of(member: str) -> str:
 
 
 @final
+@dataclass(frozen=True, slots=True)
 class QueueView:
-    def __init__(
-        self,
-        version: int,
-        term: int,
-        master: str,
-        members: Sequence[str],
-        synced: Sequence[str],
-        recoverable: dict[str, str],
-        *,
-        former: str = "",
-        heard_all: bool = False,
-        graceful: bool = False,
-    ) -> None:
-        self.version = version
-        self.term = term
-        self.master = master
-        self.former = former
-        self.members = list(members)
-        self.synced = list(synced)
-        self.recoverable = dict(recoverable)
-        self.heard_all = heard_all
-        self.graceful = graceful
+    version: int
+    term: int
+    master: str
+    members: list[str]
+    synced: list[str]
+    recoverable: dict[str, str]
+    former: str = ""
+    heard_all: bool = False
+    graceful: bool = False
+
+    def __post_init__(self) -> None:
         self.check()
 
     # -- changes ---------------------------------------------------------------------------
@@ -73,11 +63,11 @@ class QueueView:
         recoverable = {
             node: had for node, had in self.recoverable.items() if node != node_of(member)
         }
-        return self._next([*self.members, member], self.synced, recoverable)
+        return self._next(members=[*self.members, member], recoverable=recoverable)
 
     def with_synced(self, member: str) -> "QueueView":
         """It has everything, and all that was confirmed without it is on its disk."""
-        return self._next(self.members, [*self.synced, member], self.recoverable)
+        return self._next(synced=[*self.synced, member])
 
     def without(self, member: str, *, keeps_data: bool = True) -> "QueueView":
         """A mirror that is dead, not to be reached, or (without data) not wanted any more."""
@@ -88,7 +78,7 @@ class QueueView:
             recoverable[node_of(member)] = PARTIAL
         members = [one for one in self.members if one != member]
         synced = [one for one in self.synced if one != member]
-        return self._next(members, synced, recoverable)
+        return self._next(members=members, synced=synced, recoverable=recoverable)
 
     def promoted(self, member: str, *, heard_all: bool, graceful: bool) -> "QueueView":
         """Another master, in the next term; the former one is out.
@@ -103,13 +93,12 @@ class QueueView:
         synced = [one for one in self.synced if one in members and heard_all]
         if self.master != "":
             recoverable[node_of(self.master)] = PARTIAL
-        return QueueView(
-            self.version + 1,
-            self.term + 1,
-            member,
-            [member, *members],
-            [member, *synced],
-            recoverable,
+        return self._next(
+            term=self.term + 1,
+            master=member,
+            members=[member, *members],
+            synced=[member, *synced],
+            recoverable=recoverable,
             former=self.master or self.former,
             heard_all=heard_all,
             graceful=graceful,
@@ -121,62 +110,49 @@ class QueueView:
         assert member != self.master
         others = [one for one in self.members if one not in (self.master, member)]
         synced = [one for one in self.synced if one not in (self.master, member)]
-        return QueueView(
-            self.version + 1,
-            self.term + 1,
-            member,
-            [member, *others, self.master],
-            [member, *synced],
-            self.recoverable,
+        return self._next(
+            term=self.term + 1,
+            master=member,
+            members=[member, *others, self.master],
+            synced=[member, *synced],
             former=self.master,
             heard_all=True,
             graceful=True,
         )
 
     def alone(self) -> "QueueView":
-        """The master goes on in a new term without anybody: who joins begins with nothing."""
-        recoverable = dict(self.recoverable)
-        for mirror in self.mirrors():
-            recoverable[node_of(mirror)] = PARTIAL
-        return QueueView(
-            self.version + 1, self.term + 1, self.master, [self.master], [self.master], recoverable
+        """The master goes on in a new term without mirrors: one that joins begins with nothing."""
+        partial = {node_of(mirror): PARTIAL for mirror in self.mirrors()}
+        return self._next(
+            term=self.term + 1,
+            members=[self.master],
+            synced=[self.master],
+            recoverable=self.recoverable | partial,
+            former="",
+            heard_all=False,
+            graceful=False,
         )
 
     def went_down(self, *, graceful: bool) -> "QueueView":
         """There is no master; the members that were synced have all there is."""
-        recoverable = dict(self.recoverable)
-        for member in self.members:
-            recoverable[node_of(member)] = SYNCED if member in self.synced else PARTIAL
-        return QueueView(
-            self.version + 1,
-            self.term,
-            "",
-            [],
-            [],
-            recoverable,
+        had = {one: SYNCED if one in self.synced else PARTIAL for one in self.members}
+        return self._next(
+            master="",
+            members=[],
+            synced=[],
+            recoverable=self.recoverable | {node_of(one): had[one] for one in had},
             former=self.master,
+            heard_all=False,
             graceful=graceful,
         )
 
     def forgot(self, node: str) -> "QueueView":
         """That node never comes back."""
         recoverable = {one: had for one, had in self.recoverable.items() if one != node}
-        return self._next(self.members, self.synced, recoverable)
+        return self._next(recoverable=recoverable)
 
-    def _next(
-        self, members: Sequence[str], synced: Sequence[str], recoverable: dict[str, str]
-    ) -> "QueueView":
-        return QueueView(
-            self.version + 1,
-            self.term,
-            self.master,
-            members,
-            synced,
-            recoverable,
-            former=self.former,
-            heard_all=self.heard_all,
-            graceful=self.graceful,
-        )
+    def _next(self, **changes: Any) -> "QueueView":
+        return replace(self, version=self.version + 1, **changes)
 
     def mirrors(self) -> list[str]:
         return [member for member in self.members if member != self.master]

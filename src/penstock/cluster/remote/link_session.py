@@ -8,7 +8,7 @@ connections: it ends when one of the two members ends.  What is sent is a *parce
 Every parcel carries the number of the last one that came the other way, so acknowledgements are
 cumulative and mostly free; a parcel with the number 0 carries nothing else.
 
-For whoever is below (bytes, sockets):
+For the layer below (bytes, sockets):
 
     parcels = session.take_outgoing(max_bytes)      [(number, ack, stream, payload)], or []
     deliveries = session.receive(parcels)           [(stream, payload)], in order, each once
@@ -22,7 +22,7 @@ acknowledged what was never sent.  Then this connection is to be closed; the ses
 what was missing comes on the next one.  ``connected`` raises ``LinkFault`` when the other side
 cannot mean this session at all.
 
-For whoever is above:
+For the layer above:
 
     session.send(stream, payload)      never refuses: who sends obeys ``is_full`` before
     session.is_full(), has_room()      the limit is reached; it is half empty again
@@ -95,7 +95,7 @@ class LinkSession:
         self._sent: deque[tuple[int, int, bytes]] = deque()
         self._to_send: deque[tuple[int, int, bytes]] = deque()
 
-    # -- for whoever is above ---------------------------------------------------------------
+    # -- for the layer above -----------------------------------------------------------------
 
     def send(self, stream: int, payload: bytes) -> None:
         self.last_sent += 1
@@ -103,7 +103,7 @@ class LinkSession:
         self._to_send.append((self.last_sent, stream, payload))
 
     def is_full(self) -> bool:
-        """Whoever fills it is to wait until it ``has_room``."""
+        """The sender is to wait until it ``has_room``."""
         return self.waiting_bytes >= self.limit_bytes
 
     def has_room(self) -> bool:

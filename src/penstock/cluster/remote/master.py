@@ -4,14 +4,17 @@ Numbers of deliveries go over the link counted from ``base``: so what an earlier
 cannot be mistaken for anything of this one.
 """
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from penstock.cluster.remote.peer_client import MasterElsewhere, PeerClient
+from penstock.cluster.remote.peer_client import PeerClient
 from penstock.core import queue_requests as q
 from penstock.core.errors import BrokerError, NotFound, Unavailable
 from penstock.core.message import Message
+
+if TYPE_CHECKING:
+    from penstock.cluster.remote.queue import RemoteQueue
 
 BASE_SHIFT: Final[i64] = 40
 """Deliveries of the n-th master a queue follows are numbered from ``n << 40``."""
@@ -30,14 +33,14 @@ class Master:
         self.forsaken: bool = False  # and no copy may take its place
         self.away_text: str = ""  # the same as ``down``, where another node may reach the master
 
-    def open(self, way: PeerClient, link: MasterElsewhere, vhost: str, name: str) -> None:
+    def open(self, way: PeerClient, queue: "RemoteQueue") -> None:
         self.expect()
         self.forsaken = False
         self.way = way
-        self.no = way.open(link)
+        self.no = way.open(queue)
         self.is_open = False
         self.base = ((self.base >> BASE_SHIFT) + 1) << BASE_SHIFT
-        way.send(q.Open(self.no, vhost, name))
+        way.send(q.Open(self.no, queue.vhost, queue.name))
 
     def opened(self) -> None:
         self.is_open = True

@@ -4,13 +4,13 @@
 
 The link carries what is in ``requests`` in order, once, and gives what comes back to ``hear``; it
 exists as long as both members live.  When the other one is gone, ``lost`` leaves its queues without
-a master: whoever knows the next one tells them (``RemoteQueue.follow``).
+a master until they are told the next one (``RemoteQueue.follow``).
 
 Credit: so much of what is published may be under way to the other node, for each queue.  What is
 not acknowledged blocks the queue (it is *in flow*, and waits for the node), and it its publishers.
 """
 
-from typing import Final, final
+from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
@@ -18,19 +18,11 @@ from penstock.core.credit import NODE, CreditSpec, FlowBook, FlowPeer
 from penstock.core.queue_requests import QueueRequest
 from penstock.queues.consumers import Consumer
 
+if TYPE_CHECKING:
+    from penstock.cluster.remote.queue import RemoteQueue
+
 UNDER_WAY: Final = CreditSpec(4000, 800)
 """Messages, or KiB, of one queue."""
-
-
-class MasterElsewhere:
-    """What a ``PeerClient`` knows of a remote queue."""
-
-    def hear(self, answer: QueueRequest, now_ms: i64) -> None:
-        raise NotImplementedError
-
-    def lost_way(self) -> None:
-        """The other node is gone, or has not got it."""
-        raise NotImplementedError
 
 
 @final
@@ -43,10 +35,10 @@ class PeerClient:
         self.requests: list[QueueRequest] = []
         self.cancelled: list[Consumer] = []  # to be told so
         self.stage = FlowPeer(book, NODE, node, "what was published waits to be taken by that node")
-        self._queues: dict[int, MasterElsewhere] = {}
+        self._queues: dict[int, RemoteQueue] = {}
         self._last_no: i64 = 0
 
-    def open(self, queue: MasterElsewhere) -> i64:
+    def open(self, queue: "RemoteQueue") -> i64:
         self._last_no += 1
         self._queues[int(self._last_no)] = queue
         return self._last_no

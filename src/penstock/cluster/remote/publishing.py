@@ -86,7 +86,7 @@ class RemotePublishing:
     # -- masters come and go -----------------------------------------------------------------
 
     def follow(self, way: PeerClient) -> None:
-        """What was published meanwhile is sent, and what is nobody's but the broker's own."""
+        """What was published meanwhile is sent, and what the broker itself publishes."""
         self._open_credit(way.stage)
         waits = self.frontier.take_open()
         self._base = self.frontier.numbered
@@ -103,7 +103,7 @@ class RemotePublishing:
         self._hold_back(self.frontier.lose())
 
     def refuse_unsent(self) -> None:
-        """Their publishers are told no; what is nobody's but the broker's own waits on."""
+        """Their publishers are told no; what the broker itself publishes waits on."""
         waits = self.frontier.take_open()
         self._hold_back([wait for wait in waits if wait.resend])
         self.frontier.give_up([wait for wait in waits if not wait.resend])

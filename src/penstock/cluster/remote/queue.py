@@ -39,7 +39,7 @@ from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.cluster.remote.asking import Questions, RemoteTicket
 from penstock.cluster.remote.backing import RemoteBacking
 from penstock.cluster.remote.master import Master
-from penstock.cluster.remote.peer_client import MasterElsewhere, PeerClient
+from penstock.cluster.remote.peer_client import PeerClient
 from penstock.cluster.remote.publishing import RemotePublishing
 from penstock.cluster.remote.subscriptions import RemoteConsumer, RemoteSubscriptions
 from penstock.core import queue_requests as q
@@ -68,7 +68,6 @@ class RemoteQueue(Queue):
         super().__init__(identity, reported, context)
         self.home: str = ""
         self.publishing = RemotePublishing(self, master, context)
-        self._link = _Link(self)
         self._master = master
         self._reported = reported
         self._subscriptions = RemoteSubscriptions(master)
@@ -106,8 +105,8 @@ class RemoteQueue(Queue):
             return []  # it is gone already; there will be another one
         if self._master.way is not None:
             self._master.close()
-            self._leave()
-        self._master.open(way, self._link, self.vhost, self.name)
+            self.lost_way()
+        self._master.open(way, self)
         cancelled = [one for one in self.consumers if one.arguments.get(CANCEL) is True]
         for consumer in cancelled:
             self.consumers.remove(consumer)
@@ -120,11 +119,11 @@ class RemoteQueue(Queue):
         """Who was master is none any more; there will be another one."""
         if self._master.way is not None:
             self._master.close()
-            self._leave()
+            self.lost_way()
         self._master.expect()
 
-    def _leave(self) -> None:
-        """The master is none any more."""
+    def lost_way(self) -> None:
+        """The master's node is gone, or is not the master's: wait for the next one."""
         self._master.lose()
         self.publishing.lose()
         self._subscriptions.lose()
@@ -132,15 +131,11 @@ class RemoteQueue(Queue):
         self._reported.forget()
         self._questions.lose()
 
-    def lost_way(self) -> None:
-        """The master's node is gone, or is not the master's: wait for the next one."""
-        self._leave()
-
     def give_up(self, why: str, *, forsaken: bool = False, elsewhere: bool = False) -> None:
-        """There will be no master for some time: whoever waits is told no, with ``why``.
+        """There will be no master for some time: requests that wait are refused with ``why``.
 
         ``forsaken``: it has copies, and none of them may become master.
-        ``elsewhere``: it has a master whom other nodes may reach: whoever comes is sent there.
+        ``elsewhere``: it has a master that other nodes may reach: clients are to go there.
         """
         self._master.give_up(why, forsaken=forsaken, elsewhere=elsewhere)
         self.publishing.refuse_unsent()
@@ -149,7 +144,7 @@ class RemoteQueue(Queue):
     def retire(self) -> list[Consumer]:
         self.deleted = True
         self._master.close()
-        self._leave()
+        self.lost_way()
         self._questions.ask_again()
         return super().retire()
 
@@ -168,14 +163,12 @@ class RemoteQueue(Queue):
     # -- publishing ------------------------------------------------------------------------
 
     def publish(self, messages: list[Message], now_ms: i64) -> None:
-        self.statistics.published(len(messages), now_ms)
-        if not self.publishing.publish(messages, 0):
-            self.wake()  # if it is known that there will be none for long, they are refused then
+        self.publish_deferred(messages, 0, now_ms)
 
     def publish_deferred(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
         self.statistics.published(len(messages), now_ms)
         if not self.publishing.publish(messages, until_ms):
-            self.wake()
+            self.wake()  # if it is known that there will be none for long, they are refused then
 
     # -- deliveries ------------------------------------------------------------------------
 
@@ -390,7 +383,7 @@ class RemoteQueue(Queue):
             self._master.forget()
             if not self._master.is_open:
                 self.publishing.frontier.hold()  # all was refused with the opening
-            self._leave()
+            self.lost_way()
 
     def _cancelled(self, number: i64) -> None:
         remote = self._subscriptions.find(number)
@@ -415,17 +408,3 @@ def _value(ticket: RemoteTicket) -> object:
 
 def _two_values(ticket: RemoteTicket) -> object:
     return int(ticket.value), int(ticket.second_value)
-
-
-@final
-class _Link(MasterElsewhere):
-    """The queue, as its ``PeerClient`` knows it (a compiled class has one base)."""
-
-    def __init__(self, queue: RemoteQueue) -> None:
-        self._queue = queue
-
-    def hear(self, answer: q.QueueRequest, now_ms: i64) -> None:
-        self._queue.hear(answer, now_ms)
-
-    def lost_way(self) -> None:
-        self._queue.lost_way()

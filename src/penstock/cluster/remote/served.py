@@ -78,7 +78,7 @@ class Served:
             self._accounts.append(account)
 
     def close(self) -> None:
-        """The other node publishes no more: it waits for nobody, and nobody for it."""
+        """The other node publishes no more: no stage waits for it, and it for none."""
         for credit in self.by_queue.values():
             credit.close()
         self.stage.lost()

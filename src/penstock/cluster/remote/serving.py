@@ -269,7 +269,7 @@ class PeerServer:
     # -- the turn --------------------------------------------------------------------------
 
     def awaits_disk(self) -> bool:
-        """Does somebody at the other node wait for our journal?"""
+        """Does a publisher at the other node wait for this node's journal?"""
         for served in self._open.values():  # noqa: SIM110 - compiled: no cheap generators
             if served.ledger.waiting():
                 return True

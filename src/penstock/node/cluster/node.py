@@ -245,16 +245,13 @@ class ClusterNode(ClusterPart, PeerOwner):
             secrets.randbelow,
         )
         self._lost_transients = LostTransients(
-            broker,
             self.metadata.changes,
             self.membership,
             max(LEASES_WAITED * 1000 * self._settings.cluster_lease_ttl_s, RETURN_MS),
         )
         self.batches = BatchHomes(broker, self.coordinator, self.membership, wall_ms)
         broker.staging.claims = self.batches
-        self.forgetting = Forgetting(
-            broker, self.metadata.changes, self.membership, self.mirrors.view_of
-        )
+        self.forgetting = Forgetting(self.metadata.changes, self.membership, self.mirrors.view_of)
         self._loop = loop
         until_s = time.monotonic() + join_patience_s(self._settings.cluster_lease_ttl_s)
         while not self.metadata.is_ready:

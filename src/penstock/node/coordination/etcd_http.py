@@ -1,4 +1,4 @@
-"""Requests to etcd's v3 gateway: JSON over HTTP, to whichever of its members answers.
+"""Requests to etcd's v3 gateway: JSON over HTTP, to the first member that answers.
 
 In: a path below ``/v3/`` and a body.  Out: the answer, or an exception that says what may be
 believed: ``NotReached`` (nothing has happened), ``AnswerLost`` (it may have), ``EtcdRefusal`` (it
@@ -158,7 +158,7 @@ class EtcdHttp:
             self._on_doubt()
 
     def gave_up(self, endpoint: str, why: str) -> None:
-        """It did not answer: the next one is tried, unless somebody has moved on already."""
+        """It did not answer: the next one is tried, unless another request has moved on already."""
         if not self.failing:
             self.failing_since_s = time.monotonic()
         self.failing = f"{endpoint}: {why}"

@@ -1,7 +1,7 @@
 """The lease of this member in etcd: granted, kept alive, and known to have ended.
 
 In: when the node's own loop was last seen turning (``alive_at_ms``).  A node whose loop stands
-still must be given up by the others, so then nobody keeps its lease alive.  Out: until when it
+still must be given up by the others, so then its lease is not kept alive.  Out: until when it
 can be relied on, counted from when the last request that etcd answered was *sent*, less a
 margin for clocks that do not run alike; and whether it has ended for good.
 

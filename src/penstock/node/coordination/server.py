@@ -4,7 +4,7 @@ In: a path for the file and one for the socket.  It runs on a thread with an eve
 in whichever process holds the store; the members elsewhere have a ``ServedCoordinator``.  What
 is said is ``cluster/agreement/store_service.py``'s business.
 
-The socket can be opened by the user who owns the process only.  When the disk fails nobody is
+The socket can be opened by the user who owns the process only.  When the disk fails no member is
 served any more, and the reason is logged: every lease then ends.
 """
 
@@ -110,7 +110,7 @@ class CoordinationServer:
         except (Corrupt, ConnectionError) as error:
             log.warning("a member of this machine is not served any more: %s", error)
         except OSError:
-            log.exception("the coordinator's file cannot be written: nobody is served any more")
+            log.exception("the coordinator's file cannot be written: no member is served any more")
             assert self._stopping is not None
             self._stopping.set()
         finally:

@@ -1,7 +1,7 @@
 """What proves that a node belongs to a cluster: the secret, and certificates where TLS is wanted.
 
-The secret is the same on all nodes.  It is read from a file that nobody but its owner may read,
-because whoever has it is a node: he may send any message into any queue.
+The secret is the same on all nodes.  It is read from a file that only its owner may read,
+because a process that has it counts as a node: it may send any message into any queue.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Calling another node: looking up its name and opening the socket happens in a thread.
 
-A name service and a machine that is off may each take seconds, and the loop waits for nobody.  A
+A name service and a machine that is off may each take seconds, and the loop does not wait.  A
 call is one short-lived thread, at most one per link.  What became of it is handed to the loop, as a
 call between two turns.
 """
@@ -31,7 +31,7 @@ class Dialer:
         threading.Thread(target=self._call, args=(member, answer), name=name, daemon=True).start()
 
     def stop(self) -> None:
-        """Calls under way are told to nobody; the loop may be closed afterwards."""
+        """The outcome of calls under way is not told; the loop may be closed afterwards."""
         with self._lock:
             self._stopped = True
 

@@ -43,19 +43,14 @@ if TYPE_CHECKING:
 HELD_MAX_BYTES: Final = 64 * 1024 * 1024
 
 
-class Member:
+class Member(NamedTuple):
     """One life of a node, and where it can be called: host and port, or a Unix socket's path."""
 
-    __slots__ = ("host", "incarnation", "name", "port", "unix_path")
-
-    def __init__(
-        self, name: str, incarnation: str, host: str = "", port: int = 0, unix_path: str = ""
-    ) -> None:
-        self.name = name
-        self.incarnation = incarnation
-        self.host = host
-        self.port = port
-        self.unix_path = unix_path
+    name: str
+    incarnation: str
+    host: str = ""
+    port: int = 0
+    unix_path: str = ""
 
     def __str__(self) -> str:
         return f"{self.name}/{self.incarnation}"

@@ -28,7 +28,7 @@ import logging
 import random
 import socket
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.clocks import mono_ms, wall_ms
 from penstock.cluster.remote.link_session import Delivery
@@ -51,7 +51,7 @@ from penstock.runtime.secure_socket import SecureSocket, TlsOptions
 from penstock.settings.listener_table import PEER
 
 UNPROVEN_MAX: Final = 64
-"""Connections at a time of which nobody knows whether they know the secret."""
+"""Connections at a time that have not proven yet that they know the secret."""
 ENDED_MAX: Final = 10_000
 """So many lives that are over are remembered."""
 SAME_AGAIN_MS: Final = 30_000
@@ -61,28 +61,19 @@ COMPLAINTS_MAX: Final = 256
 logger = logging.getLogger("penstock.peers")
 
 
-class PeerLimits:
+class PeerLimits(NamedTuple):
     """How long is waited, and how much may wait."""
 
-    def __init__(
-        self,
-        silence_ms: int = 5000,
-        handshake_ms: int = 5000,
-        connect_ms: int = 3000,
-        retry_min_ms: int = 100,
-        retry_max_ms: int = 5000,
-        waiting_bytes: int = 16 * 1024 * 1024,
-    ) -> None:
-        self.silence_ms = silence_ms
-        self.handshake_ms = handshake_ms
-        self.connect_ms = connect_ms
-        self.retry_min_ms = retry_min_ms
-        self.retry_max_ms = retry_max_ms
-        self.waiting_bytes = waiting_bytes
+    silence_ms: int = 5000
+    handshake_ms: int = 5000
+    connect_ms: int = 3000
+    retry_min_ms: int = 100
+    retry_max_ms: int = 5000
+    waiting_bytes: int = 16 * 1024 * 1024
 
 
 class PeerOwner:
-    """Whoever is above the links.  What it raises stops the node (``cluster_part``)."""
+    """The layer above the links.  What it raises stops the node (``cluster_part``)."""
 
     def begun(self, member: Member) -> None:
         """It is a member now; what is sent to it waits until there is a connection."""
@@ -173,7 +164,7 @@ class Peers(ClusterPart):
         link.let_go(ENDED, "this life of the node counts as over")
         self._owner.ended(link.member)
 
-    # -- for whoever is above ------------------------------------------------------------
+    # -- for the owner -------------------------------------------------------------------
 
     def send(self, name: str, stream: int, payload: bytes) -> None:
         """To a member; one that is none any more gets nothing."""
@@ -245,7 +236,7 @@ class Peers(ClusterPart):
         return all(isinstance(one.session, PeerSession) for one in connections)
 
     def stop(self) -> None:
-        """Goodbye to all, and nobody is called any more."""
+        """Goodbye to all, and no call any more."""
         self._stopped = True
         self._dialer.stop()
         for link in self.links.values():
@@ -290,7 +281,7 @@ class Peers(ClusterPart):
     # -- being called --------------------------------------------------------------------
 
     def guest(self, peer: tuple[str, int]) -> PeerSession:
-        """Somebody has come to the cluster's listener and said something."""
+        """A peer has connected to the cluster's listener and sent something."""
         host, port = peer
         session = PeerSession(self, self._book, f"{host}:{port}", None)
         if len(self._unproven) >= UNPROVEN_MAX:
@@ -309,7 +300,7 @@ class Peers(ClusterPart):
             raise Wrong(f"{life} has ended here, it must come back as a new member", ENDED)
         link = self.links.get(name)
         if link is None or link.member.incarnation != hello.incarnation:
-            known = "nobody of that name" if link is None else str(link.member)
+            known = "no node of that name" if link is None else str(link.member)
             raise Wrong(f"{life} is not known as a member here, but {known}", NOT_A_MEMBER)
         if link.calls:
             raise Wrong(f"{name} is called by {self.own.name}, not the other way", WRONG_DIRECTION)
@@ -325,7 +316,7 @@ class Peers(ClusterPart):
         logger.info("%s is connected, %s", link.member, session.where)
 
     def ended(self, session: PeerSession, link: PeerLink | None, called: PeerLink | None) -> None:
-        """Of whatever kind, and whyever; ``link``: whose connection it was."""
+        """A connection of any kind, for any reason; ``link``: the one it belonged to."""
         self._unproven.pop(session, None)
         if link is not None:
             logger.warning("%s is disconnected: %s", link.member, session.reason)

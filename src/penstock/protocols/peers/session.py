@@ -160,7 +160,7 @@ class PeerSession(Session):
     def fill(self) -> None:
         """Take of the session what the socket may take soon.
 
-        A large parcel goes to the output in pieces: the loop reads nobody who has much output
+        A large parcel goes to the output in pieces: the loop reads no session that has much output
         waiting, and two nodes that send each other large ones would both wait for ever.
         """
         link = self.link
@@ -218,7 +218,7 @@ class PeerSession(Session):
             self._peers.touch(self)
 
     def give_up(self, text: str) -> None:
-        """Nobody is there to read a last word."""
+        """The peer would not read a last word."""
         self.abandoned = True
         self._end(text)
 
@@ -272,7 +272,7 @@ class PeerSession(Session):
         """``sent`` has taken care of it."""
 
     def confirm(self, durable_position: int) -> None:
-        """Whoever waits for the disk is above the links."""
+        """What waits for the disk is above the links."""
 
     def channel_failed(self, number: int, error: BrokerError, method_key: int) -> None:
         raise AssertionError("a link has no channels")

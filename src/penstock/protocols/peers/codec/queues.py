@@ -194,7 +194,7 @@ class _RequestReader(ByteReader):
                 self.data, self.take(_MESSAGE.size)
             )
             if flags & ~FLAGS or max(expires_at_ms, enqueued_at_ms) > NUMBER_MAX:
-                raise Malformed("a message with flags or times nobody knows")
+                raise Malformed("a message with unknown flags or times")
             if size != SAME:
                 address = self.raw(size)
             content = self.raw(self.long())
