@@ -4,65 +4,25 @@ from __future__ import annotations
 
 import io
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pika
 import pytest
 
 from penstock.cli.management import Management
 from penstock.ctl.main import run
 from tests.helpers.live_broker import LiveBroker
+from tests.links import links_tools
+from tests.links.links_tools import until
 
-WAIT_S = 20.0
 
-
-class Side:
-    """A broker with its management API and a pika channel, opened anew for each use."""
+class Side(links_tools.Side):
+    """With shovels."""
 
     def __init__(self, broker: LiveBroker) -> None:
-        self.broker = broker
-        self.api = Management(broker.http_url, "guest", "guest")
-
-    @property
-    def url(self) -> str:
-        return self.broker.url
-
-    def channel(self) -> Any:
-        connection = pika.BlockingConnection(pika.URLParameters(self.url))
-        channel = connection.channel()
-        channel.confirm_delivery()
-        return channel
-
-    def fill(self, queue: str, count: int, **properties: Any) -> None:
-        channel = self.channel()
-        channel.queue_declare(queue, durable=True)
-        for number in range(count):
-            made = pika.BasicProperties(delivery_mode=2, **properties)
-            channel.basic_publish("", queue, b"%d" % number, made)
-        channel.connection.close()
-
-    def depth(self, queue: str) -> int:
-        channel = self.channel()
-        try:
-            count: int = channel.queue_declare(queue, passive=True).method.message_count
-        except pika.exceptions.ChannelClosedByBroker:
-            return -1
-        finally:
-            channel.connection.close()
-        return count
-
-    def take_all(self, queue: str) -> list[tuple[pika.BasicProperties, bytes]]:
-        channel = self.channel()
-        found = []
-        while True:
-            method, properties, body = channel.basic_get(queue, auto_ack=True)
-            if method is None:
-                channel.connection.close()
-                return found
-            found.append((properties, body))
+        super().__init__(broker, broker.http_url)
+        self.node = broker
 
     def shovel(self, name: str, **value: Any) -> None:
         spelt = {key.replace("_", "-"): one for key, one in value.items()}
@@ -76,13 +36,6 @@ class Side:
 
     def clear(self, name: str) -> None:
         self.api.delete(f"/api/parameters/shovel/%2F/{name}")
-
-
-def until(ready: Callable[[], bool]) -> None:
-    end = time.monotonic() + WAIT_S
-    while not ready():
-        assert time.monotonic() < end
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="module")
@@ -237,14 +190,14 @@ def test_who_sees_the_passwords(here: Side) -> None:
         everything = {"configure": ".*", "write": ".*", "read": ".*"}
         here.api.put(f"/api/permissions/%2F/{name}", everything)
     seen = {
-        name: str(Management(here.broker.http_url, name, "p4").get("/api/parameters"))
+        name: str(Management(here.node.http_url, name, "p4").get("/api/parameters"))
         for name in ("pol", "adm")
     }
     assert "me:pw" in seen["adm"]
     assert "me:pw" not in seen["pol"]
     assert "me:pw" not in str(here.api.get("/api/shovels"))
     assert "me:pw" not in str(here.api.get("/api/shovels/vhost/%2F/hidden"))
-    pol = Management(here.broker.http_url, "pol", "p4")
+    pol = Management(here.node.http_url, "pol", "p4")
     with pytest.raises(Exception, match="may not connect"):
         pol.put(
             "/api/parameters/shovel/%2F/s",
@@ -258,7 +211,7 @@ def test_it_acts_as_the_user_who_set_it(here: Side) -> None:
     rights = {"configure": "^mine", "write": "^mine", "read": "^mine"}
     here.api.put("/api/permissions/%2F/small", rights)
     here.fill("not theirs", 1)
-    small = Management(here.broker.http_url, "small", "p4")
+    small = Management(here.node.http_url, "small", "p4")
     value = {"src-uri": "amqp://", "dest-uri": "amqp://", "src-queue": "not theirs"}
     small.put("/api/parameters/shovel/%2F/thief", {"value": value | {"dest-queue": "mine"}})
     until(lambda: here.row("thief").get("state") == "terminated")
@@ -270,7 +223,7 @@ def test_it_acts_as_the_user_who_set_it(here: Side) -> None:
 def test_rabbitmqctls_words(here: Side, there: Side) -> None:
     def say(*words: str) -> str:
         out = io.StringIO()
-        who = ["--url", here.broker.http_url, "--user", "guest", "--password", "guest"]
+        who = ["--url", here.node.http_url, "--user", "guest", "--password", "guest"]
         code = run([*who, *words], out, out, {})
         return f"{code} {out.getvalue()}"
 

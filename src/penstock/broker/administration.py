@@ -13,6 +13,7 @@ import binascii
 from typing import Final
 
 from penstock.broker.broker import Broker
+from penstock.broker.parameters import CLUSTER_NAME
 from penstock.broker.rules.access import HASHINGS, NO_LIMIT, User
 from penstock.broker.rules.budget import BUDGET_LIMITS
 from penstock.broker.rules.erlang_terms import term
@@ -34,9 +35,8 @@ from penstock.storage.definitions.records import (
     VhostRecord,
 )
 
-CLUSTER_NAME: Final = "cluster_name"
 CLUSTER_ID: Final = "internal_cluster_id"
-"""Global parameters that the node itself goes by; the second is made once and stays."""
+"""A global parameter that the node itself goes by: it is made once and stays."""
 VHOST_LIMITS: Final = ("max-connections", "max-queues", *BUDGET_LIMITS)
 USER_LIMITS: Final = ("max-connections", "max-channels")
 LIMIT_MAX: Final = 2**31 - 1

@@ -13,7 +13,7 @@ from penstock.backing.factory import adopt
 from penstock.broker.budgets import Budgets
 from penstock.broker.mirrors import Mirrors
 from penstock.broker.options import BrokerOptions, default_options
-from penstock.broker.parameters import Parameters
+from penstock.broker.parameters import CLUSTER_NAME, Parameters
 from penstock.broker.pipelines import PipelineRegistry
 from penstock.broker.rules.access import NO_LIMIT, User
 from penstock.broker.rules.admission import Admission
@@ -103,6 +103,7 @@ class Broker:
         engine.events = self.events
         self.pipelines = PipelineRegistry()
         self.node_name: str = options.node_name
+        self._cluster_name: str = options.cluster_name
         self._epochs_used: i64 = 0  # by virtual hosts that are gone
         self.policy_epoch: i64 = 0  # moves when any policy changes, anywhere
         self.parameters = Parameters()
@@ -224,6 +225,11 @@ class Broker:
         """Settings that may change at run time."""
         self.connection_max = connection_max
         self.consumer_timeout_ms = consumer_timeout_ms
+
+    def cluster_name(self) -> str:
+        """As an administrator has set it, else by the settings, else the node's name."""
+        named = self.parameters.value(CLUSTER_NAME)
+        return str(named or self._cluster_name or self.node_name)
 
     def next_policy_epoch(self) -> i64:
         """A virtual host that is made anew under the same name never had the former one's."""

@@ -29,6 +29,8 @@ class BrokerOptions(NamedTuple):
     scan: ScanLoop | None = None
     """None: the schedule knows the deadlines of deliveries."""
     staging: StagingLimits = StagingLimits()
+    cluster_name: str = ""
+    """By the settings; "" = the node's."""
 
 
 def default_options() -> BrokerOptions:

@@ -4,7 +4,12 @@ In: records that were checked (``rules/parameter_values.py``).  Out: the same by
 that moves with each change, for those who act by them (shovels, federation).
 """
 
+from typing import Final
+
 from penstock.storage.definitions.parameters import ParameterRecord
+
+CLUSTER_NAME: Final = "cluster_name"
+"""A global parameter that the node itself goes by."""
 
 
 class Parameters:

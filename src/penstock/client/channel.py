@@ -90,14 +90,27 @@ class Channel:
         durable: bool = False,
         auto_delete: bool = False,
         passive: bool = False,
+        internal: bool = False,
         arguments: dict[str, object] | None = None,
     ) -> None:
-        flags = (passive, durable, auto_delete, False, False)
+        flags = (passive, durable, auto_delete, internal, False)
         values = (0, exchange, kind, *flags, arguments or {})
         self.call(m.EXCHANGE_DECLARE, m.EXCHANGE_DECLARE_OK, *values)
 
     def exchange_delete(self, exchange: str, *, if_unused: bool = False) -> None:
         self.call(m.EXCHANGE_DELETE, m.EXCHANGE_DELETE_OK, 0, exchange, if_unused, False)
+
+    def exchange_bind(
+        self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        values = (0, destination, source, routing_key, False, arguments)
+        self.call(m.EXCHANGE_BIND, m.EXCHANGE_BIND_OK, *values)
+
+    def exchange_unbind(
+        self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
+    ) -> None:
+        values = (0, destination, source, routing_key, False, arguments)
+        self.call(m.EXCHANGE_UNBIND, m.EXCHANGE_UNBIND_OK, *values)
 
     def queue_declare(
         self,

@@ -4,7 +4,8 @@
     amqps://host/vhost?cacertfile=...&certfile=...&keyfile=...&verify=verify_peer
     amqp:///vhost    amqp://    this node itself
 
-Names are percent-encoded; a path that is missing or empty is the virtual host ``/``.
+Names are percent-encoded; a path that is missing or empty is the virtual host ``/``, or another one
+of the caller's.
 """
 
 from typing import Final, NamedTuple
@@ -40,8 +41,11 @@ class AmqpUri(NamedTuple):
         return int(self.options.get(option, absent))
 
 
-def parse_amqp_uri(text: str) -> AmqpUri:
-    """Raises ValueError with the reason; the text, which may hold a password, is not in it."""
+def parse_amqp_uri(text: str, vhost: str = "/") -> AmqpUri:
+    """``vhost``: where the text names none.
+
+    Raises ValueError with the reason; the text, which may hold a password, is not in it.
+    """
     parts = urlsplit(text)
     if parts.scheme not in PORTS:
         raise ValueError(f"the scheme is amqp or amqps, not {parts.scheme!r}")
@@ -63,7 +67,7 @@ def parse_amqp_uri(text: str) -> AmqpUri:
         parts.port or PORTS[parts.scheme],
         user,
         password,
-        unquote(path) if path else "/",
+        unquote(path) if path else vhost,
         options,
     )
 

@@ -23,6 +23,7 @@ class Dialed(NamedTuple):
     uri: str
     """As it may be shown."""
     user: str
+    vhost: str
 
 
 class Dialer:
@@ -32,14 +33,15 @@ class Dialer:
         """``open_local``: a connected socket whose other end this user's session has."""
         self._open_local = open_local
 
-    def dial(self, uris: Sequence[str], name: str, local_user: str) -> Dialed:
+    def dial(self, uris: Sequence[str], name: str, local_user: str, vhost: str = "/") -> Dialed:
         """The first that answers, in random order; raises ClientError with the last reason.
 
-        ``local_user``: the user as whom to act at this node where the URI names none.
+        ``local_user``: the user as whom to act at this node where the URI names none; ``vhost``:
+        likewise the virtual host.
         """
         why: ClientError | None = None
         for text in random.sample(uris, len(uris)):
-            uri = parse_amqp_uri(text)
+            uri = parse_amqp_uri(text, vhost)
             try:
                 return self._dial(uri, name, local_user)
             except ClientError as error:
@@ -60,4 +62,4 @@ class Dialer:
         connection = Connection(
             endpoint, timeout_s=timeout_s, name=name, heartbeat_s=heartbeat_s, sock=sock
         )
-        return Dialed(connection, uri.shown(), endpoint.user)
+        return Dialed(connection, uri.shown(), endpoint.user, uri.vhost)

@@ -44,6 +44,9 @@ class Run(Protocol):
 
     def facts(self) -> Row: ...
 
+    def clean(self) -> None:
+        """The link ends for good: remove what it has declared for itself.  Raises ClientError."""
+
 
 class Link:
     """Of one parameter; ``start`` is called once."""
@@ -53,7 +56,7 @@ class Link:
         name: str,
         open_run: Callable[[], Run],
         reconnect_delay_s: float,
-        done: Callable[[], None],
+        done: Callable[[], object],
     ) -> None:
         """``name``: for the log and the thread; ``reconnect_delay_s``: 0 = it ends at a fault.
 
@@ -63,6 +66,7 @@ class Link:
         self._open_run = open_run
         self._delay_s = reconnect_delay_s
         self._done = done
+        self._cleans = False
         self._stopping = threading.Event()
         self._again = threading.Event()
         self._lock = threading.Lock()
@@ -73,8 +77,9 @@ class Link:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """Soon; unsettled messages go back to the source."""
+    def stop(self, *, clean: bool = False) -> None:
+        """Soon; unsettled messages go back to the source.  ``clean``: it never comes back."""
+        self._cleans = clean
         self._stopping.set()
         self._again.set()
 
@@ -132,11 +137,27 @@ class Link:
                     return True
                 self._set_state(BLOCKED if run.is_blocked() else RUNNING, run.facts())
                 poll.poll(LOOK_MS)
+            if self._cleans:
+                run.clean()
             return False
         finally:
             for connection in run.connections:
                 with contextlib.suppress(ClientError):
                     connection.close()
+
+
+class Pace:
+    """What is asked of the data loop is asked now and then only."""
+
+    def __init__(self) -> None:
+        self._asked_s = 0.0
+
+    def is_due(self) -> bool:
+        now_s = time.monotonic()
+        if now_s - self._asked_s < LOOK_MS / 1000:
+            return False
+        self._asked_s = now_s
+        return True
 
 
 def seconds() -> int:

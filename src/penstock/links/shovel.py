@@ -7,7 +7,7 @@ message which it does not take ends the run instead of the message.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.client.amqp import Connection
 from penstock.client.channel import Channel, Delivery
@@ -18,7 +18,6 @@ from penstock.links.link import Row, seconds
 from penstock.protocols.amqp.codec.properties import encode_properties
 
 PREFETCH: Final = 1000
-RECONNECT_DELAY_S: Final = 5
 NOT_FOUND: Final = 404
 SHOVELLED: Final = "x-shovelled"
 SHOVELLED_AT: Final = "x-shovelled-timestamp"
@@ -30,19 +29,27 @@ AFTER_QUEUE_LENGTH: Final = "queue-length"
 Value = Mapping[str, Any]
 
 
+class ShovelSpec(NamedTuple):
+    """A parameter; ``user``: as whom it acts at this node."""
+
+    vhost: str
+    name: str
+    value: dict[str, Any]
+    user: str
+
+
 class Shovel:
     """Opened by its constructor, which raises ClientError."""
 
-    def __init__(
-        self, vhost: str, name: str, value: Value, dialer: Dialer, user: str, cluster: str
-    ) -> None:
-        """``user``: as whom it acts at this node; ``cluster``: this one's name, for headers."""
+    def __init__(self, spec: ShovelSpec, dialer: Dialer, cluster: str) -> None:
+        """``cluster``: this one's name, for headers."""
+        vhost, name, value, user = spec
         title = f"Shovel {name}"
         self._value = value
-        source = dialer.dial(_listed(value["src-uri"]), title, user)
+        source = dialer.dial(listed(value["src-uri"]), title, user)
         self.connections = [source.connection]
         try:
-            target = dialer.dial(_listed(value["dest-uri"]), title, user)
+            target = dialer.dial(listed(value["dest-uri"]), title, user)
             self.connections.append(target.connection)
             self._uris = (source.uri, target.uri)
             self._forwarding = self._open(source.connection, target)
@@ -160,6 +167,9 @@ class Shovel:
             changes["headers"] = headers
         return encode_properties(properties._replace(**changes))
 
+    def clean(self) -> None:
+        """A queue that it has declared may be in use by others."""
+
     def facts(self) -> Row:
         """As RabbitMQ's list of shovels has them."""
         forwarding = self._forwarding
@@ -182,9 +192,6 @@ class Shovel:
         }
 
 
-def _listed(uris: object) -> list[str]:
+def listed(uris: object) -> list[str]:
+    """One URI, or several."""
     return [str(uri) for uri in uris] if isinstance(uris, list) else [str(uris)]
-
-
-def reconnect_delay_s(value: Value) -> float:
-    return float(value.get("reconnect-delay", RECONNECT_DELAY_S))

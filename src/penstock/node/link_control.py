@@ -1,32 +1,47 @@
-"""``LinkControl``: which shovels this node runs, and how they reach it.
+"""``LinkControl``: which shovels and federation links this node runs, and how they reach it.
 
-In: the runtime parameters, looked at in each turn of the loop.  In a cluster one node runs them
-all, the first of those that are up; while that changes two may run one, and a message come twice.
+In: runtime parameters and policies, looked at in each turn of the loop.  In a cluster one node runs
+all links, the first of those that are up; while that changes two may run one, and a message come
+twice.
 """
 
 import socket
+import zlib
+from collections.abc import Callable
 from concurrent.futures import TimeoutError as CallTimeout
 from functools import partial
+from typing import Any, Final, TypeVar
 
-from penstock.broker.administration import CLUSTER_NAME, Administration
+from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
+from penstock.broker.federation import QUEUE, federated_ends
 from penstock.broker.rules.parameter_values import SHOVEL
 from penstock.client.endpoint import ConnectionLost
-from penstock.clocks import wall_ms
+from penstock.clocks import mono_ms, wall_ms
 from penstock.core.errors import NotFound
 from penstock.links.dialing import Dialer
-from penstock.links.shovels import ShovelParameter, Shovels
-from penstock.management.facts.links import LinkInspector
-from penstock.management.facts.rows import Row
+from penstock.links.federated_exchange import FederatedExchange
+from penstock.links.federated_queue import FederatedQueue
+from penstock.links.federation import FederationSpec, LocalBroker
+from penstock.links.link import RUNNING, STARTING, TERMINATED, Link, Run
+from penstock.links.link_set import LinkSet
+from penstock.links.shovel import Shovel, ShovelSpec
+from penstock.management.facts.links import LinkInspector, Row
 from penstock.node.sessions import Sessions
 from penstock.runtime.connection import Connection
 from penstock.runtime.loop import Loop
 
-OPEN_TIMEOUT_S = 10.0
+CALL_TIMEOUT_S: Final = 10.0
+LOOK_MS: Final = 1000
+"""Queues and exchanges are looked through for federated ones at most so often."""
+RECONNECT_DELAY_S: Final = 5
+STATUS: Final = {STARTING: STARTING, TERMINATED: "error"}
+
+T = TypeVar("T")
 
 
-class LinkControl(LinkInspector):
-    """Of one node; all but ``rows`` and ``restart`` on the data loop."""
+class LinkControl(LinkInspector, LocalBroker):
+    """Of one node; ``look`` and ``stop`` on the data loop, the others by any thread."""
 
     def __init__(
         self,
@@ -42,59 +57,123 @@ class LinkControl(LinkInspector):
         self._sessions = sessions
         self._administration = administration
         self._default_user = default_user
-        self._seen = (-1, False)
+        self._shovels_seen = (-1, False)
+        self._federation_seen: tuple[object, ...] = ()
+        self._looked_ms = 0
         self._opened = 0
-        self._shovels = Shovels(Dialer(self._open_local), self._cluster_name, self._done)
+        self._dialer = Dialer(self._open_local)
+        self._shovels = LinkSet(self._shovel)
+        self._federation = LinkSet(self._federation_link)
+
+    # -- on the loop -----------------------------------------------------------------------
 
     def look(self) -> None:
         """Follow what has changed."""
         homes = self._broker.changes.homes()
         runs_here = not homes or min(homes) == self._broker.node_name
-        now = (self._broker.parameters.change_count, runs_here)
-        if now != self._seen:
-            self._seen = now
-            self._shovels.follow(self._wanted() if runs_here else [])
+        count = self._broker.parameters.change_count
+        if (count, runs_here) != self._shovels_seen:
+            self._shovels_seen = (count, runs_here)
+            self._shovels.follow(self._wanted_shovels() if runs_here else {})
+        now_ms = mono_ms()
+        if now_ms - self._looked_ms >= LOOK_MS:
+            self._looked_ms = now_ms
+            epochs = tuple(int(vhost.epoch) for vhost in self._broker.vhosts.values())
+            seen = (count, runs_here, int(self._broker.policy_epoch), epochs)
+            if seen != self._federation_seen:
+                self._federation_seen = seen
+                self._federation.follow(self._wanted_links() if runs_here else {})
 
-    def _wanted(self) -> list[ShovelParameter]:
-        return [
-            ShovelParameter(one.vhost, one.name, one.value, one.user or self._default_user)
+    def _wanted_shovels(self) -> dict[Any, ShovelSpec]:
+        return {
+            (one.vhost, one.name): ShovelSpec(
+                one.vhost, one.name, one.value, one.user or self._default_user
+            )
             for one in self._broker.parameters.of_component(SHOVEL)
             if isinstance(one.value, dict)
+        }
+
+    def _wanted_links(self) -> dict[Any, FederationSpec]:
+        specs = [
+            FederationSpec(*one)._replace(user=one.user or self._default_user)
+            for vhost in self._broker.vhosts.values()
+            for one in federated_ends(vhost, self._broker.parameters)
         ]
+        return {_key(spec): spec for spec in specs}
 
     def stop(self) -> None:
-        self._shovels.follow([])
+        self._shovels.stop()
+        self._federation.stop()
 
-    # -- for threads -----------------------------------------------------------------------
+    # -- links -----------------------------------------------------------------------------
 
-    def rows(self) -> list[Row]:
-        return [{"node": self._broker.node_name, **row} for row in self._shovels.rows()]
+    def _shovel(self, spec: ShovelSpec) -> Link:
+        delay_s = float(spec.value.get("reconnect-delay", RECONNECT_DELAY_S))
+        return Link(
+            f"shovel '{spec.name}' in vhost '{spec.vhost}'",
+            lambda: Shovel(spec, self._dialer, self._broker.cluster_name()),
+            delay_s,
+            lambda: self._loop.call(partial(self._delete_shovel, spec.vhost, spec.name)),
+        )
 
-    def restart(self, vhost: str, name: str) -> bool:
-        return self._shovels.restart(vhost, name)
+    def _federation_link(self, spec: FederationSpec) -> Link:
+        delay_s = float(spec.value.get("reconnect-delay", RECONNECT_DELAY_S))
+        kind = FederatedQueue if spec.kind == QUEUE else FederatedExchange
 
-    def _cluster_name(self) -> str:
-        return str(self._broker.parameters.value(CLUSTER_NAME) or self._broker.node_name)
+        def open_run() -> Run:
+            return kind(spec, self._dialer, self, self._broker.cluster_name())
 
-    def _done(self, vhost: str, name: str) -> None:
-        self._loop.call(partial(self._delete, vhost, name))
+        name = f"{spec.kind} '{spec.name}' in vhost '{spec.vhost}'"
+        title = f"federation link of {name} with upstream '{spec.upstream}'"
+        return Link(title, open_run, delay_s, bool)
 
-    def _delete(self, vhost: str, name: str) -> None:
-        """Of a shovel that has moved all; an administrator may have been faster."""
+    def _delete_shovel(self, vhost: str, name: str) -> None:
+        """It has moved all; an administrator may have been faster."""
         try:
             self._administration.delete_parameter(vhost, SHOVEL, name)
         except NotFound:
             return
 
+    # -- what links ask --------------------------------------------------------------------
+
+    def bindings(self, vhost: str, exchange: str, seen: int) -> tuple[int, list[Any]] | None:
+        def ask() -> tuple[int, list[Any]] | None:
+            there = self._broker.vhosts.get(vhost)
+            found = None if there is None else there.exchanges.get(exchange)
+            if there is None or found is None:
+                return None
+            epoch = int(there.epoch)
+            if epoch == seen:
+                return None
+            return epoch, [(one.routing_key, one.arguments) for one in found.bindings()]
+
+        return self._ask(ask)
+
+    def wants(self, vhost: str, queue: str) -> bool:
+        def ask() -> bool:
+            there = self._broker.vhosts.get(vhost)
+            found = None if there is None else there.queues.get(queue)
+            if found is None or found.backing.ready_count() > 0:
+                return False
+            return found.spare_room() > 0 or found.consumers_anywhere() > len(found.consumers)
+
+        return self._ask(ask)
+
+    def _ask(self, function: Callable[[], T]) -> T:
+        """Run it on the loop; raises ConnectionLost when the loop does not come to it."""
+        try:
+            return self._loop.call(function).result(CALL_TIMEOUT_S)
+        except CallTimeout as error:
+            raise ConnectionLost("this node does not answer") from error
+
     def _open_local(self, user: str) -> socket.socket:
-        """Raises ConnectionLost when the loop does not take it."""
         ours, theirs = socket.socketpair()
         try:
-            self._loop.call(partial(self._adopt, theirs, user)).result(OPEN_TIMEOUT_S)
-        except CallTimeout as error:
+            self._ask(partial(self._adopt, theirs, user))
+        except ConnectionLost:
             ours.close()
             theirs.close()
-            raise ConnectionLost("this node takes no connections") from error
+            raise
         return ours
 
     def _adopt(self, sock: socket.socket, user: str) -> None:
@@ -104,3 +183,56 @@ class LinkControl(LinkInspector):
         here = (self._broker.node_name, 0)
         connection = Connection(sock, ("link", self._opened), now_ms, own=here)
         self._loop.adopt(connection, self._sessions.inside(user, now_ms))
+
+    # -- what management asks --------------------------------------------------------------
+
+    def shovels(self) -> list[Row]:
+        return [
+            {
+                "node": self._broker.node_name,
+                "vhost": spec.vhost,
+                "name": spec.name,
+                "type": "dynamic",
+                **row,
+            }
+            for spec, row in self._shovels.rows()
+        ]
+
+    def restart_shovel(self, vhost: str, name: str) -> bool:
+        return self._shovels.restart((vhost, name))
+
+    def federation_links(self) -> list[Row]:
+        return [
+            {"node": self._broker.node_name, **_federation_row(spec, row)}
+            for spec, row in self._federation.rows()
+        ]
+
+    def restart_federation_link(self, vhost: str, link_id: str) -> bool:
+        keys = [_key(spec) for spec, _ in self._federation.rows() if spec.vhost == vhost]
+        return any(_id(key) == link_id and self._federation.restart(key) for key in keys)
+
+
+def _key(spec: FederationSpec) -> tuple[str, ...]:
+    return (spec.vhost, spec.kind, spec.name, spec.upstream, spec.upstream_name)
+
+
+def _id(key: tuple[str, ...]) -> str:
+    """Eight hex digits, as RabbitMQ's."""
+    return f"{zlib.crc32(repr(key).encode('utf-8', 'surrogateescape')):08x}"
+
+
+def _federation_row(spec: FederationSpec, row: Row) -> Row:
+    """As RabbitMQ's ``/api/federation-links`` has it."""
+    more = {key: one for key, one in row.items() if key not in ("state", "reason")}
+    if "reason" in row:
+        more["error"] = row["reason"]
+    return {
+        spec.kind: spec.name,
+        f"upstream_{spec.kind}": spec.upstream_name,
+        "type": spec.kind,
+        "vhost": spec.vhost,
+        "upstream": spec.upstream,
+        "id": _id(_key(spec)),
+        "status": STATUS.get(str(row.get("state")), RUNNING),
+        **more,
+    }

@@ -471,6 +471,7 @@ def broker_options(settings: Settings, node_name: str) -> BrokerOptions:
             settings.staged_producer_ttl_s * 1000,
             settings.max_message_size_bytes,
         ),
+        settings.cluster_name if settings.cluster_etcd_endpoints else "",
     )
 
 

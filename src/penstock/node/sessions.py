@@ -15,7 +15,6 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from penstock import __version__
-from penstock.broker.administration import CLUSTER_NAME
 from penstock.broker.broker import Broker
 from penstock.broker.rules.log_ins import Source
 from penstock.core.clock_types import WallMs
@@ -92,7 +91,6 @@ class Sessions:
             settings.max_message_size_bytes,
         )
         self._properties = server_properties()
-        self._unnamed = self._properties["cluster_name"]
 
     def join(self, peers: Peers) -> None:
         """From now on other nodes are let in."""
@@ -149,8 +147,7 @@ class Sessions:
     def _amqp(
         self, name: str, peer: tuple[str, bool], now_ms: int, login: str | None
     ) -> AmqpSession:
-        named = self._broker.parameters.value(CLUSTER_NAME) or self._unnamed
-        self._properties["cluster_name"] = named
+        self._properties["cluster_name"] = self._broker.cluster_name()
         return AmqpSession(
             self._broker,
             self._limits,
@@ -189,7 +186,7 @@ def server_properties() -> dict[str, object]:
             "per_consumer_qos": True,
             "direct_reply_to": True,
         },
-        "cluster_name": f"penstock@{platform.node()}",
+        "cluster_name": "",  # each client is told today's
         "copyright": "Copyright Penstock contributors",
         "information": f"Penstock {__version__}, licensed under the Apache License 2.0",
         "platform": f"Python {platform.python_version()}",

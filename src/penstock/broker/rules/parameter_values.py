@@ -13,6 +13,8 @@ from penstock.core.amqp_uri import AmqpUri, parse_amqp_uri
 from penstock.core.errors import PreconditionFailed
 
 SHOVEL: Final = "shovel"
+UPSTREAM: Final = "federation-upstream"
+UPSTREAM_SET: Final = "federation-upstream-set"
 URI_KEYS: Final = ("src-uri", "dest-uri", "uri")
 NAME_MAX_BYTES: Final = 255
 PREFETCH_MAX: Final = 65_535
@@ -148,7 +150,9 @@ SHOVEL_KEYS: Final[Mapping[str, Key]] = {
 }
 
 
-def _shovel(name: str, value: dict[str, object]) -> list[str]:
+def _shovel(name: str, value: object) -> list[str]:
+    if not isinstance(value, dict):
+        return _wrong_in(name, SHOVEL_KEYS, value)
     wrong: list[str] = []
     if "src-exchange" in value and "src-queue" in value:
         wrong.append("Cannot specify 'src-exchange' and 'src-queue'")
@@ -162,15 +166,47 @@ def _shovel(name: str, value: dict[str, object]) -> list[str]:
     return wrong + _wrong_in(name, SHOVEL_KEYS, value)
 
 
-COMPONENTS: Final[Mapping[str, Callable[[str, dict[str, object]], list[str]]]] = {SHOVEL: _shovel}
+UPSTREAM_OPTIONS: Final[Mapping[str, Key]] = {
+    "exchange": Key(_text),
+    "queue": Key(_name),
+    "consumer-tag": Key(_text),
+    "prefetch-count": Key(_prefetch),
+    "reconnect-delay": Key(_number),
+    "max-hops": Key(_number),
+    "expires": Key(_number),
+    "message-ttl": Key(_number),
+    "trust-user-id": Key(_truth),
+    "ack-mode": Key(_one_of("no-ack", "on-publish", "on-confirm")),
+    "resource-cleanup-mode": Key(_one_of("default", "never")),
+    "queue-type": Key(_one_of("classic", "quorum")),
+    "bind-nowait": Key(_truth),
+    "channel-use-mode": Key(_one_of("multiple", "single")),
+}
+UPSTREAM_KEYS: Final = {"uri": Key(_uris, is_needed=True), **UPSTREAM_OPTIONS}
+SET_KEYS: Final = {"upstream": Key(_text, is_needed=True), "uri": Key(_uris), **UPSTREAM_OPTIONS}
+
+
+def _upstream(name: str, value: object) -> list[str]:
+    return _wrong_in(name, UPSTREAM_KEYS, value)
+
+
+def _upstream_set(name: str, value: object) -> list[str]:
+    if not isinstance(value, list):
+        return [f"{name} should be list, actually was {term(value)}"]
+    return [line for one in value for line in _wrong_in(name, SET_KEYS, one)]
+
+
+COMPONENTS: Final[Mapping[str, Callable[[str, object], list[str]]]] = {
+    SHOVEL: _shovel,
+    UPSTREAM: _upstream,
+    UPSTREAM_SET: _upstream_set,
+}
 
 
 def check_parameter(component: str, name: str, value: object) -> None:
     """Raises PreconditionFailed with all that is wrong, a line each."""
     if component not in COMPONENTS:
         raise PreconditionFailed(f"component {component} not found")
-    if not isinstance(value, dict):
-        raise PreconditionFailed(f"{name} not a list {term(value)}")
     wrong = COMPONENTS[component](name, value)
     if wrong:
         raise PreconditionFailed("\n".join(wrong))
@@ -178,6 +214,8 @@ def check_parameter(component: str, name: str, value: object) -> None:
 
 def uris_of(value: object) -> list[AmqpUri]:
     """Those that can be read, of a value that was checked or is to be."""
+    if isinstance(value, list):
+        return [uri for one in value for uri in uris_of(one)]
     found: list[AmqpUri] = []
     for uri in [one for key in URI_KEYS for one in _listed(value, key)]:
         with suppress(ValueError):

@@ -25,6 +25,7 @@ from penstock.broker.rules.ha_policy import HA_KEYS, NO_MIRRORS, HaPolicy, read_
 from penstock.broker.rules.queue_options import (
     ARGUMENTS,
     DEFAULT_DELIVERY_LIMITS,
+    FEDERATION_KEYS,
     LIMIT,
     LOWER,
     OTHER_TYPES_KEYS,
@@ -244,12 +245,7 @@ def _text(value: object) -> str | None:
 
 def check_policy(policy: Policy, operator: bool) -> None:
     """Raises PreconditionFailed or NotImplementedYet."""
-    try:
-        patterns.check(policy.pattern)
-    except patterns.Refused as error:
-        raise PreconditionFailed(
-            f"pattern should be regular expression but is invalid: {error}"
-        ) from None
+    _check_pattern("pattern", policy.pattern)
     if policy.apply_to not in APPLY_TO:
         raise PreconditionFailed(
             f"apply-to '{policy.apply_to}' unrecognised; should be 'queues', 'exchanges' or 'all'"
@@ -281,8 +277,27 @@ def _check_definition(definition: dict[str, object], operator: bool) -> None:
             _check_value(POLICY_KEYS[key], definition[key])
     if not operator:
         read_ha_policy(definition)
+        _check_federation(definition)
     if unknown:
         raise PreconditionFailed(f"[{','.join(unknown)}] are not recognised policy settings")
+
+
+def _check_federation(definition: dict[str, object]) -> None:
+    if sum(key in definition for key in FEDERATION_KEYS) > 1:
+        raise PreconditionFailed(
+            "cannot specify federation-upstream, federation-upstream-set or"
+            " federation-upstream-pattern together"
+        )
+    _check_pattern("federation-upstream-pattern", definition.get("federation-upstream-pattern"))
+
+
+def _check_pattern(key: str, pattern: object) -> None:
+    try:
+        patterns.check(pattern if isinstance(pattern, str) else "")
+    except patterns.Refused as error:
+        raise PreconditionFailed(
+            f"{key} should be regular expression but is invalid: {error}"
+        ) from None
 
 
 def _check_value(option: Option, value: object) -> None:

@@ -50,7 +50,7 @@ class Option(NamedTuple):
     lowest: int = 0
     highest: int | None = None  # of an argument
     refusal: str = ""
-    applies_to: str = "queue"  # or "exchange", "NSQ topic", "NSQ channel"
+    applies_to: str = "queue"  # or "exchange", "queue or exchange", "NSQ topic", "NSQ channel"
     types: tuple[str, ...] = QUEUE_TYPES  # of queues that take the argument
 
     @property
@@ -156,6 +156,15 @@ OPTIONS: Final = (
     Option("ha-promote-on-failure", WORD, POLICY, "when-synced", "",
            "always: a mirror that lacks messages may follow a master that fails; they are lost",
            words=("always", "when-synced")),
+    Option("federation-upstream", TEXT, POLICY, "far", "federation upstream name",
+           "the upstream whose messages an exchange gets too, or a queue where it has none",
+           applies_to="queue or exchange"),
+    Option("federation-upstream-set", TEXT, POLICY, "all", "federation upstream set name",
+           "a set of upstreams; all: each one of the virtual host",
+           applies_to="queue or exchange"),
+    Option("federation-upstream-pattern", TEXT, POLICY, "^far", "federation upstream pattern name",
+           "the upstreams whose names the regular expression finds",
+           applies_to="queue or exchange"),
     Option("nsq-publish-mode", WORD, POLICY, "fast", "publish mode of a topic",
            "fast: a publish is answered before it is on disk",
            words=("durable", "fast"), applies_to="NSQ topic"),
@@ -172,6 +181,9 @@ ARGUMENTS_OF_TYPE: Final = {
     kind: {key: option for key, option in QUEUE_ARGUMENTS.items() if kind in option.types}
     for kind in QUEUE_TYPES
 }
+FEDERATION_KEYS: Final = tuple(
+    option.name for option in OPTIONS if option.name.startswith("federation-")
+)
 POLICY_KEYS: Final = {option.name: option for option in OPTIONS if option.in_policies}
 
 DEFAULT_DELIVERY_LIMITS: Final = {CLASSIC: -1, QUORUM: 20}

@@ -25,7 +25,7 @@ from typing import Final, cast
 
 from aiohttp import web
 
-from penstock.broker.administration import CLUSTER_NAME
+from penstock.broker.parameters import CLUSTER_NAME
 from penstock.broker.rules.access import SALT_BYTES, hash_password
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.management.facts.rows import Row

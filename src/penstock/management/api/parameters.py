@@ -7,7 +7,8 @@
     GET              /api/shovels[/{vhost}]                        what they do
     GET DELETE       /api/shovels/vhost/{vhost}/{name}             the parameter, without passwords
     DELETE           /api/shovels/vhost/{vhost}/{name}/restart     connect anew
-    GET              /api/federation-links[/{vhost}]               none
+    GET              /api/federation-links[/{vhost}][/state/down]  what they do
+    DELETE           /api/federation-links/vhost/{vhost}/{id}/{node}/restart   connect anew
 
 Two components are the real thing by another name: ``operator_policy`` and ``vhost-limits``.  The
 others are those of ``broker/rules/parameter_values.py``; an unknown one is refused as by RabbitMQ.
@@ -40,6 +41,8 @@ from penstock.management.http.listing import ListQuery
 from penstock.management.http.lists import ListEndpoints
 from penstock.storage.definitions.parameters import ParameterRecord
 
+LINKS: Final = "/api/federation-links"
+ONE_LINK: Final = LINKS + "/vhost/{vhost}/{id}/{node}/restart"
 ONE_SHOVEL: Final = "/api/shovels/vhost/{vhost}/{name}"
 OPERATOR_POLICY: Final = "operator_policy"
 VHOST_LIMITS: Final = "vhost-limits"
@@ -64,6 +67,7 @@ class ParametersApi(ListEndpoints):
             "DELETE": self.delete_global,
         }
         shovel: dict[str, Endpoint] = {"GET": self.shovel, "DELETE": self.delete_shovel}
+        links: dict[str, Endpoint] = {"GET": self.federation_links}
         path, everywhere = "/api/parameters", "/api/global-parameters"
         return [
             Route(path, looking, "All parameters", POLICYMAKER),
@@ -76,8 +80,11 @@ class ParametersApi(ListEndpoints):
             Route("/api/shovels/{vhost}", {"GET": self.shovels}, "Of a virtual host", MONITORING),
             Route(ONE_SHOVEL, shovel, "One shovel", MONITORING, POLICYMAKER),
             Route(ONE_SHOVEL + "/restart", {"DELETE": self.restart}, "Connect anew", POLICYMAKER),
-            Route("/api/federation-links", {"GET": self.no_links}, "There are none", MONITORING),
-            Route("/api/federation-links/{vhost}", {"GET": self.no_links}, "None", MONITORING),
+            Route(LINKS, links, "All federation links", MONITORING),
+            Route(LINKS + "/state/down", links, "Those that do not run", MONITORING),
+            Route(LINKS + "/{vhost}", links, "Of a virtual host", MONITORING),
+            Route(LINKS + "/{vhost}/state/down", links, "Those that do not run", MONITORING),
+            Route(ONE_LINK, {"DELETE": self.restart_link}, "Connect anew", POLICYMAKER),
         ]
 
     # -- looking -------------------------------------------------------------------------
@@ -190,7 +197,7 @@ class ParametersApi(ListEndpoints):
 
     async def shovels(self, request: web.Request, visitor: Visitor) -> web.Response:
         vhosts = await self.asked_vhosts(request, visitor)
-        rows = [row for row in self._view.watch.links.rows() if row["vhost"] in vhosts]
+        rows = [row for row in self._view.watch.links.shovels() if row["vhost"] in vhosts]
         return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def shovel(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -212,13 +219,24 @@ class ParametersApi(ListEndpoints):
     async def restart(self, request: web.Request, visitor: Visitor) -> web.Response:
         (vhost,) = await self.asked_vhosts(request, visitor)
         name = request.match_info["name"]
-        if not self._view.watch.links.restart(vhost, name):
+        if not self._view.watch.links.restart_shovel(vhost, name):
             raise NotFound(f"no shovel '{name}' in vhost '{vhost}' runs on this node")
         return web.Response(status=204)
 
-    async def no_links(self, request: web.Request, visitor: Visitor) -> web.Response:
-        await self.asked_vhosts(request, visitor)
-        return json_response([])
+    async def federation_links(self, request: web.Request, visitor: Visitor) -> web.Response:
+        vhosts = await self.asked_vhosts(request, visitor)
+        rows = [row for row in self._view.watch.links.federation_links() if row["vhost"] in vhosts]
+        if request.path.endswith("/state/down"):
+            rows = [row for row in rows if row["status"] not in ("running", "starting")]
+        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+
+    async def restart_link(self, request: web.Request, visitor: Visitor) -> web.Response:
+        (vhost,) = await self.asked_vhosts(request, visitor)
+        self._context.must_be_us(request.match_info["node"])
+        link_id = request.match_info["id"]
+        if not self._view.watch.links.restart_federation_link(vhost, link_id):
+            raise NotFound(f"no federation link '{link_id}' in vhost '{vhost}' runs on this node")
+        return web.Response(status=204)
 
 
 def _rows_of(vhost: Vhost) -> list[Row]:

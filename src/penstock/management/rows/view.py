@@ -12,7 +12,6 @@ Sessions are the server's; ``facts`` has what it tells about them.
 
 from collections.abc import Sequence
 
-from penstock.broker.administration import CLUSTER_NAME
 from penstock.management.facts.rows import Row
 from penstock.management.facts.sessions import ListenerFacts
 from penstock.management.facts.storage_view import files_row, storage_row
@@ -53,9 +52,7 @@ class BrokerView(QueueRows, ExchangeRows, ClientRows, MirrorRows):
         return [listener_row(listener, self.node_name) for listener in self._watch.listeners()]
 
     def cluster_name(self) -> str:
-        """The global parameter; else the setting, which is the same on all nodes."""
-        named = self._broker.parameters.value(CLUSTER_NAME)
-        return str(named or self._watch.cluster().get("cluster_name") or self.node_name)
+        return self._broker.cluster_name()
 
     def add_message_counts(self, vhost_name: str, names: Sequence[str], totals: list[int]) -> None:
         """Add ready, unacknowledged and consumers of these queues to the three ``totals``."""

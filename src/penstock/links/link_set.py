@@ -1,0 +1,44 @@
+"""``LinkSet``: the links of one kind, each as long as its specification is there and the same."""
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Generic, TypeVar
+
+from penstock.links.link import Link, Row
+
+Spec = TypeVar("Spec")
+
+
+class LinkSet(Generic[Spec]):
+    """By key; ``follow`` has one caller, the others any thread."""
+
+    def __init__(self, make: Callable[[Spec], Link]) -> None:
+        self._make = make
+        self._links: dict[Hashable, tuple[Spec, Link]] = {}
+
+    def follow(self, wanted: Mapping[Hashable, Spec]) -> None:
+        """These run from now on, and no others."""
+        for key, (spec, link) in list(self._links.items()):
+            if key not in wanted or wanted[key] != spec:
+                link.stop(clean=True)
+                del self._links[key]
+        for key, spec in wanted.items():
+            if key not in self._links:
+                link = self._make(spec)
+                self._links[key] = (spec, link)
+                link.start()
+
+    def stop(self) -> None:
+        """The node stops; they go on when it starts again."""
+        for _, link in self._links.values():
+            link.stop()
+
+    def restart(self, key: Hashable) -> bool:
+        """Connect anew; False: there is no such link here."""
+        found = self._links.get(key)
+        if found is not None:
+            found[1].restart()
+        return found is not None
+
+    def rows(self) -> list[tuple[Spec, Row]]:
+        """What each is, and what it does."""
+        return [(spec, link.row()) for spec, link in list(self._links.values())]
