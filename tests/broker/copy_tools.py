@@ -197,7 +197,7 @@ def synchronised(master: Node, node: Node, name: str, arguments: dict[str, objec
 
 
 def mirrored_in(master: Node, name: str, term: int) -> MirroredBacking:
-    mirrored = MirroredBacking(master.vhost.queues[name].backing, [])
+    mirrored = MirroredBacking(master.vhost.queues[name].backing, {}, ("/", name))
     mirrored.begin(term, 0)
     return mirrored
 

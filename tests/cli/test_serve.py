@@ -136,6 +136,7 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "queue_master_locator": "min-masters",
         "cluster_etcd_user": "ann",
         "cluster_etcd_password": "pw",
+        "cluster_etcd_seal_records": "false",
         "cluster_etcd_tls": "true",
         "cluster_etcd_cacertfile": "ea.pem",
         "cluster_etcd_certfile": "ec.pem",

@@ -268,7 +268,6 @@ POLICY_STEPS: Final = [
 
 PARAMETER_STEPS: Final = [
     put("/api/parameters/shovel/%2F/s", {"value": {"src-uri": "amqp://", "dest-uri": "amqp://"}}),
-    put("/api/parameters/federation-upstream/%2F/s", {"value": {"uri": "amqp://"}}),
     put("/api/parameters/nosuch/%2F/s", {"value": {}}),
     put("/api/parameters/nosuch/%2F/s", {}),
     put("/api/parameters/nosuch/nowhere/s", {"value": {}}),

@@ -22,7 +22,7 @@ from penstock.core.errors import NotFound
 from penstock.links.dialing import Dialer
 from penstock.links.federated_exchange import FederatedExchange
 from penstock.links.federated_queue import FederatedQueue
-from penstock.links.federation import FederationSpec, LocalBroker
+from penstock.links.federation import FederationSpec
 from penstock.links.link import RUNNING, STARTING, TERMINATED, Link, Run
 from penstock.links.link_set import LinkSet
 from penstock.links.shovel import Shovel, ShovelSpec
@@ -40,7 +40,7 @@ STATUS: Final = {STARTING: STARTING, TERMINATED: "error"}
 T = TypeVar("T")
 
 
-class LinkControl(LinkInspector, LocalBroker):
+class LinkControl(LinkInspector):
     """Of one node; ``look`` and ``stop`` on the data loop, the others by any thread."""
 
     def __init__(
