@@ -36,7 +36,7 @@ def leave_alone(
 ) -> None:
     """``then``: done when that mirror is lost, before the master knows what that means."""
     for machine in cluster.machines:
-        machine.cluster.sim.cut_off = True
+        machine.sim.cut_off = True
     cluster.machines[lost].kill()
     then()
     cluster.until(lambda: is_alone(cluster))
@@ -49,7 +49,7 @@ def is_alone(cluster: SimCluster) -> bool:
 
 def heal(cluster: SimCluster) -> None:
     for machine in cluster.machines:
-        machine.cluster.sim.cut_off = False
+        machine.sim.cut_off = False
     for machine in cluster.machines:
         if not machine.runs:
             assert machine.start()

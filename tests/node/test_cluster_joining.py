@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.node.cluster.node import join_patience_s
+from penstock.node.cluster.member import join_patience_s
 
 
 @pytest.mark.parametrize("lease_ttl_s", [1, 3, 10, 11, 60, 600])

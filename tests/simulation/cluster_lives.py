@@ -573,7 +573,7 @@ class Life:
         if self.rng.random() < 0.6:  # and from the coordinator, if it is on the other side
             for machine in self.machines:
                 if machine.runs and machine.name in cut:
-                    machine.cluster.sim.cut_off = True
+                    machine.sim.cut_off = True
         self.counts["partitions"] += 1
 
     def cut_pair(self) -> None:
@@ -591,15 +591,15 @@ class Life:
         machine = self.some_running()
         if machine is not None:
             self.say(f"no store at {machine.name}")
-            machine.cluster.sim.cut_off = True
+            machine.sim.cut_off = True
             self.counts["cut off"] += 1
 
     def heal(self) -> None:
         self.say("heal")
         self.world.network.heal()
         for machine in self.machines:
-            if machine.runs and machine.cluster.sim.cut_off:
-                machine.cluster.sim.cut_off = False
+            if machine.runs and machine.sim.cut_off:
+                machine.sim.cut_off = False
 
     def hold_disk(self, machine: Machine) -> None:
         committer = machine.quiet.committer

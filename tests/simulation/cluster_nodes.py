@@ -1,7 +1,6 @@
 """Whole nodes of a cluster in one process, without sockets, threads or clocks.
 
     SimWorld      the time, the network, the coordinator's store, who runs
-    SimClusterNode  the server's own ``ClusterNode``, on a simulated coordinator and SimPeers
     SimPeers      links over the network that loses, delays and doubles frames (sim_network.py)
     Machine       a node through all its lives: its disk, its definitions, its process if it has one
 
@@ -22,9 +21,12 @@ from typing import Any, Final, cast
 from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.remote.link_session import LinkSession, Parcel
 from penstock.core.errors import PenstockError
+from penstock.node.cluster import member as cluster_member
 from penstock.node.cluster import mirrors as cluster_mirrors
 from penstock.node.cluster import node as cluster_node
-from penstock.node.cluster.node import ClusterNode, NameTaken
+from penstock.node.cluster.member import ClusterAccess, ClusterMember, NameTaken
+from penstock.node.cluster.node import ClusterNode
+from penstock.protocols.peers.access import read_secret
 from penstock.protocols.peers.link import Member
 from penstock.protocols.peers.peers import PeerOwner
 from penstock.queues.queue import Queue
@@ -33,7 +35,7 @@ from penstock.storage.engine.recovery import close_engine
 from penstock.storage.engine.resting_queue import RestingQueue
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.sim_files import SimFileSystem
-from tests.simulation.sim_coordinator import SimStore
+from tests.simulation.sim_coordinator import SimCoordinator, SimStore
 from tests.simulation.sim_network import SimNetwork
 
 RESEND_MS: Final = 100
@@ -163,19 +165,6 @@ class SimLoop:
         """It turns all the time."""
 
 
-class SimClusterNode(ClusterNode):
-    """On a coordinator of its own world."""
-
-    def __init__(self, machine: Machine, settings: Any) -> None:
-        self._machine = machine
-        super().__init__(settings, machine.name)
-
-    def _coordinator(self) -> Any:
-        self.sim = self._machine.world.store.join(self.member)
-        self.sim.start = lambda _patience_s: None  # type: ignore[attr-defined]
-        return self.sim
-
-
 class TurnOnce(QuietBroker):
     """A run is one turn: what others say to it comes in between."""
 
@@ -216,7 +205,8 @@ class Machine:
         self._is_turning = False
         self.paused_until_ms = 0
         self.quiet: TurnOnce
-        self.cluster: SimClusterNode
+        self.sim: SimCoordinator
+        self.cluster: ClusterNode
         self._names = 0
 
     # -- lives -----------------------------------------------------------------------------
@@ -227,14 +217,12 @@ class Machine:
         self.world.counts["starts"] += 1
         self.paused_until_ms = 0
         self.is_starting = True
-        cluster: SimClusterNode | None = None
         try:
-            cluster = SimClusterNode(self, self.world.settings)
-            self.cluster = cluster
-            cluster.join()
+            member = ClusterMember(self._access())
             self._open()
             self.runs = True
-            cluster.attach(
+            self.cluster = ClusterNode(
+                member,
                 self.quiet.broker,
                 cast(Any, SimLoop(self)),
                 lambda _vhost, _count: False,
@@ -245,12 +233,21 @@ class Machine:
             self.is_starting = False
             if self.runs:
                 self.kill()
-            elif cluster is not None:
+            else:
                 self._leave_store()
             return False
         self.is_starting = False
-        self.quiet.turn.join(cluster)
+        self.quiet.turn.join(self.cluster)
         return True
+
+    def _access(self) -> ClusterAccess:
+        """To a coordinator of its own world."""
+        settings = self.world.settings
+        incarnation = self.world.rng.randbytes(8).hex()
+        self.sim = self.world.store.join(f"{self.name}/{incarnation}")
+        self.sim.start = lambda _patience_s: None  # type: ignore[attr-defined]
+        secret = read_secret("cluster_secret_file", settings.cluster_secret_file)
+        return ClusterAccess(settings, self.name, incarnation, secret, None, cast(Any, self.sim))
 
     def _open(self) -> None:
         path = self.world.directory / f"{self.name}.db"
@@ -282,8 +279,8 @@ class Machine:
 
     def _leave_store(self) -> None:
         """Nobody keeps its lease alive any more."""
-        if self.cluster.sim in self.world.store.members:
-            self.world.store.members.remove(self.cluster.sim)
+        if self.sim in self.world.store.members:
+            self.world.store.members.remove(self.sim)
 
     def stop(self) -> None:
         """In good order, as a node does it."""
@@ -431,13 +428,17 @@ class SimWorld:
             return SimPeers(loop, own, owner)
 
         theirs: list[tuple[Any, str, object]] = [
+            (cluster_member, "boot_ms", lambda: self.now_ms),
+            (cluster_member, "wall_ms", self.wall_ms),
+            (cluster_member, "time", _Time(self)),
+            (cluster_member, "secrets", _Secrets(self)),
+            (cluster_member, "peer_listener", lambda *_a, **_o: _Door()),
             (cluster_node, "boot_ms", lambda: self.now_ms),
             (cluster_node, "wall_ms", self.wall_ms),
             (cluster_node, "mono_ms", lambda: self.mono_ms),
             (cluster_node, "time", _Time(self)),
             (cluster_node, "secrets", _Secrets(self)),
             (cluster_mirrors, "secrets", _Secrets(self)),
-            (cluster_node, "peer_listener", lambda *_a, **_o: _Door()),
             (cluster_node, "Peers", peers),
         ]
         ours = [(where, name, getattr(where, name)) for where, name, _ in theirs]

@@ -85,13 +85,13 @@ class Story:
     def cut_off(self, machine: Machine) -> None:
         """From the others, and from the coordinator, which they hear."""
         self.world.network.cut_off([machine.name])
-        machine.cluster.sim.cut_off = True
+        machine.sim.cut_off = True
 
     def heal(self) -> None:
         self.world.network.heal()
         for machine in self.world.machines:
-            if machine.cluster.sim.cut_off:
-                machine.cluster.sim.cut_off = False
+            if machine.sim.cut_off:
+                machine.sim.cut_off = False
 
     def client(self, machine: Machine) -> ClientEnd:
         client = machine.client()
@@ -227,7 +227,7 @@ def test_clients_of_another_node_that_is_cut_off_are_sent_elsewhere(story: Story
 
 def test_with_the_whole_coordinator_away_mirrored_queues_go_on(story: Story) -> None:
     for machine in story.world.machines:
-        machine.cluster.sim.cut_off = True
+        machine.sim.cut_off = True
     clients = [story.client(machine) for machine in story.world.machines]
     for _ in range(10):
         for client in clients:

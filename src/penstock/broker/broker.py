@@ -28,6 +28,7 @@ from penstock.broker.topology.mirror_copies import is_copy
 from penstock.broker.topology.queue_maker import BackingFactory, IncarnationSource, QueueMaker
 from penstock.broker.topology.routes import check_connection_limits, check_node_limit
 from penstock.broker.topology.vhost import Vhost
+from penstock.broker.transfers.batch_claims import BatchClaims
 from penstock.broker.transfers.dead_letters import DeadLetters
 from penstock.broker.transfers.deferred_trim import DeferredTrim
 from penstock.broker.transfers.delays import Delays
@@ -290,6 +291,11 @@ class Broker:
         changes.gate = self.admission
         for vhost in self.vhosts.values():
             vhost.join(changes)
+
+    def share(self, mirrors: Mirrors, claims: BatchClaims) -> None:
+        """From now on queues may have mirrors, and batches are claimed in the cluster."""
+        self.mirrors = mirrors
+        self.staging.claim_in(claims)
 
     def remove_vhost(self, vhost: Vhost) -> None:
         """With all that is remembered of its routes; what was in it is gone already."""

@@ -31,6 +31,7 @@ from penstock.broker.rules.access import NO_LIMIT
 from penstock.broker.rules.alarms import NO_PAGING
 from penstock.broker.topology.mirror_copies import is_copy
 from penstock.broker.transfers.staging import StagingLimits
+from penstock.broker.vhost_removal import CloseSome
 from penstock.clocks import mono_ms, wall_ms
 from penstock.core import message
 from penstock.node.boot_definitions import load_definitions, warn_of_refused
@@ -80,6 +81,7 @@ from penstock.storage.engine.resting_queue import RestingQueue
 from penstock.storage.store.groups import StoreWriter
 
 if TYPE_CHECKING:
+    from penstock.node.cluster.member import ClusterAccess, ClusterMember
     from penstock.node.cluster.node import ClusterNode
     from penstock.protocols.nsq.http.services import NsqServices
 
@@ -107,7 +109,8 @@ class Node:
         self.files = MeasuredFiles()
         self._room = DiskRoom(self.files, settings.data_dir)
         self.name = settings.node_name or f"penstock@{platform.node()}"
-        self.cluster = self._cluster_node()
+        self.cluster: ClusterNode | None = None  # once it serves
+        self._access = self._cluster_access()
         self.definitions = Definitions(
             os.path.join(settings.data_dir, "definitions.db"), self._room.make_room
         )
@@ -176,13 +179,23 @@ class Node:
         self._reloading = Reloading(settings, self.broker, self.monitor, self.tls, self._logs)
         self._stalled = ""
 
-    def _cluster_node(self) -> "ClusterNode | None":
+    def _cluster_access(self) -> "ClusterAccess | None":
         if not self.settings.cluster_etcd_endpoints:
             return None
         # The client of etcd costs a third of a second to import, as management does below.
-        from penstock.node.cluster.node import ClusterNode  # noqa: PLC0415
+        from penstock.node.cluster.member import cluster_access  # noqa: PLC0415
 
-        return ClusterNode(self.settings, self.name)
+        return cluster_access(self.settings, self.name, self._wake)
+
+    def _join_cluster(self, member: "ClusterMember", close_some: CloseSome) -> "ClusterNode":
+        from penstock.node.cluster.node import ClusterNode  # noqa: PLC0415 - as above
+
+        cluster = ClusterNode(member, self.broker, self.loop, close_some, self.turn.cancelled)
+        self.sessions.join(cluster.peers)
+        self.turn.join(cluster)
+        for door in member.listeners:
+            self.loop.listen(door)
+        return cluster
 
     def _event_collector(self) -> EventCollector:
         settings = self.settings
@@ -255,23 +268,14 @@ class Node:
         )
 
         settings = self.settings
-        if self.cluster is not None:
-            self.cluster.join()  # not before the recovery: a lease is shorter than that may be
+        member = None if self._access is None else self._access.join()
         listeners = self.doors.open()
         nsq = self.nsq_services()
         inspected = (self.loop, self.sessions.inside, nsq.listeners)
         watch = NodeSessionInspector(*inspected, links=self.links)
-        if self.cluster is not None:
-            self.cluster.attach(
-                self.broker, self.loop, partial(close_some, self.loop), self.turn.cancelled
-            )
-            watch = NodeSessionInspector(
-                *inspected, self.cluster.facts, self.cluster.forget, self.links
-            )
-            self.sessions.join(self.cluster.peers)
-            self.turn.join(self.cluster)
-            for door in self.cluster.listeners:
-                self.loop.listen(door)
+        if member is not None:
+            cluster = self.cluster = self._join_cluster(member, partial(close_some, self.loop))
+            watch = NodeSessionInspector(*inspected, cluster.facts, cluster.forget, self.links)
         view = BrokerView(self.broker, watch, self.name, self.opening)
         facts = NodeFacts(self.name, settings, self.broker.admission.alarms, self.files.counts)
         token = new_token()

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from penstock.clocks import mono_ms
-from penstock.node.cluster.node import LOCAL
+from penstock.node.cluster.member import LOCAL
 from penstock.node.coordination.server import CoordinationServer
 from penstock.node.data_dir import lock_data_dir
 from penstock.node.inspection.logs import Logs

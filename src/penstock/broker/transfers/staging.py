@@ -149,6 +149,10 @@ class Staging(TurnPart):
 
     # -- opening -----------------------------------------------------------------------------
 
+    def claim_in(self, claims: BatchClaims) -> None:
+        """From now on batches are claimed there before they are decided."""
+        self.claims = claims
+
     def open(self, topology: Topology) -> None:
         """Sets and batches of the definitions; their internal queues are there, and empty yet."""
         for producer in topology.staged_producers:

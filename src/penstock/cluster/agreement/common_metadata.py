@@ -20,7 +20,7 @@ from penstock.cluster.agreement.agreed import Agreed
 from penstock.cluster.agreement.applying import Applier, MakeQueue, make_here
 from penstock.cluster.agreement.coordinator import ACCEPTED, CHANGED, Coordinator, Event, Proposal
 from penstock.cluster.agreement.joining import Joining, history_lost
-from penstock.cluster.agreement.proposing import ClusterChanges
+from penstock.cluster.agreement.proposing import ALONE, ClusterChanges, Surroundings
 from penstock.core.clock_types import MonoMs
 from penstock.queues.consumers import Consumer
 from penstock.storage.definitions.followed import follow
@@ -42,10 +42,15 @@ class CommonMetadata:
         segment_entries: int,
         close_some: CloseSome,
         make_queue: MakeQueue = make_here,
+        agreed: Agreed | None = None,
+        surroundings: Surroundings = ALONE,
     ) -> None:
-        """``broker``: opened, with its messages; ``segment_entries`` of virtual hosts to come."""
-        self.agreed = Agreed()
-        self.changes = ClusterChanges(broker, coordinator, self.agreed, home, member)
+        """``broker``: opened, with its messages; ``segment_entries`` of virtual hosts to come.
+
+        ``agreed``: empty, and known to the surroundings.
+        """
+        self.agreed = agreed or Agreed()
+        self.changes = ClusterChanges(broker, coordinator, self.agreed, home, member, surroundings)
         broker.join(self.changes)
         admin = Administration(broker, segment_entries)
         self.applier = Applier(broker, self.changes, admin, close_some, make_queue)

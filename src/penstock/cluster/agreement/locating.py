@@ -23,10 +23,6 @@ from penstock.cluster.agreement.placement import Chance, locate_master
 from penstock.settings.cluster import CLIENT_LOCAL, MIN_MASTERS
 
 
-def _the_first(_count: int) -> int:
-    return 0
-
-
 @final
 class Locating:
     """``nodes``       those that run and can be reached, this one among them
@@ -37,27 +33,24 @@ class Locating:
     ``client_node`` the declaring client's node; not this one if the request names another
     """
 
-    def __init__(self, agreed: Agreed, here: str) -> None:
-        self._agreed = agreed
-        self.here: str = here
-        self.client_node: str = here
-        self.default: str = CLIENT_LOCAL
-        self.nodes: Callable[[], list[str]] = lambda: [here]
-        self.is_drained: Callable[[str], bool] = lambda _node: False
-        self.viewed: Callable[[], dict[tuple[str, str], str]] = dict
-        self.chance: Chance = _the_first
-
-    def arrange(
+    def __init__(
         self,
-        default: str,
-        nodes: Callable[[], list[str]],
-        is_drained: Callable[[str], bool],
-        viewed: Callable[[], dict[tuple[str, str], str]],
-        chance: Chance,
+        agreed: Agreed,
+        here: str,
+        default: str = CLIENT_LOCAL,
+        nodes: Callable[[], list[str]] | None = None,
+        is_drained: Callable[[str], bool] = lambda _node: False,
+        viewed: Callable[[], dict[tuple[str, str], str]] = dict,
+        chance: Chance = lambda _count: 0,
     ) -> None:
-        """What only a node that has joined knows; see above."""
-        self.default, self.nodes, self.is_drained = default, nodes, is_drained
-        self.viewed, self.chance = viewed, chance
+        self.here = here
+        self.client_node = here
+        self.default = default
+        self.nodes = nodes or (lambda: [here])
+        self.is_drained = is_drained
+        self.viewed = viewed
+        self.chance = chance
+        self._agreed = agreed
 
     def prefer(self, node: str) -> None:
         """As if a client of that node declared; "" = of this one."""

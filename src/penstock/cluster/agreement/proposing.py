@@ -14,7 +14,7 @@ Invariants:
 """
 
 from collections.abc import Callable
-from typing import Final, TypeVar, final
+from typing import Final, NamedTuple, TypeVar, final
 
 from penstock.broker.broker import Broker
 from penstock.broker.topology.changes import Changes, Plain
@@ -59,6 +59,22 @@ IsKnown = Callable[[int], bool]
 """Do all living nodes know the changes up to that revision?"""
 
 
+class Surroundings(NamedTuple):
+    """What a node knows beside the metadata; the defaults are of one without neighbours.
+
+    ``is_known``   see ``IsKnown``
+    ``is_master``  has this node the master of that queue?  None: if it is the queue's home
+    ``locating``   where queues that are declared here are to be; None = here
+    """
+
+    is_known: IsKnown = lambda _revision: True
+    is_master: Callable[[Queue], bool | None] = lambda _queue: None
+    locating: Locating | None = None
+
+
+ALONE: Final = Surroundings()
+
+
 @final
 class _Job:
     """A queue that is to go, or an exchange without bindings."""
@@ -98,14 +114,16 @@ class _Job:
 
 @final
 class ClusterChanges(Changes):
-    """``home``: this node's name; ``member``: this life of it.
-
-    ``is_master``  has this node the master of that queue?
-    ``is_known``   see ``IsKnown``
-    """
+    """``home``: this node's name; ``member``: this life of it."""
 
     def __init__(
-        self, broker: Broker, coordinator: Coordinator, agreed: Agreed, home: str, member: str
+        self,
+        broker: Broker,
+        coordinator: Coordinator,
+        agreed: Agreed,
+        home: str,
+        member: str,
+        surroundings: Surroundings = ALONE,
     ) -> None:
         super().__init__()
         self.follows = True
@@ -119,9 +137,9 @@ class ClusterChanges(Changes):
         self.settles: bool = False  # see ``await_round``
         self.draft: Draft | None = None
         self.asking: ClusterAsk | None = None
-        self.is_master: Callable[[Queue], bool] = self.is_at_home
-        self.is_known: IsKnown = lambda _revision: True
-        self.locating = Locating(agreed, home)
+        self.is_known = surroundings.is_known
+        self.locating = surroundings.locating or Locating(agreed, home)
+        self._is_master = surroundings.is_master
         self._broker = broker
         self._drafting = Drafting(agreed)
         self._owners: dict[str, object] = {}  # of exclusive queues to come, by incarnation
@@ -165,6 +183,15 @@ class ClusterChanges(Changes):
         if self.draft is not None and self.draft.is_empty():
             return go_on()
         return Pending(None, go_on)
+
+    def begin_life(self, member: str) -> None:
+        """This node has joined again, as a new member."""
+        self.member = member
+
+    def is_master(self, queue: Queue) -> bool:
+        """Has this node the master of that queue?"""
+        mastered = self._is_master(queue)
+        return self.is_at_home(queue) if mastered is None else mastered
 
     def is_at_home(self, queue: Queue) -> bool:
         meta = self.agreed.queues.get(md.path(md.QUEUES, queue.vhost, queue.name))

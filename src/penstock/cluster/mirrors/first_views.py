@@ -8,6 +8,7 @@ from collections.abc import Container
 from typing import final
 
 from penstock.broker.broker import Broker
+from penstock.broker.topology.vhost import Vhost
 from penstock.cluster.agreement import metadata as md
 from penstock.cluster.agreement.agreed import Agreed
 from penstock.cluster.agreement.coordinator import (
@@ -23,6 +24,7 @@ from penstock.cluster.agreement.mirror_keys import VIEWS, Place, view_changes
 from penstock.cluster.agreement.placement import Chance
 from penstock.cluster.agreement.queue_views import QueueView
 from penstock.cluster.mirrors.deciding import NOTHING, Step, begins
+from penstock.queues.queue import Queue
 
 
 @final
@@ -37,8 +39,9 @@ class FirstViews:
         self._places: dict[Place, None] = {}
         self._asked: dict[Place, Proposal] = {}
 
-    def add(self, place: Place) -> None:
-        self._places[place] = None
+    def made(self, vhost: Vhost, queue: Queue) -> None:
+        """Its master is here."""
+        self._places[(vhost.name, queue.name)] = None
 
     def forget(self, place: Place) -> None:
         """It has a view, or is gone."""

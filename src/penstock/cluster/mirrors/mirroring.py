@@ -28,6 +28,7 @@ from penstock.cluster.agreement.coordinator import (
     Event,
     Proposal,
 )
+from penstock.cluster.agreement.forgetting import KnownView
 from penstock.cluster.agreement.living_nodes import LivingNodes
 from penstock.cluster.agreement.mirror_keys import (
     DRAINED,
@@ -43,11 +44,12 @@ from penstock.cluster.agreement.mirror_keys import (
     view_changes,
 )
 from penstock.cluster.agreement.placement import Chance
-from penstock.cluster.agreement.queue_views import QueueView, node_of, view_from_json
+from penstock.cluster.agreement.queue_views import QueueView, view_from_json
 from penstock.cluster.mirrors.deciding import Step, next_step, when_stopping
 from penstock.cluster.mirrors.first_views import FirstViews
 from penstock.cluster.mirrors.group import MirrorGroup
 from penstock.cluster.mirrors.isolated_masters import IsolatedMasters
+from penstock.cluster.mirrors.masters import ViewedMasters
 from penstock.cluster.mirrors.queue import MirroredQueue, QueueDirectory
 from penstock.cluster.ring.ring import Ring, RingFault
 from penstock.cluster.ring.views import NO_VIEW, View
@@ -82,6 +84,8 @@ class Mirroring:
         places: QueueDirectory,
         send: Send,
         chance: Chance,
+        masters: ViewedMasters,
+        first: FirstViews,
     ) -> None:
         self.queues: dict[Place, MirroredQueue] = {}
         self.nodes = LivingNodes(member, {}, {})
@@ -93,7 +97,7 @@ class Mirroring:
         self._send = send
         self._chance = chance
         self._member = member
-        self._masters: dict[Place, str] = {}  # by the newest view that was told
+        self._masters = masters
         self._waiting: list[Event] = []
         self._lost_ms: dict[str, int] = {}  # by node: since when there is no link
         self._seen_ms: dict[str, int] = {}  # by member: when it was first seen here
@@ -101,7 +105,7 @@ class Mirroring:
         self._active: dict[Place, None] = {}
         self._isolated = IsolatedMasters()
         self._is_cut_off: bool = False
-        self._first = FirstViews(broker, coordinator, agreed, chance)
+        self._first = first
         self._policies: dict[str, int] = {}  # by virtual host: the epoch that was looked at
         self._own: list[tuple[str, str, str, bytes]] = []  # from one group here to another
         self._joinings: int = 0
@@ -113,28 +117,9 @@ class Mirroring:
 
     def told(self, events: Sequence[Event]) -> None:
         """News, before the applier has done what belongs to it."""
-        for event in events:
-            kind = kind_of(event.key)
-            if kind == VIEWS:
-                self._note_master(event)
-            if kind in OF_A_MIRRORED_QUEUE or kind == DRAINED:
-                self._waiting.append(event)
-
-    def _note_master(self, event: Event) -> None:
-        place = place_of(event.key)
-        if event.value is None:
-            self._masters.pop(place, None)
-        else:
-            view = view_from_json(event.value)
-            self._masters[place] = node_of(view.master or view.former)
-
-    def master_node(self, vhost: str, queue: str) -> str | None:
-        """Of a queue that has a view; where it was last, if it is down."""
-        return self._masters.get((vhost, queue))
-
-    def masters(self) -> dict[Place, str]:
-        """Of all queues that have a view, as ``master_node``."""
-        return self._masters
+        self._masters.told(events)
+        kinds = (*OF_A_MIRRORED_QUEUE, DRAINED)
+        self._waiting += [event for event in events if kind_of(event.key) in kinds]
 
     def hear(self, now_ms: int) -> int:
         """The applier has done all there was; returns the newest revision among what is heard."""
@@ -275,10 +260,6 @@ class Mirroring:
         if place in self.queues:
             self._dirty[place] = True
             self._active[place] = None
-
-    def made(self, vhost: Vhost, queue: Queue) -> None:
-        """Its master is here."""
-        self._first.add((vhost.name, queue.name))
 
     def _look_at_policies(self) -> None:
         for vhost in self._broker.vhosts.values():
@@ -456,6 +437,15 @@ class Mirroring:
         """None: it has no view, and is its home's."""
         known = self.queues.get((queue.vhost, queue.name))
         return None if known is None else not queue.remote
+
+    def view_of(self, vhost: str, queue: str) -> KnownView | None:
+        known = self.queues.get((vhost, queue))
+        if known is None or known.view is None:
+            return None
+        return KnownView(known.view, known.view_revision)
+
+    def is_drained(self, node: str) -> bool:
+        return node in self.drained
 
     def check(self) -> None:
         for known in self.queues.values():

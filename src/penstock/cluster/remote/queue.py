@@ -62,10 +62,13 @@ CANCEL: Final = "x-cancel-on-ha-failover"
 class RemoteQueue(Queue):
     """See the head of this file; ``home`` is the node of its last master, "" = not known."""
 
-    def __init__(self, identity: QueueIdentity, context: QueueContext) -> None:
+    def __init__(
+        self, identity: QueueIdentity, context: QueueContext, owner: object = None
+    ) -> None:
         master = Master()
         reported = RemoteBacking(master)
         super().__init__(identity, reported, context)
+        self.owner = owner
         self.home: str = ""
         self.publishing = RemotePublishing(self, master, context)
         self._master = master
@@ -86,6 +89,10 @@ class RemoteQueue(Queue):
 
     def master_node(self) -> str:
         return self.home
+
+    def move(self, node: str) -> None:
+        """The master is there, or will be."""
+        self.home = node
 
     def why_down(self) -> str:
         return self._master.down

@@ -1,10 +1,10 @@
 """``ClusterNode``: what makes a node one of several; a node that stands alone has none.
 
-    join        the messages are recovered: etcd, the lease, the name; the listener for other nodes
-    attach      at once behind it: the broker, with what this node knew last
-    begin, end  its part of each turn: news of the cluster, then what other nodes sent; at the end
-                of the turn what it brought forth goes out in one batch per neighbour
-    leave       an orderly stop
+    ClusterNode   a member (member.py) with the broker and what this node knew last; complete when
+                  it is at the cluster's present state
+    begin, end    its part of each turn: news of the cluster, then what other nodes sent; at the end
+                  of the turn what it brought forth goes out in one batch per neighbour
+    leave         an orderly stop
 
 Three clocks are in use: CLOCK_BOOTTIME where leases are concerned, the monotonic clock for all that
 the cluster waits for, and wall time, which is the loop's ``now_ms``, for messages and people.
@@ -15,207 +15,119 @@ answers.
 """
 
 import logging
-import platform
 import secrets
 import time
 from collections.abc import Callable
 from typing import Final
 
-from penstock import __version__
 from penstock.broker.broker import Broker
 from penstock.broker.vhost_removal import CloseSome
 from penstock.clocks import mono_ms, wall_ms
+from penstock.cluster.agreement.agreed import Agreed
 from penstock.cluster.agreement.batch_homes import BatchHomes
 from penstock.cluster.agreement.common_metadata import CommonMetadata
-from penstock.cluster.agreement.coordinator import Event, Proposal
 from penstock.cluster.agreement.forgetting import Forgetting
+from penstock.cluster.agreement.locating import Locating
 from penstock.cluster.agreement.lost_transients import LostTransients
 from penstock.cluster.agreement.membership import (
     DOWN,
     FORGOTTEN,
     JOINED,
-    OVER,
-    REFUSED_HERE,
     Happening,
     KnownNode,
-    MemberRecord,
-    Membership,
 )
 from penstock.cluster.agreement.pauses import Pauses
-from penstock.cluster.agreement.store_client import ServedCoordinator
+from penstock.cluster.agreement.proposing import Surroundings
+from penstock.cluster.mirrors.first_views import FirstViews
+from penstock.cluster.mirrors.masters import ViewedMasters
 from penstock.cluster.mirrors.mirroring import UNREACHED_MS
+from penstock.cluster.mirrors.verbs import ClusterMirrors
 from penstock.cluster.remote.link_session import Delivery
-from penstock.core.errors import PenstockError, SettingInvalid
 from penstock.core.pending import Pending
 from penstock.node.cluster.known_revisions import KnownRevisions
+from penstock.node.cluster.member import (
+    JOIN_LOOK_S,
+    LEASES_WAITED,
+    PEER_ADDRESS,
+    PEER_UNIX_ADDRESS,
+    ClusterMember,
+)
 from penstock.node.cluster.mirrors import MIRRORS_STREAM, MirrorsHere
 from penstock.node.cluster.queues import QUEUES_STREAM, ClusterQueues
-from penstock.node.coordination.etcd_coordinator import EtcdCoordinator, EtcdUnavailable
-from penstock.node.coordination.etcd_http import EtcdOptions
+from penstock.node.coordination.etcd_coordinator import EtcdUnavailable
 from penstock.node.coordination.etcd_lease import boot_ms
-from penstock.node.coordination.local_coordinator import local_coordinator
-from penstock.protocols.peers.access import (
-    peer_listener,
-    read_secret,
-    tls_between_nodes,
-    unix_address,
-    unix_path_of,
-)
+from penstock.protocols.peers.access import unix_path_of
 from penstock.protocols.peers.link import LinkFacts, Member
 from penstock.protocols.peers.peers import PeerLimits, PeerOwner, Peers
 from penstock.queues.consumers import Consumer
 from penstock.runtime.cluster_part import ClusterPart
-from penstock.runtime.listener import Listener
 from penstock.runtime.loop import Loop
-from penstock.settings.listener_table import door_at, etcd_risks, host_and_port
-from penstock.settings.settings import Settings
-from penstock.storage.engine.ram import RamAccount
 
 TOLD: Final = {DOWN: "is down", FORGOTTEN: "was forgotten"}
-PEER_ADDRESS: Final = "peer"
-"""In a member's addresses: where other nodes call it."""
-PEER_UNIX_ADDRESS: Final = "peer_unix"
 DONE_STREAM: Final = 2
 """Of a link: up to which revision of the cluster's metadata the sender is."""
-ANSWER_PATIENCE_S: Final = 20
-"""For a coordinator that does not answer."""
-LEASES_WAITED: Final = 2
-"""Whoever has our name for longer is another process."""
 RETURN_MS: Final = 5000
-"""Who has only lost etcd with all others is back within this time, after them."""
+"""A node that has only lost etcd with all others is back within this time, after them."""
 PROMOTION_MS: Final = 2000
 """From the end of a master's lease until its successor is known everywhere, at most."""
-JOIN_LOOK_S: Final = 0.01
 LEASE_PATIENCE_S: Final = 1.0
 """After a pause, until it is known whether the lease lasts."""
 HAND_OVER_PATIENCE_S: Final = 5
-LOCAL: Final = "unix:"
-"""In place of an endpoint of etcd: the socket of the coordinator that ``--nodes`` starts."""
-ANYWHERE: Final = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 
 logger = logging.getLogger("penstock.cluster")
 
 
-def join_patience_s(lease_ttl_s: int) -> int:
-    """For joining: a former life of this node, or of one that was founding, lasts a lease."""
-    return LEASES_WAITED * lease_ttl_s + ANSWER_PATIENCE_S
-
-
-class NameTaken(PenstockError):
-    """While this node was out, another process has joined under its name."""
-
-
 class ClusterNode(ClusterPart, PeerOwner):
-    """See the head of this file.  Raises SettingInvalid where settings do not go together."""
+    """See the head of this file; ``tell_cancelled``: the queue of these consumers is gone.
 
-    def __init__(self, settings: Settings, name: str) -> None:
-        if not settings.cluster_secret_file:
-            raise SettingInvalid(
-                "a node of a cluster needs cluster_secret_file: a file, readable by its owner"
-                " only, with the secret that all nodes share"
-            )
-        self.name = name
-        self._settings = settings
-        self._secret = read_secret("cluster_secret_file", settings.cluster_secret_file)
-        self._tls = tls_between_nodes(settings)
-        self._incarnation = secrets.token_hex(8)
-        self._loop: Loop | None = None
-        self.coordinator = self._coordinator()
-        self.listeners: list[Listener] = []
-        self.membership: Membership
-        self.metadata: CommonMetadata
-        self.queues: ClusterQueues
-        self.mirrors: MirrorsHere
-        self.peers: Peers
-        self._now_ms = 0
-        self._ram: RamAccount
-        self._held: dict[str, list[Delivery]] = {}  # what neighbours said of queues, until then
-        self._known = KnownRevisions()
-        self._early: list[Event] = []
-        self._tell_cancelled: Callable[[list[Consumer]], None]
-        self._more = False
-        self._pauses: Pauses
+    Raises ``EtcdUnavailable`` when the cluster's present state is not to be had in time.
+    """
 
-    @property
-    def member(self) -> str:
-        return f"{self.name}/{self._incarnation}"
-
-    def _coordinator(self) -> EtcdCoordinator | ServedCoordinator:
-        first = self._settings.cluster_etcd_endpoints[0]
-        if first.startswith(LOCAL):
-            return local_coordinator(first.removeprefix(LOCAL), self.member, self._wake)
-        return EtcdCoordinator(etcd_options(self._settings, self._secret), self._wake)
-
-    # -- boot ----------------------------------------------------------------------------
-
-    def join(self) -> None:
-        """Raises ``EtcdUnavailable``, OSError for the listener, SettingInvalid for the name."""
-        settings = self._settings
-        for text in etcd_risks(settings):
-            logger.warning("%s", text)
-        bind = door_at("cluster_port").address(settings)
-        tls = None if self._tls is None else self._tls[0]
-        self.listeners.append(peer_listener(bind, settings.cluster_port, tls))
-        unix_path = settings.cluster_unix_socket
-        if unix_path:
-            self.listeners.append(peer_listener(unix_path=unix_path))
-        host = settings.cluster_address or (platform.node() if bind in ANYWHERE else bind)
-        self.coordinator.start(ANSWER_PATIENCE_S)
-        started_ms = wall_ms()
-        addresses = {PEER_ADDRESS: host_and_port(host, self.listeners[0].port)}
-        if unix_path:
-            addresses[PEER_UNIX_ADDRESS] = unix_address(unix_path)
-        here = MemberRecord(
-            self.name,
-            self._incarnation,
-            addresses,
-            __version__,
-            started_ms,
-        )
-        patience_ms = LEASES_WAITED * 1000 * settings.cluster_lease_ttl_s
-        self.membership = Membership(self.coordinator, here, started_ms, patience_ms)
-        self._pauses = Pauses(self.membership, self.coordinator, patience_ms // LEASES_WAITED)
-        self._await_membership(time.monotonic() + join_patience_s(settings.cluster_lease_ttl_s))
-        logger.info("%s has joined the cluster %s", self.member, settings.cluster_name)
-
-    def _await_membership(self, until_s: float) -> None:
-        membership = self.membership
-        while membership.state != JOINED:
-            self.coordinator.tick(boot_ms())
-            events = self.coordinator.take_events()
-            self._early += events
-            membership.hear(events)
-            membership.tick(boot_ms(), wall_ms())
-            if membership.state == REFUSED_HERE:
-                self.coordinator.close()
-                raise SettingInvalid(membership.why_refused)
-            if time.monotonic() > until_s:
-                why = self.coordinator.why_not() or "no answer"
-                self.coordinator.close()
-                raise EtcdUnavailable(f"the cluster cannot be joined: {why}")
-            time.sleep(JOIN_LOOK_S)
-
-    def attach(
+    def __init__(
         self,
+        member: ClusterMember,
         broker: Broker,
         loop: Loop,
         close_some: CloseSome,
         tell_cancelled: Callable[[list[Consumer]], None],
     ) -> None:
-        """``tell_cancelled``: their queue is gone."""
-        self._tell_cancelled = tell_cancelled
+        access = member.access
+        self.name = member.name
+        self.coordinator = member.coordinator
+        self.membership = member.membership
+        self._joined = member
+        self._settings = access.settings
         self._ram = broker.engine.ram
-        self.peers = Peers(
-            loop,
-            Member(self.name, self._incarnation),
-            self._settings.cluster_name,
-            self._secret,
-            self,
-            PeerLimits(silence_ms=self._settings.cluster_silence_ms),
-            calling_tls=None if self._tls is None else self._tls[1],
-        )
+        self._tell_cancelled = tell_cancelled
+        self._now_ms = 0
+        self._more = False
+        self._held: dict[str, list[Delivery]] = {}  # what neighbours said of queues, until then
+        self._known = KnownRevisions()
+        self._pauses = Pauses(self.membership, self.coordinator, access.lease_ms())
+        self.peers = self._new_peers(loop)
+        agreed, masters = Agreed(), ViewedMasters()
+        first = FirstViews(broker, self.coordinator, agreed, secrets.randbelow)
         self.queues = ClusterQueues(
-            broker, loop.turn, self.name, self.peers.send, self.peers.silent_ms
+            broker,
+            loop.turn,
+            self.name,
+            self.peers.send,
+            self.peers.silent_ms,
+            masters.node_of,
+            first.made,
+        )
+        self.mirrors = MirrorsHere(
+            broker, member, agreed, self.queues, loop.turn, self.peers, masters, first
+        )
+        mirroring = self.mirrors.mirroring
+        locating = Locating(
+            agreed,
+            self.name,
+            self._settings.queue_master_locator,
+            self._reached,
+            mirroring.is_drained,
+            masters.by_place,
+            secrets.randbelow,
         )
         self.metadata = CommonMetadata(
             broker,
@@ -225,35 +137,35 @@ class ClusterNode(ClusterPart, PeerOwner):
             self._settings.queue_index_segment_entries,
             close_some,
             self.queues.make,
+            agreed,
+            Surroundings(self._is_known, mirroring.is_master, locating),
         )
-        self.metadata.changes.is_known = self._is_known
-        self.mirrors = MirrorsHere(
-            broker,
-            self.coordinator,
-            self.metadata,
-            self.membership,
-            self.queues,
-            loop.turn,
-            self.peers.send,
-            self.peers.is_connected,
-        )
-        self.metadata.changes.locating.arrange(
-            self._settings.queue_master_locator,
-            self._reached,
-            lambda node: node in self.mirrors.mirroring.drained,
-            self.mirrors.mirroring.masters,
-            secrets.randbelow,
-        )
-        self._lost_transients = LostTransients(
-            self.metadata.changes,
-            self.membership,
-            max(LEASES_WAITED * 1000 * self._settings.cluster_lease_ttl_s, RETURN_MS),
-        )
+        changes = self.metadata.changes
+        patience_ms = max(LEASES_WAITED * access.lease_ms(), RETURN_MS)
+        self._lost_transients = LostTransients(changes, self.membership, patience_ms)
+        self.forgetting = Forgetting(changes, self.membership, mirroring.view_of)
         self.batches = BatchHomes(broker, self.coordinator, self.membership, wall_ms)
-        broker.staging.claims = self.batches
-        self.forgetting = Forgetting(self.metadata.changes, self.membership, self.mirrors.view_of)
-        self._loop = loop
-        until_s = time.monotonic() + join_patience_s(self._settings.cluster_lease_ttl_s)
+        broker.share(ClusterMirrors(mirroring, changes, self.membership.known), self.batches)
+        self._catch_up(access.patience_s())
+
+    @property
+    def member(self) -> str:
+        return str(self._joined)
+
+    def _new_peers(self, loop: Loop) -> Peers:
+        access = self._joined.access
+        return Peers(
+            loop,
+            self._joined.life(),
+            self._settings.cluster_name,
+            access.secret,
+            self,
+            PeerLimits(silence_ms=self._settings.cluster_silence_ms),
+            calling_tls=None if access.tls is None else access.tls[1],
+        )
+
+    def _catch_up(self, patience_s: int) -> None:
+        until_s = time.monotonic() + patience_s
         while not self.metadata.is_ready:
             if time.monotonic() > until_s:
                 why = self.coordinator.why_not() or self.metadata.why_not_ready()
@@ -298,31 +210,21 @@ class ClusterNode(ClusterPart, PeerOwner):
             self.coordinator.tick(boot_ms())
         pauses.doubt(boot_ms())
         self.begin(now_ms)
-        return not self.membership.may_act(boot_ms())
+        return not self._joined.may_act()
 
     def _stay_member(self) -> None:
-        """Raises ``NameTaken``."""
-        if self.membership.state == OVER:
-            self._join_again()
-        if self.membership.state == REFUSED_HERE:
-            raise NameTaken(self.membership.why_refused)
-
-    def _join_again(self) -> None:
-        """As a new member: what was bound to the life before is gone, and its links with it."""
-        former = self.member
-        self.mirrors.mirroring.over(self._now_ms)
-        self._incarnation = secrets.token_hex(8)
-        self.peers.begin_life(Member(self.name, self._incarnation))
-        self.metadata.changes.member = self.member
-        self.membership.rejoin(self._incarnation)
-        logger.warning("the lease of %s has ended: joining again as %s", former, self.member)
+        """Or become a new one: what was bound to the life before is gone, and its links with it."""
+        if self._joined.begin_life():
+            self.mirrors.mirroring.over(self._now_ms)
+            self.peers.begin_life(self._joined.life())
+            self.metadata.changes.begin_life(self.member)
 
     def end(self, now_ms: int) -> None:
         self._say_what_is_done()
-        self.queues.end(now_ms)
+        self.queues.end(now_ms, self._patience_ms())
         self._more = self.mirrors.end(now_ms) or self._more
         self.peers.end(now_ms)
-        self._ram.link_bytes = self.peers.waiting_bytes()
+        self._ram.count_links(self.peers.waiting_bytes())
 
     def has_work(self) -> bool:
         if self._more or self.metadata.changes.settles or self._known.is_due():
@@ -332,13 +234,10 @@ class ClusterNode(ClusterPart, PeerOwner):
     def _hear_news(self, now_ms: int) -> list[Happening]:
         self.coordinator.tick(boot_ms())
         news = self.coordinator.take_events()
-        events = self._early + news  # the membership has heard the early ones
-        self._early = []
+        events = self._joined.take_early() + news
         happenings = self.membership.hear(news)
         self.membership.tick(boot_ms(), wall_ms())
-        is_cut_off = not self.membership.may_act(boot_ms())
-        self.queues.patience_ms = UNREACHED_MS if is_cut_off else self._successor_ms()
-        self.mirrors.look_who_lives(mono_ms(), is_cut_off=is_cut_off)
+        self.mirrors.look_who_lives(mono_ms())
         self.mirrors.mirroring.told(events)
         self.batches.told(events)
         self._more = self.metadata.turn(mono_ms(), events)
@@ -349,9 +248,11 @@ class ClusterNode(ClusterPart, PeerOwner):
             self._tell_cancelled(lost)
         return happenings
 
-    def _successor_ms(self) -> int:
-        """A master that has died has one by then, and it is heard of here."""
-        return 1000 * self._settings.cluster_lease_ttl_s + PROMOTION_MS
+    def _patience_ms(self) -> int:
+        """With a master that is not reached; if it died it has a successor, known here, by then."""
+        if not self._joined.may_act():
+            return UNREACHED_MS
+        return self._joined.access.lease_ms() + PROMOTION_MS
 
     def _name_peers(self) -> None:
         members: list[Member] = []
@@ -462,41 +363,11 @@ class ClusterNode(ClusterPart, PeerOwner):
             for name in self._known.neighbours():
                 self.peers.send(name, DONE_STREAM, news)
 
-    def _wake(self) -> None:
-        """From etcd's thread: there is news."""
-        if self._loop is not None:
-            self._loop.wake()
-
     # -- the end -------------------------------------------------------------------------
 
     def leave(self) -> None:
-        """Others hear of it at once, not when the lease ends; and are masters in its place."""
+        """Others are masters in its place."""
         if self.membership.state == JOINED:
-            self._await(self.mirrors.mirroring.stop(), HAND_OVER_PATIENCE_S)
-            self.peers.stop()
-            self._await([self.membership.leave()], 1)
-        else:
-            self.peers.stop()
-        self.coordinator.close()
-
-    def _await(self, proposals: list[Proposal], patience_s: float) -> None:
-        until_s = time.monotonic() + patience_s
-        while not all(one.done for one in proposals) and time.monotonic() < until_s:
-            self.coordinator.tick(boot_ms())
-            time.sleep(JOIN_LOOK_S)
-
-
-def etcd_options(settings: Settings, secret: bytes) -> EtcdOptions:
-    return EtcdOptions(
-        tuple(settings.cluster_etcd_endpoints),
-        secret,
-        settings.cluster_name,
-        settings.cluster_lease_ttl_s,
-        settings.cluster_etcd_user,
-        settings.cluster_etcd_password,
-        settings.cluster_etcd_tls,
-        settings.cluster_etcd_cacertfile,
-        settings.cluster_etcd_certfile,
-        settings.cluster_etcd_keyfile,
-        settings.cluster_etcd_seal_records,
-    )
+            self._joined.wait_for(self.mirrors.mirroring.stop(), HAND_OVER_PATIENCE_S)
+        self.peers.stop()
+        self._joined.leave()

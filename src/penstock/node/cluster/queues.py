@@ -5,7 +5,7 @@
     links ─► begun, ended, arrived ─► PeerQueues, one for each neighbour
     ``end``, once a turn ─► what each has to say ─► the link
 
-A remote queue whose master's node is down has nobody to follow: what is published to it waits
+A remote queue whose master's node is down follows no node: what is published to it waits
 unconfirmed, what is asked is told so at once, and all of it goes on when the node is back.
 
 A master's node that lives and is not reached (``patience_ms`` without a connection) is one that is
@@ -21,8 +21,10 @@ from penstock.broker.broker import Broker
 from penstock.broker.topology.vhost import Vhost
 from penstock.cluster.agreement.applying import identity_of, make_here
 from penstock.cluster.agreement.metadata import QueueMeta
+from penstock.cluster.mirrors.queue import QueueDirectory
 from penstock.cluster.remote.queue import RemoteQueue
 from penstock.protocols.peers.queues import PeerQueues
+from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.runtime.session import Session
 from penstock.runtime.turn import Turn
@@ -37,15 +39,17 @@ Send = Callable[[str, int, bytes], None]
 
 
 class LinkSession(Session):
-    """A link as the turn knows it: who waits for the disk, and is told; it has no socket."""
+    """A link as the turn knows it: it waits for the disk, and is told; it has no socket."""
 
-    queues: PeerQueues
+    def __init__(self, broker: Broker, turn: Turn, name: str) -> None:
+        super().__init__(broker.flow.book)
+        self.queues = PeerQueues(broker, turn, self, name)
 
     def confirm(self, durable_position: int) -> None:
         self.queues.confirm()
 
 
-class ClusterQueues:
+class ClusterQueues(QueueDirectory):
     """Of one node, called ``home``.
 
     ``master_node``  of a mirrored queue: where its view says that the master is; else None
@@ -54,53 +58,56 @@ class ClusterQueues:
     """
 
     def __init__(
-        self, broker: Broker, turn: Turn, home: str, send: Send, silent_ms: Callable[[str], int]
+        self,
+        broker: Broker,
+        turn: Turn,
+        home: str,
+        send: Send,
+        silent_ms: Callable[[str], int],
+        master_node: Callable[[str, str], str | None],
+        made_here: Callable[[Vhost, Queue], None],
     ) -> None:
         self._broker = broker
         self._turn = turn
         self._home = home
         self._send = send
         self._silent_ms = silent_ms
+        self._master_node = master_node
+        self._made_here = made_here
         self._looked_ms: int = 0
         self._links: dict[str, PeerQueues] = {}  # by the neighbour's name
         self._remote: dict[str, list[RemoteQueue]] = {}  # by the master's node
         self._unreached: set[str] = set()  # neighbours that live
-        self.patience_ms: int = 0
-        self.master_node: Callable[[str, str], str | None] = lambda _vhost, _name: None
-        self.made_here: Callable[[Vhost, Queue], None] = lambda _vhost, _queue: None
 
     # -- queues --------------------------------------------------------------------------
 
     def make(self, vhost: Vhost, meta: QueueMeta, owner: object) -> Queue:
         """``MakeQueue`` of the applier."""
-        home = self.master_node(vhost.name, meta.name)
+        home = self._master_node(vhost.name, meta.name)
         if home is None:
             home = meta.home
             if home == self._home:
                 queue = make_here(vhost, meta, owner)
-                self.made_here(vhost, queue)
+                self._made_here(vhost, queue)
                 return queue
-        remote = RemoteQueue(identity_of(vhost, meta), self._broker.queue_context)
-        remote.owner = owner
+        remote = RemoteQueue(identity_of(vhost, meta), self._broker.queue_context, owner)
         vhost.enter_queue(remote)
         self.follow(remote, home if home != self._home else "", "")
         return remote
 
-    def remote_like(self, queue: Queue) -> RemoteQueue:
-        """To take that queue's place, as soon as it is known where its master is."""
+    def remote(self, queue: Queue) -> RemoteQueue:
         remote = RemoteQueue(queue.identity(), self._broker.queue_context)
         vhost = self._broker.vhosts[queue.vhost]
         vhost.apply_settings(remote)
         return remote
 
     def follow(self, queue: RemoteQueue, node: str, why: str) -> None:
-        """``node`` "": there is no master; ``why`` tells those who ask that none is expected."""
         known = self._remote.get(queue.home)
         if known is not None and queue in known:
             known.remove(queue)
-        queue.home = node or queue.home
         link = None if node in self._unreached else self._links.get(node)
         if node:
+            queue.move(node)
             self._remote.setdefault(node, []).append(queue)
         if link is not None:
             self._turn.cancelled(queue.follow(link.client))
@@ -114,6 +121,12 @@ class ClusterQueues:
         if why:
             queue.give_up(why, forsaken=self._has_view(queue))
 
+    def moved(self, consumers: list[Consumer], queue: Queue) -> None:
+        self._turn.moved(consumers, queue)
+
+    def send_away(self, consumers: list[Consumer], why: str) -> None:
+        self._turn.send_away(consumers, why)
+
     def _give_up(self, queue: RemoteQueue, node: str) -> None:
         """Its master lives, and is not reached."""
         if not self._has_view(queue):
@@ -125,8 +138,8 @@ class ClusterQueues:
         self._turn.send_away(queue.consumers, why)
 
     def _has_view(self, queue: Queue) -> bool:
-        """If its master's node is down, somebody else becomes master, or it is said that nobody."""
-        return self.master_node(queue.vhost, queue.name) is not None
+        """If its master's node is down, another becomes master, or it is said that none does."""
+        return self._master_node(queue.vhost, queue.name) is not None
 
     def _why_down(self, queue: Queue, home: str) -> str:
         """In RabbitMQ's words; it has none for others, which it deletes when their node goes."""
@@ -136,8 +149,8 @@ class ClusterQueues:
 
     # -- links ---------------------------------------------------------------------------
 
-    def _look_who_is_reached(self) -> None:
-        late = {name for name in self._links if self._silent_ms(name) > self.patience_ms}
+    def _look_who_is_reached(self, patience_ms: int) -> None:
+        late = {name for name in self._links if self._silent_ms(name) > patience_ms}
         lost = late - self._unreached
         self._unreached = late
         for name in lost:
@@ -146,9 +159,7 @@ class ClusterQueues:
                 self._give_up(queue, name)
 
     def begun(self, name: str) -> None:
-        session = LinkSession(self._broker.flow.book)
-        link = session.queues = PeerQueues(self._broker, self._turn, session, name)
-        self._links[name] = link
+        link = self._links[name] = LinkSession(self._broker, self._turn, name).queues
         for queue in self._living(name):
             self._turn.cancelled(queue.follow(link.client))
 
@@ -182,10 +193,11 @@ class ClusterQueues:
 
     # -- the turn ------------------------------------------------------------------------
 
-    def end(self, now_ms: int) -> None:
+    def end(self, now_ms: int, patience_ms: int) -> None:
+        """``patience_ms``: for how long a master's node that lives may be without a connection."""
         if not 0 <= now_ms - self._looked_ms < LOOK_MS:
             self._looked_ms = now_ms
-            self._look_who_is_reached()
+            self._look_who_is_reached(patience_ms)
             self._follow_again()
         for name, link in self._links.items():
             while payload := link.take_payload(now_ms):

@@ -51,6 +51,10 @@ class RamAccount:
         self.limit_bytes = limit_bytes
         self.paging_bytes = paging_bytes
 
+    def count_links(self, size_bytes: i64) -> None:
+        """What all links to other nodes have under way."""
+        self.link_bytes = size_bytes
+
     def used_bytes(self) -> i64:
         waiting = self.cached_bytes + self._writes.waiting_bytes
         leaving = self.output_bytes + self.link_bytes
