@@ -29,8 +29,8 @@ class House:
         self.node = QuietBroker()
         self.broker = self.node.broker
         self.administration = Administration(self.broker, 16_384)
-        self.administration.put_vhost("one", "", [])
-        self.administration.put_vhost("two", "", [])
+        self.administration.put_vhost("one")
+        self.administration.put_vhost("two")
         self.one, self.two = self.broker.vhosts["one"], self.broker.vhosts["two"]
         for vhost in (self.one, self.two):
             for name, durable in (("lasting", True), ("passing", False)):

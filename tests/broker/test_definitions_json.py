@@ -20,6 +20,7 @@ from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
 from penstock.protocols.amqp.codec.letters import AmqpLetterWriter
 from penstock.routing.exchanges import Exchange
+from penstock.storage.definitions.records import VhostMetadata
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.sources import AFAR
 
@@ -71,7 +72,7 @@ def test_what_rabbitmq_exported_comes_out_again() -> None:
 def test_our_own_export_is_taken_whole() -> None:
     first, second = QuietBroker(), QuietBroker()
     taken_in(first, read(ALL))
-    first.broker.vhosts["shop"].description = "of the shop"
+    first.broker.vhosts["shop"].describe(VhostMetadata("of the shop", (), "quorum"))
     ours = exported(first)
     assert taken_in(second, ours) == []
     again = exported(second)
@@ -176,6 +177,8 @@ def test_each_wrong_row_is_named_and_costs_only_itself() -> None:
             ],
             "vhosts": [
                 {"name": "v", "default_queue_type": "quorum"},
+                {"name": "odd type", "metadata": {"default_queue_type": "sparkling"}},
+                {"name": "streams", "default_queue_type": "stream"},
                 {"name": "w", "metadata": {"description": "d", "tags": ["t"]}, "tracing": True},
                 {"name": "off", "tracing": False},
                 {"name": "odd", "tracing": "yes"},
@@ -223,7 +226,8 @@ def test_each_wrong_row_is_named_and_costs_only_itself() -> None:
         "user 'b': unknown hashing algorithm 'rot13'",
         "user 'c': 'tags' is no list of names",
         "user 'None': 'name' is missing",
-        "vhost 'v': its default_queue_type has no use here",
+        "vhost 'odd type': sparkling is not a valid queue type",
+        "vhost 'streams': stream queues are not implemented",
         "vhost 'odd': 'tracing' is neither true nor false",
         f"vhost '{'x' * 256}': 'name' has more than 255 bytes",
         "permission 'a' in vhost 'none': vhost none not found",
@@ -263,7 +267,7 @@ def test_each_wrong_row_is_named_and_costs_only_itself() -> None:
     assert broker.users.authenticate("a", "pw", AFAR).tags == ["x", "y"]
     assert list(broker.vhosts["v"].queues) == ["good"]
     assert broker.vhosts["v"].exchanges["amq.direct"].has_bindings()
-    assert broker.vhosts["w"].tags == ["t"]
+    assert broker.vhosts["w"].metadata.tags == ("t",)
     assert (broker.vhosts["w"].tracing, broker.vhosts["off"].tracing) == (True, False)
 
 

@@ -22,6 +22,7 @@ from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed
 from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
 from penstock.protocols.amqp.codec.letters import AmqpLetterWriter
 from penstock.routing.exchanges import Exchange
+from penstock.storage.definitions.records import VhostMetadata
 from tests.helpers.connection_pair import QuietBroker
 
 NUMBERS = {
@@ -363,7 +364,7 @@ def test_a_queue_becomes_lazy_by_policy() -> None:
 def test_policies_users_and_limits_survive_a_restart() -> None:
     node = QuietBroker()
     admin = Administration(node.broker, 64)
-    admin.put_vhost("v", "of mine", ["x"])
+    admin.put_vhost("v", VhostMetadata("of mine", ("x",), "quorum"))
     admin.put_user("u", "", "rabbit_password_hashing_sha512", ["impersonator"])
     admin.put_permission("u", "v", "a", "b", "c")
     admin.put_topic_permission("u", "v", "t", "^{username}", "e")
@@ -384,7 +385,7 @@ def test_policies_users_and_limits_survive_a_restart() -> None:
     )
     again.open(node.definitions.load(), 1, 1)
     vhost, user = again.vhosts["v"], again.users.users["u"]
-    assert (vhost.description, vhost.tags) == ("of mine", ["x"])
+    assert vhost.metadata == ("of mine", ("x",), "quorum")
     assert (vhost.max_queues, vhost.max_connections) == (4, -1)
     assert (user.hashing, user.tags) == ("rabbit_password_hashing_sha512", ["impersonator"])
     assert user.vhosts == {"v": ("a", "b", "c")}
@@ -489,14 +490,14 @@ def test_who_remembers_what_holds_hears_of_every_change() -> None:
     assert policies.ha_policy_of(vhost.queues["q"]) is NO_MIRRORS
     assert len(seen) == 5
     assert len({one[0] for one in seen}) == len({one[1] for one in seen}) == 5
-    admin.put_vhost("v", "", [])
+    admin.put_vhost("v")
     admin.put_policy("v", Policy("p", "^q", "queues", 0, {"expires": 5}))
     assert node.broker.policy_epoch == 5
     assert policies.epoch == 4, "of another virtual host"
     admin.delete_policy("v", "p")
     former = node.broker.vhosts["v"].policies.epoch
     del node.broker.vhosts["v"]
-    admin.put_vhost("v", "", [])
+    admin.put_vhost("v")
     assert node.broker.vhosts["v"].policies.epoch == 0
     for _ in range(3):
         admin.put_policy("v", Policy("p", "^q", "queues", 0, {"expires": 5}))

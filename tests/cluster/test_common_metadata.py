@@ -18,7 +18,7 @@ from penstock.cluster.agreement.metadata import QueueMeta
 from penstock.core.errors import ForeignData, Unavailable
 from penstock.queues.queue import Queue
 from penstock.storage.definitions.parameters import ParameterRecord
-from penstock.storage.definitions.records import VhostRecord
+from penstock.storage.definitions.records import VhostMetadata, VhostRecord
 from tests.broker.copy_tools import remote_queue
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.quiet_cluster import QuietCluster, ask, told_to
@@ -300,17 +300,19 @@ def test_a_node_that_is_cut_off_says_so_and_goes_on(cluster: QuietCluster) -> No
 def test_administration_waits_and_answers_once(cluster: QuietCluster) -> None:
     broker = cluster.quiet["a"].broker
     administration = Administration(broker, 64)
-    puts = Request(broker.changes.ask(), lambda: administration.put_vhost("v", "", ["t"]))
+    puts = Request(
+        broker.changes.ask(), lambda: administration.put_vhost("v", VhostMetadata(tags=("t",)))
+    )
     for _ in range(100):
         if puts.is_decided():
             break
         cluster.run(1)
-    assert cluster.quiet["b"].broker.vhosts["v"].tags == ["t"]
+    assert cluster.quiet["b"].broker.vhosts["v"].metadata.tags == ("t",)
     cluster.coordinator.cut_off = True
     asking = cluster.quiet["b"].broker.changes.ask()
     there = Administration(cluster.quiet["b"].broker, 64)
     with pytest.raises(Unavailable, match="cannot decide"):
-        asking.run(lambda: there.put_vhost("w", "", []))
+        asking.run(lambda: there.put_vhost("w"))
     cluster.coordinator.cut_off = False
     cluster.run(400)
 
@@ -326,7 +328,7 @@ def test_a_request_is_done_once_and_one_that_is_left_stands_in_no_way(
     def puts(name: str) -> Request:
         def put() -> None:
             runs.append(name)
-            administration.put_vhost(name, "", [])
+            administration.put_vhost(name)
 
         return Request(asking, put)
 

@@ -19,6 +19,7 @@ from penstock.storage.definitions.records import (
     PolicyRecord,
     TopicPermissionRecord,
     UserRecord,
+    VhostMetadata,
     VhostRecord,
 )
 
@@ -51,7 +52,12 @@ NUMBERS = st.integers(-1, 2**60)
 COMPONENTS = st.sampled_from(["shovel", "federation-upstream"])
 HEX = st.text("0123456789abcdef", min_size=32, max_size=32)
 RECORDS: Any = st.one_of(
-    st.builds(lambda name, text, tags: VhostRecord(name, 16_384, text, tags), NAMES, NAMES, TAGS),
+    st.builds(
+        lambda name, text, tags: VhostRecord(name, 16_384, VhostMetadata(text, tuple(tags))),
+        NAMES,
+        NAMES,
+        TAGS,
+    ),
     st.builds(UserRecord, NAMES, NAMES, NAMES, TAGS),
     st.builds(PermissionRecord, NAMES, NAMES, NAMES, NAMES, NAMES),
     st.builds(TopicPermissionRecord, NAMES, NAMES, NAMES, NAMES, NAMES),

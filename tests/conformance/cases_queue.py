@@ -250,7 +250,10 @@ def exclusive_queue_is_free_after_close_ok(w: World) -> None:
         a.send_off_record(codec.method_frame(0, "connection.close", code=200))
         assert a.receive_quietly().name == "connection.close-ok"
         b.send_off_record(codec.method_frame(1, "queue.declare", queue=q, exclusive=True))
-        b.note(f"< {b.receive_quietly()}")
+        answer = b.receive_quietly()
+        b.note(f"< {answer}")
+        if answer.name != "queue.declare-ok":
+            return
         b.send_off_record(codec.method_frame(1, "queue.delete", queue=q))
         b.receive_quietly()
         a.close_socket()

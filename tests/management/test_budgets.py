@@ -20,7 +20,7 @@ logging.getLogger("pika").setLevel(logging.CRITICAL)
 
 def new_vhost(served: Served, name: str) -> None:
     administration = Administration(served.node.broker, 1024)
-    administration.put_vhost(name, "", [])
+    administration.put_vhost(name)
     administration.put_permission("guest", name, ".*", ".*", ".*")
 
 

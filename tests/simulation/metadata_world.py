@@ -555,11 +555,11 @@ class World:
         text = f"d{self.rng.randrange(3)}"
 
         def run() -> object:
-            return self._admin(session).put_vhost("v", text, [])
+            return self._admin(session).put_vhost("v", md.VhostMetadata(text))
 
         def judge(keys: dict[str, str], said: object) -> bool:
             record = md.read("vhosts/v", keys["vhosts/v"]) if "vhosts/v" in keys else None
-            return isinstance(record, md.VhostRecord) and record.description == text
+            return isinstance(record, md.VhostRecord) and record.metadata.description == text
 
         return Asking(self, "vhost", run, judge)
 

@@ -334,9 +334,9 @@ def test_an_error_of_the_disk_is_no_damage(path: str, monkeypatch: pytest.Monkey
 def test_clause_4_1_another_version_is_refused(path: str) -> None:
     Definitions(path).close()
     database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 10")
+    database.execute("PRAGMA user_version = 11")
     database.close()
-    with pytest.raises(Corrupt, match="format version 10, this release reads versions 2 to 9"):
+    with pytest.raises(Corrupt, match="format version 11, this release reads versions 2 to 10"):
         Definitions(path)
 
 
@@ -385,7 +385,7 @@ def test_clause_4_2_version_2_is_upgraded(path: str, tmp_path: Path) -> None:
     database.close()
     old = Definitions(path)
     topology = old.load()
-    assert [fields(vhost) for vhost in topology.vhosts] == [(False, "", "/", 2048, [])]
+    assert [fields(vhost) for vhost in topology.vhosts] == [(False, ("", (), ""), "/", 2048)]
     assert [queue.name for queue in topology.queues] == ["old"]
     assert old.next_queue_id() == 7
     old.close()

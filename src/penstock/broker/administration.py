@@ -15,6 +15,7 @@ from typing import Final
 from penstock.broker.broker import Broker
 from penstock.broker.parameters import CLUSTER_NAME
 from penstock.broker.rules.access import HASHINGS, NO_LIMIT, User
+from penstock.broker.rules.arguments import check_default_in_cluster
 from penstock.broker.rules.budget import BUDGET_LIMITS
 from penstock.broker.rules.erlang_terms import term
 from penstock.broker.rules.parameter_values import check_parameter
@@ -28,10 +29,12 @@ from penstock.storage.definitions.parameters import (
     put_parameter,
 )
 from penstock.storage.definitions.records import (
+    NO_METADATA,
     PermissionRecord,
     PolicyRecord,
     TopicPermissionRecord,
     UserRecord,
+    VhostMetadata,
     VhostRecord,
 )
 
@@ -233,20 +236,21 @@ class Administration:
 
     # -- virtual hosts ---------------------------------------------------------------------
 
-    def put_vhost(self, name: str, description: str, tags: list[str]) -> None:
+    def put_vhost(self, name: str, metadata: VhostMetadata = NO_METADATA) -> None:
+        """Raises NotImplementedYet for a default type that a cluster has not."""
         if name == "":
             raise PreconditionFailed("a virtual host needs a name")
         self._changes.check_room()
         if self._changes.proposes:
-            self._changes.put(VhostRecord(name, 0, description, tags))
+            check_default_in_cluster(metadata.default_queue_type)
+            self._changes.put(VhostRecord(name, 0, metadata._replace(default_queue_type="")))
             return
         vhost = self._broker.vhosts.get(name)
         if vhost is None:
             vhost = self._broker.add_vhost(name, self._segment_entries)
-        vhost.describe(description, tags)
-        self._broker.definitions.put_vhost(
-            VhostRecord(name, vhost.segment_entries, description, tags)
-        )
+            metadata = self._broker.types.of_new_vhost(metadata)
+        vhost.describe(metadata)
+        self._broker.definitions.put_vhost(VhostRecord(name, vhost.segment_entries, metadata))
 
     def trace(self, name: str, *, on: bool) -> None:
         """Copy its messages to the firehose, or no longer; a restart forgets it."""

@@ -93,6 +93,7 @@ class Broker:
         self.stamping: i64 = options.stamping
         self.flow = options.flow
         self._options = options
+        self.types: Final = options.types
         self.events = EventBook()
         self.users = LogIns(self.events, loopback_users)
         self.traffic = TrafficBook()
@@ -146,7 +147,7 @@ class Broker:
         self.idleness.set_now(mono_ms)
         for vhost_record in topology.vhosts:
             vhost = self.add_vhost(vhost_record.name, vhost_record.segment_entries)
-            vhost.describe(vhost_record.description, vhost_record.tags)
+            vhost.describe(vhost_record.metadata)
             if vhost_record.closing:
                 vhost.close()
         for parameter in topology.parameters:
@@ -276,6 +277,7 @@ class Broker:
             self.churn,
             self.changes,
             self.waits,
+            self.types,
         )
         vhost.topics.measure(
             list(self._options.latency_targets),

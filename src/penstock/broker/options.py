@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from penstock.broker.rules.access import NO_LIMIT
+from penstock.broker.rules.arguments import TypeRules
 from penstock.broker.rules.flow import Flow
 from penstock.broker.transfers.staging import StagingLimits
 from penstock.core.credit import CreditSpec
@@ -31,6 +32,7 @@ class BrokerOptions(NamedTuple):
     staging: StagingLimits = StagingLimits()
     cluster_name: str = ""
     """By the settings; "" = the node's."""
+    types: TypeRules = TypeRules()
 
 
 def default_options() -> BrokerOptions:

@@ -236,6 +236,9 @@ Virtual hosts
     vhosts: Ends what trace_on began
   trace_on [--vhost <vhost>]
     vhosts: Copies all messages of a virtual host to amq.rabbitmq.trace
+  update_vhost_metadata <vhost> [--description=<description>] [--tags="<tag1>,<tag2>,<...>"] \
+      [--default-queue-type=<quorum|classic|stream>] [--protected-from-deletion=<true|false>]
+    vhosts: Changes the description, tags or default queue type of a virtual host
 Configuration
   eval <expression>
     environment:evaluate: Looks up a setting: application:get_env(rabbit, NAME).
@@ -312,7 +315,7 @@ function has a row in ``ROWS`` of that file, which ``from_row`` carries out.
 ALIASES: Final[Mapping[str, str]] = {
     "list_node_auth_attempts": "list_node_auth_attempt_stats",
 }
-OPTION: Final = re.compile(r"--([a-z-]+)(?:\|-\w)?( [<\"])?")
+OPTION: Final = re.compile(r"--([a-z-]+)(?:\|-\w)?([ =][<\"])?")
 """An option in a usage, and what shows that it has a value."""
 NUMBERS: Final = (
     *("duration", "iterations", "limit", "number", "per-connection-delay", "pid", "priority"),

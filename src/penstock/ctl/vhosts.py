@@ -22,9 +22,21 @@ def must_exist(call: Call, vhost: str, code: int = UNAVAILABLE) -> None:
 def add_vhost(call: Call) -> None:
     (name,) = call.take(1)
     call.say(f'Adding vhost "{name}" ...')
+    call.do("add_vhost", **_metadata(call), vhost=name)
+
+
+def update_vhost_metadata(call: Call) -> None:
+    (name,) = call.take(1)
+    call.say(f"Updating metadata of virtual host '{name}' ...")
+    must_exist(call, name, DATA)
+    if "protected-from-deletion" in call.options and call.text("protected-from-deletion") == "true":
+        raise Refused("a virtual host of Penstock cannot be protected from deletion")
+    call.do("add_vhost", **_metadata(call), vhost=name)
+
+
+def _metadata(call: Call) -> dict[str, str]:
     asked = ("description", "tags", "default-queue-type")
-    wanted = {one.replace("-", "_"): call.text(one) for one in asked if one in call.options}
-    call.do("add_vhost", **wanted, vhost=name)
+    return {one.replace("-", "_"): call.text(one) for one in asked if one in call.options}
 
 
 def delete_vhost(call: Call) -> None:

@@ -7,7 +7,12 @@ from penstock.broker.broker import Broker
 from penstock.broker.rules.access import HASHING, hash_password
 from penstock.settings.settings import Settings
 from penstock.storage.definitions.definitions import Definitions
-from penstock.storage.definitions.records import PermissionRecord, UserRecord, VhostRecord
+from penstock.storage.definitions.records import (
+    PermissionRecord,
+    UserRecord,
+    VhostMetadata,
+    VhostRecord,
+)
 
 
 def create_defaults(definitions: Definitions, settings: Settings) -> None:
@@ -15,7 +20,9 @@ def create_defaults(definitions: Definitions, settings: Settings) -> None:
     user = settings.default_user
     hashed = hash_password(settings.default_pass, secrets.token_bytes(4))
     tags = list(settings.default_user_tags)
-    definitions.put_vhost(VhostRecord(settings.default_vhost, settings.queue_index_segment_entries))
+    metadata = VhostMetadata(default_queue_type=settings.default_queue_type)
+    entries = settings.queue_index_segment_entries
+    definitions.put_vhost(VhostRecord(settings.default_vhost, entries, metadata))
     definitions.put_user(UserRecord(user, hashed, HASHING, tags))
     definitions.put_permission(
         PermissionRecord(

@@ -29,6 +29,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.options import BrokerOptions
 from penstock.broker.rules.access import NO_LIMIT
 from penstock.broker.rules.alarms import NO_PAGING
+from penstock.broker.rules.arguments import TypeRules
 from penstock.broker.topology.mirror_copies import is_copy
 from penstock.broker.transfers.staging import StagingLimits
 from penstock.broker.vhost_removal import CloseSome
@@ -476,6 +477,7 @@ def broker_options(settings: Settings, node_name: str) -> BrokerOptions:
             settings.max_message_size_bytes,
         ),
         settings.cluster_name if settings.cluster_etcd_endpoints else "",
+        TypeRules(settings.default_queue_type, settings.quorum_relaxed_checks_on_redeclaration),
     )
 
 

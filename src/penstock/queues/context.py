@@ -21,6 +21,11 @@ def queue_type(arguments: dict[str, object]) -> str:
     return QUORUM if arguments.get("x-queue-type") == QUORUM else CLASSIC
 
 
+def can_be_quorum(durable: bool, exclusive: bool, auto_delete: bool) -> bool:
+    """A quorum queue is durable, of no connection, and stays."""
+    return durable and not exclusive and not auto_delete
+
+
 @final
 class QueueIdentity:
     """As declared; ``incarnation`` tells a queue from an earlier one of its name."""

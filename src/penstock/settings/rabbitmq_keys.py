@@ -148,6 +148,11 @@ OBEYED: Final[Mapping[str, tuple[str, Kind]]] = {
     "default_permissions.configure": ("default_permissions_configure", TEXT),
     "default_permissions.write": ("default_permissions_write", TEXT),
     "default_permissions.read": ("default_permissions_read", TEXT),
+    "default_queue_type": ("default_queue_type", TEXT),
+    "quorum_queue.property_equivalence.relaxed_checks_on_redeclaration": (
+        "quorum_relaxed_checks_on_redeclaration",
+        TRUTH,
+    ),
     "load_definitions": ("load_definitions", TEXT),
     "management.load_definitions": ("load_definitions", TEXT),
     "definitions.local.path": ("load_definitions", TEXT),
@@ -216,7 +221,6 @@ FIXED: Final[Mapping[str, tuple[str, str]]] = {
         "rabbit_credential_validator_accept_everything",
         "every password is taken",
     ),
-    "default_queue_type": ("classic", "a declaration names another type"),
     "management.disable_basic_auth": ("false", "the management API takes passwords"),
     "management.listener.ssl": (
         "false",

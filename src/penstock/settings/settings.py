@@ -34,6 +34,7 @@ from penstock.settings.events import EventSettings
 from penstock.settings.kinds import (
     ENVIRONMENT_PREFIX,
     NAME_MAX_BYTES,
+    Boolean,
     FreeDisk,
     Integer,
     MemoryWatermark,
@@ -256,6 +257,19 @@ class Settings(
         "What a full queue with priorities and `drop-head` loses first: its lowest priority, or"
         " as RabbitMQ its highest.",
         choices=("lowest", "highest"),
+    )
+    default_queue_type = Text(
+        "",
+        "The type of queues that are declared without `x-queue-type` where their virtual host"
+        " names none; they have it among their arguments. Queues that cannot be quorum queues"
+        " (exclusive, auto-delete, transient) are classic. Empty: classic, and not among the"
+        " arguments.",
+        choices=("", "classic", "quorum"),
+    )
+    quorum_relaxed_checks_on_redeclaration = Boolean(
+        False,
+        "Whether an application may declare a quorum queue again as a classic one; then only dead"
+        " letters, time to live, expiry, lengths and the single active consumer must be the same.",
     )
     queue_index_segment_entries = Integer(
         16_384,

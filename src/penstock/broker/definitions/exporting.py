@@ -13,6 +13,7 @@ without its bindings, or they without it.
 
 from collections.abc import Callable, Iterable, Sequence
 from decimal import Decimal
+from functools import partial
 from math import isfinite
 from typing import Any, Final
 
@@ -20,11 +21,14 @@ from penstock.broker.administration import limits_of, user_limits_of
 from penstock.broker.broker import Broker
 from penstock.broker.definitions.importing import OF_A_VHOST, TYPES_CHANGED, Json
 from penstock.broker.rules.access import User
+from penstock.broker.rules.arguments import with_default_type
 from penstock.broker.rules.policies import Policy
 from penstock.broker.topology.vhost import Vhost
+from penstock.queues.context import CLASSIC
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import PREDECLARED, Exchange
 from penstock.storage.definitions.parameters import ParameterRecord
+from penstock.storage.definitions.records import NO_METADATA, VhostMetadata
 
 ALWAYS_THERE: Final = frozenset(name for name, _, _ in PREDECLARED)
 NAMED_ANYWAY: Final = ("parameters", "policies")
@@ -109,7 +113,7 @@ class DefinitionsExport:
             _Part("parameters", parameters, _parameter_rows, vhost),
             _Part("policies", list(book.policies.values()), _policy_rows, vhost),
             _Part("exchanges", exchanges, self._exchange_rows, vhost),
-            _Part("queues", list(vhost.queues.values()), self._queue_rows, vhost),
+            _Part("queues", list(vhost.queues.values()), partial(self._queue_rows, vhost), vhost),
             _Part("bindings", exchanges, self._plan_bindings, vhost),
         ]
 
@@ -150,16 +154,19 @@ class DefinitionsExport:
             }
         ]
 
-    def _queue_rows(self, queue: Queue) -> Rows:
+    def _queue_rows(self, vhost: Vhost, queue: Queue) -> Rows:
+        """Where the default is another type, a classic queue says what it is."""
         if queue.exclusive or queue.deleted:
             return []
         what = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+        default = CLASSIC if vhost.metadata.default_queue_type else ""
+        arguments = with_default_type(queue.arguments, default, True, False, False)
         return [
             {
                 "name": queue.name,
                 "durable": queue.durable,
                 "auto_delete": queue.auto_delete,
-                "arguments": _plain(queue.arguments, what, self._changed),
+                "arguments": _plain(arguments, what, self._changed),
             }
         ]
 
@@ -217,9 +224,17 @@ def _topic_rows(user: User) -> Rows:
 
 def _vhost_rows(vhost: Vhost) -> Rows:
     row: Json = {"name": vhost.name}
-    if vhost.description or vhost.tags:
-        row["metadata"] = {"description": vhost.description, "tags": vhost.tags}
+    if vhost.metadata != NO_METADATA:
+        row["metadata"] = metadata_row(vhost.metadata)
     return [row]
+
+
+def metadata_row(metadata: VhostMetadata) -> Json:
+    """As the management API shows it, too."""
+    row: Json = {"description": metadata.description, "tags": list(metadata.tags)}
+    if metadata.default_queue_type:
+        row["default_queue_type"] = metadata.default_queue_type
+    return row
 
 
 def _global_rows(parameter: ParameterRecord) -> Rows:

@@ -15,6 +15,7 @@ from typing import Any, Final
 from penstock.broker.administration import CLUSTER_ID, Administration
 from penstock.broker.broker import Broker
 from penstock.broker.rules.access import HASHING, hash_password
+from penstock.broker.rules.arguments import UNSAID, check_default_type
 from penstock.broker.rules.erlang_terms import term
 from penstock.broker.rules.policies import Policy, check_is_built
 from penstock.broker.topology.internal_queues import is_room
@@ -30,6 +31,7 @@ from penstock.core.errors import (
 from penstock.core.pending import Pending
 from penstock.queues.context import CLASSIC
 from penstock.storage.definitions.parameters import ParameterRecord
+from penstock.storage.definitions.records import VhostMetadata
 
 Json = dict[str, Any]
 SaltSource = Callable[[], bytes]
@@ -198,16 +200,17 @@ class DefinitionsImport:
         name = _text(row, "name")
         metadata = _table(row, "metadata")
         description = _text(metadata, "description", _text(row, "description", ""))
-        self._admin.put_vhost(name, description, tags_in(metadata.get("tags", row.get("tags", []))))
-        return self._broker.changes.then(partial(self._vhost_fields, name, metadata, row))
+        tags = tags_in(metadata.get("tags", row.get("tags", [])))
+        kind = metadata.get("default_queue_type", row.get("default_queue_type"))
+        check_default_type(kind)
+        told = VhostMetadata(description, tuple(tags), "" if kind in UNSAID else str(kind))
+        self._admin.put_vhost(name, told)
+        return self._broker.changes.then(partial(self._vhost_fields, name, row))
 
-    def _vhost_fields(self, name: str, metadata: Json, row: Json) -> None:
+    def _vhost_fields(self, name: str, row: Json) -> None:
         """The fields of a virtual host that is there."""
         if row.get("limits"):
             self._admin.set_vhost_limits(name, _table(row, "limits"))
-        kinds = (row.get("default_queue_type"), metadata.get("default_queue_type"))
-        if not {None, "classic", "undefined"}.issuperset(kinds):
-            self._leave_out("vhosts", row, "its default_queue_type has no use here")
         if "tracing" in row:
             self._admin.trace(name, on=_flag(row, "tracing"))
 
@@ -284,7 +287,9 @@ class DefinitionsImport:
         if row.get("type", CLASSIC) != CLASSIC:  # newer releases say it here too
             arguments.setdefault("x-queue-type", row["type"])
         durable = _flag(row, "durable", absent=True)
-        self._vhost(row).declare_queue(name, durable, None, _flag(row, "auto_delete"), arguments)
+        vhost, auto_delete = self._vhost(row), _flag(row, "auto_delete")
+        arguments = vhost.typed(arguments, durable, False, auto_delete)
+        vhost.declare_queue(name, durable, None, auto_delete, arguments)
 
     def _binding(self, row: Json) -> None:
         vhost = self._vhost(row)

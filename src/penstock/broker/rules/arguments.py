@@ -5,7 +5,7 @@ them for a classic queue, so that no client relies on what is not there; and unk
 RabbitMQ keeps and shows without looking at them, and so do we.  The texts are RabbitMQ's.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.broker.rules.erlang_terms import term
 from penstock.broker.rules.queue_options import (
@@ -20,13 +20,22 @@ from penstock.broker.rules.queue_options import (
 )
 from penstock.core.errors import CommandInvalid, NotImplementedYet, PreconditionFailed
 from penstock.core.headers import CACHE_TTL_HEADER
-from penstock.queues.context import QUORUM, queue_type
+from penstock.queues.context import (
+    CLASSIC,
+    QUEUE_TYPES,
+    QUORUM,
+    can_be_quorum,
+    queue_type,
+)
 from penstock.routing.consistent_hash import CONSISTENT_HASH, HASH_HEADER, HASH_PROPERTY
 from penstock.routing.exchanges import DELAYED, EXCHANGE_TYPES, inner_type
 from penstock.routing.headers import is_integer, type_name
 from penstock.routing.once import CACHE_SIZE, ONCE
+from penstock.storage.definitions.records import VhostMetadata
 
 INSTEAD: Final = {"stream": "omit the argument"}
+UNSAID: Final = (None, "undefined")
+"""Values of ``default_queue_type`` that name no type."""
 NOT_BUILT: Final = {
     "x-delayed-retry-type": ("all", "failed", "returned"),
 }
@@ -54,6 +63,54 @@ def check_queue_arguments(arguments: dict[str, object], what: str, exclusive: bo
                 raise NotImplementedYet(f"{key} '{arguments[key]}' for {what}")
 
 
+class TypeRules(NamedTuple):
+    """Of a node's queues.
+
+    ``default_type``: of those whose virtual host names none; "" = classic, and not shown.
+    ``relaxed``: a quorum queue may be declared again as a classic one.
+    """
+
+    default_type: str = ""
+    relaxed: bool = False
+
+    def of_new_vhost(self, metadata: VhostMetadata) -> VhostMetadata:
+        """A virtual host keeps the default type that it was made with."""
+        kind = metadata.default_queue_type or self.default_type
+        return metadata._replace(default_queue_type=kind)
+
+
+def check_default_type(value: object) -> None:
+    """Of a virtual host, as definitions and HTTP bodies have it.
+
+    Raises PreconditionFailed, or NotImplementedYet for streams.
+    """
+    if value in UNSAID:
+        return
+    if value == "":
+        raise PreconditionFailed("default_queue_type must not be an empty string")
+    if not isinstance(value, (str, bool)):
+        raise PreconditionFailed(f"{term(value)} is not a valid default_queue_type value")
+    if value in INSTEAD:
+        raise NotImplementedYet(f"{value} queues are not implemented")
+    if value not in QUEUE_TYPES:
+        shown = value if isinstance(value, str) else term(value)
+        raise PreconditionFailed(f"{shown} is not a valid queue type")
+
+
+def with_default_type(
+    arguments: dict[str, object], kind: str, durable: bool, exclusive: bool, auto_delete: bool
+) -> dict[str, object]:
+    """What a queue is declared with where ``kind`` is the default type; "" = none is named.
+
+    A queue that cannot be of that type is a classic one.
+    """
+    if kind == "" or "x-queue-type" in arguments:
+        return arguments
+    if not can_be_quorum(durable, exclusive, auto_delete):
+        kind = CLASSIC
+    return {**arguments, "x-queue-type": kind}
+
+
 def check_properties(
     arguments: dict[str, object], what: str, durable: bool, exclusive: bool, auto_delete: bool
 ) -> None:
@@ -75,6 +132,12 @@ def check_in_cluster(arguments: dict[str, object], what: str) -> None:
             f"quorum queues of a cluster are not implemented (x-queue-type 'quorum' for {what}):"
             " omit the argument; a policy with ha-mode mirrors queues"
         )
+
+
+def check_default_in_cluster(kind: str) -> None:
+    """Raises NotImplementedYet for a default type that a cluster has not."""
+    if kind == QUORUM:
+        raise NotImplementedYet("quorum queues of a cluster are not implemented: leave the default")
 
 
 def check_without_name(arguments: dict[str, object]) -> None:

@@ -24,6 +24,16 @@ COMPARED_EXCHANGE_ARGUMENTS: Final = (
     "x-cache-ttl",
 )
 
+RELAXED_ARGUMENTS: Final = (
+    "x-dead-letter-exchange",
+    "x-dead-letter-routing-key",
+    "x-expires",
+    "x-max-length",
+    "x-max-length-bytes",
+    "x-single-active-consumer",
+    "x-message-ttl",
+)
+
 
 def check_same_queue(
     queue: Queue,
@@ -31,9 +41,17 @@ def check_same_queue(
     owner: object,
     auto_delete: bool,
     arguments: dict[str, object],
+    *,
+    relaxed: bool = False,
 ) -> None:
-    """Raises ResourceLocked or PreconditionFailed."""
+    """Raises ResourceLocked or PreconditionFailed.
+
+    ``relaxed``: a quorum queue may be declared as a classic one; ``RELAXED_ARGUMENTS`` count.
+    """
     what = f"queue '{queue.name}' in vhost '{queue.vhost}'"
+    if relaxed and queue.is_quorum and arguments.get("x-queue-type", CLASSIC) == CLASSIC:
+        check_same_arguments(RELAXED_ARGUMENTS, what, arguments, queue.arguments)
+        return
     queue.check_owner(owner)
     if owner is not None and queue.owner is None:
         raise ResourceLocked(

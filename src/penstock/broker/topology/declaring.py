@@ -50,6 +50,7 @@ def make_queue(
 ) -> Queue | None:
     """As ``declare_queue``, of a name that was not the client's choice."""
     rights.configure("queue", name)
+    arguments = vhost.typed(arguments, durable, owner is not None, auto_delete)
     if name not in vhost.queues:
         _may_dead_letter(rights, name, arguments)
     return vhost.declare_queue(name, durable, owner, auto_delete, arguments)

@@ -16,11 +16,13 @@ from mypy_extensions import i64
 from penstock.backing.interface import BackingQueue
 from penstock.broker.rules.access import NO_LIMIT
 from penstock.broker.rules.arguments import (
+    TypeRules,
     check_exchange_arguments,
     check_exchange_type,
     check_in_cluster,
     check_properties,
     check_queue_arguments,
+    with_default_type,
 )
 from penstock.broker.rules.budget import Budget
 from penstock.broker.rules.equivalence import check_same_exchange, check_same_queue
@@ -60,8 +62,10 @@ from penstock.routing.exchanges import (
 from penstock.routing.matcher import RoutingContext
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import (
+    NO_METADATA,
     BindingRecord,
     QueueRecord,
+    VhostMetadata,
     highest_priority,
     part_count,
 )
@@ -87,6 +91,7 @@ class Vhost:
         churn: Churn,
         changes: Changes,
         waits: PendingConfirms,
+        types: TypeRules,
     ) -> None:
         """``epoch``: above those of earlier ones of this name, whose routes addresses remember."""
         self.name = name
@@ -96,8 +101,8 @@ class Vhost:
         self.queues: dict[str, Queue] = {}
         self.queue_ids: dict[str, int] = {}  # of durable queues
         self.policies, self.budget = PolicyBook(), Budget()
-        self.description = ""
-        self.tags: list[str] = []
+        self.metadata = NO_METADATA
+        self._types = types
         self.closing: bool = False  # it is being removed: no client enters
         self.tracing: bool = False  # since it was switched on, until the process ends
         self.connection_count: i64 = 0
@@ -120,9 +125,8 @@ class Vhost:
 
     # -- what administrators change --------------------------------------------------------
 
-    def describe(self, description: str, tags: list[str]) -> None:
-        self.description = description
-        self.tags = tags
+    def describe(self, metadata: VhostMetadata) -> None:
+        self.metadata = metadata
 
     def trace(self, *, on: bool) -> None:
         self.tracing = on
@@ -441,6 +445,13 @@ class Vhost:
 
     # -- queues --------------------------------------------------------------------------
 
+    def typed(
+        self, arguments: dict[str, object], durable: bool, exclusive: bool, auto_delete: bool
+    ) -> dict[str, object]:
+        """The arguments that a user gives a queue, and the default type where they name none."""
+        kind = self.metadata.default_queue_type or self._types.default_type
+        return with_default_type(arguments, kind, durable, exclusive, auto_delete)
+
     def declare_queue(
         self,
         name: str,
@@ -456,7 +467,8 @@ class Vhost:
         self._churn.queues_declared += 1
         existing = self.queues.get(name)
         if existing is not None:
-            check_same_queue(existing, durable, owner, auto_delete, arguments)
+            relaxed = self._types.relaxed
+            check_same_queue(existing, durable, owner, auto_delete, arguments, relaxed=relaxed)
             self.touch(existing)
             return existing
         if 0 <= self.max_queues <= len(self.queues):

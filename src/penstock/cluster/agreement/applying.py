@@ -226,7 +226,7 @@ class Applier:
         elif isinstance(record, BindingRecord):
             self._bind(record)
         elif isinstance(record, VhostRecord):
-            admin.put_vhost(record.name, record.description, record.tags)
+            admin.put_vhost(record.name, record.metadata)
         elif isinstance(record, UserRecord):
             hashed, hashing = record.password_hash, record.hashing_algorithm
             admin.put_user(record.name, hashed, hashing, record.tags)

@@ -39,6 +39,7 @@ from penstock.storage.definitions.records import (
     PolicyRecord,
     TopicPermissionRecord,
     UserRecord,
+    VhostMetadata,
     VhostRecord,
 )
 from penstock.storage.definitions.values import arguments_to_json, table_from_json, to_json_value
@@ -245,8 +246,9 @@ def is_leased(record: Record) -> bool:
 
 def value_of(record: Record) -> str:
     fields: Fields = {}
+    source = record.metadata if isinstance(record, VhostRecord) else record
     for field in FIELDS[key_of(record).partition("/")[0]]:
-        value = getattr(record, field)
+        value = getattr(source, field)
         fields[field] = to_json_value(value) if field in ("arguments", "definition") else value
     return _text({"v": VERSION, **fields})
 
@@ -302,7 +304,7 @@ def _record(kind: str, parts: list[str], fields: Fields, key: str) -> Record:
         return ExchangeMeta(vhost, name, arguments=arguments, **fields)
     if kind == VHOSTS:
         tags = _names(fields["tags"], key)
-        return VhostRecord(parts[0], description=fields["description"], tags=tags)
+        return VhostRecord(parts[0], metadata=VhostMetadata(fields["description"], tuple(tags)))
     if kind == USERS:
         hashed, hashing = fields["password_hash"], fields["hashing_algorithm"]
         return UserRecord(parts[0], hashed, hashing, _names(fields["tags"], key))

@@ -339,7 +339,7 @@ class ClusterChanges(Changes):
             vhost = self._broker.vhosts.get(record.name)
             if vhost is None or vhost.closing:
                 return False
-            return (vhost.description, vhost.tags) == (record.description, record.tags)
+            return bool(vhost.metadata == record.metadata)
         return False
 
     def delete(self, record: Plain) -> None:

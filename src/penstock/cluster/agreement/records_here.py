@@ -28,7 +28,7 @@ def records_of(broker: Broker, home: str, but: Collection[str] = ()) -> list[md.
     """``home``: of its queues; ``but``: without these virtual hosts and what is in them."""
     vhosts = [vhost for vhost in broker.vhosts.values() if vhost.name not in but]
     records: list[md.Record] = [*broker.parameters.of_vhost("")]
-    records += [VhostRecord(vhost.name, 0, vhost.description, vhost.tags) for vhost in vhosts]
+    records += [VhostRecord(vhost.name, 0, vhost.metadata) for vhost in vhosts]
     for user in broker.users.users.values():
         records += _of_user(user, but)
     limits = [md.LimitsMeta("vhost", vhost.name, limits_of(vhost)) for vhost in vhosts]

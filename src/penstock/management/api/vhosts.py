@@ -2,7 +2,7 @@
 
     GET  /api/vhosts/{vhost}
     PUT  /api/vhosts/{vhost}    {"description": "...", "tags": "a,b" or ["a", "b"],
-                                 "tracing": true or false}
+                                 "tracing": true or false, "default_queue_type": "quorum"}
     DELETE                       with everything in it; its connections are closed; one more of
                                  these takes up a removal that was interrupted, and so does a start
 
@@ -19,9 +19,10 @@ from typing import Final
 from aiohttp import web
 
 from penstock.broker.definitions.importing import tags_in
+from penstock.broker.rules.arguments import UNSAID, check_default_type
 from penstock.broker.topology.vhost import Vhost
 from penstock.broker.vhost_removal import VhostRemoval
-from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
+from penstock.core.errors import AccessRefused, NotFound, NotImplementedYet, PreconditionFailed
 from penstock.core.pending import Pending
 from penstock.management.http.access import ADMINISTRATOR, Visitor
 from penstock.management.http.endpoints import (
@@ -33,7 +34,7 @@ from penstock.management.http.endpoints import (
 )
 from penstock.management.http.listing import BadQuery, ListQuery
 from penstock.management.http.lists import ListEndpoints
-from penstock.storage.definitions.records import VhostRecord
+from penstock.storage.definitions.records import NO_METADATA, VhostRecord
 
 STEP_PAUSE_S: Final = 0.001
 """Between two slices of a removal others have the data loop for so long."""
@@ -174,15 +175,15 @@ class VhostsApi(ListEndpoints):
         known = self._broker.vhosts.get(name)
         if known is not None and known.closing:
             raise PreconditionFailed(f"vhost '{name}' is being deleted")
-        described = "description" in asked or "tags" in asked
-        if known is None or described:
-            description = "" if known is None else known.description
-            tags = [] if known is None else known.tags
-            admin.put_vhost(
-                name,
-                str(asked.get("description", description)),
-                tags_in(asked["tags"]) if "tags" in asked else tags,
-            )
+        metadata = NO_METADATA if known is None else known.metadata
+        if "description" in asked:
+            metadata = metadata._replace(description=str(asked["description"]))
+        if "tags" in asked:
+            metadata = metadata._replace(tags=tuple(tags_in(asked["tags"])))
+        if asked.get("default_queue_type") not in UNSAID:
+            metadata = metadata._replace(default_queue_type=str(asked["default_queue_type"]))
+        if known is None or metadata != known.metadata:
+            admin.put_vhost(name, metadata)
         is_new = self._broker.changes.at_first(known is None)
         if "tracing" not in asked:
             return is_new
@@ -205,11 +206,10 @@ def _check(asked: dict[str, object]) -> None:
             raise BadQuery("bad_request", f"unknown field '{key}'; known: {', '.join(KNOWN)}")
     if not isinstance(asked.get("description", ""), str):
         raise BadQuery("bad_request", "'description' is no text")
-    if asked.get("default_queue_type") not in (None, "classic", "undefined"):
-        raise BadQuery("bad_request", "its default_queue_type has no use here")
     try:
+        check_default_type(asked.get("default_queue_type"))
         tags_in(asked.get("tags", []))
-    except PreconditionFailed as error:
+    except (NotImplementedYet, PreconditionFailed) as error:
         raise BadQuery("bad_request", str(error)) from error
     if "tracing" in asked:
         flag(asked["tracing"])

@@ -12,6 +12,7 @@ Sessions are the server's; ``facts`` has what it tells about them.
 
 from collections.abc import Sequence
 
+from penstock.broker.definitions.exporting import metadata_row
 from penstock.management.facts.rows import Row
 from penstock.management.facts.sessions import ListenerFacts
 from penstock.management.facts.storage_view import files_row, storage_row
@@ -93,12 +94,12 @@ class BrokerView(QueueRows, ExchangeRows, ClientRows, MirrorRows):
         vhost = self.vhost(name)
         return {
             "name": name,
-            "description": vhost.description,
-            "tags": vhost.tags,
-            "metadata": {"description": vhost.description, "tags": vhost.tags},
+            "description": vhost.metadata.description,
+            "tags": list(vhost.metadata.tags),
+            "metadata": metadata_row(vhost.metadata),
             "cluster_state": {self.node_name: "running"},
             "tracing": vhost.tracing,
-            "default_queue_type": "undefined",
+            "default_queue_type": vhost.metadata.default_queue_type or "undefined",
             "message_stats": vhost_tally(self._broker, name),
         }
 

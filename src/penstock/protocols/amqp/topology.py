@@ -51,12 +51,17 @@ class TopologyMethods:
         if method.key == m.QUEUE_DECLARE:
             name = name_in(method, "queue")
             if name == "" and not method.flag("passive"):
-                check_without_name(method.table("arguments"))
+                check_without_name(self._typed(method))
                 name = link.new_name("amq.gen-")
             verb = partial(self._declare_queue, method, name)
         else:
             verb = partial(self._do, method)
         return then(link.ask().run(verb), partial(self._answer, method))
+
+    def _typed(self, method: Method) -> dict[str, object]:
+        durable, exclusive = method.flag("durable"), method.flag("exclusive")
+        arguments = method.table("arguments")
+        return self.link.vhost.typed(arguments, durable, exclusive, method.flag("auto_delete"))
 
     def _answer(self, method: Method, answer: Answer) -> None:
         key, values = answer

@@ -18,6 +18,7 @@ from penstock.storage.definitions.records import (
     TopicPermissionRecord,
     Topology,
     UserRecord,
+    VhostMetadata,
     VhostRecord,
 )
 from penstock.storage.definitions.staging import StagingTables
@@ -34,11 +35,10 @@ def load_topology(
     """Everything but bindings of what was deleted."""
     topology = Topology(staging.load_sets(), staging.load_producers(), load_parameters(rows))
     for row in db.execute("SELECT * FROM vhosts"):
-        name, tags = name_in_cell(row[0]), json.loads(row[3])
+        name = name_in_cell(row[0])
+        metadata = VhostMetadata(name_in_cell(row[2]), tuple(json.loads(row[3])), str(row[4]))
         closing = name in departures.vhosts
-        topology.vhosts.append(
-            VhostRecord(name, int(row[1]), name_in_cell(row[2]), tags, closing=closing)
-        )
+        topology.vhosts.append(VhostRecord(name, int(row[1]), metadata, closing=closing))
     for row in db.execute("SELECT * FROM users"):
         topology.users.append(
             UserRecord(

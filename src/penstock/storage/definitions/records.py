@@ -3,10 +3,21 @@
 They carry values and decide nothing; who declares writes them, who starts reads them.
 """
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.storage.definitions.parameters import ParameterRecord
 from penstock.storage.definitions.staging import ProducerRecord, StagedSetRecord
+
+
+class VhostMetadata(NamedTuple):
+    """What administrators say of a virtual host; ``default_queue_type`` "" = none is named."""
+
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    default_queue_type: str = ""
+
+
+NO_METADATA: Final = VhostMetadata()
 
 
 class VhostRecord:
@@ -15,21 +26,19 @@ class VhostRecord:
     ``closing``: it is being removed.
     """
 
-    __slots__ = ("closing", "description", "name", "segment_entries", "tags")
+    __slots__ = ("closing", "metadata", "name", "segment_entries")
 
     def __init__(
         self,
         name: str,
         segment_entries: int = 16_384,
-        description: str = "",
-        tags: list[str] | None = None,
+        metadata: VhostMetadata = NO_METADATA,
         *,
         closing: bool = False,
     ) -> None:
         self.name = name
         self.segment_entries = segment_entries
-        self.description = description
-        self.tags = tags or []
+        self.metadata = metadata
         self.closing = closing
 
 

@@ -15,7 +15,7 @@ from penstock.storage.definitions.parameters import (
 )
 from penstock.storage.definitions.staging import STAGING
 
-FORMAT_VERSION: Final = 9
+FORMAT_VERSION: Final = 10
 
 _LEAVING: Final = """
 CREATE TABLE leaving (
@@ -49,7 +49,8 @@ CREATE TABLE counters (name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT RO
 INSERT INTO counters VALUES ('next_queue_id', 1);
 CREATE TABLE vhosts (
     name TEXT PRIMARY KEY, segment_entries INTEGER NOT NULL,
-    description TEXT NOT NULL DEFAULT '', tags TEXT NOT NULL DEFAULT '[]') WITHOUT ROWID;
+    description TEXT NOT NULL DEFAULT '', tags TEXT NOT NULL DEFAULT '[]',
+    default_queue_type TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
 CREATE TABLE users (
     name TEXT PRIMARY KEY, password_hash TEXT NOT NULL, hashing_algorithm TEXT NOT NULL,
     tags TEXT NOT NULL) WITHOUT ROWID;
@@ -92,5 +93,6 @@ ALTER TABLE vhosts ADD COLUMN tags TEXT NOT NULL DEFAULT '[]';
     6: GLOBAL_PARAMETERS,
     7: FOLLOWED + DELETED_QUEUES + ALL_WITHOUT_A_ROW,
     8: PARAMETERS + GLOBAL_ARE_PARAMETERS,
+    9: "ALTER TABLE vhosts ADD COLUMN default_queue_type TEXT NOT NULL DEFAULT '';",
 }
 """Version to the statements that make the next one of it."""
