@@ -34,7 +34,10 @@ from tests.helpers.sim_files import SimFileSystem
 
 HELP = json.loads(Path(__file__).with_name("recorded_help.json").read_text())
 BUDGET_S = 0.2
-OF_PLUGINS = ("delete_shovel", "restart_shovel", "shovel_status")
+OF_PLUGINS = (
+    *("delete_shovel", "restart_shovel", "shovel_status"),
+    *("federation_status", "restart_federation_link"),
+)
 """The recorded node ran without them."""
 PROGRAMS = ("rabbitmqctl", "rabbitmq-diagnostics", "rabbitmq-upgrade", "rabbitmq-queues")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -9,6 +10,7 @@ from urllib.parse import quote
 
 import pytest
 
+from penstock.ctl.main import run
 from tests.helpers.live_broker import LiveBroker
 from tests.links.links_tools import Side, until
 
@@ -88,10 +90,20 @@ def test_an_exchange_gets_what_its_bindings_want(here: Side, there: Side) -> Non
     queue = quote(f"federation: fed.news -> {HERE}", safe="")
     assert there.api.get(f"/api/queues/%2F/{queue}")["durable"] is True
     until_running(here)
+    assert row["id"] in say(here, "federation_status")
+    assert say(here, "restart_federation_link", row["id"]).startswith("0 ")
+    assert "not found" in say(here, "restart_federation_link", "12345678")
+    until_running(here)
     end(here, "fed")
     until(lambda: there.api.get(f"/api/queues/%2F/{queue}", absent=(404,)) is None)
     names = [row["name"] for row in there.api.get("/api/exchanges/%2F")]
     assert not [name for name in names if name.startswith("federation:")]
+
+
+def say(side: Side, *words: str) -> str:
+    out = io.StringIO()
+    who = ["--url", side.api.url, "--user", "guest", "--password", "guest"]
+    return f"{run([*who, *words], out, out, {})} {out.getvalue()}"
 
 
 def _arrives(there: Side, here: Side, key: str) -> bool:

@@ -38,6 +38,8 @@ list_global_parameters       GET     global-parameters
 shovel_status                GET     shovels
 restart_shovel               DELETE  shovels/vhost/{vhost}/{name}/restart
 delete_shovel                DELETE  shovels/vhost/{vhost}/{name}
+federation_status            GET     federation-links
+restart_federation_link      DELETE  federation-links/vhost/{vhost}/{id}/{node}/restart
 set_cluster_name             PUT     cluster-name  name
 add_vhost                    PUT     vhosts/{vhost}  description tags default_queue_type tracing
 delete_vhost                 DELETE  vhosts/{vhost}

@@ -80,6 +80,8 @@ SHOVEL: Final = (
     " dest_exchange forwarded pending remaining reason"
 )
 NO_PARAMETER: Final = "Parameter does not exist"
+FEDERATION_LINK: Final = "id vhost type upstream queue exchange upstream_queue upstream_exchange status uri timestamp error"
+NO_LINK: Final = "Link with the given ID was not found"
 PARAMETER: Final = 'runtime parameter "{name}" for component "{component}"'
 POLICY: Final = "vhost name pattern apply-to definition priority"
 ROWS: Final[Mapping[str, Plain]] = {
@@ -154,6 +156,12 @@ ROWS: Final[Mapping[str, Plain]] = {
         absent=NO_SHOVEL,
     ),
     "delete_shovel": Plain("Deleting shovel {name} in vhost {vhost}", "name", absent=NO_SHOVEL),
+    "federation_status": Plain(
+        "Listing federation links on node {node}...", columns=FEDERATION_LINK
+    ),
+    "restart_federation_link": Plain(
+        "Restarting federation link {id} on node {node}", "id", absent=NO_LINK
+    ),
     "set_cluster_name": Plain("Setting cluster name to {name} ...", "name"),
     "purge_queue": Plain(
         "Purging queue '{queue}' in vhost '{vhost}' ...", "queue", None, "not_found"

@@ -201,6 +201,11 @@ Shovels
     plain: Restarts a dynamic Shovel
   shovel_status
     plain: Displays status of Shovel on a node
+Federation
+  federation_status
+    plain: Displays federation link status
+  restart_federation_link [--vhost <vhost>] <link_id>
+    plain: Restarts a running federation link
 Policies
   clear_operator_policy [--vhost <vhost>] <name>
     plain: Clears an operator policy
