@@ -80,7 +80,10 @@ SHOVEL: Final = (
     " dest_exchange forwarded pending remaining reason"
 )
 NO_PARAMETER: Final = "Parameter does not exist"
-FEDERATION_LINK: Final = "id vhost type upstream queue exchange upstream_queue upstream_exchange status uri timestamp error"
+FEDERATION_LINK: Final = (
+    "id vhost type upstream queue exchange upstream_queue upstream_exchange status uri timestamp"
+    " error"
+)
 NO_LINK: Final = "Link with the given ID was not found"
 PARAMETER: Final = 'runtime parameter "{name}" for component "{component}"'
 POLICY: Final = "vhost name pattern apply-to definition priority"
