@@ -60,6 +60,7 @@ class OpenEngine:
         deleted: SeqRanges | None = None,
         directory: str = DIRECTORY,
     ) -> None:
+        self.disk_is_short = False
         self.files = files
         self.opening = Opening(
             files,
@@ -107,7 +108,7 @@ class OpenEngine:
                 board.finish(job)
 
     def work(self, now_ms: int, *, idle: bool = False) -> bool:
-        return self.engine.work(now_ms, idle)
+        return self.engine.work(now_ms, idle, self.disk_is_short)
 
     def settle(self, now_ms: int) -> None:
         """Until there is nothing to do."""

@@ -46,9 +46,7 @@ class Room:
         if not outlet.open:
             return 0
         brought = int(min(256 * 1024, outlet.room_bytes()))
-        outlet.busy = True
-        if brought + outlet.unsent_bytes >= outlet.limit_bytes:
-            outlet.open = False
+        outlet.delivered(brought)
         return brought
 
     def turn(self, readers: set[int]) -> list[int]:

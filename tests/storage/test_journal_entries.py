@@ -52,11 +52,11 @@ def test_more_than_the_limit_are_written_to_segments() -> None:
 
 def test_nothing_is_written_while_the_disk_is_short() -> None:
     one, queue = opened(SimFileSystem())
-    one.engine.disk_is_short = True
+    one.disk_is_short = True
     fill(queue, MOST + 1)
     one.settle(HOUSEKEEPING_MS)
     assert queue.journal_only_count() == MOST + 1
-    one.engine.disk_is_short = False
+    one.disk_is_short = False
     one.settle(2 * HOUSEKEEPING_MS)
     assert queue.journal_only_count() == 0
 

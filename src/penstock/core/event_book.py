@@ -42,6 +42,10 @@ class EventBook:
         self.directory = directory
         self.now_ms = now_ms
 
+    def set_now(self, now_ms: WallMs) -> None:
+        """The loop woke."""
+        self.now_ms = now_ms
+
     def close(self) -> None:
         self.on = False
 

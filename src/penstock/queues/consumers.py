@@ -36,6 +36,35 @@ class OutputWindow:
         self.round: i64 = 0  # of the output budget, the last in which it was
         self.since_round: i64 = 0  # and in each since this one
 
+    def delivered(self, buffered_bytes: i64) -> None:
+        """Something was delivered; so much waits behind what the socket did not take."""
+        self.busy = True
+        if buffered_bytes + self.unsent_bytes >= self.limit_bytes:
+            self.open = False
+
+    def reopen(self) -> None:
+        """All of it has left."""
+        self.open = True
+
+    def wrote(self, left_bytes: i64) -> i64:
+        """The socket did not take so much; returns how much more than at the last write."""
+        more = left_bytes - self.unsent_bytes
+        self.unsent_bytes = left_bytes
+        return more
+
+    def enter_round(self, number: i64) -> bool:
+        """It was delivered to in this round of the budget; True: for the first time in it."""
+        self.busy = False
+        if self.round == number:
+            return False
+        if self.round + 1 < number:
+            self.since_round = number
+        self.round = number
+        return True
+
+    def grant(self, limit_bytes: i64) -> None:
+        self.limit_bytes = limit_bytes
+
     def room_bytes(self) -> i64:
         """How much one pass may bring, but for a first message of any size."""
         room = self.limit_bytes - self.unsent_bytes
@@ -60,6 +89,9 @@ class SharedWindow:
     def __init__(self) -> None:
         self.limit: i64 = 0
         self.outstanding: i64 = 0
+
+    def change(self, limit: i64) -> None:
+        self.limit = limit
 
     def room(self) -> i64:
         if self.limit == 0:

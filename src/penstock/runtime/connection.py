@@ -103,8 +103,56 @@ class Connection:
 
     def carry(self, session: Session) -> None:
         """From now on what comes in is for this session."""
-        session.carrier = self
+        session.ride_on(self)
         self.session = session
+
+    def add_first(self, data: bytes) -> bytes:
+        """All that came before its protocol was known."""
+        self.first += data
+        return self.first
+
+    def take_first(self) -> bytes:
+        """For the session, now that there is one."""
+        first = self.first
+        self.first = b""
+        return first
+
+    def introduce(self, peer: tuple[str, int], own: tuple[str, int] | None) -> None:
+        """A proxy has said between whom it is."""
+        self.peer = peer
+        self.own = own
+
+    def swap(self, sock: Carrier) -> None:
+        """From now on bytes come and go by this one."""
+        self.sock = sock
+
+    def pause(self) -> None:
+        """It is not read for the time being."""
+        self.paused = True
+
+    def unpause(self) -> None:
+        self.paused = False
+
+    def read_at_once(self, size_bytes: int) -> None:
+        """So many bytes at most."""
+        self.read_bytes = size_bytes
+
+    def watched(self, mask: int) -> None:
+        """The loop waits for these events."""
+        self.mask = mask
+
+    def closed_for_ms(self, now_ms: int) -> int:
+        """How long ago its session was first seen closed."""
+        if self.closed_at_ms == 0:
+            self.closed_at_ms = now_ms
+        return now_ms - self.closed_at_ms
+
+    def drop(self) -> None:
+        """It is over; its session does not know it any more."""
+        self.gone = True
+        self.sock.close()
+        if self.session is not None:
+            self.session.ride_on(None)
 
     def is_stranger(self) -> bool:
         """No user has logged in on it yet; links between nodes have a bound of their own."""

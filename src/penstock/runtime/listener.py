@@ -69,11 +69,12 @@ class Listener:
     def connection(self, sock: socket.socket, peer: tuple[str, int], now_ms: int) -> Connection:
         if not self._is_unix:
             tune(sock)
+        if self._options is not None and not self._proxied:
+            secure = SecureSocket(sock, self._options, peer)
+            return Connection(secure, peer, now_ms, self.protocol)
         connection = Connection(sock, peer, now_ms, self.protocol)
         if self._proxied:
-            connection.sock = ProxySocket(sock, connection, self._options)
-        elif self._options is not None:
-            connection.sock = SecureSocket(sock, self._options, peer)
+            connection.swap(ProxySocket(sock, connection, self._options))
         return connection
 
     def close(self) -> None:

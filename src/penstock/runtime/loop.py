@@ -205,10 +205,10 @@ class Loop:
                 if self._sessions.is_overdue(connection, now_ms):
                     self._drop(connection, now_ms)
                 continue
-            session.unread = connection.paused
+            paused = connection.paused
+            session.note_reading(paused, not paused and connection.mask & _IN == 0)
             connection.slim()
             self.turn.output.limit(session.outlet)
-            session.clogged = not connection.paused and connection.mask & _IN == 0
             if not self._ticked(connection, session, now_ms):
                 self._drop(connection, now_ms)
             elif session.closed or len(session.out) > 0:
@@ -221,9 +221,7 @@ class Loop:
         except Exception:  # as in ``_read``
             logger.exception("internal error, closing connection %s", connection.peer)
             return False
-        if session.closed and connection.closed_at_ms == 0:
-            connection.closed_at_ms = now_ms
-        lingers = session.closed and now_ms - connection.closed_at_ms > LINGER_MAX_MS
+        lingers = session.closed and connection.closed_for_ms(now_ms) > LINGER_MAX_MS
         return not session.abandoned and not lingers
 
     def _tick_waiters(self, now_ms: int) -> None:
@@ -251,20 +249,20 @@ class Loop:
             if session is None or not session.hung_up(now_ms):
                 self._drop(connection, now_ms)
                 return
-            connection.paused = True
+            connection.pause()
             self.turn.fed(session)
             return
         size = len(data)
         if size == connection.read_bytes and size < READ_MAX_BYTES:
-            connection.read_bytes = size * 2
+            connection.read_at_once(size * 2)
         elif size * 4 < connection.read_bytes and connection.read_bytes > READ_MIN_BYTES:
-            connection.read_bytes //= 2
+            connection.read_at_once(connection.read_bytes // 2)
         session = connection.session
         if session is None:
             session = self._choose(connection, data, now_ms)
             if session is None:
                 return
-            data, connection.first = connection.first, b""
+            data = connection.take_first()
         since = time.perf_counter_ns() if self._flow.measuring else 0
         try:
             session.receive(data, now_ms)
@@ -280,14 +278,17 @@ class Loop:
         if session.waiting_head:
             self._await_head(connection)
         elif not self._flow.may_read_on(session.held_bytes):
-            connection.paused = True
+            connection.pause()
             self._full.append(connection)
             self._watch(connection)
 
     def _choose(self, connection: Connection, data: bytes, now_ms: int) -> Session | None:
-        connection.first += data
         session = self._sessions.choose(
-            connection.first, connection.peer, now_ms, connection.login, connection.protocol
+            connection.add_first(data),
+            connection.peer,
+            now_ms,
+            connection.login,
+            connection.protocol,
         )
         if session is not None:
             connection.carry(session)
@@ -323,7 +324,7 @@ class Loop:
 
     def _await_head(self, connection: Connection) -> None:
         """Whatever else it is not read for, it goes on when the head is there."""
-        connection.paused = True
+        connection.pause()
         self._heads.append(connection)
         self._watch(connection)
 
@@ -358,7 +359,7 @@ class Loop:
                 self._read_again(connection)
 
     def _read_again(self, connection: Connection) -> None:
-        connection.paused = False
+        connection.unpause()
         if not connection.gone:
             self._watch(connection)
 
@@ -366,10 +367,9 @@ class Loop:
 
     def flush(self, now_ms: int) -> None:
         """Write what the touched sessions have to say."""
-        touched = self.turn.touched
+        touched = self.turn.take_touched()
         if not touched:
             return
-        self.turn.touched = []
         stood_still = self.turn.stood_still(now_ms)
         for session in touched:
             session.touched = False
@@ -406,7 +406,7 @@ class Loop:
                 self._swap_carrier(connection, session, now_ms)
                 return
             if not session.outlet.open:
-                session.outlet.open = True
+                session.outlet.reopen()
                 session.drained()
         self._watch(connection)
 
@@ -434,7 +434,7 @@ class Loop:
             logger.exception("internal error, closing connection %s", connection.peer)
             self._drop(connection, now_ms)
             return
-        connection.sock = cast(Carrier, sock)
+        connection.swap(cast(Carrier, sock))
         self._read(connection, now_ms)  # what came early lies in it already
         if not connection.gone:
             self._write(connection, now_ms)
@@ -448,7 +448,7 @@ class Loop:
         if left > 0:
             mask |= _OUT
         if mask != connection.mask:
-            connection.mask = mask
+            connection.watched(mask)
             self._epoll.modify(connection.fd, mask)
 
     def shut_down_sessions(self) -> None:
@@ -476,14 +476,12 @@ class Loop:
     def _drop(self, connection: Connection, now_ms: int) -> None:
         if connection.gone:
             return
-        connection.gone = True
         self._epoll.unregister(connection.fd)
         del self.connections[connection.fd]
-        connection.sock.close()
+        connection.drop()
         session = connection.session
         if session is not None:
             self.turn.output.wrote(session.outlet, 0)
-            session.carrier = None
             try:
                 session.lost(now_ms)
             except Exception:  # as above

@@ -64,22 +64,15 @@ class OutputBudget:
 
     def wrote(self, outlet: OutputWindow, left: i64) -> None:
         """A session's output went to its socket, but for so many bytes."""
-        more = left - outlet.unsent_bytes
-        if more != 0:
-            outlet.unsent_bytes = left
-            self.unsent_bytes += more
-            if more > 0 and self.unsent_bytes > self.budget_bytes():
-                self.share_bytes = SHARE_LEAST_BYTES
-        if outlet.busy:
-            outlet.busy = False
-            if outlet.round != self._round:
-                if outlet.round + 1 < self._round:
-                    outlet.since_round = self._round
-                outlet.round = self._round
-                self._takers += 1
-                share = self._divide()
-                if share < self.share_bytes:
-                    self.share_bytes = share
+        more = outlet.wrote(left)
+        self.unsent_bytes += more
+        if more > 0 and self.unsent_bytes > self.budget_bytes():
+            self.share_bytes = SHARE_LEAST_BYTES
+        if outlet.busy and outlet.enter_round(self._round):
+            self._takers += 1
+            share = self._divide()
+            if share < self.share_bytes:
+                self.share_bytes = share
         self.limit(outlet)
 
     def limit(self, outlet: OutputWindow) -> None:
@@ -89,14 +82,14 @@ class OutputBudget:
             limit = self.share_bytes
             if limit < READER_LEAST_BYTES and outlet.round - outlet.since_round >= READER_ROUNDS:
                 limit = READER_LEAST_BYTES
-        outlet.limit_bytes = limit
+        outlet.grant(limit)
 
     def tick(self) -> None:
         """A few times a second; then ``limit`` for every outlet."""
         self.share_bytes = self._divide()
         self._takers = 0
         self._round += 1
-        self._ram.output_bytes = self.unsent_bytes
+        self._ram.count_output(self.unsent_bytes)
 
     def _divide(self) -> i64:
         share = self.budget_bytes() - self.unsent_bytes

@@ -16,8 +16,9 @@ import ipaddress
 import logging
 import socket
 import struct
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
+from penstock.runtime.connection import Connection
 from penstock.runtime.secure_socket import SecureSocket, TlsOptions
 
 Address = tuple[str, int]
@@ -106,18 +107,10 @@ def _port(text: str) -> int:
     return int(text)
 
 
-class Introduced(Protocol):
-    """The connection a proxy's header is about."""
-
-    sock: Any
-    peer: Address
-    own: Address | None
-
-
 class ProxySocket:
     """Stands where the socket will stand until the header has come; nothing is sent before."""
 
-    def __init__(self, sock: socket.socket, connection: Introduced, tls: TlsOptions | None) -> None:
+    def __init__(self, sock: socket.socket, connection: Connection, tls: TlsOptions | None) -> None:
         self._sock = sock
         self._connection = connection
         self._options = tls
@@ -141,14 +134,13 @@ class ProxySocket:
     def _go_on(self, header: Header, size: int) -> bytes:
         connection = self._connection
         if header.client is not None:
-            connection.peer = header.client
-            connection.own = header.own
+            connection.introduce(header.client, header.own)
         rest = self._read[header.size :]
         if self._options is None:
-            connection.sock = self._sock
+            connection.swap(self._sock)
         else:
             secure = SecureSocket(self._sock, self._options, connection.peer, rest)
-            connection.sock = secure
+            connection.swap(secure)
             if rest:
                 return secure.recv(size)
         if not rest:

@@ -47,8 +47,8 @@ class PublishCredit:
 
     def count_held(self, size_bytes: i64) -> None:
         """So much more is held, or less."""
-        self._session.held_bytes += size_bytes
-        self._flow.held_bytes += size_bytes
+        self._session.count_held(size_bytes)
+        self._flow.count_held(size_bytes)
 
     def give_up(self) -> None:
         """It is over: it waits for nobody, and nobody for it."""

@@ -58,6 +58,29 @@ class Session:
         """Wants ``tick`` more often, because a peer waits for something to happen."""
         return False
 
+    def count_held(self, more_bytes: i64) -> None:
+        """It holds so much more, or less."""
+        self.held_bytes += more_bytes
+
+    def ride_on(self, carrier: object) -> None:
+        """Its connection; None: that is gone."""
+        self.carrier = carrier
+
+    def note_reading(self, unread: bool, clogged: bool) -> None:
+        """Whether the loop reads from its peer."""
+        self.unread = unread
+        self.clogged = clogged
+
+    def note_log_in(self, name: str, now_ms: i64) -> None:
+        """It has that name in the event log, from that time on."""
+        self.event_name = name
+        self.entered_at_ms = now_ms
+
+    def abort(self) -> None:
+        """A fault of ours: nothing more comes from it."""
+        self.closed = True
+        self.awaiting_disk = False
+
     def log_in_as(self, user: User) -> None:
         self.user = user
         self._rights_lost = user.rights_lost

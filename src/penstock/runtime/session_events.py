@@ -20,8 +20,7 @@ def entered(
     """A client has logged in; ``given_name``: what it calls its connection, if that is a text."""
     carrier = session.carrier
     if book.on and isinstance(carrier, Connection) and session.entered_at_ms == 0:
-        session.event_name = carrier.name
-        session.entered_at_ms = book.now_ms
+        session.note_log_in(carrier.name, book.now_ms)
         name = given_name if isinstance(given_name, str) else None
         book.note("connection_opened", (session.event_name, user, vhost, protocol, name))
 
@@ -31,7 +30,7 @@ def left(book: EventBook, session: Session) -> None:
     if session.entered_at_ms != 0:
         lasted_ms = int(book.now_ms - session.entered_at_ms)
         book.note("connection_closed", (session.event_name, lasted_ms))
-        session.entered_at_ms = 0
+        session.note_log_in(session.event_name, 0)
 
 
 def channel_moved(book: EventBook, kind: str, session: Session, number: int) -> None:

@@ -126,7 +126,7 @@ class Turn:
     def begin(self, now_ms: WallMs, mono_ms: MonoMs) -> None:
         """The loop woke, and is about to read."""
         self._broker.idleness.set_now(mono_ms)
-        self._broker.events.now_ms = now_ms
+        self._broker.events.set_now(now_ms)
         self.flow.begin_turn(now_ms)
         self.stood_still(now_ms)
 
@@ -225,14 +225,27 @@ class Turn:
         """As far as the journal is on disk."""
         return self._engine.journal.durable_position
 
+    def confirm_waiting(self) -> None:
+        """The journal is on disk further than before."""
+        waiting = self.waiting
+        self.waiting = []
+        for session in waiting:
+            session.waiting_listed = False
+            self.confirm(session, self._engine.journal.durable_position)
+
+    def take_touched(self) -> list[Session]:
+        """Those that may have output; each is to be marked as not touched before it is written."""
+        touched = self.touched
+        self.touched = []
+        return touched
+
     def confirm(self, session: Session, position: i64) -> None:
         """It goes on with what it had put off, so all may happen here that bytes can do."""
         try:
             session.confirm(position)
         except Exception:  # a fault of ours costs one connection, not the broker
             logger.exception("internal error, closing a connection")
-            session.closed = True
-            session.awaiting_disk = False
+            session.abort()
         self.fed(session)
 
 
@@ -296,10 +309,8 @@ class DirectReplies(TurnPart):
     def run(self, now_ms: i64, idle: bool) -> bool:
         for consumer in self._replies.take_answered():
             subscriber = cast(Subscriber, consumer.holder)
-            answers = consumer.answers
-            consumer.answers = []
             try:
-                subscriber.answer(answers)
+                subscriber.answer(consumer.take_answers())
             except BrokerError as error:
                 subscriber.session.channel_failed(subscriber.number, error, 0)
             self._turn.touch(subscriber.session)
@@ -448,12 +459,14 @@ class GroupCommit(TurnPart):
             self._collect()
         if flow.journal_behind or pending > 0:
             waiting = engine.pending_bytes() + self._bytes_away
-            flow.journal_behind = waiting > 4 * GROUP_BYTES_MAX or engine.journal_is_behind()
+            is_behind = waiting > 4 * GROUP_BYTES_MAX or engine.journal_is_behind()
+            if is_behind != flow.journal_behind:
+                flow.note_journal(is_behind)
         if waits.moved or engine.journal.durable_position != before:
             waits.take_moved()
             self._broker.dead_letters.settle()
             if len(self._turn.waiting) > 0:
-                self._confirm()
+                self._turn.confirm_waiting()
                 self._definitions.run(now_ms, idle)  # of requests that had waited behind that
         return False
 
@@ -489,14 +502,6 @@ class GroupCommit(TurnPart):
             self._engine.committed(group)
             self._broker.flow.committed()
 
-    def _confirm(self) -> None:
-        turn = self._turn
-        waiting = turn.waiting
-        turn.waiting = []
-        for session in waiting:
-            session.waiting_listed = False
-            turn.confirm(session, self._engine.journal.durable_position)
-
 
 @final
 class EngineWork(TurnPart):
@@ -515,9 +520,9 @@ class EngineWork(TurnPart):
         worker.collect()
         if board.arrived:
             self._broker.wake_readers()
-        engine.disk_is_short = self._turn.look().alarms.disk
-        more = engine.work(now_ms, idle)
-        self._broker.flow.paging_behind = engine.paging_is_behind
+        more = engine.work(now_ms, idle, self._turn.look().alarms.disk)
+        if engine.paging_is_behind != self._broker.flow.paging_behind:
+            self._broker.flow.note_paging(engine.paging_is_behind)
         if board.writes:
             worker.submit_writes(board.take_writes())
         if board.reads:

@@ -198,6 +198,18 @@ class Flow:
         self.decode_ns = 0
         self.publish_ns = 0
 
+    def count_held(self, more_bytes: i64) -> None:
+        """Sessions hold so much more, or less."""
+        self.held_bytes += more_bytes
+
+    def note_journal(self, is_behind: bool) -> None:
+        """More waits for the journal than it should, or not any more."""
+        self.journal_behind = is_behind
+
+    def note_paging(self, is_behind: bool) -> None:
+        """The same of paging."""
+        self.paging_behind = is_behind
+
     def count_decoding(self, took_ns: i64) -> None:
         """Of a measured turn."""
         self.decode_ns += took_ns

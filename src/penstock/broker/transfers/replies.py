@@ -27,6 +27,11 @@ class ReplyConsumer:
         self.name = name
         self.answers: list[Message] = []  # to be delivered in this turn
 
+    def take_answers(self) -> list[Message]:
+        answers = self.answers
+        self.answers = []
+        return answers
+
 
 @final
 class Replies:
@@ -41,7 +46,7 @@ class Replies:
 
     def remove(self, consumer: ReplyConsumer) -> None:
         del self.consumers[consumer.name]
-        consumer.answers = []
+        consumer.take_answers()
 
     def publish(self, routing_keys: list[str], messages: list[Message]) -> bool:
         """Take them for the consumers of these names; False = there is none, the usual case."""

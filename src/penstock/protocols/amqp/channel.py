@@ -112,16 +112,13 @@ class AmqpChannel(Subscriber):
         if tag_bytes is None:
             tag_bytes = short_bytes(consumer.tag)
             self._tag_bytes[consumer.tag] = tag_bytes
-        if link.vhost.tracing:
+        if self.publishing.vhost.tracing:
             trace_deliveries(link, self.number, cast(Queue, consumer.queue).name, messages)
         if delivery.again_count > 0 and cast(Queue, consumer.queue).is_quorum:
             messages = with_delivery_counts(messages)
         out, frame_max = link.session.out, link.decoder.frame_max
         write_deliveries(out, self.number, tag_bytes, first_tag, messages, frame_max)
-        outlet = link.outlet
-        outlet.busy = True
-        if len(out) + outlet.unsent_bytes >= outlet.limit_bytes:
-            outlet.open = False
+        link.outlet.delivered(len(out))
 
     # -- publishing ----------------------------------------------------------------------
 
@@ -352,12 +349,12 @@ class AmqpChannel(Subscriber):
         if method.number("prefetch_size") != 0:
             raise NotImplementedYet(f"prefetch_size!=0 ({method.number('prefetch_size')})")
         if method.flag("global"):
-            self.shared.limit = method.number("prefetch_count")
+            self.shared.change(method.number("prefetch_count"))
             self.wake_queues()
         else:
             self.prefetch = method.number("prefetch_count")
             if self.shared.limit > 0:  # as in RabbitMQ, the later one does away with it
-                self.shared.limit = 0
+                self.shared.change(0)
                 self.wake_queues()
         self._reply(method, m.BASIC_QOS_OK, [])
 

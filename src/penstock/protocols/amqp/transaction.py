@@ -35,6 +35,13 @@ class Verdict:
         self.first_tag = first_tag
         self.last_tag = last_tag
 
+    def takes(self, kind: int, first_tag: i64, last_tag: i64) -> bool:
+        """So are these; False: not the same, or not the next ones."""
+        if self.kind != kind or self.last_tag + 1 != first_tag:
+            return False
+        self.last_tag = last_tag
+        return True
+
     def tags(self) -> range:
         return range(int(self.first_tag), int(self.last_tag) + 1)
 
@@ -86,12 +93,8 @@ class Transaction:
             self._judge(kind, tag, tag)
 
     def _judge(self, kind: int, first_tag: i64, last_tag: i64) -> None:
-        if self.verdicts:
-            last = self.verdicts[-1]
-            if last.kind == kind and last.last_tag + 1 == first_tag:
-                last.last_tag = last_tag
-                return
-        self.verdicts.append(Verdict(kind, first_tag, last_tag))
+        if not self.verdicts or not self.verdicts[-1].takes(kind, first_tag, last_tag):
+            self.verdicts.append(Verdict(kind, first_tag, last_tag))
 
     def open_tags(self, last_tag: i64) -> list[int]:
         """The deliveries up to this one that this transaction has said nothing of."""

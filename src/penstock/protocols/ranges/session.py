@@ -245,9 +245,9 @@ class RangeSession(Session):
 
     def _count_held(self) -> None:
         held = sum(len(payload) for _, payload in self._requests)
-        flow = self._broker.flow
-        flow.held_bytes += held - self.held_bytes
-        self.held_bytes = held
+        more = held - self.held_bytes
+        self._broker.flow.count_held(more)
+        self.count_held(more)
 
     def _has_room(self) -> bool:
         return self.outlet.open and len(self.out) < OUTPUT_MAX_BYTES

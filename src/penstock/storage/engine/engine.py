@@ -107,7 +107,7 @@ class Engine:
         self.ram: RamAccount = RamAccount(limits.ram_bytes, limits.paging_bytes, self.account)
         self.undertaker: StoreUndertaker = StoreUndertaker(journal, store, transient_store)
         self.queues: dict[int, RestingQueue] = {}
-        self.disk_is_short: bool = False  # an alarm: nothing is paged to where there is no room
+        self._disk_is_short: bool = False  # in this slice
         self.faults: list[str] = []  # for the log: queues that met damage
         self.paging_is_behind: bool = False
         """Memory fills faster than the disk takes from it: publishers to disk should wait."""
@@ -190,8 +190,12 @@ class Engine:
 
     # -- work ------------------------------------------------------------------------------
 
-    def work(self, now_ms: i64, idle: bool) -> bool:
-        """One slice; True = call again soon."""
+    def work(self, now_ms: i64, idle: bool, disk_is_short: bool = False) -> bool:
+        """One slice; True = call again soon.
+
+        ``disk_is_short``: an alarm; nothing is paged to where there is no room.
+        """
+        self._disk_is_short = disk_is_short
         if not idle:
             self._busy_at_ms = now_ms
         elif not 0 <= now_ms - self._busy_at_ms < IDLE_FLUSH_MS:
@@ -205,7 +209,7 @@ class Engine:
         self.ram.cached_bytes = self.store.cached_bytes + self.transient_store.cached_bytes
         more = False
         if self.ram.is_short():
-            if self.disk_is_short:
+            if disk_is_short:
                 self.paging.end(self.events)
             else:
                 more = self.paging.page(now_ms, SLICE_MESSAGES, self.events)
@@ -271,7 +275,7 @@ class Engine:
 
     def _flush_impatient(self) -> bool:
         """What cannot rest yet is looked at again with the next look after all queues."""
-        if not self._impatient or self.disk_is_short or self.ram.disk_is_busy():
+        if not self._impatient or self._disk_is_short or self.ram.disk_is_busy():
             return False
         queue = self._impatient[-1]
         outcome = FLUSHED

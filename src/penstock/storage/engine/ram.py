@@ -61,6 +61,10 @@ class RamAccount:
         coming = self.uncommitted_bytes + self.input_bytes
         return self.queued_bytes + coming + waiting + leaving
 
+    def count_output(self, unsent_bytes: i64) -> None:
+        """Sessions have written so much that sockets have not taken."""
+        self.output_bytes = unsent_bytes
+
     def take_uncommitted(self, size_bytes: i64) -> bool:
         """False = transactions take so much already that they might never come to an end."""
         if self.uncommitted_bytes + size_bytes > self.limit_bytes // UNCOMMITTED_PART:
