@@ -24,6 +24,7 @@ from penstock_ranges import ranges, staging, subscriptions
 from tests.fuzz import mutate, targets
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
+from tests.helpers.node_pair import NodePair
 from tests.helpers.nsq_pair import NsqBroker
 from tests.helpers.range_pair import StagingEnd, publishes
 from tests.helpers.raw_nsq import MAGIC, dpub, identify, mpub, pub, sized
@@ -238,8 +239,15 @@ def amqp(rng: random.Random, corpus: list[bytes]) -> None:
     judge(play)
 
 
-def _play(rng: random.Random, node: QuietBroker, end: ClientEnd, said: list[bytes]) -> Steps:
-    steps = Steps(node)
+def _play(
+    rng: random.Random,
+    node: QuietBroker,
+    end: ClientEnd,
+    said: list[bytes],
+    steps: Steps | None = None,
+) -> Steps:
+    """``steps``: of a node that is not alone."""
+    steps = steps or Steps(node)
     for one in said:
         for piece in pieces(rng, one):
             if end.session.closed or end.lost:
@@ -406,9 +414,74 @@ def range_frames(rng: random.Random, _corpus: list[bytes]) -> None:
     judge(play)
 
 
+# -- between nodes -----------------------------------------------------------------------------
+
+CROSSINGS_MAX: Final = 50
+"""After each read; what is still under way then goes on beside the next one."""
+
+
+class LinkSteps(Steps):
+    """As ``Steps`` of the node with the peer; what goes over the link is a step of each node."""
+
+    def __init__(self, pair: NodePair) -> None:
+        super().__init__(pair.here)
+        self._ends = pair.ends
+        self._steps = [self, Steps(pair.there)]
+
+    def rest(self, end: ClientEnd) -> None:
+        super().rest(end)
+        for _ in range(CROSSINGS_MAX):
+            if not any([self._cross(number) for number in range(2)]):
+                return
+            super().rest(end)
+
+    def _cross(self, number: int) -> bool:
+        """What one node has to say is heard by the other, which ends its turns."""
+        teller, hearer = self._ends[number], self._ends[1 - number]
+        said: list[bytes] = []
+        self.timed(
+            "the end of a turn with a link",
+            lambda: said.append(teller.queues.take_payload(teller.node.now_ms)),
+        )
+        if not said[0]:
+            return False
+        steps = self._steps[1 - number]
+
+        def hear() -> None:
+            hearer.queues.receive(said[0], hearer.node.now_ms)
+            steps._turn()
+
+        self.timed(f"{len(said[0])} bytes of a link, and their turn", hear)
+        for _ in range(TURNS_MAX):
+            if not hearer.node.turn.has_work() and hearer.node.worker.idle():
+                break
+            self.timed("a turn of the other node", steps._turn)
+        return True
+
+
+def link(rng: random.Random, corpus: list[bytes]) -> None:
+    """As ``amqp``, of a peer whose queue has its master at another node."""
+    said = [filled(amqp_parts(rng), rng.choice((2000, 60_000, READ_MAX_BYTES))) for _ in range(3)]
+    if rng.randrange(2):
+        publishes = filled(lambda _: _publish("", "q0", delivery_mode=2), READ_MAX_BYTES)
+        said[:1] = [publishes, _method("basic.consume", queue="q0", nowait=True)]
+    targets.last_input[:] = [b"".join(said)]
+    state = rng.getstate()
+
+    def play() -> Steps:
+        rng.setstate(state)
+        pair = NodePair()
+        pair.remote("q0")
+        end = pair.here.client()
+        return _play(rng, pair.here, end, said, LinkSteps(pair))
+
+    judge(play)
+
+
 TARGETS: Final[dict[str, targets.Target]] = {
     "loop_amqp": amqp,
     "loop_nsq": nsq,
     "loop_deflate": deflate,
     "loop_ranges": range_frames,
+    "loop_link": link,
 }

@@ -2,26 +2,34 @@
 
 ``fd`` is readable after ``ring``.  What returns ``Pending`` with a ticket (``core/pending.py``) is
 resumed when that is done; ``Pending`` without one is for the caller's thread to resume.
+
+Requests come in slices of some milliseconds (``Loop.call``), but a hundred clients may ask at once:
+a turn runs what fits into ``AT_ONCE_MS``, and the rest waits for the next one.
 """
 
 import contextlib
 import os
+import time
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from penstock.core.pending import Pending, Ticket
 
 T = TypeVar("T")
 
+AT_ONCE_MS: Final = 10
+
 
 class ThreadCalls:
     """Of one loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock_ns: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._clock_ns = clock_ns
         self.pending: list[tuple[Callable[[], Any], Future[Any], Ticket]] = []
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self.waiting: list[tuple[Callable[[], Any], Future[Any]]] = []
+        self.waiting: deque[tuple[Callable[[], Any], Future[Any]]] = deque()
 
     def ring(self) -> None:
         """Safe from any thread and from signal handlers."""
@@ -40,12 +48,16 @@ class ThreadCalls:
         return future
 
     def run(self) -> None:
+        """Those that wait, in their order; one at least, and no more when time is up."""
         if not self.waiting:
             return
-        calls, self.waiting = self.waiting, []
-        for function, future in calls:
+        until_ns = self._clock_ns() + AT_ONCE_MS * 1_000_000
+        for _ in range(len(self.waiting)):
+            function, future = self.waiting.popleft()
             if future.set_running_or_notify_cancel():
                 self._run(function, future)
+            if self._clock_ns() >= until_ns:
+                return
 
     def resume(self) -> None:
         """Those that had to wait for an answer from elsewhere, and have it."""
