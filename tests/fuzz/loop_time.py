@@ -431,7 +431,8 @@ class LinkSteps(Steps):
     def rest(self, end: ClientEnd) -> None:
         super().rest(end)
         for _ in range(CROSSINGS_MAX):
-            if not any([self._cross(number) for number in range(2)]):
+            moved = [self._cross(number) for number in range(2)]
+            if not any(moved):
                 return
             super().rest(end)
 

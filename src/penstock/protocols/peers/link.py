@@ -20,6 +20,7 @@ Invariants (``check``):
   W3  a connection belongs to the link exactly while the link's session says it is connected
 """
 
+from collections import deque
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.clocks import wall_ms
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from penstock.protocols.peers.peers import PeerOwner, Peers
 
 HELD_MAX_BYTES: Final = 64 * 1024 * 1024
+DELIVER_BYTES: Final = 1024 * 1024
+"""Of frames that wait, so much goes to the owner in one turn."""
 
 
 class Member(NamedTuple):
@@ -101,7 +104,7 @@ class PeerLink:
         self._delay_ms = 0
         self._peers = peers
         self._owner = owner
-        self._held: list[Parcels] = []
+        self._held: deque[Parcels] = deque()
         self._held_bytes = 0
         self._connected_at_ms = 0
         self._connections = 0
@@ -172,7 +175,7 @@ class PeerLink:
         if connection.age_ms() > self._peers.limits.retry_max_ms:
             self._delay_ms = 0
         self.connection = None
-        self._held = []
+        self._held.clear()
         self._held_bytes = 0
         self.session.disconnected()
         self.failed(reason)
@@ -206,10 +209,12 @@ class PeerLink:
         return len(self._held) > 0 and self._owner.may_take(self.member)
 
     def deliver(self) -> None:
-        """To the owner, as much as it may take."""
-        while self._held and self._owner.may_take(self.member):
-            frame = self._held.pop(0)
+        """To the owner, as much as it may take in a turn."""
+        left = DELIVER_BYTES
+        while left > 0 and self._held and self._owner.may_take(self.member):
+            frame = self._held.popleft()
             self._held_bytes -= frame.size_bytes
+            left -= frame.size_bytes
             deliveries = self._receive(frame)
             if deliveries:
                 self._parcels_in += len(deliveries)
