@@ -13,7 +13,7 @@ A step changes one thing, so views follow each other by one version.
 """
 
 from collections.abc import Sequence
-from typing import final
+from typing import NamedTuple
 
 from penstock.broker.rules.ha_policy import HaPolicy
 from penstock.cluster.agreement.living_nodes import LivingNodes
@@ -22,24 +22,11 @@ from penstock.cluster.agreement.queue_views import QueueView, first_view, node_o
 from penstock.cluster.mirrors.promotion import PROMOTE, WAIT, when_master_goes, when_some_return
 
 
-@final
-class Step:
-    """``view`` None: nothing to propose.  ``ends_group``: its ring goes with this change."""
-
-    __slots__ = ("ends_group", "look_again", "view", "why")
-
-    def __init__(
-        self,
-        view: QueueView | None = None,
-        why: str = "",
-        *,
-        look_again: bool = False,
-        ends_group: bool = False,
-    ) -> None:
-        self.view = view
-        self.why = why
-        self.look_again = look_again
-        self.ends_group = ends_group
+class Step(NamedTuple):
+    view: QueueView | None = None  # None: nothing to propose
+    why: str = ""
+    look_again: bool = False
+    ends_group: bool = False  # its ring goes with this change
 
 
 NOTHING = Step()

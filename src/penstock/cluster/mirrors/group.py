@@ -29,7 +29,7 @@ Invariants (``check``):
   U1  a master has a mirrored backing of the newest term it began, a mirror a replica, none has both
 """
 
-from typing import Final, final
+from typing import NamedTuple, final
 
 from mypy_extensions import i64
 
@@ -66,27 +66,13 @@ from penstock.queues.publish_notes import PublishNotes
 from penstock.storage.journal.journal import Journal
 
 
-@final
-class GroupReady:
-    """The output of a group; all of it is to be done.
+class GroupReady(NamedTuple):
+    """The output of a group; all of it is to be done."""
 
-    ``messages``  member and bytes
-    ``view``      of the ring, to be proposed
-    ``complete``  mirrors that are not among the synced, and could be
-    ``stuck``     synced mirrors that say nothing, while publishers wait for them
-    """
-
-    def __init__(
-        self,
-        messages: list[tuple[str, bytes]],
-        view: View | None,
-        complete: list[str],
-        stuck: list[str],
-    ) -> None:
-        self.messages: Final = messages
-        self.view: Final = view
-        self.complete: Final = complete
-        self.stuck: Final = stuck
+    messages: list[tuple[str, bytes]]  # member and bytes
+    view: View | None  # of the ring, to be proposed
+    complete: list[str]  # mirrors that are not among the synced, and could be
+    stuck: list[str]  # synced mirrors that say nothing, while publishers wait for them
 
 
 @final

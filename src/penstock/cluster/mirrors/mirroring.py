@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Final, final
 
 from penstock.broker.broker import Broker
-from penstock.broker.topology.vhost import Vhost
 from penstock.cluster.agreement import metadata as md
 from penstock.cluster.agreement.agreed import Agreed
 from penstock.cluster.agreement.coordinator import (
@@ -68,7 +67,7 @@ UNDER_WAY_MAX: Final = 64
 PLACES: Final = 1 << 30
 
 Send = Callable[[str, str, str, str, bytes], None]
-"""(member, virtual host, queue, name in the ring of who says it, what)"""
+"""(member, virtual host, queue, name of the sender in the ring, bytes)"""
 
 
 @final
@@ -150,7 +149,9 @@ class Mirroring:
             if event.value is None or vhost is None or place[1] not in vhost.queues:
                 self._first.renew(place)
                 return  # it is gone again
-            known = self.queues[place] = self._new(vhost, place[1])
+            known = self.queues[place] = MirroredQueue(
+                self._broker, vhost, place[1], self._places, self._active, self._new_ring
+            )
         elif event.value is not None and known.is_gone():
             return
         kind = kind_of(event.key)
@@ -162,9 +163,6 @@ class Mirroring:
             revision = ABSENT if event.value is None else event.revision
             known.sync_changed((event.value or "").strip('"'), revision)
         self._touch(place)
-
-    def _new(self, vhost: Vhost, name: str) -> MirroredQueue:
-        return MirroredQueue(self._broker, vhost, name, self._places, self._active, self._new_ring)
 
     def _new_ring(self) -> Ring:
         self._joinings += 1
@@ -206,7 +204,8 @@ class Mirroring:
         self._mono_ms = mono_ms
         self._is_cut_off = is_cut_off
         if member != self._member:
-            self._become(member)
+            self._member = member
+            self._look_at_all()
         lost = self._lost_ms
         self._lost_ms = {node: lost.get(node, mono_ms) for node in unreached if node in members}
         late = [node for node, ms in self._lost_ms.items() if mono_ms - ms > UNREACHED_MS]
@@ -219,7 +218,7 @@ class Mirroring:
         """Once a turn, behind ``hear`` and ``arrived``."""
         own, self._own = self._own, []
         for vhost, name, ring_name, data in own:
-            self._receive((vhost, name), self._member, ring_name, data)
+            self.arrived(self._member, vhost, name, ring_name, data)
         # What came is in the journal before this turn's commit.
         self._work_all(now_ms)
         self._look_at_policies()
@@ -229,10 +228,6 @@ class Mirroring:
         else:
             self._look([place for place, is_new in self._dirty.items() if is_new], again=False)
 
-    def _become(self, member: str) -> None:
-        self._member = member
-        self._look_at_all()
-
     def over(self, now_ms: int) -> None:
         """The lease of this life has ended."""
         for known in self.queues.values():
@@ -241,11 +236,9 @@ class Mirroring:
         self._own = []
 
     def _hear_who_lives(self, members: dict[str, str], unreached: list[str]) -> None:
-        seen = {}
-        for member in members.values():
-            seen[member] = self._seen_ms.get(member, self._mono_ms)
-        self._seen_ms = seen
-        joined = {node: seen[member] for node, member in members.items()}
+        seen, now_ms = self._seen_ms, self._mono_ms
+        self._seen_ms = {member: seen.get(member, now_ms) for member in members.values()}
+        joined = {node: self._seen_ms[member] for node, member in members.items()}
         self.nodes = LivingNodes(self._member, dict(members), joined, self.drained, unreached)
         for known in self.queues.values():
             known.tell_deaths(self.nodes.lives)
@@ -347,14 +340,11 @@ class Mirroring:
     # -- what groups say -----------------------------------------------------------------------
 
     def arrived(self, sender: str, vhost: str, name: str, ring_name: str, data: bytes) -> None:
-        """From a member that lives."""
-        self._receive((vhost, name), sender, ring_name, data)
-
-    def _receive(self, place: Place, sender: str, ring_name: str, data: bytes) -> None:
-        known = self.queues.get(place)
+        """From a member that lives; ``ring_name``: its name in the ring of that queue."""
+        known = self.queues.get((vhost, name))
         if known is None:
             return  # it is gone here, and will be there
-        self._active[place] = None
+        self._active[(vhost, name)] = None
         for group in known.groups():
             try:
                 group.receive(sender, ring_name, data)

@@ -27,7 +27,7 @@ Rejected: the journal's own records (a position of one node means nothing on ano
 name no message that is transient); one ring broadcast per operation (a turn has dozens).
 """
 
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from librt.strings import (
     BytesWriter,
@@ -183,37 +183,21 @@ def ranges_of_messages(messages: list[Message]) -> Ranges:
 # -- reading -------------------------------------------------------------------------------
 
 
-@final
-class Operation:
+class Operation(NamedTuple):
     """One of a parcel; what it has not is empty."""
 
-    __slots__ = ("counts", "kind", "messages", "part", "ranges", "until_ms")
-
-    def __init__(
-        self,
-        kind: i64,
-        part: i64,
-        until_ms: i64,
-        messages: list[Message],
-        ranges: Ranges,
-        counts: list[tuple[int, int]],
-    ) -> None:
-        self.kind: Final[i64] = kind
-        self.part: Final[i64] = part
-        self.until_ms: Final[i64] = until_ms
-        self.messages: Final = messages
-        self.ranges: Final = ranges
-        self.counts: Final = counts
+    kind: int
+    part: int
+    until_ms: int
+    messages: list[Message]
+    ranges: Ranges
+    counts: list[tuple[int, int]]
 
 
-@final
-class Parcel:
-    __slots__ = ("number", "operations", "term")
-
-    def __init__(self, term: i64, number: i64, operations: list[Operation]) -> None:
-        self.term: Final[i64] = term
-        self.number: Final[i64] = number
-        self.operations: Final = operations
+class Parcel(NamedTuple):
+    term: int
+    number: int
+    operations: list[Operation]
 
 
 def read_parcel(data: bytes) -> Parcel:

@@ -28,7 +28,7 @@ was synced when the queue went down has the same.
 """
 
 from collections.abc import Container, Sequence
-from typing import Final, final
+from typing import Final, NamedTuple
 
 from penstock.broker.rules.ha_policy import ALWAYS
 from penstock.cluster.agreement.queue_views import PARTIAL, SYNCED, QueueView
@@ -37,20 +37,11 @@ PROMOTE, DOWN, WAIT = range(3)
 RETURN_WAIT_MS: Final = 30_000
 
 
-@final
-class Decision:
-    """``who`` is a member, or of those that return a node; only to ``PROMOTE``."""
-
-    __slots__ = ("heard_all", "kind", "who", "why")
-
-    def __init__(self, kind: int, who: str, why: str, *, heard_all: bool = False) -> None:
-        self.kind = kind
-        self.who = who
-        self.why = why
-        self.heard_all = heard_all  # of what its predecessor did; see QueueView
-
-    def __repr__(self) -> str:
-        return f"{('PROMOTE', 'DOWN', 'WAIT')[self.kind]} {self.who}: {self.why}"
+class Decision(NamedTuple):
+    kind: int
+    who: str  # a member, or of those that return a node; only to ``PROMOTE``
+    why: str
+    heard_all: bool = False  # of what its predecessor did; see QueueView
 
 
 def when_master_goes(

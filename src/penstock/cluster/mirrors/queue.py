@@ -31,7 +31,7 @@ from penstock.cluster.mirrors.group import GroupReady, MirrorGroup
 from penstock.cluster.mirrors.joinings import joining_of, member_of
 from penstock.cluster.mirrors.replica import begin_term
 from penstock.cluster.remote.queue import RemoteQueue
-from penstock.cluster.remote.queue_places import take_place
+from penstock.cluster.remote.queue_places import inaccessible, take_place
 from penstock.cluster.ring.ring import Ring
 from penstock.cluster.ring.views import NO_VIEW, View
 from penstock.core.credit import NODE, Credit, CreditSpec, FlowPeer
@@ -205,8 +205,10 @@ class MirroredQueue:
         self.unfit = self.unfit and member in view.synced
         group = self.group
         if group is not None:
-            if self._cannot_go_on(before, view, member) or self._never_began(view, member):
-                self._leave(view)
+            # It was to be master of what it has, and is not any more: it mirrors another copy.
+            never_began = view.master != member and not group.has_role()
+            if never_began or self._cannot_go_on(before, view, member):
+                self._leave(group, view)
             else:
                 if before is not None:
                     for former in before.mirrors():
@@ -230,11 +232,6 @@ class MirroredQueue:
         if before is None or before.version + 1 != view.version:
             return view.master != member  # it missed who was master meanwhile
         return view.master == before.master and view.term != before.term  # it begins anew, alone
-
-    def _never_began(self, view: QueueView, member: str) -> bool:
-        """It was to be master of what it has, and is not any more: it mirrors another copy."""
-        group = self.group
-        return group is not None and view.master != member and not group.has_role()
 
     def _take_part(self, view: QueueView, member: str, now_ms: int) -> None:
         former = view.former
@@ -278,21 +275,15 @@ class MirroredQueue:
         return copy.use()
 
     def _open_copy(self) -> Copy:
-        queue = self.queue
-        copies = self.vhost.copies
-        if self.name in copies.copies:
-            copies.drop(self.name)
+        queue, copies = self.queue, self.vhost.copies
         return copies.open(queue.name, queue.incarnation, queue.auto_delete, queue.arguments)
 
     # -- leaving -------------------------------------------------------------------------------
 
-    def _leave(self, view: QueueView | None) -> None:
+    def _leave(self, group: MirrorGroup, view: QueueView) -> None:
         """The group goes on without this member, or not at all."""
-        group = self.group
-        if group is None:
-            return
         self.group = None
-        if view is not None and view.master != "" and group.has_role():
+        if view.master != "" and group.has_role():
             # A master says its last words: its successor waits for them.
             group.queue_view_changed(view.term, view.master, view.former, view.synced)
         self._let_go(group)
@@ -307,17 +298,13 @@ class MirroredQueue:
 
     def over(self, now_ms: int) -> None:
         """This life of the node has ended: nothing it says counts any more."""
-        group = self.group
-        self.group = None
-        if group is not None:
-            self._let_go(group)
-        self.leaving = []
+        self.dissolve()
         self.complete = []
         self.stuck = []
         self._asked_view = None
         if self.view is not None and not self.is_gone() and not self.queue.remote:
             self._demote(now_ms)
-            self._follow_nobody("")
+            self._unfollow("")
 
     def dissolve(self) -> None:
         """The ring is gone, and with it whatever was still to be said."""
@@ -333,9 +320,9 @@ class MirroredQueue:
         if not self.queue.remote:
             return
         if view.master == member:
-            self._follow_nobody("")  # until its time begins
+            self._unfollow("")  # until its time begins
         elif view.master == "":
-            self._follow_nobody(self.down_text())
+            self._unfollow(inaccessible(self.queue, node_of(view.former)))
         else:
             queue = self.queue
             assert isinstance(queue, RemoteQueue)
@@ -344,18 +331,11 @@ class MirroredQueue:
                 self._followed = queue, view.master
                 self._places.follow(queue, node_of(view.master), "")
 
-    def _follow_nobody(self, why: str) -> None:
+    def _unfollow(self, why: str) -> None:
         queue = self.queue
         assert isinstance(queue, RemoteQueue)
         self._followed = None
         self._places.follow(queue, "", why)
-
-    def down_text(self) -> str:
-        view = self.view
-        node = "" if view is None else node_of(view.former)
-        # In RabbitMQ's words.
-        text = f"durable queue '{self.name}' in vhost '{self.vhost.name}'"
-        return f"home node '{node}' of {text} is down or inaccessible"
 
     def _demote(self, now_ms: int) -> None:
         queue = self.queue

@@ -11,7 +11,7 @@ Everything is big-endian; the operations of a chunk are those of a parcel (opera
 parser believes nothing and raises ``Malformed``.
 """
 
-from typing import Final, final
+from typing import Final, NamedTuple
 
 from librt.strings import (
     BytesWriter,
@@ -39,44 +39,24 @@ PLACES_ASKED: Final[i64] = 65_536
 """So many places at most a mirror says it has, in one question."""
 
 
-@final
-class Question:
-    """``number``: of the last parcel the mirror applied; 0 = it heard none."""
-
-    def __init__(
-        self, term: i64, number: i64, part: i64, low: i64, upto: i64, have: Ranges
-    ) -> None:
-        self.term: Final[i64] = term
-        self.number: Final[i64] = number
-        self.part: Final[i64] = part
-        self.low: Final[i64] = low
-        self.upto: Final[i64] = upto
-        self.have: Final = have
+class Question(NamedTuple):
+    term: int
+    number: int  # of the last parcel the mirror applied; 0 = it heard none
+    part: int
+    low: int
+    upto: int
+    have: Ranges
 
 
-@final
-class Chunk:
-    """``next_seq_id``: no parcel up to ``number`` reached it; ``left``: messages below, about."""
-
-    def __init__(
-        self,
-        term: i64,
-        number: i64,
-        part: i64,
-        low: i64,
-        upto: i64,
-        next_seq_id: i64,
-        left: i64,
-        operations: list[Operation],
-    ) -> None:
-        self.term: Final[i64] = term
-        self.number: Final[i64] = number
-        self.part: Final[i64] = part
-        self.low: Final[i64] = low
-        self.upto: Final[i64] = upto
-        self.next_seq_id: Final[i64] = next_seq_id
-        self.left: Final[i64] = left
-        self.operations: Final = operations
+class Chunk(NamedTuple):
+    term: int
+    number: int
+    part: int
+    low: int
+    upto: int
+    next_seq_id: int  # no parcel up to ``number`` reached it
+    left: int  # messages below, about
+    operations: list[Operation]
 
 
 # -- bytes ---------------------------------------------------------------------------------

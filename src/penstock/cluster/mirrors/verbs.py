@@ -130,25 +130,24 @@ class ClusterMirrors(Mirrors):
         return known, known.view
 
     def _put_sync(self, known: MirroredQueue, value: str | None) -> None:
-        key = path(SYNC, known.vhost.name, known.name)
-        view_key = path(VIEWS, known.vhost.name, known.name)
+        place = known.vhost.name, known.name
+        still = path(VIEWS, *place), known.view_revision  # it is that very queue
+        self._put(path(SYNC, *place), known.sync_revision, value, still)
+
+    def _hand_over(self, known: MirroredQueue, view: QueueView, member: str) -> None:
+        key = path(VIEWS, known.vhost.name, known.name)
+        self._put(key, known.view_revision, view_to_json(view.handed_over(member)))
+
+    def _put(self, key: str, revision: int, value: str | None, *also: tuple[str, int]) -> None:
+        """If that key and those of ``also`` are as they were; None deletes it."""
 
         def fill(draft: Draft) -> None:
-            draft.require(view_key, known.view_revision)  # it is still that queue
-            draft.require(key, known.sync_revision)
+            for condition in (*also, (key, revision)):
+                draft.require(*condition)
             if value is None:
                 draft.delete(key)
             else:
                 draft.put(key, value)
-
-        self._changes.hand_in(fill)
-
-    def _hand_over(self, known: MirroredQueue, view: QueueView, member: str) -> None:
-        key = path(VIEWS, known.vhost.name, known.name)
-
-        def fill(draft: Draft) -> None:
-            draft.require(key, known.view_revision)
-            draft.put(key, view_to_json(view.handed_over(member)))
 
         self._changes.hand_in(fill)
 
@@ -180,25 +179,14 @@ class ClusterMirrors(Mirrors):
 
     def drain(self, node: str) -> None:
         self._check_node(node)
-        key = path(DRAINED, node)
         if node not in self._mirroring.drained:
-            self._put_drained(key, ABSENT, '"drained"')
+            self._put(path(DRAINED, node), ABSENT, '"drained"')
 
     def revive(self, node: str) -> None:
         self._check_node(node)
         revision = self._mirroring.drained.get(node)
         if revision is not None:
-            self._put_drained(path(DRAINED, node), revision, None)
-
-    def _put_drained(self, key: str, revision: int, value: str | None) -> None:
-        def fill(draft: Draft) -> None:
-            draft.require(key, revision)
-            if value is None:
-                draft.delete(key)
-            else:
-                draft.put(key, value)
-
-        self._changes.hand_in(fill)
+            self._put(path(DRAINED, node), revision, None)
 
     def _check_node(self, node: str) -> None:
         if node not in self._nodes_known():

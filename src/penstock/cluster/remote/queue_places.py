@@ -22,6 +22,13 @@ from penstock.queues.queue import Queue
 from penstock.routing.exchanges import NSQ_TOPIC
 
 
+def inaccessible(queue: Queue, home: str) -> str:
+    """In RabbitMQ's words; it has none for other queues, which it deletes when their node goes."""
+    kind = "durable queue" if queue.durable else "queue"
+    text = f"{kind} '{queue.name}' in vhost '{queue.vhost}'"
+    return f"home node '{home}' of {text} is down or inaccessible"
+
+
 def take_place(broker: Broker, old: Queue, new: Queue, now_ms: i64) -> list[Consumer]:
     """From now on ``new`` is the queue of that name; returns whose queue ``old`` was."""
     vhost = broker.vhosts[old.vhost]

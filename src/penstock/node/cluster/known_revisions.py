@@ -50,7 +50,7 @@ class KnownRevisions:
         return self._wants[name]
 
     def is_known(self, revision: int, is_connected: Callable[[str], bool]) -> bool:
-        """By everybody who can be heard; who has not got there is asked to."""
+        """By all nodes that can be heard; those that have not got there are asked to."""
         late = [name for name, done in self._done.items() if done < revision]
         if not any(is_connected(name) for name in late):
             return True
@@ -58,7 +58,7 @@ class KnownRevisions:
         return False
 
     def is_due(self) -> bool:
-        """Is somebody to be asked for what is waited for?"""
+        """Are others to be asked for what is waited for?"""
         return self._asked > self._said[1]
 
     def news(self, done: int, changed: int) -> bytes:

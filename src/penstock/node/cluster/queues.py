@@ -23,6 +23,7 @@ from penstock.cluster.agreement.applying import identity_of, make_here
 from penstock.cluster.agreement.metadata import QueueMeta
 from penstock.cluster.mirrors.queue import QueueDirectory
 from penstock.cluster.remote.queue import RemoteQueue
+from penstock.cluster.remote.queue_places import inaccessible
 from penstock.protocols.peers.queues import PeerQueues
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
@@ -117,7 +118,7 @@ class ClusterQueues(QueueDirectory):
             self._give_up(queue, node)
             return
         if node and not self._has_view(queue):
-            why = self._why_down(queue, node)
+            why = inaccessible(queue, node)
         if why:
             queue.give_up(why, forsaken=self._has_view(queue))
 
@@ -130,7 +131,7 @@ class ClusterQueues(QueueDirectory):
     def _give_up(self, queue: RemoteQueue, node: str) -> None:
         """Its master lives, and is not reached."""
         if not self._has_view(queue):
-            queue.give_up(self._why_down(queue, node))
+            queue.give_up(inaccessible(queue, node))
             return
         text = f"queue '{queue.name}' in vhost '{queue.vhost}'"
         why = f"node '{self._home}' does not reach '{node}', the master of {text}: ask another node"
@@ -140,12 +141,6 @@ class ClusterQueues(QueueDirectory):
     def _has_view(self, queue: Queue) -> bool:
         """If its master's node is down, another becomes master, or it is said that none does."""
         return self._master_node(queue.vhost, queue.name) is not None
-
-    def _why_down(self, queue: Queue, home: str) -> str:
-        """In RabbitMQ's words; it has none for others, which it deletes when their node goes."""
-        kind = "durable queue" if queue.durable else "queue"
-        text = f"{kind} '{queue.name}' in vhost '{queue.vhost}'"
-        return f"home node '{home}' of {text} is down or inaccessible"
 
     # -- links ---------------------------------------------------------------------------
 
@@ -171,7 +166,7 @@ class ClusterQueues(QueueDirectory):
             if was_unreached:
                 queue.unfollow()
             if not self._has_view(queue):
-                queue.give_up(self._why_down(queue, name))
+                queue.give_up(inaccessible(queue, name))
 
     def _living(self, name: str) -> list[RemoteQueue]:
         """Those that were deleted are forgotten on the way."""
