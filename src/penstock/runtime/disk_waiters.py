@@ -1,4 +1,4 @@
-"""Answers that wait for the disk, of whoever asks the data loop from outside (HTTP).
+"""Answers that wait for the disk, to callers from other threads (HTTP).
 
 In: a position of the journal, and what else is to be waited for.  Out: a future that is done when
 the journal is on disk up to there.
@@ -44,7 +44,7 @@ class DiskWaiters(Session):
             if position > durable_position or not all_over(waits):
                 self._waiting.append((position, waits, future))
                 continue
-            # Who asked may have given up, and then nobody waits for it.
+            # The caller may have given up.
             if future.set_running_or_notify_cancel():
                 if any(wait.lost for wait in waits):
                     future.set_exception(BrokerError(LOST))

@@ -115,7 +115,7 @@ def unix_socket(path: str, mode: int) -> socket.socket:
     def bind() -> None:
         _remove_stale(path)
         sock.bind(path)
-        os.chmod(path, mode)  # nobody is let in before it listens
+        os.chmod(path, mode)  # it does not listen yet: no client can be in
 
     return _listening(sock, path, bind)
 
@@ -199,4 +199,6 @@ def check_listeners(settings: Settings, tls: TlsOptions | None) -> None:
     if AMQP_SSL in settings.proxy_protocol and tls is None:
         raise SettingInvalid("proxy_protocol names 'amqp/ssl', but ssl_certfile is not set")
     if settings.nsq_tls_required != "no" and tls is None:
-        raise SettingInvalid("nsq_tls_required is set, but ssl_certfile is not: nobody could come")
+        raise SettingInvalid(
+            "nsq_tls_required is set, but ssl_certfile is not: no client could connect"
+        )

@@ -60,7 +60,7 @@ class Loop:
         self._flow = turn.flow
         self._received_ns = 0  # of a measured turn
         self._admission = turn.admission
-        self._gate = ""  # why nobody may publish for now
+        self._gate = ""  # why publishers are blocked now
         self._gates: dict[str, str] = {}  # and why not to some virtual hosts
         self._full: list[Connection] = []  # hold so many publishes that they are not read
         self._full_at_bytes = 0  # held by all, when those were last looked at
@@ -87,7 +87,7 @@ class Loop:
         self._epoll.register(fd, _IN)
 
     def stop_listening(self, to_peers: bool = True) -> None:
-        """Nobody is let in any more; ``to_peers``: nor are other nodes."""
+        """Accept no more clients, with ``to_peers`` no other nodes either."""
         for fd, listener in list(self.listeners.items()):
             if to_peers or listener.protocol != PEER:
                 self._epoll.unregister(fd)
@@ -115,13 +115,13 @@ class Loop:
         self._epoll.register(connection.fd, _IN)
 
     def adopt(self, connection: Connection, session: Session) -> None:
-        """One that we have opened to somebody else."""
+        """A connection that this node has opened to another one."""
         connection.carry(session)
         self._add(connection)
         self.turn.touch(session)
 
     def _rest_listeners(self, error: OSError) -> None:
-        """Out of descriptors or memory: who waits at the door must not wake us all the time."""
+        """Out of descriptors or memory: connections that wait must not wake it all the time."""
         logger.warning("cannot accept connections: %s; trying again soon", error.strerror)
         for fd in self.listeners:
             self._epoll.modify(fd, 0)
@@ -215,7 +215,7 @@ class Loop:
                 self.turn.touch(session)
 
     def _ticked(self, connection: Connection, session: Session, now_ms: int) -> bool:
-        """False when there is nobody left to be polite to."""
+        """False: the peer is gone, or had time enough to take the last output."""
         try:
             session.tick(now_ms)
         except Exception:  # as in ``_read``

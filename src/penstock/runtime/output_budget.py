@@ -3,7 +3,7 @@
     what a socket left over (``wrote``, at each write) ─► the share of each (``tick``)
 
 A queue delivers to a session until what that session has not sent is over its outlet's limit; the
-outlet opens again when all of it has left.  One limit for everybody would have to be small, or a
+outlet opens again when all of it has left.  One limit for each session would have to be small, or a
 thousand consumers that stopped reading would cost a thousand times a large one.  So all of them
 have one budget, an eighth of the memory limit and at most ``BUDGET_MOST_BYTES``.  What is left
 of it is divided by the sessions that are delivered to in a round, from one tick to the next: with
@@ -11,10 +11,10 @@ few of them each has the full ``SHARE_MOST_BYTES``, and one that does not read a
 delivered to, so it gives its part up and keeps only what it has.  A share shrinks at once when more
 sessions come into the round, or the budget is used up; it grows at a tick.
 
-Nobody gets less than ``SHARE_LEAST_BYTES``, and who was delivered to in each round of the last
-second, so that it must have been reading, no less than ``READER_LEAST_BYTES``: small shares cost
-time, and those that read shall not pay for those that do not.  Who had nothing in the last round
-begins with the least, for nobody knows whether it still reads, and a thousand may be woken
+No session gets less than ``SHARE_LEAST_BYTES``.  One that was delivered to in each round of the
+last second must have been reading, and gets no less than ``READER_LEAST_BYTES``: small shares cost
+time, and those that read shall not pay for those that do not.  One that had nothing in the last
+round begins with the least: it is not known whether it still reads, and a thousand may be woken
 in one turn.
 
 A share bounds what a queue hands to a session at once as well, but never to less than one message:

@@ -1,8 +1,8 @@
 """What a sender of publishes may still give: the two credits every protocol's publisher has.
 
 ``credit`` is what the session's reader may still hand over, ``by_queue`` what may still be given
-to queues that were behind.  One stage stands between them; ``owner`` is for those who want to
-know whose it is.
+to queues that were behind.  One stage stands between them; its ``owner`` is the channel or
+the session.
 """
 
 from mypy_extensions import i64
@@ -51,7 +51,7 @@ class PublishCredit:
         self._flow.count_held(size_bytes)
 
     def give_up(self) -> None:
-        """It is over: it waits for nobody, and nobody for it."""
+        """The publisher is gone: it waits for no queue, and no reader for it."""
         for credit in self.by_queue.values():
             credit.close()
         self.stage.lost()

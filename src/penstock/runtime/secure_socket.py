@@ -270,7 +270,7 @@ def tls_options(settings: Settings) -> TlsOptions | None:
 
 
 def _refuse_half_of_it(settings: Settings) -> None:
-    """Somebody who names a key believes that there is TLS."""
+    """An operator who names a key believes that there is TLS."""
     keys = ("ssl_keyfile", "ssl_cacertfile", "ssl_fail_if_no_peer_cert", "ssl_cert_login_from")
     for key in keys:
         if settings.value_of(key):

@@ -1,6 +1,6 @@
 """When connections and channels come, fail and go, for the event log.
 
-In: a session on which somebody has just logged in, or that is about to be forgotten.  A session
+In: a session whose client has just logged in, or that is about to be forgotten.  A session
 keeps the name it came in by, because later there is no socket to ask.
 """
 
@@ -26,7 +26,7 @@ def entered(
 
 
 def left(book: EventBook, session: Session) -> None:
-    """It is over, whoever ended it; only the first time counts."""
+    """It is over; only the first call counts."""
     if session.entered_at_ms != 0:
         lasted_ms = int(book.now_ms - session.entered_at_ms)
         book.note("connection_closed", (session.event_name, lasted_ms))

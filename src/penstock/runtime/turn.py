@@ -42,7 +42,7 @@ GROUP_BYTES_MAX: Final[i64] = 1024 * 1024
 REFILL_DELAY_MS: Final[i64] = 1
 """How long a consumer with a nearly full window may wait for its refill, while more comes in."""
 SYNC_INTERVAL_MS: Final[i64] = 200
-"""What nobody waits for is synced this often."""
+"""Journal records that no confirm waits for are synced this often."""
 CHECKPOINT_AFTER_MS: Final[i64] = 500
 """Definitions leave SQLite's log when none was committed for so long."""
 
@@ -203,7 +203,7 @@ class Turn:
     # -- the disk ------------------------------------------------------------------------
 
     def blocked_reason(self) -> str:
-        """Why nobody may publish for now, in RabbitMQ's words; "" = everybody may."""
+        """Why publishers are blocked now, in RabbitMQ's words; "" = they are not."""
         return self.look().node_reason()
 
     def look(self) -> Admission:
@@ -341,7 +341,7 @@ class Deliveries(TurnPart):
     def run(self, now_ms: i64, idle: bool) -> bool:
         for queue in self._broker.take_wakeups():
             self.deliver_from(queue, now_ms)
-            # A time to live of 0 means "at once or not at all": go on while somebody takes.
+            # A time to live of 0 means "at once or not at all": go on while a consumer takes.
             while queue.awake and 0 < queue.next_expiry_ms() <= now_ms:
                 self._broker.take_wakeup(queue)
                 self.deliver_from(queue, now_ms)

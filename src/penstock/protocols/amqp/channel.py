@@ -1,6 +1,6 @@
 """One AMQP channel: its methods become calls on the virtual host, and replies.
 
-    publishes   PublishRun ─► amqp_publishing
+    publishes   PublishRun ─► credit (intake) ─► publishing
     deliveries  queue.deliver ─► ledger (tags) ─► encoder
     settlements AckRun, nack, reject ─► ledger ─► queue.settle / queue.requeue
 

@@ -2,15 +2,15 @@
 
 In: messages on their way from a publisher to their queues, or from a queue to a consumer of AMQP.
 Out: a copy of each to the exchange ``amq.rabbitmq.trace``, with the key ``publish.<exchange>`` or
-``deliver.<queue>``, for whoever has bound a queue there; no binding takes the key, no copy is made.
+``deliver.<queue>``, for queues that are bound there; no binding takes the key, no copy is made.
 Copies are transient and not traced themselves; a publisher's confirm does not wait for them.
 
-A publish is copied before its queues take the message, so that nobody can see it delivered first;
+A publish is copied before its queues take the message, so that its delivery cannot be seen first;
 in a transaction that is the commit.  Replies to ``amq.rabbitmq.reply-to``, dead letters and delayed
-messages on their further way are nobody's publish, and reads by ranges are no deliveries: as long
-as nobody publishes or is delivered to, nothing is copied.
+messages on their further way are no publishes, and reads by ranges are no deliveries: they are not
+copied.
 
-While no one traces, a publish run and a delivery cost one look at ``Vhost.tracing`` each.
+Without tracing, a publish run and a delivery cost one look at ``Vhost.tracing`` each.
 """
 
 from typing import Final, cast
@@ -86,7 +86,7 @@ def _key(prefix: str, name: str) -> str:
 
 def _listeners(vhost: Vhost, key: str) -> list[Queue] | None:
     """The queues that take copies with this key: the same for all, except where an exchange that
-    is bound there looks into each ([] then).  None = nobody listens.
+    is bound there looks into each ([] then).  None = no queue is bound.
     """
     if looks_at_headers(vhost.exchanges[TRACE], vhost.exchanges):
         return []

@@ -44,7 +44,7 @@ class Limits:
 
 
 def mechanisms(external: str | None) -> bytes:
-    """What we offer; None = whoever comes cannot be known by a certificate."""
+    """What we offer; None = this listener does not ask for certificates."""
     return MECHANISMS if external is None else b"EXTERNAL " + MECHANISMS
 
 

@@ -1,6 +1,6 @@
-"""Heartbeats of one connection: who has been silent for how long.
+"""Heartbeats of one connection: how long the peer has been silent, and we.
 
-Counted from tick to tick, not from clock to clock: a clock that is set costs nobody the
+Counted from tick to tick, not from clock to clock: a clock that is set ends no
 connection.
 """
 

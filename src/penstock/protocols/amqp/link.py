@@ -81,7 +81,7 @@ class Link:
 
     @property
     def who(self) -> tuple[str, str]:
-        """User and virtual host; "" for what nobody has said yet."""
+        """User and virtual host; "" before the client has named it."""
         user, vhost = self.session.user, self._vhost
         return "" if user is None else user.name, "" if vhost is None else vhost.name
 

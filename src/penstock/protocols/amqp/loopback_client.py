@@ -59,8 +59,8 @@ class LoopbackClient(Session, ManagementClient):
             encode_method(CHANNEL, m.CONFIRM_SELECT, [False]),
         ]
         self._say(PROTOCOL_HEADER + b"".join(greeting), now_ms)
-        if session.closed:  # silently, as it answers who is nobody
-            raise ManagementClientRefused(ACCESS_REFUSED, "ACCESS_REFUSED - nobody of that name")
+        if session.closed:  # silently, as when a log-in is refused
+            raise ManagementClientRefused(ACCESS_REFUSED, "ACCESS_REFUSED - no user of that name")
 
     # -- what management asks for ----------------------------------------------------------
 

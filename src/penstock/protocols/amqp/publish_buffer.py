@@ -25,7 +25,7 @@ EVENT_BYTES: Final[i64] = 1024
 
 @final
 class PublishBuffer(PublishCredit):
-    """Of one channel; ``channel`` is for those who want to know whose it is."""
+    """Of one channel; ``channel`` is the owner of its stage."""
 
     def __init__(self, link: Link, channel: object) -> None:
         super().__init__(link.session, link.broker.flow, channel)
@@ -58,7 +58,7 @@ class PublishBuffer(PublishCredit):
             self._place = 0
 
     def close(self) -> None:
-        """The channel is over: it waits for nobody, nobody for it, and what it held is dropped."""
+        """The channel is closed: no credit is waited for, and what it held is dropped."""
         while self._held:
             self.drop_first()
         self.give_up()

@@ -196,7 +196,7 @@ class Publishing:
             write_nack(link.session.out, self.number, confirms.last_number, alone)
 
     def _unrouted(self, address: Address, messages: list[Message]) -> None:
-        """No queue takes it; somebody who waits for an answer may, and counts for nothing."""
+        """No queue takes it; a consumer of direct replies may, and is not counted."""
         answered = False
         if address.exchange == "":
             answered = self.link.broker.replies.publish([address.routing_key], messages)
@@ -260,7 +260,7 @@ class Publishing:
         return position, refused
 
     def _answer(self, address: Address, copies: list[str], message: Message) -> bool:
-        """Whoever waits for it, besides the queues, which may let go of the content at once."""
+        """A consumer of direct replies takes it before the queues, which may drop the content."""
         if address.exchange == "":
             keys = [address.routing_key, *copies]
             return self.link.broker.replies.publish(keys, [message.copy_for_queue()])

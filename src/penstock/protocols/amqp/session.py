@@ -506,8 +506,9 @@ class AmqpSession(AmqpOpening):
         elif self.state == RUNNING:
             self.look_at_user()
             self._check_channels()
-            counts = self.received_count, self.sent_count
-            self._beat(self.heartbeat.tick(now_ms, *counts, self.unread))
+            heartbeat = self.heartbeat
+            received, sent = self.received_count, self.sent_count
+            self._beat(heartbeat.tick(now_ms, received, sent, self.unread))
 
     def user_deleted(self) -> None:
         self.force_close(f"user '{self.link.who[0]}' is deleted")

@@ -181,7 +181,7 @@ class TopologyMethods:
         )
 
     def _find_reply_consumer(self, name: str) -> Answer:
-        """Declared, however, such a name only tells whether somebody waits behind it."""
+        """Declared, however, such a name only tells whether its channel still consumes replies."""
         if name != REPLY_TO and name not in self.link.broker.replies.consumers:
             raise NotFound(f"no {self.link.vhost.queue_text(name)}")
         self._last_queue = name
