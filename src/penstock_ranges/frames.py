@@ -70,14 +70,14 @@ class FrameSplitter:
     def __init__(self, max_bytes: int) -> None:
         self.max_bytes: int = max_bytes  # of the frames that follow
         self._rest: list[bytes] = []
-        self._rest_bytes: int = 0
+        self.rest_bytes: int = 0  # of a frame that has come in part
         self._needed_bytes: int = 4
 
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         """The frames completed by ``data`` as (kind, payload)."""
         self._rest.append(data)
-        self._rest_bytes += len(data)
-        if self._rest_bytes < self._needed_bytes:
+        self.rest_bytes += len(data)
+        if self.rest_bytes < self._needed_bytes:
             return []  # joined only when a frame is complete: no copying piece by piece
         buffer = b"".join(self._rest)
         self._needed_bytes = 4
@@ -93,7 +93,7 @@ class FrameSplitter:
             frames.append((buffer[at + 4], buffer[at + 5 : at + 4 + length]))
             at += 4 + length
         self._rest = [buffer[at:]]
-        self._rest_bytes = len(buffer) - at
+        self.rest_bytes = len(buffer) - at
         return frames
 
 

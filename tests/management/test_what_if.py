@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from urllib.parse import quote
 
 import pytest
@@ -86,3 +87,21 @@ def test_a_pattern_that_could_take_for_ever_is_refused(served: Served) -> None:
         f"/api/queues?page=1&use_regex=true&name={slow}",
     ):
         assert served.ask(path).status == 400, path
+
+
+def test_a_key_that_is_dear_to_route_is_refused(served: Served) -> None:
+    """As a publish of it is; the question holds up the data loop as long."""
+    dice = random.Random(1)
+
+    def bind() -> None:
+        vhost = served.node.broker.vhosts["/"]
+        vhost.declare_queue("q", True, None, False, {})
+        for _ in range(1500):
+            pattern = ".".join(dice.choice("a*##") for _ in range(100))
+            vhost.bind_queue(vhost.queues["q"], "amq.topic", pattern, {})
+
+    served.on_loop(bind)
+    answer = served.ask("/api/penstock/route/%2F/amq.topic?routing_key=" + "a." * 126 + "a")
+    assert answer.status == 400
+    assert "too many patterns match" in answer.body
+    assert served.get("/api/penstock/route/%2F/amq.topic?routing_key=b") is not None

@@ -1,8 +1,8 @@
 """One hostile peer that begins much and ends nothing: what the node keeps is within the limit of
 memory and a tenth, and gone with the peer.
 
-What is kept is the account of memory, held publishes, output, and the parts of commands and frames
-that the readers of NSQ and of the range protocol have, which the account does not know.
+What is kept is the account of memory, held publishes, output, and the parts of commands that NSQ's
+reader has, which the account does not know.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any, Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock_ranges import frames as rf
 from penstock_ranges import ranges, staging
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.nsq_pair import NsqBroker
-from tests.helpers.range_pair import StagingEnd
+from tests.helpers.range_pair import StagingEnd, bodies_in, declare, publishes
 from tests.helpers.raw_nsq import identify, pub
 
 MIB: Final = 1024 * 1024
@@ -44,7 +45,17 @@ NSQ = st.tuples(
     COUNT,
 )
 RANGES = st.tuples(
-    st.sampled_from(["part of a frame", "wait", "range", "begin", "block of a set", "block"]),
+    st.sampled_from(
+        [
+            "part of a frame",
+            "wait",
+            "range",
+            "begin",
+            "block of a set",
+            "part of a content",
+            "block",
+        ]
+    ),
     NUMBER,
     COUNT,
 )
@@ -74,9 +85,7 @@ class Judge:
         session: Any = self.end.session
         ram, flow = self.node.broker.engine.ram, self.node.broker.flow
         kept = ram.used_bytes() + flow.held_bytes + len(session.out)
-        for reader in ("_line", "_splitter"):
-            rest = getattr(getattr(session, reader, None), "_rest", [])
-            kept += sum(len(part) for part in rest)
+        kept += sum(len(part) for part in getattr(getattr(session, "_line", None), "_rest", []))
         assert flow.held_bytes == sum(one.session.held_bytes for one in self.node.clients)
         return int(kept)
 
@@ -192,6 +201,51 @@ def test_of_a_range_client(acts: list[tuple[str, int, int]]) -> None:
             content = codec.content_frames(1, PIECE, {})
             for _ in range(count):
                 judge.send(staging.encode_block(frames + content))
+        elif act == "part of a content":
+            frames = codec.method_frame(1, "basic.publish", routing_key="q")
+            judge.send(staging.encode_block(frames + codec.header_frame(1, 100 * MIB, {})))
+            for _ in range(count):
+                part = codec.encode_frame(codec.BODY, 1, PIECE)
+                judge.send(staging.encode_block(part * (1 + number % 8)))
         else:
             end.blocked = not end.blocked
     judge.over()
+
+
+def test_a_content_that_a_range_client_never_ends_is_refused() -> None:
+    node = QuietBroker()
+    declare(node, "q")
+    end = StagingEnd(node)
+    judge = Judge(node, end)
+    end.begin(1)
+    frames = codec.method_frame(1, "basic.publish", routing_key="q")
+    judge.send(staging.encode_block(frames + codec.header_frame(1, 100 * MIB, {})))
+    part = codec.encode_frame(codec.BODY, 1, PIECE)
+    sent = 0
+    while not end.session.closed:
+        assert sent < LIMIT_BYTES
+        judge.send(staging.encode_block(part * 10))
+        sent += 10 * len(PIECE)
+    assert sent > 2 * MIB
+    end.hear()
+    kind, payload = end.replies[-1]
+    assert kind == rf.ERROR
+    assert "take too much memory" in rf.decode_error(payload)[1]
+    judge.over()
+
+
+def test_a_content_in_many_blocks_arrives() -> None:
+    node = QuietBroker()
+    declare(node, "q")
+    end = StagingEnd(node)
+    body = PIECE * 30
+    frames = publishes("", "q", [body])
+    half = len(frames) // 2
+    end.begin(1)
+    for part in (frames[:half], frames[half:]):
+        for at in range(0, len(part), 1 << 19):
+            assert end.block(part[at : at + (1 << 19)]) == ""
+    assert node.broker.engine.ram.input_bytes == 0
+    end.end(1)
+    end.commit(1, [name for _, name in node.broker.staging.sets])
+    assert bodies_in(node, "q") == [body]

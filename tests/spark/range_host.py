@@ -11,6 +11,7 @@ import select
 import socket
 import threading
 import time
+from types import SimpleNamespace
 from typing import Any, Self
 
 from penstock.broker.rules.access import User, hash_password
@@ -33,6 +34,8 @@ from penstock.protocols.ranges.session import RangeSession
 from penstock.queues.context import QueueContext
 from penstock.queues.queue import Queue
 from penstock.queues.sampling import Sampling, no_times
+from penstock.storage.engine.ram import RamAccount
+from penstock.storage.index.segment_jobs import WriteAccount
 from pyspark_penstock.options import Endpoint
 from tests.helpers.engines import transient_backing
 from tests.helpers.queues import identity, local_queue
@@ -54,6 +57,8 @@ class QueueHall:
         self.events = EventBook()
         self.changes = Changes()
         self.waits = PendingConfirms()
+        self.engine = SimpleNamespace(ram=RamAccount(1 << 30, 1 << 29, WriteAccount()))
+        self.staging = SimpleNamespace(message_bytes_max=1 << 27)
         self.letting_go = DeferredTrim()
         self.idleness = Idleness()
         guest = User("guest", hash_password("guest", b"salt"), [])

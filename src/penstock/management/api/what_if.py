@@ -28,6 +28,7 @@ from penstock.queues.context import queue_type
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import route
 from penstock.routing.matcher import RoutingContext
+from penstock.routing.topic_trie import steps
 
 NAMES_SHOWN: Final = 100
 
@@ -69,7 +70,11 @@ class WhatIfApi(Endpoints):
         if exchange is None:
             raise NotFound(f"no exchange '{name}'")
         context = RoutingContext(headers, wall_ms())
-        found = cast(list[Queue], route(exchange, routing_key, context, vhost.exchanges))
+        steps.limit()
+        try:
+            found = cast(list[Queue], route(exchange, routing_key, context, vhost.exchanges))
+        finally:
+            steps.unlimit()
         # An internal queue (delays, a topic's backlog) is not shown.
         return [queue.name for queue in found if queue.releases_to is None]
 

@@ -16,6 +16,8 @@ from penstock.storage.engine.ram import RamAccount
 OVERHEAD_BYTES: Final[i64] = 1024 * 1024
 """Frames around the largest message there may be, and the beginnings of a few small ones."""
 
+TOO_MUCH: Final = "contents that have come in part take too much memory"
+
 
 @final
 class UnfinishedInput:
@@ -44,5 +46,4 @@ class UnfinishedInput:
 
 
 def too_much() -> ProtocolViolation:
-    text = "contents that have come in part take too much memory"
-    return violation(RESOURCE_ERROR, text, BASIC_PUBLISH)
+    return violation(RESOURCE_ERROR, TOO_MUCH, BASIC_PUBLISH)

@@ -30,6 +30,7 @@ from penstock.core.errors import (
     QueueElsewhere,
     ResourceLocked,
 )
+from penstock.protocols.amqp.input import TOO_MUCH, UnfinishedInput
 from penstock.protocols.ranges.leases import Fenced, LeaseGone, RangeLeases
 from penstock.protocols.ranges.reading import ReadRequests
 from penstock.protocols.ranges.reporting import ReportRequests
@@ -70,10 +71,14 @@ class RangeSession(Session):
         self._splitter = range_frames.FrameSplitter(LOGIN_MAX_BYTES)
         self._requests: list[tuple[int, bytes]] = []
         reading = ReadRequests(self, broker, leases)
+        self._staging = StagingRequests(self, broker)
+        self._input = UnfinishedInput(
+            broker.engine.ram, broker.flow, broker.staging.message_bytes_max
+        )
         self._desks: list[RequestHandler] = [
             reading,
             SubscriptionRequests(self, broker, leases, reading),
-            StagingRequests(self, broker),
+            self._staging,
             ReportRequests(self, broker),
         ]
         self._by_kind = {kind: desk for desk in self._desks for kind in desk.kinds}
@@ -139,6 +144,7 @@ class RangeSession(Session):
         left(self._broker.events, self)
         for desk in self._desks:
             desk.lost()
+        self._input.forget()
         if self._peer is not None:
             self._broker.count_connection(*self._peer, -1)
             self._peer = None
@@ -248,6 +254,9 @@ class RangeSession(Session):
         more = held - self.held_bytes
         self._broker.flow.count_held(more)
         self.count_held(more)
+        unfinished = self._splitter.rest_bytes + self._staging.unfinished_bytes
+        if unfinished != self._input.size_bytes and not self._input.count(unfinished):
+            self._fail(range_frames.REFUSED, TOO_MUCH)
 
     def _has_room(self) -> bool:
         return self.outlet.open and len(self.out) < OUTPUT_MAX_BYTES

@@ -11,6 +11,7 @@ Blocks wait (nothing is answered) while the disk does not keep up, and are not t
 alarm or a budget holds publishers: then the peer is told why, and sends them again.
 """
 
+from time import thread_time_ns
 from typing import TYPE_CHECKING, ClassVar, Final, final
 
 from penstock.broker.broker import UNSTAMPED, Broker
@@ -22,12 +23,14 @@ from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
 from penstock.protocols.amqp.codec.decoder import AmqpDecoder
 from penstock.protocols.amqp.codec.encoder import short_bytes
-from penstock.protocols.amqp.codec.events import ChannelFailed, ConnectionFailed, PublishRun
+from penstock.protocols.amqp.codec.events import ChannelFailed, ConnectionFailed, Event, PublishRun
 from penstock.protocols.amqp.codec.methods import CHANNEL_OPEN, encode_method
 from penstock.protocols.amqp.codec.property_scan import ANYBODY
+from penstock.protocols.amqp.link import ROUTING_SHARE_NS
 from penstock.protocols.amqp.stamping import stamped
 from penstock.protocols.ranges.leases import Fenced
 from penstock.protocols.ranges.request_handler import RequestHandler
+from penstock.routing.topic_trie import steps
 from penstock_ranges import staging as frames
 from penstock_ranges.frames import MalformedFrame
 
@@ -37,6 +40,20 @@ if TYPE_CHECKING:
 FRAME_MAX: Final = 131_072
 FULL_LOOK_MS: Final = 50
 MOVED: Final = "a queue got another master while this was published, which may lack some of it"
+
+
+@final
+class _Judging:
+    """A block: ``runs`` may be published, ``events`` are judged next, the last of them first.
+
+    ``patience_ms``: of a PUBLISH; -1 = it belongs to a set.
+    """
+
+    def __init__(self, events: list[Event], must_route: bool, patience_ms: int) -> None:
+        self.events = events[::-1]
+        self.runs: list[PublishRun] = []
+        self.must_route = must_route
+        self.patience_ms = patience_ms
 
 
 @final
@@ -69,6 +86,7 @@ class StagingRequests(RequestHandler):
         self._deadline_ms = 0
         # While the disk does not keep up, or the cluster decides who commits.
         self._held: tuple[int, bytes] | None = None
+        self._judging: _Judging | None = None
         self._publish: _Publish | None = None
 
     @property
@@ -77,8 +95,14 @@ class StagingRequests(RequestHandler):
             self._ending
             or self._batch is not None
             or self._held is not None
+            or self._judging is not None
             or self._publish is not None
         )
+
+    @property
+    def unfinished_bytes(self) -> int:
+        """Of a content whose end is in a block that has not come."""
+        return 0 if self._decoder is None else int(self._decoder.unfinished.size_bytes)
 
     def request(self, kind: int, payload: bytes) -> None:
         try:
@@ -154,13 +178,17 @@ class StagingRequests(RequestHandler):
         if flow.journal_behind or flow.paging_behind:
             self._held = (kind, payload)
         elif kind == frames.PUBLISH:
-            self._begin_publish(payload)
+            must_route, patience_ms, data = frames.decode_publish(payload)
+            if self._staged is not None:
+                raise MalformedFrame("PUBLISH while a set is staged")
+            self._begin_judging(data, must_route, patience_ms)
         else:
-            self._block(payload)
+            self._open_set()
+            self._begin_judging(payload, self._must_route)
 
-    def _block(self, payload: bytes) -> None:
+    def _stage(self, runs: list[PublishRun]) -> None:
         staged = self._open_set()
-        for run in self._runs(payload, self._must_route):
+        for run in runs:
             self.broker.staging.stage(staged, run.address, run.messages, self.session.now_ms)
         if staged.record.size_bytes > self._max_bytes:
             raise PreconditionFailed(
@@ -190,6 +218,7 @@ class StagingRequests(RequestHandler):
         staged, self._staged = self._staged, None
         batch, self._batch = self._batch, None
         self._held = None
+        self._judging = None
         self._publish = None
         self._ending = False
         if staged is not None:
@@ -243,14 +272,6 @@ class StagingRequests(RequestHandler):
                 self._must_lead_somewhere(address, [])
 
     # -- publishing without a set ------------------------------------------------------------
-
-    def _begin_publish(self, payload: bytes) -> None:
-        must_route, patience_ms, data = frames.decode_publish(payload)
-        if self._staged is not None:
-            raise MalformedFrame("PUBLISH while a set is staged")
-        runs = self._runs(data, must_route)
-        self._publish = _Publish(runs, self.session.now_ms + patience_ms)
-        self._go_on_publishing(self._publish)
 
     def _go_on_publishing(self, publish: _Publish) -> None:
         session = self.session
@@ -310,6 +331,8 @@ class StagingRequests(RequestHandler):
                 self.request(kind, payload)
             else:
                 self._take(kind, payload)
+        if self._judging is not None:
+            self._go_on_judging(self._judging)
         if self._ending:
             self._look_at_set(self._open_set())
         if self._batch is not None:
@@ -349,35 +372,53 @@ class StagingRequests(RequestHandler):
 
     # -- what comes in -----------------------------------------------------------------------
 
-    def _runs(self, data: bytes, must_route: bool) -> list[PublishRun]:
-        """The whole messages of a block, each of which may be published here."""
-        runs: list[PublishRun] = []
-        now_ms = self.session.now_ms
+    def _begin_judging(self, data: bytes, must_route: bool, patience_ms: int = -1) -> None:
         decoder = self._the_decoder()
-        events = decoder.receive(data, now_ms)
+        events = decoder.receive(data, self.session.now_ms)
         while decoder.full:
-            events += decoder.receive(b"", now_ms)
-        for event in events:
-            if isinstance(event, ChannelFailed):
-                raise event.error
-            if isinstance(event, ConnectionFailed):
-                raise MalformedFrame(f"{event.violation.name}: {event.violation}")
-            if not isinstance(event, PublishRun) or event.channel != frames.CHANNEL:
-                raise MalformedFrame("a block has basic.publish and contents on channel 1 only")
-            if event.address.route_epoch != self.vhost().epoch:
-                self._judge(event.address)
-            for message in event.messages:
-                if message.flags & (COPIES | ASKS_REPLY):
-                    raise PreconditionFailed(
-                        "CC, BCC and direct reply-to are not supported here: publish them by AMQP"
-                    )
-            if must_route:
-                self._must_lead_somewhere(event.address, event.messages)
-            if self.broker.stamping != UNSTAMPED:
-                event.replace(stamped(event.messages, now_ms, self.broker.stamping))
-            runs.append(event)
+            events += decoder.receive(b"", self.session.now_ms)
+        self._judging = _Judging(events, must_route, patience_ms)
+        self._go_on_judging(self._judging)
+
+    def _go_on_judging(self, judging: _Judging) -> None:
+        """Some time in each turn; what comes of the block is done when all of it may be published.
+
+        Looking for a route may take milliseconds, and a block has thousands of addresses.
+        """
+        until_ns = thread_time_ns() + ROUTING_SHARE_NS
+        while judging.events:
+            judging.runs.append(self._judged(judging.events.pop(), judging.must_route))
+            if judging.events and thread_time_ns() > until_ns:
+                return
+        self._judging = None
+        runs = judging.runs
         self._spend(sum(len(run.messages) for run in runs))
-        return runs
+        if judging.patience_ms < 0:
+            self._stage(runs)
+        else:
+            self._publish = _Publish(runs, self.session.now_ms + judging.patience_ms)
+            self._go_on_publishing(self._publish)
+
+    def _judged(self, event: Event, must_route: bool) -> PublishRun:
+        """Whole messages of one address, which may be published there."""
+        if isinstance(event, ChannelFailed):
+            raise event.error
+        if isinstance(event, ConnectionFailed):
+            raise MalformedFrame(f"{event.violation.name}: {event.violation}")
+        if not isinstance(event, PublishRun) or event.channel != frames.CHANNEL:
+            raise MalformedFrame("a block has basic.publish and contents on channel 1 only")
+        if event.address.route_epoch != self.vhost().epoch:
+            self._judge(event.address)
+        for message in event.messages:
+            if message.flags & (COPIES | ASKS_REPLY):
+                raise PreconditionFailed(
+                    "CC, BCC and direct reply-to are not supported here: publish them by AMQP"
+                )
+        if must_route:
+            self._must_lead_somewhere(event.address, event.messages)
+        if self.broker.stamping != UNSTAMPED:
+            event.replace(stamped(event.messages, self.session.now_ms, self.broker.stamping))
+        return event
 
     def _the_decoder(self) -> AmqpDecoder:
         decoder = self._decoder
@@ -395,7 +436,11 @@ class StagingRequests(RequestHandler):
         exchange = vhost.exchanges.get(address.exchange)
         rights = Rights(self.user(), vhost.name)
         rights.publish(exchange, address.exchange, address.routing_key)
-        vhost.route(address)
+        steps.limit()
+        try:
+            vhost.route(address)
+        finally:
+            steps.unlimit()
 
     def _must_lead_somewhere(self, address: Address, messages: list[Message]) -> None:
         vhost = self.vhost()
