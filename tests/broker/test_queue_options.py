@@ -7,11 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.rules.arguments import (
-    NOT_BUILT,
-    check_exchange_arguments,
-    check_queue_arguments,
-)
+from penstock.broker.rules.arguments import check_exchange_arguments, check_queue_arguments
 from penstock.broker.rules.equivalence import check_same_arguments
 from penstock.broker.rules.policies import Policy, PolicyBook, check_policy
 from penstock.broker.rules.queue_options import (
@@ -25,6 +21,7 @@ from penstock.broker.rules.queue_options import (
     NUMBER,
     OPTIONS,
     POLICY,
+    PREFERRED,
     QUEUE_ARGUMENTS,
     TEXT,
     WORD,
@@ -50,11 +47,10 @@ def named(option: Option) -> str:
 
 
 def good(option: Option) -> list[object]:
-    """The example, all words that are built, and the bounds of a number."""
+    """The example, all words, and the bounds of a number."""
     bounds = [bound for bound in (option.lowest, option.highest) if bound is not None]
     is_range = option.is_number and not option.words
-    words = [one for one in option.words if one not in NOT_BUILT.get(str(option.argument), ())]
-    return [option.example, *words, *(bounds if is_range else [])]
+    return [option.example, *option.words, *(bounds if is_range else [])]
 
 
 def bad(option: Option) -> list[object]:
@@ -82,6 +78,8 @@ def check_key(option: Option, value: object, operator: bool = False) -> None:
             definition["ha-params"] = ["a"]
         if value == "all":
             del definition["ha-params"]
+    if option.name == "delayed-retry-type":
+        definition["delayed-retry-min"] = 1
     check_policy(Policy("p", "", "all", 0, definition), operator)
 
 
@@ -141,7 +139,7 @@ def test_which_value_holds(option: Option) -> None:
     book = PolicyBook()
     book.policies["p"] = Policy("p", "", "all", 0, {option.name: one})
     book.operator_policies["o"] = Policy("o", "", "all", 0, {option.name: other})
-    holds = {LIMIT: other, LOWER: one, FIRST: one, POLICY: one}[option.merge]
+    holds = {LIMIT: other, LOWER: one, FIRST: one, POLICY: one, PREFERRED: one}[option.merge]
     assert book.queue_row("q")["effective_policy_definition"] == {option.name: holds}
 
 

@@ -251,6 +251,47 @@ def a_classic_virtual_host_of_a_quorum_node(w: VhostWorld) -> None:
     w.declare(a, q, **_typed("quorum"))
 
 
+def _policy(w: VhostWorld, vhost: str, apply_to: str, **definition: object) -> None:
+    told = {key.replace("_", "-"): value for key, value in definition.items()}
+    body = {"pattern": ".*", "apply-to": apply_to, "priority": 0, "definition": told}
+    w.put(f"policies/{vhost}/p", body)
+
+
+@story(PLAIN)
+def retries_by_policy(w: VhostWorld) -> None:
+    v = w.vhost()
+    for definition in (
+        {"delayed_retry_type": "all", "delayed_retry_min": 5},
+        {"delayed_retry_type": "all", "delayed_retry_min": 5, "delayed_retry_max": 9},
+        {"delayed_retry_type": "disabled"},
+        {"delayed_retry_type": "all"},
+        {"delayed_retry_type": "often", "delayed_retry_min": 5},
+        {"delayed_retry_type": 5, "delayed_retry_min": 5},
+        {"delayed_retry_min": 5},
+        {"delayed_retry_min": 0},
+        {"delayed_retry_min": "5"},
+        {"delayed_retry_max": 0},
+        {"delayed_retry_type": "all", "delayed_retry_min": 9, "delayed_retry_max": 5},
+    ):
+        _policy(w, v, "quorum_queues", **definition)
+
+
+@story(PLAIN)
+def a_policy_and_arguments_of_retries(w: VhostWorld) -> None:
+    """The policy's type counts, and of the times the lower."""
+    v = w.vhost()
+    a = w.enter(v)
+    q = w.name("q")
+    retries = {"x-delayed-retry-type": "disabled", "x-delayed-retry-min": 300}
+    w.declare(a, q, arguments={"x-queue-type": "quorum"} | retries)
+    _policy(w, v, "quorum_queues", delayed_retry_type="all", delayed_retry_min=60_000)
+    w.attempt(a, "basic.consume", queue=q, consumer_tag="c")
+    a.publish(1, "", q, b"one")
+    a.receive()
+    a.send(1, "basic.nack", delivery_tag=1, requeue=True)
+    a.receive()
+
+
 def tell(url: str, api_port: int, name: str) -> list[str]:
     world = VhostWorld(url, api_port)
     try:

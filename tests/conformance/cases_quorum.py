@@ -1,5 +1,6 @@
 """Quorum queues, as RabbitMQ 4.3.6 has them (the other subjects are recorded from 3.10.8)."""
 
+import time
 from typing import Any
 
 from tests.conformance.case import World, case
@@ -766,3 +767,186 @@ def got_with_what_is_left(w: World) -> None:
     a.send(1, "basic.nack", delivery_tag=1, requeue=True)
     w.barrier(a)
     _rest(w, a, q)
+
+
+def _later(w: World, client: RawClient, queue: str) -> None:
+    """It is not there now, and a consumer gets it when it is."""
+    w.attempt(client, "basic.get", queue=queue)
+    w.attempt(client, "queue.declare", queue=queue, passive=True)
+    _consuming(w, client, queue, "later")
+    client.receive()
+    w.attempt(client, "basic.cancel", consumer_tag="later")
+
+
+@case
+def retried_later_whatever_happened(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a, delayed_retry_type="all", delayed_retry_min=400)
+    w.put(q, b"one")
+    _taken(w, a, q, 1)
+    a.send(1, "basic.nack", delivery_tag=1, requeue=True)
+    w.barrier(a)
+    _later(w, a, q)
+    a.send(1, "basic.reject", delivery_tag=2, requeue=True)
+    w.barrier(a)
+    _later(w, a, q)
+
+
+@case
+def retried_later_when_it_failed(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a, delayed_retry_type="failed", delayed_retry_min=400)
+    w.put(q, b"one")
+    _again(w, a, q, "nack", 2)
+    a.send(1, "basic.reject", delivery_tag=3, requeue=True)
+    w.barrier(a)
+    _later(w, a, q)
+
+
+@case
+def retried_later_when_it_was_returned(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a, delayed_retry_type="returned", delayed_retry_min=400)
+    w.put(q, b"one")
+    _again(w, a, q, "reject", 2)
+    a.send(1, "basic.nack", delivery_tag=3, requeue=True)
+    w.barrier(a)
+    _later(w, a, q)
+
+
+@case
+def retried_later_after_a_closed_channel(w: World) -> None:
+    a, b = w.client(), w.client("B")
+    q = _quorum(w, a, delayed_retry_type="failed", delayed_retry_min=400)
+    w.put(q, b"one")
+    _taken(w, b, q, 1)
+    w.attempt(b, "channel.close", code=200)
+    _later(w, a, q)
+
+
+@case
+def retried_later_after_a_recovery(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a, delayed_retry_type="returned", delayed_retry_min=400)
+    w.put(q, b"one")
+    _taken(w, a, q, 1)
+    w.attempt(a, "basic.recover", requeue=True)
+    _later(w, a, q)
+
+
+@case
+def not_retried_later(w: World) -> None:
+    """Without a least time, or without a type."""
+    for named in (
+        {"delayed_retry_type": "all"},
+        {"delayed_retry_type": "all", "delayed_retry_max": 60_000},
+        {"delayed_retry_type": "disabled", "delayed_retry_min": 60_000},
+        {"delayed_retry_min": 60_000},
+    ):
+        a = w.client()
+        q = w.name("q")
+        _declared(w, a, q, **named)
+        w.put(q, b"one")
+        _again(w, a, q, "nack", 1)
+
+
+@case
+def wrong_values_of_retries(w: World) -> None:
+    _refused(w, delayed_retry_type="often", delayed_retry_min=0, delayed_retry_max=-1)
+
+
+@case
+def retried_by_a_bound_below_the_least(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a, delayed_retry_type="all", delayed_retry_min=60_000, delayed_retry_max=200)
+    w.put(q, b"one")
+    _taken(w, a, q, 1)
+    a.send(1, "basic.nack", delivery_tag=1, requeue=True)
+    w.barrier(a)
+    _later(w, a, q)
+
+
+@case
+def retried_too_often(w: World) -> None:
+    """What is over its limit dies at once."""
+    a = w.client()
+    morgue = w.queue(a, "morgue", exclusive=True)
+    q = _quorum(
+        w,
+        a,
+        delivery_limit=0,
+        delayed_retry_type="all",
+        delayed_retry_min=60_000,
+        dead_letter_exchange="",
+        dead_letter_routing_key=morgue,
+    )
+    w.put(q, b"one")
+    _consuming(w, a, morgue, "morgue", no_ack=True)
+    _taken(w, a, q, 1)
+    a.send(1, "basic.reject", delivery_tag=1, requeue=True)
+    a.receive()
+
+
+@case
+def purged_while_it_waits(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a, delayed_retry_type="all", delayed_retry_min=500)
+    w.put(q, b"one", b"two")
+    _taken(w, a, q, 1)
+    a.send(1, "basic.nack", delivery_tag=1, requeue=True)
+    w.barrier(a)
+    w.attempt(a, "queue.purge", queue=q)
+    w.put(q, b"three")
+    _consuming(w, a, q)
+    a.receive()
+
+
+@case
+def deleted_while_it_waits(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a, delayed_retry_type="all", delayed_retry_min=60_000)
+    w.put(q, b"one", b"two")
+    _taken(w, a, q, 1)
+    a.send(1, "basic.nack", delivery_tag=1, requeue=True)
+    w.barrier(a)
+    w.attempt(a, "queue.delete", queue=q)
+
+
+@case
+def retried_before_what_came_meanwhile(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a, delayed_retry_type="all", delayed_retry_min=200)
+    w.put(q, b"one")
+    _taken(w, a, q, 1)
+    a.send(1, "basic.nack", delivery_tag=1, requeue=True)
+    w.barrier(a)
+    w.put(q, b"two", b"three")
+    w.attempt(a, "basic.qos", prefetch_count=1)
+    _consuming(w, a, q)
+    a.receive()
+    time.sleep(0.5)
+    a.send(1, "basic.ack", delivery_tag=2)
+    a.receive()
+    a.send(1, "basic.ack", delivery_tag=3)
+    a.receive()
+
+
+@case
+def declared_again_with_other_retries(w: World) -> None:
+    a = w.client()
+    q = _quorum(w, a, delayed_retry_type="all", delayed_retry_min=1000)
+    _declared(w, a, q, delayed_retry_type="failed", delayed_retry_min=1000)
+    _declared(w, a, q, delayed_retry_type="all", delayed_retry_min=2000)
+    _declared(w, a, q, delayed_retry_type="all", delayed_retry_min=1000, delayed_retry_max=1000)
+    _declared(w, a, q)
+
+
+@case
+def retries_of_a_classic_queue(w: World) -> None:
+    a = w.client()
+    for key, value in (
+        ("x-delayed-retry-type", "all"),
+        ("x-delayed-retry-min", 5),
+        ("x-delayed-retry-max", 5),
+    ):
+        w.attempt(a, "queue.declare", queue=w.name("q"), durable=True, arguments={key: value})

@@ -31,7 +31,7 @@ ELSEWHERE: Final = (
     Elsewhere(
         "Newer headers",
         "RabbitMQ 4.3.6 writes `x-last-death-queue`, `-reason` and `-exchange` on dead letters.",
-        "Not written.",
+        "Written by quorum queues; a classic queue changes them when they are there.",
         "conformance/test_conformance.py::test_answers_like_rabbitmq",
     ),
     Elsewhere(

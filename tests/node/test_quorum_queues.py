@@ -80,6 +80,52 @@ def test_failures_are_counted_over_a_power_cut(definitions: str) -> None:
     node.check()
 
 
+def test_what_waits_for_its_retry_waits_over_a_power_cut(definitions: str) -> None:
+    node = QuietBroker(definitions=definitions)
+    client = node.client()
+    declare(
+        client, "q", delayed_retry_type="failed", delayed_retry_min=1000, delayed_retry_max=1500
+    )
+    client.call("confirm.select")
+    client.publish("", "q", b"one")
+    waits = (1000, 1500)
+    for tag, wait_ms in enumerate(waits, 1):
+        got = client.call("basic.get", queue="q")
+        assert got["body"] == b"one"
+        client.method(1, "basic.reject", delivery_tag=tag, requeue=True)
+        node.run()
+        node.now_ms += wait_ms - 1
+        assert counts(node, "q") == [0]
+        if tag < len(waits):
+            node.now_ms += 1
+            assert counts(node, "q") == [1]
+    client.publish("", "q", b"two")  # its confirm is behind the rejections
+    node.run()
+    now_ms = node.now_ms
+    node = after_a_power_cut(node, definitions)
+    node.now_ms = now_ms
+    assert counts(node, "q") == [1]
+    node.now_ms += 1
+    assert counts(node, "q") == [2]
+    node.check()
+
+
+def test_a_classic_queue_changes_the_last_death_of_a_letter_that_names_one() -> None:
+    node = QuietBroker()
+    client = node.client()
+    client.call("queue.declare", queue="morgue")
+    letters = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "morgue"}
+    client.call("queue.declare", queue="classic", arguments=letters)
+    for tag, headers in ((1, {"x-last-death-queue": "quorum"}), (3, {"mine": 1})):
+        client.publish("", "classic", b"one", headers=headers)
+        client.call("basic.get", queue="classic")
+        client.method(1, "basic.reject", delivery_tag=tag, requeue=False)
+        node.run()
+        told = client.call("basic.get", queue="morgue")["properties"]["headers"]
+        last = [told.get(f"x-last-death-{key}") for key in ("queue", "reason", "exchange")]
+        assert last == (["classic", "rejected", ""] if tag == 1 else [None, None, None])
+
+
 def test_a_policy_sets_the_limit_and_may_lift_it() -> None:
     node = QuietBroker()
     client = node.client()

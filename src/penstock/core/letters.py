@@ -57,8 +57,12 @@ class HeaderWriter:
         time_s: int,
         exchange: str,
         key: str | None,
+        names_last: bool = False,
     ) -> Letter:
-        """``exchange`` and ``key`` are where it goes; no key = the one it had."""
+        """``exchange`` and ``key`` are where it goes; no key = the one it had.
+
+        ``names_last``: this death is named as the last one, as by RabbitMQ 4.
+        """
         raise NotImplementedError
 
     def release(self, message: Message) -> Letter:

@@ -21,6 +21,29 @@ REJECT_PUBLISH: Final = "reject-publish"
 REJECT_PUBLISH_DLX: Final = "reject-publish-dlx"
 OVERFLOWS: Final = (DROP_HEAD, REJECT_PUBLISH, REJECT_PUBLISH_DLX)
 
+RETRY_ALL: Final = "all"
+RETRY_FAILED: Final = "failed"
+RETRIES: Final = (RETRY_ALL, RETRY_FAILED, "returned", "disabled")
+
+
+@final
+class RetryDelays:
+    """What a quorum queue gets back waits for; ``kind``: one of ``RETRIES`` but the last."""
+
+    def __init__(self, kind: str, least_ms: i64, most_ms: i64) -> None:
+        self._kind = kind
+        self._least_ms: i64 = least_ms
+        self._most_ms: i64 = most_ms
+
+    def cover(self, failed: bool) -> bool:
+        """``failed``: not just returned."""
+        return self._kind == RETRY_ALL or failed == (self._kind == RETRY_FAILED)
+
+    def delay_ms(self, failures: i64) -> i64:
+        """After so many failed deliveries."""
+        delay_ms = self._least_ms * failures if failures > 1 else self._least_ms
+        return delay_ms if delay_ms < self._most_ms else self._most_ms
+
 
 @final
 class QueueLimits:
@@ -48,6 +71,7 @@ class QueueLimits:
         consumer_timeout_ms: i64 = 0,
         on_disconnect: str = "",
         buries_surely: bool = False,
+        retry: RetryDelays | None = None,
     ) -> None:
         self.max_length: i64 = max_length
         self.max_length_bytes: i64 = max_length_bytes
@@ -60,6 +84,7 @@ class QueueLimits:
         self.on_disconnect: str = on_disconnect
         self.buries_refused: bool = overflow == REJECT_PUBLISH_DLX
         self.buries_surely: bool = buries_surely and overflow == REJECT_PUBLISH
+        self.retry: RetryDelays | None = retry
         self.buries: bool = dead_letter_exchange is not None
         bounded = max_length >= 0 or max_length_bytes >= 0
         self.drops: bool = bounded and overflow == DROP_HEAD

@@ -20,7 +20,7 @@ from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.backing.interface import BackingQueue
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.letters import REJECTED
-from penstock.core.message import Message
+from penstock.core.message import Message, attempts_of, mark_redelivered
 from penstock.core.pending import Pending, ask_again
 from penstock.queues.allocator import Delivery, RoundRobinAllocator, in_order, is_late, stamp
 from penstock.queues.consumers import Consumer, ConsumerGroups, PriorityGroup
@@ -28,7 +28,7 @@ from penstock.queues.context import QUORUM, QueueContext, QueueIdentity, queue_t
 from penstock.queues.deferring import DeferredMessages
 from penstock.queues.leases import Leases
 from penstock.queues.limiting import QueueLimiter
-from penstock.queues.limits import QueueLimits
+from penstock.queues.limits import QueueLimits, RetryDelays
 from penstock.queues.publish_notes import PublishNotes
 from penstock.queues.queue import CROWDED_BYTES, JUST_USED, Queue
 from penstock.queues.range_lease import RangeLease
@@ -58,6 +58,7 @@ class LocalQueue(Queue):
         self._groups = ConsumerGroups(identity.arguments.get(SINGLE_ACTIVE) is True)
         self._limiter = QueueLimiter(self, context)
         self._deferred = DeferredMessages(backing, self._limiter)
+        self._retries: Final = self._quorum and self._deferred.can_delay()
         if context.sampling.book.directory != "":
             self.statistics.start_sampling(context.sampling, self.vhost, self.name)
         backing.set_reader(self)
@@ -126,7 +127,7 @@ class LocalQueue(Queue):
                         Delivery(one.consumer, one.messages, statistics.again(one.messages))
                         for one in deliveries
                     ]
-                    statistics.limit_returned(self.backing.ready_count())
+                    statistics.limit_returned(self._returnable_count())
                 if self.leases is not None:
                     for delivery in deliveries:
                         if not delivery.consumer.no_ack:
@@ -270,7 +271,7 @@ class LocalQueue(Queue):
             self.unacked_count += 1
         if statistics.returned_count > 0:
             statistics.again(messages)
-            statistics.limit_returned(self.backing.ready_count())
+            statistics.limit_returned(self._returnable_count())
         sampler = statistics.sampler
         if sampler is not None and statistics.delivered_count >= sampler.due:
             statistics.sample(account, messages)
@@ -303,10 +304,12 @@ class LocalQueue(Queue):
             self._limiter.die(messages, REJECTED)
             self.wake()
 
-    def requeue(self, consumer: Consumer, messages: list[Message], failed: bool = True) -> None:
+    def requeue(
+        self, consumer: Consumer, messages: list[Message], failed: bool = True, now_ms: i64 = 0
+    ) -> None:
         consumer.release(len(messages))
         self.statistics.redelivered(messages)
-        self._put_back(messages, failed)
+        self._put_back(messages, failed, now_ms)
 
     def give_back_all(self, owner: i64) -> None:
         leases = self.leases
@@ -314,20 +317,35 @@ class LocalQueue(Queue):
         messages = self._released(leases.release(owner))
         if messages:
             self.statistics.returned(messages)
-            self._put_back(messages, True)
+            self._put_back(messages, True, 0)
 
-    def _put_back(self, messages: list[Message], failed: bool) -> None:
+    def _put_back(self, messages: list[Message], failed: bool, now_ms: i64) -> None:
         """To the places they had; ``failed``: a quorum queue counts this delivery to its limit."""
         self.unacked_count -= len(messages)
         if self.deleted:
             return
         if self.limits.delivery_limit >= 0 or self._quorum:
             messages = self._limiter.live_on(messages, failed)
+        retry = self.limits.retry
+        if retry is not None and self._retries and retry.cover(failed):
+            self._retry_later(messages, retry, now_ms)
+            return
         self.backing.requeue(messages)
         if self.limits.max_length_bytes >= 0:
             self._limiter.count_bodies(messages, 1)
         if self.limits.drops:
             self._limiter.drop_over_limit(self.spare_room())
+        self.wake()
+
+    def _retry_later(self, messages: list[Message], retry: RetryDelays, now_ms: i64) -> None:
+        """To the places they had, when they have waited."""
+        mark_redelivered(messages)
+        by_delay: dict[i64, list[Message]] = {}
+        for message in messages:
+            by_delay.setdefault(retry.delay_ms(attempts_of(message)), []).append(message)
+        for delay_ms, those in by_delay.items():
+            self._deferred.put(those, delay_ms, now_ms)
+        self._defers = True
         self.wake()
 
     def give_back(
@@ -444,11 +462,17 @@ class LocalQueue(Queue):
             self._limiter.measure_bodies()
         self.limits = limits
 
+    def _returnable_count(self) -> i64:
+        """How many may have come back: ready, or waiting for their time."""
+        return self.backing.ready_count() + (self.backing.count_delayed() if self._defers else 0)
+
     def dropped_count(self) -> i64:
         return self._limiter.dropped_count
 
     def purge(self) -> int:
         count = int(self.backing.purge())
+        if self._retries:
+            count += int(self._deferred.drop())
         self._limiter.shrink()
         self.statistics.limit_returned(0)
         return count

@@ -205,10 +205,13 @@ class Queue:
         """The consumer is done with these, and does not want them: they die."""
         raise NotImplementedError
 
-    def requeue(self, consumer: Consumer, messages: list[Message], failed: bool = True) -> None:
+    def requeue(
+        self, consumer: Consumer, messages: list[Message], failed: bool = True, now_ms: i64 = 0
+    ) -> None:
         """The consumer gives these back: to their original places, as redelivered.
 
-        ``failed``: it could not deal with them; a quorum queue counts that alone.
+        ``failed``: it could not deal with them; a quorum queue counts that alone.  ``now_ms``:
+        wall clock, for a quorum queue, whose messages may have to wait first.
         """
         raise NotImplementedError
 

@@ -36,10 +36,6 @@ from penstock.storage.definitions.records import VhostMetadata
 INSTEAD: Final = {"stream": "omit the argument"}
 UNSAID: Final = (None, "undefined")
 """Values of ``default_queue_type`` that name no type."""
-NOT_BUILT: Final = {
-    "x-delayed-retry-type": ("all", "failed", "returned"),
-}
-"""Arguments of quorum queues, and their values that this release has not."""
 
 
 def check_queue_arguments(arguments: dict[str, object], what: str, exclusive: bool = False) -> None:
@@ -57,10 +53,6 @@ def check_queue_arguments(arguments: dict[str, object], what: str, exclusive: bo
     for key in (*QUEUE_ARGUMENTS, *OTHER_TYPES_ARGUMENTS):
         if key in arguments and key not in known:
             raise _of_other_type(key, what, kind)
-    if kind == QUORUM:
-        for key, values in NOT_BUILT.items():
-            if arguments.get(key) in values:
-                raise NotImplementedYet(f"{key} '{arguments[key]}' for {what}")
 
 
 class TypeRules(NamedTuple):

@@ -30,12 +30,13 @@ from penstock.broker.rules.queue_options import (
     LOWER,
     OTHER_TYPES_KEYS,
     POLICY_KEYS,
+    PREFERRED,
     Option,
 )
 from penstock.core import patterns
 from penstock.core.errors import NotImplementedYet, PreconditionFailed
 from penstock.queues.context import CLASSIC, QUORUM, queue_type
-from penstock.queues.limits import DROP_HEAD, QueueLimits
+from penstock.queues.limits import DROP_HEAD, RETRIES, QueueLimits, RetryDelays
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
 from penstock.routing.headers import is_integer
@@ -110,6 +111,7 @@ class QueueSettings:
         self.master_locator: str = _text(values.get("queue-master-locator")) or ""
         self.at_least_once: bool = values.get("dead-letter-strategy") == "at-least-once"
         self.on_disconnect: str = _text(values.get("nsq-on-disconnect")) or ""
+        self.retry: RetryDelays | None = _retry(values)
         # An exchange's name may be empty: None is "not set" here.
         self.dead_letter_exchange: str | None = _text(values.get("dead-letter-exchange"))
         self.dead_letter_routing_key: str | None = _text(values.get("dead-letter-routing-key"))
@@ -127,6 +129,7 @@ class QueueSettings:
             self.consumer_timeout_ms,
             self.on_disconnect,
             self.at_least_once,
+            self.retry,
         )
 
     def apply_to(self, queue: Queue) -> bool:
@@ -227,8 +230,17 @@ def _merge(values: dict[str, object], definition: dict[str, object], operator: b
             continue
         known = values.setdefault(key, value)
         is_lower = isinstance(known, int) and isinstance(value, int) and value < known
-        if is_lower and POLICY_KEYS[key].merge in (LIMIT, LOWER):
+        merge = POLICY_KEYS[key].merge
+        if merge == PREFERRED or (is_lower and merge in (LIMIT, LOWER)):
             values[key] = value
+
+
+def _retry(values: dict[str, object]) -> RetryDelays | None:
+    kind = _text(values.get("delayed-retry-type"))
+    least_ms = _number(values, "delayed-retry-min", 0)
+    if kind not in RETRIES[:-1] or least_ms == 0:
+        return None
+    return RetryDelays(kind, least_ms, _number(values, "delayed-retry-max", least_ms))
 
 
 def _number(values: dict[str, object], key: str, absent: int) -> int:
@@ -278,8 +290,20 @@ def _check_definition(definition: dict[str, object], operator: bool) -> None:
     if not operator:
         read_ha_policy(definition)
         _check_federation(definition)
+        _check_retries(definition)
     if unknown:
         raise PreconditionFailed(f"[{','.join(unknown)}] are not recognised policy settings")
+
+
+def _check_retries(definition: dict[str, object]) -> None:
+    kind = definition.get("delayed-retry-type", RETRIES[-1])
+    least, most = definition.get("delayed-retry-min"), definition.get("delayed-retry-max")
+    if kind != RETRIES[-1] and least is None:
+        raise PreconditionFailed(f"delayed-retry-min is required when delayed-retry-type is {kind}")
+    if isinstance(least, int) and isinstance(most, int) and most < least:
+        raise PreconditionFailed(
+            f"delayed-retry-max ({most}) must not be smaller than delayed-retry-min ({least})"
+        )
 
 
 def _check_federation(definition: dict[str, object]) -> None:

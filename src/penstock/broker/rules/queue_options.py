@@ -9,7 +9,7 @@ it, and default delivery limits.  The order is RabbitMQ's: of wrong arguments th
 from typing import Final, NamedTuple
 
 from penstock.queues.context import CLASSIC, QUEUE_TYPES, QUORUM
-from penstock.queues.limits import OVERFLOWS
+from penstock.queues.limits import OVERFLOWS, RETRIES
 from penstock.settings.cluster import MASTER_LOCATORS
 
 # What a value is.
@@ -27,6 +27,7 @@ LOWER: Final = "the lower of argument and policy"
 FIRST: Final = "the argument, else the policy"
 ARGUMENT: Final = "the argument"
 POLICY: Final = "the policy"
+PREFERRED: Final = "the policy, else the argument"
 
 TEN_YEARS_MS: Final = 10 * 365 * 86_400_000
 """RabbitMQ's limit of times in arguments."""
@@ -115,6 +116,19 @@ OPTIONS: Final = (
            " overflow reject-publish only",
            words=("at-most-once", "at-least-once"), refusal="invalid_dlx_strategy",
            types=(QUORUM,)),
+    Option("delayed-retry-type", WORD, PREFERRED, "failed",
+           f"delayed retry type. Must be one of: {', '.join(RETRIES)}",
+           "which messages that come back wait for delayed-retry-min times their failed"
+           " deliveries: all, failed (basic.reject, a lost consumer), returned (basic.nack)",
+           words=RETRIES, refusal="\"unsupported delayed retry type '{value}'\"", types=(QUORUM,)),
+    Option("delayed-retry-min", MILLISECONDS, LOWER, 1000,
+           "delayed retry minimum delay. Must be a positive integer",
+           "time that a message waits when its delivery failed once; without it none waits",
+           lowest=1, highest=TEN_YEARS_MS, types=(QUORUM,)),
+    Option("delayed-retry-max", MILLISECONDS, LOWER, 60_000,
+           "delayed retry maximum delay. Must be a positive integer",
+           "the longest such time; without it delayed-retry-min",
+           lowest=1, highest=TEN_YEARS_MS, types=(QUORUM,)),
     Option("quorum-initial-group-size", NUMBER, ARGUMENT, 1, "",
            "how many copies there are to be; no effect on a single node",
            lowest=1, types=(QUORUM,)),

@@ -254,7 +254,9 @@ class DeadLetters(TurnPart):
         """The journal's position behind its letter; 0 = none is needed, or ``NOWHERE``."""
         time_s = int(now_ms) // 1000
         key = queue.limits.dead_letter_key
-        letter = self._writer.write(whole, queue.name, reason, time_s, exchange, key)
+        letter = self._writer.write(
+            whole, queue.name, reason, time_s, exchange, key, queue.is_quorum
+        )
         flags = (whole.flags & PERSISTENT) | i64(letter.priority) << PRIORITY_SHIFT
         copy = Message(letter.content, letter.address, flags, 0)
         if exchange == "":

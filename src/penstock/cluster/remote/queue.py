@@ -248,7 +248,9 @@ class RemoteQueue(Queue):
     def reject(self, consumer: Consumer, messages: list[Message]) -> None:
         self._settle(consumer, q.REJECT, messages, 0)
 
-    def requeue(self, consumer: Consumer, messages: list[Message], failed: bool = True) -> None:
+    def requeue(
+        self, consumer: Consumer, messages: list[Message], failed: bool = True, now_ms: i64 = 0
+    ) -> None:
         self.statistics.redelivered(messages)
         self._settle(consumer, q.REQUEUE, messages, 0)
 

@@ -184,7 +184,9 @@ class AmqpChannel(Subscriber):
         self._room_comes()
         for settlement in settlements:
             consumer = cast(Consumer, settlement.holder)
-            cast(Queue, consumer.queue).requeue(consumer, settlement.messages, failed)
+            cast(Queue, consumer.queue).requeue(
+                consumer, settlement.messages, failed, self.link.now_ms
+            )
 
     def _room_comes(self) -> None:
         """A settlement follows: with a full shared window, any of our consumers may go on."""
@@ -523,7 +525,8 @@ class AmqpChannel(Subscriber):
         for settlement in settlements:
             consumer = cast(Consumer, settlement.holder)
             consumer.cancel()
-            cast(Queue, consumer.queue).requeue(consumer, settlement.messages)
+            queue = cast(Queue, consumer.queue)
+            queue.requeue(consumer, settlement.messages, True, self.link.now_ms)
         for consumer in consumers:
             self._remove_consumer(consumer)
 

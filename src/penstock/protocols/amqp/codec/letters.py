@@ -58,6 +58,11 @@ FIRST_DEATH: Final = (
     b"x-first-death-queue",
     b"x-first-death-reason",
 )
+LAST_DEATH: Final = (
+    b"x-last-death-exchange",
+    b"x-last-death-queue",
+    b"x-last-death-reason",
+)
 LONG: Final = b"l"
 """Integers of 64 bits, as RabbitMQ writes counts."""
 COUNT_MAX: Final = 2**63 - 1
@@ -77,6 +82,7 @@ class AmqpLetterWriter(HeaderWriter):
         time_s: int,
         exchange: str,
         key: str | None,
+        names_last: bool = False,
     ) -> Letter:
         content = message.content
         fields = header_fields(content)
@@ -93,6 +99,10 @@ class AmqpLetterWriter(HeaderWriter):
         if lasted is not None:
             info.append((b"original-expiration", text_value(lasted)))
         fields = _with_death(fields, info, queue, reason, old_exchange)
+        if names_last or any(field[0] in LAST_DEATH for field in fields):
+            named = zip(LAST_DEATH, (old_exchange, queue, reason), strict=True)
+            fields = [field for field in fields if field[0] not in LAST_DEATH]
+            fields += [(name, text_value(value)) for name, value in named]
         if key is not None:
             keys = [key]
             fields = [field for field in fields if field[0] != CC]
