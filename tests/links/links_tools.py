@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,12 @@ class Side:
     @property
     def url(self) -> str:
         return self.broker.url
+
+    def metrics(self) -> str:
+        request = urllib.request.Request(f"{self.api.url}/metrics")
+        request.add_header("Authorization", "Basic Z3Vlc3Q6Z3Vlc3Q=")
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return str(answer.read().decode())
 
     def channel(self) -> Any:
         connection = pika.BlockingConnection(pika.URLParameters(self.url))

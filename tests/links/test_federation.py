@@ -78,6 +78,7 @@ def test_an_exchange_gets_what_its_bindings_want(here: Side, there: Side) -> Non
     channel.queue_unbind("news", "fed.news", "b.*")
     channel.connection.close()
     until(lambda: not _arrives(there, here, "b.3"))
+    assert 'rabbitmq_federation_links{status="running"} 1' in here.metrics()
     [row] = links(here)
     assert (row["type"], row["exchange"], row["upstream_exchange"]) == (
         "exchange",

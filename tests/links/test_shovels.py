@@ -60,6 +60,7 @@ def test_from_this_node_to_another(here: Side, there: Side) -> None:
     assert (row["src_queue"], row["dest_queue"], row["forwarded"]) == ("out", "in", 500)
     assert row["src_uri"] == "amqp:///%2F"
     assert "guest" not in str(row)
+    assert 'rabbitmq_shovel_dynamic{status="running"} 1' in here.metrics()
     found = there.take_all("in")
     assert [body for _, body in found] == [b"%d" % number for number in range(500)]
     assert {str(properties.headers) for properties, _ in found} == {"{'a': [1, 'b']}"}

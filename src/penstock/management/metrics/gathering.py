@@ -5,6 +5,7 @@ An object is a row of numbers in the order of its families (``Table``).
 
 import gc
 from array import array
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar, cast
 
@@ -114,6 +115,8 @@ class NodeNumbers(NamedTuple):
     log_ins: dict[str, tuple[int, int]]  # by protocol: all, and those that failed
     confirms: Histogram
     residence: Histogram
+    shovels: Counter[str]  # by state
+    federation_links: Counter[str]  # by status
 
 
 class Gathering:
@@ -255,6 +258,8 @@ class Gathering:
             broker.users.counts(),
             broker.confirm_times,
             broker.queue_context.sampling.times,
+            Counter(str(row["state"]) for row in view.watch.links.shovels()),
+            Counter(str(row["status"]) for row in view.watch.links.federation_links()),
         )
 
 

@@ -30,6 +30,9 @@ QUEUE_OWN: Final = (
     Family("penstock_queue_deferred", GAUGE, "Messages that wait for their time"),
     Family("penstock_queue_flow_seconds_total", COUNTER, "Seconds in which a queue was in flow"),
 )
+SHOVELS: Final = Family("rabbitmq_shovel_dynamic", GAUGE, "Number of dynamic shovels")
+FEDERATION_LINKS: Final = Family("rabbitmq_federation_links", GAUGE, "Number of federation links")
+"""Of RabbitMQ's plug-ins for shovels and federation."""
 REASONS: Final = {
     "expired": EXPIRED,
     "rejected": REJECTED,
@@ -66,6 +69,11 @@ def node_pieces(node: NodeNumbers, gathering: Gathering) -> Iterator[str]:
         "reason",
         [(REASONS[key], count) for key, count in died],
     )
+    for family, counts in (
+        (SHOVELS, node.shovels),
+        (FEDERATION_LINKS, node.federation_links),
+    ):
+        yield family.labelled([(labels(status=status), n) for status, n in counts.items()])
     yield by(
         "gc_runs_total",
         COUNTER,
