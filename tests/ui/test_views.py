@@ -341,6 +341,31 @@ def test_a_pipeline_that_reports_is_drawn(visit: Visit, node: NsqLiveBroker) -> 
     visit.shoot("pipelines")
 
 
+def test_links_to_other_brokers(visit: Visit, life: Life) -> None:
+    visit.go("/links")
+    visit.heading("Links to other brokers")
+    visit.page.get_by_text("No shovel runs on this node.").wait_for()
+    value = {"src-uri": "amqp://", "src-queue": "moved", "dest-uri": "amqp://guest:pw@127.0.0.1:9"}
+    path = "/api/parameters/shovel/%2F/to%20nowhere"
+    life.api(path, "PUT", {"value": value | {"reconnect-delay": 60}})
+    shovels = visit.page.get_by_role("table", name="shovels")
+    shovels.get_by_text("Connection refused").wait_for()
+    assert "guest:pw" not in (visit.page.locator("main").text_content() or "")
+    upstream = "/api/parameters/federation-upstream/%2F/far"
+    life.api(upstream, "PUT", {"value": {"uri": "amqp://127.0.0.1:9"}})
+    policy = {"pattern": "^amq.topic$", "definition": {"federation-upstream": "far"}}
+    life.api("/api/policies/%2F/federated", "PUT", policy)
+    links = visit.page.get_by_role("table", name="federation links")
+    links.get_by_text("amq.topic").first.wait_for()
+    visit.shoot("links")
+    life.api("/api/policies/%2F/federated", "DELETE")
+    life.api(upstream, "DELETE")
+    visit.page.get_by_text("No federation link runs on this node.").wait_for()
+    shovels.get_by_role("button", name="Delete to nowhere").click()
+    visit.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    visit.page.get_by_text("No shovel runs on this node.").wait_for()
+
+
 # -- messages --------------------------------------------------------------------------------------
 
 

@@ -26,6 +26,7 @@ export const pages = [
   { path: "storage", title: "Storage", module: "storage.js", menu: "Insight", monitor: true },
   { path: "forecast", title: "Alarm forecast", module: "forecast.js", menu: "Insight", monitor: true },
   { path: "pipelines", title: "Pipelines", module: "pipelines.js", menu: "Insight" },
+  { path: "links", title: "Links", module: "links.js", menu: "Insight", monitor: true },
   { path: "topics/:topic/:channel", title: "NSQ channel", module: "heaps.js" },
 
   { path: "policies", title: "Policies", module: "policies.js", menu: "Administration" },
