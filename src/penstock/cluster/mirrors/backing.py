@@ -1,7 +1,7 @@
 """``MirroredBacking``: the master's side of a mirrored queue's messages.
 
 In: what changes the set of messages, told by the parts of any backing (``backing/noting.py``).
-Out: once per turn one parcel of operations (operations.py) for everybody who mirrors the queue.
+Out: once per turn one parcel of operations (operations.py) for all mirrors of the queue.
 
 It is no wrapper.  The backing that the queue has stays what it is, with its own class and all its
 verbs; this object hangs a note-taker on each of its parts while the queue has mirrors, and takes
@@ -20,7 +20,7 @@ stands on that.
 
 **Pace.**  While a parcel is on its way round, what happens is held for the next one.  Consumers
 that acknowledge message by message would else make a parcel for each, faster than mirrors take
-them, and who publishes would wait for all of these.
+them, and publishers would wait for all of these.
 
 Invariants (``check``):
   M1  each part has its own notes, and no others, exactly while the backing is mirrored

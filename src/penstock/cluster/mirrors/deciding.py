@@ -1,7 +1,7 @@
 """The next view of a queue, if one is due: pure decisions, the same on every node.
 
-In: the view there is, who lives, what the policy says.  Out: a ``Step``: the view to propose, or
-that it is to be looked at again later, and why in words.  To every change there is one node that
+In: the view there is, the live nodes, the policy.  Out: a ``Step``: the view to propose, or that it
+is to be looked at again later, and why in words.  To every change there is one node that
 proposes it, so that nodes do not get into each other's way:
 
     the master              removes members that are gone or not wanted, adds missing ones, marks
@@ -98,7 +98,7 @@ def _as_master(
 
 
 def _without_leftovers(view: QueueView, nodes: LivingNodes) -> Step:
-    """Who is there, and is not to mirror it, need not keep what it had."""
+    """A node that is there, and is not to mirror the queue, need not keep what it had."""
     for node in view.recoverable:
         if node in nodes.within_reach():
             return Step(view.forgot(node), f"the copy at {node} is not wanted")
@@ -137,7 +137,7 @@ def _without_master(view: QueueView, policy: HaPolicy, nodes: LivingNodes) -> St
 def _when_down(
     view: QueueView, policy: HaPolicy, nodes: LivingNodes, mono_ms: int, *, has_copy: bool
 ) -> Step:
-    """The first look at who is back; the waiting time is counted from the first of them."""
+    """The nodes that are back; the waiting time is counted from the first of them."""
     back = [node for node in view.recoverable if node in nodes.members]
     back.sort(key=lambda node: (nodes.joined_ms[node], node))
     if nodes.here in back and not has_copy:

@@ -3,7 +3,7 @@
 In: the queue's view, the ring's, this node's group of it (None = no copy is here), what the policy
 says and whether mirrors shall fetch what they lack.  Out: ``MirrorFacts`` (broker/mirrors.py).
 Changes nothing.  How far each mirror is only the master's group knows; a mirror's group knows it
-of its own copy; a node without a copy knows who there is.
+of its own copy; a node without a copy knows the members.
 """
 
 from penstock.broker.mirrors import (
@@ -86,10 +86,10 @@ def _state(view: QueueView, *, sync_wanted: bool) -> tuple[str, str]:
     behind = [node_of(one) for one in view.mirrors() if one not in view.synced]
     if not behind:
         return RUNNING, ""
-    who = ", ".join(behind)
+    names = ", ".join(behind)
     if sync_wanted:
-        return SYNCING, f"{who}: fetching what they lack"
-    return RUNNING, f"{who}: not synchronised, and no synchronisation was asked for"
+        return SYNCING, f"{names}: fetching what they lack"
+    return RUNNING, f"{names}: not synchronised, and no synchronisation was asked for"
 
 
 def _too_few(view: QueueView, policy: HaPolicy) -> str:

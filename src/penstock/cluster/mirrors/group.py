@@ -1,9 +1,9 @@
 """``MirrorGroup``: one mirrored queue at one of its members: ring, role, and safe position.
 
 In: what other members' groups said (``receive``), the ring's views (to ``ring`` directly), the
-queue's view (``queue_view_changed``): its term, who is master, who was before, who is synced.
+queue's view (``queue_view_changed``): its term, its master, the one before, the synced members.
 Out: ``take``, once per turn: bytes for members, a view of the ring to propose, mirrors that have
-everything now, and who died, each behind its last operations.
+everything now, or say nothing.
 
     master   MirroredBacking ─► parcels ─► ring          ◄─ answers, questions ◄─ mirrors
     mirror   ring ─► Replica, which answers "term, applied up to, durable up to, complete"
@@ -126,7 +126,7 @@ class MirrorGroup(PublishNotes):
             if self.mirrored is not None:
                 self._step_down(self.mirrored)
             elif self._was_master:
-                self._say_through(term - 1)  # for who was not here, or does not know yet
+                self._say_through(term - 1)  # for members that were not here, or do not know yet
             self._was_master = self._was_master or master == self.me
             if self.replica is None and (former or master != self.me):
                 self._mirror(is_whole=False).follow(term, False)
@@ -306,7 +306,7 @@ class MirrorGroup(PublishNotes):
         if kind == BIRTH:
             self._succession.born(origin)
             if self._was_master and self.mirrored is None:
-                self._say_through(self.term - 1)  # it was said before anybody knew of that one
+                self._say_through(self.term - 1)  # it was said before that one was known
             if self._meet(origin) and self.mirrored is not None:
                 self.syncing.hears(self.mirrored, member_of(origin))
                 self._say(begin_codec.pack(BEGIN, self.mirrored.term, False))

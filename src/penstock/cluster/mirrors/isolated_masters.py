@@ -3,15 +3,15 @@
 A master waits for its synchronised mirrors until the coordinator has taken one out of the view.  A
 node that the coordinator does not hear (its lease is over) cannot bring that about: with a
 mirror that it does not reach either, nothing is confirmed here until the cut is healed, and most
-likely there is another master on the other side.  So who uses the queue here is sent away, as a
+likely there is another master on the other side.  So clients of the queue here are sent away, as a
 node in a minority does it for all its clients.  The queue takes no publish meanwhile: a client that
 is refused publishes again, and a message that was kept would be there twice.  Publishes that other
 nodes pass on wait in front of it (``serving.py``).  While all synchronised mirrors are reached the
 queue goes on, whether or not a node hears the coordinator (K4); and queues without mirrors are not
 affected.
 
-In: several times a second, the mirrored queues and who is reached.  Out: waits that are given up,
-and consumers to be sent away, as often as some come.
+In: several times a second, the mirrored queues and the nodes that are reached.  Out: waits that are
+given up, and consumers to be sent away, as often as some come.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """``Mirroring``: this node's part in all mirrored queues.
 
-In: keys of the coordinator, in order; who lives; what other nodes' groups say; and once a turn the
+In: keys of the coordinator, in order; live nodes; what other nodes' groups say; and once a turn the
 time.  Out: proposals of views and rings; messages for other members; queues that change their
 place (``MirroredQueue``).
 
@@ -185,7 +185,7 @@ class Mirroring:
             view = ring_from_json(event.value)
             known.ring_changed(view, event.revision, self.nodes.lives)
 
-    # -- who lives ---------------------------------------------------------------------------
+    # -- live nodes --------------------------------------------------------------------------
 
     def look_who_lives(
         self,
@@ -318,8 +318,8 @@ class Mirroring:
 
     def _tidy(self, known: MirroredQueue, view: QueueView) -> bool:
         """The synchronisation that was asked for is done; True while that is to be said."""
-        everybody = len(view.synced) == len(view.members)
-        if known.sync == "" or view.master != self._member or not everybody:
+        are_all_synced = len(view.synced) == len(view.members)
+        if known.sync == "" or view.master != self._member or not are_all_synced:
             return False
         key = md.path(SYNC, known.vhost.name, known.name)
         conditions = [Condition(key, known.sync_revision)]

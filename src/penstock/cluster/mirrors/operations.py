@@ -1,6 +1,6 @@
 """The bytes of operations on a queue's set of messages, both ways.
 
-A *parcel* is what one queue did in one turn, for everybody who mirrors it.  Everything is
+A *parcel* is what one queue did in one turn, for all its mirrors.  Everything is
 big-endian, nothing is compressed, and a message's content is copied once, when it is published:
 
     parcel   'O' version u8 = 1 | term u64 | number u64 | operation*

@@ -230,7 +230,7 @@ class MirroredQueue:
         if member not in view.members:
             return True
         if before is None or before.version + 1 != view.version:
-            return view.master != member  # it missed who was master meanwhile
+            return view.master != member  # it missed the masters between
         return view.master == before.master and view.term != before.term  # it begins anew, alone
 
     def _take_part(self, view: QueueView, member: str, now_ms: int) -> None:
@@ -378,7 +378,7 @@ class MirroredQueue:
         return self.leaving if self.group is None else [self.group, *self.leaving]
 
     def look_for_strangers(self, mono_ms: int) -> None:
-        """Who is in the ring and has no copy should have left it: it counts as dead after a while.
+        """A member of the ring without a copy should have left: it counts as dead after a while.
 
         It cannot leave where it does not hear its neighbours.
         """
@@ -393,7 +393,7 @@ class MirroredQueue:
                     self.group.ring.member_died(name)
 
     def tell_deaths(self, lives: Lives) -> None:
-        """Who is in the ring and does not live, or has joined it anew under another name."""
+        """Members of the ring that do not live, or have joined it anew under another name."""
         names = self.ring_view.live()
         newest: dict[str, int] = {}
         for name in names:
@@ -411,7 +411,7 @@ class MirroredQueue:
     # -- flow --------------------------------------------------------------------------------------
 
     def _weigh(self, group: MirrorGroup) -> None:
-        """Who publishes waits while the ring has too much under way."""
+        """Publishers wait while the ring has too much under way."""
         waiting = group.ring.waiting_bytes()
         if self._hold is None and waiting > BEHIND_BYTES and not self.queue.remote:
             book = self._broker.flow.book

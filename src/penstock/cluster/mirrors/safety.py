@@ -50,7 +50,7 @@ class Answer:
 
 @final
 class SafeLine:
-    """Parcels up to ``safe`` are so at all synced mirrors; who waits, by parcel."""
+    """Parcels up to ``safe`` are so at all synced mirrors; confirms wait by parcel."""
 
     def __init__(self, waits: PendingConfirms) -> None:
         self.safe: i64 = 0
@@ -85,7 +85,7 @@ class SafeLine:
         self.safe = 0
         self.alone = ""
         self._waiting.clear()
-        self.frontier.strand(self.frontier.lose())  # those of who never gives up
+        self.frontier.strand(self.frontier.lose())  # the publisher never gives up
         self.tell_refused()
 
     def cut_off(self, why: str) -> None:

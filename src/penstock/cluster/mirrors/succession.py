@@ -1,8 +1,9 @@
 """``Succession``: a queue's masters one after the other, as a member of its ring hears of them.
 
-In: births and deaths in the ring, who was master before each term, who began a term (B), and who
-said that it is through (T); group.py says what these are.  Out: whether all former masters were
-heard out, so that the next may begin; and whether this member heard all of the last one's term.
+In: births and deaths in the ring, the master before each term, and which members have begun a term
+(B) or said that they are through (T); group.py says what these are.  Out: whether all former
+masters were heard out, so that the next may begin; and whether this member heard all of the last
+one's term.
 """
 
 from typing import final

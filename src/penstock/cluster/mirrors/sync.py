@@ -36,7 +36,7 @@ C the set it has, K the places it knows.  Claim: at every place p in K, C agrees
   the same, or nothing newer was said.)  So p agrees, and [low, upto) may be added to K.
 
   Held back until M >= N, because a master may die between: what its last parcels did may never
-  have been told to anybody, so a chunk that knows of it would lie about its successor's set.  A
+  have been told to any member, so a chunk that knows of it would lie about its successor's set.  A
   chunk that was not done when the master died is dropped; K stays, for the successor's set is
   S(M) too (K6).  So a synchronisation goes on where it was, with another master.  (But not with
   one that came back with what its disk had: then this copy is lost, see replica.py.)
@@ -107,7 +107,7 @@ ASK_AGAIN_MS: Final[i64] = 15_000
 
 @final
 class Joiner:
-    """Asks until the replica is complete; who owns it carries questions and chunks."""
+    """Asks until the replica is complete; its owner carries questions and chunks."""
 
     def __init__(self, replica: Replica, journal: Journal) -> None:
         self.replica: Replica = replica

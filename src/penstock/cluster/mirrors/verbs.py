@@ -1,7 +1,7 @@
 """``ClusterMirrors``: the operator's commands on mirrored queues.
 
 In: a queue, a node, patterns.  Out: facts (facts.py), and proposals that go the way of every
-change (``ClusterChanges.hand_in``): who asks waits until it is accepted, as for a declaration.
+change (``ClusterChanges.hand_in``): the request waits until it is accepted, as for a declaration.
 What follows from it, the synchronisation or the move, comes after the answer.
 
     sync, cancel_sync     the queue's key ``sync/``; every node looks at it
@@ -35,7 +35,7 @@ from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.queues.queue import Queue
 
 MOVES_AT_ONCE: Final = 40
-"""Of one proposal; who asks again goes on with the rest."""
+"""Of one proposal; the next request goes on with the rest."""
 
 
 @final

@@ -1,7 +1,7 @@
 """``RingMessage``: the message between neighbours of a ring, and its bytes.
 
 An ``Entry`` is a sentence about one member's broadcasts: "up to ``last`` I have them, up to
-``ack`` everybody has; here are those from ``first`` on".  An item is the payload of a broadcast;
+``ack`` all members have; here are those from ``first`` on".  An item is the payload of a broadcast;
 empty, it is a sweep of the ring's own; None (END) is the last item of a dead member, which its
 right neighbour adds in its name.  An entry without items says numbers only.
 

@@ -8,8 +8,8 @@ death is heard (K6).  A joiner delivers everything that a member broadcasts afte
 the joiner.  The origin is told when a broadcast *went round*: every live member of its view has
 it, whichever members die from then on.  Between two origins no order is promised.
 
-In: messages of neighbours (``step``), views (``view_changed``), who died by the coordinator's
-word (``member_died``), what time it is.  Out: ``take`` gives a ``Ready`` after any number of these
+In: messages of neighbours (``step``), views (``view_changed``), deaths by the coordinator's word
+(``member_died``), the time (``tick``).  Out: ``take`` gives a ``Ready`` after any number of these
 and of ``broadcast``, so a turn costs one message.  Link sessions below lose nothing between two
 members that live.  Views are changed by compare-and-set: ``Ready.proposal`` is to be put in place
 of the view before it; where that is refused, a newer one arrives anyway.
@@ -17,9 +17,9 @@ of the view before it; where that is refused, a newer one arrives anyway.
 The idea
 --------
 Members stand in a circle (views.py).  Each numbers its broadcasts from 1 and gives them to its
-right neighbour, who delivers them and gives them to its own, until they come back to their *owner*:
-the origin, or the right neighbour of the dead, who goes on in its name.  The owner sends an
-acknowledgement round, behind which all members forget them.  Until then all members keep them,
+right neighbour, which delivers them and gives them to its own, until they come back to their
+*owner*: the origin, or the right neighbour of the dead, which goes on in its name.  The owner sends
+an acknowledgement round, behind which all members forget them.  Until then all members keep them,
 and a new right neighbour gets a *catch-up* from its left: all that has, in place of what was lost
 in the gap.  The last hop, back to a living origin, has numbers only.
 
@@ -78,7 +78,7 @@ Rejected
 - Hearing of deaths when the view arrives, as there: the view can overtake the last broadcasts.
 - The joiner's left neighbour writing the view (there): it can die before its catch-up all the same.
 - Numbers only on the last hop to the owner of a dead one too: if it was blank, it needs the rest.
-- Delivering one's own: who broadcasts has done what it told the others.
+- Delivering one's own: the origin has done what it told the others.
 """
 
 from collections.abc import Iterable
@@ -214,7 +214,7 @@ class Ring:
         return self._own.published
 
     def waiting_bytes(self) -> int:
-        """Own broadcasts that have not gone round; who broadcasts bounds it."""
+        """Own broadcasts that have not gone round; the caller bounds it."""
         return self._own.size_bytes
 
     def kept_bytes(self) -> int:
@@ -346,7 +346,7 @@ class Ring:
         else:
             self._messages.append((self.right, message))
 
-    # -- whom we answer for -------------------------------------------------------------------
+    # -- dead members we answer for -----------------------------------------------------------
 
     def _tend(self) -> None:
         alone = self.right == self.me

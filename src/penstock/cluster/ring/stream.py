@@ -1,15 +1,15 @@
 """``Stream``: one member's broadcasts as another member of the ring has them.
 
-    1 … acked            everybody has them: gone from here
+    1 … acked            all members have them: gone from here
     acked + 1 … published   here, in ``items``
     … told               of these the right neighbour has heard
 
-Who answers for whom, and what neighbours say, is in ring.py.
+Which member answers for which, and what neighbours say, is in ring.py.
 
 Invariants (``check``):
   B1  it keeps exactly the items published and not acknowledged; their bytes are counted
   B2  what the right neighbour was told lies between acknowledged and published
-  B3  an end is the last item, of a dead member; only of a dead one can anybody be unsure
+  B3  an end is the last item, of a dead member; only of a dead one can a member be unsure
   B4  what came round as acknowledged was acknowledged
 """
 
@@ -30,7 +30,7 @@ class Stream:
         self.items: list[bytes | None] = []
         self.size_bytes: i64 = 0  # of the items
         self.told: i64 = 0
-        self.ack_round: i64 = 0  # of who answers for it: its acknowledgements came round up to it
+        self.ack_round: i64 = 0  # see ``came_round``
         self.ended: bool = False  # END is in it
         self.unsure: bool = unsure
         self.sweep: i64 = 0  # own broadcast that looks for more; 0 = none
@@ -55,7 +55,7 @@ class Stream:
         self.acked = ack
 
     def came_round(self, ack: i64) -> None:
-        """To the member that answers for it: everybody has heard of that acknowledgement."""
+        """To the member that answers for it: all have heard of that acknowledgement."""
         if ack > self.ack_round:
             self.ack_round = ack
 
@@ -63,7 +63,7 @@ class Stream:
         """The right neighbour has heard of all there is."""
         self.told = self.published
 
-    # -- of whom it is unsure ------------------------------------------------------------------
+    # -- sweeps --------------------------------------------------------------------------------
 
     def begin_sweep(self, number: i64) -> None:
         """That broadcast looks for more."""
@@ -99,7 +99,7 @@ class Stream:
         return Entry(origin, first, self.items[first - self.acked - 1 :], self.acked)
 
     def all_of_it(self, origin: str) -> Entry:
-        """For who may know nothing; that it has ended is told even when that is acknowledged."""
+        """For a member that may know nothing: an end is told even when it is acknowledged."""
         if self.ended and self.acked == self.published:
             return Entry(origin, self.published, [None], self.acked)
         return self.entry(origin, self.acked + 1)

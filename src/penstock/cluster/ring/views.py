@@ -48,7 +48,7 @@ class View:
         names = ", ".join("†" + one if one in self.dead else one for one in self.members)
         return f"View({self.version}: {names})"
 
-    # -- who -------------------------------------------------------------------------------
+    # -- neighbours ------------------------------------------------------------------------
 
     def is_live(self, member: str) -> bool:
         return member in self.members and member not in self.dead
@@ -164,7 +164,7 @@ def joined_view(view: View, member: str, place: int, died: set[str]) -> View:
 
 
 def who_reports(view: View, member: str, died: set[str]) -> str:
-    """Who proposes that ``member`` is dead: the next on its right that has not died itself."""
+    """Proposes that ``member`` is dead: the next on its right that has not died itself."""
     reporter = view.right_of(member)
     while reporter in died and reporter != member:
         reporter = view.right_of(reporter)

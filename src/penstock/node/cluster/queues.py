@@ -178,7 +178,7 @@ class ClusterQueues(QueueDirectory):
         self._links[name].receive(payload, now_ms)
 
     def _follow_again(self) -> None:
-        """Who came before the master was one, or after it had gone, was sent away."""
+        """A request before the master was one, or after it had gone, was refused."""
         for name, link in self._links.items():
             if name in self._unreached:
                 continue
