@@ -3,8 +3,8 @@
 In: events, as they are done.  Out: the revision at which a key was last changed, which is what a
 proposal names as its condition; and which bindings are *dead*: a key may outlive its source.
 Binding and deleting the source do not hinder each other, so a binding may be agreed on an instant
-before its source goes, unseen by who deletes it.  It counts only if its source, and where it
-leads, are there when it is done, and as long as they are; events come in an order that shows it.
+before its source goes, unseen by the node that deletes it.  It counts only if its source, and where
+it leads, are there when it is done, and as long as they are; events come in an order that shows it.
 
 ``rounds`` is moved whenever everything that had come is done.  What a coordinator has accepted
 comes with the next events at the latest (O3 of ``coordinator.py``), so it is done a round later.

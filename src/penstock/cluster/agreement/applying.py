@@ -2,7 +2,7 @@
 
 In: events of the coordinator.  Out: the same virtual hosts, users, queues ... on every node, made
 and deleted by the methods that a single node uses, so ``definitions.db`` follows, with queue ids
-of this node's own; and who lost a queue by that, to be told.
+of this node's own; and the consumers that lost their queue by that.
 
 Events are done in the order of their revisions, so whatever something rests on is there before it
 and goes after it; that is asserted.  What is there already is no change.  They are done some at a

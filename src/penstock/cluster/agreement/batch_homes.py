@@ -6,7 +6,7 @@ A batch is decided by a transaction of one node's ``definitions.db``, and its se
 (``transfers/staging.py``).  If a program that lost its node committed the batch at another one, it
 might be published twice.  So before a node decides, it *claims*:
 
-    batches/<vhost>/<producer>   {"batch": n, "node": who decides and publishes it, "done": false}
+    batches/<vhost>/<producer>   {"batch": n, "node": decides and publishes it, "done": false}
 
 on condition that the key is as it was; when all of the batch is published, ``done`` becomes true.
 
@@ -21,8 +21,8 @@ and no other node does meanwhile.  What was staged and not claimed binds no node
 asks for b > n says that n is published: it asks only when it was told so.
 
 A node that was forgotten does not come back with what it had, so its claims that are not done
-are void; part of such a batch may be there then.  Who staged before there were claims (a node
-that founds a cluster with what it has) tells its last batches when it has joined.
+are void; part of such a batch may be there then.  A node that staged before there were claims
+(and founds a cluster with what it has) tells its last batches when it has joined.
 
 Keys that are done go when their producer is forgotten (``producer_ttl_ms``; or at once, when there
 are more than ``CLAIMS_MAX``), by the node in them, or by any if that node was forgotten.
@@ -143,7 +143,7 @@ class BatchHomes(BatchClaims):
         if claim.node == self._here and not claim.done:
             self._mine[key] = None
 
-    # -- who stages and commits ------------------------------------------------------------
+    # -- for staging and commits -----------------------------------------------------------
 
     def is_published(self, vhost: str, producer: str, batch: int) -> bool:
         claim = self.claims.get((vhost, producer))
@@ -178,7 +178,7 @@ class BatchHomes(BatchClaims):
             return CLAIMED
         why = self._coordinator.why_not()
         if why:
-            raise NoMaster(f"the cluster cannot decide at present who publishes this batch: {why}")
+            raise NoMaster(f"the cluster cannot decide now where this batch is published: {why}")
         self._propose(key, batch, False, [watcher])
         return PENDING
 
@@ -202,7 +202,7 @@ class BatchHomes(BatchClaims):
             if proposal.state == UNCERTAIN and self._coordinator.why_not() and not watchers:
                 continue
             del self._asked[key]
-            # Who waits asks again: by then the key says what became of it.
+            # The watchers ask again: by then the key says what became of it.
             self._broker.staging.told.extend(watchers)
         if self._mine:
             self._say_what_is_done()

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PATIENCE_MS: Final = 20_000
-"""For one request, with all that it proposes; who waits longer for a client gives up first."""
+"""For one request, with all that it proposes; clients that wait for less give up first."""
 AGAIN_MS: Final = 50
 """What was refused is tried again when there is news, or after so long."""
 

@@ -111,8 +111,8 @@ class CommonMetadata:
     def _catch_up(self, mono_ms: MonoMs) -> None:
         """To the revision of a proposal that changes nothing: all before it has come then.
 
-        A snapshot does not say how new it is, if what was last done was to delete; neither does
-        what a coordinator tells who was cut off.
+        A snapshot does not say how new it is, if what was last done was to delete; neither do
+        the events of a coordinator that had been cut off.
         """
         barrier = self._barrier
         if barrier is None:

@@ -2,7 +2,7 @@
 
 Keys are paths whose parts are percent-encoded (``queues/%2F/orders``), values are JSON texts.
 Every accepted proposal gets a *revision*, one number for the whole store that only grows; a key's
-own revision is that of its last change.  A key may be bound to the lease of the member who put it:
+own revision is that of its last change.  A key may be bound to the lease of the member that put it:
 it goes when that lease ends.  One proposal touches a key once.
 
 In: proposals, and what time it is.  Out: events, in the order of their revisions, each once, for
@@ -26,7 +26,7 @@ What a coordinator promises (one suite of tests asks all of them):
       then ascend for each key only
   O3  when a proposal is done and accepted, its events and all before them are taken, or to be
       taken next; so one that changes nothing is a barrier
-  O4  keys bound to a lease are gone some time after ``lease_valid_until_ms`` of who put them,
+  O4  keys bound to a lease are gone some time after ``lease_valid_until_ms`` of their member,
       never before
   O5  what cannot be known (the answer got lost) is *uncertain*: it may have happened, or may yet
       while the lease lasts, and is not reported as refused

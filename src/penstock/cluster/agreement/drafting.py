@@ -3,11 +3,11 @@
 In: the broker as it is, what is agreed, and a change that has passed all checks.  Out: a ``Draft``.
 
 Every proposal changes some key under the condition that this key is as it was.  So it happens
-once at most, however late it arrives, and who proposes it again after a lost answer cannot do harm.
+once at most, however late it arrives, and a node may propose it again after a lost answer.
 
-An exchange that deletes itself goes with its last binding, in the same proposal.  So that two who
-take its last two bindings cannot both leave it behind, each change of the bindings from it writes
-it again, unchanged (``_touch``), under the condition that it is as it was.
+An exchange that deletes itself goes with its last binding, in the same proposal.  So that two
+nodes that take its last two bindings cannot both leave it behind, each change of the bindings from
+it writes it again, unchanged (``_touch``), under the condition that it is as it was.
 """
 
 from typing import final

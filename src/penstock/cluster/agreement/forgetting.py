@@ -13,8 +13,8 @@ on another node go; of others the view forgets the node; and last the node's own
 Whether a copy that is left may become master is then decided as ever (``promotion.py``): one that
 was not synchronised only if the policy says so (K3).  RabbitMQ lets the first of them.
 
-Queues come first and in slices, each on condition that the node is still away; so what was begun
-and interrupted is begun again by who asks again, and a node that comes back in between keeps the
+Queues come first and in slices, each on condition that the node is still away; so what was
+interrupted is gone on with by the next request, and a node that comes back in between keeps the
 rest.  A forgotten node that starts again joins as a new one, without those queues.
 """
 
@@ -62,7 +62,7 @@ def fate_of(home: str, view: QueueView | None, node: str) -> int:
 
 @final
 class Forgetting:
-    """Of one node of the cluster, who forgets others."""
+    """Of one node of the cluster, that forgets others."""
 
     def __init__(self, changes: ClusterChanges, membership: Membership, view_of: ViewOf) -> None:
         self.view_of = view_of

@@ -1,6 +1,6 @@
 """The choice of a queue's *home*: the node of its master when it is declared.
 
-In: the declaration, what arguments and policies say, and from who turns the node, as functions:
+In: the declaration, what arguments and policies say, and from the node, as functions:
 which nodes there are, which of them take no masters, which masters have moved.  Out: a name.
 
     exclusive                            here, where its connection is

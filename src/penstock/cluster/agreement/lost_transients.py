@@ -1,8 +1,8 @@
 """``LostTransients``: deletes transient queues whose node is lost, as RabbitMQ does.
 
-In: who lives, and what is agreed on.  Out: proposals that delete such queues of nodes that are
-gone, so that their names can be declared anew.  Else that would wait for the node to return, which
-ends them when it starts.
+In: the living nodes, and what is agreed on.  Out: proposals that delete such queues of nodes that
+are gone, so that their names can be declared anew.  Else that would wait for the node to return,
+which ends them when it starts.
 
 The node that lives for the longest time does it, and not before a node has been gone for
 ``patience_ms``: when the coordinator was away for all nodes, they come back one after the other,

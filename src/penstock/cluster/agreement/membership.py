@@ -1,7 +1,7 @@
 """``Membership``: the known nodes, the live ones, and this node's own membership.
 
-In: events of the coordinator and time.  Out: who came and went, proposals of this node's own, and
-for people: who is running since when, who is down since when.
+In: events of the coordinator and time.  Out: which nodes came and went, proposals of this node's
+own, and for people: which nodes run or are down, and since when.
 
     members/<name>   leased: a life of a node, with its incarnation, addresses, version, start
     nodes/<name>     until it is forgotten: when it joined, and since when it is down
@@ -14,7 +14,7 @@ What went down is noted by the eldest living member, so that a node which starts
 too.  A node whose lease has ended is over; it may join again, as a new member (``rejoin``).
 
 ``hear`` gets all events and takes those that are about these keys.
-  M1  who lives is known
+  M1  a node that lives is known
   M2  this node has joined exactly when the living member of its name is this life
   M3  a node that lives is not noted as down
 """
@@ -193,7 +193,7 @@ class Membership:
         if self._asked is not None and self._asked.state == PENDING:
             return
         if self._coordinator.why_not():
-            self._since_ms = now_ms  # nothing is heard: who is there may be gone
+            self._since_ms = now_ms  # nothing is heard: a node that is there may be gone
             return
         other = self.nodes.get(self.here.name)
         if other is not None and other.living is not None:
@@ -290,7 +290,7 @@ class Membership:
             [Change(path(NODES, name), None)],
         )
 
-    # -- who is there ------------------------------------------------------------------------
+    # -- which nodes there are -----------------------------------------------------------------
 
     def known(self) -> list[str]:
         return sorted(self.nodes)

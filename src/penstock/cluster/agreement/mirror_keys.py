@@ -1,6 +1,6 @@
 """The coordinator's keys about mirrored queues, beside those of ``metadata.py``.
 
-    views/<vhost>/<queue>   who has copies (queue_views.py)
+    views/<vhost>/<queue>   which members have copies (queue_views.py)
     rings/<vhost>/<queue>   the circle of the group (views.py)
     sync/<vhost>/<queue>    "wanted" or "cancelled": against what the policy says, until it is done
     drained/<node>          it shall have no masters

@@ -12,10 +12,10 @@ nothing runs leaves the master alone.  A mirror that was lost is replaced becaus
 from what is wanted; with ``nodes`` there may be no node to replace it.
 
 **Locators** say where a new queue's master is put: ``client-local`` with the client,
-``min-masters`` with whom has the fewest, ``random`` by chance.  Chance is a function.
+``min-masters`` on the node with the fewest, ``random`` by chance.  Chance is a function.
 
-**Rebalancing** moves masters to mirrors that are synced, one at a time, from who has most of them
-to who has fewest, while that makes the difference smaller.
+**Rebalancing** moves masters to mirrors that are synced, one at a time, from the node with
+most of them to the one with the fewest, while that makes the difference smaller.
 """
 
 from collections.abc import Callable, Sequence

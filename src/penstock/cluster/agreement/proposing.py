@@ -1,7 +1,7 @@
 """``ClusterChanges``: changes that a node proposes to the coordinator, and waits for.
 
 In: changes that have passed the checks of the virtual host (``broker/topology/changes.py``).  Out:
-proposals, for who asks (``ClusterAsk`` in ``cluster_ask.py``) and for jobs.
+proposals, of requests (``ClusterAsk`` in ``cluster_ask.py``) and of jobs.
 
 A change without a waiting client (a queue that expires or deletes itself, exclusive queues of a
 connection that ended) is a *job*: proposed by the node that has the queue's master, again and
@@ -237,7 +237,7 @@ class ClusterChanges(Changes):
     # -- handed in -------------------------------------------------------------------------
 
     def hand_in(self, fill: Callable[[Draft], None]) -> None:
-        """Into the draft of who asks; else it is proposed and left alone."""
+        """Into the draft of the request; without one it is proposed and left alone."""
         assert self.proposes, "P3"
         if self.draft is not None:
             fill(self.draft)
@@ -360,7 +360,7 @@ class ClusterChanges(Changes):
             self._drafting.touch_user(self.draft, self._broker.users.users[name])
 
     def look(self) -> None:
-        """Once a turn, when all that came is done: who may go on?"""
+        """Once a turn, when all that came is done: which requests may go on?"""
         self.waiting = [one for one in self.waiting if not one.look()]
 
     # -- jobs --------------------------------------------------------------------------------

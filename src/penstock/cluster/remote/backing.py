@@ -1,8 +1,8 @@
 """``RemoteBacking``: the backing of a queue whose messages rest on another node.
 
 It holds nothing but what the master's node last said of it, for those who count messages.  Nothing
-is ever fetched here: ``RemoteQueue`` has what arrives.  Who would look at its messages, or choose
-some, is told on which node that is possible (``QueueElsewhere``).
+is ever fetched here: ``RemoteQueue`` has what arrives.  A request to look at its messages,
+or to choose some, is told on which node that is possible (``QueueElsewhere``).
 """
 
 from typing import final

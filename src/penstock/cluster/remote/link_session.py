@@ -24,7 +24,7 @@ cannot mean this session at all.
 
 For the layer above:
 
-    session.send(stream, payload)      never refuses: who sends obeys ``is_full`` before
+    session.send(stream, payload)      never refuses: the sender asks ``is_full`` before
     session.is_full(), has_room()      the limit is reached; it is half empty again
     waiting_bytes, waiting_count, resent_count, disconnected_since_ms      for people
 

@@ -37,7 +37,7 @@ class RemotePublishing:
     # -- credit ----------------------------------------------------------------------------
 
     def _open_credit(self, receiver: FlowPeer) -> None:
-        """From now on that is who takes what is published, or does not."""
+        """From now on that stage takes what is published, or does not."""
         self._credit = self._queue.flow_stage().send_down(receiver, UNDER_WAY)
 
     def _charge(self, messages: list[Message]) -> None:
@@ -103,7 +103,7 @@ class RemotePublishing:
         self._hold_back(self.frontier.lose())
 
     def refuse_unsent(self) -> None:
-        """Their publishers are told no; what the broker itself publishes waits on."""
+        """They are refused; what the broker itself publishes waits on."""
         waits = self.frontier.take_open()
         self._hold_back([wait for wait in waits if wait.resend])
         self.frontier.give_up([wait for wait in waits if not wait.resend])

@@ -18,9 +18,9 @@ delivery as its ``seq_id``: that is the token by which it is settled.
 What needs an answer returns ``Pending`` (``core/pending.py``).
 
 **Publishes** are numbered on a frontier of this queue.  The master's node says up to where they are
-safe and which it had no room for.  When the master is lost, what was sent and not answered is lost
-for its publisher, who is told no: it may have arrived, and only its publisher can know whether
-twice is worse than not at all (RabbitMQ's channel also nacks what was under way to a queue that
+safe and which it had no room for.  When the master is lost, what was sent and not answered is
+refused (nacked): it may have arrived, and only its publisher can know whether twice is worse than
+not at all (RabbitMQ's channel also nacks what was under way to a queue that
 died).  What the broker itself moves (dead letters, delayed and poured messages) is sent again:
 twice, never lost.  What was published while there was no master has not been sent, and goes to the
 next one.
@@ -107,7 +107,7 @@ class RemoteQueue(Queue):
         return self._reported.reported_consumers
 
     def follow(self, way: PeerClient) -> list[Consumer]:
-        """The master is there from now on; returns the consumers who asked to be cancelled."""
+        """The master is there from now on; returns the consumers that asked to be cancelled."""
         if not way.alive:
             return []  # it is gone already; there will be another one
         if self._master.way is not None:
@@ -123,7 +123,7 @@ class RemoteQueue(Queue):
         return cancelled
 
     def unfollow(self) -> None:
-        """Who was master is none any more; there will be another one."""
+        """The master is none any more; there will be another one."""
         if self._master.way is not None:
             self._master.close()
             self.lost_way()

@@ -7,8 +7,8 @@ Names, bindings and what waits for the queue go over at once, in one turn.  Its 
 they are the business of mirrors.  Deliveries that were not settled are the new master's: settling
 them at the old object only lets go of their windows, because it counts as deleted.
 
-Out: the consumers who lost it, for who knows their sessions: each is subscribed anew under the same
-tag (``Subscriber.queue_moved``), or cancelled if it asked for that (``x-cancel-on-ha-failover``).
+Out: the consumers that lost it, for their sessions: each is subscribed anew under the same tag
+(``Subscriber.queue_moved``), or cancelled if it asked for that (``x-cancel-on-ha-failover``).
 """
 
 from mypy_extensions import i64
@@ -30,7 +30,7 @@ def inaccessible(queue: Queue, home: str) -> str:
 
 
 def take_place(broker: Broker, old: Queue, new: Queue, now_ms: i64) -> list[Consumer]:
-    """From now on ``new`` is the queue of that name; returns whose queue ``old`` was."""
+    """From now on ``new`` is the queue of that name; returns the consumers of ``old``."""
     vhost = broker.vhosts[old.vhost]
     assert vhost.queues.get(old.name) is old, "it takes a place that is not taken"
     assert new.name == old.name, "it takes the place of a queue of its name"

@@ -1,6 +1,6 @@
 """``Served``: one queue of this node, as one other node uses it.
 
-It remembers what was delivered there and is not settled, by number, and who the consumers are; it
+It remembers what was delivered there and is not settled, by number, and its consumers; it
 knows neither requests' order nor the link (``serving.py``).
 
 Invariants (``check``):
@@ -63,7 +63,7 @@ class Served:
         self.queue = queue
         self.ledger = ConfirmLedger()
         self.consumers: dict[int, ServedConsumer] = {}
-        self.stage = FlowPeer(book, NODE, node)  # the other node, as one who publishes
+        self.stage = FlowPeer(book, NODE, node)  # the other node, as a publisher
         self.by_queue: dict[FlowPeer, Credit] = {}
         self._owed: i64 = 0  # cost of what was dealt with, and not said
         self.late: list[q.Given] = []  # in front of the queue

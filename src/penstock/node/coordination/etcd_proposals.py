@@ -1,6 +1,6 @@
 """Proposals as transactions of etcd, each of which is known to have happened or not.
 
-In: conditions, changes and the lease of who proposes.  Out: what became of it (``Outcome``).
+In: conditions, changes and the lease of a member.  Out: what became of them (``Outcome``).
 
 Every transaction also writes a *slot*, a key of this member bound to its lease, with a number
 of its own, on condition that the slot is as this member knows it.  That settles three things:

@@ -39,7 +39,7 @@ def read_secret(key: str, path: str) -> bytes:
 
 
 def check_secret(where: str, secret: bytes) -> bytes:
-    """One who hears two nodes shake hands may try out guesses at leisure: it has to be long."""
+    """A listener between two nodes may try out guesses at leisure: it has to be long."""
     if len(secret) < SECRET_MIN_BYTES:
         raise SettingInvalid(
             f"{where}: a secret of {len(secret)} bytes, at least {SECRET_MIN_BYTES} are needed; "

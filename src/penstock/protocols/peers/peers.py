@@ -4,13 +4,13 @@
     owner ─► send                                            each turn: end ─► sockets
     sockets ─► came ─► begin (each turn) ─► owner.arrived
 
-Who is a member is decided by the coordinator alone, and told here (``set_members``).  A link begins
-when its member is first named and ends when it is not any more, or another incarnation of its
-name is; the owner is told of both.  An incarnation that answers or calls without being named is
-refused and tries again: one that was paused for long may still think it is alive, so what it says
-of itself must not end its successor's link.  For the same reason a life that has ended here
+Which nodes are members is decided by the coordinator alone, and told here (``set_members``).  A
+link begins when its member is first named and ends when it is not any more, or another incarnation
+of its name is; the owner is told of both.  An incarnation that answers or calls without being named
+is refused and tries again: one that was paused for long may still think it is alive, so what it
+says of itself must not end its successor's link.  For the same reason a life that has ended here
 stays ended, should it be named again: its session's state is gone.  A session is between two lives:
-with a new one of our own (``begin_life``) there are new sessions with those who lived on.
+with a new one of our own (``begin_life``) there are new sessions with the others.
 
 A call that fails is repeated after a delay that doubles up to ``retry_max_ms``, and is shortened by
 chance so that nodes do not call in step.  A connection that lasted longer than that, or another
@@ -145,7 +145,7 @@ class Peers(ClusterPart):
                 self._begin(member)
 
     def begin_life(self, own: Member) -> None:
-        """We were gone for the others; who of them lives is told anew."""
+        """This node was gone for the others; which of them live is told anew."""
         self.set_members([])
         self._ended.clear()
         self.own = own
@@ -173,7 +173,7 @@ class Peers(ClusterPart):
             link.send(stream, payload)
 
     def full(self) -> list[str]:
-        """Names of those to whom no more should be sent for now."""
+        """Names of members to which no more should be sent for now."""
         return [name for name, link in self.links.items() if link.session.is_full()]
 
     def has_room(self, name: str) -> bool:
@@ -222,7 +222,7 @@ class Peers(ClusterPart):
         self._loop.turn.touch(session)
 
     def tick(self, now_ms: int) -> None:
-        """Several times a second: whom to call."""
+        """Several times a second: which members are to be called?"""
         now = self.clock()
         for link in self.links.values():
             if link.is_call_due(now) and not self._stopped:
@@ -285,7 +285,7 @@ class Peers(ClusterPart):
         host, port = peer
         session = PeerSession(self, self._book, f"{host}:{port}", None)
         if len(self._unproven) >= UNPROVEN_MAX:
-            # The one that has had the most time: a node needs milliseconds, and strangers who
+            # The one that has had the most time: a node needs milliseconds, and strangers that
             # only sit there must not keep it out.
             oldest = next(iter(self._unproven))
             oldest.give_up("too many others came before it had introduced itself")
@@ -309,7 +309,7 @@ class Peers(ClusterPart):
     # -- what connections tell -----------------------------------------------------------
 
     def introduced(self, session: PeerSession) -> None:
-        """Both know who the other one is."""
+        """Both nodes know each other."""
         self._unproven.pop(session, None)
         link = session.link
         assert link is not None

@@ -10,7 +10,7 @@ the business of the link's session, which outlives its connections.
 Only so much is taken from the session at a time that its acknowledgements and heartbeats do not
 wait long behind parcels.  A peer that says nothing for ``silence_ms`` is given up, and so is one
 that takes too long to introduce itself; both are measured by the monotonic clock, and not while it
-is us who do not read.
+is this node that does not read.
 """
 
 import secrets
@@ -53,7 +53,10 @@ HEARTBEATS: Final = 4
 
 
 class PeerSession(Session):
-    """See the head of this file.  ``link``: whom we call; None = who calls us is yet to be seen."""
+    """See the head of this file.
+
+    ``link``: what it was opened for; None = the peer called, and has yet to say which node it is.
+    """
 
     def __init__(self, peers: "Peers", book: FlowBook, where: str, link: "PeerLink | None") -> None:
         super().__init__(book)

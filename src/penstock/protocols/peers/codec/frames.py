@@ -5,7 +5,7 @@ The page is docs/formats/peer.md.  In short, everything big-endian::
     preface   "PSTN", u16 lowest version, u16 highest version
     frame     u32 size, u32 not(size), u8 kind, u32 crc, payload     crc over kind and payload
 
-    HELLO, PROOF        who one is, and that one knows the secret: ``peers.codec.hello``
+    HELLO, PROOF        which node it is, and that it knows the secret: ``peers.codec.hello``
     PARCELS             u64 first, u64 ack, u32 count, (u32 stream, u32 size) × count, payloads
     ACK                 u64 ack
     HEARTBEAT           nothing

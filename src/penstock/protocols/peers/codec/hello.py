@@ -8,8 +8,8 @@
 
 A proof is an HMAC-SHA256 under the cluster's secret over its sender's role, all that both have said
 before (so both nonces, both names and the versions), and the number it sends along.  The role keeps
-a proof from being sent back to who made it; nonces keep it from being of use another time.  The
-caller proves first: a stranger who calls gets nothing that he could guess secrets with.
+a proof from being sent back to its sender; nonces keep it from being of use another time.  The
+caller proves first: a stranger that calls gets nothing to guess secrets with.
 
 The number is that of the last parcel taken from the other side's session; the other one goes on
 behind it.  It stands in PROOF and not in HELLO because a caller knows which node it calls, but
@@ -56,7 +56,7 @@ _LABEL: Final = b"penstock nodes 1"
 
 @final
 class Hello:
-    """Who speaks.
+    """The node that speaks.
 
     ``features``: a bit each of what it can, none so far.  ``silence_ms``: it hangs up when it has
     heard nothing for so long, so the other side says something several times in that time.
