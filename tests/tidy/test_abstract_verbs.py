@@ -23,7 +23,6 @@ LEFT_OUT = {
     "NsqSession": "channel_failed",
     "NsqConsuming": "answer",  # only AMQP has direct replies
     "PeerSubscriber": "answer",
-    "LocalQueue": "ask_delete",  # callers look at ``remote``
     "RemoteQueue": "refuse",  # its master refuses: ``overflowing`` names no message here
     # tests/cluster/test_remote_verbs.py holds clients off these.
     "RemoteBacking": "ack ack_behind await_head delete drop_below drop_some drop_step expire fetch"

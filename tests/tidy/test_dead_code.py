@@ -28,7 +28,7 @@ REASONS = {
     "Spark calls it": "getDefaultReadLimit initialOffset onQueryIdle onQueryProgress onQueryStarted"
     " onQueryTerminated prepareForTriggerAvailableNow reportLatestOffset streamReader streamWriter",
     "urllib calls it": "redirect_request",
-    "a value of an enumeration": "CONSUME KEEP",
+    "a value of an enumeration": "KEEP",
     "benchmarks and golden data are made with it": "queue_purge wait_for_confirms",
     "simulations look at it": "broadcast_count has_question",
     "tests do the disk's jobs with it": "run_all",

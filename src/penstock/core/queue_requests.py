@@ -23,17 +23,13 @@ GIVE_BACK: Final = 3
 """Kinds of ``Settle``."""
 
 GET: Final = 0
-CONSUME: Final = 1
 COUNTS: Final = 2
 PURGE: Final = 3
-DELETE: Final = 4
 EMPTY: Final = 5
-"""What is asked."""
+"""What is asked; other numbers have no meaning."""
 
-IF_UNUSED: Final = 1
-IF_EMPTY: Final = 2
 NO_ACK: Final = 4
-"""Flags of ``Ask``."""
+"""Flag of ``Ask``."""
 
 ANY_WINDOW: Final[i64] = -1
 ERRORS: Final[dict[str, type[kinds.BrokerError]]] = {

@@ -324,10 +324,6 @@ class Queue:
         """Its master is gone, and no copy may take its place."""
         return False
 
-    def ask_delete(self, if_unused: bool, if_empty: bool) -> int | Pending:
-        """Where it is remote: it is gone, with so many messages."""
-        raise NotImplementedError
-
     def end(self) -> list[Consumer]:
         """It is deleted, with everything in it; returns the consumers that lose it."""
         raise NotImplementedError

@@ -74,14 +74,8 @@ def delete_queue(
         return 0, []
     queue.check_owner(owner)
     again = partial(delete_queue, vhost, rights, name, owner, if_unused, if_empty)
-    if queue.remote and not vhost.changes.proposes:
-        return then(queue.ask_delete(if_unused, if_empty), _went, again)
     count = check_deletable(vhost, queue, if_unused, if_empty)
     return then(count, partial(_delete, vhost, queue, again), again)
-
-
-def _went(count: int) -> Deleted:
-    return count, []
 
 
 def _delete(

@@ -79,10 +79,11 @@ class Questions:
         self._asked: dict[int, RemoteTicket] = {}
         self._unasked: list[RemoteTicket] = []  # there was no master to ask
 
-    def ask(self, what: i64, flags: i64, go_on: GoOn) -> Pending:
+    def ask(self, what: i64, go_on: GoOn, no_ack: bool = False) -> Pending:
         """Raises NotFound or Unavailable while no master is expected."""
-        ticket = RemoteTicket(self._subscriptions, flags & q.NO_ACK != 0)
+        ticket = RemoteTicket(self._subscriptions, no_ack)
         if self._has_master():
+            flags = q.NO_ACK if no_ack else 0
             self._master.send(q.Ask(self._master.no, self._number(ticket), what, flags))
         else:
             self._unasked.append(ticket)

@@ -222,8 +222,7 @@ class RemoteQueue(Queue):
         return delivery
 
     def get(self, account: Consumer) -> Pending:
-        flags = q.NO_ACK if account.no_ack else 0
-        return self._questions.ask(q.GET, flags, partial(self._got, account))
+        return self._questions.ask(q.GET, partial(self._got, account), account.no_ack)
 
     def _got(self, account: Consumer, ticket: RemoteTicket) -> object:
         message = ticket.got
@@ -357,17 +356,13 @@ class RemoteQueue(Queue):
     # -- questions -------------------------------------------------------------------------
 
     def purge(self) -> Pending:
-        return self._questions.ask(q.PURGE, 0, _value)
+        return self._questions.ask(q.PURGE, _value)
 
     def empty(self) -> Pending:
-        return self._questions.ask(q.EMPTY, 0, _value)
+        return self._questions.ask(q.EMPTY, _value)
 
     def counts(self) -> Pending:
-        return self._questions.ask(q.COUNTS, 0, _two_values)
-
-    def ask_delete(self, if_unused: bool, if_empty: bool) -> Pending:
-        flags = (q.IF_UNUSED if if_unused else 0) | (q.IF_EMPTY if if_empty else 0)
-        return self._questions.ask(q.DELETE, flags, _value)
+        return self._questions.ask(q.COUNTS, _two_values)
 
     # -- what is heard -----------------------------------------------------------------------
 

@@ -25,7 +25,6 @@ from typing import final
 from mypy_extensions import i64
 
 from penstock.broker.broker import Broker
-from penstock.broker.topology.declaring import check_deletable
 from penstock.cluster.remote.served import Served, ServedConsumer
 from penstock.core import queue_requests as q
 from penstock.core.errors import BrokerError
@@ -230,12 +229,6 @@ class PeerServer:
         elif verb == q.COUNTS:
             vhost.touch(queue)
             value, second = queue.counts()
-        elif verb == q.DELETE:
-            if_unused, if_empty = request.flags & q.IF_UNUSED != 0, request.flags & q.IF_EMPTY != 0
-            count = check_deletable(vhost, queue, if_unused, if_empty)
-            assert not isinstance(count, Pending), "its master is here"
-            value = count
-            self._tell_cancelled(vhost.delete_queue(queue))
         self._answer(served, request.question, value, second)
 
     def _get(self, served: Served, request: q.Ask, now_ms: i64) -> None:

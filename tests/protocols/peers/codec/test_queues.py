@@ -40,7 +40,7 @@ def everything() -> list[q.QueueRequest]:
         q.Window(5, 1, 20, 1 << 40),
         q.Unsubscribe(6, 1),
         q.Settle(7, 1, q.GIVE_BACK, 5000, [(1, 1), (3, 9)]),
-        q.Ask(8, 3, q.DELETE, q.IF_EMPTY | q.IF_UNUSED),
+        q.Ask(8, 3, q.GET, q.NO_ACK),
         q.Gone(9),
         q.Safe(10, 12, [3, 5]),
         q.Taken(11, 800),
