@@ -38,8 +38,8 @@ from benchmarks.compare import is_compiled, shown_arguments  # noqa: E402
 from benchmarks.tables import machine, thousands  # noqa: E402
 from penstock.client.load import __file__ as hot_file  # noqa: E402
 from penstock.client.procstat import ProcessGauge  # noqa: E402
-from penstock.spark.java import find_java  # noqa: E402
-from penstock.spark.java_classes import sharing_options  # noqa: E402
+from penstock.spark.launcher.java import find_java  # noqa: E402
+from penstock.spark.launcher.java_classes import sharing_options  # noqa: E402
 from tests.helpers.live_broker import LiveBroker  # noqa: E402
 from tests.helpers.rabbit import RabbitServer, missing_reason  # noqa: E402
 

@@ -149,7 +149,7 @@ def message_batch(rows: int, size: int, bodies: str) -> Any:
 
 def spark_from_memory(count: int, size: int, bodies: str, compression: str, target: Path) -> float:
     """Seconds for Spark to write so many rows into Parquet; a small run before warms it up."""
-    from penstock.spark.session import local_session
+    from penstock.spark.launcher.session import local_session
 
     spark = local_session("memory", "local[2]", "", target / "spark")
     try:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """``local[2]``; the broker is named per read, so the environment names none."""
     require_spark()
-    from penstock.spark.session import local_session
+    from penstock.spark.launcher.session import local_session
 
     before = dict(os.environ)
     scratch = tmp_path_factory.mktemp("spark")

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.session import local_session
+from penstock.spark.launcher.session import local_session
 from pyspark_penstock import DefaultSource
 from pyspark_penstock.sink import StreamWriter
 from pyspark_penstock.sink_options import parse_sink_options

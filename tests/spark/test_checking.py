@@ -14,8 +14,8 @@ from pyspark.errors import ParseException
 from pyspark.sql.types import StructType
 
 from penstock.cli.pipelines.validate import _run
-from penstock.spark.checking import BadSchema, Fault, checker, load_schema, schema_of_type
-from penstock.spark.validating import schema_from_ddl
+from penstock.spark.jobs.checking import BadSchema, Fault, checker, load_schema, schema_of_type
+from penstock.spark.jobs.validating import schema_from_ddl
 
 ORDER = {
     "type": "object",
@@ -190,7 +190,7 @@ def test_wrong_columns_are_wrong_usage(tmp_path: Path, monkeypatch: pytest.Monke
         return schema_from_ddl(job.schema)
 
     monkeypatch.setattr(StructType, "fromDDL", staticmethod(refused))
-    monkeypatch.setattr("penstock.spark.validating.run_validate", run)
+    monkeypatch.setattr("penstock.spark.jobs.validating.run_validate", run)
     job = SimpleNamespace(schema="id lnog", home=tmp_path)
     extent = SimpleNamespace(ready=1)
     common = SimpleNamespace(output="json", every_s=None)

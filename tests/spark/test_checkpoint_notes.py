@@ -10,7 +10,8 @@ from typing import Self
 import pyspark  # noqa: F401
 import pytest
 
-from penstock.spark import notes, validating
+from penstock.spark.jobs import validating
+from penstock.spark.state import notes
 from penstock_ranges.staging import Committed
 from pyspark_penstock import sink
 from pyspark_penstock.checkpoint_notes import local_checkpoint

@@ -38,7 +38,7 @@ class Cluster:
     """Master and workers as processes; gone when the test is."""
 
     def __init__(self, home: Path) -> None:
-        from penstock.spark.java import find_java
+        from penstock.spark.launcher.java import find_java
 
         self._home = home
         self._stack = ExitStack()

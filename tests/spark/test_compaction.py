@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from pyarrow import parquet
 
 from penstock.cli.pipelines.compact import compact as command
-from penstock.spark import compaction
-from penstock.spark.compaction import ForeignFiles, NotCompactable, compact
-from penstock.spark.publishing import ParquetPublisher
-from penstock.spark.table import Table
+from penstock.spark.tables import compaction
+from penstock.spark.tables.compaction import ForeignFiles, NotCompactable, compact
+from penstock.spark.tables.publishing import ParquetPublisher
+from penstock.spark.tables.table import Table
 from pyspark_penstock.table_files import Draft
 
 MB = 1 << 20

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from penstock.spark.compaction import compact
-from penstock.spark.delta import DeltaPublisher
-from penstock.spark.table import OtherTable, Table
+from penstock.spark.tables.compaction import compact
+from penstock.spark.tables.delta import DeltaPublisher
+from penstock.spark.tables.table import OtherTable, Table
 from pyspark_penstock.table_files import Draft, directory_of
 
 QUERY = "0f8fad5b-d9cb-469f-a165-70867728950e"

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.spark.browsing import look
-from penstock.spark.dlq_page import dlq_page
-from penstock.spark.dlq_report import ReportJob, preview, report
+from penstock.spark.dataframes.browsing import look
+from penstock.spark.reports.dlq_page import dlq_page
+from penstock.spark.reports.dlq_report import ReportJob, preview, report
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.dead_letter_tools import Undertaker
 from tests.spark.spark_tools import archive_environment, depth, publish

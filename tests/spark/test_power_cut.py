@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import dataset
 
-from penstock.spark.compaction import compact
-from penstock.spark.delta import DeltaPublisher
-from penstock.spark.landing import Landing, Publisher
-from penstock.spark.publishing import ParquetPublisher
-from penstock.spark.table import DELTA, FORMATS, PARQUET, Table
+from penstock.spark.tables.compaction import compact
+from penstock.spark.tables.delta import DeltaPublisher
+from penstock.spark.tables.landing import Landing, Publisher
+from penstock.spark.tables.publishing import ParquetPublisher
+from penstock.spark.tables.table import DELTA, FORMATS, PARQUET, Table
 from pyspark_penstock.columns import arrow_schema
 from pyspark_penstock.table_files import Draft, DraftWriter, Layout, table_schema
 from tests.spark.forgetful_disk import ForgetfulDisk

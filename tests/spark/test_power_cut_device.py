@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.table import FORMATS
+from penstock.spark.tables.table import FORMATS
 from pyspark_penstock.durable import sync
 from tests.spark.test_power_cut import Archive
 

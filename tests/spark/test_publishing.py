@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from pyarrow import dataset, parquet
 
-from penstock.spark import publishing
-from penstock.spark.publishing import FileGone, NotShared, ParquetPublisher
-from penstock.spark.table import OtherTable, Table
+from penstock.spark.tables import publishing
+from penstock.spark.tables.publishing import FileGone, NotShared, ParquetPublisher
+from penstock.spark.tables.table import OtherTable, Table
 from pyspark_penstock.options import COLUMNS
 from pyspark_penstock.table_files import Draft, Layout, directory_of, table_schema
 

@@ -15,10 +15,10 @@ from unittest.mock import MagicMock
 import pika
 import pytest
 
-from penstock.spark import redrive
-from penstock.spark.browsing import look
-from penstock.spark.dlq_report import ReportJob, report
-from penstock.spark.redrive import OtherQueue, Plan, RedriveJob, Redriven, opened, run_redrive
+from penstock.spark.dataframes.browsing import look
+from penstock.spark.jobs import redrive
+from penstock.spark.jobs.redrive import OtherQueue, Plan, RedriveJob, Redriven, opened, run_redrive
+from penstock.spark.reports.dlq_report import ReportJob, report
 from penstock_ranges.ranges import Head, Opened
 from pyspark_penstock.client import ConnectionLost, Planned, RangeClient
 from pyspark_penstock.sink_options import parse_sink_options

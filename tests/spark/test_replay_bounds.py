@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from penstock.spark import replay
-from penstock.spark.delta import DeltaPublisher
-from penstock.spark.replay import SEQ, TIME, CannotReplay, ReplayJob
-from penstock.spark.table import DELTA, FORMATS, Table
+from penstock.spark.jobs import replay
+from penstock.spark.jobs.replay import SEQ, TIME, CannotReplay, ReplayJob
+from penstock.spark.tables.delta import DeltaPublisher
+from penstock.spark.tables.table import DELTA, FORMATS, Table
 from pyspark_penstock.table_files import Draft, directory_of
 
 if TYPE_CHECKING:

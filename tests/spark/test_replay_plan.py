@@ -12,8 +12,8 @@ import pytest
 from pyarrow import parquet
 
 from penstock.core.errors import ResourceLocked
-from penstock.spark import replay
-from penstock.spark.replay import (
+from penstock.spark.jobs import replay
+from penstock.spark.jobs.replay import (
     CannotReplay,
     Pace,
     Plan,
@@ -21,7 +21,7 @@ from penstock.spark.replay import (
     check_replay,
     run_replay,
 )
-from penstock.spark.state import locked
+from penstock.spark.state.places import locked
 from pyspark_penstock.sink_options import parse_sink_options
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 import pytest
 
 from penstock.core.errors import PenstockError
-from penstock.spark.session import SOMEWHERE, driver_host
+from penstock.spark.launcher.session import SOMEWHERE, driver_host
 
 
 class Probe:

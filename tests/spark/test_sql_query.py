@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pika
 import pytest
 
-from penstock.spark import sql_query
-from penstock.spark.sql_tables import rewrite
+from penstock.spark.dataframes.sql_tables import rewrite
+from penstock.spark.reports import sql_query
 from penstock_ranges.subscriptions import BY_TOPIC
 from pyspark_penstock import client
 from pyspark_penstock.options import parse_url

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.sql_tables import BadQuery, Place, columns, rewrite, tokens
+from penstock.spark.dataframes.sql_tables import BadQuery, Place, columns, rewrite, tokens
 
 V0, V1 = "penstock_view_0", "penstock_view_1"
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pika
 import pytest
 
-from penstock.spark.validating import Target, ValidateJob, start
+from penstock.spark.jobs.validating import Target, ValidateJob, start
 from pyspark_penstock.options import parse_url
 from pyspark_penstock.planner import give_back
 from tests.helpers.broker_process import BrokerProcess

@@ -33,6 +33,7 @@ PLANTED = {
     "management": ("penstock/management/rows/planted.py", "import penstock.management.api"),
     "node": ("penstock/node/coordination/planted.py", "import penstock.node.node"),
     "runtime": ("penstock/runtime/disk/planted.py", "import penstock.runtime.loop"),
+    "spark": ("penstock/spark/tables/planted.py", "import penstock.spark.jobs.replay"),
     "clients": ("penstock/client/planted.py", "import penstock.queues"),
     "server-door": ("penstock/cli/planted.py", "import penstock.node"),
     "light": ("penstock/ctl/planted.py", "import click"),

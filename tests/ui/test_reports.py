@@ -14,7 +14,7 @@ import pytest
 
 from penstock.cli.pipelines.flow import flow_html
 from penstock.cli.pipelines.latency import latency_html
-from penstock.spark.dlq_page import dlq_page
+from penstock.spark.reports.dlq_page import dlq_page
 from tests.ui.conftest import SHOTS
 from tests.ui.visit import Visit
 

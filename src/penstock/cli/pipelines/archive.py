@@ -28,8 +28,8 @@ from penstock.cli.pipelines.subscription import (
 )
 
 if TYPE_CHECKING:
-    from penstock.spark.archive import ArchiveJob
-    from penstock.spark.publishing import Landed
+    from penstock.spark.jobs.archive import ArchiveJob
+    from penstock.spark.tables.publishing import Landed
 
 PARTITION_COLUMNS = (
     *("day", "hour", "queue", "exchange", "routing_key", "type", "app_id", "content_type"),
@@ -111,8 +111,8 @@ def archive(
     """
     options = source_options(common.group, **what)
     check_spark(common)
-    from penstock.spark.archive import ArchiveJob
-    from penstock.spark.table import Table
+    from penstock.spark.jobs.archive import ArchiveJob
+    from penstock.spark.tables.table import Table
     from pyspark_penstock.options import COLUMNS, DEFAULT_COLUMNS
     from pyspark_penstock.table_files import Layout
 
@@ -174,8 +174,8 @@ def _show_plan(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> Non
 
 
 def _run(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> None:
-    from penstock.spark.archive import run_archive
-    from penstock.spark.session import LOG_NAME
+    from penstock.spark.jobs.archive import run_archive
+    from penstock.spark.launcher.session import LOG_NAME
 
     started_s = time.monotonic()
     teller = Teller(common.output, subscribed.ready if common.every_s is None else None)

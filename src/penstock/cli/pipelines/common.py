@@ -162,7 +162,7 @@ def _master(ctx: click.Context, param: click.Parameter, value: str | None) -> st
 
 def plain_path(text: str) -> Path:
     """An absolute path; a URL is wrong usage."""
-    from penstock.spark.landing import NotLocal, local_path
+    from penstock.spark.state.places import NotLocal, local_path
 
     try:
         return local_path(text)
@@ -177,7 +177,7 @@ def check_spark(common: Common) -> None:
     """Before anything expensive: is Spark here, a Java for it, and a broker's address?"""
     import pyarrow as pa  # noqa: F401 - the group of commands says how to install it
 
-    from penstock.spark.java import JavaMissing, find_java
+    from penstock.spark.launcher.java import JavaMissing, find_java
     from pyspark_penstock.options import parse_url
 
     try:
@@ -219,7 +219,7 @@ def failing_well(log: Path, checkpoint: Path | None = None) -> Iterator[None]:
 
     ``checkpoint``: of a pipeline that has ``--accept-data-loss``.
     """
-    from penstock.spark.pipeline import BrokerUnreachable, DataLost
+    from penstock.spark.launcher.failures import BrokerUnreachable, DataLost
 
     try:
         yield
@@ -239,7 +239,7 @@ def one_line(text: str) -> str:
     """Fit for a terminal: what Spark says may quote messages, and their publishers may write
     escape sequences, or lines that look like ours.
     """
-    from penstock.spark.html_report import visible
+    from penstock.spark.reports.html_report import visible
 
     return visible(" ".join(text.split()))
 

@@ -15,7 +15,7 @@ from penstock.cli.pipelines.common import plain_path, say_summary
 from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.spark.compaction import Compacted
+    from penstock.spark.tables.compaction import Compacted
 
 EPILOG = """\b
 Exit codes:
@@ -64,7 +64,7 @@ def compact(
 def _compacted(
     place: Path, file_bytes: int, vacuum_hours: float | None, dry_run: bool, as_text: bool
 ) -> "Compacted":
-    from penstock.spark.compaction import compact as run
+    from penstock.spark.tables.compaction import compact as run
 
     def on_partition(name: str, before: int, after: int) -> None:
         if as_text:

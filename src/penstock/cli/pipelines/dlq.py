@@ -25,8 +25,8 @@ from penstock.cli.pipelines.common import (
 )
 
 if TYPE_CHECKING:
-    from penstock.spark.browsing import Extent
-    from penstock.spark.redrive import RedriveJob, Redriven
+    from penstock.spark.dataframes.browsing import Extent
+    from penstock.spark.jobs.redrive import RedriveJob, Redriven
 
 SHORT_MESSAGES_MAX = 200_000
 
@@ -78,8 +78,8 @@ def report(
     """
     target = _target(out)
     check_spark(common)
-    from penstock.spark.browsing import look
-    from penstock.spark.dlq_report import ERROR_HEADERS, ReportJob
+    from penstock.spark.dataframes.browsing import look
+    from penstock.spark.reports.dlq_report import ERROR_HEADERS, ReportJob
 
     with asking_broker():
         extent = look(common.url, queue, limit)
@@ -127,10 +127,10 @@ def _show_plan(
 
 
 def _report(common: Common, extent: "Extent", job: Any) -> dict[str, Any]:
-    from penstock.spark.browsing import scratch
-    from penstock.spark.dlq_report import report as make_report
-    from penstock.spark.pipeline import explained, session
-    from penstock.spark.session import LOG_NAME
+    from penstock.spark.dataframes.browsing import scratch
+    from penstock.spark.launcher.failures import explained
+    from penstock.spark.launcher.session import LOG_NAME, session
+    from penstock.spark.reports.dlq_report import report as make_report
 
     name = f"penstock dlq report {extent.queue}"
     short = extent.ready <= SHORT_MESSAGES_MAX
@@ -144,7 +144,7 @@ def _report(common: Common, extent: "Extent", job: Any) -> dict[str, Any]:
 
 
 def _write(target: Path, found: dict[str, Any]) -> None:
-    from penstock.spark.dlq_page import dlq_page
+    from penstock.spark.reports.dlq_page import dlq_page
 
     if target.suffix == ".html":
         text = dlq_page(found)
@@ -157,7 +157,7 @@ def _write(target: Path, found: dict[str, Any]) -> None:
 
 
 def _tell(found: dict[str, Any], target: Path | None) -> None:
-    from penstock.spark.dlq_page import verdict
+    from penstock.spark.reports.dlq_page import verdict
 
     click.echo(one_line(verdict(found)))
     for title, key in (("reason", "reasons"), ("queue", "source_queues"), ("error", "errors")):
@@ -236,9 +236,9 @@ def redrive(
     if routing_key is not None and not to.startswith("exchange:"):
         raise click.UsageError("--routing-key goes with --to exchange:NAME")
     check_spark(common)
-    from penstock.spark.browsing import look
-    from penstock.spark.redrive import RedriveJob
-    from penstock.spark.state import home_of
+    from penstock.spark.dataframes.browsing import look
+    from penstock.spark.jobs.redrive import RedriveJob
+    from penstock.spark.state.places import home_of
 
     with asking_broker():
         extent = look(common.url, queue)
@@ -260,8 +260,8 @@ def redrive(
 
 
 def _redrive(job: "RedriveJob", extent: "Extent", common: Common) -> None:
-    from penstock.spark.browsing import look
-    from penstock.spark.session import LOG_NAME
+    from penstock.spark.dataframes.browsing import look
+    from penstock.spark.launcher.session import LOG_NAME
 
     started_s = time.monotonic()
     teller = Teller(common.output, min(extent.ready, job.limit or extent.ready))
@@ -286,9 +286,9 @@ def _redrive(job: "RedriveJob", extent: "Extent", common: Common) -> None:
 def _in_session(
     job: "RedriveJob", on_slice: Any, stopping: Any, common: Common, *, short: int
 ) -> "Redriven":
-    from penstock.spark.pipeline import session
-    from penstock.spark.redrive import opened, run_redrive
-    from penstock.spark.state import locked
+    from penstock.spark.jobs.redrive import opened, run_redrive
+    from penstock.spark.launcher.session import session
+    from penstock.spark.state.places import locked
 
     name = f"penstock dlq redrive {job.queue}"
     with (

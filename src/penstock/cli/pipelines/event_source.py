@@ -36,7 +36,7 @@ from penstock.cli.pipelines.common import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.html_report import Span
+    from penstock.spark.reports.html_report import Span
 
     Make = Callable[[SparkSession, Path], dict[str, Any]]
 
@@ -127,8 +127,8 @@ def run_event_job(
 def _made(
     job: EventJob, common: Common, make: "Make", directory: Path, home: Path
 ) -> dict[str, Any]:
-    from penstock.spark.pipeline import explained, session
-    from penstock.spark.session import LOG_NAME
+    from penstock.spark.launcher.failures import explained
+    from penstock.spark.launcher.session import LOG_NAME, session
 
     with (
         failing_well(home / LOG_NAME),
@@ -139,7 +139,7 @@ def _made(
 
 
 def _directory(job: EventJob, common: Common, home: Path, *, fetch: bool) -> Path:
-    from penstock.spark.event_frames import NoEvents, check_directory, fetch_events
+    from penstock.spark.dataframes.event_frames import NoEvents, check_directory, fetch_events
 
     try:
         if job.from_events is not None:
@@ -188,7 +188,7 @@ def moment(at_ms: float) -> str:
 
 def span_of(report: dict[str, Any], windows: Sequence[dict[str, Any]]) -> "Span":
     """When the windows of a chart were, within the time that the report covers."""
-    from penstock.spark.html_report import Span
+    from penstock.spark.reports.html_report import Span
 
     width_ms = 1000 * report["window_s"]
     starts_ms = [window["start_ms"] for window in windows]

@@ -21,7 +21,7 @@ from penstock.cli.tables import table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.html_report import Section
+    from penstock.spark.reports.html_report import Section
 
 EPILOG = f"""{EXIT_CODES}
 \b
@@ -43,13 +43,13 @@ def flow(common: Common, **given: Any) -> None:
     whom, alarms, paging, and the bottleneck: of the whole time, and of each stretch of it.
     """
     job = event_job("flow", common, given)
-    from penstock.spark.flow import summary_of
+    from penstock.spark.reports.flow import summary_of
 
     run_event_job(job, common, partial(_make, job), flow_html, flow_text, summary_of)
 
 
 def _make(job: EventJob, spark: "SparkSession", directory: Path) -> dict[str, Any]:
-    from penstock.spark.flow import FlowJob, flow_report
+    from penstock.spark.reports.flow import FlowJob, flow_report
 
     return flow_report(spark, FlowJob(directory, job.window_s, job.since_s))
 
@@ -120,7 +120,7 @@ def _seconds(ms: int) -> str:
 
 
 def flow_html(report: dict[str, Any]) -> str:
-    from penstock.spark.html_report import Page, page
+    from penstock.spark.reports.html_report import Page, page
 
     verdict = f"{report['sentence']} {report['advice']}".strip()
     sections = [_shares(report), _waits(report), _shortages(report)]
@@ -128,7 +128,7 @@ def flow_html(report: dict[str, Any]) -> str:
 
 
 def _shares(report: dict[str, Any]) -> "Section":
-    from penstock.spark.html_report import Bars, Lines, Section, Table
+    from penstock.spark.reports.html_report import Bars, Lines, Section, Table
 
     windows = report["windows"]
     points = [moment(window["start_ms"]) for window in windows]
@@ -155,7 +155,7 @@ def _shares(report: dict[str, Any]) -> "Section":
 
 
 def _waits(report: dict[str, Any]) -> "Section":
-    from penstock.spark.html_report import Section, Table
+    from penstock.spark.reports.html_report import Section, Table
 
     connections = [
         (one["connection"], one["user"], one["vhost"], round(one["blocked_ms"] / 1000, 1))
@@ -170,7 +170,7 @@ def _waits(report: dict[str, Any]) -> "Section":
 
 
 def _shortages(report: dict[str, Any]) -> "Section":
-    from penstock.spark.html_report import Section, Table
+    from penstock.spark.reports.html_report import Section, Table
 
     alarms = [
         (

@@ -22,7 +22,7 @@ from penstock.cli.tables import table
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.html_report import Section
+    from penstock.spark.reports.html_report import Section
 
 EPILOG = f"""{EXIT_CODES}
 \b
@@ -58,7 +58,7 @@ def latency(common: Common, queues: tuple[str, ...], **given: Any) -> None:
     throughput and redeliveries over all of them.
     """
     job = event_job("latency", common, given)
-    from penstock.spark.latency import summary_of
+    from penstock.spark.reports.latency import summary_of
 
     run_event_job(job, common, partial(_make, job, queues), latency_html, latency_text, summary_of)
 
@@ -66,7 +66,7 @@ def latency(common: Common, queues: tuple[str, ...], **given: Any) -> None:
 def _make(
     job: EventJob, queues: tuple[str, ...], spark: "SparkSession", directory: Path
 ) -> dict[str, Any]:
-    from penstock.spark.latency import LatencyJob, latency_report
+    from penstock.spark.reports.latency import LatencyJob, latency_report
 
     return latency_report(spark, LatencyJob(directory, queues, job.window_s, job.since_s))
 
@@ -111,7 +111,7 @@ def _notes(report: dict[str, Any]) -> list[str]:
 
 
 def latency_html(report: dict[str, Any]) -> str:
-    from penstock.spark.html_report import Page, Section, Table, page
+    from penstock.spark.reports.html_report import Page, Section, Table, page
 
     columns = ("vhost", "queue", "step", *(f"{key}, ms" for key in QUANTILES), "samples")
     steps = [
@@ -137,7 +137,7 @@ def latency_html(report: dict[str, Any]) -> str:
 
 
 def _queue_section(report: dict[str, Any], queue: dict[str, Any]) -> "Section":
-    from penstock.spark.html_report import Lines, Section
+    from penstock.spark.reports.html_report import Lines, Section
 
     windows = queue["windows"]
     span = span_of(report, windows)

@@ -27,9 +27,9 @@ def prepare() -> None:
     $XDG_CACHE_HOME/penstock (~/.cache/penstock); pipelines find them there. Another Spark or Java
     wants files of its own: run it again after an update. They may be removed at any time.
     """
-    from penstock.spark.java import JavaMissing
-    from penstock.spark.java_classes import NotPrepared
-    from penstock.spark.java_classes import prepare as run
+    from penstock.spark.launcher.java import JavaMissing
+    from penstock.spark.launcher.java_classes import NotPrepared
+    from penstock.spark.launcher.java_classes import prepare as run
 
     try:
         done = run(os.environ)

@@ -24,7 +24,7 @@ def py_files(out: str) -> None:
     target = plain_path(out)
     if target.suffix != ".zip":
         raise click.UsageError("--out must end in .zip: Spark tells an archive by that")
-    from penstock.spark.py_files import write_py_files
+    from penstock.spark.launcher.py_files import write_py_files
 
     try:
         names = write_py_files(target)

@@ -26,7 +26,7 @@ from penstock.cli.pipelines.common import (
 from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
-    from penstock.spark.replay import Plan, ReplayJob
+    from penstock.spark.jobs.replay import Plan, ReplayJob
 
 _KINDS = {"queue": "queue", "exchange": "exchange", "routingKey": "routing key"}
 EPILOG = f"""{EXIT_CODES}
@@ -111,7 +111,7 @@ def replay(
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", name):
         raise click.UsageError("--name is made of letters, digits and _ . - (at most 100)")
     check_spark(common)
-    from penstock.spark.replay import ReplayJob, check_replay
+    from penstock.spark.jobs.replay import ReplayJob, check_replay
 
     job = ReplayJob(
         url=common.url,
@@ -165,8 +165,8 @@ def _named(job: "ReplayJob") -> "ReplayJob":
 
 
 def _show_plan(job: "ReplayJob", plan: "Plan | None", common: Common) -> None:
-    from penstock.spark.replay import count_chosen
-    from penstock.spark.session import LOG_NAME
+    from penstock.spark.jobs.replay import count_chosen
+    from penstock.spark.launcher.session import LOG_NAME
 
     told: dict[str, Any] = {"name": job.name, "from": str(job.lake), "to": job.target}
     if plan is not None:
@@ -189,7 +189,7 @@ def _count(lake: Path, since: datetime | None, until: datetime | None) -> int:
     """Messages between the times."""
     from pyarrow import compute, dataset
 
-    from penstock.spark.table import data_files
+    from penstock.spark.tables.table import data_files
 
     table = dataset.dataset([str(path) for path in data_files(lake)], format="parquet")
     wanted = compute.scalar(True)
@@ -201,8 +201,8 @@ def _count(lake: Path, since: datetime | None, until: datetime | None) -> int:
 
 
 def _run(job: "ReplayJob", plan: "Plan | None", common: Common) -> None:
-    from penstock.spark.replay import run_replay
-    from penstock.spark.session import LOG_NAME
+    from penstock.spark.jobs.replay import run_replay
+    from penstock.spark.launcher.session import LOG_NAME
 
     started_s = time.monotonic()
     total = sum(piece["rows"] for piece in plan.slices[plan.done :]) if plan else None

@@ -23,8 +23,8 @@ from penstock.cli.pipelines.common import (
 )
 
 if TYPE_CHECKING:
-    from penstock.spark.browsing import Extent
-    from penstock.spark.sql_tables import Rewritten
+    from penstock.spark.dataframes.browsing import Extent
+    from penstock.spark.dataframes.sql_tables import Rewritten
 
 SHORT_MESSAGES_MAX = 200_000
 
@@ -62,7 +62,7 @@ def sql(common: Common, query: str, form: str, limit: int, out: str | None) -> N
     may go on.  A query is answered from what is there when it starts; for answers that go on
     with the stream of messages write a Spark program (see the guide's recipes).
     """
-    from penstock.spark.sql_tables import BadQuery, rewrite
+    from penstock.spark.dataframes.sql_tables import BadQuery, rewrite
 
     try:
         rewritten = rewrite(query)
@@ -74,7 +74,7 @@ def sql(common: Common, query: str, form: str, limit: int, out: str | None) -> N
     if common.output == "json" and target is None:
         raise click.UsageError("-o json leaves no place for the rows: name a file with --out")
     check_spark(common)
-    from penstock.spark.sql_query import extents
+    from penstock.spark.reports.sql_query import extents
 
     with asking_broker():
         found = extents(common.url, rewritten)
@@ -88,7 +88,7 @@ def sql(common: Common, query: str, form: str, limit: int, out: str | None) -> N
 
 
 def _show_plan(query: "Rewritten", found: "dict[str, Extent]") -> None:
-    from penstock.spark.sql_tables import columns
+    from penstock.spark.dataframes.sql_tables import columns
     from pyspark_penstock.options import COLUMNS, DEFAULT_COLUMNS
 
     tables = {
@@ -107,10 +107,10 @@ def _run(
     limit: int | None,
     target: Path | None,
 ) -> dict[str, Any]:
-    from penstock.spark.browsing import scratch
-    from penstock.spark.pipeline import explained, session
-    from penstock.spark.session import LOG_NAME
-    from penstock.spark.sql_query import WRITERS, Counted, run
+    from penstock.spark.dataframes.browsing import scratch
+    from penstock.spark.launcher.failures import explained
+    from penstock.spark.launcher.session import LOG_NAME, session
+    from penstock.spark.reports.sql_query import WRITERS, Counted, run
 
     short = sum(extent.ready for extent in found.values()) <= SHORT_MESSAGES_MAX
     with (

@@ -26,8 +26,8 @@ from penstock.cli.pipelines.common import (
 )
 
 if TYPE_CHECKING:
-    from penstock.spark.browsing import Extent
-    from penstock.spark.validating import Judged, Target, ValidateJob
+    from penstock.spark.dataframes.browsing import Extent
+    from penstock.spark.jobs.validating import Judged, Target, ValidateJob
 
 SHORT_MESSAGES_MAX = 200_000
 
@@ -80,9 +80,9 @@ def validate(
     if not re.fullmatch(r"local(\[[^]]+\])?", common.master):
         raise click.UsageError("--master must be local or local[N]: the schema is checked here")
     check_spark(common)
-    from penstock.spark.browsing import look
-    from penstock.spark.state import home_of
-    from penstock.spark.validating import ValidateJob
+    from penstock.spark.dataframes.browsing import look
+    from penstock.spark.jobs.validating import ValidateJob
+    from penstock.spark.state.places import home_of
 
     good, bad = parse_target("--good-to", good_to), parse_target("--bad-to", bad_to)
     rules = _schema(schema)
@@ -112,7 +112,7 @@ def validate(
 
 def parse_target(option: str, text: str) -> "Target":
     """``exchange:NAME`` or ``queue:NAME``."""
-    from penstock.spark.validating import Target
+    from penstock.spark.jobs.validating import Target
 
     kind, _, name = text.partition(":")
     if kind == "exchange" and name:
@@ -139,7 +139,7 @@ def _schema(text: str) -> Any:
     """A JSON Schema from a file; else DDL, which Spark reads later."""
     import jsonschema  # noqa: F401 - of DDL, too: workers need it
 
-    from penstock.spark.checking import BadSchema, load_schema
+    from penstock.spark.jobs.checking import BadSchema, load_schema
 
     path = Path(text).expanduser()
     if path.is_file():
@@ -170,10 +170,10 @@ def _show_plan(job: "ValidateJob", extent: "Extent", common: Common) -> None:
 
 
 def _run(job: "ValidateJob", extent: "Extent", common: Common) -> None:
-    from penstock.spark.browsing import look
-    from penstock.spark.checking import BadSchema
-    from penstock.spark.session import LOG_NAME
-    from penstock.spark.validating import run_validate
+    from penstock.spark.dataframes.browsing import look
+    from penstock.spark.jobs.checking import BadSchema
+    from penstock.spark.jobs.validating import run_validate
+    from penstock.spark.launcher.session import LOG_NAME
 
     started_s = time.monotonic()
     teller = Teller(common.output, extent.ready if common.every_s is None else None)

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.browsing import Extent, browse
-from penstock.spark.dead_letters import with_deaths
+from penstock.spark.dataframes.browsing import Extent, browse
+from penstock.spark.dataframes.dead_letters import with_deaths
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.event_frames import Covered, NoEvents, read_events
+from penstock.spark.dataframes.event_frames import Covered, NoEvents, read_events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

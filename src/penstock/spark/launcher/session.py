@@ -8,7 +8,7 @@ archive.  The broker's address goes in by environment variable, because options 
 plans; workers have it from the driver.
 
 Spark also writes pages of stack traces for every failed attempt.  They go to a file: what a
-user must know is said in one line by the command that runs the session.
+user must know is said in one line by the command that runs the session (``failures``).
 """
 
 import logging
@@ -16,14 +16,17 @@ import os
 import shlex
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from penstock.core.errors import PenstockError
-from penstock.spark.java import Java, find_java
-from penstock.spark.java_classes import sharing_options
-from penstock.spark.py_files import write_py_files
+from penstock.spark.launcher.failures import BrokerUnreachable, PipelineFailed
+from penstock.spark.launcher.java import Java, find_java
+from penstock.spark.launcher.java_classes import sharing_options
+from penstock.spark.launcher.py_files import write_py_files
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +50,42 @@ appender.file.strategy.max = 2
 rootLogger.level = warn
 rootLogger.appenderRef.file.ref = file
 """
+
+
+@contextmanager
+def session(
+    name: str, master: str, url: str, home: Path, *, short: bool = False
+) -> "Iterator[SparkSession]":
+    """A Spark for one pipeline; ``home`` gets its log.  The JVM's death is a PipelineFailed.
+
+    On a terminal a line on standard error says that it starts.
+    """
+    from pyspark_penstock.client import ConnectionLost
+
+    if sys.stderr.isatty():
+        sys.stderr.write(f"starting Spark on {master}, which takes some seconds\n")
+    spark = local_session(name, master, url, home, short=short)
+    try:
+        yield spark
+    except ConnectionLost as error:  # our own line to the broker: an OSError, too
+        raise BrokerUnreachable(str(error)) from error
+    except BrokenPipeError:
+        raise  # the reader of our output is gone
+    except _java_died() as error:
+        raise PipelineFailed(
+            f"Spark's Java process died ({type(error).__name__}); "
+            "nothing is lost, start the pipeline again"
+        ) from error
+    finally:
+        with suppress(*_java_died()):
+            spark.stop()
+
+
+def _java_died() -> tuple[type[Exception], ...]:
+    """What calls into the JVM raise when there is no JVM."""
+    from py4j.protocol import Py4JNetworkError
+
+    return (Py4JNetworkError, ConnectionError)
 
 
 def local_session(

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.spark.pipeline import WrongQuery
+from penstock.spark.launcher.failures import WrongQuery
 from penstock_ranges.ranges import BROWSE
 from pyspark_penstock.client import RangeClient
 from pyspark_penstock.options import parse_url

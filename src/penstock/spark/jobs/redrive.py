@@ -35,9 +35,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PenstockError
-from penstock.spark.browsing import Extent, browse
-from penstock.spark.dead_letters import with_deaths
-from penstock.spark.pipeline import explained
+from penstock.spark.dataframes.browsing import Extent, browse
+from penstock.spark.dataframes.dead_letters import with_deaths
+from penstock.spark.launcher.failures import explained
 from penstock_ranges.ranges import BROWSE, READ
 from pyspark_penstock.client import ConnectionLost, RangeClient, Refused
 from pyspark_penstock.durable import sync, write_synced

@@ -19,11 +19,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.spark import notes
-from penstock.spark.checking import BadSchema, checker, schema_of_type
-from penstock.spark.pipeline import OnFailure, QueryRun, session, unheard
+from penstock.spark.jobs.checking import BadSchema, checker, schema_of_type
+from penstock.spark.jobs.query_run import OnFailure, QueryRun, unheard
+from penstock.spark.launcher.session import session
 from penstock.spark.progress import report_progress
-from penstock.spark.state import locked
+from penstock.spark.state import notes
+from penstock.spark.state.places import locked
 from pyspark_penstock.client import ConnectionLost, Refused
 from pyspark_penstock.options import parse_url
 from pyspark_penstock.planner import give_back

@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PenstockError
-from penstock.spark.publishing import Landed, check_drafts
-from penstock.spark.table import DELTA_LOG, Table
+from penstock.spark.tables.publishing import Landed, check_drafts
+from penstock.spark.tables.table import DELTA_LOG, Table
 from pyspark_penstock.durable import sync
 from pyspark_penstock.table_files import Draft
 

@@ -43,9 +43,11 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from penstock.core.errors import PenstockError
-from penstock.spark.pipeline import PAUSE_MIN_S, explained, is_hopeless, session
-from penstock.spark.state import locked
-from penstock.spark.table import DELTA_LOG, any_file, data_files
+from penstock.spark.jobs.query_run import PAUSE_MIN_S
+from penstock.spark.launcher.failures import explained, is_hopeless
+from penstock.spark.launcher.session import session
+from penstock.spark.state.places import locked
+from penstock.spark.tables.table import DELTA_LOG, any_file, data_files
 from pyspark_penstock.durable import write_synced
 from pyspark_penstock.options import parse_url
 from pyspark_penstock.report_client import Reporter

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.core.errors import PenstockError
-from penstock.spark.java import Java, NoCache, cache_dir, find_java
+from penstock.spark.launcher.java import Java, NoCache, cache_dir, find_java
 from pyspark_penstock.durable import sync, sync_one
 
 TIMEOUT_S = 300.0
@@ -124,7 +124,7 @@ def _spark_command(environment: Mapping[str, str], java_options: str, word: str)
 
 
 def _rehearsal_command(base: Path) -> list[str]:
-    return [sys.executable, "-m", "penstock.spark.rehearsal", str(base), "{}"]
+    return [sys.executable, "-m", "penstock.spark.launcher.rehearsal", str(base), "{}"]
 
 
 def _write(target: Path, command: list[str], environment: Mapping[str, str]) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.bottleneck import LEAST, NOTHING, Verdict, bottleneck
-from penstock.spark.event_frames import Covered, NoEvents, read_events
+from penstock.spark.dataframes.event_frames import Covered, NoEvents, read_events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession

@@ -11,9 +11,9 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
-from penstock.spark.browsing import Extent, browse, look
-from penstock.spark.html_report import visible
-from penstock.spark.sql_tables import Place, Rewritten, columns
+from penstock.spark.dataframes.browsing import Extent, browse, look
+from penstock.spark.dataframes.sql_tables import Place, Rewritten, columns
+from penstock.spark.reports.html_report import visible
 from penstock_ranges.subscriptions import BY_TOPIC
 from pyspark_penstock.client import subscribe
 from pyspark_penstock.options import COLUMNS, DEFAULT_COLUMNS, parse_url

@@ -46,8 +46,8 @@ from pathlib import Path
 from typing import Any
 
 from penstock.core.errors import PenstockError, ResourceLocked
-from penstock.spark.publishing import place_decided, publish_lock
-from penstock.spark.table import DELTA_LOG, NOTE, Table, any_file, data_files
+from penstock.spark.tables.publishing import place_decided, publish_lock
+from penstock.spark.tables.table import DELTA_LOG, NOTE, Table, any_file, data_files
 from pyspark_penstock.durable import sync, sync_one
 from pyspark_penstock.table_files import DICTIONARY
 
@@ -303,7 +303,7 @@ def exchange(one: Path, other: Path) -> None:
 def _compact_delta(
     directory: Path, file_bytes: int, vacuum_hours: float | None, *, only_plan: bool
 ) -> Compacted:
-    from penstock.spark.delta import check_deltalake, sync_log
+    from penstock.spark.tables.delta import check_deltalake, sync_log
 
     check_deltalake()
     from deltalake import DeltaTable

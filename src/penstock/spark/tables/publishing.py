@@ -42,7 +42,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.core.errors import PenstockError
-from penstock.spark.table import Table
+from penstock.spark.tables.table import Table
 from pyspark_penstock.durable import sync, sync_one, write_synced
 from pyspark_penstock.table_files import Draft
 

@@ -1,6 +1,6 @@
 """A rehearsal of all pipelines without a broker: it loads the Java classes they need.
 
-    python -m penstock.spark.rehearsal BASE DRAFT
+    python -m penstock.spark.launcher.rehearsal BASE DRAFT
 
 Its Java writes the classes it has loaded to DRAFT when it ends (``java_classes``); BASE is the
 file of Java's own classes.  What is missing here is loaded the slow way later.
@@ -25,8 +25,8 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from penstock.spark.java_classes import noting_options
-from penstock.spark.session import local_session
+from penstock.spark.launcher.java_classes import noting_options
+from penstock.spark.launcher.session import local_session
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch

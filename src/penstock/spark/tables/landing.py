@@ -23,30 +23,22 @@ no loss), and its last note of either kind may be half written (``notes.mend``).
 """
 
 import fcntl
-import hashlib
-import re
 import shutil
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
-from urllib.parse import quote
 
-from penstock.core.errors import PenstockError, ResourceLocked
-from penstock.spark import notes
-from penstock.spark.publishing import Landed
-from penstock.spark.table import Table
+from penstock.core.errors import ResourceLocked
+from penstock.spark.state import notes
+from penstock.spark.state.places import file_name_of
+from penstock.spark.tables.publishing import Landed
+from penstock.spark.tables.table import Table
 from pyspark_penstock import checkpoint_notes
 
 if TYPE_CHECKING:
     from pyspark_penstock.table_files import Draft
-
-NAME_MAX = 100
-
-
-class NotLocal(PenstockError):
-    """A table on something else than a file system."""
 
 
 class Publisher(Protocol):
@@ -57,26 +49,6 @@ class Publisher(Protocol):
     def landed(self, query_id: str, batch: int) -> Landed | None: ...
 
     def publish(self, query_id: str, batch: int, drafts: "list[Draft]") -> Landed: ...
-
-
-def local_path(text: str) -> Path:
-    """A path of this machine, absolute; raises NotLocal for URLs."""
-    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", text):
-        raise NotLocal(
-            f"{text} is a URL: tables are directories of a file system in this release; "
-            "give a plain path (for a cluster: of a file system all its machines share)"
-        )
-    return Path(text).expanduser().absolute()
-
-
-def file_name_of(vhost: str, queue: str) -> str:
-    """A file name that says which queue, and that no table reader takes for a hidden one."""
-    name = quote(queue if vhost == "/" else f"{vhost}.{queue}", safe="")
-    if name[0] in "_.":
-        name = f"%{ord(name[0]):02X}{name[1:]}"
-    if len(name) > NAME_MAX:
-        name = f"{name[:NAME_MAX]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
-    return name
 
 
 class Landing:

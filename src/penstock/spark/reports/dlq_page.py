@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from penstock.spark.html_report import Bars, Lines, Page, Section, Table, Value, page
+from penstock.spark.reports.html_report import Bars, Lines, Page, Section, Table, Value, page
 
 NONE = "(none)"
 

@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.delta import DeltaPublisher
-from penstock.spark.landing import Landing, Publisher
-from penstock.spark.pipeline import OnFailure, PipelineFailed, QueryRun, session, unheard
-from penstock.spark.publishing import Landed, ParquetPublisher
-from penstock.spark.table import DELTA, Table
+from penstock.spark.jobs.query_run import OnFailure, QueryRun, unheard
+from penstock.spark.launcher.failures import PipelineFailed
+from penstock.spark.launcher.session import session
+from penstock.spark.tables.delta import DeltaPublisher
+from penstock.spark.tables.landing import Landing, Publisher
+from penstock.spark.tables.publishing import Landed, ParquetPublisher
+from penstock.spark.tables.table import DELTA, Table
 from pyspark_penstock.options import Settings, parse_options, parse_url
 from pyspark_penstock.planner import give_back
 from pyspark_penstock.report_client import Reporter

@@ -1,0 +1,102 @@
+"""The lives of one streaming query: started again after a failure, and stopped between batches.
+
+In: a function that starts the query, and whether the pipeline ends by itself.  Out: nothing, or
+``PipelineFailed``.  A failed query is started again on the same checkpoint, in the same session,
+unless that is no use (``is_hopeless``).
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from penstock.spark.launcher.failures import PipelineFailed, failure_of, is_hopeless
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+RESTARTS_MAX = 3
+"""Without a finished batch in between, when the pipeline is to end some time."""
+PAUSE_MIN_S = 1.0
+PAUSE_MAX_S = 30.0
+POLL_S = 1
+STOP_PATIENCE_S = 30.0
+"""How long a stop waits for the batch that is being worked on."""
+
+
+OnFailure = Callable[[PipelineFailed, float], None]
+"""Hears why a query died that is started again, and in how many seconds."""
+
+
+def unheard(failure: PipelineFailed, pause_s: float) -> None:
+    """For who wants to know the end only."""
+
+
+class QueryRun:
+    """One session's attempts to get a streaming query through.
+
+    Work between Spark's notes (``foreachBatch``) is done inside ``batch()``: it
+    counts as progress, and a stop waits for its end.
+    """
+
+    def __init__(
+        self,
+        start: "Callable[[], StreamingQuery]",
+        stopping: threading.Event,
+        on_failure: OnFailure,
+        *,
+        endless: bool,
+    ) -> None:
+        self._start = start
+        self._stopping = stopping
+        self._on_failure = on_failure
+        self._endless = endless
+        self._between_batches = threading.Event()
+        self._batches = 0
+        self.restarts = 0
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        self._between_batches.clear()
+        try:
+            yield
+            self._batches += 1
+        finally:
+            self._between_batches.set()
+
+    def until_done(self) -> None:
+        failures = 0
+        while True:
+            batches = self._batches
+            error = self._attempt()
+            if error is None:
+                return
+            failures = 1 if self._batches > batches else failures + 1
+            if is_hopeless(error) or (failures > RESTARTS_MAX and not self._endless):
+                raise failure_of(error)
+            self.restarts += 1
+            # The exponent is bounded, too: an endless pipeline may fail for weeks.
+            pause_s = min(PAUSE_MIN_S * 2 ** min(failures - 1, 10), PAUSE_MAX_S)
+            self._on_failure(failure_of(error), pause_s)
+            if self._stopping.wait(pause_s):
+                return
+
+    def _attempt(self) -> Exception | None:
+        """One life of the query; returns why it died, None when it is done or was stopped."""
+        from pyspark.errors import StreamingQueryException
+
+        query = self._start()
+        try:
+            while not query.awaitTermination(POLL_S):
+                if self._stopping.is_set():
+                    self._stop_between_batches(query)
+                    return None
+        except StreamingQueryException as error:
+            return error
+        return None
+
+    def _stop_between_batches(self, query: "StreamingQuery") -> None:
+        """Interrupting a batch is safe, but its work would have to be done again."""
+        if query.status["isTriggerActive"]:
+            self._between_batches.wait(STOP_PATIENCE_S)
+        query.stop()

@@ -1,0 +1,68 @@
+"""Directories in which pipelines keep their place: their names, and a lock for each.
+
+A pipeline with a table keeps it there (``tables.landing``).  One without a table, and without
+``--checkpoint``, has a directory per kind of pipeline, broker, virtual host and
+queue, under ``$XDG_STATE_HOME`` or ``~/.local/state``.  It must outlive the process: a place that
+is lost is a batch sent twice.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from penstock.core.errors import PenstockError, ResourceLocked
+from pyspark_penstock.options import parse_url
+
+NAME_MAX = 100
+
+
+class NotLocal(PenstockError):
+    """A table on something else than a file system."""
+
+
+def local_path(text: str) -> Path:
+    """A path of this machine, absolute; raises NotLocal for URLs."""
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", text):
+        raise NotLocal(
+            f"{text} is a URL: tables are directories of a file system in this release; "
+            "give a plain path (for a cluster: of a file system all its machines share)"
+        )
+    return Path(text).expanduser().absolute()
+
+
+def file_name_of(vhost: str, queue: str) -> str:
+    """A file name that says which queue, and that no table reader takes for a hidden one."""
+    name = quote(queue if vhost == "/" else f"{vhost}.{queue}", safe="")
+    if name[0] in "_.":
+        name = f"%{ord(name[0]):02X}{name[1:]}"
+    if len(name) > NAME_MAX:
+        name = f"{name[:NAME_MAX]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    return name
+
+
+def home_of(kind: str, url: str, queue: str, given: Path | None) -> Path:
+    """An absolute directory, which need not exist yet."""
+    if given is not None:
+        return given
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    end = parse_url(url)
+    broker = file_name_of("/", f"{end.host}_{end.port}")
+    root = Path(state).expanduser().absolute() / "penstock"
+    return root / kind / broker / file_name_of(end.vhost, queue)
+
+
+@contextmanager
+def locked(home: Path, what: str) -> Iterator[None]:
+    """One pipeline at a time; the kernel lets go when the process dies."""
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ResourceLocked(f"another {what} keeps its place in {home}") from None
+        yield
