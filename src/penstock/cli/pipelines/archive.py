@@ -1,6 +1,6 @@
 """``penstock pipeline archive``: a queue into a table, each message exactly once."""
 
-import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -8,20 +8,19 @@ import click
 from penstock.cli.options import option
 from penstock.cli.pipelines.common import (
     EXIT_CODES,
+    LOCAL_PATH,
     Common,
-    Teller,
     accept_data_loss_option,
+    at_work,
     check_spark,
     common_options,
-    failing_well,
-    plain_path,
+    left_in,
     say_failure,
     say_summary,
-    stop_on_signals,
+    take_over_option,
 )
 from penstock.cli.pipelines.subscription import (
     Subscribed,
-    ready_in,
     source_options,
     subscribe,
     subscription_options,
@@ -61,7 +60,7 @@ def _columns(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
 
 @click.command(epilog=EPILOG)
 @subscription_options
-@option("--to directory", "Directory of the table.", required=True)
+@option("--to directory", "Directory of the table.", LOCAL_PATH, required=True)
 @option(
     "--format table_format",
     "Plain files, or a Delta table.",
@@ -84,20 +83,25 @@ def _columns(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
     "Add the column properties_raw, for a replay that keeps every bit.",
     is_flag=True,
 )
-@option("--max-messages", "Largest number of messages in one batch.", click.IntRange(1), 1_000_000)
+@option(
+    "--max-messages batch_messages",
+    "Largest number of messages in one batch.",
+    click.IntRange(1),
+    1_000_000,
+)
 @option("--max-batch-mb", "About the largest size of one batch.", click.IntRange(1), 1024)
 @accept_data_loss_option
-@option("--take-over", "Take the queue from another pipeline.", is_flag=True)
+@take_over_option
 @common_options()
 def archive(
     common: Common,
-    directory: str,
+    directory: Path,
     table_format: str,
     partition_by: tuple[str, ...],
     max_file_mb: int,
     compression: str,
     raw_properties: bool,
-    max_messages: int,
+    batch_messages: int,
     max_batch_mb: int,
     accept_data_loss: bool,
     take_over: bool,
@@ -117,7 +121,6 @@ def archive(
     from pyspark_penstock.table_files import Layout
 
     columns = COLUMNS if raw_properties else DEFAULT_COLUMNS
-    place = plain_path(directory)
     subscribed = subscribe(common, options)
     job = ArchiveJob(
         url=common.url,
@@ -125,10 +128,10 @@ def archive(
         source=options,
         subject=subscribed.subject,
         queues=subscribed.queues,
-        table=Table(place, table_format, partition_by),
+        table=Table(directory, table_format, partition_by),
         layout=Layout(columns, partition_by, max_file_mb << 20, compression),
         checkpoint=common.checkpoint,
-        batch_messages=max_messages,
+        batch_messages=batch_messages,
         batch_bytes=max_batch_mb << 20,
         every_s=common.every_s,
         master=common.master,
@@ -175,25 +178,20 @@ def _show_plan(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> Non
 
 def _run(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> None:
     from penstock.spark.jobs.archive import run_archive
-    from penstock.spark.launcher.session import LOG_NAME
-
-    started_s = time.monotonic()
-    teller = Teller(common.output, subscribed.ready if common.every_s is None else None)
-
-    def on_landed(landed: "Landed") -> None:
-        again = ", landed by an earlier run" if landed.before else ""
-        line = f"batch {landed.batch}: {landed.messages} messages{again}"
-        teller.batch(line, 0 if landed.before else landed.messages)
 
     landing = job.landing()
-    with failing_well(landing.home / LOG_NAME, landing.checkpoint), stop_on_signals() as stopping:
+    total = subscribed.ready if common.every_s is None else None
+    with at_work(common, landing.home, total, landing.checkpoint) as (teller, stopping):
+
+        def on_landed(landed: "Landed") -> None:
+            again = ", landed by an earlier run" if landed.before else ""
+            line = f"batch {landed.batch}: {landed.messages} messages{again}"
+            teller.batch(line, 0 if landed.before else landed.messages)
+
         summary = run_archive(job, on_landed, stopping, say_failure)
-    teller.end()
+    left = left_in(common.url, *subscribed.queues)
     say_summary(
         {"queue": str(subscribed), "to": str(job.table.directory)}
         | summary.as_dict()
-        | {
-            "left_in_queue": ready_in(common, subscribed),
-            "seconds": round(time.monotonic() - started_s, 1),
-        }
+        | {"left_in_queue": left, "seconds": teller.seconds}
     )

@@ -2,8 +2,9 @@
 
 ``common_options`` gives a command the flags all pipelines have and hands them over as one
 ``Common``.  A pipeline's body then reads: ``check_spark(common)``, look at the broker, show a plan
-when ``dry_run``, else run inside ``stop_on_signals()`` and ``failing_well(...)``, and end with
-``say_summary``: the last line on standard output is JSON, unless it is a terminal.
+when ``dry_run``, else run inside ``at_work(...)`` (``spark_for(...)`` where it only asks a
+question), and end with ``say_summary``: the last line on standard output is JSON, unless it is a
+terminal.
 
     0   done, or stopped by a signal
     1   failed: no Spark or Java, refused by the broker, data lost, disk full
@@ -20,10 +21,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -31,9 +32,15 @@ from penstock.cli.failure import Failure, Unavailable
 from penstock.cli.options import all_of, option
 from penstock.core.errors import PenstockError
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/%2f"
 MASTER = re.compile(r"local(\[[^]]+\])?|spark://.+|k8s://.+|yarn")
 BAR_WIDTH = 30
+SHORT_MESSAGES_MAX = 200_000
+"""Up to so many, what Java's optimising compiler gains is less than what it takes."""
+REPORT_ENDINGS = (".html", ".json")
 CORES_MAX = 8
 """Of one machine, without ``--master``: the broker and others need some, too."""
 
@@ -71,6 +78,40 @@ class Common:
         return self.output == "text"
 
 
+class _LocalPath(click.ParamType[Path]):
+    """A path of this machine, absolute; a URL is wrong usage."""
+
+    name = "text"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
+        from penstock.spark.state.places import NotLocal, local_path
+
+        try:
+            if not value:
+                raise NotLocal("an empty path names no file")
+            return local_path(str(value))
+        except NotLocal as error:
+            self.fail(str(error), param, ctx)
+
+
+class _Seconds(click.ParamType[float]):
+    """``30s``, ``5m``, ``500ms`` or a number of seconds."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?", value)
+        if match is None or float(match[1]) <= 0:
+            self.fail(f"{value!r} is not a time such as 30s, 5m or 500ms", param, ctx)
+        return float(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2] or "s"]
+
+
+LOCAL_PATH = _LocalPath()
+SECONDS = _Seconds()
+
+
 def common_options(*, stream: bool = True, group: bool = True) -> Callable[[Command], Command]:
     """The shared flags; ``stream`` = those of a query that keeps a place, and may keep running."""
     options = [
@@ -88,13 +129,8 @@ def common_options(*, stream: bool = True, group: bool = True) -> Callable[[Comm
     if stream:
         options += [
             option("--once", "Do what is there now, then end (default).", is_flag=True),
-            option(
-                "--every every_s",
-                "Keep running, a batch each so often.",
-                metavar="TIME",
-                callback=parse_seconds,
-            ),
-            option("--checkpoint", "Directory where Spark keeps its place."),
+            option("--every every_s", "Keep running, a batch each so often.", SECONDS),
+            option("--checkpoint", "Directory where Spark keeps its place.", LOCAL_PATH),
         ]
     if group:
         options.append(
@@ -112,6 +148,7 @@ def common_options(*, stream: bool = True, group: bool = True) -> Callable[[Comm
     return decorate
 
 
+take_over_option = option("--take-over", "Take the queue from another pipeline.", is_flag=True)
 accept_data_loss_option = option(
     "--accept-data-loss",
     "Go on with what is there when the queue was replaced or read by others.",
@@ -125,12 +162,11 @@ def _common(given: dict[str, Any]) -> Common:
     if once and every_s is not None:
         raise click.UsageError("--once and --every exclude each other")
     url = given.pop("url") or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
-    checkpoint = given.pop("checkpoint", None)
     return Common(
         url=url,
         master=given.pop("master"),
         every_s=every_s,
-        checkpoint=plain_path(checkpoint) if checkpoint else None,
+        checkpoint=given.pop("checkpoint", None),
         group=given.pop("group", None),
         dry_run=given.pop("dry_run"),
         output=given.pop("output"),
@@ -138,16 +174,6 @@ def _common(given: dict[str, Any]) -> Common:
 
 
 # -- parsing -------------------------------------------------------------------------------------
-
-
-def parse_seconds(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
-    """``30s``, ``5m``, ``500ms`` or a number of seconds."""
-    if value is None:
-        return None
-    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h)?", value)
-    if match is None or float(match[1]) <= 0:
-        raise click.BadParameter(f"{value!r} is not a time such as 30s, 5m or 500ms", ctx, param)
-    return float(match[1]) * {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}[match[2] or "s"]
 
 
 def _master(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
@@ -160,14 +186,14 @@ def _master(ctx: click.Context, param: click.Parameter, value: str | None) -> st
     return value
 
 
-def plain_path(text: str) -> Path:
-    """An absolute path; a URL is wrong usage."""
-    from penstock.spark.state.places import NotLocal, local_path
-
-    try:
-        return local_path(text)
-    except NotLocal as error:
-        raise click.UsageError(str(error)) from error
+def check_output(path: Path | None, *endings: str) -> None:
+    """The file of ``--out``: in a directory that exists, and with one of the ``endings``."""
+    if path is None:
+        return
+    if endings and path.suffix not in endings:
+        raise click.UsageError(f"--out must end in {' or '.join(endings)}")
+    if not path.parent.is_dir():
+        raise click.UsageError(f"--out: there is no directory {path.parent}")
 
 
 # -- before, meanwhile, after ----------------------------------------------------------------
@@ -211,6 +237,48 @@ def asking_broker() -> Iterator[None]:
         raise Unavailable(str(error), fix) from error
     except client.Refused as error:
         raise Failure(str(error), advice.get(error.code, "")) from error
+
+
+def left_in(url: str, *queues: str) -> int | None:
+    """How many messages are left; None when the broker cannot be asked any more."""
+    from penstock.spark.dataframes.browsing import look
+
+    with suppress(Failure), asking_broker():
+        return sum(look(url, queue).ready for queue in queues)
+    return None
+
+
+@contextmanager
+def at_work(
+    common: Common, home: Path, total: int | None, checkpoint: Path | None = None
+) -> "Iterator[tuple[Teller, threading.Event]]":
+    """Around a pipeline that moves messages: says how it goes, and is set by signals that stop it.
+
+    ``home`` has Spark's log; ``total`` messages are to be done, if that is known; ``checkpoint`` as
+    for ``failing_well``.
+    """
+    from penstock.spark.launcher.session import LOG_NAME
+
+    teller = Teller(common.output, total)
+    with failing_well(home / LOG_NAME, checkpoint), stop_on_signals() as stopping:
+        yield teller, stopping
+    teller.end()
+
+
+@contextmanager
+def spark_for(
+    name: str, common: Common, home: Path, *, short: bool = True
+) -> "Iterator[SparkSession]":
+    """A Spark for one question; ``home`` gets its log."""
+    from penstock.spark.launcher.failures import explained
+    from penstock.spark.launcher.session import LOG_NAME, session
+
+    with (
+        failing_well(home / LOG_NAME),
+        session(f"penstock {name}", common.master, common.url, home, short=short) as spark,
+        explained(),
+    ):
+        yield spark
 
 
 @contextmanager
@@ -259,6 +327,18 @@ def stop_on_signals() -> Iterator[threading.Event]:
             signal.signal(number, handler)
 
 
+def write_report(path: Path, text: str) -> None:
+    """Whole or not at all."""
+    beside = path.with_name(f".{path.name}.part")
+    try:
+        beside.write_text(text, encoding="utf-8")
+        beside.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            beside.unlink()
+        raise Failure(f"cannot write {path}: {error.strerror}", "give another --out") from error
+
+
 def say_summary(summary: dict[str, Any], *, err: bool = False) -> None:
     """The last line, JSON; for people in front of a terminal a line for each number instead.
 
@@ -299,6 +379,7 @@ class Teller:
         self._total = total
         self._bar = self._lines and bool(total) and sys.stderr.isatty()
         self._done = 0
+        self._began_s = time.monotonic()
         self._first: tuple[int, float] | None = None  # what was done with the first batch, and when
 
     def batch(self, line: str, messages: int) -> None:
@@ -309,6 +390,11 @@ class Teller:
             self._draw(*self._first)
         elif self._lines:
             click.echo(line)
+
+    @property
+    def seconds(self) -> float:
+        """Since the pipeline was begun."""
+        return round(time.monotonic() - self._began_s, 1)
 
     def end(self) -> None:
         if self._bar:

@@ -11,7 +11,7 @@ import click
 
 from penstock.cli.failure import Failure
 from penstock.cli.options import option
-from penstock.cli.pipelines.common import plain_path, say_summary
+from penstock.cli.pipelines.common import LOCAL_PATH, say_summary
 from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ Examples:
 
 
 @click.command(epilog=EPILOG)
-@option("--table directory", "Directory of the table.", required=True)
+@option("--table directory", "Directory of the table.", LOCAL_PATH, required=True)
 @option(
     "--max-file-mb",
     "Size of the new files; those of half the size are left alone.",
@@ -46,7 +46,7 @@ Examples:
 @option("--dry-run", "Say what would be done.", is_flag=True)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 def compact(
-    directory: str, max_file_mb: int, vacuum_hours: float | None, dry_run: bool, output: str
+    directory: Path, max_file_mb: int, vacuum_hours: float | None, dry_run: bool, output: str
 ) -> None:
     """Make few large files of a table's many, while pipelines write and others read it.
 
@@ -54,10 +54,13 @@ def compact(
     exchanged at one stroke.  A reader that listed it before and opens a file after that gets
     "no such file", and is right again when it lists anew; it never reads a message twice.
     """
-    place = plain_path(directory)
     started_s = time.monotonic()
-    done = _compacted(place, max_file_mb << 20, vacuum_hours, dry_run, output == "text")
-    summary = {"table": str(place), **vars(done), "seconds": round(time.monotonic() - started_s, 1)}
+    done = _compacted(directory, max_file_mb << 20, vacuum_hours, dry_run, output == "text")
+    summary = {
+        "table": str(directory),
+        **vars(done),
+        "seconds": round(time.monotonic() - started_s, 1),
+    }
     say_summary(({"dry_run": True} | summary) if dry_run else summary)
 
 

@@ -2,33 +2,35 @@
 
 import json
 import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.failure import Failure
 from penstock.cli.options import option
 from penstock.cli.pipelines.common import (
     EXIT_CODES,
+    LOCAL_PATH,
+    REPORT_ENDINGS,
+    SHORT_MESSAGES_MAX,
     Common,
-    Teller,
     asking_broker,
+    at_work,
+    check_output,
     check_spark,
     common_options,
-    failing_well,
+    left_in,
     one_line,
-    plain_path,
     say_summary,
-    stop_on_signals,
+    spark_for,
+    take_over_option,
+    write_report,
 )
+from penstock.cli.pipelines.validate import check_target, parse_target
 
 if TYPE_CHECKING:
     from penstock.spark.dataframes.browsing import Extent
     from penstock.spark.jobs.redrive import RedriveJob, Redriven
-
-SHORT_MESSAGES_MAX = 200_000
 
 EPILOG = f"""{EXIT_CODES}
 \b
@@ -46,7 +48,7 @@ def dlq() -> None:
 
 @dlq.command(epilog=EPILOG, short_help="Say what is in a dead-letter queue, and why.")
 @option("--queue", "The dead-letter queue; it stays as it is.", required=True)
-@option("--out", "Write the report there: a name ending in .html or .json.")
+@option("--out", "Write the report there: a name ending in .html or .json.", LOCAL_PATH)
 @option("--limit", "Look at so many of the oldest messages only.", click.IntRange(1))
 @option(
     "--error-header error_headers",
@@ -65,7 +67,7 @@ def dlq() -> None:
 def report(
     common: Common,
     queue: str,
-    out: str | None,
+    out: Path | None,
     limit: int | None,
     error_headers: tuple[str, ...],
     samples: int,
@@ -76,7 +78,7 @@ def report(
     Nothing is acknowledged, consumers may go on meanwhile.  Error texts and keys of JSON
     objects are part of the report; --no-samples leaves bodies out of it.
     """
-    target = _target(out)
+    check_output(out, *REPORT_ENDINGS)
     check_spark(common)
     from penstock.spark.dataframes.browsing import look
     from penstock.spark.reports.dlq_report import ERROR_HEADERS, ReportJob
@@ -85,27 +87,16 @@ def report(
         extent = look(common.url, queue, limit)
     job = ReportJob(error_headers or ERROR_HEADERS, 0 if no_samples else samples)
     if common.dry_run:
-        _show_plan(extent, job.error_headers, target, common)
+        _show_plan(extent, job.error_headers, out, common)
         return
     started_s = time.monotonic()
     found = _report(common, extent, job)
-    if target is not None:
-        _write(target, found)
+    if out is not None:
+        write_report(out, _as_html(found) if out.suffix == ".html" else _as_json(found))
     if common.as_text:
-        _tell(found, target)
+        _tell(found, out)
     seconds = round(time.monotonic() - started_s, 1)
-    say_summary(_summary(found, target) | {"seconds": seconds})
-
-
-def _target(out: str | None) -> Path | None:
-    if out is None:
-        return None
-    path = plain_path(out)
-    if path.suffix not in (".html", ".json"):
-        raise click.UsageError("--out must end in .html or .json")
-    if not path.parent.is_dir():
-        raise click.UsageError(f"--out: there is no directory {path.parent}")
-    return path
+    say_summary(_summary(found, out) | {"seconds": seconds})
 
 
 def _show_plan(
@@ -128,32 +119,22 @@ def _show_plan(
 
 def _report(common: Common, extent: "Extent", job: Any) -> dict[str, Any]:
     from penstock.spark.dataframes.browsing import scratch
-    from penstock.spark.launcher.failures import explained
-    from penstock.spark.launcher.session import LOG_NAME, session
     from penstock.spark.reports.dlq_report import report as make_report
 
-    name = f"penstock dlq report {extent.queue}"
+    name = f"dlq report {extent.queue}"
     short = extent.ready <= SHORT_MESSAGES_MAX
-    with (
-        scratch() as home,
-        failing_well(home / LOG_NAME),
-        session(name, common.master, common.url, home, short=short) as spark,
-        explained(),
-    ):
+    with scratch() as home, spark_for(name, common, home, short=short) as spark:
         return make_report(spark, extent, job)
 
 
-def _write(target: Path, found: dict[str, Any]) -> None:
+def _as_html(found: dict[str, Any]) -> str:
     from penstock.spark.reports.dlq_page import dlq_page
 
-    if target.suffix == ".html":
-        text = dlq_page(found)
-    else:
-        text = json.dumps(found, indent=2, ensure_ascii=True) + "\n"
-    try:
-        target.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise Failure(f"cannot write the report: {error}", "give another --out") from error
+    return dlq_page(found)
+
+
+def _as_json(found: dict[str, Any]) -> str:
+    return json.dumps(found, indent=2, ensure_ascii=True) + "\n"
 
 
 def _tell(found: dict[str, Any], target: Path | None) -> None:
@@ -209,30 +190,18 @@ Examples:
 )
 @option("--routing-key", "With --to exchange:NAME, instead of the first one it had.")
 @option("--limit", "At most so many, the oldest first.", click.IntRange(1))
-@option("--max-redrives", "Who was sent back so often stays.", click.IntRange(1), 3)
-@option("--take-over", "Take the queue from another pipeline.", is_flag=True)
-@option("--checkpoint", "Directory that keeps what is begun.")
+@option("--max-redrives redrives_max", "Who was sent back so often stays.", click.IntRange(1), 3)
+@take_over_option
+@option("--checkpoint", "Directory that keeps what is begun.", LOCAL_PATH)
 @common_options(stream=False, group=False)
-def redrive(
-    common: Common,
-    queue: str,
-    where: str | None,
-    to: str,
-    routing_key: str | None,
-    limit: int | None,
-    max_redrives: int,
-    take_over: bool,
-) -> None:
+def redrive(common: Common, queue: str, to: str, routing_key: str | None, **chosen: Any) -> None:
     """Send dead letters back to where they died, each once.
 
     What is sent is published and then acknowledged; everything else keeps its place. The
     header x-redrive-count counts how often a message was sent back.  --dry-run does start
     Spark: it says how many messages would go where.
     """
-    from penstock.cli.pipelines.validate import check_target, parse_target
-
-    if to != "auto":
-        parse_target("--to", to)
+    target = None if to == "auto" else parse_target("--to", to)
     if routing_key is not None and not to.startswith("exchange:"):
         raise click.UsageError("--routing-key goes with --to exchange:NAME")
     check_spark(common)
@@ -242,49 +211,42 @@ def redrive(
 
     with asking_broker():
         extent = look(common.url, queue)
-        if to != "auto":
-            check_target(common.url, parse_target("--to", to), queue)
-    job = RedriveJob(
-        url=common.url,
-        queue=queue,
-        where=where,
-        to=to,
-        routing_key=routing_key,
-        limit=limit,
-        redrives_max=max_redrives,
-        home=home_of("redrive", common.url, queue, common.checkpoint),
-        master=common.master,
-        take_over=take_over,
+        if target is not None:
+            check_target(common.url, target, queue)
+    home = home_of("redrive", common.url, queue, common.checkpoint)
+    _redrive(
+        RedriveJob(
+            url=common.url,
+            queue=queue,
+            to=to,
+            routing_key=routing_key,
+            home=home,
+            master=common.master,
+            **chosen,
+        ),
+        extent,
+        common,
     )
-    _redrive(job, extent, common)
 
 
 def _redrive(job: "RedriveJob", extent: "Extent", common: Common) -> None:
-    from penstock.spark.dataframes.browsing import look
-    from penstock.spark.launcher.session import LOG_NAME
+    total = min(extent.ready, job.limit or extent.ready)
+    with at_work(common, job.home, total) as (teller, stopping), asking_broker():
 
-    started_s = time.monotonic()
-    teller = Teller(common.output, min(extent.ready, job.limit or extent.ready))
+        def on_slice(messages: int) -> None:
+            verb = "would be sent back" if common.dry_run else "sent back"
+            teller.batch(f"{messages} messages {verb}", messages)
 
-    def on_slice(messages: int) -> None:
-        verb = "would be sent back" if common.dry_run else "sent back"
-        teller.batch(f"{messages} messages {verb}", messages)
-
-    with failing_well(job.home / LOG_NAME), stop_on_signals() as stopping, asking_broker():
-        done = _in_session(job, on_slice, stopping, common, short=extent.ready)
-    teller.end()
-    left = None
-    with suppress(Failure), asking_broker():  # what was done is done, whatever became of it since
-        left = look(job.url, job.queue).ready
-    seconds = round(time.monotonic() - started_s, 1)
-    dry = {"dry_run": True} if common.dry_run else {}
-    say_summary(
-        dry | {"queue": job.queue} | done.as_dict() | {"left_in_queue": left, "seconds": seconds}
-    )
+        short = extent.ready <= SHORT_MESSAGES_MAX
+        done = _in_session(job, on_slice, stopping, dry_run=common.dry_run, short=short)
+    told = {"dry_run": True} if common.dry_run else {}
+    told |= {"queue": job.queue} | done.as_dict()
+    left = left_in(job.url, job.queue)
+    say_summary(told | {"left_in_queue": left, "seconds": teller.seconds})
 
 
 def _in_session(
-    job: "RedriveJob", on_slice: Any, stopping: Any, common: Common, *, short: int
+    job: "RedriveJob", on_slice: Any, stopping: Any, *, dry_run: bool, short: bool
 ) -> "Redriven":
     from penstock.spark.jobs.redrive import opened, run_redrive
     from penstock.spark.launcher.session import session
@@ -293,7 +255,7 @@ def _in_session(
     name = f"penstock dlq redrive {job.queue}"
     with (
         locked(job.home, f"redrive of '{job.queue}'"),
-        opened(job, dry_run=common.dry_run) as reader,
-        session(name, job.master, job.url, job.home, short=short <= SHORT_MESSAGES_MAX) as spark,
+        opened(job, dry_run=dry_run) as reader,
+        session(name, job.master, job.url, job.home, short=short) as spark,
     ):
-        return run_redrive(spark, job, reader, on_slice, stopping, dry_run=common.dry_run)
+        return run_redrive(spark, job, reader, on_slice, stopping, dry_run=dry_run)

@@ -7,14 +7,10 @@ A Spark that is not on this machine must be able to read the directory too, so i
 then.  A report is JSON or HTML, by the ending of ``--out``.
 """
 
-import contextlib
 import json
 import re
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,13 +20,16 @@ import click
 from penstock.cli.failure import Failure
 from penstock.cli.options import all_of, option
 from penstock.cli.pipelines.common import (
+    LOCAL_PATH,
+    REPORT_ENDINGS,
+    SECONDS,
     Common,
     asking_broker,
+    check_output,
     check_spark,
-    failing_well,
-    parse_seconds,
-    plain_path,
     say_summary,
+    spark_for,
+    write_report,
 )
 
 if TYPE_CHECKING:
@@ -38,9 +37,7 @@ if TYPE_CHECKING:
 
     from penstock.spark.reports.html_report import Span
 
-    Make = Callable[[SparkSession, Path], dict[str, Any]]
-
-ENDINGS = (".json", ".html")
+    Make = Callable[[SparkSession, Path, float, float | None], dict[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -56,43 +53,28 @@ class EventJob:
 
 
 event_options = all_of(
-    option("--from-events", "Read this directory, not a broker's log.", metavar="DIR"),
-    option("--fetch-to", "Keep what is fetched from the broker here.", metavar="DIR"),
-    option(
-        "--window window_s",
-        "Length of a window.",
-        default="1m",
-        metavar="TIME",
-        callback=parse_seconds,
-    ),
-    option(
-        "--since since_s",
-        "Only the end of the log: 30m, 1h.",
-        metavar="TIME",
-        callback=parse_seconds,
-    ),
-    option("--out", "Write the report: .html or .json.", metavar="FILE"),
+    option("--from-events", "Read this directory, not a broker's log.", LOCAL_PATH, metavar="DIR"),
+    option("--fetch-to", "Keep what is fetched from the broker here.", LOCAL_PATH, metavar="DIR"),
+    option("--window window_s", "Length of a window.", SECONDS, "1m"),
+    option("--since since_s", "Only the end of the log: 30m, 1h.", SECONDS),
+    option("--out", "Write the report: .html or .json.", LOCAL_PATH, metavar="FILE"),
 )
 """The command gets them as keywords and hands them to ``event_job``."""
 
 
 def event_job(name: str, common: Common, given: dict[str, Any]) -> EventJob:
     """Checked; raises UsageError."""
-    from_events, fetch_to, out = (
-        None if given[key] is None else plain_path(given[key])
-        for key in ("from_events", "fetch_to", "out")
-    )
-    if from_events and fetch_to:
+    job = EventJob(name, **given)
+    if job.from_events and job.fetch_to:
         raise click.UsageError("--from-events and --fetch-to exclude each other")
-    if out and out.suffix not in ENDINGS:
-        raise click.UsageError(f"--out {out.name!r} ends neither in .html nor in .json")
+    check_output(job.out, *REPORT_ENDINGS)
     is_local = re.match(r"local(\[|$)", common.master)
-    if not is_local and not from_events and not fetch_to:
+    if not is_local and not job.from_events and not job.fetch_to:
         raise click.UsageError(
             "a Spark elsewhere must be able to read the log: name a shared directory"
             " by --fetch-to or --from-events"
         )
-    return EventJob(name, from_events, fetch_to, out, given["window_s"], given["since_s"])
+    return job
 
 
 def run_event_job(
@@ -106,36 +88,23 @@ def run_event_job(
     """Fetch, ask Spark, write, say."""
     started_s = time.monotonic()
     check_spark(common)
-    if job.out is not None and not job.out.parent.is_dir():
-        raise Failure(f"there is no directory {job.out.parent} to write to")
-    with _home(job.name) as home:
+    from penstock.spark.dataframes.browsing import scratch
+
+    with scratch() as home:
         directory = _directory(job, common, home, fetch=not common.dry_run)
         if common.dry_run:
             _show_plan(job, common, directory)
             return
-        report = _made(job, common, make, directory, home)
+        with spark_for(job.name, common, home) as spark:
+            report = make(spark, directory, job.window_s, job.since_s)
     if job.out is not None:
         text = json.dumps(report, indent=1) if job.out.suffix == ".json" else to_html(report)
-        _write(job.out, text)
+        write_report(job.out, text)
     if common.as_text:
         click.echo(to_text(report))
     out = None if job.out is None else str(job.out)
     seconds = round(time.monotonic() - started_s, 1)
     say_summary({"pipeline": job.name} | to_summary(report) | {"out": out, "seconds": seconds})
-
-
-def _made(
-    job: EventJob, common: Common, make: "Make", directory: Path, home: Path
-) -> dict[str, Any]:
-    from penstock.spark.launcher.failures import explained
-    from penstock.spark.launcher.session import LOG_NAME, session
-
-    with (
-        failing_well(home / LOG_NAME),
-        session(f"penstock {job.name}", common.master, common.url, home, short=True) as spark,
-        explained(),
-    ):
-        return make(spark, directory)
 
 
 def _directory(job: EventJob, common: Common, home: Path, *, fetch: bool) -> Path:
@@ -205,23 +174,3 @@ def facts_of(report: dict[str, Any]) -> list[tuple[str, str | int | float | None
         ("covered by the log, s", report["covered_s"]),
         ("window, s", report["window_s"]),
     ]
-
-
-@contextmanager
-def _home(name: str) -> Iterator[Path]:
-    """A directory for Spark's log and leavings; it stays when something failed."""
-    home = Path(tempfile.mkdtemp(prefix=f"penstock-{name}-"))
-    yield home
-    shutil.rmtree(home, ignore_errors=True)
-
-
-def _write(path: Path, text: str) -> None:
-    """Whole or not at all."""
-    beside = path.with_name(f".{path.name}.part")
-    try:
-        beside.write_text(text, encoding="utf-8")
-        beside.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            beside.unlink()
-        raise Failure(f"cannot write {path}: {error.strerror}") from error

@@ -1,14 +1,11 @@
 """``penstock pipeline flow``: who blocked whom over time, from the event log."""
 
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from penstock.cli.pipelines.common import EXIT_CODES, Common, common_options
 from penstock.cli.pipelines.event_source import (
-    EventJob,
     event_job,
     event_options,
     facts_of,
@@ -19,8 +16,6 @@ from penstock.cli.pipelines.event_source import (
 from penstock.cli.tables import table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from penstock.spark.reports.html_report import Section
 
 EPILOG = f"""{EXIT_CODES}
@@ -43,15 +38,9 @@ def flow(common: Common, **given: Any) -> None:
     whom, alarms, paging, and the bottleneck: of the whole time, and of each stretch of it.
     """
     job = event_job("flow", common, given)
-    from penstock.spark.reports.flow import summary_of
+    from penstock.spark.reports.flow import flow_report, summary_of
 
-    run_event_job(job, common, partial(_make, job), flow_html, flow_text, summary_of)
-
-
-def _make(job: EventJob, spark: "SparkSession", directory: Path) -> dict[str, Any]:
-    from penstock.spark.reports.flow import FlowJob, flow_report
-
-    return flow_report(spark, FlowJob(directory, job.window_s, job.since_s))
+    run_event_job(job, common, flow_report, flow_html, flow_text, summary_of)
 
 
 def flow_text(report: dict[str, Any]) -> str:

@@ -1,7 +1,6 @@
 """``penstock pipeline latency``: how long messages took, from the event log."""
 
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,7 +8,6 @@ import click
 from penstock.cli.options import option
 from penstock.cli.pipelines.common import EXIT_CODES, Common, common_options, one_line
 from penstock.cli.pipelines.event_source import (
-    EventJob,
     event_job,
     event_options,
     facts_of,
@@ -20,8 +18,6 @@ from penstock.cli.pipelines.event_source import (
 from penstock.cli.tables import table
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from penstock.spark.reports.html_report import Section
 
 EPILOG = f"""{EXIT_CODES}
@@ -58,17 +54,10 @@ def latency(common: Common, queues: tuple[str, ...], **given: Any) -> None:
     throughput and redeliveries over all of them.
     """
     job = event_job("latency", common, given)
-    from penstock.spark.reports.latency import summary_of
+    from penstock.spark.reports.latency import latency_report, summary_of
 
-    run_event_job(job, common, partial(_make, job, queues), latency_html, latency_text, summary_of)
-
-
-def _make(
-    job: EventJob, queues: tuple[str, ...], spark: "SparkSession", directory: Path
-) -> dict[str, Any]:
-    from penstock.spark.reports.latency import LatencyJob, latency_report
-
-    return latency_report(spark, LatencyJob(directory, queues, job.window_s, job.since_s))
+    make = partial(latency_report, queues=queues)
+    run_event_job(job, common, make, latency_html, latency_text, summary_of)
 
 
 def latency_text(report: dict[str, Any]) -> str:

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import re
-import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,14 +13,13 @@ from penstock.cli.failure import Failure
 from penstock.cli.options import option
 from penstock.cli.pipelines.common import (
     EXIT_CODES,
+    LOCAL_PATH,
     Common,
-    Teller,
+    at_work,
     check_spark,
     common_options,
     failing_well,
-    plain_path,
     say_summary,
-    stop_on_signals,
 )
 from penstock.core.errors import PenstockError
 
@@ -68,7 +66,7 @@ def _number(unit: str) -> Any:
 
 
 @click.command(epilog=EPILOG)
-@option("--from lake", "Directory of the table.", required=True, metavar="DIR")
+@option("--from lake", "Directory of the table.", LOCAL_PATH, required=True, metavar="DIR")
 @option("--since", "Taken by the broker then or later.", callback=_moment, metavar="TIME")
 @option("--until", "Taken by the broker before.", callback=_moment, metavar="TIME")
 @click.option("--where", default="", metavar="SQL", help="Only messages for which this is true.")
@@ -88,24 +86,18 @@ def _number(unit: str) -> Any:
 @common_options(stream=False, group=False)
 def replay(
     common: Common,
-    lake: str,
-    since: datetime | None,
-    until: datetime | None,
-    where: str,
+    lake: Path,
     to_queue: str | None,
     to_exchange: str | None,
     routing_key: str | None,
-    rate: float | None,
-    speed: float | None,
-    order: str,
     name: str | None,
-    resume: bool,
+    **chosen: Any,
 ) -> None:
     """Send a table's messages to a broker again, each exactly once, in their order.
 
     They carry the headers x-replay-name and x-original-seq besides their own.
     """
-    if rate is not None and speed is not None:
+    if chosen["rate"] is not None and chosen["speed"] is not None:
         raise click.UsageError("--rate and --speed exclude each other")
     target = _target(to_queue, to_exchange, routing_key)
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", name):
@@ -116,16 +108,10 @@ def replay(
     job = ReplayJob(
         url=common.url,
         master=common.master,
-        lake=plain_path(lake),
+        lake=lake,
         name=name or "",
         target=target,
-        since=since,
-        until=until,
-        where=where,
-        order=order,
-        rate=rate,
-        speed=speed,
-        resume=resume,
+        **chosen,
     )
     job = _named(job)
     try:
@@ -170,10 +156,10 @@ def _show_plan(job: "ReplayJob", plan: "Plan | None", common: Common) -> None:
 
     told: dict[str, Any] = {"name": job.name, "from": str(job.lake), "to": job.target}
     if plan is not None:
-        left = sum(piece["rows"] for piece in plan.slices[plan.done :])
-        told |= {"slices_done": plan.done, "slices": len(plan.slices), "messages_left": left}
+        told |= {"slices_done": plan.done, "slices": len(plan.slices)}
+        told["messages_left"] = plan.messages_left
     else:
-        told["messages_in_time"] = _count(job.lake, job.since, job.until)
+        told["messages_in_time"] = _count(job)
         told["messages"] = told["messages_in_time"]
         if job.where:
             with failing_well(job.home / LOG_NAME):
@@ -185,35 +171,30 @@ def _show_plan(job: "ReplayJob", plan: "Plan | None", common: Common) -> None:
     say_summary({"dry_run": True} | told)
 
 
-def _count(lake: Path, since: datetime | None, until: datetime | None) -> int:
+def _count(job: "ReplayJob") -> int:
     """Messages between the times."""
     from pyarrow import compute, dataset
 
     from penstock.spark.tables.table import data_files
 
-    table = dataset.dataset([str(path) for path in data_files(lake)], format="parquet")
+    table = dataset.dataset([str(path) for path in data_files(job.lake)], format="parquet")
     wanted = compute.scalar(True)
-    if since is not None:
-        wanted = wanted & (dataset.field("enqueued_at") >= since)
-    if until is not None:
-        wanted = wanted & (dataset.field("enqueued_at") < until)
+    if job.since is not None:
+        wanted = wanted & (dataset.field("enqueued_at") >= job.since)
+    if job.until is not None:
+        wanted = wanted & (dataset.field("enqueued_at") < job.until)
     return int(table.count_rows(filter=wanted))
 
 
 def _run(job: "ReplayJob", plan: "Plan | None", common: Common) -> None:
     from penstock.spark.jobs.replay import run_replay
-    from penstock.spark.launcher.session import LOG_NAME
 
-    started_s = time.monotonic()
-    total = sum(piece["rows"] for piece in plan.slices[plan.done :]) if plan else None
-    teller = Teller(common.output, total)
+    total = plan.messages_left if plan else None
+    with at_work(common, job.home, total) as (teller, stopping):
 
-    def on_slice(number: int, messages: int, slices: int) -> None:
-        teller.batch(f"slice {number + 1} of {slices}: {messages} messages", messages)
+        def on_slice(number: int, messages: int, slices: int) -> None:
+            teller.batch(f"slice {number + 1} of {slices}: {messages} messages", messages)
 
-    with failing_well(job.home / LOG_NAME), stop_on_signals() as stopping:
         done = run_replay(job, on_slice, stopping)
-    teller.end()
-    seconds = round(time.monotonic() - started_s, 1)
     place = {"name": job.name, "from": str(job.lake), "to": job.target}
-    say_summary(place | vars(done) | {"seconds": seconds})
+    say_summary(place | vars(done) | {"seconds": teller.seconds})

@@ -13,20 +13,20 @@ from penstock.cli.failure import Failure
 from penstock.cli.options import option
 from penstock.cli.pipelines.common import (
     EXIT_CODES,
+    LOCAL_PATH,
+    SHORT_MESSAGES_MAX,
     Common,
     asking_broker,
+    check_output,
     check_spark,
     common_options,
-    failing_well,
-    plain_path,
     say_summary,
+    spark_for,
 )
 
 if TYPE_CHECKING:
     from penstock.spark.dataframes.browsing import Extent
     from penstock.spark.dataframes.sql_tables import Rewritten
-
-SHORT_MESSAGES_MAX = 200_000
 
 EXAMPLES = """
 \b
@@ -53,9 +53,9 @@ Examples:
     "--format form", "json: an object per line.", click.Choice(["table", "json", "csv"]), "table"
 )
 @option("--limit", "At most so many rows; 0 = all.", click.IntRange(0), 1000)
-@option("--out", "Write the rows to this file.")
+@option("--out", "Write the rows to this file.", LOCAL_PATH)
 @common_options(stream=False, group=False)
-def sql(common: Common, query: str, form: str, limit: int, out: str | None) -> None:
+def sql(common: Common, query: str, form: str, limit: int, out: Path | None) -> None:
     """Ask queues a question in SQL: queue('orders') is a table, and topic('t', 'channel').
 
     QUERY is a SELECT of Spark's SQL.  Messages are looked at, none is taken, and consumers
@@ -68,10 +68,8 @@ def sql(common: Common, query: str, form: str, limit: int, out: str | None) -> N
         rewritten = rewrite(query)
     except BadQuery as error:
         raise click.UsageError(str(error)) from error
-    target = None if out is None else plain_path(out)
-    if target is not None and not target.parent.is_dir():
-        raise click.UsageError(f"--out: there is no directory {target.parent}")
-    if common.output == "json" and target is None:
+    check_output(out)
+    if common.output == "json" and out is None:
         raise click.UsageError("-o json leaves no place for the rows: name a file with --out")
     check_spark(common)
     from penstock.spark.reports.sql_query import extents
@@ -82,9 +80,9 @@ def sql(common: Common, query: str, form: str, limit: int, out: str | None) -> N
         _show_plan(rewritten, found)
         return
     started_s = time.monotonic()
-    told = _run(common, rewritten, found, form, limit or None, target)
+    told = _run(common, rewritten, found, form, limit or None, out)
     told |= {"seconds": round(time.monotonic() - started_s, 1)}
-    say_summary(told, err=target is None)
+    say_summary(told, err=out is None)
 
 
 def _show_plan(query: "Rewritten", found: "dict[str, Extent]") -> None:
@@ -108,17 +106,10 @@ def _run(
     target: Path | None,
 ) -> dict[str, Any]:
     from penstock.spark.dataframes.browsing import scratch
-    from penstock.spark.launcher.failures import explained
-    from penstock.spark.launcher.session import LOG_NAME, session
     from penstock.spark.reports.sql_query import WRITERS, Counted, run
 
     short = sum(extent.ready for extent in found.values()) <= SHORT_MESSAGES_MAX
-    with (
-        scratch() as home,
-        failing_well(home / LOG_NAME),
-        session("penstock sql", common.master, common.url, home, short=short) as spark,
-        explained(),
-    ):
+    with scratch() as home, spark_for("sql", common, home, short=short) as spark:
         frame = run(spark, query, found, limit)
         rows = Counted(frame.toLocalIterator(), limit)
         with _opened(target) as file:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.failure import Failure
 from penstock.cli.options import all_of, option
 from penstock.cli.pipelines.common import Common, asking_broker
 
@@ -100,14 +99,6 @@ def subscribe(common: Common, options: dict[str, str]) -> Subscribed:
             with client.RangeClient(settings.endpoint, queue, BROWSE) as looker:
                 heads.append(looker.opened.head)
     return Subscribed(options, _subject(options), tuple(queues), tuple(heads))
-
-
-def ready_in(common: Common, subscribed: Subscribed) -> int | None:
-    """How many messages are left; None when the broker cannot be asked any more."""
-    try:
-        return subscribe(common, subscribed.options).ready
-    except Failure:
-        return None
 
 
 def _subject(options: dict[str, str]) -> str:

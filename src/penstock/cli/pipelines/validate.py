@@ -1,8 +1,6 @@
 """``penstock pipeline validate``: good messages go on, bad ones into quarantine."""
 
 import re
-import time
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,24 +10,23 @@ from penstock.cli.failure import Failure
 from penstock.cli.options import option
 from penstock.cli.pipelines.common import (
     EXIT_CODES,
+    SHORT_MESSAGES_MAX,
     Common,
-    Teller,
     accept_data_loss_option,
     asking_broker,
+    at_work,
     check_spark,
     common_options,
-    failing_well,
+    left_in,
     one_line,
     say_failure,
     say_summary,
-    stop_on_signals,
+    take_over_option,
 )
 
 if TYPE_CHECKING:
     from penstock.spark.dataframes.browsing import Extent
     from penstock.spark.jobs.validating import Judged, Target, ValidateJob
-
-SHORT_MESSAGES_MAX = 200_000
 
 EPILOG = f"""{EXIT_CODES}
 \b
@@ -60,7 +57,7 @@ Examples:
     100_000,
 )
 @accept_data_loss_option
-@option("--take-over", "Take the queue from another pipeline.", is_flag=True)
+@take_over_option
 @common_options(group=False)
 def validate(
     common: Common,
@@ -170,27 +167,20 @@ def _show_plan(job: "ValidateJob", extent: "Extent", common: Common) -> None:
 
 
 def _run(job: "ValidateJob", extent: "Extent", common: Common) -> None:
-    from penstock.spark.dataframes.browsing import look
     from penstock.spark.jobs.checking import BadSchema
     from penstock.spark.jobs.validating import run_validate
-    from penstock.spark.launcher.session import LOG_NAME
 
-    started_s = time.monotonic()
-    teller = Teller(common.output, extent.ready if common.every_s is None else None)
+    total = extent.ready if common.every_s is None else None
+    with at_work(common, job.home, total, job.home / "checkpoint") as (teller, stopping):
 
-    def on_batch(one: "Judged") -> None:
-        line = f"batch {one.batch}: {one.messages} messages, {one.bad} of them bad"
-        teller.batch(line, one.messages)
+        def on_batch(one: "Judged") -> None:
+            line = f"batch {one.batch}: {one.messages} messages, {one.bad} of them bad"
+            teller.batch(line, one.messages)
 
-    checkpoint = job.home / "checkpoint"
-    with failing_well(job.home / LOG_NAME, checkpoint), stop_on_signals() as stopping:
         try:
             done = run_validate(job, on_batch, stopping, say_failure)
         except BadSchema as error:
             raise click.UsageError(f"--schema: {one_line(str(error))}") from error
-    teller.end()
-    left = None
-    with suppress(Failure), asking_broker():
-        left = look(job.url, job.queue).ready
-    seconds = round(time.monotonic() - started_s, 1)
-    say_summary({"queue": job.queue} | done.as_dict() | {"left_in_queue": left, "seconds": seconds})
+    left = left_in(job.url, job.queue)
+    end = {"left_in_queue": left, "seconds": teller.seconds}
+    say_summary({"queue": job.queue} | done.as_dict() | end)

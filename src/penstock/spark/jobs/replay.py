@@ -149,6 +149,11 @@ class Plan:
     def write(self, path: Path) -> None:
         write_synced(path, json.dumps(vars(self)))
 
+    @property
+    def messages_left(self) -> int:
+        """In the slices that were not sent yet."""
+        return sum(piece["rows"] for piece in self.slices[self.done :])
+
     def sent(self, path: Path) -> None:
         """The next slice was sent; written to ``path``."""
         self.done += 1
@@ -298,8 +303,7 @@ class _Replay:
         self._plan = plan
         self._spark = spark
         self._on_slice = on_slice
-        left = sum(piece["rows"] for piece in plan.slices[plan.done :])
-        self._done = Replayed(slices_before=plan.done, left=left)
+        self._done = Replayed(slices_before=plan.done, left=plan.messages_left)
         names = [job.target[kind] for kind in ("queue",) if kind in job.target]
         self._reporter = Reporter(job.url, name=f"replay {job.name}", kind="replay", queues=names)
 

@@ -10,7 +10,6 @@ of it in which something was the bottleneck, since an hour's average hides a bad
 """
 
 import itertools
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,18 +31,13 @@ PERIODS_MAX = 200
 Report = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class FlowJob:
-    directory: Path
-    window_s: float
-    since_s: float | None
-
-
-def flow_report(spark: "SparkSession", job: FlowJob) -> Report:
+def flow_report(
+    spark: "SparkSession", directory: Path, window_s: float, since_s: float | None
+) -> Report:
     """Raises NoEvents when the log does not cover any time."""
-    events, covered = read_events(spark, job.directory, KINDS, job.since_s)
+    events, covered = read_events(spark, directory, KINDS, since_s)
     events = events.persist()
-    window_ms = max(1, round(1000 * job.window_s))
+    window_ms = max(1, round(1000 * window_s))
     windows = _windows(events, window_ms)
     if not windows:
         raise NoEvents("the log covers no interval yet")
@@ -59,7 +53,7 @@ def flow_report(spark: "SparkSession", job: FlowJob) -> Report:
         "from_ms": covered.from_ms,
         "until_ms": covered.until_ms,
         "covered_s": covered_s,
-        "window_s": job.window_s,
+        "window_s": window_s,
         "broken_lines": covered.broken_lines,
         "bottleneck": whole.stage,
         "sentence": whole.sentence,

@@ -11,11 +11,10 @@ only), so the first step is as good as that.
 
 import fnmatch
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.spark.dataframes.event_frames import Covered, NoEvents, read_events
+from penstock.spark.dataframes.event_frames import NoEvents, read_events
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -35,39 +34,33 @@ _FROM_TO = {
 Report = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class LatencyJob:
-    """``queues``: patterns as a shell's; none = all."""
-
-    directory: Path
-    queues: Sequence[str]
-    window_s: float
-    since_s: float | None
-
-
-def latency_report(spark: "SparkSession", job: LatencyJob) -> Report:
-    """Raises NoEvents when the log tells nothing of such queues."""
-    events, covered = read_events(spark, job.directory, KINDS, job.since_s)
-    window_ms = max(1, round(1000 * job.window_s))
+def latency_report(
+    spark: "SparkSession",
+    directory: Path,
+    window_s: float,
+    since_s: float | None,
+    queues: Sequence[str] = (),
+) -> Report:
+    """``queues``: patterns as a shell's; none = all.  Raises NoEvents when the log tells nothing
+    of such queues.
+    """
+    events, covered = read_events(spark, directory, KINDS, since_s)
+    window_ms = max(1, round(1000 * window_s))
     windowed = events.selectExpr(
         "*", f"at_ms - at_ms % {window_ms} as window_ms", *_steps_and_weight()
     ).persist()
     seconds = {row["window_ms"]: row["s"] for row in _seconds(windowed)}
-    chosen = _of_queues(windowed, job.queues)
-    queues = _queues(chosen, seconds)
-    if not queues:
-        wanted = f" called {', '.join(job.queues)}" if job.queues else ""
+    found = _queues(_of_queues(windowed, queues), seconds)
+    if not found:
+        wanted = f" called {', '.join(queues)}" if queues else ""
         raise NoEvents(f"nothing happened in queues{wanted} in the time the log covers")
-    return _head(covered, job, seconds) | {"queues": queues}
-
-
-def _head(covered: Covered, job: LatencyJob, seconds: dict[int, int]) -> Report:
     return {
         "from_ms": covered.from_ms,
         "until_ms": covered.until_ms,
         "covered_s": sum(seconds.values()),
-        "window_s": job.window_s,
+        "window_s": window_s,
         "broken_lines": covered.broken_lines,
+        "queues": found,
     }
 
 
