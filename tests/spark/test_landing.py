@@ -12,6 +12,7 @@ import pytest
 
 from penstock.core.errors import ResourceLocked
 from penstock.spark.launcher.java import JavaMissing, find_java, version_of, wrapped
+from penstock.spark.state import notes
 from penstock.spark.state.places import NotLocal, file_name_of, local_path
 from penstock.spark.tables import landing as landing_module
 from penstock.spark.tables.landing import Landing
@@ -19,6 +20,7 @@ from penstock.spark.tables.publishing import ParquetPublisher
 from penstock.spark.tables.table import Table
 from penstock_ranges.ranges import READ
 from pyspark_penstock import durable
+from pyspark_penstock.checkpoint_notes import sync_note
 from pyspark_penstock.client import RangeClient
 from pyspark_penstock.planner import give_back
 from tests.spark.range_host import RangeHost
@@ -60,13 +62,13 @@ def test_half_written_notes_are_taken_away_and_whole_ones_kept(
     planned(landing, 2, 9)
     note = landing.checkpoint / "offsets" / "2"
     note.write_bytes(note.read_bytes()[:-3])
-    landing.mend_checkpoint()
+    notes.mend(landing.checkpoint)
     assert sorted(path.name for path in commits.iterdir()) == ["0"]
     assert sorted(path.name for path in note.parent.iterdir()) == ["0", "1"]
     assert landing.landed_below(publisher) == {"q": 4}
     planned(landing, 2, 9)
-    landing.mend_checkpoint()
-    assert landing.last_planned() == 2
+    notes.mend(landing.checkpoint)
+    assert notes.last_planned(landing.checkpoint) == 2
     assert landing.landed_below(publisher) == {}, "batch 2 was planned and has not landed"
 
 
@@ -81,10 +83,10 @@ def test_several_half_written_commits_are_taken_away(
         (commits / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}' if batch < 9 else "")
     publisher.publish(QUERY, 11, [])
     (commits / ".11.tmp").write_text("")
-    landing.mend_checkpoint()
+    notes.mend(landing.checkpoint)
     left = {path.name for path in commits.iterdir()}
     assert left == {str(batch) for batch in range(9)}
-    assert landing.last_planned() == 11
+    assert notes.last_planned(landing.checkpoint) == 11
     assert landing.landed_below(publisher) == {"q": 12}
 
 
@@ -116,7 +118,7 @@ def test_the_draft_of_sparks_first_note_is_taken_away(landing: Landing) -> None:
         (landing.checkpoint / kind).mkdir(parents=True)
         (landing.checkpoint / kind / ".0.cd21d08d-99cb.tmp").write_text("v1")
         (landing.checkpoint / kind / "..0.cd21d08d-99cb.tmp.crc").write_bytes(b"crc")
-    landing.mend_checkpoint()
+    notes.mend(landing.checkpoint)
     for kind in ("offsets", "commits"):
         assert not list((landing.checkpoint / kind).iterdir())
 
@@ -127,7 +129,7 @@ def test_sparks_note_of_a_batch_is_synced(
     planned(landing, 0, 2)
     done: list[str] = []
     monkeypatch.setattr(durable, "sync_one", lambda path: done.append(path.name))
-    landing.sync_note(0)
+    sync_note(landing.checkpoint, 0)
     assert done[:5] == ["0", "metadata", "offsets", "checkpoint", "q"], "and the directories above"
 
 

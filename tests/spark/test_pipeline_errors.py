@@ -121,7 +121,7 @@ def test_each_failure_of_an_endless_pipeline_is_heard_of(monkeypatch: pytest.Mon
     monkeypatch.setattr(stopping, "wait", lambda _: len(heard) == 2000)
     heard: list[float] = []
     run = QueryRun(
-        lambda: None,  # type: ignore[arg-type, return-value]
+        lambda _: None,  # type: ignore[arg-type, return-value]
         stopping,
         lambda failure, pause_s: heard.append(pause_s),
         endless=True,
@@ -173,7 +173,7 @@ def test_only_the_first_start_of_a_run_takes_a_queue_over(
         forced.append(job.take_over)
 
     def attempt(run: QueryRun) -> Exception | None:
-        run._start()
+        run._start(run.restarts)
         return RuntimeError("OSError: away") if len(forced) < 3 else None
 
     monkeypatch.setattr(validating, "start", start)

@@ -12,11 +12,13 @@ import pyarrow as pa
 import pytest
 from pyarrow import dataset
 
+from penstock.spark.state import notes as spark_notes
 from penstock.spark.tables.compaction import compact
 from penstock.spark.tables.delta import DeltaPublisher
 from penstock.spark.tables.landing import Landing, Publisher
 from penstock.spark.tables.publishing import ParquetPublisher
 from penstock.spark.tables.table import DELTA, FORMATS, PARQUET, Table
+from pyspark_penstock.checkpoint_notes import sync_note
 from pyspark_penstock.columns import arrow_schema
 from pyspark_penstock.table_files import Draft, DraftWriter, Layout, table_schema
 from tests.spark.forgetful_disk import ForgetfulDisk
@@ -70,7 +72,7 @@ class Archive:
         (self.landing.checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
         offset = {"v": 1, "q": {"q": {"inc": "i", "seq": batch * 2 + 2}}}
         (notes / str(batch)).write_text("\n".join(["v1", "{}", json.dumps(offset)]))
-        self.landing.sync_note(batch)
+        sync_note(self.landing.checkpoint, batch)
 
     def rows(self) -> list[int]:
         if self.table.format == DELTA:
@@ -89,7 +91,7 @@ def test_a_landed_batch_is_there_after_a_power_cut(
     assert after.rows() == [0, 1, 2, 3]
     publisher = after.publisher()
     publisher.recover()
-    assert after.landing.query_id() == QUERY
+    assert spark_notes.query_id(after.landing.checkpoint) == QUERY
     assert after.landing.landed_below(publisher) == {"q": 4}
     after.land(2)
     assert after.rows() == [0, 1, 2, 3, 4, 5]

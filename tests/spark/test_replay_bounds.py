@@ -66,7 +66,7 @@ def test_what_lands_after_the_plan_is_not_sent(
             land(job.lake, "c", ("c", 0, 1.2))
 
     monkeypatch.setattr(replay._Replay, "_write", write)
-    monkeypatch.setattr(replay, "Reporter", MagicMock())
+    monkeypatch.setattr(replay, "RunReports", MagicMock())
     monkeypatch.setattr(replay.Pace, "wait_s", lambda *_: 0.0)
     with monkeypatch.context() as patch:
         patch.setattr(replay, "session", lambda *_: _Kept(spark))
@@ -94,7 +94,7 @@ def test_a_slice_that_is_not_as_planned_is_not_sent(
     land(job.lake, "a", *[("a", number, number) for number in range(4)])
     land(job.lake, "b", *[("a", number, number) for number in range(4, 8)])
     plan = replay.planned(replay.chosen(spark, job), job)
-    monkeypatch.setattr(replay, "Reporter", MagicMock())
+    monkeypatch.setattr(replay, "RunReports", MagicMock())
     sending = replay._Replay(job, plan, spark, lambda *_: None)
     assert [row["seq_id"] for row in sending._slice(0).collect()] == [0, 1, 2, 3]
     (job.lake / "b.parquet").unlink()

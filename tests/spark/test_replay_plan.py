@@ -117,7 +117,7 @@ def test_a_slice_is_written_however_large_its_messages_are(
 ) -> None:
     """A hundred thousand of more than 10 KB are beyond what the sink lets one task stage."""
     written = MagicMock()
-    monkeypatch.setattr(replay, "Reporter", MagicMock())
+    monkeypatch.setattr(replay, "RunReports", MagicMock())
     monkeypatch.setattr(replay, "prepared", lambda *_: written)
     sending = replay._Replay(job, Plan("t", {}, PARTS), MagicMock(), lambda *_: None)
     monkeypatch.setattr(sending, "_slice", lambda _: None)

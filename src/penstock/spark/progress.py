@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 
 LAST_WORDS_S = 2.0
+ERROR_MAX = 4000
 
 
 class Progress:
@@ -44,7 +45,7 @@ class Progress:
         with contextlib.suppress(Exception):  # its Java may be gone
             self._spark.streams.removeListener(self._listener)
         if state is not None:
-            self.reporter.tell(state=state, error=error[:4000])
+            self.reporter.tell(state=state, error=error[:ERROR_MAX])
         self.reporter.close()
 
     def __enter__(self) -> Self:
@@ -60,6 +61,35 @@ class Progress:
             active = {str(query.runId) for query in self._spark.streams.active}
             while self._listener.running - active and time.monotonic() < until_s:
                 time.sleep(0.02)
+
+
+class RunReports:
+    """What the broker is told of a run that is no streaming query to Spark's listeners.
+
+    Leave the ``with``, and the broker hears how the run ended.
+    """
+
+    def __init__(self, url: str, run: str, name: str, kind: str, queues: Sequence[str]) -> None:
+        told = {"name": name[:NAME_MAX_CHARACTERS], "kind": kind, "queues": [*queues][:QUEUES_MAX]}
+        self._reporter = Reporter(url, **told, run=run)
+
+    def __enter__(self) -> Self:
+        self._reporter.tell(state="running")
+        return self
+
+    def batch(self, number: int, rows: int, seconds: float) -> None:
+        """A batch was done."""
+        duration_ms = int(1000 * seconds)
+        self._reporter.tell(state="running", batch=number, rows=rows, duration_ms=duration_ms)
+
+    def failed(self, error: str) -> None:
+        """It is started again."""
+        self._reporter.tell(state="failed", error=error[:ERROR_MAX])
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        end = "done" if error is None else "failed"
+        self._reporter.tell(state=end, error="" if error is None else str(error)[:ERROR_MAX])
+        self._reporter.close()
 
 
 def report_progress(
@@ -109,7 +139,7 @@ def _listener(reporter: Reporter, query_name: str | None) -> Any:
                 return
             error = str(event.exception or "")
             state = "failed" if error else "done"
-            reporter.tell(state=state, run=str(event.runId), error=error[:4000])
+            reporter.tell(state=state, run=str(event.runId), error=error[:ERROR_MAX])
             self.running.discard(str(event.runId))
 
     return Listener()

@@ -145,10 +145,11 @@ def archive(
 
 
 def _show_plan(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> None:
+    from penstock.spark.state.notes import last_planned
     from pyspark_penstock.columns import spark_schema
 
     landing = job.landing()
-    last = landing.last_planned()
+    last = last_planned(landing.checkpoint)
     schema = {f.name: f.dataType.simpleString() for f in spark_schema(job.layout.columns)}
     batches = -(-subscribed.ready // job.batch_messages)
     plan = {
@@ -192,6 +193,6 @@ def _run(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> None:
     left = left_in(common.url, *subscribed.queues)
     say_summary(
         {"queue": str(subscribed), "to": str(job.table.directory)}
-        | summary.as_dict()
+        | summary
         | {"left_in_queue": left, "seconds": teller.seconds}
     )

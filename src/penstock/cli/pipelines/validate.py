@@ -183,4 +183,4 @@ def _run(job: "ValidateJob", extent: "Extent", common: Common) -> None:
             raise click.UsageError(f"--schema: {one_line(str(error))}") from error
     left = left_in(job.url, job.queue)
     end = {"left_in_queue": left, "seconds": teller.seconds}
-    say_summary({"queue": job.queue} | done.as_dict() | end)
+    say_summary({"queue": job.queue} | done | end)

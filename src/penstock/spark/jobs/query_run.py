@@ -5,15 +5,19 @@ In: a function that starts the query, and whether the pipeline ends by itself.  
 unless that is no use (``is_hopeless``).
 """
 
+import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.spark.launcher.failures import PipelineFailed, failure_of, is_hopeless
 
 if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 RESTARTS_MAX = 3
 """Without a finished batch in between, when the pipeline is to end some time."""
@@ -32,16 +36,43 @@ def unheard(failure: PipelineFailed, pause_s: float) -> None:
     """For who wants to know the end only."""
 
 
+def queue_stream(
+    spark: "SparkSession", options: Mapping[str, str], below: Mapping[str, int]
+) -> "DataFrame":
+    """What ``options`` say is read.
+
+    ``below``: per queue the sequence id below which all is done, whatever Spark knows of it.
+    """
+    return (
+        spark.readStream.format("penstock")
+        .options(**options)
+        .option("minPartitions", spark.sparkContext.defaultParallelism)
+        .option("processedBelow", json.dumps(below) if below else "")
+        .load()
+    )
+
+
+def started(
+    writer: "DataStreamWriter", checkpoint: Path, every_s: float | None
+) -> "StreamingQuery":
+    """``every_s`` None = what is there now, then the end."""
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    if every_s is None:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{int(every_s * 1000)} milliseconds").start()
+
+
 class QueryRun:
     """One session's attempts to get a streaming query through.
 
-    Work between Spark's notes (``foreachBatch``) is done inside ``batch()``: it
-    counts as progress, and a stop waits for its end.
+    ``start`` is called with the number of restarts before.  Work between Spark's notes
+    (``foreachBatch``) is done inside ``batch()``: it counts as progress, and a stop waits for its
+    end.
     """
 
     def __init__(
         self,
-        start: "Callable[[], StreamingQuery]",
+        start: "Callable[[int], StreamingQuery]",
         stopping: threading.Event,
         on_failure: OnFailure,
         *,
@@ -85,7 +116,7 @@ class QueryRun:
         """One life of the query; returns why it died, None when it is done or was stopped."""
         from pyspark.errors import StreamingQueryException
 
-        query = self._start()
+        query = self._start(self.restarts)
         try:
             while not query.awaitTermination(POLL_S):
                 if self._stopping.is_set():

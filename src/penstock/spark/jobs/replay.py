@@ -46,11 +46,11 @@ from penstock.core.errors import PenstockError
 from penstock.spark.jobs.query_run import PAUSE_MIN_S
 from penstock.spark.launcher.failures import explained, is_hopeless
 from penstock.spark.launcher.session import session
+from penstock.spark.progress import RunReports
 from penstock.spark.state.places import locked
 from penstock.spark.tables.table import DELTA_LOG, any_file, data_files
 from pyspark_penstock.durable import write_synced
 from pyspark_penstock.options import parse_url
-from pyspark_penstock.report_client import Reporter
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -304,22 +304,17 @@ class _Replay:
         self._spark = spark
         self._on_slice = on_slice
         self._done = Replayed(slices_before=plan.done, left=plan.messages_left)
-        names = [job.target[kind] for kind in ("queue",) if kind in job.target]
-        self._reporter = Reporter(job.url, name=f"replay {job.name}", kind="replay", queues=names)
+        queues = [job.target["queue"]] if "queue" in job.target else []
+        self._reports = RunReports(job.url, plan.txn, f"replay {job.name}", "replay", queues)
 
     def run(self, stopping: threading.Event) -> Replayed:
         plan = self._plan
         pace = Pace(self._job, plan)
-        end = "failed"
-        try:
+        with self._reports:
             while plan.done < len(plan.slices):
                 if stopping.wait(pace.wait_s(plan.done)):
                     break
                 self._send(plan.done)
-            end = "done"
-        finally:
-            self._reporter.tell(state=end, run=plan.txn)
-            self._reporter.close()
         return self._done
 
     def _send(self, number: int) -> None:
@@ -329,10 +324,7 @@ class _Replay:
         plan.sent(self._job.home / "plan.json")
         self._done.sent(rows)
         self._on_slice(number, rows, len(plan.slices))
-        duration_ms = int((time.monotonic() - began_s) * 1000)
-        self._reporter.tell(
-            state="running", run=plan.txn, batch=number, rows=rows, duration_ms=duration_ms
-        )
+        self._reports.batch(number, rows, time.monotonic() - began_s)
 
     def _write(self, number: int) -> None:
         """Tried again where that can help: the broker knows what it has published."""

@@ -1,6 +1,6 @@
 """Messages of a queue go to one place if a schema holds for them, else to another.
 
-In: a ``ValidateJob``.  Out: a ``Validated``.  One streaming query: the source reads the queue, each
+In: a ``ValidateJob``.  Out: a summary.  One streaming query: the source reads the queue, each
 row is judged and gets an address, and the sink publishes a batch's good and bad messages in one
 transaction.  Only then does Spark commit the batch, and only after that are the messages
 acknowledged; so each is published once, whatever is killed and started again on the same
@@ -10,7 +10,6 @@ A message keeps its properties to the last bit.  A bad one gets the headers ``x-
 ``x-error-path``; its body is not touched, so it can be sent again when the schema was wrong.
 """
 
-import json
 import threading
 import uuid
 from collections.abc import Callable, Iterator
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.spark.jobs.checking import BadSchema, checker, schema_of_type
-from penstock.spark.jobs.query_run import OnFailure, QueryRun, unheard
+from penstock.spark.jobs.query_run import OnFailure, QueryRun, queue_stream, started, unheard
 from penstock.spark.launcher.session import session
 from penstock.spark.progress import report_progress
 from penstock.spark.state import notes
@@ -77,7 +76,6 @@ class Validated:
     messages: int = 0
     bad: int = 0
     batches: int = 0
-    restarts: int = 0
 
     def batch(self, messages: int, bad: int) -> None:
         """One more batch was committed."""
@@ -85,28 +83,28 @@ class Validated:
         self.messages += messages
         self.bad += bad
 
-    def as_dict(self) -> dict[str, Any]:
-        return {**vars(self), "good": self.messages - self.bad}
-
 
 def run_validate(
     job: ValidateJob,
     on_batch: Callable[[Judged], None],
     stopping: threading.Event,
     on_failure: OnFailure = unheard,
-) -> Validated:
-    """Until the queue is empty, ``stopping`` is set, or nothing helps."""
+) -> dict[str, Any]:
+    """Until the queue is empty, ``stopping`` is set, or nothing helps.
+
+    Returns the ``Validated`` as a dictionary, with ``restarts`` and ``good``.
+    """
     done = Validated()
     name = f"penstock validate {job.queue}"
     with locked(job.home, f"validation of '{job.queue}'"):
         try:
             notes.mend(job.home / "checkpoint")
             with session(name, job.master, job.url, job.home, short=job.short) as spark:
-                _run(spark, job, done, on_batch, stopping, on_failure)
+                restarts = _run(spark, job, done, on_batch, stopping, on_failure)
         finally:
             places = published_places(job.home / "checkpoint", job.url)
             give_back(parse_url(job.url), job.queue, places.get(job.queue, ("", 0)))
-    return done
+    return vars(done) | {"restarts": restarts, "good": done.messages - done.bad}
 
 
 def _run(
@@ -116,15 +114,15 @@ def _run(
     on_batch: Callable[[Judged], None],
     stopping: threading.Event,
     on_failure: OnFailure,
-) -> None:
+) -> int:
+    """Returns how often the query was started again."""
     schema = schema_from_ddl(job.schema) if isinstance(job.schema, str) else job.schema
-    endless = job.every_s is not None
 
-    def start_once_more() -> "StreamingQuery":
+    def start_once_more(restarts: int) -> "StreamingQuery":
         """A reader that has taken the queue over meanwhile keeps it: only a first start forces."""
-        return start(spark, replace(job, take_over=job.take_over and not run.restarts), schema)
+        return start(spark, replace(job, take_over=job.take_over and not restarts), schema)
 
-    run = QueryRun(start_once_more, stopping, on_failure, endless=endless)
+    run = QueryRun(start_once_more, stopping, on_failure, endless=job.every_s is not None)
     ended = threading.Event()
     listener = _listener(run, done, on_batch, ended)
     spark.streams.addListener(listener)
@@ -134,8 +132,8 @@ def _run(
             run.until_done()
             ended.wait(END_PATIENCE_S)
         finally:
-            done.restarts = run.restarts
             spark.streams.removeListener(listener)
+    return run.restarts
 
 
 def schema_from_ddl(ddl: str) -> dict[str, Any]:
@@ -159,28 +157,18 @@ def start(
 ) -> "StreamingQuery":
     """``url`` is only for sessions that were not started with it."""
     place = {} if url is None else {"url": url}
-    below = published_below(job.home / "checkpoint", url or job.url)
-    stream = (
-        spark.readStream.format("penstock")
-        .options(**place)
-        .option("queue", job.queue)
-        .option("columns", ",".join(COLUMNS))
-        .option("maxMessagesPerTrigger", job.batch_messages)
-        .option("failOnDataLoss", str(job.fail_on_data_loss).lower())
-        .option("takeOver", str(job.take_over).lower())
-        .option("processedBelow", json.dumps(below) if below else "")
-        .option("minPartitions", spark.sparkContext.defaultParallelism)
-        .load()
-    )
-    writer = (
-        judged(stream, schema, job.good, job.bad)
-        .writeStream.format("penstock")
-        .options(**place)
-        .option("checkpointLocation", str(job.home / "checkpoint"))
-    )
-    if job.every_s is None:
-        return writer.trigger(availableNow=True).start()
-    return writer.trigger(processingTime=f"{int(job.every_s * 1000)} milliseconds").start()
+    options = {
+        "queue": job.queue,
+        "columns": ",".join(COLUMNS),
+        "maxMessagesPerTrigger": str(job.batch_messages),
+        "failOnDataLoss": str(job.fail_on_data_loss).lower(),
+        "takeOver": str(job.take_over).lower(),
+    }
+    checkpoint = job.home / "checkpoint"
+    stream = queue_stream(spark, options | place, published_below(checkpoint, url or job.url))
+    sorted_rows = judged(stream, schema, job.good, job.bad)
+    writer = sorted_rows.writeStream.format("penstock").options(**place)
+    return started(writer, checkpoint, job.every_s)
 
 
 def published_places(checkpoint: Path, url: str) -> dict[str, tuple[str, int]]:

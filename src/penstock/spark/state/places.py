@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -57,12 +57,17 @@ def home_of(kind: str, url: str, queue: str, given: Path | None) -> Path:
 
 
 @contextmanager
-def locked(home: Path, what: str) -> Iterator[None]:
-    """One pipeline at a time; the kernel lets go when the process dies."""
-    home.mkdir(parents=True, exist_ok=True)
-    with (home / "lock").open("w") as lock:
+def alone(lock: Path, refusal: str) -> Iterator[None]:
+    """One process at a time; raises ResourceLocked.  The kernel lets go when the process dies."""
+    lock.parent.mkdir(parents=True, exist_ok=True)
+    with lock.open("w") as file:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise ResourceLocked(f"another {what} keeps its place in {home}") from None
+            raise ResourceLocked(refusal) from None
         yield
+
+
+def locked(home: Path, what: str) -> AbstractContextManager[None]:
+    """One pipeline at a time in the directory where it keeps its place."""
+    return alone(home / "lock", f"another {what} keeps its place in {home}")

@@ -34,7 +34,6 @@ and the file system must know how to exchange (ext4, xfs, btrfs, tmpfs do; NFS d
 
 import ctypes
 import errno
-import fcntl
 import json
 import os
 import shutil
@@ -45,7 +44,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from penstock.core.errors import PenstockError, ResourceLocked
+from penstock.core.errors import PenstockError
+from penstock.spark.state.places import alone
 from penstock.spark.tables.publishing import place_decided, publish_lock
 from penstock.spark.tables.table import DELTA_LOG, NOTE, Table, any_file, data_files
 from pyspark_penstock.durable import sync, sync_one
@@ -140,13 +140,10 @@ def compact(
 @contextmanager
 def _alone(table: Table) -> Iterator[Path]:
     """One compaction at a time; what an earlier one left is swept."""
+    refusal = f"another compaction of {table.directory} is running"
     scratch = table.home / "compacting"
-    scratch.mkdir(parents=True, exist_ok=True)
-    with (table.home / "compact.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ResourceLocked(f"another compaction of {table.directory} is running") from None
+    with alone(table.home / "compact.lock", refusal):
+        scratch.mkdir(exist_ok=True)
         for rubbish in scratch.iterdir():
             shutil.rmtree(rubbish)
         yield scratch

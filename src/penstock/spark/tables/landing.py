@@ -22,7 +22,6 @@ batch has landed and its messages are gone (``landed_below`` tells the source th
 no loss), and its last note of either kind may be half written (``notes.mend``).
 """
 
-import fcntl
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -30,12 +29,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from penstock.core.errors import ResourceLocked
 from penstock.spark.state import notes
-from penstock.spark.state.places import file_name_of
+from penstock.spark.state.places import alone, file_name_of
 from penstock.spark.tables.publishing import Landed
 from penstock.spark.tables.table import Table
-from pyspark_penstock import checkpoint_notes
 
 if TYPE_CHECKING:
     from pyspark_penstock.table_files import Draft
@@ -63,21 +60,15 @@ class Landing:
 
     @contextmanager
     def locked(self, publisher: Publisher) -> Iterator[None]:
-        """One pipeline at a time; the kernel lets go when the process dies."""
-        self.home.mkdir(parents=True, exist_ok=True)
-        with (self.home / "lock").open("w") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ResourceLocked(
-                    f"another pipeline is landing this queue in {self.table.directory}"
-                ) from None
+        """One pipeline at a time."""
+        refusal = f"another pipeline is landing this queue in {self.table.directory}"
+        with alone(self.home / "lock", refusal):
             publisher.recover()
             # What an earlier run was writing when it died; no other process writes there now,
             # except its workers in their last moments, and those have a directory of their own.
             shutil.rmtree(self._staging, ignore_errors=True)
             self._staging.mkdir(parents=True, exist_ok=True)
-            self.mend_checkpoint()
+            notes.mend(self.checkpoint)
             yield
 
     @contextmanager
@@ -90,35 +81,18 @@ class Landing:
         yield place
         shutil.rmtree(place, ignore_errors=True)
 
-    # -- Spark's notes -----------------------------------------------------------------------
-
-    def query_id(self) -> str:
-        return notes.query_id(self.checkpoint)
-
-    def planned_ends(self, batch: int) -> dict[str, int]:
-        return notes.planned_ends(self.checkpoint, batch)
-
-    def last_planned(self) -> int | None:
-        return notes.last_planned(self.checkpoint)
-
     def landed_below(self, publisher: Publisher) -> dict[str, int]:
         """Per queue: every message below is in the table, as far as the last batch tells."""
-        last = self.last_planned()
-        if last is None or publisher.landed(self.query_id(), last) is None:
+        last = notes.last_planned(self.checkpoint)
+        if last is None or publisher.landed(notes.query_id(self.checkpoint), last) is None:
             return {}
-        return self.planned_ends(last)
+        return notes.planned_ends(self.checkpoint, last)
 
     def landed_places(self, publisher: Publisher) -> dict[str, tuple[str, int]]:
         """Per queue its incarnation and where the last batch that has landed ends."""
-        last = self.last_planned()
+        last = notes.last_planned(self.checkpoint)
         for batch in () if last is None else (last, last - 1):
-            if batch >= 0 and publisher.landed(self.query_id(), batch) is not None:
+            query_id = notes.query_id(self.checkpoint)
+            if batch >= 0 and publisher.landed(query_id, batch) is not None:
                 return notes.planned_places(self.checkpoint, batch)
         return {}
-
-    def mend_checkpoint(self) -> None:
-        notes.mend(self.checkpoint)
-
-    def sync_note(self, batch: int) -> None:
-        """Spark's note of the batch survives a power failure."""
-        checkpoint_notes.sync_note(self.checkpoint, batch)
