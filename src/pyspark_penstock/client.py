@@ -21,6 +21,7 @@ goes round again (``planner.Patience``).
 import contextlib
 import socket
 import ssl
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, Self, TypeVar
 
@@ -82,6 +83,31 @@ _KINDS: dict[int, type[Refused]] = {
     frames.ELSEWHERE: Elsewhere,
     frames.NO_MASTER: NoMaster,
 }
+
+
+class Retries:
+    """Pauses between attempts, up to so long after the first failure since the last success."""
+
+    def __init__(self, limit_s: float, pause_s: float) -> None:
+        self._limit_s = limit_s
+        self._pause_s = pause_s
+        self._since_s: float | None = None
+
+    def renew(self) -> None:
+        """An attempt succeeded."""
+        self._since_s = None
+
+    def failing_s(self) -> float:
+        """Since the first failure; 0 where there was none."""
+        return 0.0 if self._since_s is None else time.monotonic() - self._since_s
+
+    def use(self, error: Exception, limit_s: float | None = None) -> None:
+        """After a failure: pauses, or raises the error when the time is over."""
+        if self._since_s is None:
+            self._since_s = time.monotonic()
+        if self.failing_s() >= (self._limit_s if limit_s is None else limit_s):
+            raise error
+        time.sleep(self._pause_s)
 
 
 class Planned(NamedTuple):

@@ -8,7 +8,8 @@ written the program.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from select import select
 from typing import Any, TypeVar
 
@@ -22,6 +23,7 @@ from pyspark_penstock.client import (
     Planned,
     RangeClient,
     Refused,
+    Retries,
 )
 from pyspark_penstock.options import Endpoint, Position, Settings
 
@@ -104,6 +106,27 @@ class Planner:
     def head(self) -> Head:
         self.last_head = self.call(lambda line: line.wait(0, 0))
         return self.last_head
+
+    def begin_wait(self, timeout_ms: int) -> bool:
+        """Ask for the head as soon as there is something new; False: the line broke.
+
+        The next request meets the same error, and deals with it.
+        """
+        start = 0 if self.last_head is None else self.last_head.next_seq
+        with self._dropping():
+            self.connected().begin_wait(start, timeout_ms)
+        return self._client is not None
+
+    def end_wait(self) -> None:
+        with self._dropping():
+            self.last_head = self.connected().end_wait()
+
+    @contextmanager
+    def _dropping(self) -> Iterator[None]:
+        try:
+            yield
+        except (ConnectionLost, Refused):
+            self.drop()
 
     def plan(self, start: int, end: int, max_messages: int, max_bytes: int) -> Planned:
         return self.call(lambda line: line.plan(start, end, max_messages, max_bytes))
@@ -213,62 +236,37 @@ def resolved(line: RangeClient, position: Position, head: Head) -> int:
 
 def wait_for_any(planners: Sequence[Planner], timeout_ms: int) -> None:
     """Until one of the queues has something new, or in time."""
-    waiting: dict[RangeClient, Planner] = {}
-    for planner in planners:
-        try:
-            line = planner.connected()
-            line.begin_wait(
-                0 if planner.last_head is None else planner.last_head.next_seq, timeout_ms
-            )
-            waiting[line] = planner
-        except (ConnectionLost, Refused):
-            planner.drop()  # whoever asks next hears it again, and deals with it
+    waiting = [planner for planner in planners if planner.begin_wait(timeout_ms)]
     if waiting:
-        select(list(waiting), [], [], timeout_ms / 1000)
-    for line, planner in waiting.items():
-        try:
-            planner.last_head = line.end_wait()
-        except (ConnectionLost, Refused):
-            planner.drop()
+        select([planner.connected() for planner in waiting], [], [], timeout_ms / 1000)
+    for planner in waiting:
+        planner.end_wait()
 
 
 class Patience:
     """How long to try again before giving up; success ends the count."""
 
     def __init__(self, settings: Settings) -> None:
-        self._limit_s = settings.reconnect_timeout_ms / 1000
-        self._failing_since_s: float | None = None
-        self._elsewhere_since_s: float | None = None
+        self._failing = Retries(settings.reconnect_timeout_ms / 1000, RETRY_PAUSE_S)
+        self._elsewhere = Retries(ELSEWHERE_PATIENCE_S, 0)
 
     def renew(self) -> None:
-        self._failing_since_s = None
-        self._elsewhere_since_s = None
+        self._failing.renew()
+        self._elsewhere.renew()
 
     def use(self, error: ConnectionLost | Refused, *, lock: bool = False) -> None:
         """Wait a little, or raise the error when it has lasted too long, or time heals it not.
 
-        ``lock``: for who may wait until somebody else has left the queue.
+        ``lock``: for a reader that may wait until another one has left the queue.
         """
-        now_s = time.monotonic()
-        if not isinstance(error, Elsewhere):
-            self._elsewhere_since_s = None
         if isinstance(error, Elsewhere):
-            if self._elsewhere_since_s is None:
-                self._elsewhere_since_s = now_s
-            if now_s - self._elsewhere_since_s >= ELSEWHERE_PATIENCE_S:
-                raise advised(error) from error
-            self._use(advised(error), self._limit_s)
-        elif isinstance(error, ConnectionLost | NoMaster):
-            self._use(error, self._limit_s)
+            self._elsewhere.use(advised(error))
+            self._failing.use(advised(error))
+            return
+        self._elsewhere.renew()
+        if isinstance(error, ConnectionLost | NoMaster):
+            self._failing.use(error)
         elif error.code == frames.LOCKED and lock:
-            self._use(advised(error), LOCK_PATIENCE_S)
+            self._failing.use(advised(error), LOCK_PATIENCE_S)
         else:
             raise advised(error) from error
-
-    def _use(self, error: Exception, limit_s: float) -> None:
-        now_s = time.monotonic()
-        if self._failing_since_s is None:
-            self._failing_since_s = now_s
-        if now_s - self._failing_since_s >= limit_s:
-            raise error
-        time.sleep(RETRY_PAUSE_S)

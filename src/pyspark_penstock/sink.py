@@ -21,7 +21,8 @@ import logging
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import chain
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -47,7 +48,7 @@ QUERY_KEY = "sql.streaming.queryId"
 RUN_KEY = "spark.jobGroup.id"
 
 
-@dataclass
+@dataclass(frozen=True)
 class Staged(WriterCommitMessage):
     """What a task has done: its set, if it needed one, and on whose behalf."""
 
@@ -60,8 +61,7 @@ class Staged(WriterCommitMessage):
     unroutable: int = 0
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(NamedTuple):
     """Who commits what."""
 
     producer: str
@@ -110,33 +110,30 @@ class _Writing:
         self._settings = settings
 
     def _write(self, who: Identity, batches: "Iterator[pa.RecordBatch]") -> Staged:
-        settings = self._settings
-        done = Staged(who.producer, who.run, who.batch)
-        encoder = Encoder(settings)
-        messages = (piece for batch in batches for piece in encoder.encode(batch))
+        encoder = Encoder(self._settings)
+        messages: Iterator[bytes] = (piece for batch in batches for piece in encoder.encode(batch))
         first = next(messages, None)
         if first is None:
-            return done  # no rows, no set
-        if settings.delivery == AT_LEAST_ONCE:
-            with connected(settings) as stager:
-                stager.publish(_chain(first, messages))
-                done.unroutable = stager.unroutable
-        else:
-            self._stage(who, done, _chain(first, messages), encoder)
-        done.messages = encoder.messages
-        return done
+            return Staged(*who)  # no rows, no set
+        messages = chain([first], messages)
+        if self._settings.delivery == AT_LEAST_ONCE:
+            with connected(self._settings) as stager:
+                stager.publish(messages)
+            return Staged(*who, messages=encoder.messages, unroutable=stager.unroutable)
+        sets, home = self._staged(who, messages, encoder)
+        return Staged(*who, sets, home, encoder.messages)
 
-    def _stage(
-        self, who: Identity, done: Staged, messages: Iterator[bytes], encoder: Encoder
-    ) -> None:
-        stager, name, home = begun(self._settings, who.producer, who.run, who.batch)
+    def _staged(
+        self, who: Identity, messages: Iterator[bytes], encoder: Encoder
+    ) -> tuple[list[str], int]:
+        """The name of the set, and its home; none where the batch is committed already."""
+        stager, name, home = begun(self._settings, *who)
         with stager:
             if not name:
-                return  # the batch is committed: nothing of it is needed again
+                return [], -1
             stager.stage(messages)
             stager.end(encoder.messages)
-        done.sets.append(name)
-        done.home = home
+        return [name], home
 
     def _commit(self, messages: "list[WriterCommitMessage | None]") -> None:
         settings = self._settings
@@ -237,8 +234,3 @@ def _identity() -> Identity:
     if not all(found):
         raise RuntimeError(f"penstock: Spark did not say which query and batch this is: {found}")
     return Identity(str(found[0]), str(found[1]), int(str(found[2])))
-
-
-def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest

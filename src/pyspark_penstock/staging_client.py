@@ -23,6 +23,7 @@ from pyspark_penstock.client import (
     Elsewhere,
     NoMaster,
     Refused,
+    Retries,
 )
 from pyspark_penstock.options import Endpoint
 from pyspark_penstock.sink_options import SinkSettings
@@ -137,7 +138,7 @@ class Stager(Connection):
 
 def connected(settings: SinkSettings) -> Stager:
     """A connection to any node, waiting for a broker that is away up to ``reconnectTimeout``."""
-    waiting = _Waiting(settings)
+    waiting = Retries(settings.reconnect_timeout_ms / 1000, RETRY_PAUSE_S)
     while True:
         try:
             return Stager(settings)
@@ -150,7 +151,7 @@ def begun(settings: SinkSettings, producer: str, run: str, batch: int) -> tuple[
 
     No name: the batch is committed already.
     """
-    waiting = _Waiting(settings)
+    waiting = Retries(settings.reconnect_timeout_ms / 1000, RETRY_PAUSE_S)
     while True:
         error: ConnectionLost | Refused | None = None
         for place in _asked_in_turn(settings):
@@ -234,23 +235,6 @@ def _committed(
             )
 
 
-class _Waiting:
-    """For a broker that is away, up to ``reconnectTimeout`` from the first time it was."""
-
-    def __init__(self, settings: SinkSettings) -> None:
-        self._limit_s = settings.reconnect_timeout_ms / 1000
-        self.since_s: float | None = None
-
-    def use(self, error: Exception) -> None:
-        """Raises the error when that is over."""
-        now_s = time.monotonic()
-        if self.since_s is None:
-            self.since_s = now_s
-        if now_s - self.since_s >= self._limit_s:
-            raise error
-        time.sleep(RETRY_PAUSE_S)
-
-
 class _Asking:
     """Which node is asked to commit: the home as long as it may come back, then all in turn."""
 
@@ -258,7 +242,7 @@ class _Asking:
         self._nodes = settings.endpoint.nodes()
         self._home = home
         self._at = max(home, 0)
-        self._waiting = _Waiting(settings)
+        self._waiting = Retries(settings.reconnect_timeout_ms / 1000, RETRY_PAUSE_S)
 
     def node(self) -> Endpoint:
         return self._nodes[self._at]
@@ -270,14 +254,12 @@ class _Asking:
         return str(self._nodes[self._home])
 
     def answered(self) -> None:
-        self._waiting.since_s = None
+        self._waiting.renew()
 
     def failed(self, error: Exception) -> None:
         self._waiting.use(error)
-        since_s = self._waiting.since_s
-        away_s = 0.0 if since_s is None else time.monotonic() - since_s
         waits = isinstance(error, ConnectionLost) and self._at == self._home
-        if not waits or away_s >= HOME_PATIENCE_S:
+        if not waits or self._waiting.failing_s() >= HOME_PATIENCE_S:
             self._at = (self._at + 1) % len(self._nodes)
 
 

@@ -107,7 +107,7 @@ def local_session(
 
     host = driver_host(master)
     # Its pages about a wrong query go to standard error; we say it in one line.
-    logging.getLogger("SQLQueryContextLogger").disabled = True
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     scratch.mkdir(parents=True, exist_ok=True)
     found = find_java(os.environ)
     _prepare_environment(found, broker_url, host)

@@ -9,7 +9,7 @@ are asked together: a job of Spark costs half a second however little there is t
 """
 
 import datetime as dt
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -169,9 +169,6 @@ COUNTED = {
 
 def _counts(letters: "DataFrame") -> dict[str, list[dict[str, Any]]]:
     """Of each question the most frequent values; ``value`` None = the message has none."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as sql
-
     single = ", ".join(
         f"struct('{name}' as question, cast({how} as string) as value)"
         for name, how in COUNTED.items()
@@ -181,12 +178,20 @@ def _counts(letters: "DataFrame") -> dict[str, list[dict[str, Any]]]:
         "transform(coalesce(json_keys, array()), k -> struct('json_keys' as question, k as value))"
     )
     pairs = letters.selectExpr(f"explode(concat(array({single}), {keys})) as pair").select("pair.*")
+    return _top(pairs.groupBy("question", "value").count(), COUNTED)
+
+
+def _top(rows: "DataFrame", questions: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+    """Of each question the values with the highest ``count``."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as sql
+
     ranked = Window.partitionBy("question").orderBy(sql.col("count").desc(), "value")
-    rows = pairs.groupBy("question", "value").count()
     rows = rows.withColumn("place", sql.row_number().over(ranked)).where(f"place <= {TOP}")
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in COUNTED}
-    for row in rows.orderBy("place").collect():
-        found[row["question"]].append({"value": row["value"], "count": row["count"]})
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in questions}
+    for row in rows.orderBy("place").drop("place").collect():
+        one = row.asDict()
+        found[one.pop("question")].append(one)
     return found
 
 
@@ -226,7 +231,6 @@ def _over_time(
 
 def _repeated(letters: "DataFrame") -> dict[str, list[dict[str, Any]]]:
     """Who is here more than once: the same message again, or the same content."""
-    from pyspark.sql import Window
     from pyspark.sql import functions as sql
 
     both = (
@@ -245,14 +249,7 @@ def _repeated(letters: "DataFrame") -> dict[str, list[dict[str, Any]]]:
         )
         .where("count > 1")
     )
-    ranked = Window.partitionBy("question").orderBy(sql.col("count").desc(), "value")
-    rows = rows.withColumn("place", sql.row_number().over(ranked)).where(f"place <= {TOP}")
-    found: dict[str, list[dict[str, Any]]] = {"same_message_id": [], "same_body": []}
-    for row in rows.orderBy("place").collect():
-        one = row.asDict()
-        one.pop("place")
-        found[one.pop("question")].append(one)
-    return found
+    return _top(rows, ("same_message_id", "same_body"))
 
 
 def _samples(letters: "DataFrame", count: int) -> list[dict[str, Any]]:

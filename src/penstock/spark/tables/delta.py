@@ -24,13 +24,12 @@ any writer that failed.
 """
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PenstockError
-from penstock.spark.tables.publishing import Landed, check_drafts
+from penstock.spark.tables.publishing import Landed, check_drafts, landed_from, named
 from penstock.spark.tables.table import DELTA_LOG, Table
 from pyspark_penstock.durable import sync
 from pyspark_penstock.table_files import Draft
@@ -125,24 +124,11 @@ class DeltaPublisher:
     def publish(self, query_id: str, batch: int, drafts: list[Draft]) -> Landed:
         """Steps 4 to 6."""
         check_drafts(drafts)
-        files = [draft for draft in drafts if draft.path]
-        files.sort(key=lambda draft: (draft.directory, draft.seq_id_min))
-        stem = f"{self._name}-{query_id}-{batch:08d}"
-        names = [
-            os.path.join(draft.directory, f"{stem}-{place:03d}.parquet")
-            for place, draft in enumerate(files)
-        ]
-        self._place(files, names)
-        self._commit(query_id, batch, files, names)
+        files = named(drafts, f"{self._name}-{query_id}-{batch:08d}")
+        self._place(files)
+        self._commit(query_id, batch, files)
         self._sync_log()
-        return Landed(
-            batch,
-            sum(draft.messages for draft in files),
-            sum(draft.file_bytes for draft in files),
-            sum(draft.holes for draft in drafts),
-            before=False,
-            files=len(files),
-        )
+        return landed_from(batch, drafts)
 
     def _opened(self) -> "DeltaTable | None":
         from deltalake import DeltaTable
@@ -151,19 +137,19 @@ class DeltaPublisher:
             return None  # or a power cut came before the first commit was synced
         return DeltaTable(self._table.directory)
 
-    def _place(self, files: list[Draft], names: list[str]) -> None:
-        for draft, name in zip(files, names, strict=True):
-            final = self._table.directory / name
+    def _place(self, files: list[tuple[Draft, str]]) -> None:
+        finals = [self._table.directory / name for _, name in files]
+        for (draft, _), final in zip(files, finals, strict=True):
             final.parent.mkdir(parents=True, exist_ok=True)
             Path(draft.path).rename(final)
-        sync(*{(self._table.directory / name).parent for name in names})
+        sync(*{final.parent for final in finals})
 
-    def _commit(self, query_id: str, batch: int, files: list[Draft], names: list[str]) -> None:
+    def _commit(self, query_id: str, batch: int, files: list[tuple[Draft, str]]) -> None:
         from deltalake import CommitProperties, Transaction
         from deltalake.transaction import create_table_with_add_actions
 
         properties = CommitProperties(app_transactions=[Transaction(query_id, batch)])
-        actions = [self._action(*pair) for pair in zip(files, names, strict=True)]
+        actions = [self._action(*pair) for pair in files]
         columns = list(self._table.partition_by)
         table = self._opened()
         if table is None:

@@ -110,21 +110,16 @@ class ParquetPublisher:
         return _as_landed(decided, before=not mine)
 
     def _decision(self, query_id: str, batch: int, drafts: list[Draft]) -> dict[str, Any]:
-        files = [draft for draft in drafts if draft.path]
-        files.sort(key=lambda draft: (draft.directory, draft.seq_id_min))
-        stem = f"{self._name}-{query_id}-{batch:08d}"
+        total = landed_from(batch, drafts)
+        directory = self._table.directory
         return {
             "batch": batch,
-            "messages": sum(draft.messages for draft in files),
-            "file_bytes": sum(draft.file_bytes for draft in files),
-            "holes": sum(draft.holes for draft in drafts),
+            "messages": total.messages,
+            "file_bytes": total.file_bytes,
+            "holes": total.holes,
             "files": [
-                [
-                    os.path.relpath(draft.path, self._table.directory),
-                    os.path.join(draft.directory, f"{stem}-{place:03d}.parquet"),
-                    Path(draft.path).stat().st_size,
-                ]
-                for place, draft in enumerate(files)
+                [os.path.relpath(draft.path, directory), name, Path(draft.path).stat().st_size]
+                for draft, name in named(drafts, f"{self._name}-{query_id}-{batch:08d}")
             ],
         }
 
@@ -197,6 +192,28 @@ def _is_there(final: Path, size: int | None) -> bool:
     if size is None:
         return final.exists() or any(final.parent.glob("*-compact-*.parquet"))
     return final.exists() and final.stat().st_size == size
+
+
+def named(drafts: list[Draft], stem: str) -> list[tuple[Draft, str]]:
+    """Each file of a batch with its name in the table, always the same one."""
+    files = [draft for draft in drafts if draft.path]
+    files.sort(key=lambda draft: (draft.directory, draft.seq_id_min))
+    return [
+        (draft, os.path.join(draft.directory, f"{stem}-{place:03d}.parquet"))
+        for place, draft in enumerate(files)
+    ]
+
+
+def landed_from(batch: int, drafts: list[Draft]) -> Landed:
+    """What the drafts of a batch add up to."""
+    return Landed(
+        batch,
+        sum(draft.messages for draft in drafts),
+        sum(draft.file_bytes for draft in drafts),
+        sum(draft.holes for draft in drafts),
+        before=False,
+        files=sum(1 for draft in drafts if draft.path),
+    )
 
 
 def check_drafts(drafts: list[Draft]) -> None:
