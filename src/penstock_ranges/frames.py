@@ -21,8 +21,11 @@ and then does anything else but read.  Kinds of requests: 1 to 15 reading (``ran
 everybody's, 32 to 63 for the files beside this one.
 """
 
+import re
+from collections.abc import Callable
+from itertools import islice
 from struct import Struct
-from typing import Final, final
+from typing import Any, Final, Generic, TypeVar, final
 
 MAGIC: Final = b"PSTK\x00\x00\x00\x01"
 
@@ -53,10 +56,14 @@ REPLY_MAX_BYTES: Final = 0xFFFFFFFF
 ERROR_TEXT_MAX_BYTES: Final = 4096
 """It may quote what the peer said, which may be long, or no text at all."""
 
+STRINGS_MAX: Final = 10_000
+"""That one frame may name."""
+
 _FRAME = Struct(">IB")
 _U16 = Struct(">H")
 _U32 = Struct(">I")
-_I64 = Struct(">q")
+
+Content = TypeVar("Content")
 
 
 class MalformedFrame(Exception):
@@ -97,44 +104,6 @@ class FrameSplitter:
         return frames
 
 
-def encode_login(user: str, password: str, vhost: str) -> bytes:
-    return frame(LOGIN, string(user) + string(password) + string(vhost))
-
-
-def decode_login(payload: bytes) -> tuple[str, str, str]:
-    """(user, password, vhost)"""
-    user, at = take_string(payload, 0)
-    password, at = take_string(payload, at)
-    vhost, at = take_string(payload, at)
-    check_size("LOGIN", payload[at:], 0)
-    return user, password, vhost
-
-
-def encode_welcome(version: str) -> bytes:
-    return frame(WELCOME, string(version))
-
-
-def decode_welcome(payload: bytes) -> str:
-    version, at = take_string(payload, 0)
-    check_size("WELCOME", payload[at:], 0)
-    return version
-
-
-def encode_error(code: int, text: str) -> bytes:
-    short = text.encode(errors="replace")[:ERROR_TEXT_MAX_BYTES].decode(errors="ignore")
-    return frame(ERROR, _U16.pack(code) + string(short))
-
-
-def decode_error(payload: bytes) -> tuple[int, str]:
-    """(code, text)"""
-    if len(payload) < 4:
-        raise MalformedFrame("ERROR is cut short")
-    code: int = _U16.unpack_from(payload, 0)[0]
-    text, at = take_string(payload, 2)
-    check_size("ERROR", payload[at:], 0)
-    return code, text
-
-
 # -- what frames are made of -----------------------------------------------------------------
 
 
@@ -163,18 +132,95 @@ def take_string(payload: bytes, at: int) -> tuple[str, int]:
         raise MalformedFrame("string is not UTF-8") from None
 
 
-def number(kind: int, value: int) -> bytes:
-    """A frame of one i64."""
-    return frame(kind, _I64.pack(value))
+class Form(Generic[Content]):
+    """One kind of frame: its payload field by field, written and read.
+
+    ``fields`` has a letter for each: ``? B H I q Q`` as in ``struct``, ``s`` a string, ``n`` and
+    ``N`` strings behind their count (u16, u32), ``r`` all the bytes that are left.  What is decoded
+    is the value of the one field, else ``make`` of the values, else a tuple of them.
+    """
+
+    def __init__(
+        self, kind: int, name: str, fields: str, make: Callable[..., Content] | None = None
+    ) -> None:
+        self._kind = kind
+        self._name = name
+        self._make = make
+        parts = re.findall(r"[?BHIqQ]+|[snNr]", fields)
+        self._parts: list[str | Struct] = [
+            part if part in "snNr" else Struct(f">{part}") for part in parts
+        ]
+        self._is_single = len(fields) == 1
+
+    def encode(self, *values: Any) -> bytes:
+        """The whole frame."""
+        rest = iter(values)
+        payload = []
+        for part in self._parts:
+            if isinstance(part, Struct):
+                count = len(part.format) - 1
+                payload.append(part.pack(*islice(rest, count)))
+            elif part == "s":
+                payload.append(string(next(rest)))
+            elif part == "r":
+                payload.append(next(rest))
+            else:
+                texts = next(rest)
+                payload.append((_U16 if part == "n" else _U32).pack(len(texts)))
+                payload += [string(text) for text in texts]
+        return frame(self._kind, b"".join(payload))
+
+    def decode(self, payload: bytes) -> Content:
+        """Raises MalformedFrame where the payload has another form."""
+        values: list[Any] = []
+        at = 0
+        for part in self._parts:
+            if isinstance(part, Struct):
+                values += self._numbers(part, payload, at)
+                at += part.size
+            elif part == "s":
+                text, at = take_string(payload, at)
+                values.append(text)
+            elif part == "r":
+                values.append(payload[at:])
+                at = len(payload)
+            else:
+                texts, at = self._strings(_U16 if part == "n" else _U32, payload, at)
+                values.append(texts)
+        if at != len(payload):
+            raise MalformedFrame(f"{self._name} has {len(payload) - at} bytes too many")
+        if self._make is not None:
+            return self._make(*values)
+        content: Content = values[0] if self._is_single else tuple(values)  # type: ignore[assignment]
+        return content
+
+    def _numbers(self, part: Struct, payload: bytes, at: int) -> tuple[Any, ...]:
+        if len(payload) - at < part.size:
+            raise MalformedFrame(f"{self._name} is cut short")
+        return part.unpack_from(payload, at)
+
+    def _strings(self, count_of: Struct, payload: bytes, at: int) -> tuple[list[str], int]:
+        (count,) = self._numbers(count_of, payload, at)
+        if count > STRINGS_MAX:
+            raise MalformedFrame(f"{self._name} names {count}, at most {STRINGS_MAX} are allowed")
+        texts = []
+        at += count_of.size
+        for _ in range(count):
+            text, at = take_string(payload, at)
+            texts.append(text)
+        return texts, at
 
 
-def take_number(name: str, payload: bytes) -> int:
-    """The i64 that is all of the payload of a frame called ``name``."""
-    check_size(name, payload, _I64.size)
-    value: int = _I64.unpack(payload)[0]
-    return value
+# -- the frames of every connection ----------------------------------------------------------
+
+_LOGIN = Form[tuple[str, str, str]](LOGIN, "LOGIN", "sss")  # user, password, vhost
+encode_login, decode_login = _LOGIN.encode, _LOGIN.decode
+_WELCOME = Form[str](WELCOME, "WELCOME", "s")
+encode_welcome, decode_welcome = _WELCOME.encode, _WELCOME.decode
+_ERROR = Form[tuple[int, str]](ERROR, "ERROR", "Hs")  # code, text
+decode_error = _ERROR.decode
 
 
-def check_size(name: str, payload: bytes, size: int) -> None:
-    if len(payload) != size:
-        raise MalformedFrame(f"{name} has {len(payload)} bytes where {size} belong")
+def encode_error(code: int, text: str) -> bytes:
+    short = text.encode(errors="replace")[:ERROR_TEXT_MAX_BYTES].decode(errors="ignore")
+    return _ERROR.encode(code, short)

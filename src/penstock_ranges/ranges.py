@@ -52,18 +52,11 @@ A range with holes (expired, dropped or consumed messages) simply has fewer rows
 
 import sys
 from array import array
+from itertools import pairwise
 from struct import Struct
 from typing import Final, NamedTuple
 
-from penstock_ranges.frames import (
-    MalformedFrame,
-    check_size,
-    frame,
-    number,
-    string,
-    take_number,
-    take_string,
-)
+from penstock_ranges.frames import Form, MalformedFrame, frame
 
 OPEN: Final = 1
 WAIT: Final = 2
@@ -87,13 +80,6 @@ JOIN: Final = 2
 ACK_SOME_MAX: Final = 512
 """Each may cost reading a block of a segment."""
 
-_I64 = Struct(">q")
-_U64 = Struct(">Q")
-_WAIT = Struct(">qI")
-_HEAD = Struct(">qqqq")
-_PLAN = Struct(">qqqq")
-_PLANNED = Struct(">qqqB")
-_RANGE = Struct(">qqIB")
 BLOCK_HEAD: Final = Struct(">Iq")
 BLOCK_ROW_BYTES: Final = 8 + 8 + 4 + 2 + 1
 """Of the columns, for each message."""
@@ -159,147 +145,85 @@ class Block:
 
 # -- requests --------------------------------------------------------------------------------
 
+_OPEN = Form[OpenRequest](OPEN, "OPEN", "ssssBQ?", OpenRequest)
+_WAIT = Form[tuple[int, int]](WAIT, "WAIT", "qI")  # from, timeout_ms
+encode_wait, decode_wait = _WAIT.encode, _WAIT.decode
+# start, end, max_messages, max_bytes
+_PLAN = Form[tuple[int, int, int, int]](PLAN, "PLAN", "qqqq")
+encode_plan, decode_plan = _PLAN.encode, _PLAN.decode
+# start, end, max_bytes, with_body
+_RANGE = Form[tuple[int, int, int, bool]](RANGE, "RANGE", "qqI?")
+encode_range, decode_range = _RANGE.encode, _RANGE.decode
+_ACK = Form[int](ACK, "ACK", "q")
+_ACK_LATER = Form[tuple[int, bool]](ACK, "ACK", "q?")
+_CLOSE = Form[tuple[()]](CLOSE, "CLOSE", "")
+encode_close = _CLOSE.encode
+
 
 def encode_open(request: OpenRequest) -> bytes:
-    names = (request.user, request.password, request.vhost, request.queue)
-    parts = [string(name) for name in names]
-    parts.append(bytes((request.mode,)))
-    parts.append(_U64.pack(request.token))
-    parts.append(bytes((1 if request.force else 0,)))
-    return frame(OPEN, b"".join(parts))
+    return _OPEN.encode(*request)
 
 
 def decode_open(payload: bytes) -> OpenRequest:
-    user, at = take_string(payload, 0)
-    password, at = take_string(payload, at)
-    vhost, at = take_string(payload, at)
-    queue, at = take_string(payload, at)
-    if len(payload) - at != 10:
-        raise MalformedFrame(f"OPEN has {len(payload) - at} bytes after its names, not 10")
-    mode = payload[at]
-    if mode > JOIN:
-        raise MalformedFrame(f"OPEN with unknown mode {mode}")
-    token: int = _U64.unpack_from(payload, at + 1)[0]
-    return OpenRequest(user, password, vhost, queue, mode, token, payload[at + 9] != 0)
-
-
-def encode_wait(start: int, timeout_ms: int) -> bytes:
-    return frame(WAIT, _WAIT.pack(start, timeout_ms))
-
-
-def decode_wait(payload: bytes) -> tuple[int, int]:
-    """(from, timeout_ms)"""
-    check_size("WAIT", payload, _WAIT.size)
-    start, timeout_ms = _WAIT.unpack(payload)
-    return start, timeout_ms
-
-
-def encode_plan(start: int, end: int, max_messages: int, max_bytes: int) -> bytes:
-    return frame(PLAN, _PLAN.pack(start, end, max_messages, max_bytes))
-
-
-def decode_plan(payload: bytes) -> tuple[int, int, int, int]:
-    """(start, end, max_messages, max_bytes)"""
-    check_size("PLAN", payload, _PLAN.size)
-    start, end, max_messages, max_bytes = _PLAN.unpack(payload)
-    return start, end, max_messages, max_bytes
-
-
-def encode_range(start: int, end: int, max_bytes: int, with_body: bool) -> bytes:
-    return frame(RANGE, _RANGE.pack(start, end, max_bytes, 1 if with_body else 0))
-
-
-def decode_range(payload: bytes) -> tuple[int, int, int, bool]:
-    """(start, end, max_bytes, with_body)"""
-    check_size("RANGE", payload, _RANGE.size)
-    start, end, max_bytes, with_body = _RANGE.unpack(payload)
-    return start, end, max_bytes, with_body != 0
+    request = _OPEN.decode(payload)
+    if request.mode > JOIN:
+        raise MalformedFrame(f"OPEN with unknown mode {request.mode}")
+    return request
 
 
 def encode_ack(upto: int, *, later: bool = False) -> bytes:
     """``later``: the answer comes at once, with 0; the messages go in the next turns."""
-    return frame(ACK, _I64.pack(upto) + (b"\x01" if later else b""))
+    return _ACK_LATER.encode(upto, True) if later else _ACK.encode(upto)
 
 
 def decode_ack(payload: bytes) -> tuple[int, bool]:
-    later = payload[8:] == b"\x01"
-    check_size("ACK", payload, 9 if later else 8)
-    upto: int = _I64.unpack_from(payload)[0]
-    return upto, later
+    """(upto, later)"""
+    if payload[8:] == b"\x01":
+        return _ACK_LATER.decode(payload)
+    return _ACK.decode(payload), False
 
 
 def encode_ack_some(seq_ids: list[int]) -> bytes:
-    return frame(ACK_SOME, b"".join([_I64.pack(seq_id) for seq_id in seq_ids]))
+    return frame(ACK_SOME, Struct(f">{len(seq_ids)}q").pack(*seq_ids))
 
 
 def decode_ack_some(payload: bytes) -> list[int]:
-    count = len(payload) // 8
-    check_size("ACK_SOME", payload, 8 * count)
-    if count < 1 or count > ACK_SOME_MAX:
+    count, rest = divmod(len(payload), 8)
+    if rest or count < 1 or count > ACK_SOME_MAX:
         raise MalformedFrame(f"ACK_SOME of {count} messages, allowed are 1 to {ACK_SOME_MAX}")
-    seq_ids: list[int] = [_I64.unpack_from(payload, 8 * place)[0] for place in range(count)]
-    for place in range(1, count):
-        if seq_ids[place] <= seq_ids[place - 1]:
-            raise MalformedFrame("ACK_SOME whose numbers do not ascend")
+    seq_ids = list(Struct(f">{count}q").unpack(payload))
+    if any(later <= earlier for earlier, later in pairwise(seq_ids)):
+        raise MalformedFrame("ACK_SOME whose numbers do not ascend")
     return seq_ids
-
-
-def encode_close() -> bytes:
-    return frame(CLOSE, b"")
 
 
 # -- replies ---------------------------------------------------------------------------------
 
+_OPENED = Form[tuple[str, int, int, int, int, int]](OPENED, "OPENED", "sqqqqQ")
+_HEAD = Form[Head](HEAD, "HEAD", "qqqq", Head)
+decode_head = _HEAD.decode
+# end, count, content_bytes, more
+_PLANNED = Form[tuple[int, int, int, bool]](PLANNED, "PLANNED", "qqq?")
+encode_planned, decode_planned = _PLANNED.encode, _PLANNED.decode
+_ACKED = Form[int](ACKED, "ACKED", "q")
+encode_acked, decode_acked = _ACKED.encode, _ACKED.decode
+_ACKED_SOME = Form[int](ACKED_SOME, "ACKED_SOME", "q")
+encode_acked_some, decode_acked_some = _ACKED_SOME.encode, _ACKED_SOME.decode
+_CLOSED = Form[tuple[()]](CLOSED, "CLOSED", "")
+encode_closed = _CLOSED.encode
+
 
 def encode_opened(incarnation: str, head: Head, token: int) -> bytes:
-    return frame(OPENED, string(incarnation) + _HEAD.pack(*head) + _U64.pack(token))
+    return _OPENED.encode(incarnation, *head, token)
 
 
 def decode_opened(payload: bytes) -> Opened:
-    incarnation, at = take_string(payload, 0)
-    check_size("OPENED", payload[at:], _HEAD.size + 8)
-    token: int = _U64.unpack_from(payload, at + _HEAD.size)[0]
-    return Opened(incarnation, decode_head(payload[at : at + _HEAD.size]), token)
+    incarnation, *head, token = _OPENED.decode(payload)
+    return Opened(incarnation, Head(*head), token)
 
 
 def encode_head(head: Head) -> bytes:
-    return frame(HEAD, _HEAD.pack(*head))
-
-
-def decode_head(payload: bytes) -> Head:
-    check_size("HEAD", payload, _HEAD.size)
-    return Head._make(_HEAD.unpack(payload))
-
-
-def encode_planned(end: int, count: int, content_bytes: int, more: bool) -> bytes:
-    return frame(PLANNED, _PLANNED.pack(end, count, content_bytes, 1 if more else 0))
-
-
-def decode_planned(payload: bytes) -> tuple[int, int, int, bool]:
-    """(end, count, bytes, more)"""
-    check_size("PLANNED", payload, _PLANNED.size)
-    end, count, content_bytes, more = _PLANNED.unpack(payload)
-    return end, count, content_bytes, more != 0
-
-
-def encode_acked(count: int) -> bytes:
-    return number(ACKED, count)
-
-
-def decode_acked(payload: bytes) -> int:
-    return take_number("ACKED", payload)
-
-
-def encode_acked_some(count: int) -> bytes:
-    return number(ACKED_SOME, count)
-
-
-def decode_acked_some(payload: bytes) -> int:
-    return take_number("ACKED_SOME", payload)
-
-
-def encode_closed() -> bytes:
-    return frame(CLOSED, b"")
+    return _HEAD.encode(*head)
 
 
 # -- helpers ---------------------------------------------------------------------------------

@@ -14,13 +14,7 @@ from dataclasses import dataclass, field, fields
 from struct import Struct
 from typing import Final
 
-from penstock_ranges.frames import (
-    MalformedFrame,
-    check_size,
-    frame,
-    string,
-    take_string,
-)
+from penstock_ranges.frames import Form, MalformedFrame, frame, string, take_string
 
 REPORT: Final = 50
 EVENT_FILES: Final = 51
@@ -40,9 +34,7 @@ DONE: Final = "done"
 FAILED: Final = "failed"
 STATES: Final = (RUNNING, WAITING, DONE, FAILED)
 
-_U32: Final = Struct(">I")
 _U64: Final = Struct(">Q")
-_READ: Final = Struct(">QI")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,54 +106,39 @@ def _checked_queues(value: object) -> tuple[str, ...]:
     return tuple(value)
 
 
-def encode_reported() -> bytes:
-    return frame(REPORTED, b"")
-
-
-def decode_reported(payload: bytes) -> None:
-    check_size("REPORTED", payload, 0)
+_REPORTED = Form[tuple[()]](REPORTED, "REPORTED", "")
+encode_reported, decode_reported = _REPORTED.encode, _REPORTED.decode
 
 
 # -- the event log ---------------------------------------------------------------------------
 
 
-def encode_event_files() -> bytes:
-    return frame(EVENT_FILES, b"")
+_EVENT_FILES = Form[tuple[()]](EVENT_FILES, "EVENT_FILES", "")
+encode_event_files = _EVENT_FILES.encode
+_EVENT_FILES_ARE = Form[tuple[int, bytes]](EVENT_FILES_ARE, "EVENT_FILES_ARE", "Ir")
+# name, offset, max_bytes
+_EVENT_READ = Form[tuple[str, int, int]](EVENT_READ, "EVENT_READ", "sQI")
+encode_event_read, decode_event_read = _EVENT_READ.encode, _EVENT_READ.decode
+_EVENT_BYTES = Form[bytes](EVENT_BYTES, "EVENT_BYTES", "r")
+encode_event_bytes = _EVENT_BYTES.encode
 
 
 def encode_event_files_are(files: list[tuple[str, int]]) -> bytes:
     """Names and sizes, the oldest first."""
     rows = [string(name) + _U64.pack(size) for name, size in files]
-    return frame(EVENT_FILES_ARE, _U32.pack(len(files)) + b"".join(rows))
+    return _EVENT_FILES_ARE.encode(len(files), b"".join(rows))
 
 
 def decode_event_files_are(payload: bytes) -> list[tuple[str, int]]:
-    if len(payload) < 4:
-        raise MalformedFrame("EVENT_FILES_ARE is cut short")
-    count: int = _U32.unpack_from(payload)[0]
-    at = 4
+    count, rows = _EVENT_FILES_ARE.decode(payload)
+    at = 0
     files = []
     for _ in range(count):
-        name, at = take_string(payload, at)
-        if len(payload) - at < 8:
+        name, at = take_string(rows, at)
+        if len(rows) - at < 8:
             raise MalformedFrame("EVENT_FILES_ARE is cut short")
-        files.append((name, int(_U64.unpack_from(payload, at)[0])))
+        files.append((name, int(_U64.unpack_from(rows, at)[0])))
         at += 8
-    check_size("EVENT_FILES_ARE", payload[at:], 0)
+    if at != len(rows):
+        raise MalformedFrame(f"EVENT_FILES_ARE has {len(rows) - at} bytes too many")
     return files
-
-
-def encode_event_read(name: str, offset: int, max_bytes: int) -> bytes:
-    return frame(EVENT_READ, string(name) + _READ.pack(offset, max_bytes))
-
-
-def decode_event_read(payload: bytes) -> tuple[str, int, int]:
-    """(name, offset, max_bytes)"""
-    name, at = take_string(payload, 0)
-    check_size("EVENT_READ", payload[at:], _READ.size)
-    offset, max_bytes = _READ.unpack_from(payload, at)
-    return name, int(offset), int(max_bytes)
-
-
-def encode_event_bytes(data: bytes) -> bytes:
-    return frame(EVENT_BYTES, data)

@@ -37,18 +37,9 @@ Blocks need not end where messages do; together they are one stream.  A block th
 ``taken`` (memory or disk is short, in words) may be sent again.
 """
 
-from struct import Struct
 from typing import Final, NamedTuple
 
-from penstock_ranges.frames import (
-    MalformedFrame,
-    check_size,
-    frame,
-    number,
-    string,
-    take_number,
-    take_string,
-)
+from penstock_ranges.frames import Form, MalformedFrame
 
 STAGE_BEGIN: Final = 40
 STAGE_BLOCK: Final = 41
@@ -76,17 +67,8 @@ HERE: Final = 1
 ELSEWHERE: Final = 2
 
 CHANNEL: Final = 1
-SETS_MAX: Final = 10_000
-"""That one commit may name."""
 NAME_BYTES_MAX: Final = 255
 """Of producers and runs: they are remembered, many of them."""
-
-_U32 = Struct(">I")
-_BEGIN = Struct(">qqB")
-_COMMIT = Struct(">qBII")
-_COMMITTED = Struct(">Bqq")
-_PUBLISH = Struct(">BI")
-_PUBLISHED = Struct(">Bq")
 
 
 class BeginRequest(NamedTuple):
@@ -117,213 +99,109 @@ class Committed(NamedTuple):
 
 # -- requests --------------------------------------------------------------------------------
 
+_BEGIN = Form[BeginRequest](STAGE_BEGIN, "STAGE_BEGIN", "ssqq?", BeginRequest)
+_BLOCK = Form[bytes](STAGE_BLOCK, "STAGE_BLOCK", "r")
+encode_block = _BLOCK.encode
+_END = Form[int](STAGE_END, "STAGE_END", "q")
+encode_end, decode_end = _END.encode, _END.decode
+_COMMIT = Form[CommitRequest](TXN_COMMIT, "TXN_COMMIT", "ssq?IN", CommitRequest)
+_ABORT = Form[list[str]](TXN_ABORT, "TXN_ABORT", "N")
+encode_abort, decode_abort = _ABORT.encode, _ABORT.decode
+_LAST = Form[str](TXN_LAST, "TXN_LAST", "s")
+encode_last, decode_last = _LAST.encode, _LAST.decode
+_PUBLISH = Form[tuple[bool, int, bytes]](PUBLISH, "PUBLISH", "?Ir")
+decode_publish = _PUBLISH.decode  # must_route, patience_ms, frames
+_TARGET = Form[tuple[str, str]](TARGET, "TARGET", "ss")
+encode_target = _TARGET.encode
+
 
 def encode_begin(request: BeginRequest) -> bytes:
-    fixed = _BEGIN.pack(request.batch, request.max_bytes, int(request.must_route))
-    return frame(STAGE_BEGIN, string(request.producer) + string(request.run) + fixed)
+    return _BEGIN.encode(*request)
 
 
 def decode_begin(payload: bytes) -> BeginRequest:
-    producer, run, at = _take_run("STAGE_BEGIN", payload)
-    check_size("STAGE_BEGIN", payload[at:], _BEGIN.size)
-    batch, max_bytes, must_route = _BEGIN.unpack_from(payload, at)
-    _check_batch(batch)
-    if max_bytes < 1:
-        raise MalformedFrame(f"STAGE_BEGIN for {max_bytes} bytes")
-    return BeginRequest(producer, run, batch, max_bytes, must_route != 0)
-
-
-def encode_block(frames: bytes) -> bytes:
-    return frame(STAGE_BLOCK, frames)
-
-
-def encode_end(messages: int) -> bytes:
-    return number(STAGE_END, messages)
-
-
-def decode_end(payload: bytes) -> int:
-    return take_number("STAGE_END", payload)
+    request = _BEGIN.decode(payload)
+    _check_run("STAGE_BEGIN", request.producer, request.run, request.batch)
+    if request.max_bytes < 1:
+        raise MalformedFrame(f"STAGE_BEGIN for {request.max_bytes} bytes")
+    return request
 
 
 def encode_commit(request: CommitRequest) -> bytes:
-    fixed = _COMMIT.pack(
-        request.batch, int(request.must_route), request.patience_ms, len(request.sets)
-    )
-    names = b"".join(string(name) for name in request.sets)
-    return frame(TXN_COMMIT, string(request.producer) + string(request.run) + fixed + names)
+    return _COMMIT.encode(*request)
 
 
 def decode_commit(payload: bytes) -> CommitRequest:
-    producer, run, at = _take_run("TXN_COMMIT", payload)
-    if len(payload) - at < _COMMIT.size:
-        raise MalformedFrame("TXN_COMMIT is cut short")
-    batch, must_route, patience_ms, count = _COMMIT.unpack_from(payload, at)
-    _check_batch(batch)
-    sets = _take_sets("TXN_COMMIT", payload, at + _COMMIT.size, count)
-    return CommitRequest(producer, run, batch, must_route != 0, patience_ms, sets)
-
-
-def encode_abort(sets: list[str]) -> bytes:
-    names = b"".join(string(name) for name in sets)
-    return frame(TXN_ABORT, _U32.pack(len(sets)) + names)
-
-
-def decode_abort(payload: bytes) -> list[str]:
-    if len(payload) < _U32.size:
-        raise MalformedFrame("TXN_ABORT is cut short")
-    count: int = _U32.unpack_from(payload)[0]
-    return _take_sets("TXN_ABORT", payload, _U32.size, count)
-
-
-def encode_last(producer: str) -> bytes:
-    return frame(TXN_LAST, string(producer))
-
-
-def decode_last(payload: bytes) -> str:
-    producer, at = take_string(payload, 0)
-    check_size("TXN_LAST", payload[at:], 0)
-    return producer
+    request = _COMMIT.decode(payload)
+    _check_run("TXN_COMMIT", request.producer, request.run, request.batch)
+    return request
 
 
 def encode_publish(frames: bytes, must_route: bool, patience_ms: int) -> bytes:
-    return frame(PUBLISH, _PUBLISH.pack(int(must_route), patience_ms) + frames)
-
-
-def decode_publish(payload: bytes) -> tuple[bool, int, bytes]:
-    """(must_route, patience_ms, frames)"""
-    if len(payload) < _PUBLISH.size:
-        raise MalformedFrame("PUBLISH is cut short")
-    must_route, patience_ms = _PUBLISH.unpack_from(payload)
-    return must_route != 0, patience_ms, payload[_PUBLISH.size :]
-
-
-def encode_target(exchange: str, routing_key: str) -> bytes:
-    return frame(TARGET, string(exchange) + string(routing_key))
+    return _PUBLISH.encode(must_route, patience_ms, frames)
 
 
 def decode_target(payload: bytes) -> tuple[str, str]:
     """(exchange, routing key)"""
-    exchange, at = take_string(payload, 0)
-    routing_key, at = take_string(payload, at)
-    check_size("TARGET", payload[at:], 0)
+    exchange, routing_key = _TARGET.decode(payload)
     if max(len(exchange.encode()), len(routing_key.encode())) > 255:
         raise MalformedFrame("names of exchanges and routing keys have 255 bytes at most")
     return exchange, routing_key
 
 
-# -- replies ---------------------------------------------------------------------------------
-
-
-def encode_begun(name: str) -> bytes:
-    """No name: it is not needed."""
-    return frame(STAGE_BEGUN, bytes((1 if name else 0,)) + string(name))
-
-
-def decode_begun(payload: bytes) -> str:
-    name, at = take_string(payload, 1)
-    check_size("STAGE_BEGUN", payload[at:], 0)
-    return name
-
-
-def encode_taken(reason: str) -> bytes:
-    """No reason: it is taken."""
-    return frame(STAGE_TAKEN, bytes((0 if reason else 1,)) + string(reason))
-
-
-def decode_taken(payload: bytes) -> str:
-    reason, at = take_string(payload, 1)
-    check_size("STAGE_TAKEN", payload[at:], 0)
-    return reason
-
-
-def encode_ended(size_bytes: int) -> bytes:
-    return number(STAGE_ENDED, size_bytes)
-
-
-def decode_ended(payload: bytes) -> int:
-    return take_number("STAGE_ENDED", payload)
-
-
-def encode_committed(result: Committed) -> bytes:
-    fixed = _COMMITTED.pack(result.outcome, result.messages, result.unroutable)
-    return frame(COMMITTED, fixed + string(result.trouble))
-
-
-def decode_committed(payload: bytes) -> Committed:
-    if len(payload) < _COMMITTED.size:
-        raise MalformedFrame("COMMITTED is cut short")
-    outcome, messages, unroutable = _COMMITTED.unpack_from(payload)
-    trouble, at = take_string(payload, _COMMITTED.size)
-    check_size("COMMITTED", payload[at:], 0)
-    return Committed(outcome, messages, unroutable, trouble)
-
-
-def encode_aborted(count: int) -> bytes:
-    return frame(ABORTED, _U32.pack(count))
-
-
-def decode_aborted(payload: bytes) -> int:
-    check_size("ABORTED", payload, _U32.size)
-    count: int = _U32.unpack(payload)[0]
-    return count
-
-
-def encode_last_batch(batch: int) -> bytes:
-    return number(LAST, batch)
-
-
-def decode_last_batch(payload: bytes) -> int:
-    return take_number("LAST", payload)
-
-
-def encode_published(reason: str, unroutable: int) -> bytes:
-    return frame(PUBLISHED, _PUBLISHED.pack(0 if reason else 1, unroutable) + string(reason))
-
-
-def decode_published(payload: bytes) -> tuple[str, int]:
-    """(why it was not taken, unroutable)"""
-    if len(payload) < _PUBLISHED.size:
-        raise MalformedFrame("PUBLISHED is cut short")
-    _, unroutable = _PUBLISHED.unpack_from(payload)
-    reason, at = take_string(payload, _PUBLISHED.size)
-    check_size("PUBLISHED", payload[at:], 0)
-    return reason, unroutable
-
-
-def encode_targeted(leads: int) -> bytes:
-    return frame(TARGETED, bytes((leads,)))
-
-
-def decode_targeted(payload: bytes) -> int:
-    check_size("TARGETED", payload, 1)
-    return payload[0]
-
-
-# -- what they are made of -------------------------------------------------------------------
-
-
-def _take_run(name: str, payload: bytes) -> tuple[str, str, int]:
-    """(producer, run, position after them); both have a name."""
-    producer, at = take_string(payload, 0)
-    run, at = take_string(payload, at)
+def _check_run(name: str, producer: str, run: str, batch: int) -> None:
     if not producer or not run:
         raise MalformedFrame(f"{name} without a producer or a run")
     if max(len(producer.encode()), len(run.encode())) > NAME_BYTES_MAX:
         raise MalformedFrame(f"names of producers and runs have {NAME_BYTES_MAX} bytes at most")
-    return producer, run, at
-
-
-def _take_sets(name: str, payload: bytes, at: int, count: int) -> list[str]:
-    if count > SETS_MAX:
-        raise MalformedFrame(f"{name} names {count} sets, at most {SETS_MAX} are allowed")
-    sets: list[str] = []
-    for _ in range(count):
-        one, at = take_string(payload, at)
-        sets.append(one)
-    check_size(name, payload[at:], 0)
-    return sets
-
-
-def _check_batch(batch: int) -> None:
     if batch < 0:
         raise MalformedFrame(f"batch {batch}: batches are numbered from 0 on")
+
+
+# -- replies ---------------------------------------------------------------------------------
+
+_BEGUN = Form[tuple[bool, str]](STAGE_BEGUN, "STAGE_BEGUN", "?s")
+_TAKEN = Form[tuple[bool, str]](STAGE_TAKEN, "STAGE_TAKEN", "?s")
+_ENDED = Form[int](STAGE_ENDED, "STAGE_ENDED", "q")
+encode_ended, decode_ended = _ENDED.encode, _ENDED.decode
+_COMMITTED = Form[Committed](COMMITTED, "COMMITTED", "Bqqs", Committed)
+decode_committed = _COMMITTED.decode
+_ABORTED = Form[int](ABORTED, "ABORTED", "I")
+encode_aborted, decode_aborted = _ABORTED.encode, _ABORTED.decode
+_LAST_BATCH = Form[int](LAST, "LAST", "q")
+encode_last_batch, decode_last_batch = _LAST_BATCH.encode, _LAST_BATCH.decode
+_PUBLISHED = Form[tuple[bool, int, str]](PUBLISHED, "PUBLISHED", "?qs")
+_TARGETED = Form[int](TARGETED, "TARGETED", "B")
+encode_targeted, decode_targeted = _TARGETED.encode, _TARGETED.decode
+
+
+def encode_begun(name: str) -> bytes:
+    """No name: it is not needed."""
+    return _BEGUN.encode(bool(name), name)
+
+
+def decode_begun(payload: bytes) -> str:
+    return _BEGUN.decode(payload)[1]
+
+
+def encode_taken(reason: str) -> bytes:
+    """No reason: it is taken."""
+    return _TAKEN.encode(not reason, reason)
+
+
+def decode_taken(payload: bytes) -> str:
+    return _TAKEN.decode(payload)[1]
+
+
+def encode_committed(result: Committed) -> bytes:
+    return _COMMITTED.encode(*result)
+
+
+def encode_published(reason: str, unroutable: int) -> bytes:
+    return _PUBLISHED.encode(not reason, unroutable, reason)
+
+
+def decode_published(payload: bytes) -> tuple[str, int]:
+    """(why it was not taken, unroutable)"""
+    _, unroutable, reason = _PUBLISHED.decode(payload)
+    return reason, unroutable

@@ -25,18 +25,9 @@ OFFSET_AT looks for the first message that came at or after a time, a few steps 
 answer is between ``low`` and ``high``; when they are equal, it is found.
 """
 
-from struct import Struct
 from typing import Final
 
-from penstock_ranges.frames import (
-    MalformedFrame,
-    check_size,
-    frame,
-    number,
-    string,
-    take_number,
-    take_string,
-)
+from penstock_ranges.frames import Form, MalformedFrame
 
 SUBSCRIBE: Final = 32
 START: Final = 33
@@ -52,96 +43,37 @@ BY_TOPIC: Final = 2
 NAMES_MAX: Final = 1000
 REQUEST_MAX: Final = 100
 
-_U16 = Struct(">H")
-_I64 = Struct(">q")
-_OFFSET_AT = Struct(">qqq")
-_OFFSET = Struct(">qq")
-
-
-def encode_subscribe(make: bool, by: int, names: list[str]) -> bytes:
-    return frame(SUBSCRIBE, bytes((int(make), by)) + _strings(names))
+_SUBSCRIBE = Form[tuple[bool, int, list[str]]](SUBSCRIBE, "SUBSCRIBE", "?Bn")
+encode_subscribe = _SUBSCRIBE.encode
+_SUBSCRIBED = Form[list[str]](SUBSCRIBED, "SUBSCRIBED", "n")
+encode_subscribed, decode_subscribed = _SUBSCRIBED.encode, _SUBSCRIBED.decode
+_START = Form[tuple[str, int]](START, "START", "sq")
+encode_start = _START.encode
+_STARTED = Form[int](STARTED, "STARTED", "q")
+encode_started, decode_started = _STARTED.encode, _STARTED.decode
+# timestamp_ms, low, high
+_OFFSET_AT = Form[tuple[int, int, int]](OFFSET_AT, "OFFSET_AT", "qqq")
+encode_offset_at, decode_offset_at = _OFFSET_AT.encode, _OFFSET_AT.decode
+_OFFSET = Form[tuple[int, int]](OFFSET, "OFFSET", "qq")  # low, high
+encode_offset, decode_offset = _OFFSET.encode, _OFFSET.decode
 
 
 def decode_subscribe(payload: bytes) -> tuple[bool, int, list[str]]:
     """(make, by, names)"""
-    if len(payload) < 4:
-        raise MalformedFrame("SUBSCRIBE is cut short")
-    if payload[0] > 1 or payload[1] > BY_TOPIC:
-        raise MalformedFrame(f"SUBSCRIBE with unknown flags {payload[0]}, {payload[1]}")
-    names = _take_strings("SUBSCRIBE", payload[2:])
+    make, by, names = _SUBSCRIBE.decode(payload)
+    if payload[0] > 1 or by > BY_TOPIC:
+        raise MalformedFrame(f"SUBSCRIBE with unknown flags {payload[0]}, {by}")
     if len(names) > NAMES_MAX:
         raise MalformedFrame(f"SUBSCRIBE to {len(names)} names, at most {NAMES_MAX} are allowed")
-    least = 1 if payload[1] == BY_QUEUES else 2
-    if len(names) < least or (payload[1] == BY_TOPIC and len(names) != 2):
-        raise MalformedFrame(f"SUBSCRIBE of kind {payload[1]} with {len(names)} names")
-    return payload[0] == 1, payload[1], names
-
-
-def encode_subscribed(queues: list[str]) -> bytes:
-    return frame(SUBSCRIBED, _strings(queues))
-
-
-def decode_subscribed(payload: bytes) -> list[str]:
-    return _take_strings("SUBSCRIBED", payload)
-
-
-def encode_start(request: str, seq_id: int) -> bytes:
-    return frame(START, string(request) + _I64.pack(seq_id))
+    least = 1 if by == BY_QUEUES else 2
+    if len(names) < least or (by == BY_TOPIC and len(names) != 2):
+        raise MalformedFrame(f"SUBSCRIBE of kind {by} with {len(names)} names")
+    return make, by, names
 
 
 def decode_start(payload: bytes) -> tuple[str, int]:
     """(request, seq)"""
-    request, at = take_string(payload, 0)
+    request, seq_id = _START.decode(payload)
     if len(request) > REQUEST_MAX:
         raise MalformedFrame(f"START for a request of {len(request)} letters")
-    return request, take_number("START", payload[at:])
-
-
-def encode_started(seq_id: int) -> bytes:
-    return number(STARTED, seq_id)
-
-
-def decode_started(payload: bytes) -> int:
-    return take_number("STARTED", payload)
-
-
-def encode_offset_at(timestamp_ms: int, low: int, high: int) -> bytes:
-    return frame(OFFSET_AT, _OFFSET_AT.pack(timestamp_ms, low, high))
-
-
-def decode_offset_at(payload: bytes) -> tuple[int, int, int]:
-    """(timestamp_ms, low, high)"""
-    check_size("OFFSET_AT", payload, _OFFSET_AT.size)
-    timestamp_ms, low, high = _OFFSET_AT.unpack(payload)
-    return timestamp_ms, low, high
-
-
-def encode_offset(low: int, high: int) -> bytes:
-    return frame(OFFSET, _OFFSET.pack(low, high))
-
-
-def decode_offset(payload: bytes) -> tuple[int, int]:
-    """(low, high)"""
-    check_size("OFFSET", payload, _OFFSET.size)
-    low, high = _OFFSET.unpack(payload)
-    return low, high
-
-
-# -- helpers ---------------------------------------------------------------------------------
-
-
-def _strings(texts: list[str]) -> bytes:
-    return _U16.pack(len(texts)) + b"".join([string(text) for text in texts])
-
-
-def _take_strings(name: str, payload: bytes) -> list[str]:
-    if len(payload) < 2:
-        raise MalformedFrame(f"{name} is cut short")
-    count: int = _U16.unpack_from(payload, 0)[0]
-    at = 2
-    texts: list[str] = []
-    for _ in range(count):
-        text, at = take_string(payload, at)
-        texts.append(text)
-    check_size(name, payload[at:], 0)
-    return texts
+    return request, seq_id

@@ -162,7 +162,7 @@ def browsed(broker: GoldenBroker, queue: str) -> Data:
         incarnation, head, _ = ranges.decode_opened(opened)
         start = head.floor
         while start < head.next_seq:
-            asked = ranges.encode_range(start, head.next_seq, 1 << 24, with_body=True)
+            asked = ranges.encode_range(start, head.next_seq, 1 << 24, True)
             block = Rows(line.ask(asked))
             start = block.next_start
             rows = zip(block.seq_ids, block.addresses, block.contents, strict=True)
