@@ -1,6 +1,6 @@
 """How programs for Spark talk to the broker: frames, names, refusals; no socket here.
 
-Whoever opens a connection to the broker's AMQP port with MAGIC speaks this protocol::
+A connection to the broker's AMQP port that begins with MAGIC speaks this protocol::
 
     client  MAGIC                        "PSTK" 0 0 0 1
     client  frame*                       requests, answered one by one and in order
@@ -39,11 +39,11 @@ MALFORMED: Final = 1
 ACCESS_REFUSED: Final = 2
 NOT_FOUND: Final = 3
 LOCKED: Final = 4
-"""Somebody else reads the queue: a consumer or another range reader."""
+"""The queue is read already: by a consumer or another range reader."""
 FENCED: Final = 5
 """A newer reader took the lease over; the old one must stop."""
 LEASE_GONE: Final = 6
-"""Nobody holds the lease (broker restarted, owner away too long): open again."""
+"""The lease has ended (broker restarted, owner away too long): open again."""
 REFUSED: Final = 7
 """Any other request the broker cannot grant."""
 ELSEWHERE: Final = 8

@@ -86,7 +86,7 @@ BLOCK_ROW_BYTES: Final = 8 + 8 + 4 + 2 + 1
 
 
 class OpenRequest(NamedTuple):
-    """Who wants which queue, and how."""
+    """User, queue, mode and lease of a reader."""
 
     user: str
     password: str

@@ -1,4 +1,4 @@
-"""Range frames of a pipeline that tells how it goes, and of who reads the event log.
+"""Range frames of a pipeline that tells how it goes, and of a reader of the event log.
 
     REPORT 50    one object of JSON, the fields of ``Report``      ─► REPORTED 114  empty
     EVENT_FILES 51   empty   ─► EVENT_FILES_ARE 115   u32 count, then name string, size u64 each
@@ -70,7 +70,7 @@ def decode_report(payload: bytes) -> Report:
         raise MalformedFrame("REPORT is not an object")
     known = {one.name for one in fields(Report)}
     if unknown := sorted(set(given) - known):
-        raise MalformedFrame(f"REPORT has fields nobody knows: {', '.join(unknown)}")
+        raise MalformedFrame(f"REPORT has unknown fields: {', '.join(unknown)}")
     if missing := sorted({"name", "state"} - set(given)):
         raise MalformedFrame(f"REPORT lacks {', '.join(missing)}")
     for name in ("name", "state", "kind", "group", "run", "error"):

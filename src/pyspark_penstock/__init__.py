@@ -15,7 +15,7 @@ and of Penstock only ``penstock_ranges``, so that a cluster gets both as one sma
     table_files such workers' part of writing a table
     direct_file its files, written past the page cache
     durable     files and their names on the disk, before anything is acknowledged
-    behind      work in a thread behind whoever hands it over
+    behind      work in a thread behind its caller
     sink_options, sink_encoding, staging_client, sink
                 the same for writing
     raw_properties  property bytes sent again as published, with other headers

@@ -1,4 +1,4 @@
-"""Work that goes on in a thread behind whoever hands it over: in order, and never far behind.
+"""Work that goes on in a thread behind its caller: in order, and never far behind.
 
 Reading from the broker and writing a file take turns otherwise, and each leaves the other's
 processor, line or disk idle meanwhile; Arrow and the system calls let go of the interpreter.

@@ -1,8 +1,8 @@
 """Spark's notes about a query's batches, in a checkpoint on a file system of this machine.
 
 Spark writes what a batch is to hold (``offsets/N``) before it runs, and does not sync it.  After a
-power cut the note may be gone: then Spark plans another batch of that number.  Whoever makes batch
-N known elsewhere (a table, the broker) therefore first brings its note to the disk (``sync_note``).
+power cut the note may be gone: then Spark plans another batch of that number.  So its note is
+brought to the disk (``sync_note``) before batch N is known elsewhere: to a table, to the broker.
 
     checkpoint/metadata        who the query is
     checkpoint/offsets/N       what was planned; ``.N.crc`` beside it

@@ -68,7 +68,7 @@ def read_claim(settings: "Settings", claim: Claim) -> "Iterator[RecordBatch]":
 
 
 def holes_in(start: int, end: int, messages: int) -> int:
-    """Numbers without a message; of a range with another master's at its end nobody can say."""
+    """Numbers without a message; 0 for a range that ends in another master's: not known."""
     return end - start - messages if start >> TERM_SHIFT == end >> TERM_SHIFT else 0
 
 

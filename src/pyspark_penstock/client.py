@@ -12,10 +12,10 @@ Errors, by whose fault they are and what helps:
     Elsewhere       another node is the queue's master: ask that
     NoMaster        no node is, for now: ask again
 
-**Several nodes.**  An endpoint may name more nodes of one cluster.  Who reads a queue asks them in
-order, first the one where it was found last, until one has it (``RangeClient``); whoever needs just
-any node gets the first that answers (``Connection``).  One round is made here; who has patience
-goes round again (``planner.Patience``).
+**Several nodes.**  An endpoint may name more nodes of one cluster.  A reader of a queue asks them
+in order, first the one where it was found last, until one has it (``RangeClient``); a caller that
+needs just any node gets the first that answers (``Connection``).  One round is made here; a caller
+with patience goes round again (``planner.Patience``).
 """
 
 import contextlib
@@ -57,7 +57,7 @@ class Refused(Exception):
 
 
 class Locked(Refused):
-    """Somebody else has the queue: consumers, or another reader of ranges."""
+    """The queue is in use: by consumers, or another reader of ranges."""
 
 
 class Fenced(Refused):
@@ -65,7 +65,7 @@ class Fenced(Refused):
 
 
 class LeaseGone(Refused):
-    """Nobody has the queue any more, not even we: open it again."""
+    """This reader's lease of the queue has ended, and no other has one: open it again."""
 
 
 class Elsewhere(Refused):
@@ -142,7 +142,7 @@ class Connection:
         self.close()
 
     def login(self) -> str:
-        """Say who we are, where no OPEN says it; the broker's version."""
+        """User, password and virtual host, where no OPEN has them; returns the broker's version."""
         end = self._endpoint
         request = frames.encode_login(end.user, end.password, end.vhost)
         return self.ask(request, frames.decode_welcome)
@@ -379,7 +379,7 @@ def _connected(endpoint: Endpoint) -> socket.socket:
 
 
 def _context(tls: Tls) -> ssl.SSLContext:
-    """Whom to trust, and who we are; without a file named, this system's authorities."""
+    """The authorities to trust and our certificate; without a file, this system's authorities."""
     try:
         context = ssl.create_default_context(cafile=tls.ca_cert_file)
         if tls.cert_file is not None:

@@ -5,7 +5,7 @@ done.  A copy into the page cache, and finding memory for it, cost a third of wh
 write a message; and what is read next would have to make room for it.
 
 ``Outlet`` has two buffers and a thread: one is filled while the other is written.  Its files
-take turns: who has written calls ``pause`` before another one writes.  Bytes go out in whole
+take turns: one that has written calls ``pause`` before another one writes.  Bytes go out in whole
 blocks, what is left of the last one waits in its file.
 
 Where a file system cannot do that (``O_DIRECT``), the same bytes go through the page cache,

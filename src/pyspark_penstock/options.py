@@ -62,7 +62,7 @@ STREAM_ONLY = (
 
 @dataclass(frozen=True)
 class Tls:
-    """Whom to trust and who we are; paths of files in PEM."""
+    """The authorities to trust and our certificate; paths of files in PEM."""
 
     ca_cert_file: str | None = None  # None = the system's authorities
     cert_file: str | None = None
@@ -72,7 +72,7 @@ class Tls:
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where the broker is and who we are there; ``others``: more nodes of the same cluster."""
+    """The broker's address and our user there; ``others``: more nodes of the same cluster."""
 
     host: str
     port: int

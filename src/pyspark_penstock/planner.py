@@ -3,7 +3,7 @@
 Every request may be repeated, so a broken line only costs time, up to ``reconnectTimeout``.  So
 does a queue whose master is lost or moves: the next attempt finds the new one (``RangeClient`` goes
 round the nodes of the URL), and opens the lease there with the token it had.  What the broker
-refuses is told with what helps (``CURES``): whoever reads it sees a failed query, and often has not
+refuses is told with what helps (``CURES``): its reader sees a failed query, and often has not
 written the program.
 """
 
@@ -186,7 +186,7 @@ class Planner:
     def connected(self) -> RangeClient:
         if self._client is None:
             settings = self._settings
-            # Force only the first time: whoever was forced out must not force its way back.
+            # Force only the first time: a reader that was forced out must not force its way back.
             force = settings.take_over and self.incarnation == ""
             self._client = RangeClient(settings.endpoint, self.queue, READ, self.token, force=force)
             opened = self._client.opened

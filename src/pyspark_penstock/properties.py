@@ -2,7 +2,7 @@ r"""Reads what an AMQP publisher wrote beside the body: content header and field
 
 In: a message's content as the broker keeps it (header frame, then body frames).  Out: plain
 values for DataFrame columns.  Reading only, and forgiving: the broker passes properties on
-unread, so whatever a publisher sent arrives here, and one message nobody can decode must not
+unread, so what a publisher sent arrives here, and one message that cannot be decoded must not
 stop a pipeline.  Such a message has ``None`` in all its property columns; its bytes are in
 ``properties_raw``.
 
@@ -23,7 +23,7 @@ FIXED_BYTES = 12
 """Class, weight and body size stand before the property flags."""
 DEPTH_MAX = 128
 YEAR_10000_S = 253_402_300_800
-"""Spark's and Python's calendars end here; a later time is nobody's timestamp."""
+"""Spark's and Python's calendars end here; a later time is no timestamp."""
 PERSISTENT_MODE = 2
 
 
@@ -48,6 +48,10 @@ class Properties(NamedTuple):
 
 KINDS = "ssToossssLssss"
 """How each property is spelled, in the order of ``Properties`` and of the flag bits."""
+
+FIXED_SIZES = {"o": 1, "L": 8}
+FIRST_FLAG = 0x8000
+"""That of the first property; the others follow bit by bit."""
 
 UNREADABLE = Properties()
 
@@ -96,11 +100,11 @@ def _decode(data: bytes) -> Properties:
     (flags,) = struct.unpack_from(">H", data, 0)
     at = 2
     word = flags
-    while word & 1 and at + 2 <= len(data):  # more flags, of properties nobody has
+    while word & 1 and at + 2 <= len(data):  # more flags, of properties AMQP does not have
         (word,) = struct.unpack_from(">H", data, at)
         at += 2
     values: list[Any] = [None] * len(KINDS)
-    for place, kind in _set_in(flags):
+    for place, kind in set_in(flags):
         value: Any
         if kind == "s":
             value, at = _short_text(data, at)
@@ -118,9 +122,9 @@ def _decode(data: bytes) -> Properties:
 
 
 @cache
-def _set_in(flags: int) -> list[tuple[int, str]]:
+def set_in(flags: int) -> list[tuple[int, str]]:
     """Place and kind of the properties that are there; the same few flags come all the time."""
-    return [(place, kind) for place, kind in enumerate(KINDS) if flags & (0x8000 >> place)]
+    return [(place, kind) for place, kind in enumerate(KINDS) if flags & (FIRST_FLAG >> place)]
 
 
 # -- field tables ----------------------------------------------------------------------------

@@ -3,24 +3,27 @@
 In: ``properties_raw`` of a message (flags and properties) and headers to add.  Out: the same
 bytes but for the table of headers: those of the same names are replaced, and CC and BCC are left
 out, since they would send copies of a message to whom it went the first time.  So is ``user_id``:
-a broker accepts only the name of who publishes.  Every other value keeps its type, which columns of
+a broker accepts only the name of the publisher.  Every other value keeps its type, which columns of
 text cannot do.
 
-Bytes nobody can decode are sent as they are, as the broker took them the first time.
+Bytes that cannot be decoded are sent as they are, as the broker took them the first time.
 """
 
 import struct
 from collections.abc import Mapping
 
-from pyspark_penstock.properties import Unreadable, _field, _short_text
-
-CONTENT_TYPE, CONTENT_ENCODING, HEADERS = 0x8000, 0x4000, 0x2000
-USER_ID = 0x0010
-BETWEEN = (
-    *((0x1000, 1), (0x0800, 1), (0x0400, 0), (0x0200, 0)),
-    *((0x0100, 0), (0x0080, 0), (0x0040, 8), (0x0020, 0)),
+from pyspark_penstock.properties import (
+    FIRST_FLAG,
+    FIXED_SIZES,
+    KINDS,
+    Properties,
+    Unreadable,
+    _field,
+    _short_text,
+    set_in,
 )
-"""Properties behind the headers and before the user, with their size; 0 = a short string."""
+
+HEADERS, USER_ID = Properties._fields.index("headers"), Properties._fields.index("user_id")
 COPIES = ("CC", "BCC")
 DEPTH = 1
 """Of the values in a message's own table."""
@@ -36,49 +39,47 @@ def with_headers(raw: bytes, added: Mapping[str, str | None]) -> bytes:
 def _with_headers(raw: bytes, added: Mapping[str, str | None]) -> bytes:
     (flags,) = struct.unpack_from(">H", raw)
     at, word = 2, flags
-    while word & 1:  # more flags, of properties nobody has
+    while word & 1:  # more flags, of properties that AMQP does not have
         (word,) = struct.unpack_from(">H", raw, at)
         at += 2
-    for flag in (CONTENT_TYPE, CONTENT_ENCODING):
-        if flags & flag:
-            _, at = _short_text(raw, at)
-    kept, end = b"", at
-    if flags & HEADERS:
-        (size,) = struct.unpack_from(">I", raw, at)
-        end = at + 4 + size
-        if end > len(raw):
-            raise Unreadable("the headers are cut short")
-        kept = _kept(raw, at + 4, end, added)
+    more_flags = raw[2:at]
+    parts = [b""] * len(KINDS)
+    for place, kind in set_in(flags):
+        begin, at = at, _end_of(kind, raw, at)
+        parts[place] = raw[begin:at]
+    kept = _kept(parts[HEADERS], added) if parts[HEADERS] else b""
     table = kept + b"".join(_text_field(name, text) for name, text in added.items())
-    rest = raw[end:]
-    if flags & USER_ID:
-        rest = _without_user(rest, flags)
-    if not table and not flags & HEADERS:
-        return struct.pack(">H", flags & ~USER_ID) + raw[2:at] + rest
-    head = struct.pack(">H", (flags | HEADERS) & ~USER_ID) + raw[2:at]
-    return head + struct.pack(">I", len(table)) + table + rest
+    if table or parts[HEADERS]:
+        parts[HEADERS] = struct.pack(">I", len(table)) + table
+        flags |= FIRST_FLAG >> HEADERS
+    parts[USER_ID] = b""
+    flags &= ~(FIRST_FLAG >> USER_ID)
+    return b"".join([struct.pack(">H", flags), more_flags, *parts, raw[at:]])
 
 
-def _without_user(rest: bytes, flags: int) -> bytes:
-    """``rest`` begins behind the headers."""
-    at = 0
-    for flag, size in BETWEEN:
-        if flags & flag:
-            at = at + size if size else _short_text(rest, at)[1]
-    _, end = _short_text(rest, at)
-    return rest[:at] + rest[end:]
+def _end_of(kind: str, raw: bytes, at: int) -> int:
+    """Of the property of this kind that begins at ``at``."""
+    if kind == "s":
+        return _short_text(raw, at)[1]
+    if kind != "T":
+        return at + FIXED_SIZES[kind]
+    (size,) = struct.unpack_from(">I", raw, at)
+    if at + 4 + size > len(raw):
+        raise Unreadable("the headers are cut short")
+    return int(at + 4 + size)
 
 
-def _kept(raw: bytes, at: int, end: int, added: Mapping[str, str | None]) -> bytes:
+def _kept(table: bytes, added: Mapping[str, str | None]) -> bytes:
     """The fields that stay, as they are."""
     fields = []
-    while at < end:
+    at = 4  # behind the table's length
+    while at < len(table):
         begin = at
-        name, at = _short_text(raw, at)
-        _, at = _field(raw, at, DEPTH)
+        name, at = _short_text(table, at)
+        _, at = _field(table, at, DEPTH)
         if name not in added and name not in COPIES:
-            fields.append(raw[begin:at])
-    if at != end:
+            fields.append(table[begin:at])
+    if at != len(table):
         raise Unreadable("a table disagrees with its length")
     return b"".join(fields)
 

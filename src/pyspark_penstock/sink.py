@@ -4,8 +4,8 @@
     driver     commit   (query, run, batch, sets in partition order) ─► published, once
                abort    sets that were not committed are dropped
 
-Spark may run a task twice, a batch twice, and the driver may die between any two steps.  Whatever
-is staged and not committed nobody sees; a batch that is committed a second time is a duplicate,
+Spark may run a task twice, a batch twice, and the driver may die between any two steps.  What is
+staged and not committed is not visible; a batch that is committed a second time is a duplicate,
 and is not even staged again.  The producer is the query (``sql.streaming.queryId``, kept in the
 checkpoint), the run its start (``spark.jobGroup.id``), so an older driver that lives is fenced.
 A batch write is a producer of its own, or, with ``txnId``, the one of that name: then the same

@@ -99,8 +99,8 @@ class RangePartition(InputPartition):
 def stretches(start: int, end: int, most: int) -> list[tuple[int, int]]:
     """Where in a range messages may be, as (from, width): one of each master, as these number.
 
-    Nobody knows here where a former master's numbers ended; ``most``, as many messages as there are
-    about in all of the range, stands for it.
+    Where a former master's numbers ended is not known here; ``most``, about as many messages as
+    there are in all of the range, stands for it.
     """
     found = []
     while start < end:

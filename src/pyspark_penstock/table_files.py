@@ -1,11 +1,11 @@
 """A worker's part of writing a table: messages become Parquet files, drafts until published.
 
 In: claims (``claims``), how the table's files look (``Layout``), and a directory for drafts.
-Out: one row per finished draft, for whoever publishes them, and one per claim that says how
+Out: one row per finished draft, for the driver to publish, and one per claim that says how
 many positions held no message.
 
-A draft is complete and on disk when its row leaves.  Nobody reads drafts; a task that dies or
-is run twice leaves some that no list names, and whoever owns the directory sweeps them.
+A draft is complete and on disk when its row leaves.  No reader of the table sees drafts; a task
+that dies or is run twice leaves some that no list names, and the driver sweeps them.
 
 Files of a partitioned table lie in directories ``day=2026-11-21/queue=orders``; the columns
 made from what is already in the message are left out of the file, as readers of such tables

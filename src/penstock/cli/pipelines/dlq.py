@@ -190,7 +190,7 @@ Examples:
 )
 @option("--routing-key", "With --to exchange:NAME, instead of the first one it had.")
 @option("--limit", "At most so many, the oldest first.", click.IntRange(1))
-@option("--max-redrives redrives_max", "Who was sent back so often stays.", click.IntRange(1), 3)
+@option("--max-redrives redrives_max", "A message sent back so often stays.", click.IntRange(1), 3)
 @take_over_option
 @option("--checkpoint", "Directory that keeps what is begun.", LOCAL_PATH)
 @common_options(stream=False, group=False)

@@ -33,7 +33,7 @@ OnFailure = Callable[[PipelineFailed, float], None]
 
 
 def unheard(failure: PipelineFailed, pause_s: float) -> None:
-    """For who wants to know the end only."""
+    """An ``OnFailure`` that says nothing."""
 
 
 def queue_stream(

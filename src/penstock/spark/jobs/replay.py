@@ -27,7 +27,7 @@ is not as large as planned (a file is gone, a clock went back) ends the replay.
 
 Properties come from the table's columns: header values are texts there.  A table with
 ``properties_raw`` gives every bit back.  ``user_id`` is left out, since a broker accepts only the
-name of who publishes; CC and BCC are, since they would send copies to whom the message went
+name of the publisher; CC and BCC are, since they would send copies to whom the message went
 before.  Two headers are added: ``x-replay-name``, and ``x-original-seq``.
 """
 

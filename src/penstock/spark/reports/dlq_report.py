@@ -28,7 +28,7 @@ ERROR_HEADERS = ("x-exception-message", "x-exception", "x-error", "x-error-messa
 """Where frameworks put what a consumer died of; the first one a message has counts."""
 TOP = 20
 TEXT_MAX = 200
-"""Who publishes decides what is in an x-death, down to its length."""
+"""The publisher decides what is in an x-death, down to its length."""
 KEYS_MAX = 200
 """Of one JSON object, each of which is counted."""
 REASONS_MAX = 7
@@ -230,7 +230,7 @@ def _over_time(
 
 
 def _repeated(letters: "DataFrame") -> dict[str, list[dict[str, Any]]]:
-    """Who is here more than once: the same message again, or the same content."""
+    """Messages that are here more than once: the same message again, or the same content."""
     from pyspark.sql import functions as sql
 
     both = (

@@ -73,7 +73,7 @@ class Landed(NamedTuple):
 
 @contextmanager
 def publish_lock(table: Table, *, alone: bool) -> Iterator[None]:
-    """Shared by those who add files, alone for who exchanges directories."""
+    """Shared while files are added, alone while directories are exchanged."""
     table.home.mkdir(parents=True, exist_ok=True)
     with (table.home / "publish.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)

@@ -42,7 +42,7 @@ def test_a_report_survives_the_wire() -> None:
         (b'{"name": "x"}', "lacks state"),
         (b'{"name": "", "state": "running"}', "has a name"),
         (b'{"name": "x", "state": "asleep"}', "state is one of"),
-        (b'{"name": "x", "state": "running", "colour": 1}', "nobody knows: colour"),
+        (b'{"name": "x", "state": "running", "colour": 1}', "unknown fields: colour"),
         (b'{"name": 1, "state": "running"}', "name is a text"),
         (b'{"name": "x", "state": "running", "rows": -1}', "rows is a whole number"),
         (b'{"name": "x", "state": "running", "rows": true}', "rows is a whole number"),
