@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyarrow import RecordBatch
     from pyspark.sql.types import StructType
 
@@ -34,25 +35,25 @@ class Claim(NamedTuple):
 
 
 def claim_schema() -> "StructType":
-    from pyspark.sql.types import LongType, StringType, StructField, StructType
+    from pyspark.sql.pandas.types import from_arrow_schema
 
-    text, number = StringType(), LongType()
-    kinds = (text, text, number, number, number)
-    return StructType(
-        [StructField(name, kind) for name, kind in zip(Claim._fields, kinds, strict=True)]
-    )
+    return from_arrow_schema(_arrow_schema())
 
 
 def claim_batch(claim: Claim) -> "RecordBatch":
     """The one row of a partition."""
     import pyarrow as pa
 
-    kinds = (pa.string(), pa.string(), pa.int64(), pa.int64(), pa.int64())
     # A token fills 64 bits; Spark's numbers are signed.
     values = claim._replace(token=claim.token - (1 << 64 if claim.token >> 63 else 0))
-    arrays = [pa.array([value], kind) for value, kind in zip(values, kinds, strict=True)]
-    schema = pa.schema(list(zip(Claim._fields, kinds, strict=True)))
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+    return pa.RecordBatch.from_pylist([values._asdict()], _arrow_schema())
+
+
+def _arrow_schema() -> "pa.Schema":
+    import pyarrow as pa
+
+    kinds = (pa.string(), pa.string(), pa.int64(), pa.int64(), pa.int64())
+    return pa.schema(list(zip(Claim._fields, kinds, strict=True)))
 
 
 def claims_in(rows: "Iterable[tuple[Any, ...]]") -> list[Claim]:

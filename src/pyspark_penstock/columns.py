@@ -55,21 +55,9 @@ def arrow_schema(columns: Sequence[str]) -> pa.Schema:
 
 def spark_schema(columns: Sequence[str]) -> "StructType":
     """The same for Spark; every column may be null as far as Spark is told."""
-    from pyspark.sql import types
+    from pyspark.sql.pandas.types import from_arrow_schema  # which does without pandas
 
-    kinds: dict[str, types.DataType] = {
-        "seq_id": types.LongType(),
-        "body": types.BinaryType(),
-        "enqueued_at": types.TimestampType(),
-        "timestamp": types.TimestampType(),
-        "priority": types.IntegerType(),
-        "persistent": types.BooleanType(),
-        "redelivered": types.BooleanType(),
-        "headers": types.MapType(types.StringType(), types.StringType()),
-        "properties_raw": types.BinaryType(),
-    }
-    text = types.StringType()
-    return types.StructType([types.StructField(c, kinds.get(c, text)) for c in columns])
+    return from_arrow_schema(arrow_schema(columns))
 
 
 _OF_PROPERTIES: dict[str, Callable[[tuple[Any, ...]], Iterable[Any]] | None] = {

@@ -28,13 +28,6 @@ PATIENCE_S = 2.0
 READ_BYTES = 262_144
 
 
-class ReportClient(Connection):
-    """One connection, logged in; raises ConnectionLost and Refused."""
-
-    def report(self, report: Report) -> None:
-        self.ask(reports.encode_report(report), reports.decode_reported)
-
-
 class EventClient(Connection):
     """The event log of a broker, for users with the tag ``monitoring``."""
 
@@ -57,7 +50,7 @@ class Reporter:
         self._waiting: deque[dict[str, Any]] = deque(maxlen=WAITING_MAX)
         self._something = threading.Condition()
         self._closing = False
-        self._client: ReportClient | None = None
+        self._client: Connection | None = None
         self._rest_until_s = 0.0
         self.reported = 0
         self.last_error = ""
@@ -95,9 +88,10 @@ class Reporter:
     def _send(self, told: dict[str, Any]) -> None:
         try:
             if self._client is None:
-                self._client = ReportClient(parse_url(self._url))
+                self._client = Connection(parse_url(self._url))
                 self._client.login()
-            self._client.report(Report(**told))
+            report = reports.encode_report(Report(**told))
+            self._client.ask(report, reports.decode_reported)
             self.reported += 1
         except Exception as error:  # noqa: BLE001 - whatever it is, the pipeline goes on
             self._failed(error)
@@ -113,4 +107,4 @@ class Reporter:
         self.last_error = str(error) or type(error).__name__
 
 
-__all__ = ["EventClient", "Refused", "ReportClient", "Reporter"]
+__all__ = ["EventClient", "Refused", "Reporter"]

@@ -18,15 +18,15 @@ import pytest
 from penstock.cli.management import Management
 from penstock.core.event_kinds import read_line
 from penstock.runtime.disk.event_log import event_files
-from penstock_ranges.reports import Report
-from pyspark_penstock.client import Refused
+from penstock_ranges.reports import Report, decode_reported, encode_report
+from pyspark_penstock.client import Connection, Refused
 from pyspark_penstock.options import parse_url
-from pyspark_penstock.report_client import EventClient, ReportClient, Reporter
+from pyspark_penstock.report_client import EventClient, Reporter
 from tests.helpers.live_broker import REPOSITORY, LiveBroker
 
 pytestmark = pytest.mark.timeout(120)
 
-Client = TypeVar("Client", EventClient, ReportClient)
+Client = TypeVar("Client", bound=Connection)
 PATIENCE_S = 30.0
 ARGUMENTS = ("--event-log-interval-s", "1")
 
@@ -188,10 +188,12 @@ def test_only_those_who_may_monitor_read_the_log(broker: LiveBroker) -> None:
     url = broker.url.replace("guest:guest@", "plain:guest@")
     with logged_in(EventClient, url) as events, pytest.raises(Refused, match="monitoring"):
         events.files()
-    with logged_in(ReportClient, url) as reports:
-        reports.report(Report(name="plain's", state="running", queues=("mine",)))
+    with logged_in(Connection, url) as line:
+        mine = Report(name="plain's", state="running", queues=("mine",))
+        line.ask(encode_report(mine), decode_reported)
+        yours = encode_report(Report(name="spy", state="running", queues=("yours",)))
         with pytest.raises(Refused, match="refused for user 'plain'"):
-            reports.report(Report(name="spy", state="running", queues=("yours",)))
+            line.ask(yours, decode_reported)
 
 
 @pytest.mark.parametrize(
