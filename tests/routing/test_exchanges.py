@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.core.errors import PreconditionFailed
+from penstock.routing.consistent_hash import CONSISTENT_HASH
 from penstock.routing.exchanges import (
     DELAYED,
     EXCHANGE_TYPES,
@@ -23,6 +24,7 @@ from penstock.routing.exchanges import (
 )
 from penstock.routing.matcher import RoutingContext
 from penstock.routing.once import ONCE
+from penstock.routing.one_of_all import MODULUS_HASH, RANDOM
 
 
 class Queue:
@@ -84,6 +86,7 @@ def test_only_headers_exchanges_need_headers() -> None:
         "headers",
         DELAYED,
         ONCE,
+        RANDOM,
     ]
 
 
@@ -352,6 +355,10 @@ def key(kind: str, number: int) -> str:
     return str(number + 1) if kind == "x-consistent-hash" else f"a.{number}.*"
 
 
+AT_ONCE = (CONSISTENT_HASH, MODULUS_HASH, RANDOM)
+"""Forget a destination with all its bindings."""
+
+
 @pytest.mark.parametrize("kind", EXCHANGE_TYPES)
 def test_a_dismissed_destination_is_gone_at_once_and_its_bindings_later(kind: str) -> None:
     x = exchange(kind)
@@ -363,16 +370,15 @@ def test_a_dismissed_destination_is_gone_at_once_and_its_bindings_later(kind: st
     assert not x.dismiss(a)
     assert [binding.destination for binding in x.bindings()] == [b]
     for number in range(3 * REMOVED_AT_ONCE):
-        wanted = (
-            ["b"] if kind in ("fanout", NSQ_TOPIC, "x-consistent-hash", ONCE) or number == 7 else []
-        )
+        to_all = ("fanout", NSQ_TOPIC, ONCE, *AT_ONCE)
+        wanted = ["b"] if kind in to_all or number == 7 else []
         assert names(route(x, key(kind, number), RoutingContext({"n": number}, 0))) == wanted
     swept = 0
     while x.dismissed:
         count = x.sweep(70)
         assert 0 < count <= 70
         swept += count
-    assert swept == (0 if kind == "x-consistent-hash" else 3 * REMOVED_AT_ONCE)
+    assert swept == (0 if kind in AT_ONCE else 3 * REMOVED_AT_ONCE)
     assert x.sweep(70) == 0
     assert names(route(x, key(kind, 7), RoutingContext({"n": 7}, 0))) == ["b"]
     x.unbind(b, key(kind, 7), {"n": 7})

@@ -32,13 +32,14 @@ from penstock.routing.consistent_hash import CONSISTENT_HASH, HashMatcher
 from penstock.routing.headers import HeadersMatcher, arguments_key
 from penstock.routing.matcher import DirectMatcher, FanoutMatcher, Matcher, RoutingContext
 from penstock.routing.once import ONCE, OnceMatcher
+from penstock.routing.one_of_all import MODULUS_HASH, RANDOM, OneOfAllMatcher
 from penstock.routing.topic_trie import TopicTrie
 
 DELAYED: Final = "x-delayed-message"
 NSQ_TOPIC: Final = "x-nsq-topic"
 EXCHANGE_TYPES: Final = (
     *("direct", "fanout", "topic", "headers"),
-    *(CONSISTENT_HASH, DELAYED, NSQ_TOPIC, ONCE),
+    *(CONSISTENT_HASH, DELAYED, MODULUS_HASH, NSQ_TOPIC, ONCE, RANDOM),
 )
 
 PREDECLARED: Final = (
@@ -75,6 +76,8 @@ def make_matcher(exchange_type: str, arguments: dict[str, object]) -> Matcher:
         return make_matcher(inner_type(arguments), arguments)
     if exchange_type == ONCE:
         return OnceMatcher(arguments)
+    if exchange_type in (MODULUS_HASH, RANDOM):
+        return OneOfAllMatcher(exchange_type == MODULUS_HASH)
     assert exchange_type == CONSISTENT_HASH, exchange_type
     return HashMatcher(arguments)
 

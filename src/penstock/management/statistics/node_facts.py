@@ -29,8 +29,16 @@ EXCHANGE_TYPES: Final = {
     "headers": "AMQP headers exchange, as per the AMQP specification",
     "topic": "AMQP topic exchange, as per the AMQP specification",
     "x-consistent-hash": "Consistent Hashing Exchange",
+    "x-modulus-hash": "Modulus Hashing Exchange",
+    "x-random": "AMQP random exchange",
 }
-BUILT_IN: Final = ("rabbitmq_consistent_hash_exchange", "rabbitmq_management")
+BUILT_IN: Final = (
+    "rabbitmq_consistent_hash_exchange",
+    "rabbitmq_federation",
+    "rabbitmq_management",
+    "rabbitmq_random_exchange",
+    "rabbitmq_shovel",
+)
 """Plugins of RabbitMQ whose work is done here without one."""
 RETENTION_S: Final = {
     "global": [600, 3600, 28800, 86400],
