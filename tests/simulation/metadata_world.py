@@ -2,7 +2,9 @@
 
 Clients on all nodes declare, bind, delete and administrate at the same time, and the world is not
 kind: proposals and events take their time, answers get lost, nodes are cut off, killed and started
-again with what their disk has.  Everything a client is told is judged by the history of the
+again with what their disk has.  In a *slow* world a start, and any turn, may take longer than a
+lease: recovery, a slow disk, a machine that was stopped; the node then finds that it is a member no
+more, and joins again.  Everything a client is told is judged by the history of the
 store: what it was told must have been true at some moment between its question and its answer.
 At rest all nodes have the same, and it is what the store has.
 """
@@ -40,13 +42,15 @@ from penstock.protocols.amqp.codec.properties import Properties, encode_content
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.requests import Request
 from tests.helpers.sim_files import SimFileSystem
-from tests.simulation.sim_coordinator import SimCoordinator, SimStore
+from tests.simulation.sim_coordinator import TTL_MS, SimCoordinator, SimStore
 
 QUEUES: Final = ("q0", "q1", "q2")
 EXCHANGES: Final = ("x0", "x1", "x2")
 KEYS: Final = ("k0", "k1")
 HASHED: Final = hash_password("x", b"salt")
 REST_MS: Final = 40_000
+SLOW_MS: Final = (300, 2_500, TTL_MS + 100, 4 * TTL_MS)
+"""How long a slow step takes: shorter than a lease, about as long, and much longer."""
 
 
 class Judgement(AssertionError):
@@ -63,10 +67,12 @@ class SimNode:
         self.lives = 0
         self.killed = True
         self.sessions: list[Session] = []
+        self.busy_until_ms = 0  # in a slow step
 
     def start(self) -> None:
         self.lives += 1
         self.killed = False
+        self.busy_until_ms = 0
         path = self.world.directory / f"{self.name}.db"
         self.quiet = QuietBroker(self.files, str(path), mono_ms=self.world.mono_ms)
         self.quiet.new_name = self._new_name  # type: ignore[method-assign]
@@ -80,6 +86,18 @@ class SimNode:
             self._close_some,
         )
         self.common.changes.is_known = self.world.is_known
+        self.slow_down(0.6)
+
+    def slow_down(self, chance: float) -> None:
+        """Its next turn, or what is left of its start, may take long."""
+        chances = self.world.chances_of_slow
+        if chances is not None and chances.random() < chance:
+            self.busy_until_ms = self.world.now_ms + chances.choice(SLOW_MS)
+            self.world.counts["slow steps"] += 1
+
+    @property
+    def busy(self) -> bool:
+        return self.world.now_ms < self.busy_until_ms
 
     def _new_name(self, prefix: str) -> str:
         return f"{prefix}{self.world.rng.getrandbits(64)}"
@@ -104,7 +122,7 @@ class SimNode:
         self.sessions = []
 
     def turn(self) -> None:
-        if self.killed:
+        if self.killed or self.busy:
             return
         self.coordinator.tick(self.world.now_ms)
         if self.coordinator.lease_has_ended():
@@ -123,6 +141,7 @@ class SimNode:
             for session in list(self.sessions):
                 session.end()
             self.coordinator.new_lease()
+            self.world.counts["leases that ended"] += 1
 
     def vhost(self, name: str) -> Vhost:
         return self.quiet.broker.vhost(name)
@@ -164,8 +183,12 @@ class Asking:
 class World:
     """See the head of this file; everything comes from the seed."""
 
-    def __init__(self, seed: int, directory: Path, *, checks: bool = False) -> None:
+    def __init__(
+        self, seed: int, directory: Path, *, checks: bool = False, slow: bool = False
+    ) -> None:
         self.rng = random.Random(seed)
+        self.slow = slow
+        self.chances_of_slow = random.Random(seed) if slow else None
         self.directory = directory
         self.checks = checks
         self.now_ms = 1_700_000_000_000
@@ -214,6 +237,8 @@ class World:
             self.kill_or_start(node)
         elif chance < 0.67 and not node.killed:
             self.publish(node)
+        if not node.killed and not node.busy:
+            node.slow_down(0.03)
         self.pass_time(rng.choice((1, 1, 5, 20, 100, 400)))
 
     def pass_time(self, ms: int) -> None:
@@ -250,7 +275,7 @@ class World:
     # -- asking ----------------------------------------------------------------------------
 
     def begin(self, node: SimNode) -> None:
-        if not node.ready:
+        if not node.ready or node.busy:
             return
         vhost = self.rng.choice(("/", "/", "/", "v"))
         if vhost not in node.quiet.broker.vhosts or node.quiet.broker.vhosts[vhost].closing:
@@ -271,6 +296,8 @@ class World:
         assert request is not None
         if session.over or session.node.killed:
             self.asked.remove(session)
+            return
+        if session.node.busy:
             return
         said: Any = None
         try:
@@ -300,7 +327,10 @@ class World:
         raise Judgement(f"{session.node.name}: {asking.what}: {said!r} was never true")
 
     def _judge_known(self, session: Session, said: object) -> None:
-        """A queue that somebody was told of is there on every node that is not cut off."""
+        """A queue that a client was told of is there on every node that is not cut off.
+
+        One in a slow step may have been cut off when it began; no client hears of it meanwhile.
+        """
         if not isinstance(said, str):
             return
         made = gone = 0
@@ -312,7 +342,7 @@ class World:
                 gone = event.revision
         name = md.parts_of(key)[1]
         for node in self.nodes:
-            if node.ready and not node.coordinator.why_not() and not gone:
+            if node.ready and not node.busy and not node.coordinator.why_not() and not gone:
                 queue = node.vhost(session.vhost).queues.get(name)
                 if queue is None or queue.incarnation != said:
                     raise Judgement(f"{node.name} does not know {key}, which was declared")
@@ -379,7 +409,9 @@ class World:
 
         def judge(keys: dict[str, str], said: object) -> bool:
             if key not in keys:
-                return isinstance(said, NotFound) and f"vhosts/{session.vhost}" not in keys
+                # One that is not durable may have gone with a lease before its client heard of it.
+                gone = f"vhosts/{session.vhost}" not in keys or (self.slow and not durable)
+                return isinstance(said, NotFound) and gone
             meta = md.read(key, keys[key])
             assert isinstance(meta, md.QueueMeta)
             same = (meta.durable, meta.auto_delete) == (durable, auto_delete)
@@ -613,6 +645,7 @@ class World:
 
     def rest(self) -> None:
         self.store.loss = 0.0
+        self.chances_of_slow = None
         for node in self.nodes:
             if node.killed:
                 node.start()
