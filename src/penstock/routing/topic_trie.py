@@ -22,7 +22,8 @@ tree of n nodes never costs more than w·n, however many ``#`` the patterns have
 
 Two thousand patterns of a hundred words can still make that a second.  So a publish of a client has
 ``STEPS_MAX`` nodes to reach, over all exchanges it comes to, and is refused when it needs more;
-what the broker itself routes (dead letters, delayed messages) has no such bound.
+what the broker itself routes (dead letters, delayed messages) has no such bound.  Dead letters that
+need more in all are routed some in each turn.
 """
 
 from typing import Final, final

@@ -35,10 +35,13 @@ from penstock.queues.context import QueueContext
 from penstock.queues.limits import DeadLetterBatch
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
+from penstock.routing.topic_trie import STEPS_MAX, UNLIMITED, steps
 from penstock.storage.journal.journal import Journal
 
 BURIED_AT_ONCE: Final[i64] = 2048
 """Letters of one turn; what is left over waits for the next."""
+STEPS_LEFT: Final[i64] = UNLIMITED - STEPS_MAX
+"""The same of ``steps`` for routing them: one letter with a long key may need more."""
 RETRY_MS: Final = 5000
 """After this time letters that no queue took are published again."""
 NOWHERE: Final[i64] = -1
@@ -106,17 +109,19 @@ class DeadLetters(TurnPart):
 
     def run(self, now_ms: i64, idle: bool) -> bool:
         """Publish what died."""
+        if self._again or self._deaths:
+            steps.unlimit()
         if self._again:
             self._publish_again(now_ms)
         if self._kept and not 0 < self._retry_at_ms - now_ms <= RETRY_MS:
             self._deaths.extend(self._kept)
             self._kept = []
         left = BURIED_AT_ONCE
-        while self._deaths and left > 0:
+        while self._deaths and left > 0 and steps.left > STEPS_LEFT:
             deaths = self._deaths[:]
             self._deaths.clear()
             for death in deaths:
-                if left <= 0:
+                if left <= 0 or steps.left <= STEPS_LEFT:
                     self._deaths.append(death)
                     continue
                 left -= len(death.messages)
@@ -130,8 +135,10 @@ class DeadLetters(TurnPart):
             return
         self.fates.count(death.reason, len(death.messages))
         if death.refused:
-            self._publish_all(vhost, queue, death.reason, death.messages, now_ms, [], [])
+            rest: list[Message] = []
+            self._publish_all(vhost, queue, death.reason, death.messages, now_ms, [], [], rest)
             self._waits.forget_after(0)
+            self._put_off(queue, death.reason, rest, True)
         else:
             self._bury_all(vhost, queue, death.reason, death.messages, now_ms)
 
@@ -141,14 +148,24 @@ class DeadLetters(TurnPart):
         """Those that cannot be read stay in their queue, which has a fault then."""
         unread: list[Message] = []
         untaken: list[Message] = []
-        position = self._publish_all(vhost, queue, reason, messages, now_ms, unread, untaken)
-        if unread or untaken:
-            kept = {id(message) for message in (*unread, *untaken)}
+        rest: list[Message] = []
+        position = self._publish_all(vhost, queue, reason, messages, now_ms, unread, untaken, rest)
+        if unread or untaken or rest:
+            kept = {id(message) for message in (*unread, *untaken, *rest)}
             messages = [message for message in messages if id(message) not in kept]
             _give_back(queue, unread)
         if untaken:
             self._keep(DeadLetterBatch(queue, reason, untaken, False), now_ms)
         self.settle_when(position, queue, messages, self._waits.take(), reason)
+        self._put_off(queue, reason, rest, False)
+
+    def _put_off(
+        self, queue: LocalQueue, reason: str, messages: list[Message], refused: bool
+    ) -> None:
+        """To the next turn."""
+        if messages:
+            self.fates.count(reason, -len(messages))
+            self._deaths.append(DeadLetterBatch(queue, reason, messages, refused))
 
     def _keep(self, batch: DeadLetterBatch, now_ms: i64) -> None:
         self.fates.count(batch.reason, -len(batch.messages))  # they are not buried yet
@@ -165,16 +182,21 @@ class DeadLetters(TurnPart):
         now_ms: i64,
         unread: list[Message],
         untaken: list[Message],
+        rest: list[Message],
     ) -> i64:
         """The position that makes their letters safe, 0 = any.
 
-        ``unread`` gets what cannot be read, ``untaken`` what is to be published again.
+        ``unread`` gets what cannot be read, ``untaken`` what is to be published again, ``rest``
+        what another turn has time for.
         """
         position: i64 = 0
         exchange = queue.limits.dead_letter_exchange
         if exchange is None:
             return position  # its policy has changed meanwhile
         for message in messages:
+            if steps.left <= STEPS_LEFT:
+                rest.append(message)
+                continue
             whole = queue.whole(message)
             if whole is None:
                 unread.append(message)
