@@ -331,7 +331,9 @@ class AmqpDecoder:
                         return end + 1
                     content = data[header:content_end]
                     message = Message(content, address.wire, skim.flags, skim.expires_at_ms)
-                    self._published(channel, address, message)
+                    run = self._run
+                    if run is None or not run.takes(channel, address, message):
+                        self._begin_run(channel, address, message)
                     return content_end
         assembly.begin(address)  # no whole content: go on frame by frame
         return end + 1
@@ -372,10 +374,7 @@ class AmqpDecoder:
         self._addresses[payload] = address
         return address
 
-    def _published(self, channel: i64, address: Address, message: Message) -> None:
-        run = self._run
-        if run is not None and run.takes(channel, address, message):
-            return
+    def _begin_run(self, channel: i64, address: Address, message: Message) -> None:
         self._ack = None
         run = PublishRun(channel, address, [message], self._now_ms)
         self._run = run
@@ -429,7 +428,10 @@ class AmqpDecoder:
     def _assembled(self, channel: i64, assembly: Assembly) -> None:
         address = assembly.address
         assert address is not None
-        self._published(channel, address, assembly.whole(address, self._now_ms))
+        message = assembly.whole(address, self._now_ms)
+        run = self._run
+        if run is None or not run.takes(channel, address, message):
+            self._begin_run(channel, address, message)
 
     def _content_assembly(
         self, data: bytes, position: i64, end: i64, channel: i64
