@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.conformance.differences import FOR_GOOD, NOT_YET, RECORDED_ON, Difference
 from tests.conformance.differences_elsewhere import ELSEWHERE
+from tests.conformance.newer import NEWER
 from tests.conformance_nsq.differences_page import section as nsq_section
 from tests.management.shape_differences import DIFFERENCES as SHAPES
 
@@ -53,6 +54,18 @@ What no conversation shows: what survives a crash, what is refused, what is done
 """
 
 
+NEWER_HEAD = """
+## RabbitMQ 3.10.8 and 4.3.6
+
+Where the two differ, Penstock is as 3.10.8 unless the setting
+[`compatibility`](reference/settings.md#compatibility) is `4` and decides. Quorum queues are as in
+4.3.6.
+
+| RabbitMQ 3.10.8 | RabbitMQ 4.3.6 | Penstock |
+|---|---|---|
+"""
+
+
 SHAPES_HEAD = """
 ## Keys of the management API
 
@@ -84,6 +97,10 @@ def page() -> str:
         file, _, function = entry.test.partition("::")
         test = f"[{function}](../tests/{file})" if function else ""
         parts.append(f"| {entry.subject} | {entry.theirs} | {entry.ours} | {test} |\n")
+    parts.append(NEWER_HEAD)
+    for one in NEWER:
+        decided = "the setting decides" if one.decided else "as 3.10.8"
+        parts.append(f"| {one.older} | {one.newer} | {decided}: {one.why} |\n")
     parts.append(SHAPES_HEAD)
     parts.extend(f"| {one.keys} | {one.why} |\n" for one in SHAPES)
     parts.append(nsq_section())

@@ -59,6 +59,7 @@ from penstock.protocols.amqp.stamping import STAMPINGS
 from penstock.protocols.nsq.codec.contents import publish_time_ms
 from penstock.protocols.nsq.settings import make_nsq, make_scan_loop
 from penstock.protocols.ranges.codec.publish_times import publish_times
+from penstock.queues.context import CLASSIC
 from penstock.runtime.disk.committer import Committer
 from penstock.runtime.disk.event_log import EventLog
 from penstock.runtime.disk.failpoint import arm_from
@@ -70,7 +71,7 @@ from penstock.runtime.loop import Loop
 from penstock.runtime.secure_socket import tls_options
 from penstock.runtime.turn import Turn
 from penstock.settings.listener_table import HTTP, door_of
-from penstock.settings.settings import Settings
+from penstock.settings.settings import NEWER, Settings
 from penstock.storage.common.failpoints import reach
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import (
@@ -140,7 +141,7 @@ class Node:
             BackingMaker(self.engine, settings.priority_drop_order, AmqpHeaderReader()).make,
             lambda: secrets.token_hex(16),
             list(settings.loopback_users),
-            AmqpLetterWriter(),
+            AmqpLetterWriter(settings.compatibility == NEWER),
             AmqpHeaderReader(),
             broker_options(settings, self.name),
         )
@@ -459,6 +460,15 @@ class Node:
             self.engine.committed(done)
 
 
+def type_rules(settings: Settings) -> TypeRules:
+    newer = settings.compatibility == NEWER
+    return TypeRules(
+        settings.default_queue_type or (CLASSIC if newer else ""),
+        settings.quorum_relaxed_checks_on_redeclaration,
+        newer,
+    )
+
+
 def broker_options(settings: Settings, node_name: str) -> BrokerOptions:
     return BrokerOptions(
         make_flow(settings),
@@ -477,7 +487,7 @@ def broker_options(settings: Settings, node_name: str) -> BrokerOptions:
             settings.max_message_size_bytes,
         ),
         settings.cluster_name if settings.cluster_etcd_endpoints else "",
-        TypeRules(settings.default_queue_type, settings.quorum_relaxed_checks_on_redeclaration),
+        type_rules(settings),
     )
 
 

@@ -82,6 +82,10 @@ class Notes(NamedTuple):
     """Lines that ask for security that is not in force."""
 
 
+NEWER: Final = "4"
+"""Of ``compatibility``: RabbitMQ 4.3.6, not 3.10.8."""
+
+
 class Settings(
     ListenerSettings,
     OperatingSettings,
@@ -257,6 +261,14 @@ class Settings(
         "What a full queue with priorities and `drop-head` loses first: its lowest priority, or"
         " as RabbitMQ its highest.",
         choices=("lowest", "highest"),
+    )
+    compatibility = Text(
+        "3.10",
+        "The release of RabbitMQ whose answers are given where releases differ and both can be had:"
+        " an unknown type of exchange closes the connection (3.10) or the channel (4); with 4,"
+        " queues show their type among their arguments, and all dead letters have `x-last-death-*`."
+        " What is as in 3.10 in any case stands in the list of differences.",
+        choices=("3.10", NEWER),
     )
     default_queue_type = Text(
         "",

@@ -60,10 +60,12 @@ class TypeRules(NamedTuple):
 
     ``default_type``: of those whose virtual host names none; "" = classic, and not shown.
     ``relaxed``: a quorum queue may be declared again as a classic one.
+    ``newer``: unknown types of exchanges are refused as by RabbitMQ 4.
     """
 
     default_type: str = ""
     relaxed: bool = False
+    newer: bool = False
 
     def of_new_vhost(self, metadata: VhostMetadata) -> VhostMetadata:
         """A virtual host keeps the default type that it was made with."""
@@ -155,12 +157,13 @@ def _check_value(option: Option, value: object, what: str) -> None:
         raise _invalid(key, what, option.refusal.format(value=value, term=term(value)))
 
 
-def check_exchange_type(kind: str) -> None:
-    """Raises CommandInvalid."""
+def check_exchange_type(kind: str, *, newer: bool) -> None:
+    """Raises CommandInvalid, or PreconditionFailed where answers are ``newer``."""
+    refusal = PreconditionFailed if newer else CommandInvalid
     if kind == "":
-        raise CommandInvalid("invalid exchange type ''")
+        raise refusal("invalid exchange type ''")
     if kind not in EXCHANGE_TYPES:
-        raise CommandInvalid(f"unknown exchange type '{kind}'")
+        raise refusal(f"unknown exchange type '{kind}'")
 
 
 def check_exchange_arguments(kind: str, arguments: dict[str, object], what: str) -> None:

@@ -284,7 +284,7 @@ class Vhost:
     ) -> None:
         """Create, or check that the existing one is the same."""
         what = self.exchange_text(name)
-        check_exchange_type(kind)
+        check_exchange_type(kind, newer=self._types.newer)
         check_not_default(name)
         existing = self.exchanges.get(name)
         if existing is not None:

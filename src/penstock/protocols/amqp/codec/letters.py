@@ -72,7 +72,10 @@ TIMESTAMP: Final = b"T"
 
 @final
 class AmqpLetterWriter(HeaderWriter):
-    """See the head of this file."""
+    """See the head of this file; ``names_last``: every death is named as the last one."""
+
+    def __init__(self, names_last: bool = False) -> None:
+        self._names_last: Final = names_last
 
     def write(
         self,
@@ -99,7 +102,7 @@ class AmqpLetterWriter(HeaderWriter):
         if lasted is not None:
             info.append((b"original-expiration", text_value(lasted)))
         fields = _with_death(fields, info, queue, reason, old_exchange)
-        if names_last or any(field[0] in LAST_DEATH for field in fields):
+        if names_last or self._names_last or any(field[0] in LAST_DEATH for field in fields):
             named = zip(LAST_DEATH, (old_exchange, queue, reason), strict=True)
             fields = [field for field in fields if field[0] not in LAST_DEATH]
             fields += [(name, text_value(value)) for name, value in named]
