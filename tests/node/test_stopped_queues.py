@@ -72,3 +72,31 @@ def test_a_clock_that_was_set_back_does_not_keep_it_stopped() -> None:
     node.tick(HOUSEKEEPING_MS)
     node.tick(int(RETRY_LEAST_MS))
     assert numbers(client) == list(range(COUNT))
+
+
+def test_messages_over_their_time_die_when_the_disk_can_be_read_again() -> None:
+    """No consumer, no publisher: only time passes."""
+    node = QuietBroker()
+    client = node.client()
+    client.call("queue.declare", queue="dead", durable=True)
+    arguments: dict[str, object] = {
+        "x-queue-mode": "lazy",
+        "x-message-ttl": 1_000,
+        "x-dead-letter-exchange": "",
+        "x-dead-letter-routing-key": "dead",
+    }
+    client.call("queue.declare", queue="q", durable=True, arguments=arguments)
+    for number in range(COUNT):
+        body = b"%d:" % number + b"x" * BODY_BYTES
+        client.publish("", "q", body, run=False, delivery_mode=2)
+    node.run()
+    queues = node.broker.vhosts["/"].queues
+    node.files.fail("pread")
+    node.tick(1_100)
+    assert queues["q"].backing.why_stopped() != ""
+    node.tick(HOUSEKEEPING_MS)
+    for _ in range(3):
+        node.tick(int(RETRY_LEAST_MS))
+    assert queues["q"].backing.ready_count() == 0
+    assert queues["dead"].backing.ready_count() == COUNT
+    node.check()
