@@ -6,7 +6,9 @@ import pytest
 
 from penstock.backing.disk_records import RETRY_LEAST_MS, RETRY_MOST_MS
 from penstock.queues.queue import Queue
+from tests.backing.engine_tools import OpenEngine, message
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
+from tests.helpers.sim_files import SimFileSystem
 
 BODY_BYTES = 1000
 COUNT = 400
@@ -100,3 +102,25 @@ def test_messages_over_their_time_die_when_the_disk_can_be_read_again() -> None:
     assert queues["q"].backing.ready_count() == 0
     assert queues["dead"].backing.ready_count() == COUNT
     node.check()
+
+
+def test_a_broken_disk_is_not_asked_for_delayed_messages_all_the_time() -> None:
+    """It was, every 50 ms, with a line in the log each time."""
+    files = SimFileSystem()
+    opened = OpenEngine(files, {5: 64})
+    messages = [message(b"x" * BODY_BYTES) for _ in range(10)]
+    opened.queues[5].publish_delayed(messages, 1_000, 1)
+    opened.commit()
+    files.kill()
+    opened = OpenEngine(files, {5: 64})
+    queue = opened.queues[5]
+    failures = 0
+    for now_ms in range(1_000, 11_000, 50):
+        files.fail("pread")
+        if 0 < queue.next_due_ms() <= now_ms:
+            queue.release_to_tail(now_ms, 100)
+        failures += "pread" not in files._failures
+    assert 1 <= failures <= 3
+    files.heal()
+    assert queue.next_due_ms() <= 11_000 + RETRY_LEAST_MS
+    assert queue.release_to_tail(int(queue.next_due_ms()), 100) == len(messages)

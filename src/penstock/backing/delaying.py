@@ -34,7 +34,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.backing.deferrals import Deferred
-from penstock.backing.disk_records import DiskRecords
+from penstock.backing.disk_records import RETRY_LEAST_MS, DiskRecords
 from penstock.backing.ending import QueueSettlement
 from penstock.backing.paging import Pager
 from penstock.backing.read_ahead import ReadAhead
@@ -130,7 +130,7 @@ class QueueDelays:
             elif self._tiers.belongs_in_delta(message):
                 if not self._back_into_delta(message):
                     self._tiers.delayed.wait_on(deferred)
-                    self._release_after_ms = now_ms + RETRY_MS
+                    self._release_later(now_ms)
                     continue
             else:
                 behind.append(message)
@@ -161,7 +161,7 @@ class QueueDelays:
         for deferred in due:
             if len(deferred.message.content) == 0:
                 self._tiers.delayed.wait_on(deferred)
-                self._release_after_ms = now_ms + RETRY_MS
+                self._release_later(now_ms)
                 continue
             message = deferred.message
             self._tiers.delayed.end(message)
@@ -172,6 +172,11 @@ class QueueDelays:
             self._moves.move(moved, now_ms)
             self._ahead.look_ahead()
         return len(moved)
+
+    def _release_later(self, now_ms: i64) -> None:
+        """Some could not be released; not soon where the disk cannot be read."""
+        after_ms = RETRY_MS if self._records.fault == "" else RETRY_LEAST_MS
+        self._release_after_ms = now_ms + after_ms
 
     def _take_due(self, now_ms: i64, at_most: i64) -> list[Deferred]:
         """By their places."""
