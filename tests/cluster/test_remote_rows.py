@@ -44,7 +44,7 @@ def test_the_row_has_what_the_master_has(pair: NodePair) -> None:
         for _ in range(2):
             client.publish("", "q", b"x")
     pair.tick()
-    (row,) = view(pair).queue_rows("/", ["q"])
+    (row,) = view(pair).queues.rows("/", ["q"])
     assert lengths(row) == (4, 2, 2, 2)
     assert view(pair).queue_row("/", "q")["messages"] == 4
     totals = [0, 0, 0]
@@ -62,7 +62,7 @@ def test_a_queue_that_is_down_has_no_counts(pair: NodePair) -> None:
     pair.tick()
     pair.lose_link()
     queue.give_up("it is down")
-    for row in (*view(pair).queue_rows("/", ["q"]), view(pair).queue_row("/", "q")):
+    for row in (*view(pair).queues.rows("/", ["q"]), view(pair).queue_row("/", "q")):
         assert row["state"] == "down"
         assert (row["name"], row["durable"], row["arguments"]) == ("q", True, {})
         assert not {"messages", "messages_ready", "consumers", "message_stats"} & row.keys()
@@ -73,7 +73,7 @@ def test_a_queue_that_is_down_has_no_counts(pair: NodePair) -> None:
     queue.follow(pair.ends[0].queues.client)
     pair.run()
     pair.tick()
-    (row,) = view(pair).queue_rows("/", ["q"])
+    (row,) = view(pair).queues.rows("/", ["q"])
     assert row["state"] in ("running", "idle")
     assert lengths(row) == (1, 0, 1, 1)
 

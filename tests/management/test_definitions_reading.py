@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.management.http.bodies import parsed
 from penstock.management.http.definitions_reading import parsed_by_rows
-from penstock.management.http.endpoints import parsed
 from penstock.management.http.listing import BadQuery
 
 ROWS = 40_000

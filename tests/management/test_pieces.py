@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.management.facts.rows import jsonable, properties_key
 from penstock.management.http import listing
 from penstock.management.http.access import credentials
-from penstock.management.http.endpoints import to_json
+from penstock.management.http.bodies import to_json
 from penstock.management.http.listing import BadQuery, ListQuery, sort_key, sorted_in_chunks
 from penstock.management.start_screen import start_screen
 from penstock.settings.listener_table import is_loopback

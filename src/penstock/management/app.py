@@ -40,15 +40,10 @@ from penstock.management.http.access import (
     shows_token,
 )
 from penstock.management.http.audit_lines import audit
+from penstock.management.http.bodies import json_response
 from penstock.management.http.browsers import guard, names_in
 from penstock.management.http.control import NodeControl
-from penstock.management.http.endpoints import (
-    Context,
-    NotManagement,
-    NotThere,
-    Route,
-    json_response,
-)
+from penstock.management.http.endpoints import Context, NotManagement, NotThere, Route
 from penstock.management.http.http_connections import KEEPALIVE_TIMEOUT_S, HttpConnections
 from penstock.management.http.listing import BadQuery
 from penstock.management.http.ui_files import UiFiles

@@ -18,7 +18,8 @@ from penstock.core.pending import Pending
 from penstock.management.api.messages import leave
 from penstock.management.facts.sessions import ManagementClient
 from penstock.management.http.access import Visitor
-from penstock.management.http.endpoints import Endpoints, Route, json_response
+from penstock.management.http.bodies import json_response
+from penstock.management.http.endpoints import Endpoints, Route
 
 QUEUE: Final = "aliveness-test"
 BODY: Final = b"test_message"

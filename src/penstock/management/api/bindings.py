@@ -22,18 +22,10 @@ from penstock.core.errors import NotFound
 from penstock.management.api.exchanges import exchange_asked
 from penstock.management.facts.rows import DEFAULT_EXCHANGE_IN_PATHS, Row, properties_key
 from penstock.management.http.access import Visitor
-from penstock.management.http.endpoints import (
-    Endpoint,
-    NotThere,
-    Route,
-    arguments_in,
-    json_body,
-    json_response,
-    name_of,
-    text,
-)
+from penstock.management.http.bodies import arguments_in, json_body, json_response, name_of, text
+from penstock.management.http.endpoints import Endpoint, Endpoints, NotThere, Route
 from penstock.management.http.listing import ListQuery
-from penstock.management.http.lists import ListEndpoints, slices
+from penstock.management.http.lists import slices
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Binding, Exchange
 
@@ -52,8 +44,10 @@ class Ends(NamedTuple):
     destination: str
 
 
-class BindingsApi(ListEndpoints):
+class BindingsApi(Endpoints):
     """See the head of this file."""
+
+    has_lists = True
 
     def routes(self) -> list[Route]:
         exchange = "/api/exchanges/{vhost}/{name}/bindings"
@@ -86,22 +80,22 @@ class BindingsApi(ListEndpoints):
         rows: list[Row] = []
         for vhost in await self.asked_vhosts(request, visitor):
             rows += await self._default_ones(vhost)
-            exchanges = await self._on_loop(view.exchange_names, vhost)
+            exchanges = await self._on_loop(view.exchanges.names, vhost)
             for exchange in sorted(exchanges):
                 rows += await self._from(vhost, exchange)
-        return await self.answer_rows(query, rows, pageable=False)
+        return await self._lists.answer_rows(query, rows, pageable=False)
 
     async def _default_ones(self, vhost: str) -> list[Row]:
         rows: list[Row] = []
-        for part in slices(sorted(await self._on_loop(self._view.queue_names, vhost))):
-            rows += await self._on_loop(self._view.default_binding_rows, vhost, part)
+        for part in slices(sorted(await self._on_loop(self._view.queues.names, vhost))):
+            rows += await self._on_loop(self._view.exchanges.default_binding_rows, vhost, part)
         return rows
 
     async def _from(self, vhost: str, exchange: str) -> list[Row]:
         rows: list[Row] = []
-        tokens = await self._on_loop(self._view.bindings_from, vhost, exchange)
+        tokens = await self._on_loop(self._view.exchanges.bindings_from, vhost, exchange)
         for some in slices(tokens):
-            rows += await self._on_loop(self._view.binding_rows, some)
+            rows += await self._on_loop(self._view.exchanges.binding_rows, some)
         return rows
 
     async def from_exchange(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -109,35 +103,35 @@ class BindingsApi(ListEndpoints):
         (vhost,) = await self.asked_vhosts(request, visitor)
         name = exchange_asked(request)
         rows = await (self._from(vhost, name) if name else self._default_ones(vhost))
-        return await self.answer_rows(query, rows, pageable=False)
+        return await self._lists.answer_rows(query, rows, pageable=False)
 
     async def to_exchange(self, request: web.Request, visitor: Visitor) -> web.Response:
         (vhost,) = await self.asked_vhosts(request, visitor)
         rows = await self._leading_to(Ends(vhost, "", "exchange", exchange_asked(request)))
-        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+        return await self._lists.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def to_queue(self, request: web.Request, visitor: Visitor) -> web.Response:
         (vhost,) = await self.asked_vhosts(request, visitor)
         name = request.match_info["name"]
         rows = await self._on_loop(self._default_one, vhost, name)
         rows += await self._leading_to(Ends(vhost, "", "queue", name))
-        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+        return await self._lists.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     def _default_one(self, vhost: str, queue: str) -> list[Row]:
         self._broker.vhost(vhost).queue(queue)
-        return self._view.default_binding_rows(vhost, [queue])
+        return self._view.exchanges.default_binding_rows(vhost, [queue])
 
     async def _leading_to(self, ends: Ends) -> list[Row]:
         """From every exchange there is to one place."""
         rows: list[Row] = []
-        for part in slices(sorted(await self._on_loop(self._view.exchange_names, ends.vhost))):
+        for part in slices(sorted(await self._on_loop(self._view.exchanges.names, ends.vhost))):
             rows += await self._on_loop(self._rows_to, ends, part)
         return rows
 
     def _rows_to(self, ends: Ends, sources: Sequence[str]) -> list[Row]:
         rows: list[Row] = []
         for source in sources:
-            rows += self._view.binding_rows(self._between(ends._replace(source=source)))
+            rows += self._view.exchanges.binding_rows(self._between(ends._replace(source=source)))
         return rows
 
     # -- between two ends ------------------------------------------------------------------
@@ -145,7 +139,7 @@ class BindingsApi(ListEndpoints):
     async def between(self, kind: str, request: web.Request, visitor: Visitor) -> web.Response:
         ends = await self._ends(kind, request, visitor)
         rows = await self._on_loop(self._known_rows, ends)
-        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+        return await self._lists.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def one(self, kind: str, request: web.Request, visitor: Visitor) -> web.Response:
         ends = await self._ends(kind, request, visitor)
@@ -196,10 +190,10 @@ class BindingsApi(ListEndpoints):
     def _known_rows(self, ends: Ends) -> list[Row]:
         """None where one of the ends is not there."""
         if ends.source != "":
-            return self._view.binding_rows(self._between(ends))
+            return self._view.exchanges.binding_rows(self._between(ends))
         is_queue = isinstance(self._destination(ends), Queue)
         names = [ends.destination] if is_queue else []
-        return self._view.default_binding_rows(ends.vhost, names)
+        return self._view.exchanges.default_binding_rows(ends.vhost, names)
 
     def _bind(self, ends: Ends, asked: dict[str, Any], visitor: Visitor) -> str:
         vhost, rights = self._broker.vhost(ends.vhost), self.rights(visitor, ends.vhost)

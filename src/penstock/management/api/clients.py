@@ -17,16 +17,19 @@ from penstock.core.errors import AccessRefused
 from penstock.management.facts.portions import portions
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import Visitor
-from penstock.management.http.endpoints import Route, json_response
+from penstock.management.http.bodies import json_response
+from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import ListQuery
-from penstock.management.http.lists import ListEndpoints, runs, slices
+from penstock.management.http.lists import runs, slices
 
 CLOSED_HERE: Final = "Closed via management plugin"
 """What RabbitMQ tells a client whose connection was closed without a reason."""
 
 
-class ClientsApi(ListEndpoints):
+class ClientsApi(Endpoints):
     """See the head of this file."""
+
+    has_lists = True
 
     def routes(self) -> list[Route]:
         one, of_user = "/api/connections/{name}", "/api/connections/username/{user}"
@@ -50,20 +53,20 @@ class ClientsApi(ListEndpoints):
     async def consumers(self, request: web.Request, visitor: Visitor) -> web.Response:
         query = ListQuery(request.query)
         vhosts = await self.asked_vhosts(request, visitor)
-        pairs = await self.pairs_of(vhosts, self._view.queue_names)
+        pairs = await self._lists.pairs_of(vhosts, self._view.queues.names)
         rows: list[Row] = []
         for vhost, names in runs(pairs):
-            consumers = await self._on_loop(self._view.consumers_of, vhost, names)
-            rows += await self.gathered(consumers, self._view.consumer_rows)
-        return await self.answer_rows(query, rows, pageable=False)
+            consumers = await self._on_loop(self._view.queues.consumers_of, vhost, names)
+            rows += await self._lists.gathered(consumers, self._view.queues.consumer_rows)
+        return await self._lists.answer_rows(query, rows, pageable=False)
 
     # -- connections -----------------------------------------------------------------------
 
     async def connections(self, request: web.Request, visitor: Visitor) -> web.Response:
         query = ListQuery(request.query)
         await self._check_path(request, visitor)
-        rows = await self.session_rows(self._view.connection_rows, visitor)
-        return await self.answer_rows(query, _of_path(request, rows), pageable=True)
+        rows = await self._lists.session_rows(self._view.clients.connection_rows, visitor)
+        return await self._lists.answer_rows(query, _of_path(request, rows), pageable=True)
 
     async def _check_path(self, request: web.Request, visitor: Visitor) -> None:
         vhost = request.match_info.get("vhost")
@@ -83,7 +86,7 @@ class ClientsApi(ListEndpoints):
         if not visitor.is_administrator and request.match_info["user"] != visitor.name:
             raise AccessRefused("User not authorised to access object")
         await self._check_path(request, visitor)
-        rows = await self.session_rows(self._view.connection_rows, visitor)
+        rows = await self._lists.session_rows(self._view.clients.connection_rows, visitor)
         for row in _of_path(request, rows):
             await self._close(row, request)
         return web.Response(status=204)
@@ -91,13 +94,13 @@ class ClientsApi(ListEndpoints):
     async def _close(self, row: Row, request: web.Request) -> None:
         given = request.headers.get("X-Reason", CLOSED_HERE)
         reason = given.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-        await self._on_loop(self._view.close_connection, str(row["name"]), reason)
+        await self._on_loop(self._view.clients.close_connection, str(row["name"]), reason)
 
     async def _known_connection(
         self, request: web.Request, visitor: Visitor, others_too: bool
     ) -> Row:
         """That of the path; raises AccessRefused when it belongs to another user."""
-        row = await self._on_loop(self._view.connection_row, request.match_info["name"])
+        row = await self._on_loop(self._view.clients.connection_row, request.match_info["name"])
         if not others_too and row["user"] != visitor.name:
             raise AccessRefused("User not authorised to access object")
         return row
@@ -107,32 +110,34 @@ class ClientsApi(ListEndpoints):
     async def channels(self, request: web.Request, visitor: Visitor) -> web.Response:
         query = ListQuery(request.query)
         await self._check_path(request, visitor)
-        sessions = await self._on_loop(self._view.sessions)
+        sessions = await self._on_loop(self._view.clients.sessions)
         rows = await self._channel_rows(sessions)
         if not visitor.may_monitor:
             rows = [row for row in rows if row["user"] == visitor.name]
-        return await self.answer_rows(query, _of_path(request, rows), pageable=True)
+        return await self._lists.answer_rows(query, _of_path(request, rows), pageable=True)
 
     async def channels_of(self, request: web.Request, visitor: Visitor) -> web.Response:
         query = ListQuery(request.query)
         row = await self._known_connection(request, visitor, visitor.may_monitor)
-        session = await self._on_loop(self._view.session, str(row["name"]))
+        session = await self._on_loop(self._view.clients.session, str(row["name"]))
         rows = await self._channel_rows([session])
-        return await self.answer_rows(query, rows, pageable=True)
+        return await self._lists.answer_rows(query, rows, pageable=True)
 
     async def _channel_rows(self, sessions: Sequence[object]) -> list[Row]:
         rows: list[Row] = []
         for some in slices(sessions):
-            for portion in portions(await self._on_loop(self._view.channel_numbers, some)):
-                rows += await self._on_loop(self._view.channel_rows, portion)
+            for portion in portions(await self._on_loop(self._view.clients.channel_numbers, some)):
+                rows += await self._on_loop(self._view.clients.channel_rows, portion)
         return rows
 
     async def channel(self, request: web.Request, visitor: Visitor) -> web.Response:
-        row = await self._on_loop(self._view.channel_row, request.match_info["name"])
+        row = await self._on_loop(self._view.clients.channel_row, request.match_info["name"])
         if not visitor.may_monitor and row["user"] != visitor.name:
             raise AccessRefused("User not authorised to access object")
-        consumers = await self._on_loop(self._view.consumers_on, str(row["name"]))
-        row["consumer_details"] = await self.gathered(consumers, self._view.consumer_rows)
+        consumers = await self._on_loop(self._view.clients.consumers_on, str(row["name"]))
+        row["consumer_details"] = await self._lists.gathered(
+            consumers, self._view.queues.consumer_rows
+        )
         return json_response(ListQuery(request.query).project(row))
 
 

@@ -30,14 +30,8 @@ from penstock.broker.rules.access import SALT_BYTES, hash_password
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import ADMINISTRATOR, MONITORING, Visitor
-from penstock.management.http.endpoints import (
-    DIALECT,
-    Endpoints,
-    Route,
-    json_body,
-    json_response,
-    must_have,
-)
+from penstock.management.http.bodies import json_body, json_response, must_have
+from penstock.management.http.endpoints import DIALECT, Endpoints, Route
 from penstock.management.http.listing import BadQuery, ListQuery
 from penstock.management.http.lists import slices
 from penstock.management.rows.mirrors import COUNTED
@@ -112,7 +106,7 @@ class ClusterApi(Endpoints):
         down = 0
         pairs = await self._on_loop(self._broker.mirrors.mirrored)
         for some in slices(pairs):
-            down += await self._on_loop(self._view.count_copies, some, totals)
+            down += await self._on_loop(self._view.mirrors.count_copies, some, totals)
         row["mirrored_queues"] = len(pairs)
         row["mirrored_queues_down"] = down
         for node in cast(list[Row], row["nodes"]):

@@ -19,18 +19,10 @@ from penstock.broker.definitions.exporting import DefinitionsExport
 from penstock.broker.definitions.importing import DefinitionsImport, Plan
 from penstock.broker.rules.access import SALT_BYTES
 from penstock.management.http.access import ADMINISTRATOR, Visitor
+from penstock.management.http.bodies import BODY_MAX_BYTES, json_response, must_be_plain
 from penstock.management.http.definitions_reading import parsed_by_rows
-from penstock.management.http.endpoints import (
-    AGAIN_S,
-    BODY_MAX_BYTES,
-    DIALECT,
-    Endpoint,
-    Route,
-    json_response,
-    must_be_plain,
-)
+from penstock.management.http.endpoints import AGAIN_S, DIALECT, Endpoint, Endpoints, Route
 from penstock.management.http.listing import BadQuery
-from penstock.management.http.lists import ListEndpoints
 
 FORM: Final = "multipart/form-data"
 STEPS: Final = 50
@@ -41,9 +33,10 @@ ROWS: Final = 200
 """The same of an export: a row costs some microseconds."""
 
 
-class DefinitionsApi(ListEndpoints):
+class DefinitionsApi(Endpoints):
     """Export and import, of all or of one virtual host."""
 
+    has_lists = True
     heading = "definitions"
 
     def routes(self) -> list[Route]:
@@ -63,7 +56,7 @@ class DefinitionsApi(ListEndpoints):
         )
         while not await self._on_loop(work.run, ROWS):
             pass
-        return await self.answer_object(work.exported)
+        return await self._lists.answer_object(work.exported)
 
     async def take(self, request: web.Request, visitor: Visitor) -> web.Response:
         name = await self._vhost(request, visitor, 404)

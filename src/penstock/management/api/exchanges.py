@@ -16,8 +16,7 @@ from penstock.broker.topology import declaring
 from penstock.core.errors import NotFound
 from penstock.management.facts.rows import DEFAULT_EXCHANGE_IN_PATHS
 from penstock.management.http.access import Visitor
-from penstock.management.http.endpoints import (
-    Route,
+from penstock.management.http.bodies import (
     arguments_in,
     flag,
     json_body,
@@ -25,12 +24,14 @@ from penstock.management.http.endpoints import (
     name_of,
     text,
 )
+from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import ListQuery
-from penstock.management.http.lists import ListEndpoints
 
 
-class ExchangesApi(ListEndpoints):
+class ExchangesApi(Endpoints):
     """See the head of this file."""
+
+    has_lists = True
 
     def routes(self) -> list[Route]:
         one = "/api/exchanges/{vhost}/{name}"
@@ -47,13 +48,13 @@ class ExchangesApi(ListEndpoints):
     async def exchanges(self, request: web.Request, visitor: Visitor) -> web.Response:
         query = ListQuery(request.query)
         vhosts = await self.asked_vhosts(request, visitor)
-        pairs = await self.pairs_of(vhosts, self._view.exchange_names)
-        return await self.answer_pairs(query, pairs, self._view.exchange_rows)
+        pairs = await self._lists.pairs_of(vhosts, self._view.exchanges.names)
+        return await self._lists.answer_pairs(query, pairs, self._view.exchanges.rows)
 
     async def exchange(self, request: web.Request, visitor: Visitor) -> web.Response:
         (vhost,) = await self.asked_vhosts(request, visitor)
         name = request.match_info["name"]
-        row = await self._on_loop(self._view.exchange_row, vhost, name)
+        row = await self._on_loop(self._view.exchanges.row, vhost, name)
         return json_response(ListQuery(request.query).project(row))
 
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:

@@ -24,7 +24,8 @@ from penstock.broker.rules.access import NO_LIMIT
 from penstock.management.facts.rows import Row
 from penstock.management.facts.sessions import ListenerFacts
 from penstock.management.http.access import Visitor
-from penstock.management.http.endpoints import Endpoints, Route, json_response
+from penstock.management.http.bodies import json_response
+from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import BadQuery
 from penstock.management.http.lists import slices
 
@@ -152,7 +153,7 @@ class HealthApi(Endpoints):
             return json_response(answer)
         critical: list[tuple[str, str]] = []
         for some in slices(await self._on_loop(self._broker.mirrors.mirrored)):
-            critical += await self._on_loop(self._view.sync_critical, some)
+            critical += await self._on_loop(self._view.mirrors.sync_critical, some)
         if not critical:
             return json_response(answer)
         return _failed(NOT_SYNCHRONISED, queues=[_queue_row(*pair) for pair in critical])

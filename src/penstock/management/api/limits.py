@@ -17,14 +17,8 @@ from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.management.api.policies import invalid
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import ADMINISTRATOR, Visitor
-from penstock.management.http.endpoints import (
-    Endpoint,
-    Endpoints,
-    Route,
-    json_body,
-    json_response,
-    must_have,
-)
+from penstock.management.http.bodies import json_body, json_response, must_have
+from penstock.management.http.endpoints import Endpoint, Endpoints, Route
 
 
 class LimitsApi(Endpoints):

@@ -27,7 +27,8 @@ from aiohttp import web
 from aiohttp.hdrs import WWW_AUTHENTICATE
 
 from penstock.management.http.access import Visitor
-from penstock.management.http.endpoints import Context, Endpoints, Route, to_json
+from penstock.management.http.bodies import to_json
+from penstock.management.http.endpoints import Context, Endpoints, Route
 from penstock.management.http.listing import BadQuery
 
 STREAMS_MAX: Final = 64

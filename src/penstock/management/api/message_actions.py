@@ -28,15 +28,8 @@ from penstock.clocks import wall_ms
 from penstock.core.errors import Blocked
 from penstock.management.facts.rows import DEFAULT_EXCHANGE_IN_PATHS, Row
 from penstock.management.http.access import Visitor
-from penstock.management.http.endpoints import (
-    Endpoints,
-    Route,
-    json_body,
-    json_response,
-    number,
-    required,
-    text,
-)
+from penstock.management.http.bodies import json_body, json_response, number, required, text
+from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import BadQuery
 
 CHOSEN_MAX: Final = 20_000

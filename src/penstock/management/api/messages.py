@@ -26,11 +26,8 @@ from penstock.management.api.exchanges import exchange_asked
 from penstock.management.facts.rows import Row, jsonable
 from penstock.management.facts.sessions import Got, ManagementClient, ManagementClientRefused
 from penstock.management.http.access import Visitor
-from penstock.management.http.endpoints import (
+from penstock.management.http.bodies import (
     ASKED_MAX_BYTES,
-    Endpoints,
-    NotThere,
-    Route,
     body_of,
     check_fields,
     flag,
@@ -43,6 +40,7 @@ from penstock.management.http.endpoints import (
     to_json,
     too_large,
 )
+from penstock.management.http.endpoints import Endpoints, NotThere, Route
 from penstock.management.http.listing import BadQuery
 from penstock.management.http.lists import in_pieces
 from penstock.management.http.long_payload import TooMuchBesides, base64_decoded, read_publish

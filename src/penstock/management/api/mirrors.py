@@ -17,22 +17,17 @@ from aiohttp import web
 
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import ADMINISTRATOR, Visitor
-from penstock.management.http.endpoints import (
-    NotThere,
-    Route,
-    json_body,
-    json_response,
-    text,
-)
+from penstock.management.http.bodies import json_body, json_response, text
+from penstock.management.http.endpoints import Endpoints, NotThere, Route
 from penstock.management.http.listing import ListQuery
-from penstock.management.http.lists import ListEndpoints
 
 EVERYTHING: Final = ".*"
 
 
-class MirrorsApi(ListEndpoints):
+class MirrorsApi(Endpoints):
     """See the head of this file."""
 
+    has_lists = True
     heading = "mirrored queues"
 
     def routes(self) -> list[Route]:
@@ -50,8 +45,8 @@ class MirrorsApi(ListEndpoints):
     async def mirrors(self, request: web.Request, visitor: Visitor) -> web.Response:
         query = ListQuery(request.query)
         vhosts = await self.asked_vhosts(request, visitor)
-        pairs = await self.pairs_of(vhosts, self._view.mirrored_names)
-        return await self.answer_pairs(query, pairs, self._view.mirrors_rows)
+        pairs = await self._lists.pairs_of(vhosts, self._view.mirrors.names)
+        return await self._lists.answer_pairs(query, pairs, self._view.mirrors.rows)
 
     async def queue(self, request: web.Request, visitor: Visitor) -> web.Response:
         (vhost,) = await self.asked_vhosts(request, visitor)
@@ -59,7 +54,7 @@ class MirrorsApi(ListEndpoints):
         return json_response(row)
 
     def _row(self, vhost: str, name: str) -> Row:
-        row = self._view.mirrors_row(self._broker.vhost(vhost).queue(name))
+        row = self._view.mirrors.row(self._broker.vhost(vhost).queue(name))
         if row is None:
             raise NotThere(f"queue '{name}' in vhost '{vhost}' is not mirrored")
         return row

@@ -20,15 +20,16 @@ from penstock.broker.broker import Broker
 from penstock.management.facts.node_memory import binary_row, counted_bytes, memory_row
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import MONITORING, Visitor
-from penstock.management.http.endpoints import Route, json_response
+from penstock.management.http.bodies import json_response
+from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import ListQuery
-from penstock.management.http.lists import ListEndpoints
 from penstock.management.statistics.node_facts import thread_rows
 
 
-class NodesApi(ListEndpoints):
+class NodesApi(Endpoints):
     """See the head of this file."""
 
+    has_lists = True
     heading = "nodes"
 
     def routes(self) -> list[Route]:

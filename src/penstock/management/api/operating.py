@@ -20,14 +20,9 @@ from typing import Any, Final
 from aiohttp import web
 
 from penstock.management.http.access import ADMINISTRATOR, MONITORING, Visitor
+from penstock.management.http.bodies import DIGITS_MAX, json_body, json_response
 from penstock.management.http.control import NodeControl
-from penstock.management.http.endpoints import (
-    DIGITS_MAX,
-    Endpoints,
-    Route,
-    json_body,
-    json_response,
-)
+from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import BadQuery
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical", "none")

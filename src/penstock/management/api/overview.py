@@ -6,9 +6,10 @@ from aiohttp import web
 
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import MONITORING, Visitor
-from penstock.management.http.endpoints import DIALECT, Route, json_response
+from penstock.management.http.bodies import json_response
+from penstock.management.http.endpoints import DIALECT, Endpoints, Route
 from penstock.management.http.listing import ListQuery
-from penstock.management.http.lists import ListEndpoints, in_order
+from penstock.management.http.lists import in_order
 from penstock.management.http.page import MAX_QUEUES, POLICY, status_page
 from penstock.management.rows.view import listener_row
 from penstock.management.statistics.node_facts import (
@@ -18,8 +19,10 @@ from penstock.management.statistics.node_facts import (
 )
 
 
-class OverviewApi(ListEndpoints):
+class OverviewApi(Endpoints):
     """See the head of this file."""
+
+    has_lists = True
 
     def routes(self) -> list[Route]:
         return [
@@ -36,9 +39,9 @@ class OverviewApi(ListEndpoints):
     async def overview(self, request: web.Request, visitor: Visitor) -> web.Response:
         query = ListQuery(request.query)
         vhosts = await self.visible_vhosts(visitor)
-        ready, unacked, consumers = await self.message_counts(vhosts)
+        ready, unacked, consumers = await self._lists.message_counts(vhosts)
         exchanges, queues = await self._on_loop(self._view.count_entities, vhosts)
-        connections = await self.session_rows(self._view.connection_rows, visitor)
+        connections = await self._lists.session_rows(self._view.clients.connection_rows, visitor)
         channel_counts = [row["channels"] for row in connections]
         object_totals: Row = {
             "connections": len(connections),
@@ -78,7 +81,7 @@ class OverviewApi(ListEndpoints):
         return json_response(query.project(row))
 
     async def flow(self, request: web.Request, visitor: Visitor) -> web.Response:
-        return json_response(await self._on_loop(self._view.flow_row))
+        return json_response(await self._on_loop(self._view.queues.flow_row))
 
     async def storage(self, request: web.Request, visitor: Visitor) -> web.Response:
         row = await self._on_loop(self._view.storage_row)
@@ -86,9 +89,9 @@ class OverviewApi(ListEndpoints):
 
     async def page(self, request: web.Request, visitor: Visitor) -> web.Response:
         vhosts = await self.visible_vhosts(visitor)
-        pairs = in_order(await self.pairs_of(vhosts, self._view.queue_names))
+        pairs = in_order(await self._lists.pairs_of(vhosts, self._view.queues.names))
         rows: list[Row] = []
-        async for part in self._read(pairs[:MAX_QUEUES], self._view.queue_rows):
+        async for part in self._lists.read(pairs[:MAX_QUEUES], self._view.queues.rows):
             rows += part
         return web.Response(
             text=status_page(self._view.node_name, self._context.version, len(pairs), rows),

@@ -30,15 +30,9 @@ from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed
 from penstock.management.api.policies import invalid, policy_in, policy_row
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import ADMINISTRATOR, MONITORING, POLICYMAKER, Visitor
-from penstock.management.http.endpoints import (
-    Endpoint,
-    Route,
-    json_body,
-    json_response,
-    must_have,
-)
+from penstock.management.http.bodies import json_body, json_response, must_have
+from penstock.management.http.endpoints import Endpoint, Endpoints, Route
 from penstock.management.http.listing import ListQuery
-from penstock.management.http.lists import ListEndpoints
 from penstock.storage.definitions.parameters import ParameterRecord
 
 LINKS: Final = "/api/federation-links"
@@ -49,9 +43,10 @@ VHOST_LIMITS: Final = "vhost-limits"
 LIMITS_NAME: Final = "limits"
 
 
-class ParametersApi(ListEndpoints):
+class ParametersApi(Endpoints):
     """See the head of this file."""
 
+    has_lists = True
     heading = "parameters"
 
     def routes(self) -> list[Route]:
@@ -91,7 +86,7 @@ class ParametersApi(ListEndpoints):
 
     async def parameters(self, request: web.Request, visitor: Visitor) -> web.Response:
         rows = await self._asked_rows(request, visitor)
-        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+        return await self._lists.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def parameter(self, request: web.Request, visitor: Visitor) -> web.Response:
         for row in await self._asked_rows(request, visitor):
@@ -101,7 +96,7 @@ class ParametersApi(ListEndpoints):
 
     async def _asked_rows(self, request: web.Request, visitor: Visitor) -> list[Row]:
         vhosts = await self.asked_vhosts(request, visitor)
-        rows = await self.gathered(vhosts, self._rows)
+        rows = await self._lists.gathered(vhosts, self._rows)
         component = request.match_info.get("component")
         rows = [row for row in rows if component in (None, row["component"])]
         if not visitor.is_administrator:
@@ -167,7 +162,7 @@ class ParametersApi(ListEndpoints):
 
     async def global_parameters(self, request: web.Request, visitor: Visitor) -> web.Response:
         rows = await self._on_loop(self._global_rows)
-        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+        return await self._lists.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def global_parameter(self, request: web.Request, visitor: Visitor) -> web.Response:
         for row in await self._on_loop(self._global_rows):

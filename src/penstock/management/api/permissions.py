@@ -22,22 +22,17 @@ from penstock.core import patterns
 from penstock.core.errors import NotFound
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import ADMINISTRATOR, Visitor
-from penstock.management.http.endpoints import (
-    Endpoint,
-    Route,
-    json_body,
-    json_response,
-    must_have,
-)
+from penstock.management.http.bodies import json_body, json_response, must_have
+from penstock.management.http.endpoints import Endpoint, Endpoints, Route
 from penstock.management.http.listing import BadQuery, ListQuery
-from penstock.management.http.lists import ListEndpoints
 
 RowsOf = Callable[[User], list[Row]]
 
 
-class PermissionsApi(ListEndpoints):
+class PermissionsApi(Endpoints):
     """See the head of this file."""
 
+    has_lists = True
     heading = "permissions"
 
     def routes(self) -> list[Route]:
@@ -87,13 +82,13 @@ class PermissionsApi(ListEndpoints):
         rows = await self._on_loop(self._rows, dict(request.match_info), topic_rows)
         if not rows:
             raise NotFound("no topic permissions")
-        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+        return await self._lists.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def _list(self, request: web.Request, visitor: Visitor, rows_of: RowsOf) -> web.Response:
         place = dict(request.match_info)
         users = await self._on_loop(self._users, place)
-        rows = await self.gathered(users, lambda some: _rows_at(place, some, rows_of))
-        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+        rows = await self._lists.gathered(users, lambda some: _rows_at(place, some, rows_of))
+        return await self._lists.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     def _rows(self, place: dict[str, str], rows_of: RowsOf) -> list[Row]:
         """Of the user that the path names; raises NotFound."""

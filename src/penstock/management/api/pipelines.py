@@ -11,7 +11,8 @@ from aiohttp import web
 from penstock.clocks import wall_ms
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import Visitor
-from penstock.management.http.endpoints import Endpoints, Route, json_response
+from penstock.management.http.bodies import json_response
+from penstock.management.http.endpoints import Endpoints, Route
 
 
 class PipelinesApi(Endpoints):

@@ -22,24 +22,19 @@ from penstock.broker.rules.queue_options import OPTIONS, Option
 from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import ADMINISTRATOR, POLICYMAKER, Visitor
-from penstock.management.http.endpoints import (
-    Endpoint,
-    Route,
-    json_body,
-    json_response,
-    must_have,
-)
+from penstock.management.http.bodies import json_body, json_response, must_have
+from penstock.management.http.endpoints import Endpoint, Endpoints, Route
 from penstock.management.http.listing import BadQuery, ListQuery
-from penstock.management.http.lists import ListEndpoints
 
 OPERATOR: Final = "/api/operator-policies"
 OPTIONS_PATH: Final = "/api/penstock/options"
 PRIORITY_BITS: Final = 31
 
 
-class PoliciesApi(ListEndpoints):
+class PoliciesApi(Endpoints):
     """See the head of this file."""
 
+    has_lists = True
     heading = "policies"
 
     def routes(self) -> list[Route]:
@@ -65,8 +60,8 @@ class PoliciesApi(ListEndpoints):
     async def policies(self, request: web.Request, visitor: Visitor) -> web.Response:
         vhosts = await self.asked_vhosts(request, visitor)
         operator = _is_operator(request)
-        rows = await self.gathered(vhosts, lambda some: self._rows(some, operator))
-        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+        rows = await self._lists.gathered(vhosts, lambda some: self._rows(some, operator))
+        return await self._lists.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def policy(self, request: web.Request, visitor: Visitor) -> web.Response:
         name = request.match_info["policy"]

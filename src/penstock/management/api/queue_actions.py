@@ -20,25 +20,19 @@ highest that has messages.
 
 import base64
 import contextlib
-from typing import Final
+from typing import Final, NamedTuple
 
 from aiohttp import web
 
 from penstock.backing.variable_queue import VariableQueue
+from penstock.broker.broker import Broker
 from penstock.broker.mirrors import NotMirrored
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.message import REDELIVERED, Message
 from penstock.management.facts.rows import Row, jsonable
 from penstock.management.http.access import Visitor
-from penstock.management.http.endpoints import (
-    DIGITS_MAX,
-    Endpoints,
-    Route,
-    json_body,
-    json_response,
-    required,
-    text,
-)
+from penstock.management.http.bodies import DIGITS_MAX, json_body, json_response, required, text
+from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import BadQuery
 from penstock.queues.refusals import check_read
 
@@ -94,9 +88,7 @@ class QueueActionsApi(Endpoints):
         self.admin().pause_queue(vhost, name, paused)
 
     async def messages(self, request: web.Request, visitor: Visitor) -> web.Response:
-        vhost, name = _queue_asked(request, visitor)
-        if not visitor.may_read(vhost, name):
-            raise AccessRefused(f"access to queue '{name}' in vhost '{vhost}' refused")
+        vhost, name = readable_queue(request, visitor)
         encoding = request.query.get("encoding", "auto")
         if encoding not in ENCODINGS:
             raise BadQuery("bad_request", f"encoding: one of {', '.join(ENCODINGS)}")
@@ -104,57 +96,79 @@ class QueueActionsApi(Endpoints):
         count = number_asked(request, "count", COUNT, COUNT_MAX)
         priority = number_asked(request, "priority", -1, 255)
         truncate = number_asked(request, "truncate", TRUNCATE_BYTES, BYTES_MAX)
-        page, messages = await self._on_loop(self._look, vhost, name, start, count, priority)
-        page["messages"] = [self._row(message, truncate, encoding) for message in messages]
+        part = await self._on_loop(
+            read_slice, self._broker, vhost, name, start, count, BYTES_MAX, priority
+        )
+        more = part.messages and part.messages[-1].seq_id + 1 < part.end
+        page: Row = {
+            "first": part.first,
+            "next": int(part.messages[-1].seq_id) + 1 if more else None,
+            "end": part.end,
+        }
+        if part.priorities > 1:
+            page["priority"] = part.priority
+        page["messages"] = [
+            message_row(message, *self._view.watch.opened(message), truncate, encoding)
+            for message in part.messages
+        ]
         return json_response(page)
 
-    def _look(
-        self, vhost: str, name: str, start: int, count: int, priority: int
-    ) -> tuple[Row, list[Message]]:
-        queue = self._broker.vhost(vhost).queue(name)
-        queue.check_owner(None)
-        parts = queue.backing.parts()
-        if priority < 0:
-            priority = _highest_with_messages(parts)
-        elif priority >= len(parts):
-            raise BadQuery("bad_request", f"the queue's priorities end at {len(parts) - 1}")
-        part = parts[priority]
-        floor, end = int(part.floor_seq_id()), int(part.next_seq_id())
-        failed = part.failed_reads()
-        messages = part.read_range(max(start, floor), end, count, BYTES_MAX)
-        if not messages:
-            check_read(part, failed, queue.name, queue.vhost)
-        more = messages and messages[-1].seq_id + 1 < end
-        page: Row = {
-            "first": floor,
-            "next": int(messages[-1].seq_id) + 1 if more else None,
-            "end": end,
-        }
-        if len(parts) > 1:
-            page["priority"] = priority
-        return page, snapshots(messages)
 
-    def _row(self, message: Message, truncate: int, encoding: str) -> Row:
-        """In the shape of RabbitMQ's ``/get``, and the position."""
-        properties, body = self._view.watch.opened(message)
-        shown = body[:truncate]
-        payload, used = base64.b64encode(shown).decode(), "base64"
-        if encoding == "auto":
-            with contextlib.suppress(UnicodeDecodeError):
-                payload, used = shown.decode(), "string"
-        size = message.address[0]
-        return {
-            "seq_id": int(message.seq_id),
-            "payload_bytes": len(body),
-            "payload": payload,
-            "payload_encoding": used,
-            "redelivered": bool(message.flags & REDELIVERED),
-            "exchange": message.address[1 : 1 + size].decode("utf-8", "replace"),
-            "routing_key": message.address[2 + size :].decode("utf-8", "replace"),
-            "properties": jsonable(properties),
-            "enqueued_at_ms": int(message.enqueued_at_ms),
-            "expires_at_ms": int(message.expires_at_ms) or None,
-        }
+class Slice(NamedTuple):
+    """Some messages, the first position there is, the one behind the last, and of what."""
+
+    messages: list[Message]
+    first: int
+    end: int
+    priority: int
+    priorities: int
+
+
+def read_slice(
+    broker: Broker, vhost: str, name: str, start: int, count: int, most_bytes: int, priority: int
+) -> Slice:
+    """Messages of a queue from position ``start`` on, for use on the data loop.
+
+    ``priority``: -1 = the highest that has messages.  Raises NotFound, BadQuery, AccessRefused.
+    """
+    queue = broker.vhost(vhost).queue(name)
+    queue.check_owner(None)
+    parts = queue.backing.parts()
+    if priority < 0:
+        priority = _highest_with_messages(parts)
+    elif priority >= len(parts):
+        raise BadQuery("bad_request", f"the queue's priorities end at {len(parts) - 1}")
+    part = parts[priority]
+    floor, end = int(part.floor_seq_id()), int(part.next_seq_id())
+    failed = part.failed_reads()
+    messages = part.read_range(max(start, floor), end, count, most_bytes)
+    if not messages:
+        check_read(part, failed, queue.name, queue.vhost)
+    return Slice(snapshots(messages), floor, end, priority, len(parts))
+
+
+def message_row(
+    message: Message, properties: dict[str, object], body: bytes, truncate: int, encoding: str
+) -> Row:
+    """In the shape of RabbitMQ's ``/get``, and the position."""
+    shown = body[:truncate]
+    payload, used = base64.b64encode(shown).decode(), "base64"
+    if encoding == "auto":
+        with contextlib.suppress(UnicodeDecodeError):
+            payload, used = shown.decode(), "string"
+    size = message.address[0]
+    return {
+        "seq_id": int(message.seq_id),
+        "payload_bytes": len(body),
+        "payload": payload,
+        "payload_encoding": used,
+        "redelivered": bool(message.flags & REDELIVERED),
+        "exchange": message.address[1 : 1 + size].decode("utf-8", "replace"),
+        "routing_key": message.address[2 + size :].decode("utf-8", "replace"),
+        "properties": jsonable(properties),
+        "enqueued_at_ms": int(message.enqueued_at_ms),
+        "expires_at_ms": int(message.expires_at_ms) or None,
+    }
 
 
 def snapshots(messages: list[Message]) -> list[Message]:
@@ -162,7 +176,7 @@ def snapshots(messages: list[Message]) -> list[Message]:
     copies: list[Message] = []
     for message in messages:
         copy = Message(message.content, message.address, message.flags, message.expires_at_ms)
-        copy.seq_id, copy.enqueued_at_ms = message.seq_id, message.enqueued_at_ms
+        copy.place(message.seq_id, message.enqueued_at_ms)
         copies.append(copy)
     return copies
 
@@ -178,6 +192,14 @@ def _queue_asked(request: web.Request, visitor: Visitor) -> tuple[str, str]:
     vhost, name = request.match_info["vhost"], request.match_info["name"]
     if not visitor.may_enter(vhost):
         raise NotFound(f"vhost {vhost} not found")
+    return vhost, name
+
+
+def readable_queue(request: web.Request, visitor: Visitor) -> tuple[str, str]:
+    """Virtual host and name of the path.  Raises NotFound, AccessRefused."""
+    vhost, name = _queue_asked(request, visitor)
+    if not visitor.may_read(vhost, name):
+        raise AccessRefused(f"access to queue '{name}' in vhost '{vhost}' refused")
     return vhost, name
 
 

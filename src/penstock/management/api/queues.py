@@ -18,8 +18,7 @@ from penstock.broker.topology import declaring
 from penstock.core.pending import Pending, then
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import Visitor
-from penstock.management.http.endpoints import (
-    Route,
+from penstock.management.http.bodies import (
     arguments_in,
     flag,
     json_body,
@@ -27,8 +26,9 @@ from penstock.management.http.endpoints import (
     name_of,
     text,
 )
+from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import BadQuery, ListQuery
-from penstock.management.http.lists import ListEndpoints, slices
+from penstock.management.http.lists import slices
 from penstock.management.rows.queues import delivery_rows
 from penstock.management.statistics.reading import Counts
 
@@ -46,8 +46,10 @@ BASIC_QUEUE_COLUMNS: Final = [
 QUEUE_TOTAL_COLUMNS: Final = ["messages", "messages_ready", "messages_unacknowledged"]
 
 
-class QueuesApi(ListEndpoints):
+class QueuesApi(Endpoints):
     """See the head of this file."""
+
+    has_lists = True
 
     def routes(self) -> list[Route]:
         one = "/api/queues/{vhost}/{name}"
@@ -67,16 +69,16 @@ class QueuesApi(ListEndpoints):
                 columns += QUEUE_TOTAL_COLUMNS
         query = ListQuery(request.query, columns)
         vhosts = await self.asked_vhosts(request, visitor)
-        pairs = await self.pairs_of(vhosts, self._view.queue_names)
-        return await self.answer_pairs(query, pairs, self._view.queue_rows)
+        pairs = await self._lists.pairs_of(vhosts, self._view.queues.names)
+        return await self._lists.answer_pairs(query, pairs, self._view.queues.rows)
 
     async def queue(self, request: web.Request, visitor: Visitor) -> web.Response:
         (vhost,) = await self.asked_vhosts(request, visitor)
         name = request.match_info["name"]
-        row = await self._on_loop(self._view.queue_row, vhost, name)
+        row = await self._on_loop(self._view.queues.row, vhost, name)
         consumers: list[tuple[Row, Counts]] = []
-        for some in slices(await self._on_loop(self._view.consumers_of, vhost, [name])):
-            consumers += await self._on_loop(self._view.consumers_with_counts, some)
+        for some in slices(await self._on_loop(self._view.queues.consumers_of, vhost, [name])):
+            consumers += await self._on_loop(self._view.queues.consumers_with_counts, some)
         row["consumer_details"] = [one for one, _ in consumers]
         row["deliveries"] = delivery_rows(vhost, name, consumers)
         self._context.statistics.complete({"deliveries": row["deliveries"]})
@@ -143,4 +145,4 @@ class QueuesApi(ListEndpoints):
 
     def _purge(self, vhost: str, name: str, visitor: Visitor) -> int | Pending:
         self.rights(visitor, vhost).read("queue", name)
-        return self._view.purge_queue(vhost, name)
+        return self._view.queues.purge(vhost, name)

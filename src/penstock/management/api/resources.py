@@ -24,12 +24,8 @@ from penstock.core.capacity import (
 )
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import ADMINISTRATOR, MONITORING, Visitor
-from penstock.management.http.endpoints import (
-    Endpoints,
-    Route,
-    json_response,
-    json_value,
-)
+from penstock.management.http.bodies import json_response, json_value
+from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import BadQuery
 from penstock.settings.kinds import written_size
 

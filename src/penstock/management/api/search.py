@@ -13,24 +13,24 @@ everybody else's turns in between.
 """
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
 from aiohttp import web
 
-from penstock.backing.variable_queue import VariableQueue
-from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.message import Message
 from penstock.management.api.queue_actions import (
     ENCODINGS,
-    QueueActionsApi,
+    Slice,
+    message_row,
     number_asked,
-    snapshots,
+    read_slice,
+    readable_queue,
 )
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import Visitor
-from penstock.management.http.endpoints import Route, json_response
+from penstock.management.http.bodies import json_response
+from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import BadQuery
-from penstock.queues.refusals import check_read
 
 SLICE: Final = 100
 SLICE_BYTES: Final = 256 * 1024
@@ -46,62 +46,37 @@ LARGEST: Final = 1 << 62
 Opened = Callable[[Message], tuple[dict[str, object], bytes]]
 
 
-class Slice(NamedTuple):
-    """Some messages, the first position there is, the one behind the last, and of what."""
-
-    messages: list[Message]
-    first: int
-    end: int
-    priority: int
-    priorities: int
-
-
-class SearchApi(QueueActionsApi):
-    """Looks as its parent does, a slice at a time, and shows what fits."""
+class SearchApi(Endpoints):
+    """See the head of this file."""
 
     def routes(self) -> list[Route]:
         path = "/api/queues/{vhost}/{name}/messages/search"
         return [Route(path, {"GET": self.search})]
 
     async def search(self, request: web.Request, visitor: Visitor) -> web.Response:
-        vhost, name = request.match_info["vhost"], request.match_info["name"]
-        if not visitor.may_enter(vhost):
-            raise NotFound(f"vhost {vhost} not found")
-        if not visitor.may_read(vhost, name):
-            raise AccessRefused(f"access to queue '{name}' in vhost '{vhost}' refused")
+        vhost, name = readable_queue(request, visitor)
         asked = _Asked(request)
         walk = _Walk(asked)
         while True:
-            part = await self._on_loop(self._slice, vhost, name, walk.start, walk.priority)
+            part = await self._on_loop(
+                read_slice,
+                self._broker,
+                vhost,
+                name,
+                walk.start,
+                SLICE,
+                SLICE_BYTES,
+                walk.priority,
+            )
             walk.take(part, self._view.watch.opened)
             if walk.over():
                 break
         rows = [
-            self._row(message, asked.truncate, asked.encoding) | {"matched": place}
+            message_row(message, *self._view.watch.opened(message), asked.truncate, asked.encoding)
+            | {"matched": place}
             for message, place in walk.found
         ]
         return json_response(walk.row() | {"messages": rows})
-
-    def _slice(self, vhost: str, name: str, start: int, priority: int) -> Slice:
-        queue = self._broker.vhost(vhost).queue(name)
-        queue.check_owner(None)
-        parts = queue.backing.parts()
-        if priority >= len(parts):
-            raise BadQuery("bad_request", f"the queue's priorities end at {len(parts) - 1}")
-        if priority < 0:
-            priority = _highest_with_messages(parts)
-        part = parts[priority]
-        floor, end = int(part.floor_seq_id()), int(part.next_seq_id())
-        failed = part.failed_reads()
-        messages = part.read_range(max(start, floor), end, SLICE, SLICE_BYTES)
-        if not messages:
-            check_read(part, failed, queue.name, queue.vhost)
-        return Slice(snapshots(messages), floor, end, priority, len(parts))
-
-
-def _highest_with_messages(parts: list[VariableQueue]) -> int:
-    holding = [number for number, part in enumerate(parts) if part.ready_count() > 0]
-    return holding[-1] if holding else 0
 
 
 class _Asked:

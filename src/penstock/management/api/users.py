@@ -24,19 +24,15 @@ from penstock.broker.rules.access import HASHING, HASHINGS, SALT_BYTES, User, ha
 from penstock.core.errors import PreconditionFailed
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import ADMINISTRATOR, Visitor
-from penstock.management.http.endpoints import (
-    Route,
-    json_body,
-    json_response,
-    must_have,
-)
+from penstock.management.http.bodies import json_body, json_response, must_have
+from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import BadQuery, ListQuery
-from penstock.management.http.lists import ListEndpoints
 
 
-class UsersApi(ListEndpoints):
+class UsersApi(Endpoints):
     """See the head of this file."""
 
+    has_lists = True
     heading = "users"
 
     def routes(self) -> list[Route]:
@@ -65,12 +61,12 @@ class UsersApi(ListEndpoints):
     # -- looking -------------------------------------------------------------------------
 
     async def users(self, request: web.Request, visitor: Visitor) -> web.Response:
-        rows = await self.gathered(await self._names(), self._rows)
-        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+        rows = await self._lists.gathered(await self._names(), self._rows)
+        return await self._lists.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def without_permissions(self, request: web.Request, visitor: Visitor) -> web.Response:
-        rows = await self.gathered(await self._names(), self._rows_of_strangers)
-        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+        rows = await self._lists.gathered(await self._names(), self._rows_of_strangers)
+        return await self._lists.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def user(self, request: web.Request, visitor: Visitor) -> web.Response:
         row = await self._on_loop(self._row_of, request.match_info["user"])

@@ -25,16 +25,15 @@ from penstock.broker.vhost_removal import VhostRemoval
 from penstock.core.errors import AccessRefused, NotFound, NotImplementedYet, PreconditionFailed
 from penstock.core.pending import Pending
 from penstock.management.http.access import ADMINISTRATOR, Visitor
-from penstock.management.http.endpoints import (
-    Context,
-    Route,
-    flag,
-    json_body,
-    json_response,
-)
+from penstock.management.http.bodies import flag, json_body, json_response
+from penstock.management.http.endpoints import Context, Endpoints, Route
 from penstock.management.http.listing import BadQuery, ListQuery
+<<<<<<< HEAD
 from penstock.management.http.lists import ListEndpoints
 from penstock.storage.definitions.records import NO_METADATA, VhostRecord
+=======
+from penstock.storage.definitions.records import VhostRecord
+>>>>>>> ce22a38c (management: compose lists and rows instead of inheriting them)
 
 STEP_PAUSE_S: Final = 0.001
 """Between two slices of a removal others have the data loop for so long."""
@@ -44,9 +43,10 @@ KNOWN: Final = ("name", "vhost", "description", "tags", "tracing", "default_queu
 log = logging.getLogger("penstock.management")
 
 
-class VhostsApi(ListEndpoints):
+class VhostsApi(Endpoints):
     """See the head of this file."""
 
+    has_lists = True
     heading = "virtual hosts"
 
     def __init__(self, context: Context) -> None:
@@ -77,13 +77,13 @@ class VhostsApi(ListEndpoints):
             names = [name for name in names if visitor.may_enter(name)]
         rows = []
         for name in sorted(names):
-            ready, unacked, _ = await self.message_counts([name])
+            ready, unacked, _ = await self._lists.message_counts([name])
             row = await self._on_loop(self._view.vhost_row, name)
             row.update(
                 messages=ready + unacked, messages_ready=ready, messages_unacknowledged=unacked
             )
             rows.append(row)
-        return await self.answer_rows(query, rows, pageable=True)
+        return await self._lists.answer_rows(query, rows, pageable=True)
 
     async def get(self, request: web.Request, visitor: Visitor) -> web.Response:
         name = request.match_info["vhost"]

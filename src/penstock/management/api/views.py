@@ -21,12 +21,8 @@ from penstock.clocks import wall_ms
 from penstock.core.errors import NotFound
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import MONITORING, Visitor
-from penstock.management.http.endpoints import (
-    Context,
-    Endpoints,
-    Route,
-    json_response,
-)
+from penstock.management.http.bodies import json_response
+from penstock.management.http.endpoints import Context, Endpoints, Route
 from penstock.management.rows.forecast_view import forecast_row
 from penstock.management.rows.heaps_view import SAMPLED, heaps_row
 from penstock.management.rows.queue_flow import flow_facts

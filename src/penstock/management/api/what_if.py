@@ -22,7 +22,8 @@ from penstock.core import patterns
 from penstock.core.errors import NotFound
 from penstock.management.facts.rows import DEFAULT_EXCHANGE_IN_PATHS
 from penstock.management.http.access import Visitor
-from penstock.management.http.endpoints import Endpoints, Route, json_response
+from penstock.management.http.bodies import json_response
+from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import BadQuery
 from penstock.queues.context import queue_type
 from penstock.queues.queue import Queue

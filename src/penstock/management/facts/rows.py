@@ -12,7 +12,6 @@ from urllib.parse import quote_plus
 from penstock.broker.broker import Broker
 from penstock.broker.topology.vhost import Vhost
 from penstock.management.facts.sessions import SessionInspector
-from penstock.storage.engine.recovery import Opening
 
 Row = dict[str, object]
 
@@ -23,16 +22,9 @@ DEFAULT_EXCHANGE_IN_PATHS: Final = "amq.default"
 class Rows:
     """The broker, and what the server tells about its sessions."""
 
-    def __init__(
-        self,
-        broker: Broker,
-        watch: SessionInspector,
-        node_name: str = "",
-        opening: Opening | None = None,
-    ) -> None:
+    def __init__(self, broker: Broker, watch: SessionInspector, node_name: str = "") -> None:
         self._broker = broker
         self._watch = watch
-        self._opening = opening
         self.node_name = node_name or f"penstock@{platform.node()}"
 
     @property

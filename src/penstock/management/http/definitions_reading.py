@@ -12,7 +12,7 @@ import json
 import re
 from typing import Any, Final
 
-from penstock.management.http.endpoints import HALF_A_PAIR, check_writable, finite, no_number
+from penstock.management.http.bodies import HALF_A_PAIR, check_writable, finite, no_number
 from penstock.management.http.listing import BadQuery
 
 _SPACE: Final = re.compile(r"[ \t\n\r]*")

@@ -14,10 +14,10 @@ from typing import Final, TypeVar
 
 from aiohttp import web
 
-from penstock.core.errors import AccessRefused, NotFound
+from penstock.management.facts.on_loop import OnLoop
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import Visitor
-from penstock.management.http.endpoints import Endpoints, to_json
+from penstock.management.http.bodies import to_json
 from penstock.management.http.listing import (
     BadQuery,
     ListQuery,
@@ -26,6 +26,7 @@ from penstock.management.http.listing import (
     sort_key,
     sorted_in_chunks,
 )
+from penstock.management.rows.view import BrokerView
 from penstock.management.statistics.asked import NOTHING, asked_now
 
 T = TypeVar("T")
@@ -40,30 +41,12 @@ EVERYTHING: Final = ListQuery({})
 """No column, no page."""
 
 
-class ListEndpoints(Endpoints):
-    """A desk that answers with lists."""
+class Lists:
+    """Reads rows on the data loop, and answers with them."""
 
-    async def visible_vhosts(self, visitor: Visitor) -> list[str]:
-        names = await self._on_loop(self._view.vhost_names)
-        return [name for name in names if visitor.may_enter(name)]
-
-    async def asked_vhosts(self, request: web.Request, visitor: Visitor) -> list[str]:
-        """The one in the path, which must exist and be open to the visitor; or all visible."""
-        name = request.match_info.get("vhost")
-        if name is None:
-            return await self.visible_vhosts(visitor)
-        if not await self._on_loop(self._view.has_vhost, name):
-            raise NotFound(f"no vhost '{name}'")
-        if not visitor.may_enter(name):
-            raise AccessRefused("User not authorised to access virtual host")
-        return [name]
-
-    async def changed_vhost(self, request: web.Request, visitor: Visitor) -> str:
-        """The one in the path, for what is put into it; RabbitMQ has other words for this."""
-        name = request.match_info["vhost"]
-        await self.must_take(name)
-        await self.asked_vhosts(request, visitor)
-        return name
+    def __init__(self, view: BrokerView, on_loop: OnLoop) -> None:
+        self._view = view
+        self._on_loop = on_loop
 
     async def pairs_of(
         self, vhosts: Sequence[str], names_of: Callable[[str], list[str]]
@@ -77,7 +60,7 @@ class ListEndpoints(Endpoints):
     async def message_counts(self, vhosts: Sequence[str]) -> list[int]:
         """Ready, unacknowledged and consumers over all queues of these virtual hosts."""
         totals = [0, 0, 0]
-        for vhost, names in runs(await self.pairs_of(vhosts, self._view.queue_names)):
+        for vhost, names in runs(await self.pairs_of(vhosts, self._view.queues.names)):
             await self._on_loop(self._view.add_message_counts, vhost, names, totals)
         return totals
 
@@ -85,13 +68,13 @@ class ListEndpoints(Endpoints):
         self, rows_of: Callable[[Sequence[object]], list[Row]], visitor: Visitor
     ) -> list[Row]:
         rows: list[Row] = []
-        for sessions in slices(await self._on_loop(self._view.sessions)):
+        for sessions in slices(await self._on_loop(self._view.clients.sessions)):
             rows += await self._on_loop(rows_of, sessions)
         if visitor.may_monitor:
             return rows
         return [row for row in rows if row["user"] == visitor.name]
 
-    async def _read(
+    async def read(
         self, pairs: Sequence[Pair], rows_of: Callable[[str, Sequence[str]], list[Row]]
     ) -> AsyncIterator[list[Row]]:
         """The rows of things known by name, in the order of the names, in slices."""
@@ -121,7 +104,7 @@ class ListEndpoints(Endpoints):
             ordered = await self._by_value(query, in_order(wanted), rows_of)
         shown = query.cut(ordered)
         check_samples(len(shown))
-        parts = [encode(query, rows) async for rows in self._read(shown, rows_of)]
+        parts = [encode(query, rows) async for rows in self.read(shown, rows_of)]
         return self._list_response(query, parts, len(pairs), len(wanted))
 
     async def _by_value(
@@ -137,7 +120,7 @@ class ListEndpoints(Endpoints):
             check_samples(len(pairs), "sort by something else")
         else:
             asked_now.set(NOTHING)  # of rows that may not be shown
-        async for rows in self._read(pairs, rows_of):
+        async for rows in self.read(pairs, rows_of):
             keyed += [(query.sort_key(row), _pair(row)) for row in rows]
         asked_now.set(asked)
         return [pair for _, pair in sorted_in_chunks(keyed, itemgetter(0), query.reverse)]

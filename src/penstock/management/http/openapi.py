@@ -16,8 +16,8 @@ from aiohttp import web
 
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import Visitor
-from penstock.management.http.endpoints import Endpoint, Endpoints, Route, json_response
-from penstock.management.http.lists import ListEndpoints
+from penstock.management.http.bodies import json_response
+from penstock.management.http.endpoints import Endpoint, Endpoints, Route
 
 OPENAPI: Final = "3.1.0"
 PATH: Final = "/api/penstock/openapi.json"
@@ -131,7 +131,7 @@ def _path_parameters(path: str) -> list[Row]:
 
 
 def _list_parameters(method: str, endpoints: Endpoints) -> list[Row]:
-    if method != "GET" or not isinstance(endpoints, ListEndpoints):
+    if method != "GET" or not endpoints.has_lists:
         return []
     return [{"$ref": f"#/components/parameters/{name}"} for name in LIST_PARAMETERS]
 

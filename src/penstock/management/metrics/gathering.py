@@ -6,12 +6,13 @@ An object is a row of numbers in the order of its families (``Table``).
 import gc
 from array import array
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Final, NamedTuple, ParamSpec, Protocol, TypeVar, cast
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, NamedTuple, ParamSpec, TypeVar, cast
 
 from penstock.clocks import wall_ms
 from penstock.core.histogram import Histogram
 from penstock.core.traffic import PROTOCOLS, DropCounters
+from penstock.management.facts.on_loop import OnLoop
 from penstock.management.facts.portions import SLICE, Part, portions
 from penstock.management.facts.rows import Row
 from penstock.management.facts.sessions import ChannelFacts, ConnectionFacts
@@ -49,14 +50,6 @@ QUEUE_FIELDS: Final = (
 STATES: Final = (("alpha", ("q1", "q4")), ("beta", ("q2", "q3")))
 """Where messages rest: with content in memory; with perhaps only a position there.  The third
 state, delta, is on disk only."""
-
-
-class OnLoop(Protocol):
-    """Runs a short function on the data loop."""
-
-    def __call__(
-        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[T]: ...
 
 
 class Table:
@@ -184,10 +177,10 @@ class Gathering:
         return connections, channels
 
     async def _parts(self) -> AsyncIterator[tuple[list[Client], list[Client]]]:
-        sessions = await self._on_loop(self.view.sessions)
+        sessions = await self._on_loop(self.view.clients.sessions)
         for start in range(0, len(sessions), SLICE):
             some = sessions[start : start + SLICE]
-            for portion in portions(await self._on_loop(self.view.channel_numbers, some)):
+            for portion in portions(await self._on_loop(self.view.clients.channel_numbers, some)):
                 yield await self._on_loop(self._clients, portion)
 
     async def node(self) -> NodeNumbers:
@@ -245,7 +238,7 @@ class Gathering:
     def _numbers(self, row: Row) -> NodeNumbers:
         view = self.view
         broker = view.broker
-        row["sockets_used"] = len(view.sessions())
+        row["sockets_used"] = len(view.clients.sessions())
         return NodeNumbers(
             row,
             view.cluster_counts(),
@@ -253,7 +246,7 @@ class Gathering:
             _fates(broker.dead_letters.fates),
             _fates(broker.queue_context.dropped),
             storage_row(broker.engine, view.watch.disk(), None),
-            view.flow_row(),
+            view.queues.flow_row(),
             broker.pipelines.rows(broker.vhosts, wall_ms()),
             broker.users.counts(),
             broker.confirm_times,

@@ -22,10 +22,10 @@ from penstock.routing.exchanges import Binding, Exchange
 class ExchangeRows(Rows):
     """See the head of this file."""
 
-    def exchange_names(self, vhost: str) -> list[str]:
+    def names(self, vhost: str) -> list[str]:
         return ["", *self.vhost(vhost).exchanges]
 
-    def exchange_rows(self, vhost_name: str, names: Sequence[str]) -> list[Row]:
+    def rows(self, vhost_name: str, names: Sequence[str]) -> list[Row]:
         vhost = self._broker.vhosts.get(vhost_name)
         if vhost is None:
             return []
@@ -35,7 +35,7 @@ class ExchangeRows(Rows):
             if name == "" or name in vhost.exchanges
         ]
 
-    def exchange_row(self, vhost_name: str, name: str) -> Row:
+    def row(self, vhost_name: str, name: str) -> Row:
         """Raises NotFound."""
         vhost = self.vhost(vhost_name)
         return self._exchange_row(vhost, "" if name == DEFAULT_EXCHANGE_IN_PATHS else name)

@@ -31,17 +31,17 @@ COUNTED = ("masters", "mirrors", "unsynchronised_mirrors")
 class MirrorRows(Rows):
     """See the head of this file."""
 
-    def mirrored_names(self, vhost: str) -> list[str]:
+    def names(self, vhost: str) -> list[str]:
         return [name for other, name in self._broker.mirrors.mirrored() if other == vhost]
 
-    def mirrors_rows(self, vhost_name: str, names: Sequence[str]) -> list[Row]:
+    def rows(self, vhost_name: str, names: Sequence[str]) -> list[Row]:
         """Of those that are still there, and mirrored."""
         vhost = self._broker.vhosts.get(vhost_name)
         found = {} if vhost is None else vhost.queues
-        rows = [self.mirrors_row(found[name]) for name in names if name in found]
+        rows = [self.row(found[name]) for name in names if name in found]
         return [row for row in rows if row is not None]
 
-    def mirrors_row(self, queue: Queue) -> Row | None:
+    def row(self, queue: Queue) -> Row | None:
         """None = it is not mirrored."""
         facts = self._broker.mirrors.facts(queue)
         if facts is None:

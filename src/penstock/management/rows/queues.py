@@ -25,10 +25,10 @@ from penstock.queues.queue import Queue
 class QueueRows(Rows):
     """See the head of this file."""
 
-    def queue_names(self, vhost: str) -> list[str]:
+    def names(self, vhost: str) -> list[str]:
         return list(self.vhost(vhost).queues)
 
-    def queue_rows(self, vhost_name: str, names: Sequence[str]) -> list[Row]:
+    def rows(self, vhost_name: str, names: Sequence[str]) -> list[Row]:
         vhost = self._broker.vhosts.get(vhost_name)
         if vhost is None:
             return []
@@ -40,7 +40,7 @@ class QueueRows(Rows):
             for queue in queues
         ]
 
-    def queue_row(self, vhost: str, name: str) -> Row:
+    def row(self, vhost: str, name: str) -> Row:
         """One queue with all that is known of its storage; raises NotFound."""
         queue = self.vhost(vhost).queue(name)
         if queue.why_down() != "":
@@ -63,11 +63,11 @@ class QueueRows(Rows):
     def flow_row(self) -> Row:
         return self._watch.flow()
 
-    def purge_queue(self, vhost: str, name: str) -> int | Pending:
+    def purge(self, vhost: str, name: str) -> int | Pending:
         """Returns how many messages it had; raises NotFound or ResourceLocked (exclusive)."""
         queue = self.vhost(vhost).queue(name)
         queue.check_owner(None)
-        return then(queue.purge(), int, partial(self.purge_queue, vhost, name))
+        return then(queue.purge(), int, partial(self.purge, vhost, name))
 
     def _queue_state(self, queue: Queue) -> Row:
         """``stopped``: something of it is damaged, and nothing is delivered any more."""

@@ -1,6 +1,6 @@
 """``BrokerView``: the broker as JSON-able dicts in the shape of RabbitMQ's management API.
 
-Quiet, read-only but for ``purge_queue`` and ``close_connection``, and meant to be called on the
+Quiet, read-only but for ``purge`` and ``close_connection``, and meant to be called on the
 data loop: every method is either O(1) or takes the names it shall describe, so that the caller
 decides how much is done in one go.  A name that has vanished between two calls is left out.
 
@@ -12,9 +12,9 @@ Sessions are the server's; ``facts`` has what it tells about them.
 
 from collections.abc import Sequence
 
-from penstock.broker.definitions.exporting import metadata_row
-from penstock.management.facts.rows import Row
-from penstock.management.facts.sessions import ListenerFacts
+from penstock.broker.broker import Broker
+from penstock.management.facts.rows import Row, Rows
+from penstock.management.facts.sessions import ListenerFacts, SessionInspector
 from penstock.management.facts.storage_view import files_row, storage_row
 from penstock.management.rows.alarms_view import alarms_row
 from penstock.management.rows.clients import ClientRows
@@ -24,10 +24,25 @@ from penstock.management.rows.queues import QueueRows
 from penstock.management.statistics.kinds import CLUSTER
 from penstock.management.statistics.reading import cluster_counts, vhost_tally
 from penstock.management.statistics.tally import CountersSnapshot
+from penstock.storage.engine.recovery import Opening
 
 
-class BrokerView(QueueRows, ExchangeRows, ClientRows, MirrorRows):
-    """The broker, described."""
+class BrokerView(Rows):
+    """What there is once; queues, exchanges, clients and mirrors have rows of their own."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        watch: SessionInspector,
+        node_name: str = "",
+        opening: Opening | None = None,
+    ) -> None:
+        super().__init__(broker, watch, node_name)
+        self._opening = opening
+        self.queues = QueueRows(broker, watch, self.node_name)
+        self.exchanges = ExchangeRows(broker, watch, self.node_name)
+        self.clients = ClientRows(broker, watch, self.node_name)
+        self.mirrors = MirrorRows(broker, watch, self.node_name)
 
     # -- totals --------------------------------------------------------------------------
 

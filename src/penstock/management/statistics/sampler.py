@@ -10,10 +10,11 @@ next tick is left out, and its steps are as if nothing had happened.
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from typing import Final, ParamSpec, Protocol, TypeVar
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
 
 from penstock.core.histogram import Histogram
+from penstock.management.facts.on_loop import OnLoop
 from penstock.management.facts.portions import SLICE, portions
 from penstock.management.facts.sessions import SessionTally
 from penstock.management.statistics.completing import Statistics
@@ -28,14 +29,6 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 log = logging.getLogger("penstock.management")
-
-
-class OnLoop(Protocol):
-    """Runs a short function on the data loop."""
-
-    def __call__(
-        self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[T]: ...
 
 
 class Sampler:
