@@ -80,6 +80,10 @@ class FrameSplitter:
         self.rest_bytes: int = 0  # of a frame that has come in part
         self._needed_bytes: int = 4
 
+    def allow(self, max_bytes: int) -> None:
+        """The frames that follow may be as large."""
+        self.max_bytes = max_bytes
+
     def feed(self, data: bytes) -> list[tuple[int, bytes]]:
         """The frames completed by ``data`` as (kind, payload)."""
         self._rest.append(data)

@@ -324,7 +324,7 @@ def test_what_is_declared_and_messages_of_one_second_share_the_limit(declares_fi
     alarms = Alarms(ram)
     alarms.set_memory_limit(MemoryLimit(0.0, limit))
     declared = 0
-    alarms.measure = lambda: declared + int(ram.queued_bytes)
+    alarms.measure_with(lambda: declared + int(ram.queued_bytes))
     alarms.look_at_resident(0)
 
     def declare(most: int) -> None:
@@ -346,7 +346,7 @@ def test_what_is_declared_and_messages_of_one_second_share_the_limit(declares_fi
         ram.queued_bytes = limit * 3 // 4
         declare(2 * limit)
         publish()
-    assert limit <= alarms.measure() <= limit * 11 // 10 + step
+    assert limit <= alarms._measure() <= limit * 11 // 10 + step
     assert alarms.memory
     alarms.check()
 
@@ -361,7 +361,7 @@ def test_the_process_is_not_asked_at_every_turn() -> None:
         looks.append(1)
         return 990 << 20
 
-    alarms.measure = measure
+    alarms.measure_with(measure)
     alarms.look_at_resident(990 << 20)
     ram.queued_bytes = 600 << 20
     for _ in range(1000):

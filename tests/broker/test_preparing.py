@@ -23,7 +23,7 @@ def test_a_prepared_topic_holds_until_its_channels_are_there() -> None:
         asked.append(name)
         return True
 
-    topics.on_new = ask
+    topics.report_to(None, ask)
     topic = topics.topic("t")
     early = topics.channel(topic, "early")
     topics.publish(topic, [message()], 1, NOW_MS)
@@ -45,7 +45,7 @@ def test_a_prepared_topic_holds_until_its_channels_are_there() -> None:
 def test_nobody_is_asked_of_what_nobody_knows() -> None:
     node = QuietBroker()
     topics = node.broker.vhosts["/"].topics
-    topics.on_new = lambda _name: False
+    topics.report_to(None, lambda _name: False)
     topic = topics.topic("t")
     topics.channel(topic, "c")
     assert not topic.preparing
@@ -62,7 +62,7 @@ def test_each_change_of_names_is_told() -> None:
             (" ".join(topics.topics), [c for t in topics.topics.values() for c in t.channels])
         )
 
-    topics.on_change = look
+    topics.report_to(look, None)
     topic = topics.topic("t")
     assert seen[-1] == ("t", [])
     channel = topics.channel(topic, "c")

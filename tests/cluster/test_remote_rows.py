@@ -46,7 +46,7 @@ def test_the_row_has_what_the_master_has(pair: NodePair) -> None:
     pair.tick()
     (row,) = view(pair).queues.rows("/", ["q"])
     assert lengths(row) == (4, 2, 2, 2)
-    assert view(pair).queue_row("/", "q")["messages"] == 4
+    assert view(pair).queues.row("/", "q")["messages"] == 4
     totals = [0, 0, 0]
     view(pair).add_message_counts("/", ["q"], totals)
     assert totals == [2, 2, 2]
@@ -62,7 +62,7 @@ def test_a_queue_that_is_down_has_no_counts(pair: NodePair) -> None:
     pair.tick()
     pair.lose_link()
     queue.give_up("it is down")
-    for row in (*view(pair).queues.rows("/", ["q"]), view(pair).queue_row("/", "q")):
+    for row in (*view(pair).queues.rows("/", ["q"]), view(pair).queues.row("/", "q")):
         assert row["state"] == "down"
         assert (row["name"], row["durable"], row["arguments"]) == ("q", True, {})
         assert not {"messages", "messages_ready", "consumers", "message_stats"} & row.keys()

@@ -110,7 +110,7 @@ def test_a_fault_of_ours_is_logged_and_not_shown(
     def broken(_vhost: str) -> list[str]:
         raise RuntimeError("the secret detail")
 
-    monkeypatch.setattr(served.view, "queue_names", broken)
+    monkeypatch.setattr(served.view.queues, "names", broken)
     answer = served.ask("/api/queues")
     assert answer.status == 500
     assert "secret" not in answer.body
@@ -123,7 +123,7 @@ def test_a_fault_of_ours_is_logged_and_not_shown(
 def test_a_queue_that_vanishes_between_two_slices_is_left_out(
     seven: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(seven.view, "queue_names", lambda _vhost: [*QUEUES, "gone"])
+    monkeypatch.setattr(seven.view.queues, "names", lambda _vhost: [*QUEUES, "gone"])
     assert [row["name"] for row in seven.get("/api/queues")] == QUEUES
     assert seven.get("/api/overview")["object_totals"]["queues"] == len(QUEUES)
 

@@ -38,7 +38,7 @@ def client(node: QuietBroker) -> ClientEnd:
 def fill(node: QuietBroker) -> None:
     """The process takes so much from now on."""
     alarms = node.broker.admission.alarms
-    alarms.measure = lambda: LIMIT_BYTES + FAR_BYTES
+    alarms.measure_with(lambda: LIMIT_BYTES + FAR_BYTES)
     alarms.look_at_resident(LIMIT_BYTES + FAR_BYTES)
 
 
@@ -122,7 +122,7 @@ def test_the_channels_and_consumers_of_one_client_are_within_the_limit() -> None
         return FAR_BYTES + EACH_BYTES * sum(1 + len(one.consumers) for one in channels)
 
     alarms.set_memory_limit(MemoryLimit(0.0, SMALL_BYTES))
-    alarms.measure = resident
+    alarms.measure_with(resident)
     alarms.look_at_resident(FAR_BYTES)
     number, most, answers = 1, 0, ["channel.open-ok"]
     while "connection.close" not in answers:
@@ -148,7 +148,7 @@ def test_between_two_looks_at_the_process_what_is_declared_is_counted(
         return len(looks) * (LIMIT_BYTES + FAR_BYTES) // 2
 
     queue = node.broker.vhosts["/"].queues["q"]
-    alarms.measure = measure
+    alarms.measure_with(measure)
     most = (LIMIT_BYTES + FAR_BYTES) // 10_000
     answer = ""
     while answer != "channel.close":
@@ -202,7 +202,7 @@ def test_arguments_of_one_client_are_within_the_limit(table: dict[str, Any]) -> 
     alarms = node.broker.admission.alarms
     # The process alone takes what may be over the limit, so the clients have the limit itself.
     alarms.set_memory_limit(MemoryLimit(0.0, SMALL_BYTES))
-    alarms.measure = lambda: FAR_BYTES + kept_bytes(node)
+    alarms.measure_with(lambda: FAR_BYTES + kept_bytes(node))
     alarms.look_at_resident(FAR_BYTES)
     number = 0
     for method in ("basic.consume", "queue.bind"):

@@ -13,12 +13,12 @@ from tests.helpers.nsq_pair import NsqBroker
 def test_nsq_clients_get_no_new_channel_and_keep_those_there_are() -> None:
     node = NsqBroker()
     node.nsq_client().subscribe("t", "old")
-    node.broker.admission.unreserved = True
+    node.broker.admission.note_reserve(False)
     assert node.nsq_client().ask(b"SUB t new\n") == [f"E_SUB_FAILED SUB failed {NO_ROOM}".encode()]
     assert node.nsq_client().ask(b"SUB other c\n")[0] != b"OK"
     assert node.nsq_client().ask(b"SUB t old\n") == [b"OK"]
     assert "other" not in node.broker.vhosts["/"].topics.topics
-    node.broker.admission.unreserved = False
+    node.broker.admission.note_reserve(True)
     assert node.nsq_client().ask(b"SUB t new\n") == [b"OK"]
     node.check()
 

@@ -17,7 +17,7 @@ from penstock.cli.main import cli
 from penstock.ctl.options import COMMON
 from penstock.ctl.verbs import VERBS
 from penstock.management.facts import portions
-from penstock.management.http import endpoints, ui_sessions
+from penstock.management.http import bodies, ui_sessions
 from penstock.management.http import http_connections as http
 from penstock.protocols.nsq import layers
 from penstock.settings.settings import DECLARED, OTHER_VARIABLES, load_settings
@@ -163,8 +163,8 @@ LIMITS = [
     (API, r"of its answer for (\d+) s", http.WRITE_TIMEOUT_S),
     (API, r"A user has at most (\d+) sessions", ui_sessions.SESSIONS_OF_USER_MAX),
     (API, r"node ([\d,]+); for one more", ui_sessions.SESSIONS_MAX),
-    (API, r"A body has at most (\d+) MiB", endpoints.ASKED_MAX_BYTES // MIB),
-    (API, r"Definitions have up to (\d+) MiB", endpoints.BODY_MAX_BYTES // MIB),
+    (API, r"A body has at most (\d+) MiB", bodies.ASKED_MAX_BYTES // MIB),
+    (API, r"Definitions have up to (\d+) MiB", bodies.BODY_MAX_BYTES // MIB),
     ("SECURITY.md", r"after (an hour) without", ui_sessions.IDLE_MAX_S),
     ("SECURITY.md", r"after\s+(eight hours)", ui_sessions.AGE_MAX_S),
     ("SECURITY.md", r"More than (five) wrong", log_ins.FREE_MAX),

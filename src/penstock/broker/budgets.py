@@ -115,6 +115,11 @@ class Budgets:
             if vhost.budget.is_set():
                 self._look(vhost, now_ms)
 
+    def spend(self, vhost: Vhost, count: i64) -> None:
+        """So many messages were published."""
+        if not vhost.budget.spend(count):
+            self.spent(vhost)
+
     def spent(self, vhost: Vhost) -> None:
         """A publisher has found the bucket empty: do not wait for the next look."""
         usage = self._usage(vhost)

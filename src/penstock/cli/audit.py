@@ -108,8 +108,7 @@ def audit_directory(directory: str) -> dict[str, Any]:
         queues, deleted = read_definitions(directory, damages)
         found = DataAudit(RealFileSystem(), directory, queues, progress.note, deleted)
         found.run()
-    found.damages = damages + found.damages
-    return describe(directory, found)
+    return describe(directory, found, damages + found.damages)
 
 
 def must_be_data_directory(directory: str) -> None:
@@ -333,12 +332,12 @@ def describe_walk(walk: FileWalk) -> dict[str, Any]:
     return row | {"attested": walk.attested, "torn": walk.torn_bytes}
 
 
-def describe(directory: str, found: DataAudit) -> dict[str, Any]:
+def describe(directory: str, found: DataAudit, damages: list[Damage]) -> dict[str, Any]:
     live, live_bytes = found.contents.live()
     torn = [walk for walk in found.walks() if walk.torn_bytes]
     return {
         "directory": directory,
-        "verdict": verdict(found.damages, len(torn)),
+        "verdict": verdict(damages, len(torn)),
         "terms": found.terms_state,
         "messages": sum(queue.messages for queue in found.queues.values()),
         "torn_files": len(torn),
@@ -373,7 +372,7 @@ def describe(directory: str, found: DataAudit) -> dict[str, Any]:
             "copies": found.contents.copies,
         },
         "notes": found.notes,
-        "damages": [describe_damage(damage) for damage in found.damages],
+        "damages": [describe_damage(damage) for damage in damages],
     }
 
 

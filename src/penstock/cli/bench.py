@@ -202,8 +202,7 @@ def carry_out(plan: LoadPlan, pid: int, tree: bool) -> dict[str, Any]:
 
     progress = Progress("bench")
     try:
-        with LoadRun(plan, pid, tree) as run:
-            run.told = progress.show
+        with LoadRun(plan, pid, tree, progress.show) as run:
             return run.run()
     except ConnectionLost as error:
         raise Unavailable(str(error), "is a broker listening at --uri?") from None

@@ -166,6 +166,10 @@ class ConfirmLedger:
         self._low: i64 = 0  # every tag up to here is confirmed
         self._rest: bytes = b""
 
+    def forget_latencies(self) -> None:
+        """Measure from now on."""
+        self.latency = Histogram()
+
     def room(self) -> i64:
         """How many more may be sent; a hole that stays open ends it when the slots do."""
         slots = self._mask - (self.sent - self._low)
@@ -292,6 +296,10 @@ class DeliveryScanner:
         self._rest: bytes = b""
         self._skip: i64 = 0
         self._skip_channel: i64 = 0  # its message is complete when the skip is
+
+    def forget_latencies(self) -> None:
+        """Measure from now on."""
+        self.latency = Histogram()
 
     def feed(self, data: bytes, now_ns: i64) -> None:
         at = self._skipped(data, 0, now_ns)

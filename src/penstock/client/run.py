@@ -120,9 +120,18 @@ def worker_environment() -> dict[str, str]:
 
 
 class LoadRun:
-    """One run of a plan.  ``pid`` 0 = the broker's process is not watched."""
+    """One run of a plan.  ``pid`` 0 = the broker's process is not watched.
 
-    def __init__(self, plan: LoadPlan, pid: int = 0, tree: bool = False) -> None:
+    ``tell``: takes the progress (done, of how much, in words).
+    """
+
+    def __init__(
+        self,
+        plan: LoadPlan,
+        pid: int = 0,
+        tree: bool = False,
+        tell: Callable[[float, float, str], None] | None = None,
+    ) -> None:
         self.plan = plan
         self.deadline_passed = False
         self._endpoint = Endpoint.parse(plan.uri)
@@ -137,14 +146,14 @@ class LoadRun:
         self._times: dict[str, int] = {}
         self._measured_from: Snapshot | None = None
         self._measured_to: Snapshot | None = None
-        self.told: Callable[[float, float, str], None] | None = None
+        self._tell = tell
         """Hears now and then what is done, of how much, and of how many messages."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._counters.stop = STOP_ALL
+        self._counters.ask_to_stop(STOP_ALL)
         for worker in self._workers:
             worker.end()
         for room in self._rooms:
@@ -160,7 +169,7 @@ class LoadRun:
             self._work()
         finally:
             if self.plan.cleanup:
-                self._counters.stop = STOP_ALL
+                self._counters.ask_to_stop(STOP_ALL)
                 self._end_workers()
                 delete(self.plan, self._endpoint)
         assert self._measured_from is not None
@@ -219,7 +228,7 @@ class LoadRun:
         self._end(publishers)
         if self._measured_to is None:
             self._measured_to = self._look()
-        self._counters.stop = STOP_ALL
+        self._counters.ask_to_stop(STOP_ALL)
         self._end_workers()
 
     def _set_times(self) -> None:
@@ -237,7 +246,7 @@ class LoadRun:
         """Wait for publishers, then for what they have sent to be consumed, as far as due."""
         while not all(worker.is_done() for worker in publishers) and not self._late():
             self._tick()
-        self._counters.stop = max(self._counters.stop, STOP_PUBLISHING)
+        self._counters.ask_to_stop(STOP_PUBLISHING)
         if self.plan.count and self.plan.consumers:
             self._drain(self.plan.limit_s())
         elif self.plan.rate and self.plan.consumers:
@@ -299,8 +308,8 @@ class LoadRun:
             self._gauge.refresh()
         for worker in self._workers:
             worker.is_done()  # raises what went wrong there
-        if self.told is not None:
-            self.told(*self._how_far(), f"{self._consumed() or self._published()} messages")
+        if self._tell is not None:
+            self._tell(*self._how_far(), f"{self._consumed() or self._published()} messages")
 
     def _how_far(self) -> tuple[float, float]:
         """What is done, and of how much: messages of a counted run, else seconds."""

@@ -35,9 +35,9 @@ class Counters:
     def stop(self) -> int:
         return self._slots[0]
 
-    @stop.setter
-    def stop(self, what: int) -> None:
-        self._slots[0] = what
+    def ask_to_stop(self, what: int) -> None:
+        """``STOP_PUBLISHING`` or ``STOP_ALL``; what was asked before stays asked."""
+        self._slots[0] = max(self._slots[0], what)
 
     def put(self, worker: int, count: int) -> None:
         self._slots[1 + worker] = count
@@ -61,6 +61,10 @@ class SendWindow:
     @staticmethod
     def create() -> int:
         return os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def spend(self, count: int) -> None:
+        """So many messages were composed."""
+        self.left -= count
 
     def take(self) -> None:
         """Fetch what consumers have given since."""

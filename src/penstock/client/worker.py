@@ -191,7 +191,7 @@ class Publisher(Worker):
         """Compose what may be sent, send what the socket takes, wait for what is missing."""
         now_ns = time.monotonic_ns()
         if self.measures_from_now(now_ns, times):
-            self.ledger.latency = Histogram()
+            self.ledger.forget_latencies()
         if not self._pending:
             self._compose(now_ns, times.start_ns)
         if self._pending:
@@ -215,7 +215,7 @@ class Publisher(Worker):
         elif plan.confirm:
             self.ledger.note_sent(sent, now_ns)
         if self._room is not None:
-            self._room.left -= sent
+            self._room.spend(sent)
         self._pending = memoryview(blob)
 
     def _allowance(self, now_ns: int, start_ns: int) -> int:
@@ -363,7 +363,7 @@ class Consumer(Worker):
             raise ClientError("the broker hung up on a consumer")
         now_ns = time.monotonic_ns()
         if self.measures_from_now(now_ns, times):
-            self.scanner.latency = Histogram()
+            self.scanner.forget_latencies()
         if self.early_bytes:
             data = self.early_bytes + data
             self.early_bytes = b""

@@ -107,8 +107,9 @@ class FlowPeer:
             return "flow"
         return "idle" if self._book.now_ms - active_at_ms > IDLE_AFTER_MS else "running"
 
-    def keep(self, credit: "Credit", cost: i64) -> None:
-        """Take what is sent, and acknowledge it later."""
+    def keep(self, credit: "Credit", cost: i64, why: str = "") -> None:
+        """Take what is sent, and acknowledge it later; ``why``: if not always so."""
+        self.why = why
         if len(self.kept) == 0:
             self.kept_at_ms = self._book.now_ms
         if credit.kept == 0:
@@ -366,6 +367,10 @@ class FlowBook:
         self.noted: list[Credit] = []  # that blocked since they were last taken
         self.noted_stages: list[FlowPeer] = []
         self._second_ms: i64 = 0
+
+    def note_waits(self, noting: bool) -> None:
+        """The event log takes the waits from now on, or takes them no more."""
+        self.noting = noting
 
     def count_blocked_queues(self, more: i64) -> None:
         self.blocked_queues += more

@@ -34,6 +34,10 @@ class Due:
         assert self.place == -1, "it is in a heap: move it"
         self.due_ms = due_ms
 
+    def left(self) -> None:
+        """It is in no heap any more."""
+        self.place = -1
+
 
 @final
 class DeadlineHeap:
@@ -92,7 +96,7 @@ class DeadlineHeap:
         """Take it out before its time."""
         place = due.place
         assert place >= 0, "it is in no heap"
-        due.place = -1
+        due.left()
         last = self._items.pop()
         if last is not due:
             self._settle(last, place)
@@ -113,7 +117,7 @@ class DeadlineHeap:
 
     def clear(self) -> None:
         for due in self._items:
-            due.place = -1
+            due.left()
         self._items = []
 
     # -- order ---------------------------------------------------------------------------
@@ -132,11 +136,9 @@ class DeadlineHeap:
             parent = items[above]
             if parent.due_ms <= due.due_ms:
                 break
-            items[place] = parent
-            parent.place = place
+            self._put(parent, place)
             place = above
-        items[place] = due
-        due.place = place
+        self._put(due, place)
 
     def _sink(self, due: Due, place: i64) -> None:
         items = self._items
@@ -151,11 +153,13 @@ class DeadlineHeap:
                     below += 1
             if due.due_ms <= child.due_ms:
                 break
-            items[place] = child
-            child.place = place
+            self._put(child, place)
             place = below
             below = 2 * place + 1
-        items[place] = due
+        self._put(due, place)
+
+    def _put(self, due: Due, place: i64) -> None:
+        self._items[place] = due
         due.place = place
 
     # -- invariants ----------------------------------------------------------------------

@@ -46,7 +46,7 @@ confirms, and bytes."""
 
 @final
 class Traffic:
-    """``total``: counts along."""
+    """``total``: counts along, once it is known."""
 
     def __init__(self, total: "Traffic | None") -> None:
         self.total = total
@@ -65,6 +65,10 @@ class Traffic:
         self.acked: i64 = 0
         self.received_bytes: i64 = 0
         self.sent_bytes: i64 = 0
+
+    def add_to(self, total: "Traffic") -> None:
+        """From now on it counts along."""
+        self.total = total
 
     def publish(self, count: i64, wants_confirms: bool) -> None:
         self.published += count
@@ -130,13 +134,13 @@ class Traffic:
         self.received_bytes += size
         total = self.total
         if total is not None:
-            total.received_bytes += size
+            total.receive(size)
 
     def send(self, size: i64) -> None:
         self.sent_bytes += size
         total = self.total
         if total is not None:
-            total.sent_bytes += size
+            total.send(size)
 
     def counts(self) -> tuple[int, ...]:
         """In the order of ``TRAFFIC_FIELDS``."""

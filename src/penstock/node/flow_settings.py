@@ -8,19 +8,16 @@ from penstock.settings.settings import Settings
 
 def make_flow(settings: Settings) -> Flow:
     """Raises SettingInvalid where more would be granted than there may be."""
-    enabled = settings.credit_flow_initial > 0
-    flow = Flow(
+    return Flow(
         _spec("credit_flow", settings.credit_flow_initial, settings.credit_flow_more_after)
-        if enabled
-        else CreditSpec(1, 1),
+        if settings.credit_flow_initial > 0
+        else None,
         _spec(
             "msg_store_credit",
             settings.msg_store_credit_initial,
             settings.msg_store_credit_more_after,
         ),
     )
-    flow.enabled = enabled
-    return flow
 
 
 def _spec(name: str, initial: int, more_after: int) -> CreditSpec:

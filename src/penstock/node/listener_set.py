@@ -28,7 +28,11 @@ class ListenerSet:
         self._tls = tls
         self._ports: dict[str, int] = {}
         self.shut = False
-        self.announce: Callable[[bool], None] | None = None  # whether clients may come
+        self._announce: Callable[[bool], None] | None = None
+
+    def announce_to(self, listener: Callable[[bool], None]) -> None:
+        """It is told from now on whether clients may come."""
+        self._announce = listener
 
     def open(self) -> list[Listener]:
         """Raises OSError, and none is open then."""
@@ -44,8 +48,8 @@ class ListenerSet:
             self.shut = True
             count = self.client_count()
             logger.warning("draining: no new clients are let in, %d are connected", count)
-            if self.announce is not None:
-                self.announce(False)
+            if self._announce is not None:
+                self._announce(False)
 
     def client_count(self) -> int:
         """Who is still connected; other nodes of the cluster stay."""
@@ -57,5 +61,5 @@ class ListenerSet:
             self.open()
             self.shut = False
             logger.warning("clients are let in again")
-            if self.announce is not None:
-                self.announce(True)
+            if self._announce is not None:
+                self._announce(True)

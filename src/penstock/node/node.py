@@ -296,7 +296,7 @@ class Node:
         http_port = management.start()
         write_control(settings.data_dir, http_bind(settings), http_port, self.name, token)
         nsq.start()
-        self.doors.announce = nsq.announce
+        self.doors.announce_to(nsq.announce)
         settle_memory()
         self.monitor.begin(mono_ms(), int(self.engine.ram.used_bytes()))
         self.events.start(mono_ms())
@@ -320,7 +320,7 @@ class Node:
         )
         sys.stdout.flush()
         self._notifier.ready(f"serving, {self.recovery} recovered")
-        self._room.waits = lambda: not self.loop.stopping
+        self._room.wait_while(lambda: not self.loop.stopping)
         try:
             self._turn_until_stopped(reread)
             logger.info("stopping: clients are told, and what is open is finished")
@@ -388,14 +388,12 @@ class Node:
         """While it has not what it should, publishers wait as for a disk that takes nothing."""
         journal = self.engine.journal
         sizes = int(journal.total_bytes()), int(journal.file_size_bytes)
-        admission = self.broker.admission
-        short = not self._room.look(mono_ms(), *sizes)
-        if short != admission.unreserved:
-            if short:
-                logger.warning("the disk has no room for the reserve; publishers wait")
-            else:
+        complete = self._room.look(mono_ms(), *sizes)
+        if self.broker.admission.note_reserve(complete):
+            if complete:
                 logger.info("the reserve has its room again")
-        admission.unreserved = short
+            else:
+                logger.warning("the disk has no room for the reserve; publishers wait")
 
     # -- stop ----------------------------------------------------------------------------
 

@@ -59,7 +59,8 @@ class ResourceMonitor:
         self._alarms = alarms
         self._node_name = node_name
         self._data_dir = data_dir
-        self._resident = alarms.measure = resident
+        self._resident = resident
+        alarms.measure_with(resident)
         self._space = space
         self._heap = heap or Heap()
         self._memory_at_ms = 0

@@ -118,13 +118,14 @@ class Consumer:
         window: i64 = NO_WINDOW,
         timeout_ms: i64 = 0,
     ) -> None:
+        """``window``: of unsettled deliveries in place of ``prefetch``; 0 means none."""
         self.tag = tag
         self.holder = holder
         self.outlet = outlet
         self.shared = shared
         self.no_ack = no_ack
         self.prefetch: i64 = prefetch
-        self.window: i64 = window  # in place of ``prefetch``, and 0 means none
+        self.window: i64 = window
         self.exclusive = exclusive
         self.arguments = arguments
         self.priority: i64 = priority

@@ -116,7 +116,7 @@ def test_a_session_reads_all_of_a_burst(node: NsqBroker) -> None:
 def test_a_turn_does_so_much_of_a_burst_and_the_others_the_rest(node: NsqBroker) -> None:
     client = node.nsq_client()
     bursts = iter([b"NOP\n" * 16_384] * 40 + [pub("t", b"m")])
-    client.session.inflate = lambda: next(bursts, b"")
+    client.session.draw_from(lambda: next(bursts, b""))
     client.send(b"NOP\n" * 16_384, run=False)
     assert client.session.has_more
     assert client.session.hung_up(node.now_ms), "what it had sent comes first"
@@ -135,7 +135,7 @@ def test_a_layer_that_fails_ends_the_connection(node: NsqBroker) -> None:
         raise ConnectionAbortedError
 
     client = node.nsq_client()
-    client.session.inflate = fail
+    client.session.draw_from(fail)
     client.send(b"NOP\n")
     assert client.lost
 

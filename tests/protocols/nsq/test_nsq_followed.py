@@ -28,6 +28,16 @@ class LaterLoop:
             self.waiting.pop(0)()
 
 
+class Side:
+    """The services' own loop, which does at once what it is handed."""
+
+    def call_soon_threadsafe(self, function: Callable[..., object], *arguments: Any) -> None:
+        function(*arguments)
+
+    def call_later(self, _: float, function: Callable[..., object], *arguments: Any) -> None:
+        function(*arguments)
+
+
 class Followed:
     """A node that follows its own registry."""
 
@@ -42,6 +52,7 @@ class Followed:
             self.lookup,
             Node("here", is_here=True),
             cast(Any, self),
+            cast(Any, Side()),
         )
         self.follower.attach()
 
@@ -75,22 +86,11 @@ def test_one_channel_that_cannot_be_made_does_not_stop_the_others() -> None:
     assert sorted(followed.new_topic("t").channels) == ["a", "c"]
 
 
-class Side:
-    """The services' own loop, which does at once what it is handed."""
-
-    def call_soon_threadsafe(self, function: Callable[..., object], *arguments: Any) -> None:
-        function(*arguments)
-
-    def call_later(self, _: float, function: Callable[..., object], *arguments: Any) -> None:
-        function(*arguments)
-
-
 def test_what_the_node_has_is_registered_in_slices() -> None:
     followed = Followed()
     topics = followed.node.broker.vhosts["/"].topics
     for number in range(KEYS_AT_ONCE + 1):
         topics.topic(f"t{number}")
-    followed.follower.side = cast(Any, Side())
     topics.channel(topics.topics["t0"], "c")
     counts = [0]
     while followed.loop.waiting:

@@ -28,14 +28,18 @@ class Admission:
     def __init__(self, alarms: Alarms) -> None:
         self.alarms = alarms
         self.stalled: bool = False  # a write has found no space
-        self.unreserved: bool = (
-            False  # nor has the reserve (storage/common/reserve.py) what it should
-        )
+        self._unreserved: bool = False  # the reserve (storage/common/reserve.py) is incomplete
         self.vhost_reasons: dict[str, str] = {}
+
+    def note_reserve(self, complete: bool) -> bool:
+        """Whether the reserve has what it should; returns whether that is new."""
+        is_new = complete == self._unreserved
+        self._unreserved = not complete
+        return is_new
 
     def is_full(self) -> bool:
         """Has the disk no room for what is new, publishes and definitions alike?"""
-        return self.stalled or self.unreserved
+        return self.stalled or self._unreserved
 
     def node_reason(self) -> str:
         """Why publishers are blocked; "" = they are not, as far as the node is concerned."""

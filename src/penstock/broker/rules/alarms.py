@@ -82,14 +82,17 @@ class Alarms:
         self.disk_limit_bytes: i64 = 0
         self.forecast: Forecast = Forecast()
         self.memory_forecast: Forecast = Forecast()  # of what is *not* used: below zero
-        self.measure: Callable[[], int] = lambda: int(self.resident_bytes)
-        """The resident size of now."""
+        self._measure: Callable[[], int] = lambda: int(self.resident_bytes)
         self._declared_bytes: i64 = 0  # since the resident size was measured
         self._messages_bytes: i64 = 0  # there were so many when it was
         self._excess_bytes: i64 = 0
         self._ram: RamAccount = ram
         self._memory_limit: MemoryLimit = MemoryLimit(0.0, int(ram.limit_bytes))
         self._disk_limit: DiskLimit = DiskLimit(0)
+
+    def measure_with(self, resident: Callable[[], int]) -> None:
+        """``resident``: bytes of the process now."""
+        self._measure = resident
 
     # -- limits ----------------------------------------------------------------------------
 
@@ -146,7 +149,7 @@ class Alarms:
         more_bytes = self._more_bytes(used_bytes)
         most = level if 2 * used_bytes >= self._ram.limit_bytes else level + self._far_bytes()
         if more_bytes >= STEP_BYTES and self.resident_bytes + more_bytes > most:
-            self._measured(self.measure())
+            self._measured(self._measure())
         self.memory = self.resident_bytes > most
 
     def note_memory(self, now_ms: i64) -> None:
@@ -191,7 +194,7 @@ class Alarms:
         most = max(self.memory_limit_bytes, self.base_bytes) + self._far_bytes()
         more_bytes = self._more_bytes(self._ram.used_bytes())
         if self.resident_bytes + more_bytes + size_bytes > most:
-            self._measured(self.measure())
+            self._measured(self._measure())
             if self.resident_bytes + size_bytes > most:
                 return False
         self._declared_bytes += size_bytes

@@ -53,6 +53,11 @@ class Budget:
             self._filled_at_ms = 0
             self._thousandths = 0
 
+    def spend(self, count: i64) -> bool:
+        """So many messages were published; False: nothing is left."""
+        self.allowance -= count
+        return self.allowance > 0
+
     def refill(self, now_ms: i64) -> None:
         """What the time since the last call brings back; a second of the rate at most."""
         rate = self.max_publish_rate

@@ -54,14 +54,14 @@ PAGING: Final = "its messages wait to be paged to disk"
 
 @final
 class Flow:
-    """Of one node."""
+    """Of one node; without ``spec`` what channels publish is not charged."""
 
-    def __init__(self, spec: CreditSpec, store_spec: CreditSpec) -> None:
+    def __init__(self, spec: CreditSpec | None, store_spec: CreditSpec) -> None:
         self.book = FlowBook()
-        self.spec = spec
+        self.spec = CreditSpec(1, 1) if spec is None else spec
         self.store_spec = store_spec
         self.store = FlowPeer(self.book, STORE, None)
-        self.enabled: bool = True
+        self.enabled: bool = spec is not None
         self.journal_behind: bool = False
         self.paging_behind: bool = False
         self.held_bytes: i64 = 0  # as of ``Session``, of all sessions
@@ -71,8 +71,8 @@ class Flow:
         self.reader_ns: i64 = 0  # of the last seconds' measured turns
         self.channel_ns: i64 = 0
         self.queue_ns: i64 = 0
-        self.works = FlowPeer(self.book, QUEUE, None)  # all queues, as those whose work takes time
-        self.works.why = WORK
+        # All queues, as those whose work takes time.
+        self.works = FlowPeer(self.book, QUEUE, None, WORK)
         self.turns: i64 = 0
         self._halved_at_ms: i64 = 0
         self._turn_over: list[FlowPeer] = []  # channels that published since the last turn
@@ -130,8 +130,7 @@ class Flow:
             stage = queue.flow_stage()
             if len(stage.kept) == 0:
                 self._behind.append(stage)
-            stage.why = why
-            stage.keep(self._credit(channel, by_queue, stage), cost)
+            stage.keep(self._credit(channel, by_queue, stage), cost, why)
 
     def _credit(
         self, channel: FlowPeer, by_queue: dict[FlowPeer, Credit], stage: FlowPeer

@@ -135,6 +135,11 @@ class Topic:
         self._changed = changed
         self._scanned = scanned
 
+    def remember(self, reached: list[Queue], epoch: i64) -> None:
+        """Messages without a key reach these queues, as long as the epoch lasts."""
+        self.reached = reached
+        self.reached_epoch = epoch
+
     @property
     def ephemeral(self) -> bool:
         return is_ephemeral(self.name)
@@ -214,8 +219,8 @@ class Topics:
     def __init__(self, vhost: "Vhost", scanned: Callable[[], bool]) -> None:
         self.topics: dict[str, Topic] = {}
         self.version: i64 = 0  # moves when a topic or channel comes or goes
-        self.on_change: Callable[[], None] | None = None  # told when ``version`` has moved
-        self.on_new: Callable[[str], bool] | None = None  # will it say what channels to make?
+        self._on_change: Callable[[], None] | None = None
+        self._on_new: Callable[[str], bool] | None = None
         self.latency_targets: list[float] = []  # quantiles of its channels; none = not measured
         self.latency_window_ms: i64 = 0
         self.publish_time: PublishTime = enqueue_time
@@ -227,6 +232,15 @@ class Topics:
         self.latency_targets = targets
         self.latency_window_ms = window_ms
         self.publish_time = publish_time
+
+    def report_to(
+        self, on_change: Callable[[], None] | None, on_new: Callable[[str], bool] | None
+    ) -> None:
+        """``on_change`` is called when ``version`` has moved, ``on_new`` with the name of each new
+        topic: True = it will say what channels to make (``prepared``).
+        """
+        self._on_change = on_change
+        self._on_new = on_new
 
     def new_ask(self) -> Ask:
         """For what a cluster has to agree on."""
@@ -294,8 +308,8 @@ class Topics:
         self.topics[topic.name] = topic
         if topic.ephemeral:
             topic.backlog.set_limits(QueueLimits(EPHEMERAL_MAX_LENGTH, overflow=REJECT_PUBLISH))
-        if self.on_new is not None:
-            topic.prepare(self.on_new(topic.name))
+        if self._on_new is not None:
+            topic.prepare(self._on_new(topic.name))
         topic.look()
         self._changed()
 
@@ -315,8 +329,8 @@ class Topics:
 
     def _changed(self) -> None:
         self.version += 1
-        if self.on_change is not None:
-            self.on_change()
+        if self._on_change is not None:
+            self._on_change()
 
     def binding_changed(self, exchange: Exchange, destination: object) -> None:
         """A queue or exchange was bound to one of ours, or is not any more."""
@@ -396,8 +410,7 @@ class Topics:
         if topic.exchange.holds:
             return [topic.backlog]
         if topic.reached_epoch != self._vhost.epoch:
-            topic.reached_epoch = self._vhost.epoch
-            topic.reached = self._reached(topic, [""], None)
+            topic.remember(self._reached(topic, [""], None), self._vhost.epoch)
         return topic.reached
 
     def _reached(

@@ -41,12 +41,16 @@ class StagedSet:
         self.position: int = 0  # of the journal, behind the last of it
         self.addresses: dict[bytes, Address] = {}
         self.waits: bool = False  # what comes next is on its way from the disk
-        self.watcher: object = None  # who is told when it moves
+        self.watcher: object = None
         queue.releases_to = self
 
     @property
     def name(self) -> str:
         return self.record.name
+
+    def watch(self, watcher: object) -> None:
+        """The watcher is told when it moves; None = none is."""
+        self.watcher = watcher
 
     def is_droppable(self) -> bool:
         """There is no decision about it."""

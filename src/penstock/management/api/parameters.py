@@ -193,7 +193,7 @@ class ParametersApi(Endpoints):
     async def shovels(self, request: web.Request, visitor: Visitor) -> web.Response:
         vhosts = await self.asked_vhosts(request, visitor)
         rows = [row for row in self._view.watch.links.shovels() if row["vhost"] in vhosts]
-        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+        return await self._lists.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def shovel(self, request: web.Request, visitor: Visitor) -> web.Response:
         (vhost,) = await self.asked_vhosts(request, visitor)
@@ -223,7 +223,7 @@ class ParametersApi(Endpoints):
         rows = [row for row in self._view.watch.links.federation_links() if row["vhost"] in vhosts]
         if request.path.endswith("/state/down"):
             rows = [row for row in rows if row["status"] not in ("running", "starting")]
-        return await self.answer_rows(ListQuery(request.query), rows, pageable=False)
+        return await self._lists.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def restart_link(self, request: web.Request, visitor: Visitor) -> web.Response:
         (vhost,) = await self.asked_vhosts(request, visitor)

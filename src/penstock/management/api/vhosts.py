@@ -28,12 +28,7 @@ from penstock.management.http.access import ADMINISTRATOR, Visitor
 from penstock.management.http.bodies import flag, json_body, json_response
 from penstock.management.http.endpoints import Context, Endpoints, Route
 from penstock.management.http.listing import BadQuery, ListQuery
-<<<<<<< HEAD
-from penstock.management.http.lists import ListEndpoints
 from penstock.storage.definitions.records import NO_METADATA, VhostRecord
-=======
-from penstock.storage.definitions.records import VhostRecord
->>>>>>> ce22a38c (management: compose lists and rows instead of inheriting them)
 
 STEP_PAUSE_S: Final = 0.001
 """Between two slices of a removal others have the data loop for so long."""

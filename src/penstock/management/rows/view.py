@@ -13,6 +13,7 @@ Sessions are the server's; ``facts`` has what it tells about them.
 from collections.abc import Sequence
 
 from penstock.broker.broker import Broker
+from penstock.broker.definitions.exporting import metadata_row
 from penstock.management.facts.rows import Row, Rows
 from penstock.management.facts.sessions import ListenerFacts, SessionInspector
 from penstock.management.facts.storage_view import files_row, storage_row

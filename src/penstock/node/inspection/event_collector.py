@@ -69,7 +69,7 @@ class EventCollector:
         if not self._log.writes:
             return  # what came and went is enough for the lines of the log
         book.begin_log(str(self._log.directory), wall_ms())
-        self._broker.flow.book.noting = True
+        self._broker.flow.book.note_waits(True)
         self._began_ms = self._walked_ms = now_ms
         self._interval_at_ms = now_ms + self._interval_ms
         book.note("node_started", (self._node_name, __version__, self._interval_ms))
@@ -108,7 +108,7 @@ class EventCollector:
             self._book.note("node_stopped", (self._node_name,))
             self._carry()
             self._book.close()
-            self._broker.flow.book.noting = False
+            self._broker.flow.book.note_waits(False)
             self._log.stop()
 
     def _carry(self) -> None:

@@ -45,9 +45,11 @@ from penstock.runtime.session import Session, Subscriber
 class NsqConsuming(Subscriber):
     """Of one session."""
 
-    def __init__(self, session: Session, shared: NsqShared, identity: Identity) -> None:
+    def __init__(
+        self, session: Session, shared: NsqShared, identity: Identity, traffic: Traffic
+    ) -> None:
         super().__init__(session, 1)
-        self.traffic = Traffic(None)  # of its virtual host, once that is known
+        self.traffic = traffic
         self.channel: Channel | None = None
         self.consumer: Consumer | None = None
         self.ready_count: i64 = 0
@@ -126,7 +128,7 @@ class NsqConsuming(Subscriber):
         """The channel is gone; as with nsqd its consumers see their connection end."""
         if consumer is self.consumer:
             consumer.cancel()
-            self.session.closed = True
+            self.session.shut_down()
 
     def send_away(self, consumer: Consumer, why: str) -> None:
         self.queue_lost(consumer)

@@ -198,7 +198,7 @@ class SocketLayers(Layers):
             layer: Layer = SnappyLayer(below, rest)
         else:
             layer = deflate = DeflateLayer(below, rest, int(session.identity.deflate_level))
-            session.inflate = deflate.more
+            session.draw_from(deflate.more)
         session.layer_is_up()
         return layer
 

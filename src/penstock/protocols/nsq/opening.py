@@ -52,15 +52,14 @@ class NsqOpening(Session):
         self.peer = peer
         self.state: i64 = INIT
         self.identity = Identity(shared.identify_limits, peer[0])
-        self.traffic = Traffic(None)  # of its virtual host, once that is known
-        self.publishing = NsqPublishing(self, shared)
-        self.consuming = NsqConsuming(self, shared, self.identity)
+        self.traffic = Traffic(None)
+        self.publishing = NsqPublishing(self, shared, self.traffic)
+        self.consuming = NsqConsuming(self, shared, self.identity, self.traffic)
         self.connected_at_ms: i64 = now_ms
         self.tls_version: str = ""
         self.tls_cipher: str = ""
         self.layers: list[str] = []  # those that are up
-        # More plain bytes of what a layer has read; raises ConnectionAbortedError.
-        self.inflate: Callable[[], bytes] | None = None
+        self._inflate: Callable[[], bytes] | None = None
         self.identified: Identified | None = None  # by AUTH
         self._line = NsqReader(
             shared.reader_limits, shared.ids, is_name, shared.identify_limits.auth_required
@@ -166,8 +165,7 @@ class NsqOpening(Session):
         self.log_in_as(user)
         self._vhost = vhost
         self._rights = Rights(user, vhost.name)
-        self.traffic = Traffic(broker.traffic.of(vhost.name, NSQ))
-        self.publishing.traffic = self.consuming.traffic = self.traffic
+        self.traffic.add_to(broker.traffic.of(vhost.name, NSQ))
         broker.count_connection(user, vhost, 1)
         self.look_at_gate()
 
@@ -293,9 +291,16 @@ class NsqOpening(Session):
         if touch is not None:
             touch()
 
+    def draw_from(self, inflate: Callable[[], bytes]) -> None:
+        """``inflate``: more plain bytes of what a layer has read; b"" = there are none.
+
+        It may raise ConnectionAbortedError.
+        """
+        self._inflate = inflate
+
     def _draw(self) -> bytes:
         """More plain bytes of what came in already; b"" = there are none."""
-        inflate = self.inflate
+        inflate = self._inflate
         if inflate is None:
             return b""
         try:

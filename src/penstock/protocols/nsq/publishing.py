@@ -85,9 +85,9 @@ class Answer:
 class NsqPublishing(PublishCredit):
     """Of one session."""
 
-    def __init__(self, session: Session, shared: NsqShared) -> None:
+    def __init__(self, session: Session, shared: NsqShared, traffic: Traffic) -> None:
         super().__init__(session, shared.broker.flow, session)
-        self.traffic = Traffic(None)  # of its virtual host, once that is known
+        self.traffic = traffic
         self.counts: dict[str, int] = {}  # messages by topic, for people who watch
         self._shared = shared
         self._broker = shared.broker
@@ -186,10 +186,7 @@ class NsqPublishing(PublishCredit):
         except BrokerError as error:
             code = f"E_{run.verb}_FAILED"
             raise Invalid(code, f"{run.verb} failed {error}") from None
-        budget = vhost.budget
-        budget.allowance -= count
-        if budget.allowance <= 0:
-            self._broker.budgets.spent(vhost)
+        self._broker.budgets.spend(vhost, count)
         self.counts[run.topic] = self.counts.get(run.topic, 0) + int(count)
         fast = topic.is_fast(self._shared.fast)
         if len(self._broker.waits.noted) > 0:

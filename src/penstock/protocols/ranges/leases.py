@@ -67,17 +67,31 @@ class BlockBudget:
 
 @final
 class _Lease:
-    """A queue's current token, and who stands behind it (None since ``orphaned_at_ms``)."""
+    """A queue's current token, and its connection, the owner (None since ``orphaned_at_ms``)."""
 
     def __init__(
-        self, vhost: Vhost, queue: LocalQueue, token: int, owner: object, before: int = 0
+        self,
+        vhost: Vhost,
+        queue: LocalQueue,
+        token: int,
+        owner: object,
+        now_ms: int,
+        before: int = 0,
     ) -> None:
         self.vhost = vhost
         self.queue = queue
         self.token = token
         self.before = before  # as an earlier master called it; 0 = it began here
         self.owner: object | None = owner
-        self.orphaned_at_ms = 0
+        self.orphaned_at_ms = now_ms
+
+    def pass_to(self, owner: object) -> None:
+        self.owner = owner
+
+    def orphan(self, now_ms: int) -> None:
+        """Its connection broke."""
+        self.owner = None
+        self.orphaned_at_ms = now_ms
 
     def is_called(self, token: int) -> bool:
         return token == self.token or (token == self.before and token != 0)
@@ -113,16 +127,14 @@ class RangeLeases:
             ):
                 continue  # its master is asked meanwhile
             queue.open_range_lease(token)
-            lease = _Lease(vhost, queue, token, None)
-            lease.orphaned_at_ms = int(self._idleness.now_ms)
-            self._leases[incarnation] = lease
+            self._leases[incarnation] = _Lease(vhost, queue, token, None, self._now_ms())
 
     def take(self, vhost: Vhost, queue: LocalQueue, owner: object, token: int, force: bool) -> int:
         """The token under which ``owner`` now holds ``queue``; ``token`` renews an old one."""
         held = self._current(queue)
         if held is not None:
             if held.is_called(token):
-                held.owner = owner
+                held.pass_to(owner)
                 return held.token
             if token != 0:
                 if not held.is_older_than(token):
@@ -141,7 +153,7 @@ class RangeLeases:
             )
         self._letting_go.finish(queue)  # a new reader finds what is left
         token = queue.open_range_lease()
-        self._leases[queue.incarnation] = _Lease(vhost, queue, token, owner, before)
+        self._leases[queue.incarnation] = _Lease(vhost, queue, token, owner, self._now_ms(), before)
         if queue.name in vhost.queue_ids:
             readers = RangeReaders(vhost.definitions)
             readers.put_token(vhost.name, queue.name, queue.incarnation, token)
@@ -153,7 +165,6 @@ class RangeLeases:
         came_here = held is None and queue.range_lease.begun_elsewhere
         if came_here or (held is not None and held.is_older_than(token)):
             self._open(vhost, queue, None, token)
-            self._leases[queue.incarnation].orphaned_at_ms = int(self._idleness.now_ms)
         self.require(queue, token)
 
     def require(self, queue: LocalQueue, token: int) -> None:
@@ -207,15 +218,14 @@ class RangeLeases:
         """The owner's connection broke: keep its place for a while."""
         for lease in self._leases.values():
             if lease.owner is owner:
-                lease.owner = None
-                lease.orphaned_at_ms = int(self._idleness.now_ms)
+                lease.orphan(self._now_ms())
 
     def tick(self) -> None:
         """End the leases nobody came back for, forget deleted queues; call about once a second."""
         for queue in list(self._noted.values()):
             if queue.deleted:
                 self.forget(queue)
-        now_ms = int(self._idleness.now_ms)
+        now_ms = self._now_ms()
         for incarnation, lease in list(self._leases.items()):
             if lease.owner is None and now_ms - lease.orphaned_at_ms >= self._grace_ms:
                 self._end(incarnation, lease)
@@ -240,6 +250,9 @@ class RangeLeases:
             del self._noted[incarnation]
             self._acked_below.pop(incarnation, None)
             self._starts.pop(incarnation, None)
+
+    def _now_ms(self) -> int:
+        return int(self._idleness.now_ms)
 
     def _current(self, queue: LocalQueue) -> _Lease | None:
         held = self._leases.get(queue.incarnation)

@@ -275,7 +275,7 @@ class ReadRequests(RequestHandler):
             _check_gone(self._queue, self._leases.acked_below(self._queue))
         self._leases.release(self.session)
         self.session.send(ranges.encode_closed())
-        self.session.closed = True
+        self.session.shut_down()
 
     # -- helpers ---------------------------------------------------------------------------
 

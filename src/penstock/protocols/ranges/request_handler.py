@@ -41,6 +41,11 @@ class RequestHandler:
         """A reply is still owed; no further request is handed over."""
         return False
 
+    @property
+    def awaits_disk(self) -> bool:
+        """Its reply waits for the journal: ``confirm`` is to be called."""
+        return False
+
     def request(self, kind: int, payload: bytes) -> None:
         """Answer it, or raise a BrokerError or MalformedFrame."""
         raise NotImplementedError

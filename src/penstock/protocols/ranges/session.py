@@ -170,7 +170,7 @@ class RangeSession(Session):
         self._peer = (found, self._broker.enter(found, vhost))
         self._broker.count_connection(*self._peer, 1)
         self.log_in_as(found)
-        self._splitter.max_bytes = range_frames.REQUEST_MAX_BYTES
+        self._splitter.allow(range_frames.REQUEST_MAX_BYTES)
         entered(self._broker.events, self, user, vhost, PROTOCOL)
         return self._peer
 
@@ -223,6 +223,7 @@ class RangeSession(Session):
             self._fail(range_frames.ACCESS_REFUSED, str(error))
         except BrokerError as error:
             self._fail(_code_of(error), str(error))
+        self.awaiting_disk = any(desk.awaits_disk for desk in self._desks)
 
     def _next_request(self) -> None:
         kind, payload = self._requests.pop(0)

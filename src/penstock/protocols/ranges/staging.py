@@ -31,6 +31,7 @@ from penstock.protocols.amqp.stamping import stamped
 from penstock.protocols.ranges.leases import Fenced
 from penstock.protocols.ranges.request_handler import RequestHandler
 from penstock.routing.topic_trie import steps
+from penstock.storage.journal.journal import Journal
 from penstock_ranges import staging as frames
 from penstock_ranges.frames import MalformedFrame
 
@@ -68,6 +69,23 @@ class _Publish:
         self.position = 0
         self.waits: list[PendingConfirm] = []
 
+    def poured(self, count: int, unroutable: int, now_ms: int) -> bool:
+        """Queues took ``count`` messages of the first run; False: not all, for they are full."""
+        self.unroutable += unroutable
+        messages = self.runs[0].messages
+        if count < len(messages):
+            del messages[:count]
+            self.full_at_ms = now_ms
+            return False
+        self.runs.pop(0)
+        return True
+
+    def is_safe(self, journal: Journal) -> bool:
+        """Is all of it on disk, here and where it has to be?"""
+        if self.position == 0:
+            self.position = int(journal.position)
+        return self.position <= journal.durable_position and all_done(self.waits)
+
 
 @final
 class StagingRequests(RequestHandler):
@@ -103,6 +121,15 @@ class StagingRequests(RequestHandler):
     def unfinished_bytes(self) -> int:
         """Of a content whose end is in a block that has not come."""
         return 0 if self._decoder is None else int(self._decoder.unfinished.size_bytes)
+
+    @property
+    def awaits_disk(self) -> bool:
+        """Before all of a batch is poured a sync would be one of many."""
+        return (
+            self._ending
+            or (self._batch is not None and self._batch.is_poured())
+            or (self._publish is not None and not self._publish.runs)
+        )
 
     def request(self, kind: int, payload: bytes) -> None:
         try:
@@ -159,7 +186,7 @@ class StagingRequests(RequestHandler):
             self.session.now_ms,
         )
         if staged is not None:
-            staged.watcher = self.session
+            staged.watch(self.session)
         self._staged = staged
         self._max_bytes = request.max_bytes
         self._must_route = request.must_route
@@ -205,7 +232,6 @@ class StagingRequests(RequestHandler):
             )
         self.broker.staging.end(staged)
         self._ending = True
-        self.session.awaiting_disk = True
 
     def _open_set(self) -> StagedSet:
         if self._staged is None:
@@ -213,8 +239,7 @@ class StagingRequests(RequestHandler):
         return self._staged
 
     def _leave(self) -> None:
-        """What was not ended nobody can commit."""
-        self.session.awaiting_disk = False
+        """What was not ended cannot be committed."""
         staged, self._staged = self._staged, None
         batch, self._batch = self._batch, None
         self._held = None
@@ -222,7 +247,7 @@ class StagingRequests(RequestHandler):
         self._publish = None
         self._ending = False
         if staged is not None:
-            staged.watcher = None
+            staged.watch(None)
             if staged.state != FINISHED:
                 self.broker.staging.drop(staged)
         if batch is not None:
@@ -280,14 +305,9 @@ class StagingRequests(RequestHandler):
         while publish.runs and not 0 <= session.now_ms - publish.full_at_ms < FULL_LOOK_MS:
             run = publish.runs[0]
             count = pouring.pour(self.vhost(), run.messages, session.now_ms, False)
-            publish.unroutable += pouring.unroutable
             self._note_waits(publish)
-            if count == len(run.messages):
-                publish.runs.pop(0)
-                continue
-            del run.messages[:count]
-            publish.full_at_ms = session.now_ms
-            if session.now_ms >= publish.deadline_ms:
+            whole = publish.poured(count, pouring.unroutable, session.now_ms)
+            if not whole and session.now_ms >= publish.deadline_ms:
                 raise PreconditionFailed(
                     f"{pouring.trouble()}: consume from it, or raise its limit"
                 )
@@ -295,15 +315,9 @@ class StagingRequests(RequestHandler):
             return
         if any_lost(publish.waits):
             raise PreconditionFailed(f"{MOVED}: publish it again")
-        journal = self.broker.engine.journal
-        if publish.position == 0:
-            publish.position = int(journal.position)
-        if publish.position <= journal.durable_position and all_done(publish.waits):
+        if publish.is_safe(self.broker.engine.journal):
             self._publish = None
-            self._wait_no_more()
             session.send(frames.encode_published("", publish.unroutable))
-        else:
-            session.awaiting_disk = True
 
     def _note_waits(self, publish: _Publish) -> None:
         """What goes to another node is sent again if that is lost: there is no "no" half way."""
@@ -346,18 +360,14 @@ class StagingRequests(RequestHandler):
         if staged.state == FINISHED:
             self._ending = False
             self._staged = None
-            staged.watcher = None
-            self._wait_no_more()
+            staged.watch(None)
             self.session.send(frames.encode_ended(staged.record.size_bytes))
 
     def _look_at_batch(self, batch: Batch) -> None:
         if not batch.done and self.session.now_ms < self._deadline_ms:
-            # Before all is poured a sync would be one of many.
-            self.session.awaiting_disk = batch.is_poured()
             return
         self._batch = None
         batch.watchers.remove(self.session)
-        self._wait_no_more()
         outcome = frames.DUPLICATE if batch.duplicate else frames.DONE
         if not batch.done:
             outcome = frames.UNDER_WAY
@@ -366,9 +376,6 @@ class StagingRequests(RequestHandler):
                 frames.Committed(outcome, batch.poured, batch.unroutable, batch.why_waiting())
             )
         )
-
-    def _wait_no_more(self) -> None:
-        self.session.awaiting_disk = False
 
     # -- what comes in -----------------------------------------------------------------------
 
@@ -453,7 +460,4 @@ class StagingRequests(RequestHandler):
             )
 
     def _spend(self, count: int) -> None:
-        budget = self.vhost().budget
-        budget.allowance -= count
-        if budget.allowance <= 0:
-            self.broker.budgets.spent(self.vhost())
+        self.broker.budgets.spend(self.vhost(), count)

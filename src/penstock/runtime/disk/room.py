@@ -25,10 +25,10 @@ logger = logging.getLogger("penstock")
 
 
 class DiskRoom:
-    """``waits()``: shall a change wait for room?  At the start and at a stop it fails without."""
+    """See the head of this file; a change without room fails, until ``wait_while`` is called."""
 
     def __init__(self, files: FileSystem, directory: str) -> None:
-        self.waits: Callable[[], bool] = lambda: False
+        self._waits: Callable[[], bool] = lambda: False
         self._directory = directory
         self._reserve = Reserve(files, directory)
         self._look_at_ms = MonoMs(0)
@@ -39,6 +39,10 @@ class DiskRoom:
                 self._reserve.held_bytes,
             )
             self._reserve.shrink(0)
+
+    def wait_while(self, condition: Callable[[], bool]) -> None:
+        """While it holds, a change waits for room."""
+        self._waits = condition
 
     def look(self, now_ms: MonoMs, journal_bytes: int, journal_file_bytes: int) -> bool:
         """Is the reserve as large as it should be?  Asked again twice a second if not."""
@@ -59,7 +63,7 @@ class DiskRoom:
         """For a change of the definitions that found none; False = there is none to be had."""
         if self._reserve.shrink(max(0, self._reserve.held_bytes - PIECE_BYTES)):
             return True
-        if not self.waits():
+        if not self._waits():
             return False
         logger.warning("no space for definitions on the disk of %s: waiting", self._directory)
         time.sleep(RETRY_MS / 1000)

@@ -210,9 +210,7 @@ class NsqAdmin:
             position = vhost.topics.publish(topic, messages, size, now_ms)
         traffic = self._broker.traffic.of(vhost.name, NSQ)
         count_published(traffic, topic, len(messages), len(vhost.topics.route(topic)))
-        vhost.budget.allowance -= len(messages)
-        if vhost.budget.allowance <= 0:
-            self._broker.budgets.spent(vhost)
+        self._broker.budgets.spend(vhost, len(messages))
         waits = self._broker.waits.take()
         if topic.is_fast(self._nsq.fast):
             return None

@@ -44,15 +44,14 @@ log = logging.getLogger("penstock.nsq")
 
 
 class NoRequest(logging.Filter):
-    """What came was no HTTP: its sender is told; here one line is enough."""
+    """What came was no HTTP: its sender is told; one line takes the place of a traceback."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         error = record.exc_info[1] if record.exc_info else None
-        if isinstance(error, HttpProcessingError):
-            record.msg = f"{record.msg}: no HTTP: {error.message.splitlines()[0]}"
-            record.exc_info = None
-            record.levelno, record.levelname = logging.INFO, "INFO"
-        return True
+        if not isinstance(error, HttpProcessingError):
+            return True
+        server_log.info("%s: no HTTP: %s", record.msg, error.message.splitlines()[0])
+        return False
 
 
 server_log = logging.getLogger("penstock.nsq.http")
@@ -75,11 +74,16 @@ class Plain(str):
 
 
 class Call:
-    """One request, as endpoints see it."""
+    """One request, as endpoints see it.
 
-    def __init__(self, request: web.Request, query: dict[str, str] | None) -> None:
+    ``option``: the last part of the path, where the table has a ``*``.
+    """
+
+    def __init__(
+        self, request: web.Request, query: dict[str, str] | None, option: str = ""
+    ) -> None:
         self.request = request
-        self.option = ""  # the last part of the path, where the table has a ``*``
+        self.option = option
         self._query = query
 
     @property
@@ -225,9 +229,7 @@ def application(
         endpoint = methods.get(request.method)
         if endpoint is None:
             return _other_method(request.method, methods)
-        call = Call(request, parse_query(query))
-        call.option = option
-        return await _served(endpoint, call)
+        return await _served(endpoint, Call(request, parse_query(query), option))
 
     # Bodies are read in pieces, each endpoint up to its own limit.
     no_other_pages = guard(host_names, lambda why: refusal(403, f"FORBIDDEN {why}"))

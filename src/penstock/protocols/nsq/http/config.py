@@ -47,7 +47,7 @@ class NsqConfig:
         self, settings: Settings, tcp_port: int, started_s: int, follow: Callable[[list[str]], None]
     ) -> None:
         self.tcp_port = tcp_port
-        self.http_port = settings.nsq_http_port
+        self.http_port = settings.nsq_http_port  # 0 in the settings: any, until it listens
         self.lookup_addresses = list(settings.nsqlookupd_tcp_addresses)
         self.hostname = platform.node()
         self.broadcast_address = settings.nsq_broadcast_address or self.hostname
@@ -57,6 +57,10 @@ class NsqConfig:
         name = settings.log_level
         theirs = {"warning": "warn", "critical": "fatal", "none": "fatal"}.get(name, name)
         self._level = LEVELS[theirs][0]
+
+    def listens(self, http_port: int) -> None:
+        """The HTTP API is reached there."""
+        self.http_port = http_port
 
     def info(self) -> dict[str, object]:
         settings = self._settings

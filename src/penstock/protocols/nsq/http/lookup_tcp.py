@@ -10,6 +10,7 @@ peers.
 import asyncio
 import json
 import logging
+import socket
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -44,17 +45,26 @@ class Fatal(Exception):
 
 
 class LookupServer:
-    """Serves ``handle`` to each connection."""
+    """Serves ``handle`` to each connection; nodes that register are told the two ports."""
 
     def __init__(
-        self, lookup: Lookup, config: NsqConfig, call_on_loop: Callable[..., Future[Any]]
+        self,
+        lookup: Lookup,
+        config: NsqConfig,
+        call_on_loop: Callable[..., Future[Any]],
+        tcp_port: int = 0,
+        http_port: int = 0,
     ) -> None:
-        self.tcp_port = 0
-        self.http_port = 0
+        self._tcp_port = tcp_port
+        self._http_port = http_port
+        self._server: asyncio.Server | None = None
         self._lookup = lookup
         self._config = config
         self._call = call_on_loop
         self._peers: set[asyncio.StreamWriter] = set()
+
+    async def listen(self, sock: socket.socket) -> None:
+        self._server = await asyncio.start_server(self.handle, sock=sock, limit=LINE_MAX_BYTES)
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._peers) >= CONNECTIONS_MAX:
@@ -86,6 +96,8 @@ class LookupServer:
             writer.close()
 
     def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
         for writer in list(self._peers):
             writer.close()
 
@@ -127,15 +139,15 @@ class LookupServer:
     async def _identify(self, peer: "_Peer", reader: asyncio.StreamReader) -> str:
         if peer.node is not None:
             raise Fatal("E_INVALID cannot IDENTIFY again")
-        node = _node(peer.address, await _body(reader))
-        peer.node = node  # before it is known: whatever comes between, it is forgotten
+        # The connection has its node before the registry does: if it ends, the node is forgotten.
+        node = peer.identify(await _body(reader))
         await on_loop(self._call, partial(self._lookup.identify, node, wall_ms()))
         return go_json(
             {
                 "broadcast_address": self._config.broadcast_address,
                 "hostname": self._config.hostname,
-                "http_port": self.http_port,
-                "tcp_port": self.tcp_port,
+                "http_port": self._http_port,
+                "tcp_port": self._tcp_port,
                 "version": VERSION,
             }
         )
@@ -148,6 +160,11 @@ class _Peer:
         host, port = name[0], name[1]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.node: Node | None = None
+
+    def identify(self, body: bytes) -> Node:
+        """Raises Fatal."""
+        self.node = _node(self.address, body)
+        return self.node
 
 
 async def _body(reader: asyncio.StreamReader) -> bytes:

@@ -40,7 +40,7 @@ from penstock.protocols.nsq.http.answers import VERSION, application, server_log
 from penstock.protocols.nsq.http.config import NsqConfig, is_address
 from penstock.protocols.nsq.http.lookup_http import LookupApi
 from penstock.protocols.nsq.http.lookup_peers import LookupPeers
-from penstock.protocols.nsq.http.lookup_tcp import LINE_MAX_BYTES, LookupServer
+from penstock.protocols.nsq.http.lookup_tcp import LookupServer
 from penstock.protocols.nsq.http.routes import AGAIN_S, NsqdApi, on_loop
 from penstock.protocols.nsq.http.stats import Row, StatsView, collect
 from penstock.protocols.nsq.http.statsd import Statsd
@@ -71,9 +71,16 @@ class Follower:
     """The node's own topics, in the registry and at the peers; on the data loop."""
 
     def __init__(
-        self, loop: Loop, desk: NsqAdmin, lookup: Lookup, here: Node, peers: LookupPeers
+        self,
+        loop: Loop,
+        desk: NsqAdmin,
+        lookup: Lookup,
+        here: Node,
+        peers: LookupPeers,
+        side: asyncio.AbstractEventLoop,
     ) -> None:
-        self.side: asyncio.AbstractEventLoop | None = None
+        """``side``: the loop of the services."""
+        self._side = side
         self._loop = loop
         self._desk = desk
         self._lookup = lookup
@@ -96,14 +103,12 @@ class Follower:
         self.detach()
         self._topics = topics
         if topics is not None:
-            topics.on_change = self._changed
-            topics.on_new = self._is_new
+            topics.report_to(self._changed, self._is_new)
         self._changed()
 
     def detach(self) -> None:
         if self._topics is not None:
-            self._topics.on_change = None
-            self._topics.on_new = None
+            self._topics.report_to(None, None)
 
     def close(self) -> None:
         self._closed = True
@@ -111,15 +116,14 @@ class Follower:
 
     def _changed(self) -> None:
         self._stale = True
-        if self._looking or self.side is None:
+        if self._looking:
             return
         self._looking = True
         with suppress(RuntimeError):  # the services have stopped
-            self.side.call_soon_threadsafe(self._look_later, self._key_count / KEYS_PER_S)
+            self._side.call_soon_threadsafe(self._look_later, self._key_count / KEYS_PER_S)
 
     def _look_later(self, delay_s: float) -> None:
-        assert self.side is not None
-        self.side.call_later(delay_s, self._loop.call, self._look)
+        self._side.call_later(delay_s, self._loop.call, self._look)
 
     def _own_topics(self) -> dict[str, Topic]:
         return {} if self._topics is None else self._topics.topics
@@ -144,9 +148,8 @@ class Follower:
             self._loop.call(partial(self._look_on, names, wanted))
             return
         self._key_count = len(wanted) + sum(map(len, wanted.values()))
-        if self.side is not None:
-            with suppress(RuntimeError):
-                self.side.call_soon_threadsafe(self._peers.tell, wanted)
+        with suppress(RuntimeError):
+            self._side.call_soon_threadsafe(self._peers.tell, wanted)
         self._looking = False
         if self._stale:
             self._changed()
@@ -155,9 +158,9 @@ class Follower:
         """A topic was made: will ``prepared`` be called for it?"""
         kept = (one for one in self._lookup.channels(name) if not is_ephemeral(one))
         known = list(islice(kept, CHANNELS_MAX + 1))
-        if self._peers.has_any and self.side is not None:
+        if self._peers.has_any:
             try:
-                self.side.call_soon_threadsafe(self._ask, name, known)
+                self._side.call_soon_threadsafe(self._ask, name, known)
             except RuntimeError:
                 return False
             return True
@@ -191,12 +194,9 @@ class Follower:
 
     def _later(self, name: str, channels: list[str]) -> None:
         """Once more, when there may be an answer."""
-        if self.side is not None:
-            again = partial(self._prepared, name, channels)
-            with suppress(RuntimeError):  # the services have stopped
-                self.side.call_soon_threadsafe(
-                    self.side.call_later, AGAIN_S, self._loop.call, again
-                )
+        again = partial(self._prepared, name, channels)
+        with suppress(RuntimeError):  # the services have stopped
+            self._side.call_soon_threadsafe(self._side.call_later, AGAIN_S, self._loop.call, again)
 
     def _prepared(self, name: str, channels: list[str]) -> None:
         topics = self._topics
@@ -244,22 +244,17 @@ class NsqServices:
         self._settings = settings
         self._loop = loop
         self._nsq = nsq
-        desk = NsqAdmin(nsq, loop.turn)
-        tcp_port = settings.nsq_port
+        self._desk = NsqAdmin(nsq, loop.turn)
         targets = settings.nsq_e2e_processing_latency_percentiles
-        self._stats = StatsView(loop, desk, nsq, targets)
-        self.config = NsqConfig(settings, tcp_port, self._stats.started_s, self._follow)
+        self._stats = StatsView(loop, self._desk, nsq, targets)
+        self.config = NsqConfig(settings, settings.nsq_port, self._stats.started_s, self._follow)
         self.lookup = Lookup(
             silent_after_ms=settings.nsqlookupd_inactive_producer_timeout_ms,
             tombstone_ms=settings.nsqlookupd_tombstone_lifetime_ms,
         )
-        self._here = Node(f"{settings.bind}:{tcp_port}", is_here=True)
         self._peers = LookupPeers(self._identity)
-        self._follower = Follower(loop, desk, self.lookup, self._here, self._peers)
-        self._api = NsqdApi(desk, self._stats, self.config, settings, loop.call)
-        self._server = LookupServer(self.lookup, self.config, loop.call)
-        self.lookup_tcp_port = 0
-        self.lookup_http_port = 0
+        self._follower: Follower | None = None  # of a node that is registered
+        self._api = NsqdApi(self._desk, self._stats, self.config, settings, loop.call)
         self.connections: dict[str, HttpConnections] = {}  # by protocol, as in ``listeners``
         self._tls = tls
         self._needs_tls = settings.nsq_tls_required == "yes"
@@ -312,20 +307,21 @@ class NsqServices:
         side, stopping, thread = self._side, self._stopping, self._thread
         if side is None or stopping is None or thread is None:
             return
-        self._follower.close()
+        if self._follower is not None:
+            self._follower.close()
         with suppress(RuntimeError):  # the loop is closed already
             side.call_soon_threadsafe(stopping.set)
         thread.join(STOP_TIMEOUT_S)
 
     async def _serve(self) -> None:
-        self._side = self._follower.side = asyncio.get_running_loop()
+        self._side = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         runners: list[web.AppRunner] = []
-        registrar: asyncio.Server | None = None
+        registrar: LookupServer | None = None
         pushing: asyncio.Task[None] | None = None
         try:
             registrar = await self._listen(runners)
-            self._tell_ports()
+            self._follow_topics(self._side)
             await self._peers.follow(self.config.lookup_addresses)
             if self._settings.nsq_statsd_address:
                 config = self.config
@@ -344,7 +340,6 @@ class NsqServices:
             await self._peers.close()
             if registrar is not None:
                 registrar.close()
-                self._server.close()
             for runner in runners:
                 await runner.cleanup()
 
@@ -352,7 +347,7 @@ class NsqServices:
         do = partial(on_loop, self._loop.call)
         return await collect(do, self._stats, "", "", clients=False, memory=memory)
 
-    async def _listen(self, runners: list[web.AppRunner]) -> asyncio.Server | None:
+    async def _listen(self, runners: list[web.AppRunner]) -> LookupServer | None:
         settings = self._settings
         table = self._api.table()
         names = names_in(settings.http_host_names)
@@ -362,18 +357,19 @@ class NsqServices:
             https_port = await self._open(runners, NSQ_HTTPS, served, self._tls)
         if settings.nsq_http_port:
             served = application(table, names, https_port if self._needs_tls else None)
-            self.config.http_port = await self._open(runners, NSQ_HTTP, served)
+            self.config.listens(await self._open(runners, NSQ_HTTP, served))
+        lookup_http_port = 0
         if settings.nsqlookupd_http_port:
             served = application(LookupApi(self.lookup, self._loop.call).table(), names)
-            self.lookup_http_port = await self._open(runners, LOOKUP_HTTP, served)
+            lookup_http_port = await self._open(runners, LOOKUP_HTTP, served)
         if not settings.nsqlookupd_tcp_port:
             return None
         host, port = self._place(LOOKUP)
-        registrar = await asyncio.start_server(
-            self._server.handle, sock=tcp_socket(host, port), limit=LINE_MAX_BYTES
-        )
-        self.lookup_tcp_port = registrar.sockets[0].getsockname()[1]
-        self._listening.append((LOOKUP, host, self.lookup_tcp_port))
+        sock = tcp_socket(host, port)
+        port = sock.getsockname()[1]
+        registrar = LookupServer(self.lookup, self.config, self._loop.call, port, lookup_http_port)
+        await registrar.listen(sock)
+        self._listening.append((LOOKUP, host, port))
         return registrar
 
     def _place(self, protocol: str) -> tuple[str, int]:
@@ -406,25 +402,30 @@ class NsqServices:
         self._listening.append((protocol, host, port))
         return port
 
-    def _tell_ports(self) -> None:
-        """Before the data loop is asked for anything."""
-        here, config = self._here, self.config
-        here.hostname = config.hostname
-        here.broadcast_address = config.broadcast_address
-        here.tcp_port, here.http_port = config.tcp_port, config.http_port
-        here.version = VERSION
-        self._server.tcp_port = self.lookup_tcp_port
-        self._server.http_port = self.lookup_http_port
-        self._loop.call(self._begin)
+    def _follow_topics(self, side: asyncio.AbstractEventLoop) -> None:
+        """Once the ports are known; without them no client can connect, and it has nothing to
+        announce.
+        """
+        config = self.config
+        if config.tcp_port <= 0 or config.http_port <= 0:
+            return
+        here = Node(
+            f"{self._settings.bind}:{config.tcp_port}",
+            True,
+            config.hostname,
+            config.broadcast_address,
+            config.tcp_port,
+            config.http_port,
+            VERSION,
+        )
+        follower = Follower(self._loop, self._desk, self.lookup, here, self._peers, side)
 
-    def _begin(self) -> None:
-        if self._is_node():
-            self.lookup.identify(self._here, wall_ms())
-            self._follower.attach()
+        def begin() -> None:
+            self.lookup.identify(here, wall_ms())
+            follower.attach()
 
-    def _is_node(self) -> bool:
-        """Can consumers and nsqadmin connect?  If not, there is nothing to announce."""
-        return self.config.tcp_port > 0 and self.config.http_port > 0
+        self._follower = follower
+        self._loop.call(begin)
 
     async def _wait(self) -> None:
         assert self._stopping is not None
@@ -432,7 +433,7 @@ class NsqServices:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
                     await self._stopping.wait()
-            if self._is_node():
+            if self._follower is not None:
                 self._loop.call(self._follower.attach)
 
     # -- nsqlookupds of others ---------------------------------------------------------------
