@@ -249,8 +249,8 @@ def test_operators_have_no_say_about_mirrors() -> None:
 def test_wrong_patterns_and_targets() -> None:
     with pytest.raises(PreconditionFailed, match="pattern should be regular expression"):
         check_policy(Policy("p", "(", "all", 0, {"message-ttl": 1}), False)
-    with pytest.raises(PreconditionFailed, match="apply-to 'streams' unrecognised"):
-        check_policy(Policy("p", "", "streams", 0, {"message-ttl": 1}), False)
+    with pytest.raises(PreconditionFailed, match="apply-to 'sparkles' unrecognised"):
+        check_policy(Policy("p", "", "sparkles", 0, {"message-ttl": 1}), False)
 
 
 SLOW = "(a+)+$"

@@ -258,6 +258,14 @@ def _policy(w: VhostWorld, vhost: str, apply_to: str, **definition: object) -> N
 
 
 @story(PLAIN)
+def what_policies_apply_to(w: VhostWorld) -> None:
+    v = w.vhost()
+    kinds = ("all", "queues", "exchanges", "classic_queues", "quorum_queues", "streams")
+    for apply_to in kinds:
+        _policy(w, v, apply_to, max_length=5)
+
+
+@story(PLAIN)
 def retries_by_policy(w: VhostWorld) -> None:
     v = w.vhost()
     for definition in (

@@ -146,6 +146,8 @@ def test_a_policy_reaches_one_type_of_queue() -> None:
         admin.put_policy("/", Policy(kind, "", kind, 0, {"max-length": length}))
     queues = node.broker.vhosts["/"].queues
     assert [queues[name].limits.max_length for name in ("classic", "quorum")] == [5, 7]
+    admin.put_policy("/", Policy("streams", "", "streams", 9, {"max-length": 9}))
+    assert [queues[name].limits.max_length for name in ("classic", "quorum")] == [5, 7]
     admin.put_policy("/", Policy("both", "", "queues", 1, {"max-length": 3}))
     assert [queues[name].limits.max_length for name in ("classic", "quorum")] == [3, 3]
 

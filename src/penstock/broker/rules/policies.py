@@ -48,8 +48,9 @@ APPLY_TO: Final[dict[str, tuple[str, ...]]] = {
     EXCHANGES: (EXCHANGES,),
     "all": (*QUEUES_OF.values(), EXCHANGES),
     **{kind: (kind,) for kind in QUEUES_OF.values()},
+    "streams": (),
 }
-"""What a policy may apply to -> which kinds of entities these are."""
+"""What a policy may apply to -> which kinds of entities these are; there are no streams yet."""
 VALUE_MAX: Final = 1 << 53
 """What JSON carries exactly; no queue needs more."""
 
