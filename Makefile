@@ -62,7 +62,7 @@ test-exactly-once: setup deps-core deps-spark
 	@PENSTOCK_EXACTLY_ONCE_KILLS=$${PENSTOCK_EXACTLY_ONCE_KILLS:-36} \
 		PENSTOCK_SINK_KILLS=$${PENSTOCK_SINK_KILLS:-100} PENSTOCK_STAGING_LIVES=400 \
 		$(PYTEST) -rP --timeout=7200 tests/simulation/test_staging_lives.py \
-		tests/spark/test_sink_kill.py tests/spark/test_exactly_once.py $(ARGS)
+		tests/spark/source/test_sink_kill.py tests/spark/source/test_exactly_once.py $(ARGS)
 
 # PENSTOCK_CLUSTER_... says how much: see tests/cluster/test_cluster_lives.py.  The counts come last.
 test-cluster: setup deps-core deps-clients
@@ -76,8 +76,8 @@ test-losses: setup deps-core deps-clients deps-spark
 		tests/node/test_causes.py tests/storage/test_definitions_damage.py \
 		tests/broker/test_idleness.py tests/protocols/amqp/test_deadlines.py tests/cluster/test_pauses.py \
 		tests/cluster/test_clock_jumps.py tests/cluster/test_restarts_and_expiry.py \
-		tests/cluster/test_lost_history.py tests/spark/test_power_cut.py \
-		tests/spark/test_publishing.py tests/spark/test_replay_bounds.py $(ARGS)
+		tests/cluster/test_lost_history.py tests/spark/tables/test_power_cut.py \
+		tests/spark/tables/test_publishing.py tests/spark/jobs/test_replay_bounds.py $(ARGS)
 	@PENSTOCK_REPEAT=$${PENSTOCK_REPEAT:-10} $(PYTEST) -q --timeout=1800 \
 		tests/cluster/test_live_lost_etcd.py tests/cluster/test_etcd_lost_data.py \
 		tests/cluster/test_live_pause.py $(ARGS)

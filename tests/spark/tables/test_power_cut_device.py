@@ -25,7 +25,7 @@ import pytest
 
 from penstock.spark.tables.table import FORMATS
 from pyspark_penstock.durable import sync
-from tests.spark.test_power_cut import Archive
+from tests.spark.tables.test_power_cut import Archive
 
 CUTS = int(os.environ.get("PENSTOCK_SPARK_CUTS", "2"))
 SEED = int(os.environ.get("PENSTOCK_SPARK_SEED", "0")) or random.SystemRandom().randrange(2**32)
@@ -33,7 +33,7 @@ DEVICE_BYTES = 64 << 20
 PROGRAM = """
 import sys
 from pathlib import Path
-from tests.spark.test_power_cut import Archive
+from tests.spark.tables.test_power_cut import Archive
 
 archive = Archive(Path(sys.argv[1]), sys.argv[2])
 for batch in range(1_000):

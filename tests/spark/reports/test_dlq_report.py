@@ -15,8 +15,8 @@ from penstock.spark.reports.dlq_page import dlq_page
 from penstock.spark.reports.dlq_report import ReportJob, preview, report
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.dead_letter_tools import Undertaker
+from tests.spark.reports.test_html_report import Reader
 from tests.spark.spark_tools import archive_environment, depth, publish
-from tests.spark.test_html_report import Reader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

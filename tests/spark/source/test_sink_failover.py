@@ -19,7 +19,7 @@ from pyspark_penstock.sink import Identity, Staged, _Writing
 from pyspark_penstock.sink_options import parse_sink_options
 from pyspark_penstock.staging_client import commit
 from tests.helpers.cluster import LiveCluster, missing_reason
-from tests.spark.test_failover import QUEUE, declare, row_of, until
+from tests.spark.source.test_failover import QUEUE, declare, row_of, until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
