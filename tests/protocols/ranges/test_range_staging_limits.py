@@ -440,7 +440,10 @@ def test_what_is_dropped_behind_a_wait_is_defined_before_it_is_forgotten(
 
 def test_a_refusal_may_quote_anything(node: QuietBroker) -> None:
     """Also where a request waited behind another one, so that the disk's word brings it on."""
-    for name, begins in (("a" * 65_500, "REPORT has fields"), ("\ud800", "REPORT has fields")):
+    for name, begins in (
+        ("a" * 65_500, "REPORT has unknown fields"),
+        ("\ud800", "REPORT has unknown fields"),
+    ):
         end = StagingEnd(node)
         end.begin(0)
         report = rf.frame(reports.REPORT, json.dumps({name: 1}).encode())
