@@ -181,7 +181,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
             time.sleep(NAP_S)
         found |= {"published": publisher.published, "consumed": counters.total(CONSUMED, 1)}
     finally:
-        counters.stop = STOP_ALL
+        counters.ask_to_stop(STOP_ALL)
     if os.waitpid(child, 0)[1]:
         raise ClientError("the consumer failed")
     return found
