@@ -99,7 +99,7 @@ class Bench:
         """As the collector does, for one queue."""
         if now_ms >= self._interval_at_ms:
             self._interval_at_ms = now_ms + 1000
-            self.broker.sampling.left = 200
+            self.broker.queue_context.sampling.begin_interval(200, 200)
             self.broker.flow.book.take_waits()
             for queue in self.broker.vhosts["/"].queues.values():
                 assert queue.statistics.sampler is not None

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.backing.variable_queue import VariableQueue
-from penstock.cluster.mirrors.backing import MirroredBacking
+from penstock.cluster.agreement.mirror_keys import Place
 from penstock.cluster.mirrors.group import MirrorGroup
 from penstock.cluster.remote.link_session import LinkSession
 from penstock.cluster.ring.ring import Ring
@@ -122,10 +122,10 @@ class Node:
             lambda: None,
         )
         self.queue = VariableQueue(self.engine, 1, True, 16_384)
-        self.talkative: list[MirroredBacking] = []
+        self.active: dict[Place, None] = {}
         self.waits = PendingConfirms()
         self.group = MirrorGroup(
-            Ring(f"{name}#1", 0), self.queue, journal, self.talkative, self.waits, 4096
+            Ring(f"{name}#1", 0), self.queue, journal, self.active, ("/", "q"), self.waits, 4096
         )
         self.sessions: dict[str, LinkSession] = {}
         self.out: dict[str, Line] = {}
@@ -169,7 +169,7 @@ class Node:
         for sender, speaker, data in came:
             self.group.receive(sender, speaker, data)
         clock.spent("applied")
-        self.talkative.clear()
+        self.active.clear()
         ready = self.group.take(NOW_MS, NOW_MS)
         clock.spent("told")
         self.wanted = ready.view or NO_VIEW

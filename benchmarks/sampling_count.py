@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from benchmarks import bench_core  # noqa: E402
 from benchmarks.events_count import FEW, MANY, MessageClock  # noqa: E402
-from penstock.management.facts.sessions import Watch  # noqa: E402
+from penstock.management.facts.sessions import SessionInspector  # noqa: E402
 from penstock.management.statistics.completing import Statistics  # noqa: E402
 from penstock.management.statistics.reading import Reading  # noqa: E402
 
@@ -42,7 +42,7 @@ class Walker:
         if slot == self._slot:
             return
         self._slot = slot
-        reading = Reading(bench.broker, cast(Watch, None))
+        reading = Reading(bench.broker, cast(SessionInspector, None))
         for tracks in self.tracks.values():
             tracks.begin(slot * INTERVAL_S)
         for name, counts in reading.queues("/", reading.queue_names("/")):
