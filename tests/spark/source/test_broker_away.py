@@ -95,13 +95,13 @@ def test_the_start_is_the_same_after_any_kill(own_broker: BrokerProcess) -> None
 
 def test_messages_that_expire_leave_holes(own_broker: BrokerProcess) -> None:
     publish(own_broker.url, "q", [b"%d" % n for n in range(10)])
-    publish(own_broker.url, "q", [b"short"] * 7, expiration="300")
+    publish(own_broker.url, "q", [b"short"] * 7, expiration="2000")
     publish(own_broker.url, "q", [b"%d" % n for n in range(10, 20)])
     reader = streaming(own_broker, queue="q", minPartitions=4)
     start = reader.initialOffset()
     early = reader.latestOffset(start, ReadMaxRows(12))
     assert early["q"]["q"]["seq"] == 12
-    time.sleep(1.0)
+    time.sleep(2.5)
     found = [
         body
         for partition in reader.partitions(start, early)
