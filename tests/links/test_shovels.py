@@ -12,6 +12,8 @@ import pytest
 
 from penstock.cli.management import Management
 from penstock.ctl.main import run
+from tests.helpers.broker_process import free_port
+from tests.helpers.certificates import Authority
 from tests.helpers.live_broker import LiveBroker
 from tests.links import links_tools
 from tests.links.links_tools import until
@@ -234,6 +236,25 @@ def test_rabbitmqctls_words(here: Side, there: Side) -> None:
     assert say("restart_shovel", "w").startswith("0 Restarting dynamic Shovel w")
     assert say("delete_shovel", "w").startswith("0 Deleting shovel w in vhost /")
     assert "was not found" in say("delete_shovel", "w")
+
+
+def test_over_tls(here: Side, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.sign("server", "/CN=localhost", "DNS:localhost,IP:127.0.0.1")
+    port = free_port()
+    flags = ("--ssl-certfile", certificate, "--ssl-keyfile", key, "--ssl-port", str(port))
+    with LiveBroker(tmp_path / "far", flags) as broker:
+        far = Side(broker)
+        here.fill("tls", 3)
+        uri = f"amqps://guest:guest@127.0.0.1:{port}"
+        here.shovel("tls", src_uri="amqp://", src_queue="tls", dest_uri=uri, dest_queue="tls")
+        until(lambda: here.row("tls").get("state") == "terminated")
+        assert "certificate verify failed" in here.row("tls")["reason"]
+        trusted = f"{uri}?cacertfile={authority.certificate}"
+        here.shovel("tls", src_uri="amqp://", src_queue="tls", dest_uri=trusted, dest_queue="tls")
+        until(lambda: far.depth("tls") == 3)
+        here.clear("tls")
+        until(lambda: here.row("tls") == {})
 
 
 def test_definitions_carry_it_and_a_restart_goes_on(tmp_path: Path, there: Side) -> None:
