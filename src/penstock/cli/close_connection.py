@@ -1,7 +1,8 @@
 """``penstock close-connection``: end a client's connection, through the management API.
 
-An AMQP client is told: 320 CONNECTION_FORCED with the reason given here.  Most clients connect
-again at once; to keep a client out, change its user's password or permissions.
+The broker sends an AMQP client connection.close with 320 CONNECTION_FORCED and the reason given
+here.  Most clients connect again at once; to keep a client out, change its user's password or
+permissions.
 """
 
 import click
@@ -19,7 +20,7 @@ from penstock.client.management import path_of
 def close_connection(name: str, reason: str | None, management: Management, output: str) -> None:
     """Close a client's connection.
 
-    NAME is what `penstock connections` shows, REASON what an AMQP client is told.
+    NAME: as `penstock connections` shows it. The broker sends an AMQP client REASON.
     """
     headers = {} if reason is None else {"X-Reason": " ".join(reason.split())}
     management.delete(path_of("connections", name), headers)

@@ -49,7 +49,7 @@ class StagedSet:
         return self.record.name
 
     def watch(self, watcher: object) -> None:
-        """The watcher is told when it moves; None = none is."""
+        """A move of the set is an event for this watcher; None = no watcher."""
         self.watcher = watcher
 
     def is_droppable(self) -> bool:

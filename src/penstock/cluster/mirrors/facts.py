@@ -40,7 +40,7 @@ def mirror_facts(
 ) -> MirrorFacts:
     """``why``: the last decision, in words; ``waits``: a queue that is down may come back.
 
-    ``trouble``: why the queue cannot be used at this node, which is told in place of all else.
+    ``trouble``: why this node cannot use the queue; a row with it has no other state.
     """
     state, text = (WAITING if waits else DOWN), why
     if view.master:
