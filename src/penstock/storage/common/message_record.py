@@ -51,6 +51,9 @@ def write_message_head(writer: BytesWriter, queue_id: i64, message: Message) -> 
     address = message.address
     address_size: i64 = len(address)
     flags = message.flags
+    counts: i64 = 0  # a conditional expression would be an object, and i32 a call
+    if flags >= ONE_ATTEMPT:
+        counts = counts_in(flags)
     assert address_size < 32768
     assert message.size < 0x7FFFFFFF
     writer.append(MESSAGE)
@@ -58,7 +61,7 @@ def write_message_head(writer: BytesWriter, queue_id: i64, message: Message) -> 
     write_i16_be(writer, i16(address_size))
     write_i32_be(writer, i32(message.size))
     write_i32_be(writer, i32(queue_id))
-    write_i32_be(writer, i32(counts_in(flags) if flags >= ONE_ATTEMPT else 0))
+    write_i32_be(writer, i32(counts))
     write_i64_be(writer, message.seq_id)
     write_i64_be(writer, message.expires_at_ms)
     write_i64_be(writer, message.enqueued_at_ms)
