@@ -52,7 +52,7 @@ def log_of(broker: LiveBroker) -> list[dict[str, Any]]:
             part = b""
             while len(part) < size:
                 part += client.read(name, len(part))
-            data += part
+            data += part[: part.rfind(b"\n") + 1]  # the last line may be half written still
     lines = [read_line(line) for line in data.splitlines(keepends=True)]
     assert None not in lines
     return [line for line in lines if line is not None]
