@@ -27,6 +27,7 @@ from tests.fuzz.engine import Engine
 
 CORPUS = Path(__file__).parent / "corpus"
 HANG_S = 30
+HANG = Path(tempfile.gettempdir()) / f"fuzz-hang-{os.getpid()}.txt"
 SLOW_S = 2.0
 ROUND_S = 2.0
 RSS_GROWTH_MAX_BYTES = 96 << 20
@@ -91,17 +92,21 @@ def run(
 def _some(
     report: Report, name: str, target: targets.Target, corpus: list[bytes], turn_end: float
 ) -> bool:
-    """Inputs until then; False when one failed.  A hang ends the process with every stack printed.
+    """Inputs until then; False when one failed.  A hang ends the process with status 1; every stack
+    is in the file HANG then, since pytest keeps what goes to standard error.
 
     The watch is a thread: to set it for each input costs more than the input.
     """
-    faulthandler.dump_traceback_later(turn_end - time.monotonic() + HANG_S, exit=True)
-    try:
-        while time.monotonic() < turn_end:
-            if not one(report, name, target, report.counts[name], corpus):
-                return False
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+    with HANG.open("w") as stacks:
+        limit_s = turn_end - time.monotonic() + HANG_S
+        faulthandler.dump_traceback_later(limit_s, exit=True, file=stacks)
+        try:
+            while time.monotonic() < turn_end:
+                if not one(report, name, target, report.counts[name], corpus):
+                    return False
+        finally:
+            faulthandler.cancel_dump_traceback_later()
+            HANG.unlink()
     return True
 
 
