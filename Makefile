@@ -112,6 +112,7 @@ lint: deps-lint
 
 types: deps-lint deps-core deps-clients deps-spark deps-ui
 	$(BIN)/mypy $(ARGS)
+	$(BIN)/mypy --explicit-package-bases benchmarks tools packaging/*.py
 
 fmt: deps-lint
 	$(BIN)/ruff check --fix-only $(CHECKED)

@@ -24,7 +24,11 @@ ROWS_PER_FILE = 30_000
 PREFETCH = 2 * ROWS_PER_FILE
 """The next file's messages come while one is written."""
 POLL_S = 0.05
-PROPERTIES = {"content_type": "application/octet-stream", "app_id": "bench", "delivery_mode": 2}
+PROPERTIES: dict[str, Any] = {
+    "content_type": "application/octet-stream",
+    "app_id": "bench",
+    "delivery_mode": 2,
+}
 
 
 # -- publishing ------------------------------------------------------------------------------
@@ -225,6 +229,7 @@ def land(rows: list[tuple[Any, ...]], queue: str, compression: str, path: Path) 
 if __name__ == "__main__":  # the sides that get a process of their own
     side, *words = sys.argv[1:]
     if side == "memory":
-        print(spark_from_memory(int(words[0]), int(words[1]), *words[2:4], Path(words[4])))
+        count, size, bodies, compression, target = words
+        print(spark_from_memory(int(count), int(size), bodies, compression, Path(target)))
     else:
         print(consume_into_parquet(words[0], words[1], int(words[2]), words[3], Path(words[4])))

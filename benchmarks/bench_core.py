@@ -17,6 +17,7 @@ from typing import cast
 from penstock.backing.factory import BackingMaker
 from penstock.broker.broker import Broker
 from penstock.broker.rules.access import User, hash_password
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.node.node import is_compiled
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
@@ -86,7 +87,8 @@ class Bench:
         """As the loop does, but for the sockets."""
         flow = self.broker.flow
         now_ms = time.time_ns() // 1_000_000
-        self.turn.begin(now_ms, now_ms)  # one clock will do: no queue expires here
+        # one clock will do: no queue expires here
+        self.turn.begin(WallMs(now_ms), MonoMs(now_ms))
         for stage in flow.book.take_freed():
             cast(AmqpSession, stage.owner).resume(now_ms)
         self.turn.run(now_ms, True)
@@ -136,7 +138,8 @@ def greet(session: AmqpSession) -> None:
 def publishes(size: int, varied: bool, persistent: bool) -> list[bytes]:
     """Chunks of whole publishes."""
     properties = Properties(delivery_mode=2 if persistent else None)
-    chunks, chunk, number = [], bytearray(), 0
+    chunks: list[bytes] = []
+    chunk, number = bytearray(), 0
     while len(chunks) < 32:
         key = f"q{number % 7}" if varied else "q0"
         if varied:

@@ -119,7 +119,8 @@ class Publisher:
             room.left -= RUN
 
     def _wait(self, child: int) -> None:
-        readable, _, _ = select.select([self._socket, self._room.descriptor], [], [], NAP_S)
+        sources: list[Any] = [self._socket, self._room.descriptor]
+        readable, _, _ = select.select(sources, [], [], NAP_S)
         if self._socket in readable:
             data = self._socket.recv(RECEIVE_BYTES)
             if not data:

@@ -227,8 +227,7 @@ $1"
 publish() {
     client "
 import itertools
-persistent = Properties()
-persistent.delivery_mode = 2
+persistent = Properties(delivery_mode=2)
 channel.queue_declare('check', durable=True)
 channel.confirm_select()
 for batch in itertools.count(1):

@@ -89,7 +89,8 @@ def runtime_config(
 
 def main() -> None:
     image = json.load(sys.stdin)["Docker"]["config"]
-    json.dump(runtime_config(image, *sys.argv[1:4], sys.argv[4:]), sys.stdout, indent=1)
+    root, volume, network, *more = sys.argv[1:]
+    json.dump(runtime_config(image, root, volume, network, more), sys.stdout, indent=1)
 
 
 if __name__ == "__main__":

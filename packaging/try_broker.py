@@ -33,8 +33,7 @@ def broker(step: str, count: int) -> None:
         channel = connection.channel()
         there = channel.queue_declare(QUEUE, durable=True).number("message_count")
         if step == "publish":
-            properties = Properties()
-            properties.delivery_mode = 2
+            properties = Properties(delivery_mode=2)
             channel.confirm_select()
             for number in range(count):
                 channel.publish(body(number), "", QUEUE, properties)

@@ -97,11 +97,8 @@ def vendor() -> None:
 
 
 def differences() -> list[str]:
-    named = dict(
-        reversed(line.split("  "))
-        for line in CHECKSUMS.read_text().splitlines()
-        if not line.startswith("#")
-    )
+    lines = [line for line in CHECKSUMS.read_text().splitlines() if not line.startswith("#")]
+    named = {name: checksum for checksum, name in (line.split("  ") for line in lines)}
     there = {path.name for path in VENDOR.iterdir()} - {CHECKSUMS.name}
     wrong = [name for name in named if name in there and digest(VENDOR / name) != named[name]]
     return sorted([*wrong, *(there ^ set(named))])

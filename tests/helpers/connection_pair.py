@@ -15,11 +15,14 @@ from typing import Any
 from penstock.backing.factory import BackingMaker
 from penstock.broker.broker import Broker
 from penstock.broker.rules.access import HASHING, hash_password
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
 from penstock.protocols.amqp.codec.letters import AmqpLetterWriter
-from penstock.protocols.amqp.session import AmqpSession, Limits
+from penstock.protocols.amqp.handshake import Limits
+from penstock.protocols.amqp.session import AmqpSession
 from penstock.runtime.disk.committer import Committer
 from penstock.runtime.disk.worker import DiskWorker
+from penstock.runtime.session import Session
 from penstock.runtime.turn import Turn
 from penstock.storage.common.disk_jobs import DiskJob, run_job
 from penstock.storage.definitions.definitions import Definitions
@@ -157,7 +160,7 @@ class QuietBroker:
             AmqpLetterWriter(),
             AmqpHeaderReader(),
         )
-        self.broker.open(topology, 1, self.mono_ms)
+        self.broker.open(topology, 1, MonoMs(self.mono_ms))
         self.broker.adopt(topology, self.opening.queues)
         self.committer = HeldCommitter(self.files, journal_file_bytes)
         self.worker = PromptWorker(self.files, self.engine.board.finish)
@@ -206,8 +209,9 @@ class QuietBroker:
     def run(self, *, idle: bool = True) -> None:
         """Turns until there is nothing to do, with what the loop does after each."""
         for turns in range(1000):
-            self.turn.begin(self.now_ms, self.mono_ms)
+            self.turn.begin(WallMs(self.now_ms), MonoMs(self.mono_ms))
             for stage in self.turn.flow.book.take_freed():
+                assert isinstance(stage.owner, Session)
                 stage.owner.resume(self.now_ms)
                 self.turn.fed(stage.owner)
             self.turn.run(self.now_ms, idle)
@@ -238,7 +242,7 @@ class QuietBroker:
     def tick(self, ms: int) -> None:
         self.now_ms += ms
         self.mono_ms += ms
-        self.turn.begin(self.now_ms, self.mono_ms)
+        self.turn.begin(WallMs(self.now_ms), MonoMs(self.mono_ms))
         for client in self.clients:
             client.session.tick(self.now_ms)
             self.turn.touch(client.session)

@@ -140,6 +140,7 @@ class RawNsq:
         """The next event; heartbeats are answered and passed over unless they are asked for."""
         deadline = time.monotonic() + timeout_s
         while True:
+            size = 0
             why = self._fill(4, deadline)
             if not why:
                 size = struct.unpack_from(">i", self._buffer)[0]
@@ -209,7 +210,8 @@ class RawNsq:
         self._again()
 
     def begin_snappy(self) -> None:
-        reader, begun = SnappyReader(), []
+        reader = SnappyReader()
+        begun: list[bool] = []
 
         def pack(data: bytes) -> bytes:
             head = b"" if begun else STREAM_IDENTIFIER

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from penstock.broker.message_moves import MOVE, MessageMove
 from penstock.broker.rules.rights import Rights
+from penstock.core.errors import NotFound
 from penstock.storage.engine.engine import EngineLimits
 from tests.helpers.connection_pair import EVERYTHING, ClientEnd, QuietBroker
 from tests.helpers.families import Family, Found
@@ -204,8 +205,13 @@ class BrokerLife:
         places = list(range(max(0, seq_id - self.rng.randint(1, 2 * SHORT)), seq_id))
         rights = Rights(broker.users.users["guest"], "/")
         errand = MessageMove(broker, rights, vhost, queue, 0, MOVE, ("", "late"))
-        while places:
-            places = errand.step(places, self.node.now_ms)
+        try:
+            while places:
+                places = errand.step(places, self.node.now_ms)
+        except NotFound as error:
+            if not self.trouble:
+                raise
+            raise Died(str(error)) from None  # a read failed and the queue is stopped
         self.node.run()
 
     def pass_time(self) -> None:

@@ -294,8 +294,7 @@ import sys
 from penstock.client.amqp import ClientError, Connection, Endpoint
 from penstock.protocols.amqp.codec.properties import Properties
 import itertools, time
-persistent = Properties()
-persistent.delivery_mode = 2
+persistent = Properties(delivery_mode=2)
 """
 PUBLISH = """
 for batch in itertools.count(0):
