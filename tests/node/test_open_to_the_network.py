@@ -37,7 +37,10 @@ ANN: Final = f"Basic {b64encode(b'ann:secret').decode()}"
 SECRET: Final = "a-name-that-is-nobodys-business"
 HERE_ONLY: Final = {"nsqlookupd_tcp_port", "nsqlookupd_http_port"}
 """Bound to this machine unless a setting says otherwise."""
-NOT_ASKED: Final = {"unix_socket", "cluster_unix_socket", "cluster_port"}
+NOT_ASKED: Final = {
+    *("unix_socket", "nsq_unix_socket", "nsq_http_unix_socket"),
+    *("cluster_unix_socket", "cluster_port"),
+}
 """Files, and what only a node of a cluster has (``tests/protocols/peers/test_peers.py``)."""
 HTTP_NSQ: Final = {
     *(("POST", f"/{verb}?topic=t") for verb in ("pub", "mpub")),

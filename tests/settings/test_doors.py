@@ -28,7 +28,7 @@ def test_every_setting_of_a_place_is_in_the_table() -> None:
     binds = {key for key in DECLARED if key == "bind" or key.endswith("_bind")}
     assert {key for door in LISTENERS for key in door.binds} == binds
     named = {
-        key for door in LISTENERS for key in (door.opened_by, door.widened_by, *door.log_in_by)
+        key for door in LISTENERS for key in (*door.opened_by, door.widened_by, *door.log_in_by)
     }
     assert named - {""} <= set(DECLARED)
 

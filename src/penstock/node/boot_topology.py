@@ -1,10 +1,12 @@
 """What a node begins with when its data directory is new."""
 
+import re
 import secrets
 
 from penstock.broker.administration import CLUSTER_ID, Administration
 from penstock.broker.broker import Broker
 from penstock.broker.rules.access import HASHING, hash_password
+from penstock.broker.topology.topics import PREFIX
 from penstock.settings.settings import Settings
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import (
@@ -33,7 +35,21 @@ def create_defaults(definitions: Definitions, settings: Settings) -> None:
             settings.default_permissions_read,
         )
     )
+    if settings.nsq_user not in ("", user):
+        _create_nsq_user(definitions, settings)
     definitions.commit()
+
+
+def _create_nsq_user(definitions: Definitions, settings: Settings) -> None:
+    """A user for NSQ clients that do not log in; without a password it cannot log in itself."""
+    if settings.nsq_vhost != settings.default_vhost:
+        entries = settings.queue_index_segment_entries
+        definitions.put_vhost(VhostRecord(settings.nsq_vhost, entries))
+    definitions.put_user(UserRecord(settings.nsq_user, "", HASHING, []))
+    topics = "^" + re.escape(PREFIX)
+    definitions.put_permission(
+        PermissionRecord(settings.nsq_user, settings.nsq_vhost, topics, topics, topics)
+    )
 
 
 def name_cluster(broker: Broker, segment_entries: int) -> None:

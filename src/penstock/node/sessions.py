@@ -214,13 +214,14 @@ class Protocol(NamedTuple):
 
 
 AMQP_PLACES: Final = ("amqp_port", "ssl_port", "unix_socket")
+NSQ_PLACES: Final = ("nsq_port", "nsq_unix_socket")
 PEER_PLACES: Final = ("cluster_port", "cluster_unix_socket")
 
 # fmt: off
 PROTOCOLS: Final = (
     Protocol(Sessions.open_ranges, RangeSession, RangeDescription, AMQP_PLACES, RANGES_MAGIC),
     Protocol(Sessions.open_amqp, AmqpSession, AmqpDescription, AMQP_PLACES, log_in_kind=AMQP),
-    Protocol(Sessions.open_nsq, NsqSession, NsqDescription, ("nsq_port",),
+    Protocol(Sessions.open_nsq, NsqSession, NsqDescription, NSQ_PLACES,
              least_bytes=len(NSQ_MAGIC), log_in_kind=NSQ),
     Protocol(Sessions.open_peer, PeerSession, SessionDescription, PEER_PLACES),
 )

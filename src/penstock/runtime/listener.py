@@ -164,8 +164,8 @@ def open_listeners(
             if door.place_key not in places or not door.is_open(settings):
                 continue
             if door.is_unix:
-                path = os.path.abspath(settings.unix_socket)
-                listeners.append(Listener(unix_socket(path, socket_mode(settings))))
+                sock = unix_socket(door.place(settings), socket_mode(settings))
+                listeners.append(Listener(sock, protocol=door.protocol))
                 continue
             port = ports.get(door.protocol, door.port(settings))
             sock = tcp_socket(

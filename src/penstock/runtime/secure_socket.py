@@ -241,13 +241,16 @@ class SecureSocket:
 # -- what a listener needs ---------------------------------------------------------------
 
 
+OLDEST: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
+
+
 def tls_options(settings: Settings) -> TlsOptions | None:
     """None = no TLS was asked for; raises SettingInvalid for what cannot work."""
     if not settings.ssl_certfile:
         _refuse_half_of_it(settings)
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.minimum_version = OLDEST[settings.ssl_min_version]
     context.options |= ssl.OP_NO_RENEGOTIATION
     _load_certificate(context, settings)
     if settings.ssl_cacertfile:

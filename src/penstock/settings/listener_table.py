@@ -5,6 +5,7 @@ table of SECURITY.md (a test compares) and the test that asks each of them from 
 """
 
 import ipaddress
+import os
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
@@ -30,8 +31,8 @@ class ListenerKind(NamedTuple):
     """What a client of this machine may do without a log-in."""
     elsewhere: str = NOTHING
     """The same of a client of another machine."""
-    opened_by: str = ""
-    """A setting without which it is closed, whatever its port."""
+    opened_by: tuple[str, ...] = ()
+    """Settings without each of which it is closed, whatever its port."""
     takes_free_port: bool = False
     """Port 0 is a free one; otherwise the door is closed then."""
     widened_by: str = ""
@@ -53,14 +54,16 @@ class ListenerKind(NamedTuple):
         return int(str(settings.value_of(self.place_key)))
 
     def is_open(self, settings: Settings) -> bool:
-        if self.opened_by and not settings.value_of(self.opened_by):
+        if not all(settings.value_of(key) for key in self.opened_by):
             return False
         return self.takes_free_port or bool(settings.value_of(self.place_key))
 
     def place(self, settings: Settings) -> str:
-        """Host and port, or the path."""
+        """Host and port, or the whole path."""
         where = settings.value_of(self.place_key)
-        return str(where) if self.is_unix else host_and_port(self.address(settings), where)
+        if self.is_unix:
+            return os.path.abspath(str(where))
+        return host_and_port(self.address(settings), where)
 
     def is_wide_open(self, settings: Settings) -> bool:
         """May clients of other machines do there, without a log-in, what others should not?"""
@@ -100,9 +103,9 @@ REGISTRY: Final = "everything: look up and change the registry"
 
 LISTENERS: Final = (
     ListenerKind(AMQP, "amqp_port", BIND, "AMQP", "amqp://{}", "AMQP, and Spark's protocol",
-         opened_by="amqp_listener", takes_free_port=True),
+         opened_by=("amqp_listener",), takes_free_port=True),
     ListenerKind(AMQP_SSL, "ssl_port", ("ssl_bind", "bind"), "AMQP", "amqps://{}",
-         "the same over TLS", opened_by="ssl_certfile", takes_free_port=True),
+         "the same over TLS", opened_by=("ssl_certfile", "ssl_listener"), takes_free_port=True),
     ListenerKind(AMQP, "unix_socket", (), "AMQP", "{} (Unix socket)", "the same as `amqp_port`"),
     ListenerKind(HTTP, "http_port", ("http_bind", "bind"), "management", "http://{}/",
          "management API and UI",
@@ -112,24 +115,33 @@ LISTENERS: Final = (
     ListenerKind(METRICS, "prometheus_port", ("http_bind", "bind"), "metrics", "http://{}/metrics",
          "metrics", here=f"{SUMS}; {NAMES}", elsewhere=SUMS,
          widened_by="prometheus_objects_open", widened=f"{SUMS}; {NAMES}"),
-    ListenerKind(NSQ, "nsq_port", BIND, "NSQ", "{}", "NSQ",
+    ListenerKind(NSQ, "nsq_port", ("nsq_tcp_bind", "bind"), "NSQ", "{}", "NSQ",
          here=AS_DEFAULT, widened_by="nsq_user", widened=AS_NSQ_USER,
          log_in_by=("nsq_auth_required", "nsq_auth_http_addresses")),
-    ListenerKind(NSQ_HTTP, "nsq_http_port", BIND, "NSQ", "http://{}/", "NSQ over HTTP",
+    ListenerKind(NSQ, "nsq_unix_socket", (), "NSQ", "{} (Unix socket)", "the same as `nsq_port`",
+         here=AS_DEFAULT, widened_by="nsq_user", widened=AS_NSQ_USER,
+         log_in_by=("nsq_auth_required", "nsq_auth_http_addresses")),
+    ListenerKind(NSQ_HTTP, "nsq_http_port", ("nsq_http_bind", "bind"), "NSQ", "http://{}/",
+         "NSQ over HTTP",
          here=AS_DEFAULT, elsewhere=PING, widened_by="nsq_user", widened=AS_NSQ_USER,
          log_in_by=("nsq_auth_required",)),
-    ListenerKind(NSQ_HTTPS, "nsq_https_port", BIND, "NSQ", "https://{}/", "NSQ over HTTPS",
-         here=AS_DEFAULT, elsewhere=PING, opened_by="ssl_certfile",
+    ListenerKind(NSQ_HTTP, "nsq_http_unix_socket", (), "NSQ", "{} (Unix socket, HTTP)",
+         "the same as `nsq_http_port`", here=AS_DEFAULT, elsewhere=PING,
+         widened_by="nsq_user", widened=AS_NSQ_USER, log_in_by=("nsq_auth_required",)),
+    ListenerKind(NSQ_HTTPS, "nsq_https_port", ("nsq_https_bind", "bind"), "NSQ", "https://{}/",
+         "NSQ over HTTPS",
+         here=AS_DEFAULT, elsewhere=PING, opened_by=("ssl_certfile",),
          widened_by="nsq_user", widened=AS_NSQ_USER, log_in_by=("nsq_auth_required",)),
     ListenerKind(LOOKUP, "nsqlookupd_tcp_port", ("nsqlookupd_bind",), "nsqlookupd", "{}",
          "nsqlookupd, for nodes", here=REGISTRY, elsewhere=REGISTRY),
-    ListenerKind(LOOKUP_HTTP, "nsqlookupd_http_port", ("nsqlookupd_bind",), "nsqlookupd", "http://{}/",
-         "nsqlookupd, for consumers", here=REGISTRY, elsewhere=REGISTRY),
+    ListenerKind(LOOKUP_HTTP, "nsqlookupd_http_port", ("nsqlookupd_http_bind", "nsqlookupd_bind"),
+         "nsqlookupd", "http://{}/", "nsqlookupd, for consumers",
+         here=REGISTRY, elsewhere=REGISTRY),
     ListenerKind(PEER, "cluster_port", ("cluster_bind", "bind"), "cluster", "{}",
          "other nodes, which show the cluster's secret",
-         opened_by="cluster_etcd_endpoints", takes_free_port=True),
+         opened_by=("cluster_etcd_endpoints",), takes_free_port=True),
     ListenerKind(PEER, "cluster_unix_socket", (), "cluster", "{} (Unix socket)",
-         "the same as `cluster_port`", opened_by="cluster_etcd_endpoints"),
+         "the same as `cluster_port`", opened_by=("cluster_etcd_endpoints",)),
 )  # fmt: skip
 
 
@@ -207,6 +219,6 @@ def _security_row(door: ListenerKind) -> tuple[str, ...]:
         f"`{door.place_key}`",
         ", else ".join(f"`{key}`" for key in door.binds) or "none",
         door.purpose,
-        f"`{door.opened_by}`" if door.opened_by else "",
+        " and ".join(f"`{key}`" for key in door.opened_by),
         allowed,
     )

@@ -25,6 +25,9 @@ class ListenerSettings:
         " Empty: no TLS.",
         min_bytes=0,
     )
+    ssl_min_version = Text(
+        "1.2", "Oldest version of TLS that clients may use.", choices=("1.2", "1.3")
+    )
     ssl_keyfile = Text("", "Private key of that certificate in PEM, not encrypted.", min_bytes=0)
     ssl_cacertfile = Text(
         "", "Certificates in PEM of the authorities whose clients are trusted.", min_bytes=0
@@ -64,6 +67,10 @@ class ListenerSettings:
     )
     amqp_listener = Boolean(
         True, "Whether AMQP without TLS is served over TCP; false leaves TLS and the Unix socket."
+    )
+    ssl_listener = Boolean(
+        True,
+        "Whether AMQP over TLS is served when `ssl_certfile` is set; NSQ over TLS needs it, too.",
     )
     ssl_bind = Text(
         "", "Address the TLS listener binds to. Empty: as `bind`.", min_bytes=0, max_bytes=255

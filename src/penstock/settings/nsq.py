@@ -12,6 +12,14 @@ class NsqSettings:
 
     nsq = Boolean(True, "`false` opens no port of NSQ and nsqlookupd, whatever their settings say.")
     nsq_port = Integer(4150, 0, 65535, "TCP port for NSQ clients; 0: none.")
+    nsq_tcp_bind = Text("", "Address of that port. Empty: as `bind`.", min_bytes=0, max_bytes=255)
+    nsq_unix_socket = Text(
+        "",
+        "Path of a Unix socket for NSQ clients; they count as clients of this machine, and"
+        " `unix_socket_mode` is the mode of its file. Empty: none.",
+        min_bytes=0,
+        max_bytes=107,
+    )
     nsq_vhost = Text(
         "/",
         "Virtual host in which topics and channels are: topic T is the exchange `nsq.T`, its"
@@ -22,7 +30,8 @@ class NsqSettings:
         "",
         "User whose rights NSQ clients have that do not authenticate, over TCP and HTTP."
         " `loopback_users` holds for it, too. Empty: the default user, for clients on this machine"
-        " only.",
+        " only. A new data directory gets the user that is named here, without a password: it may"
+        " use topics and channels, and nothing else.",
         min_bytes=0,
         max_bytes=NAME_MAX_BYTES,
     )

@@ -19,6 +19,13 @@ class NsqHttpSettings:
     nsq_http_port = Integer(
         4151, 0, 65535, "TCP port of nsqd's HTTP API: publishing, topics, `/stats`. 0: off."
     )
+    nsq_http_bind = Text("", "Address of that port. Empty: as `bind`.", min_bytes=0, max_bytes=255)
+    nsq_http_unix_socket = Text(
+        "",
+        "Path of a Unix socket with the same API, as `nsq_unix_socket`. Empty: none.",
+        min_bytes=0,
+        max_bytes=107,
+    )
     nsq_https_port = Integer(
         4152,
         0,
@@ -26,6 +33,7 @@ class NsqHttpSettings:
         "TCP port of the same API over TLS, opened when `ssl_certfile` is set. With"
         ' `nsq_tls_required = "yes"` the other port only answers 403. 0: off.',
     )
+    nsq_https_bind = Text("", "Address of that port. Empty: as `bind`.", min_bytes=0, max_bytes=255)
     nsqlookupd_bind = Text(
         "127.0.0.1",
         "Address of nsqlookupd's two ports. They have no log-in: on another address every client"
@@ -40,6 +48,9 @@ class NsqHttpSettings:
         0,
         65535,
         "TCP port of its HTTP API, where consumers and nsqadmin look topics up. 0: off.",
+    )
+    nsqlookupd_http_bind = Text(
+        "", "Address of that port. Empty: as `nsqlookupd_bind`.", min_bytes=0, max_bytes=255
     )
     nsqlookupd_inactive_producer_timeout_ms = Integer(
         300_000,
@@ -63,6 +74,12 @@ class NsqHttpSettings:
         " the machine.",
         min_bytes=0,
         max_bytes=NAME_MAX_BYTES,
+    )
+    nsq_broadcast_port_tcp = Integer(
+        0, 0, 65535, "Port for NSQ clients in these answers. 0: `nsq_port`."
+    )
+    nsq_broadcast_port_http = Integer(
+        0, 0, 65535, "Port of the HTTP API in these answers. 0: `nsq_http_port`."
     )
     nsqlookupd_tcp_addresses = NameList(
         (),
@@ -92,6 +109,9 @@ class NsqHttpSettings:
         max_bytes=NAME_MAX_BYTES,
     )
     nsq_statsd_interval_s = Integer(60, 1, 86_400, "How often they are pushed.", unit="s")
+    nsq_statsd_udp_packet_size_bytes = Integer(
+        508, 1, 65_507, "Largest packet that is sent there.", unit="bytes"
+    )
     nsq_statsd_mem_stats = Boolean(True, "Numbers of the interpreter's memory are pushed too.")
     nsq_statsd_exclude_ephemeral = Boolean(
         False, "Ephemeral topics and channels are left out of it."

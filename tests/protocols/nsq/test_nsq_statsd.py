@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.protocols.nsq.http.statsd import PACKET_BYTES, Report, Statsd, full_prefix, packets
+from penstock.protocols.nsq.http.statsd import Report, Statsd, full_prefix, packets
 from penstock.settings.settings import load_settings
 from tests.helpers.nsq_broker import NsqBroker
 
@@ -80,11 +80,11 @@ def test_what_is_ephemeral_may_be_left_out() -> None:
 
 @given(st.lists(st.text("ab.", max_size=600).map(lambda text: text + "\n"), max_size=40))
 def test_packets_hold_whole_lines_and_no_more_than_they_may(lines: list[str]) -> None:
-    found = packets(lines)
+    found = packets(lines, 508)
     assert b"".join(found).decode() == "".join(lines)
     for packet in found:
         assert packet.endswith(b"\n")
-        assert len(packet) <= PACKET_BYTES or packet.count(b"\n") == 1
+        assert len(packet) <= 508 or packet.count(b"\n") == 1
 
 
 def test_a_broker_pushes() -> None:

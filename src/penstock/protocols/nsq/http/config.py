@@ -13,8 +13,9 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.protocols.nsq.http.answers import VERSION, Refused
-from penstock.protocols.nsq.http.statsd import PACKET_BYTES, full_prefix
+from penstock.protocols.nsq.http.statsd import full_prefix
 from penstock.runtime.http_asking import is_host
+from penstock.settings.listener_table import door_at
 from penstock.settings.settings import Settings
 
 NS_PER_MS: Final = 1_000_000
@@ -44,10 +45,10 @@ class NsqConfig:
     """Read from any thread; changed by requests only."""
 
     def __init__(
-        self, settings: Settings, tcp_port: int, started_s: int, follow: Callable[[list[str]], None]
+        self, settings: Settings, started_s: int, follow: Callable[[list[str]], None]
     ) -> None:
-        self.tcp_port = tcp_port
-        self.http_port = settings.nsq_http_port  # 0 in the settings: any, until it listens
+        self.tcp_port = settings.nsq_broadcast_port_tcp or settings.nsq_port
+        self.http_port = settings.nsq_broadcast_port_http or settings.nsq_http_port
         self.lookup_addresses = list(settings.nsqlookupd_tcp_addresses)
         self.hostname = platform.node()
         self.broadcast_address = settings.nsq_broadcast_address or self.hostname
@@ -57,10 +58,6 @@ class NsqConfig:
         name = settings.log_level
         theirs = {"warning": "warn", "critical": "fatal", "none": "fatal"}.get(name, name)
         self._level = LEVELS[theirs][0]
-
-    def listens(self, http_port: int) -> None:
-        """The HTTP API is reached there."""
-        self.http_port = http_port
 
     def info(self) -> dict[str, object]:
         settings = self._settings
@@ -117,8 +114,8 @@ class NsqConfig:
         window_s = settings.nsq_e2e_processing_latency_window_time_s
         return {
             "log_level": self._level,
-            "tcp_address": f"{settings.bind}:{self.tcp_port}",
-            "http_address": f"{settings.bind}:{self.http_port}",
+            "tcp_address": _address(settings, "nsq_unix_socket", "nsq_port"),
+            "http_address": _address(settings, "nsq_http_unix_socket", "nsq_http_port"),
             "broadcast_address": self.broadcast_address,
             "broadcast_tcp_port": self.tcp_port,
             "broadcast_http_port": self.http_port,
@@ -146,9 +143,15 @@ class NsqConfig:
             ),
             "statsd_interval": settings.nsq_statsd_interval_s * NS_PER_S,
             "statsd_mem_stats": settings.nsq_statsd_mem_stats,
-            "statsd_udp_packet_size": PACKET_BYTES,
+            "statsd_udp_packet_size": settings.nsq_statsd_udp_packet_size_bytes,
             "statsd_exclude_ephemeral": settings.nsq_statsd_exclude_ephemeral,
             "deflate": settings.nsq_deflate,
             "max_deflate_level": settings.nsq_max_deflate_level,
             "snappy": settings.nsq_snappy,
         }
+
+
+def _address(settings: Settings, *place_keys: str) -> str:
+    """Of the first listener that is open: nsqd has one of these."""
+    doors = [door for door in map(door_at, place_keys) if door.is_open(settings)]
+    return doors[0].place(settings) if doors else ""

@@ -17,6 +17,7 @@ from coming.
 
 import asyncio
 import logging
+import os
 import sys
 import threading
 from concurrent.futures import Future
@@ -45,9 +46,9 @@ from penstock.protocols.nsq.http.routes import AGAIN_S, NsqdApi, on_loop
 from penstock.protocols.nsq.http.stats import Row, StatsView, collect
 from penstock.protocols.nsq.http.statsd import Statsd
 from penstock.protocols.nsq.shared import NsqShared
-from penstock.runtime.listener import tcp_socket
+from penstock.runtime.listener import socket_mode, tcp_socket, unix_socket
 from penstock.runtime.loop import Loop
-from penstock.settings.listener_table import LOOKUP, LOOKUP_HTTP, NSQ_HTTP, NSQ_HTTPS, door_of
+from penstock.settings.listener_table import LOOKUP, NSQ, door_at, door_of
 from penstock.settings.settings import Settings
 
 STOP_TIMEOUT_S: Final = 5.0
@@ -227,10 +228,12 @@ def check_addresses(settings: Settings) -> None:
         raise SettingInvalid(
             f"nsq_statsd_address = {settings.nsq_statsd_address!r}; allowed: host:port"
         )
-    if settings.nsqlookupd_tcp_addresses and not (settings.nsq_port and settings.nsq_http_port):
+    tcp_port = settings.nsq_broadcast_port_tcp or settings.nsq_port
+    http_port = settings.nsq_broadcast_port_http or settings.nsq_http_port
+    if settings.nsqlookupd_tcp_addresses and not (tcp_port and http_port):
         raise SettingInvalid(
             "nsqlookupd_tcp_addresses is set, but a node without nsq_port or nsq_http_port cannot"
-            " register there"
+            " register there, unless nsq_broadcast_port_tcp and nsq_broadcast_port_http are set"
         )
 
 
@@ -247,7 +250,7 @@ class NsqServices:
         self._desk = NsqAdmin(nsq, loop.turn)
         targets = settings.nsq_e2e_processing_latency_percentiles
         self._stats = StatsView(loop, self._desk, nsq, targets)
-        self.config = NsqConfig(settings, settings.nsq_port, self._stats.started_s, self._follow)
+        self.config = NsqConfig(settings, self._stats.started_s, self._follow)
         self.lookup = Lookup(
             silent_after_ms=settings.nsqlookupd_inactive_producer_timeout_ms,
             tombstone_ms=settings.nsqlookupd_tombstone_lifetime_ms,
@@ -259,6 +262,7 @@ class NsqServices:
         self._tls = tls
         self._needs_tls = settings.nsq_tls_required == "yes"
         self._listening: list[tuple[str, str, int]] = []
+        self._socket_files: list[str] = []
         self._started: Future[None] = Future()
         self._thread: threading.Thread | None = None
         self._side: asyncio.AbstractEventLoop | None = None
@@ -282,6 +286,7 @@ class NsqServices:
         settings = self._settings
         return bool(
             settings.nsq_http_port
+            or settings.nsq_http_unix_socket
             or (settings.nsq_https_port and self._tls is not None)
             or settings.nsqlookupd_tcp_port
             or settings.nsqlookupd_http_port
@@ -342,6 +347,9 @@ class NsqServices:
                 registrar.close()
             for runner in runners:
                 await runner.cleanup()
+            for path in self._socket_files:
+                with suppress(OSError):
+                    os.unlink(path)
 
     async def _statistics(self, memory: bool) -> Row:
         do = partial(on_loop, self._loop.call)
@@ -354,17 +362,21 @@ class NsqServices:
         https_port = 0
         if settings.nsq_https_port and self._tls is not None:
             served = application(table, names)
-            https_port = await self._open(runners, NSQ_HTTPS, served, self._tls)
+            https_port = await self._open(runners, "nsq_https_port", served, self._tls)
         if settings.nsq_http_port:
             served = application(table, names, https_port if self._needs_tls else None)
-            self.config.listens(await self._open(runners, NSQ_HTTP, served))
+            await self._open(runners, "nsq_http_port", served)
+        if settings.nsq_http_unix_socket:
+            served = application(table, names, https_port if self._needs_tls else None)
+            await self._open(runners, "nsq_http_unix_socket", served)
         lookup_http_port = 0
         if settings.nsqlookupd_http_port:
             served = application(LookupApi(self.lookup, self._loop.call).table(), names)
-            lookup_http_port = await self._open(runners, LOOKUP_HTTP, served)
+            lookup_http_port = await self._open(runners, "nsqlookupd_http_port", served)
         if not settings.nsqlookupd_tcp_port:
             return None
-        host, port = self._place(LOOKUP)
+        door = door_of(LOOKUP)
+        host, port = door.address(settings), door.port(settings)
         sock = tcp_socket(host, port)
         port = sock.getsockname()[1]
         registrar = LookupServer(self.lookup, self.config, self._loop.call, port, lookup_http_port)
@@ -372,14 +384,10 @@ class NsqServices:
         self._listening.append((LOOKUP, host, port))
         return registrar
 
-    def _place(self, protocol: str) -> tuple[str, int]:
-        door = door_of(protocol)
-        return door.address(self._settings), door.port(self._settings)
-
     async def _open(
         self,
         runners: list[web.AppRunner],
-        protocol: str,
+        place_key: str,
         served: web.Application,
         tls: SSLContext | None = None,
     ) -> int:
@@ -394,12 +402,18 @@ class NsqServices:
         )
         runners.append(runner)
         await runner.setup()
-        host, wanted = self._place(protocol)
-        sock = tcp_socket(host, wanted)
-        self.connections[protocol] = connections = HttpConnections(HEALTH_CHECKS)
+        door = door_at(place_key)
+        if door.is_unix:
+            host, port = door.place(self._settings), 0
+            sock = unix_socket(host, socket_mode(self._settings))
+            self._socket_files.append(host)
+        else:
+            host = door.address(self._settings)
+            sock = tcp_socket(host, door.port(self._settings))
+            port = int(sock.getsockname()[1])
+        connections = self.connections.setdefault(door.protocol, HttpConnections(HEALTH_CHECKS))
         await connections.site_at(runner, sock, tls).start()
-        port = int(runner.addresses[0][1])
-        self._listening.append((protocol, host, port))
+        self._listening.append((door.protocol, host, port))
         return port
 
     def _follow_topics(self, side: asyncio.AbstractEventLoop) -> None:
@@ -410,7 +424,7 @@ class NsqServices:
         if config.tcp_port <= 0 or config.http_port <= 0:
             return
         here = Node(
-            f"{self._settings.bind}:{config.tcp_port}",
+            f"{door_of(NSQ).address(self._settings)}:{config.tcp_port}",
             True,
             config.hostname,
             config.broadcast_address,

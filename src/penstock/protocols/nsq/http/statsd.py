@@ -21,7 +21,6 @@ from typing import Any, Final
 from penstock.broker.topology.topics import is_ephemeral
 from penstock.settings.settings import Settings
 
-PACKET_BYTES: Final = 508
 HOST: Final = "%s"
 """In the prefix: where the name of the node goes."""
 TOPIC_COUNTERS: Final = ("message_count", "message_bytes")
@@ -97,7 +96,7 @@ class Report:
         return lines
 
 
-def packets(lines: list[str], size: int = PACKET_BYTES) -> list[bytes]:
+def packets(lines: list[str], size: int) -> list[bytes]:
     """As many whole lines in each as there is room for."""
     found: list[bytes] = []
     packet = b""
@@ -125,6 +124,7 @@ class Statsd:
         self._report = Report(prefix, settings.nsq_statsd_exclude_ephemeral)
         self._address = settings.nsq_statsd_address
         self._interval_s = settings.nsq_statsd_interval_s
+        self._packet_bytes = settings.nsq_statsd_udp_packet_size_bytes
         self._memory = settings.nsq_statsd_mem_stats
         self._stats = stats
 
@@ -153,7 +153,8 @@ class Statsd:
             asyncio.DatagramProtocol, remote_addr=(host, port)
         )
         try:
-            waiting = packets(self._report.lines(await self._stats(self._memory)))
+            lines = self._report.lines(await self._stats(self._memory))
+            waiting = packets(lines, self._packet_bytes)
             pause_s = (self._interval_s - 1) / max(1, len(waiting))
             for packet in waiting:
                 transport.sendto(packet)
