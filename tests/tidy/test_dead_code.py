@@ -20,7 +20,7 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 REASONS = {
     "asyncio calls it": "connection_lost eof_received pause_writing resume_writing",
     "click calls it": "convert export_file format_commands format_options get_command import_file"
-    " list_commands resolve_command shell_complete",
+    " list_commands parse_args resolve_command shell_complete",
     "http.server calls it": "log_message server_bind",
     "io calls it": "seekable",
     "the table of pipelines names it, with a dash": "py_files",

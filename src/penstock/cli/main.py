@@ -20,6 +20,8 @@ from penstock.core.errors import PenstockError
 COMMANDS: Final = entries_of("""\
 Broker
   serve: Run a broker in the foreground.
+  nsqd nsq.programs:nsqd: Run a broker in nsqd's place.
+  nsqlookupd nsq.programs:nsqlookupd: Run nsqlookupd alone.
   config: Check, show and explain settings.
   version inspect: Say which build this is.
   audit: Check a data directory offline.

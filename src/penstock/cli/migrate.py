@@ -18,6 +18,7 @@ import click
 
 from penstock.cli.failure import Failure, Unavailable
 from penstock.cli.management import Management
+from penstock.cli.nsq.taking_over import nsqd
 from penstock.cli.options import option
 from penstock.cli.tables import table
 from penstock.client.amqp import ClientError, Endpoint
@@ -40,6 +41,9 @@ def migrate() -> None:
 
 
 # -- definitions ---------------------------------------------------------------------------
+
+
+migrate.add_command(nsqd)
 
 
 @migrate.command(

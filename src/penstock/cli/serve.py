@@ -9,13 +9,14 @@ import errno
 import os
 import re
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from penstock.cli.config import warnings_of
 from penstock.cli.config_files import REFERENCE, settings_from
 from penstock.cli.failure import Failure, WrongSetting
+from penstock.cli.nsq.record import refuse_unfinished
 from penstock.core.errors import (
     Corrupt,
     DataDirLocked,
@@ -33,6 +34,9 @@ from penstock.settings.kinds import (
     Text,
 )
 from penstock.settings.settings import DECLARED, SECTIONS, Settings
+
+if TYPE_CHECKING:
+    from penstock.broker.broker import Broker
 
 SYSTEM_DATA_DIR: Final = "/var/lib/penstock"
 NO_THREAD: Final = "can't start new thread"
@@ -158,7 +162,17 @@ def run_broker(settings: Settings, reread: Callable[[], Settings]) -> int:
     """
     from penstock.node.node import run
 
+    refuse_unfinished(settings.data_dir)
     return _told(lambda: run(settings, reread), settings)
+
+
+def work_offline(
+    settings: Settings, work: Callable[["Broker", Callable[[bool], None]], None]
+) -> None:
+    """``Node.work`` in this data directory; what stops it is told as above."""
+    from penstock.node.node import Node
+
+    _told(lambda: Node(settings).work(work), settings)
 
 
 def run_several(settings: Settings, words: list[str]) -> int:

@@ -336,6 +336,32 @@ class Node:
             management.stop()
         return self._close()
 
+    def work(self, do: Callable[[Broker, Callable[[bool], None]], None]) -> int:
+        """Without listeners; stops in good order when ``do`` has returned or raised.
+
+        ``do``: gets the broker, and a function that lets the node turn; called with True it returns
+        when everything is on disk.
+        """
+        self.monitor.begin(mono_ms(), int(self.engine.ram.used_bytes()))
+
+        def turn(whole: bool) -> None:
+            self.loop.run_once(0)
+            self.monitor.look(mono_ms())
+            self._look_at_the_disk()
+            while self.turn.publishers_wait() or (whole and not self._is_on_disk()):
+                self.loop.run_once(1)
+                self._look_at_the_disk()
+
+        try:
+            do(self.broker, turn)
+        finally:
+            self._close()
+        return 0
+
+    def _is_on_disk(self) -> bool:
+        journal = self.engine.journal
+        return journal.durable_position >= journal.position and self.committer.idle()
+
     def _has_default_log_in(self) -> bool:
         """Can the user of the settings log in with the password of the settings?"""
         user = self.broker.users.users.get(self.settings.default_user)

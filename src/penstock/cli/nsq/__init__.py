@@ -1,0 +1,1 @@
+"""``penstock nsqd``, ``penstock nsqlookupd`` and ``penstock migrate nsqd``."""

@@ -1,0 +1,302 @@
+"""``penstock migrate nsqd`` on what a real nsqd 1.3.0 left (``record_nsqd_data``), and on worse."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from penstock.cli.main import cli
+from penstock.cli.nsq import taking_over
+from penstock.cli.nsq.disk_queues import DiskQueue, SavedMessage
+from penstock.cli.nsq.record import FILE
+from tests.cli.test_nsqd import Program
+from tests.helpers.broker_process import BrokerFailed, free_port
+from tests.helpers.nsq_broker import ask
+from tests.helpers.raw_nsq import MAGIC, MESSAGE, NsqMessage, message_in, split_frames
+
+DATA = Path(__file__).with_name("nsqd_data")
+COUNTS = {
+    "lonely": 20, "orders": 0, "orders:archive": 21, "orders:bill": 21, "paused": 20, "paused:c": 0,
+}  # fmt: skip
+"""As nsqd's own notes have them; two of ``archive`` were in flight, two deferred."""
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(DATA, tmp_path / "nsqd"))
+
+
+def migrate(source: Path, *words: str) -> Result:
+    return CliRunner().invoke(cli, ["migrate", "nsqd", str(source), *words])
+
+
+def table_of(result: Result) -> dict[str, list[str]]:
+    """By queue: nsqd's count, what was read, what is here."""
+    lines = result.stdout.partition("here\n")[2].splitlines()
+    rows = [line.split() for line in lines if len(line.split()) == 4]
+    return {name: numbers for name, *numbers in rows}
+
+
+def saved(source: Path, name: str) -> list[SavedMessage]:
+    return list(DiskQueue(source, name).messages())
+
+
+def digest(directory: Path) -> dict[str, str]:
+    names = [path for path in sorted(directory.glob("*.dat")) if path.is_file()]
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in names}
+
+
+class Started(Program):
+    """``penstock nsqd`` on a data directory."""
+
+    def __init__(self, data_path: Path) -> None:
+        self.port, self.api_port = free_port(), free_port()
+        super().__init__(
+            *("nsqd", f"--data-path={data_path}", f"--tcp-address=127.0.0.1:{self.port}"),
+            *(f"--http-address=127.0.0.1:{self.api_port}", "--https-address="),
+        )
+
+    def stats(self) -> dict[str, Any]:
+        rows = ask(self.api_port, "GET", "/stats?format=json").data["topics"]
+        return {one["topic_name"]: one for one in rows}
+
+    def take(self, topic: str, channel: str, count: int) -> list[NsqMessage]:
+        import socket
+
+        found: list[NsqMessage] = []
+        with socket.create_connection(("127.0.0.1", self.port), 20) as sock:
+            sock.sendall(MAGIC + f"SUB {topic} {channel}\nRDY {count}\n".encode())
+            rest = b""
+            while len(found) < count:
+                rest += sock.recv(1 << 20)
+                frames, rest = split_frames(rest)
+                found += [message_in(one.data) for one in frames if one.type == MESSAGE]
+        return found
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_all_of_it_is_there_with_ids_times_and_attempts(
+    source: Path, tmp_path: Path, in_place: bool
+) -> None:
+    before = digest(source)
+    into = source if in_place else tmp_path / "penstock"
+    result = migrate(source, *([] if in_place else ["--into", str(into)]))
+    assert result.exit_code == 0, result.output
+    assert table_of(result) == {name: [str(count)] * 3 for name, count in COUNTS.items()}
+    assert "took 82 messages in " in result.stdout
+    assert digest(source) == before
+
+    expected = saved(source, "orders:archive")
+    assert sorted(one.attempts for one in expected) == [*[0] * 18, 1, 1, 1]
+    with Started(into) as broker:
+        stats = broker.stats()
+        channels = {one["channel_name"]: one for one in stats["orders"]["channels"]}
+        assert {name: (one["depth"], one["paused"]) for name, one in channels.items()} == {
+            "archive": (21, False),
+            "bill": (21, True),
+        }
+        assert (stats["paused"]["depth"], stats["paused"]["paused"]) == (20, True)
+        assert (stats["lonely"]["depth"], stats["lonely"]["paused"]) == (20, False)
+        got = broker.take("orders", "archive", 21)
+        assert [(*one[:1], one.attempts - 1, *one[2:]) for one in got] == [
+            (*one,) for one in expected
+        ]
+        assert [one.body for one in broker.take("lonely", "new", 20)] == [
+            one.body for one in saved(source, "lonely")
+        ]
+        # A paused topic's backlog goes to its channels when it is not paused any more.
+        assert ask(broker.api_port, "POST", "/topic/unpause?topic=paused", b"").status == 200
+        assert len(broker.take("paused", "c", 20)) == 20
+
+
+def test_a_second_run_takes_nothing_twice(source: Path, tmp_path: Path) -> None:
+    into = tmp_path / "penstock"
+    words = ("--into", str(into))
+    assert migrate(source, *words).exit_code == 0
+    again = migrate(source, *words)
+    assert again.exit_code == 0, again.output
+    assert "took 82 messages" in again.stdout
+    with Started(into) as broker:
+        assert broker.stats()["lonely"]["depth"] == 20
+
+
+def test_one_that_stopped_half_way_goes_on(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue it was at is filled anew; a broker does not start before all is there."""
+    into = tmp_path / "penstock"
+    whole = DiskQueue.messages
+
+    def some(queue: DiskQueue) -> Iterator[SavedMessage]:
+        for number, message in enumerate(whole(queue)):
+            if number == 4 and queue.name == "orders:bill":
+                raise RuntimeError("stopped by the test")
+            yield message
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DiskQueue, "messages", some)
+        patched.setattr(taking_over, "BATCH_MESSAGES", 2)
+        assert migrate(source, "--into", str(into)).exit_code == 1
+    record = json.loads((into / FILE).read_text())
+    assert record["finished"] is False
+    assert record["queues"]["orders:bill"]["messages"] is None
+    with pytest.raises(BrokerFailed, match="has only a part of the messages of"):
+        Started(into).start()
+    result = migrate(source, "--into", str(into))
+    assert result.exit_code == 0, result.output
+    assert table_of(result) == {name: [str(count)] * 3 for name, count in COUNTS.items()}
+
+
+def write_queue(directory: Path, name: str, count: int) -> None:
+    """As nsqd would, of small messages."""
+    file = directory / f"{name}.diskqueue.000000.dat"
+    data = bytearray()
+    for number in range(count):
+        body = b"message %d" % number
+        data += struct.pack(">iqH16s", 26 + len(body), number, 0, b"%016x" % number) + body
+    file.write_bytes(data)
+    (directory / f"{name}.diskqueue.meta.dat").write_text(f"{count}\n0,0\n0,{len(data)}\n")
+    topic = {"name": name, "paused": False, "channels": []}
+    (directory / "nsqd.dat").write_text(json.dumps({"topics": [topic], "version": "1.3.0"}))
+
+
+def test_one_that_was_killed_goes_on(tmp_path: Path) -> None:
+    source, into = tmp_path / "nsqd", tmp_path / "penstock"
+    source.mkdir()
+    write_queue(source, "long", 60_000)
+    command = [
+        sys.executable,
+        "-m",
+        "penstock",
+        "migrate",
+        "nsqd",
+        str(source),
+        "--into",
+        str(into),
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    until = time.monotonic() + 60
+    while time.monotonic() < until and '"messages": null' not in _text(into / FILE):
+        time.sleep(0.01)
+    time.sleep(0.2)  # some of it is on disk
+    process.send_signal(signal.SIGKILL)
+    process.wait(20)
+    result = migrate(source, "--into", str(into))
+    assert result.exit_code == 0, result.output
+    assert table_of(result) == {"long": ["60000"] * 3}
+
+
+def _text(path: Path) -> str:
+    return path.read_text() if path.exists() else ""
+
+
+def test_a_torn_end_is_named_and_the_rest_is_taken(source: Path, tmp_path: Path) -> None:
+    file = source / "lonely.diskqueue.000000.dat"
+    end = file.stat().st_size
+    os.truncate(file, end - 5)
+    result = migrate(source, "--into", str(tmp_path / "penstock"))
+    assert result.exit_code == 1
+    assert table_of(result)["lonely"] == ["20", "19", "19"]
+    # The last one is "lonely 4", which takes 38 bytes: nsqd wrote what was in memory at its end.
+    text = f"not read: {file.name}, offset {end - 38}: 33 bytes of an unfinished message"
+    assert text in result.stderr
+    assert table_of(result)["orders:bill"] == ["21"] * 3
+
+
+def test_after_a_size_that_cannot_be_right_the_next_file_is_read(
+    source: Path, tmp_path: Path
+) -> None:
+    """As nsqd does.  The first file is damaged behind its tenth message; a second one follows."""
+    file = source / "lonely.diskqueue.000000.dat"
+    data = bytearray(file.read_bytes())
+    shutil.copy(file, source / "lonely.diskqueue.000001.dat")
+    place = sum(30 + len(one.body) for one in saved(source, "lonely")[:10])
+    (source / "lonely.diskqueue.meta.dat").write_text(f"40\n0,0\n1,{len(data)}\n")
+    data[place : place + 4] = b"\xff\xff\xff\xff"
+    file.write_bytes(data)
+    result = migrate(source, "--into", str(tmp_path / "penstock"))
+    assert result.exit_code == 1
+    assert table_of(result)["lonely"] == ["40", "30", "30"]
+    left = len(data) - place
+    text = f"{file.name}, offset {place}: {left} bytes cannot be read, the size is -1"
+    assert text in result.stderr
+
+
+def test_after_a_crash_what_is_behind_the_note_is_taken(source: Path, tmp_path: Path) -> None:
+    """nsqd writes its notes now and then; the file is longer when it was killed."""
+    (source / "lonely.diskqueue.meta.dat").write_text("5\n0,0\n0,190\n")
+    result = migrate(source, "--into", str(tmp_path / "penstock"))
+    assert result.exit_code == 0, result.output
+    assert table_of(result)["lonely"] == ["5", "20", "20"]
+    assert "nsqd was not stopped in good order: it counted lonely otherwise" in result.stdout
+
+
+def test_a_note_that_cannot_be_read(source: Path, tmp_path: Path) -> None:
+    (source / "lonely.diskqueue.meta.dat").write_text("what")
+    result = migrate(source, "--into", str(tmp_path / "penstock"))
+    assert result.exit_code == 1
+    assert table_of(result)["lonely"] == ["unknown", "20", "20"]
+    assert "lonely.diskqueue.meta.dat: cannot be read, so all of its files are" in result.stderr
+
+
+def test_the_metadata_of_an_older_release(source: Path, tmp_path: Path) -> None:
+    (source / "nsqd.dat").rename(source / "nsqd.617.dat")
+    result = migrate(source, "--into", str(tmp_path / "penstock"))
+    assert result.exit_code == 0, result.output
+    assert table_of(result)["orders:bill"] == ["21"] * 3
+
+
+def test_files_that_the_metadata_do_not_name_are_taken_too(source: Path, tmp_path: Path) -> None:
+    (source / "nsqd.dat").write_text('{"topics": null, "version": "1.3.0"}')
+    result = migrate(source, "--into", str(tmp_path / "penstock"))
+    assert result.exit_code == 0, result.output
+    assert table_of(result) == {name: [str(count)] * 3 for name, count in COUNTS.items()}
+
+
+def test_what_is_refused(source: Path, tmp_path: Path) -> None:
+    into = tmp_path / "penstock"
+    handle = os.open(source, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)  # as nsqd does
+    assert f"nsqd uses {source}" in migrate(source).output
+    os.close(handle)
+    assert "has no nsqd.dat" in migrate(tmp_path).output
+    assert "is no directory" in migrate(tmp_path / "nowhere").output
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "nsqd.dat").write_text("{")
+    assert "cannot read" in migrate(tmp_path / "broken").output
+    # Messages of clients would be let go of if the queue were filled anew.
+    assert migrate(source, "--into", str(into)).exit_code == 0
+    other = Path(shutil.copytree(source, tmp_path / "other"))
+    result = migrate(other, "--into", str(into))
+    assert result.exit_code == 1
+    assert "'lonely' has 20 messages here already" in result.output
+    assert json.loads((into / FILE).read_text())["source"] == str(source)
+
+
+def test_an_nsqd_that_went_on_afterwards(source: Path, tmp_path: Path) -> None:
+    words = ("--into", str(tmp_path / "penstock"))
+    assert migrate(source, *words).exit_code == 0
+    (source / "lonely.diskqueue.meta.dat").write_text("1\n0,732\n0,770\n")
+    result = migrate(source, *words)
+    assert result.exit_code == 1
+    assert "nsqd has changed 'lonely' since it was taken over" in result.output
+
+
+def test_penstock_does_not_pass_over_the_messages_of_nsqd(source: Path) -> None:
+    """Started as nsqd was, where nsqd was: its messages would seem to be lost."""
+    with pytest.raises(BrokerFailed, match="which were not taken over"):
+        Started(source).start()
