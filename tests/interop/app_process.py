@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Self
 
@@ -16,15 +17,22 @@ ANSWER_S = 30
 
 
 class AppProcess:
-    """``python -m`` the arguments; ``INTEROP_BROKER_URL`` says where the broker is."""
+    """``python -m`` the arguments, or a program; ``INTEROP_BROKER_URL``: the broker's."""
 
-    def __init__(self, url: str, name: str, directory: Path, arguments: list[str]) -> None:
+    def __init__(
+        self,
+        url: str,
+        name: str,
+        directory: Path,
+        arguments: list[str],
+        program: Sequence[str] = (sys.executable, "-m"),
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.name = name
         self._log = directory / f"{name}.log"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", *arguments],
+                [*program, *arguments],
                 cwd=directory,
                 env=os.environ
                 | {

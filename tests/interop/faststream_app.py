@@ -5,7 +5,7 @@ import os
 
 from faststream import FastStream
 from faststream.middlewares import AckPolicy
-from faststream.rabbit import ExchangeType, RabbitBroker, RabbitExchange, RabbitQueue
+from faststream.rabbit import ExchangeType, QueueType, RabbitBroker, RabbitExchange, RabbitQueue
 
 broker = RabbitBroker(os.environ["INTEROP_BROKER_URL"])
 app = FastStream(broker)
@@ -48,6 +48,17 @@ async def second_time(text: str) -> None:
         _seen.add(text)
         raise ValueError(text)
     print(f"at last {text}", flush=True)
+
+
+@broker.subscriber(
+    RabbitQueue("replicated", durable=True, queue_type=QueueType.QUORUM),
+    ack_policy=AckPolicy.NACK_ON_ERROR,
+)
+async def replicated(text: str) -> None:
+    if text not in _seen:
+        _seen.add(text)
+        raise ValueError(text)
+    print(f"from quorum {text}", flush=True)
 
 
 @app.after_startup

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -52,9 +53,13 @@ def build_node(directory: Path) -> None:
     run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts"], directory)
 
 
-def build_java(directory: Path) -> None:
+def fetch_java(directory: Path) -> None:
     copy = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
     run(["mvn", "-q", "-B", copy, "-DoutputDirectory=lib"], directory)
+
+
+def build_java(directory: Path) -> None:
+    fetch_java(directory)
     run(
         [
             "javac",
@@ -71,6 +76,11 @@ def build_java(directory: Path) -> None:
         ],
         directory,
     )
+
+
+def build_python(directory: Path) -> None:
+    run([sys.executable, "-m", "venv", "."], directory)
+    run(["bin/python", "-m", "pip", "install", "-q", "-r", "requirements.txt"], directory)
 
 
 def build_go(directory: Path) -> None:
@@ -129,6 +139,25 @@ NSQ_PROGRAMS = (
     ),
 )
 """Those of NSQ_CONVERSATION.md."""
+
+OSLO = Program(
+    "oslo",
+    ("requirements.txt", "app.py"),
+    ("python3",),
+    "apt-get install python3-venv",
+    build_python,
+    lambda directory: [str(directory / "bin/python"), str(directory / "app.py")],
+)
+"""It brings some fifty packages: too many for the environment of all tests."""
+
+PERF_TEST = Program(
+    "perf_test",
+    ("pom.xml",),
+    ("java", "mvn"),
+    "apt-get install default-jre-headless maven",
+    fetch_java,
+    lambda directory: ["java", "-cp", f"{directory}/lib/*", "com.rabbitmq.perf.PerfTest"],
+)
 
 
 def missing_reason(program: Program) -> str | None:

@@ -101,6 +101,17 @@ def test_what_a_subscriber_gives_back_comes_again(
     app.wait_for("at last knock")
 
 
+def test_a_quorum_queue_brings_again_what_was_given_back(
+    app: AppProcess, channel: BlockingChannel
+) -> None:
+    channel.basic_publish("", "replicated", b"knock")
+    app.wait_for("from quorum knock")
+    declared = channel.queue_declare(
+        "replicated", durable=True, arguments={"x-queue-type": "quorum"}
+    )
+    assert declared.method.consumer_count == 1
+
+
 def test_it_connects_again_after_kill_9(
     own_broker: BrokerProcess, tmp_path: Path, connect_to: Connect
 ) -> None:
