@@ -78,6 +78,11 @@ def build_java(directory: Path) -> None:
     )
 
 
+def build_spring(directory: Path) -> None:
+    fetch_java(directory)
+    run(["javac", "-cp", "lib/*", "-d", "classes", "App.java"], directory)
+
+
 def build_python(directory: Path) -> None:
     run([sys.executable, "-m", "venv", "."], directory)
     run(["bin/python", "-m", "pip", "install", "-q", "-r", "requirements.txt"], directory)
@@ -149,6 +154,15 @@ OSLO = Program(
     lambda directory: [str(directory / "bin/python"), str(directory / "app.py")],
 )
 """It brings some fifty packages: too many for the environment of all tests."""
+
+SPRING = Program(
+    "spring",
+    ("pom.xml", "App.java"),
+    ("java", "javac", "mvn"),
+    "apt-get install default-jdk-headless maven",
+    build_spring,
+    lambda directory: ["java", "-cp", f"{directory}/classes:{directory}/lib/*", "App"],
+)
 
 PERF_TEST = Program(
     "perf_test",
