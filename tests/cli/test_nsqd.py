@@ -90,6 +90,12 @@ def test_only_the_ports_of_nsqd_are_open(pair: Pair) -> None:
     assert "  NSQ " not in output
 
 
+def test_options_are_changed_by_an_administrator_only(pair: Pair) -> None:
+    change = pair.api_port, "PUT", "/config/log_level", b"info"
+    assert ask(*change).status == 403
+    assert ask(*change, login="guest:guest").body == "2"
+
+
 def test_it_is_registered(pair: Pair) -> None:
     assert pair.post("/topic/create?topic=registered").status == 200
     found = eventually(lambda: pair.look("/lookup?topic=registered").data.get("producers"))

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-RECORDED_ON = "2026-11-21"
+RECORDED_ON = "2026-11-27"
 """The last day on which all records were compared with nsqd 1.3.0 and were the same."""
 
 

@@ -1,13 +1,13 @@
 """The servers that cases ask for, of both families: nsqd and nsqlookupd, and Penstock.
 
 A case says ``small`` and means: a server whose limits are low.  ``SERVERS`` says what that is in
-the words of nsqd's flags; ``Penstock`` translates each flag into the setting of the same meaning,
-so a flag without one is an error and not a difference nobody sees.
+the words of nsqd's flags, which `penstock nsqd` takes as nsqd does.
 """
 
 from __future__ import annotations
 
 import socket
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -64,6 +64,25 @@ def answers(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
+def nsqd_words(ports: Ports, flags: dict[str, str]) -> list[str]:
+    port, http_port, https_port = ports
+    return [
+        f"--tcp-address=127.0.0.1:{port}",
+        f"--http-address=127.0.0.1:{http_port}",
+        f"--https-address=127.0.0.1:{https_port}",
+        "--broadcast-address=127.0.0.1",
+        *(f"--{flag}={value}" for flag, value in flags.items()),
+    ]
+
+
+def lookup_words(port: int, http_port: int) -> list[str]:
+    return [
+        f"--tcp-address=127.0.0.1:{port}",
+        f"--http-address=127.0.0.1:{http_port}",
+        "--broadcast-address=127.0.0.1",
+    ]
+
+
 class NsqdProcess(BrokerProcess):
     """One nsqd, with a directory of its own."""
 
@@ -81,14 +100,8 @@ class NsqdProcess(BrokerProcess):
         return self.port, self.http_port, self.https_port
 
     def command(self) -> list[str]:
-        given = [f"--{flag}={value}" for flag, value in self._flags.items()]
-        return [
-            *(str(self._program), f"--data-path={self.directory}"),
-            f"--tcp-address=127.0.0.1:{self.port}",
-            f"--http-address=127.0.0.1:{self.http_port}",
-            f"--https-address=127.0.0.1:{self.https_port}",
-            *("--broadcast-address=127.0.0.1", *given),
-        ]
+        data_path = f"--data-path={self.directory}"
+        return [str(self._program), data_path, *nsqd_words(self.ports, self._flags)]
 
     def is_ready(self) -> bool:
         return answers(self.port) and answers(self.http_port)
@@ -98,81 +111,31 @@ class NsqlookupdProcess(NsqdProcess):
     name = "nsqlookupd"
 
     def command(self) -> list[str]:
-        return [
-            str(self._program.with_name("nsqlookupd")),
-            f"--tcp-address=127.0.0.1:{self.port}",
-            f"--http-address=127.0.0.1:{self.http_port}",
-            "--broadcast-address=127.0.0.1",
-        ]
+        program = str(self._program.with_name("nsqlookupd"))
+        return [program, *lookup_words(self.port, self.http_port)]
 
 
 class PenstockNsq(LiveBroker):
-    """Penstock with its NSQ listeners."""
+    """Penstock in nsqd's place, or in nsqlookupd's: with their flags."""
 
     def __init__(self, flags: dict[str, str], lookup: bool) -> None:
+        # Clients of this machine may change options then, as with nsqd.
+        super().__init__(environment={"PENSTOCK_NSQ_USER": ""})
         self.port, self.nsq_http_port = free_port(), free_port()
         self.nsq_https_port = free_port()
-        lookup_ports = (self.port, self.nsq_http_port) if lookup else (0, 0)
-        nsq_ports = (0, 0) if lookup else (self.port, self.nsq_http_port)
-        super().__init__(
-            arguments=(
-                *("--ssl-port", "0"),  # a free one, where there is TLS
-                *("--nsq-port", str(nsq_ports[0]), "--nsq-http-port", str(nsq_ports[1])),
-                *("--nsq-https-port", str(0 if lookup else self.nsq_https_port)),
-                *("--nsqlookupd-tcp-port", str(lookup_ports[0])),
-                *("--nsqlookupd-http-port", str(lookup_ports[1])),
-                *(word for flag, value in flags.items() for word in _setting(flag, value)),
-            )
-        )
+        self._flags = flags
+        self._lookup = lookup
 
     @property
     def ports(self) -> Ports:
         return self.port, self.nsq_http_port, self.nsq_https_port
 
-
-# nsqd's flag -> our setting's flag; durations are whole milliseconds there.
-_SETTINGS: Final = {
-    "max-msg-size": "--nsq-max-msg-size-bytes",
-    "max-body-size": "--nsq-max-body-size-bytes",
-    "max-msg-timeout": "--nsq-max-msg-timeout-ms",
-    "max-req-timeout": "--nsq-max-req-timeout-ms",
-    "max-rdy-count": "--nsq-max-rdy-count",
-    "max-channel-consumers": "--nsq-max-channel-consumers",
-    "max-heartbeat-interval": "--nsq-max-heartbeat-interval-ms",
-    "max-output-buffer-size": "--nsq-max-output-buffer-size-bytes",
-    "max-output-buffer-timeout": "--nsq-max-output-buffer-timeout-ms",
-    "max-deflate-level": "--nsq-max-deflate-level",
-    "deflate": "--nsq-deflate",
-    "snappy": "--nsq-snappy",
-    "auth-http-address": "--nsq-auth-http-addresses",
-    "statsd-address": "--nsq-statsd-address",
-    "statsd-interval": "--nsq-statsd-interval-s",
-    "statsd-prefix": "--nsq-statsd-prefix",
-    "tls-cert": "--ssl-certfile",
-    "tls-key": "--ssl-keyfile",
-    "tls-required": "--nsq-tls-required",
-    "tls-root-ca-file": "--ssl-cacertfile",
-}
-_WITHOUT: Final = {"mem-queue-size"}
-"""Flags that say nothing here; ``differences.py`` says why."""
-_WHOLE: Final = {
-    "--nsq-tls-required=true": ("--nsq-tls-required", "yes"),
-    "--tls-client-auth-policy=require-verify": (
-        *("--ssl-verify", "verify_peer"),
-        *("--ssl-fail-if-no-peer-cert", "true"),
-    ),
-}
-
-
-def _setting(flag: str, value: str) -> tuple[str, ...]:
-    if flag in _WITHOUT:
-        return ()
-    name = _SETTINGS.get(flag, f"--{flag}")
-    if name.endswith("-ms"):
-        value = str(int(value.removesuffix("s")) * 1000)
-    if name.endswith("-s"):
-        value = value.removesuffix("s")
-    return _WHOLE.get(f"{name}={value}", (name, value))
+    def command(self) -> list[str]:
+        program = [sys.executable, "-m", "penstock", "--debug"]
+        if self._lookup:
+            return [*program, "nsqlookupd", *lookup_words(self.port, self.nsq_http_port)]
+        data_path = f"--data-path={self.data_dir}"
+        return [*program, "nsqd", data_path, *nsqd_words(self.ports, self._flags)]
 
 
 class Family:
