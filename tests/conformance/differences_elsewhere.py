@@ -141,8 +141,8 @@ ELSEWHERE: Final = (
     Elsewhere(
         "Transactions: what is routed when",
         "Messages are routed as they are published; the commit only lets them into their queues.",
-        "They are routed by the commit. When an exchange is gone by then, nothing of the "
-        "transaction is done.",
+        "They are routed by the commit, over several turns where that is dear. When an exchange is "
+        "gone before all have their routes, nothing of the transaction is done.",
         "protocols/amqp/test_transactions.py::test_an_exchange_that_went_before_the_commit_undoes_all_of_it",
     ),
     Elsewhere(

@@ -39,6 +39,7 @@ from penstock.core.message import STORED, Address, Message
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 from penstock.queues.refusals import check_read, leased
+from penstock.routing.steps import RouteUnfinished, RoutingShare
 
 COPY, MOVE, RETRY = "copy", "move", "retry"
 DEAD_LETTER, DELETE = "dead_letter", "delete"
@@ -90,6 +91,7 @@ class MessageMove:
         self._priority = priority
         self._action = action
         self._target = target
+        self._share = RoutingShare()
         rights.read("queue", queue.name)
         queue.check_owner(None)
         if not isinstance(queue, LocalQueue):
@@ -130,6 +132,7 @@ class MessageMove:
         near = bisect_left(seq_ids, seq_ids[0] + SLICE_PLACES)
         few = seq_ids[: min(max(near, FEW_CHOSEN), SLICE_MESSAGES)]
         few = few[: int(part.few_reads(few, SLICE_READS))]
+        self._share.begin()
         failed = part.failed_reads()
         if self._action in (DELETE, DEAD_LETTER):
             self._take_away(few)
@@ -153,7 +156,6 @@ class MessageMove:
     def _publish(self, seq_ids: list[int], now_ms: WallMs) -> list[int]:
         """Returns those of them that were looked at."""
         messages, seq_ids = self._read(seq_ids)
-        self.counts[GONE] += len(seq_ids) - len(messages)
         letters = [(one, *self._goal_of(one)) for one in messages]  # judged before any goes
         self.waits = [one for one in self.waits if not one.done]
         poured: list[int] = []
@@ -161,10 +163,11 @@ class MessageMove:
             tuple[int, list[PendingConfirm]]
         ] = []  # when other nodes have said that it is there
         for message, address, origin in letters:
-            if address is None:
-                self.counts[WITHOUT_DEATH] += 1
-                continue
-            outcome = self._pour(message, address, origin, now_ms)
+            try:
+                outcome = self._pour(message, address, origin, now_ms)
+            except RouteUnfinished:  # from here on they are for the next slice
+                seq_ids = seq_ids[: bisect_left(seq_ids, message.seq_id)]
+                break
             self.counts[outcome] += 1
             if outcome != DONE:
                 continue
@@ -176,6 +179,8 @@ class MessageMove:
                 poured.append(int(message.seq_id))
         if self._action != COPY:
             self._let_go(poured, leaving)
+        here = bisect_left(messages, seq_ids[-1] + 1, key=_seq_id) if seq_ids else 0
+        self.counts[GONE] += len(seq_ids) - here
         return seq_ids
 
     def _let_go(self, poured: list[int], leaving: list[tuple[int, list[PendingConfirm]]]) -> None:
@@ -206,9 +211,14 @@ class MessageMove:
         return found, seq_ids[:looked_at]
 
     def _pour(
-        self, message: Message, address: Address, origin: Queue | None, now_ms: WallMs
+        self, message: Message, address: Address | None, origin: Queue | None, now_ms: WallMs
     ) -> str:
-        """Publish a copy of it; returns the outcome.  ``origin``: a queue it must reach."""
+        """Publish a copy of it; returns the outcome.  ``origin``: a queue it must reach.
+
+        Raises RouteUnfinished when the slice has no time for it.
+        """
+        if address is None:
+            return WITHOUT_DEATH
         pouring = self._broker.staging.pouring
         # Without the mark of the store: the copy's content is stored anew, if it is large.
         copy = Message(message.content, address.wire, message.flags & ~STORED, 0)
@@ -218,7 +228,9 @@ class MessageMove:
         if origin is not None and origin not in queues:
             return UNROUTABLE
         known = _duplicate_count(queues)
-        if pouring.pour(self._vhost, [copy], now_ms, False) == 0:
+        if pouring.pour(self._vhost, [copy], now_ms, False, self._share) == 0:
+            if pouring.full == "":
+                raise RouteUnfinished
             self.trouble = pouring.trouble()
             return FULL
         if pouring.unroutable:
@@ -227,7 +239,9 @@ class MessageMove:
 
     def _queues_for(self, address: Address, copy: Message, now_ms: WallMs) -> list[Queue]:
         try:
-            return self._broker.staging.pouring.queues_for(self._vhost, address, copy, now_ms)
+            return self._broker.staging.pouring.queues_for(
+                self._vhost, address, copy, now_ms, self._share
+            )
         except (NotFound, AccessRefused):
             return []  # the exchange is gone, or internal
 
@@ -277,6 +291,10 @@ def _duplicate_count(queues: list[Queue]) -> int:
         if isinstance(backing, DeduplicatingBacking):
             count += int(backing.duplicate_count)
     return count
+
+
+def _seq_id(message: Message) -> int:
+    return int(message.seq_id)
 
 
 def _runs(seq_ids: list[int]) -> list[tuple[int, int]]:

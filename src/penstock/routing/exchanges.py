@@ -33,6 +33,7 @@ from penstock.routing.headers import HeadersMatcher, arguments_key
 from penstock.routing.matcher import DirectMatcher, FanoutMatcher, Matcher, RoutingContext
 from penstock.routing.once import ONCE, OnceMatcher
 from penstock.routing.one_of_all import MODULUS_HASH, RANDOM, OneOfAllMatcher
+from penstock.routing.steps import steps
 from penstock.routing.topic_trie import TopicTrie
 
 DELAYED: Final = "x-delayed-message"
@@ -61,6 +62,8 @@ def inner_type(arguments: dict[str, object]) -> str:
 
 REMOVED_AT_ONCE: Final = 100
 """Bindings of a destination that are not worth a second visit."""
+EXCHANGE_STEPS: Final[i64] = 10
+"""To ask an exchange for one key takes about as long."""
 
 
 def make_matcher(exchange_type: str, arguments: dict[str, object]) -> Matcher:
@@ -313,6 +316,7 @@ def next_hops(
     alternate when it has none.
     """
     found: list[object] = []
+    steps.count(EXCHANGE_STEPS if copies is None else EXCHANGE_STEPS * (1 + len(copies)))
     if exchange.holds:
         return [exchange.room]
     headers = None if context is None else context.headers

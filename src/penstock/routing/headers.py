@@ -22,6 +22,7 @@ from typing import Final, final
 
 from penstock.core.errors import PreconditionFailed
 from penstock.routing.matcher import Matcher, RoutingContext, append_once
+from penstock.routing.steps import steps
 
 X_MATCH: Final = "x-match"
 X_MATCH_VALUES: Final = ("all", "any", "all-with-x", "any-with-x")
@@ -150,6 +151,7 @@ class HeadersMatcher(Matcher):
 
 
 def compare(bucket: Patterns, headers: dict[str, object], hits: Patterns) -> None:
+    steps.count(len(bucket))
     for serial, pattern in bucket.items():
         if not pattern.every or pattern.matches(headers):
             hits[serial] = pattern

@@ -11,6 +11,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.routing.steps import RoutingShare
+
 
 @final
 class Destinations:
@@ -58,12 +60,16 @@ class RoutingContext:
     """One message that is routed: its headers and properties by name, and the wall time in ms.
 
     Routing changes no exchange.  A matcher that is to know a message which was published is in
-    ``passed``; the publisher calls ``remember`` when the queues took the message.
+    ``passed``; the publisher calls ``remember`` when the queues took the message.  ``share``: of
+    the broker's own message, whose route may stop with ``RouteUnfinished``.
     """
 
-    def __init__(self, headers: dict[str, object], now_ms: i64) -> None:
+    def __init__(
+        self, headers: dict[str, object], now_ms: i64, share: RoutingShare | None = None
+    ) -> None:
         self.headers: Final[dict[str, object]] = headers
         self.now_ms: Final[i64] = now_ms
+        self.share: Final[RoutingShare | None] = share
         self.passed: list[Matcher] | None = None  # seldom needed
 
     def pass_by(self, matcher: "Matcher") -> None:

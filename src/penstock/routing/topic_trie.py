@@ -20,48 +20,16 @@ Only a ``#`` node can be reached in two ways at one step (by staying, and from i
 parent), so a stamp on it keeps the list free of doubles.  So a key of w words over a
 tree of n nodes never costs more than w·n, however many ``#`` the patterns have.
 
-Two thousand patterns of a hundred words can still make that a second.  So a publish of a client has
-``STEPS_MAX`` nodes to reach, over all exchanges it comes to, and is refused when it needs more;
-what the broker itself routes (dead letters, delayed messages) has no such bound.  Dead letters that
-need more in all are routed some in each turn.
+Two thousand patterns of a hundred words can still make that a second, so the nodes are counted
+(``steps``), and a walk may stop behind a word and go on in another turn.
 """
 
-from typing import Final, final
+from typing import cast, final
 
 from mypy_extensions import i64
 
-from penstock.core.errors import PreconditionFailed
 from penstock.routing.matcher import Destinations, Matcher, RoutingContext, append_once
-
-STEPS_MAX: Final[i64] = 200_000
-"""Some milliseconds."""
-UNLIMITED: Final[i64] = 1 << 62
-
-
-@final
-class Steps:
-    """How many nodes what is routed at present may still reach."""
-
-    def __init__(self) -> None:
-        self.left: i64 = UNLIMITED
-
-    def limit(self) -> None:
-        """A publish of a client is routed."""
-        self.left = STEPS_MAX
-
-    def unlimit(self) -> None:
-        """It has been."""
-        self.left = UNLIMITED
-
-    def take(self, count: i64, routing_key: str) -> None:
-        self.left -= count
-        if self.left < 0:
-            raise PreconditionFailed(
-                f"too many patterns match a part of the routing key '{routing_key}'"
-            )
-
-
-steps: Final = Steps()
+from penstock.routing.steps import Walk, steps
 
 
 @final
@@ -170,17 +138,28 @@ class TopicTrie(Matcher):
         return path
 
     def match(self, routing_key: str, context: RoutingContext | None, found: list[object]) -> None:
-        """Raises PreconditionFailed when ``steps`` are used up."""
+        """Raises PreconditionFailed when ``steps`` are used up, RouteUnfinished as the share is."""
+        words = split_words(routing_key)
+        at: i64 = 0
         reached: list[TrieNode] = []
-        self.step += 1
-        self.reach(self.root, reached)
-        for word in split_words(routing_key):
+        share = None if context is None else context.share
+        walk = None if share is None else share.walks.get((id(self), routing_key))
+        if walk is None:
+            self.step += 1
+            self.reach(self.root, reached)
+        else:
+            at = walk.at
+            reached = cast(list[TrieNode], walk.reached)
+        while at < len(words):
             self.step += 1
             following: list[TrieNode] = []
             for node in reached:
-                self.take_word(node, word, following)
+                self.take_word(node, words[at], following)
             reached = following
+            at += 1
             steps.take(len(reached), routing_key)
+            if share is not None and (share.is_over() or at == len(words)):
+                share.stop(self, routing_key, Walk(at, cast(list[object], reached)))
         collect(reached, found)
 
     def take_word(self, node: TrieNode, word: str, reached: list[TrieNode]) -> None:

@@ -80,6 +80,8 @@ class Turn:
             deliveries,
             UnusedQueues(self, broker),
             DueQueues(broker),
+            # Before all else that routes: these had to wait.
+            broker.delays,
             # Behind what ends messages: what has expired goes on in the same turn.
             broker.dead_letters,
             # Behind the dead letters: it waits for those that are left, not for the newest.

@@ -60,6 +60,7 @@ from penstock.routing.exchanges import (
     route,
 )
 from penstock.routing.matcher import RoutingContext
+from penstock.routing.steps import RoutingShare
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import (
     NO_METADATA,
@@ -156,15 +157,18 @@ class Vhost:
 
     # -- publishing ----------------------------------------------------------------------
 
-    def route(self, address: Address) -> Route:
-        """Raises NotFound or AccessRefused (internal exchange); hot, remembered in the address."""
+    def route(self, address: Address, context: RoutingContext | None = None) -> Route:
+        """Raises NotFound or AccessRefused (internal exchange); hot, remembered in the address.
+
+        ``context``: of the broker's own message.
+        """
         if address.route_epoch == self.epoch:
             return cast(Route, address.route)
-        found = self._find_route(address)
+        found = self._find_route(address, context)
         address.route, address.route_epoch = found, self.epoch
         return found
 
-    def _find_route(self, address: Address) -> Route:
+    def _find_route(self, address: Address, context: RoutingContext | None) -> Route:
         if address.exchange == "":
             queue = self.queues.get(address.routing_key)
             return Route([] if queue is None else [queue], False, self.default_traffic)
@@ -173,7 +177,7 @@ class Vhost:
             raise AccessRefused(f"cannot publish to internal {self.exchange_text(exchange.name)}")
         if looks_at_headers(exchange, self.exchanges):
             return Route([], True, exchange.traffic)
-        queues = queues_in(route(exchange, address.routing_key, None, self.exchanges))
+        queues = queues_in(route(exchange, address.routing_key, context, self.exchanges))
         return Route(queues, False, exchange.traffic, exchange)
 
     def publish(self, queues: list[Queue], messages: list[Message], now_ms: i64) -> i64:
@@ -240,9 +244,10 @@ class Vhost:
         headers: dict[str, object],
         copies: list[str],
         now_ms: i64 = 0,
+        share: RoutingShare | None = None,
     ) -> list[Queue]:
         """As ``reached``, of a message of the broker's own: exchanges remember it at once."""
-        context = RoutingContext(headers, now_ms)
+        context = RoutingContext(headers, now_ms, share)
         found = self.reached(exchange, key, context, copies)
         context.remember()
         return found

@@ -24,6 +24,7 @@ from penstock.broker.transfers.staged import Batch, Slice, StagedSet
 from penstock.broker.transfers.staged_publisher import StagedPublisher
 from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
+from penstock.routing.steps import RoutingShare
 from penstock.storage.engine.engine import Engine
 
 POURED_AT_ONCE: Final = 512
@@ -44,6 +45,7 @@ class Batches:
         self.moved: bool = False  # something may go on at once
         self.poured_count: int = 0
         self._turns: deque[tuple[str, str]] = deque()  # whose batch is next
+        self._share = RoutingShare()
         self._engine = engine
         self._pouring = pouring
 
@@ -125,6 +127,7 @@ class Batches:
     def pour(self, now_ms: WallMs) -> Batch | None:
         """A slice of the first batch, in turn, that can go on; None = none can."""
         self.moved = False
+        self._share.begin()
         for _ in range(len(self._turns)):
             key = self._turns[0]
             self._turns.rotate(-1)
@@ -150,18 +153,24 @@ class Batches:
             batch.wait(backing.why_stopped())
             staged.await_disk()
             return False
-        count = self._pouring.pour_decided(batch.vhost, messages, now_ms, batch.resumed)
+        count = self._pouring.pour_decided(
+            batch.vhost, messages, now_ms, batch.resumed, self._share
+        )
         batch.pour(count, self._pouring.unroutable, self._pouring.trouble())
         self.poured_count += count
+        is_full = self._pouring.full != ""
         if count < len(messages):
-            batch.wait_for_room(now_ms)
             backing.unfetch(messages[count:])
+            if is_full:
+                batch.wait_for_room(now_ms)
+            else:
+                self._turns.rotate(1)  # the route that is unfinished goes on first
         if count > 0:
             self._taken(batch, backing, messages[:count])
         if backing.ready_count() == 0:
             batch.next_set(int(self._engine.journal.position))
             return True
-        return count > 0
+        return count > 0 or not is_full
 
     def _taken(self, batch: Batch, backing: BackingQueue, messages: list[Message]) -> None:
         """These are where they should be: in the same block of the journal, or on their way."""

@@ -35,13 +35,11 @@ from penstock.queues.context import QueueContext
 from penstock.queues.limits import DeadLetterBatch
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
-from penstock.routing.topic_trie import STEPS_MAX, UNLIMITED, steps
+from penstock.routing.steps import RouteUnfinished, RoutingShare
 from penstock.storage.journal.journal import Journal
 
 BURIED_AT_ONCE: Final[i64] = 2048
 """Letters of one turn; what is left over waits for the next."""
-STEPS_LEFT: Final[i64] = UNLIMITED - STEPS_MAX
-"""The same of ``steps`` for routing them: one letter with a long key may need more."""
 RETRY_MS: Final = 5000
 """After this time letters that no queue took are published again."""
 NOWHERE: Final[i64] = -1
@@ -93,6 +91,7 @@ class DeadLetters(TurnPart):
         super().__init__()
         self.published_count: i64 = 0
         self.fates = DropCounters()  # of those that were buried
+        self._share = RoutingShare()
         self._vhosts = vhosts
         self._replies = replies
         self._writer = writer
@@ -110,18 +109,18 @@ class DeadLetters(TurnPart):
     def run(self, now_ms: i64, idle: bool) -> bool:
         """Publish what died."""
         if self._again or self._deaths:
-            steps.unlimit()
+            self._share.begin()
         if self._again:
             self._publish_again(now_ms)
         if self._kept and not 0 < self._retry_at_ms - now_ms <= RETRY_MS:
             self._deaths.extend(self._kept)
             self._kept = []
         left = BURIED_AT_ONCE
-        while self._deaths and left > 0 and steps.left > STEPS_LEFT:
+        while self._deaths and left > 0 and not self._share.is_over():
             deaths = self._deaths[:]
             self._deaths.clear()
             for death in deaths:
-                if left <= 0 or steps.left <= STEPS_LEFT:
+                if left <= 0 or self._share.is_over():
                     self._deaths.append(death)
                     continue
                 left -= len(death.messages)
@@ -194,14 +193,19 @@ class DeadLetters(TurnPart):
         if exchange is None:
             return position  # its policy has changed meanwhile
         for message in messages:
-            if steps.left <= STEPS_LEFT:
+            if self._share.is_over():
                 rest.append(message)
                 continue
             whole = queue.whole(message)
             if whole is None:
                 unread.append(message)
                 continue
-            at = self._publish(vhost, queue, exchange, reason, whole, now_ms)
+            self._share.of(message)
+            try:
+                at = self._publish(vhost, queue, exchange, reason, whole, now_ms)
+            except RouteUnfinished:
+                rest.append(message)
+                continue
             position = at if at > 0 else position
             if at == NOWHERE and queue.limits.buries_surely:
                 untaken.append(message)
@@ -283,7 +287,9 @@ class DeadLetters(TurnPart):
         copy = Message(letter.content, letter.address, flags, 0)
         if exchange == "":
             self._replies.publish(letter.keys, [copy.copy_for_queue()])
-        found = vhost.find_queues(exchange, letter.keys[0], letter.headers, letter.keys[1:], now_ms)
+        found = vhost.find_queues(
+            exchange, letter.keys[0], letter.headers, letter.keys[1:], now_ms, self._share
+        )
         queues = [queue for queue in found if queue.name not in letter.seen_queues]
         if len(queues) == 0:
             return 0 if found else NOWHERE

@@ -4,6 +4,8 @@
                                          └───► routed from the exchange on, when that time is over
     due ─ release ─► ready ─ sort ─► routed
 
+Routing is bounded (``routing/steps``): what is due and dear to route goes on in the next turn.
+
 A message has its time from its own header and from when it came, so nothing more has to be
 remembered: an internal queue with ready messages, new ones or after a crash, looks at each.  A
 routed message is acknowledged in it when it is on disk in its target queues; a crash in between
@@ -25,10 +27,12 @@ from penstock.broker.topology.vhost import Vhost
 from penstock.core.headers import DELAY_HEADER, HeaderReader, delay_in
 from penstock.core.letters import HeaderWriter
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
+from penstock.core.turn_part import TurnPart
 from penstock.queues.queue import Queue
 from penstock.queues.schedule import Schedule
 from penstock.routing.exchanges import Exchange, route
 from penstock.routing.matcher import RoutingContext
+from penstock.routing.steps import RouteUnfinished, RoutingShare
 
 SORTED_AT_ONCE: Final[i64] = 1024
 SORTED_BYTES_MAX: Final[i64] = 4 * 1024 * 1024
@@ -38,7 +42,7 @@ SettleLater = Callable[[i64, Queue, list[Message]], None]
 
 
 @final
-class Delays:
+class Delays(TurnPart):
     """``vhosts`` is the broker's own registry."""
 
     def __init__(
@@ -49,14 +53,33 @@ class Delays:
         writer: HeaderWriter,
         settle_later: SettleLater,
     ) -> None:
+        self._late: list[Queue] = []  # internal queues that wait for the share of the next turn
+        super().__init__(self._late)
+        self._due: list[Message] = []  # of the first of them, handed out
+        self._share = RoutingShare()
+        self._share.begin()
         self._vhosts = vhosts
         self._schedule = schedule
         self._reader = reader
         self._writer = writer
         self._settle_later = settle_later
 
+    def run(self, now_ms: i64, idle: bool) -> bool:
+        """What had to wait for this turn goes on."""
+        self._share.begin()
+        while self._late and not self._share.is_over():
+            room = self._late.pop(0)
+            due, self._due = self._due, []
+            if not room.deleted and self._route(room, due, now_ms):
+                room.wake()
+        return len(self._late) > 0
+
     def sort(self, room: Queue, now_ms: i64) -> None:
         """Look at what is ready: delay it, or route it if its time is over."""
+        if self._late or self._share.is_over():
+            if room not in self._late:
+                self._late.append(room)
+            return
         (backing,) = room.backing.parts()
         messages = backing.fetch(SORTED_AT_ONCE, SORTED_BYTES_MAX)
         due: list[tuple[int, int, Message]] = []
@@ -69,7 +92,7 @@ class Delays:
         if due:
             due.sort()
             self._route(room, [message for _, _, message in due], now_ms)
-        if messages and backing.ready_count() > 0:
+        if messages and backing.ready_count() > 0 and not self._due:
             room.wake()
         self._schedule.plan(room.backing.next_due_ms(), room)
 
@@ -79,22 +102,40 @@ class Delays:
             room.wake()
         self._schedule.plan(room.backing.next_due_ms(), room)
 
-    def _route(self, room: Queue, messages: list[Message], now_ms: i64) -> None:
+    def _route(self, room: Queue, messages: list[Message], now_ms: i64) -> bool:
+        """False: what is left of them waits for the next turn."""
+        last: i64 = 0
+        done = 0
+        for message in messages:
+            if self._share.is_over():
+                break
+            try:
+                position = self._publish(room, message, now_ms)
+            except RouteUnfinished:
+                break
+            last = position if position > 0 else last
+            done += 1
+        if done > 0:
+            self._settle_later(last, room, messages[:done])
+        if done < len(messages):
+            self._due = messages[done:]
+            self._late.insert(0, room)
+        return done == len(messages)
+
+    def _publish(self, room: Queue, message: Message, now_ms: i64) -> i64:
+        """The journal's position behind it; 0 = none is needed."""
         vhost = self._vhosts[room.vhost]
         exchange = cast(Exchange, room.releases_to)
-        last: i64 = 0
-        for message in messages:
-            letter = self._writer.release(message)
-            context = RoutingContext(letter.headers, now_ms)
-            queues = queues_in(
-                route(exchange, letter.keys[0], context, vhost.exchanges, letter.keys[1:])
-            )
-            context.remember()
-            if len(queues) == 0:
-                continue
-            flags = (message.flags & PERSISTENT) | i64(letter.priority) << PRIORITY_SHIFT
-            expires_at_ms: i64 = now_ms + letter.lasts_ms if letter.lasts_ms >= 0 else 0
-            copy = Message(letter.content, letter.address, flags, expires_at_ms)
-            position, _ = vhost.publish_some(queues, [copy], now_ms)
-            last = position if position > 0 else last
-        self._settle_later(last, room, messages)
+        letter = self._writer.release(message)
+        context = RoutingContext(letter.headers, now_ms, self._share.of(message))
+        queues = queues_in(
+            route(exchange, letter.keys[0], context, vhost.exchanges, letter.keys[1:])
+        )
+        context.remember()
+        if len(queues) == 0:
+            return 0
+        flags = (message.flags & PERSISTENT) | i64(letter.priority) << PRIORITY_SHIFT
+        expires_at_ms: i64 = now_ms + letter.lasts_ms if letter.lasts_ms >= 0 else 0
+        copy = Message(letter.content, letter.address, flags, expires_at_ms)
+        position, _ = vhost.publish_some(queues, [copy], now_ms)
+        return position

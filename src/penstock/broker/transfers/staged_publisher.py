@@ -13,6 +13,9 @@ What a queue could not take were it empty (larger than its ``x-max-length-bytes`
 ever, and all later batches with it.  When it is decided already (``pour_decided``) it goes to the
 other queues only, and counts as unroutable.
 
+It stops as well when the caller's share of steps is used up (``routing/steps``), within one route
+if that is dear; ``full`` is "" then, and the next call goes on.
+
 An exchange that is gone by now leads nowhere.
 """
 
@@ -27,6 +30,7 @@ from penstock.core.message import REDELIVERED, STORED, Address, Message, body_si
 from penstock.core.traffic import ExchangeTraffic
 from penstock.queues.queue import Queue
 from penstock.routing.matcher import RoutingContext
+from penstock.routing.steps import RouteUnfinished, RoutingShare
 from penstock.storage.engine.engine import Engine
 
 ADDRESSES_MAX: Final = 8192
@@ -41,6 +45,7 @@ class StagedPublisher:
         self.full: str = ""
         self.unroutable: int = 0  # of the last call
         self._route = NOWHERE  # of those being poured
+        self._share = RoutingShare()  # of the caller
         self._decided: bool = False  # the writer can no longer be told "no"
         self._engine = engine
         self._reader = reader
@@ -63,48 +68,66 @@ class StagedPublisher:
             del self._addresses[key]
 
     def pour_decided(
-        self, vhost: Vhost, messages: list[Message], now_ms: WallMs, again: bool
+        self,
+        vhost: Vhost,
+        messages: list[Message],
+        now_ms: WallMs,
+        again: bool,
+        share: RoutingShare,
     ) -> int:
         """As ``pour``, but does not wait for what can never be."""
         self._decided = True
         try:
-            return self.pour(vhost, messages, now_ms, again)
+            return self.pour(vhost, messages, now_ms, again, share)
         finally:
             self._decided = False
 
-    def pour(self, vhost: Vhost, messages: list[Message], now_ms: WallMs, again: bool) -> int:
+    def pour(
+        self,
+        vhost: Vhost,
+        messages: list[Message],
+        now_ms: WallMs,
+        again: bool,
+        share: RoutingShare,
+    ) -> int:
         """How many the queues took.  ``again``: they may have been handed out before."""
+        self._share = share
         self.full = ""
         self.unroutable = 0
         done = 0
-        while done < len(messages):
+        while done < len(messages) and not share.is_over():
             end = done + 1
             wire = messages[done].address
             while end < len(messages) and messages[end].address == wire:
                 end += 1
             run = [self._copy(message, now_ms, again) for message in messages[done:end]]
-            done += self._publish(vhost, self.address(vhost, wire), run, now_ms)
+            try:
+                done += self._publish(vhost, self.address(vhost, wire), run, now_ms)
+            except RouteUnfinished:
+                break
             if done < end:
                 break
         return done
 
-    def leads_somewhere(
-        self, vhost: Vhost, address: Address, messages: list[Message], now_ms: WallMs
-    ) -> bool:
-        """Would each of these have a queue now?  Raises NotFound or AccessRefused."""
-        route = vhost.route(address)
-        if not route.needs_headers:
-            return len(route.queues) > 0
-        return all(self.queues_for(vhost, address, one, now_ms) for one in messages)
-
     def queues_for(
-        self, vhost: Vhost, address: Address, message: Message, now_ms: WallMs
+        self,
+        vhost: Vhost,
+        address: Address,
+        message: Message,
+        now_ms: WallMs,
+        share: RoutingShare | None = None,
     ) -> list[Queue]:
-        """Where it would go now; nothing is remembered of it.  Raises as ``leads_somewhere``."""
-        route = vhost.route(address)
+        """Where it would go now; nothing is remembered of it.
+
+        Raises NotFound, AccessRefused, or RouteUnfinished as the share is used up.
+        """
+        if share is not None:
+            share.of(message.content)
+        route = vhost.route(address, RoutingContext({}, now_ms, share))
         if not route.needs_headers:
             return route.queues
-        return _find(vhost, address, self._context(message, now_ms))
+        facts = self._reader.facts(message.content)
+        return _find(vhost, address, RoutingContext(facts, now_ms, share))
 
     def trouble(self) -> str:
         """Why the last call did not take all."""
@@ -125,22 +148,30 @@ class StagedPublisher:
         return copy
 
     def _publish(self, vhost: Vhost, address: Address, run: list[Message], now_ms: WallMs) -> int:
+        """Raises RouteUnfinished when none of them has a route yet."""
+        share = self._share
         try:
-            route = vhost.route(address)
+            route = vhost.route(address, RoutingContext({}, now_ms, share.of(run[0].content)))
         except (NotFound, AccessRefused):
             route = NOWHERE
         self._route = route
         if not route.needs_headers:
             return self._give_all(vhost, route.queues, run, now_ms)
         for place, message in enumerate(run):
-            context = self._context(message, now_ms)
-            if self._give(vhost, _find(vhost, address, context), [message], now_ms) == 0:
+            if place > 0 and share.is_over():
+                return place
+            facts = self._reader.facts(message.content)
+            context = RoutingContext(facts, now_ms, share.of(message.content))
+            try:
+                queues = _find(vhost, address, context)
+            except RouteUnfinished:
+                if place == 0:
+                    raise
+                return place
+            if self._give(vhost, queues, [message], now_ms) == 0:
                 return place  # it comes again, and must not be a duplicate then
             context.remember()
         return len(run)
-
-    def _context(self, message: Message, now_ms: WallMs) -> RoutingContext:
-        return RoutingContext(self._reader.facts(message.content), now_ms)
 
     def _give_all(
         self, vhost: Vhost, queues: list[Queue], run: list[Message], now_ms: WallMs

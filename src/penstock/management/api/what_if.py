@@ -12,6 +12,8 @@ are matched here, on management's own thread, with a copy of them: a pattern can
 import asyncio
 import json
 import re
+from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final, cast
 
 from aiohttp import web
@@ -29,7 +31,7 @@ from penstock.queues.context import queue_type
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import route
 from penstock.routing.matcher import RoutingContext
-from penstock.routing.topic_trie import steps
+from penstock.routing.steps import steps
 
 NAMES_SHOWN: Final = 100
 
@@ -91,19 +93,20 @@ class WhatIfApi(Endpoints):
             pattern = patterns.compiled(request.query.get("pattern", ""))
         except patterns.Refused as error:
             raise BadQuery("bad_request", f"pattern: {error}") from error
-        names = await self._on_loop(self._names, vhost, apply_to)
+        kinds = APPLY_TO[apply_to]
+        view = self._view
+        queues = await self._on_loop(view.queues.names, vhost)
+        names = await self._lists.gathered(queues, partial(self._of_kinds, vhost, kinds))
+        if EXCHANGES in kinds:
+            exchanges = await self._on_loop(view.exchanges.names, vhost)
+            names += [name for name in exchanges if name != ""]
         found = await asyncio.to_thread(_found, pattern, names)
         return json_response({"count": len(found), "names": found[:NAMES_SHOWN], "of": len(names)})
 
-    def _names(self, vhost_name: str, apply_to: str) -> list[str]:
-        vhost = self._broker.vhost(vhost_name)
-        kinds = APPLY_TO[apply_to]
-        exchanges = vhost.exchanges if EXCHANGES in kinds else ()
-        queues = vhost.queues.values()
-        return [
-            *(one.name for one in queues if QUEUES_OF[queue_type(one.arguments)] in kinds),
-            *exchanges,
-        ]
+    def _of_kinds(self, vhost_name: str, kinds: Sequence[str], names: Sequence[str]) -> list[str]:
+        queues = self._broker.vhost(vhost_name).queues
+        here = [queues[name] for name in names if name in queues]
+        return [one.name for one in here if QUEUES_OF[queue_type(one.arguments)] in kinds]
 
 
 def _found(pattern: re.Pattern[str], names: list[str]) -> list[str]:

@@ -125,7 +125,8 @@ class AmqpChannel(Subscriber):
     def publish(self, run: PublishRun) -> bool:
         """True when confirms may now be written."""
         self.active_at_ms = self.link.now_ms
-        self.intake.take(cost_of(len(run.messages), run.size_bytes))
+        if not run.resumed:
+            self.intake.take(cost_of(len(run.messages), run.size_bytes))
         return self.publishing.publish(run)
 
     # -- settling ------------------------------------------------------------------------
@@ -200,25 +201,25 @@ class AmqpChannel(Subscriber):
 
     # -- transactions --------------------------------------------------------------------
 
-    def _tx_method(self, method: Method) -> bool:
+    def _tx_method(self, method: Method) -> None:
         if method.key == m.TX_SELECT:
             self.publishing.select_transactions()
             if self.transaction is None:
                 self.transaction = Transaction(self.ledger)
             self.link.send(self.number, m.TX_SELECT_OK, [])
-            return False
-        if method.key not in (m.TX_COMMIT, m.TX_ROLLBACK):
+            return
+        if method.key != m.TX_ROLLBACK:
             raise CommandInvalid("unimplemented method")
-        transaction = self.transaction
-        if transaction is None:
-            raise PreconditionFailed("channel is not transactional")
-        if method.key == m.TX_COMMIT:
-            self._commit(transaction)
-            return True
+        transaction = self._the_transaction()
         self.publishing.rollback()
         transaction.roll_back()
         self.link.send(self.number, m.TX_ROLLBACK_OK, [])
-        return False
+
+    def _the_transaction(self) -> Transaction:
+        transaction = self.transaction
+        if transaction is None:
+            raise PreconditionFailed("channel is not transactional")
+        return transaction
 
     def _note(
         self, transaction: Transaction, kind: int, first_tag: i64, last_tag: i64, multiple: bool
@@ -234,14 +235,17 @@ class AmqpChannel(Subscriber):
         else:
             raise _unknown_tag(last_tag)
 
-    def _commit(self, transaction: Transaction) -> None:
+    def commit(self) -> Pending | None:
         """Publish; what was settled follows when the publishes are safe (``_end_commits``)."""
-        journal = self.link.broker.engine.journal
-        before = journal.position
-        if not self.publishing.commit():
+        transaction = self._the_transaction()
+        before = int(self.link.broker.engine.journal.position)
+        return then(self.publishing.commit(), partial(self._published, transaction, before))
+
+    def _published(self, transaction: Transaction, before: int, all_taken: bool) -> None:
+        if not all_taken:
             raise PreconditionFailed("partial tx completion")
-        after = journal.position
-        waits = self.publishing.take_waits()
+        after = self.link.broker.engine.journal.position
+        waits = self.publishing.take_commit_waits()
         transaction.commit(after if after != before else 0, waits)
         self._end_commits(transaction)
 
@@ -295,16 +299,13 @@ class AmqpChannel(Subscriber):
         """``basic.get`` and ``basic.consume``; None: it is answered."""
         return self._get(method) if method.key == m.BASIC_GET else self._consume(method)
 
-    def handle(self, method: Method) -> bool:
-        """All but publish, ack, close, what a queue is asked for, and what is the topology's.
-
-        True: confirms may be written.
-        """
+    def handle(self, method: Method) -> None:
+        """All but publish, ack, commit, close, what a queue is asked for, and the topology's."""
         class_id = method.key >> 16
         if class_id == 60:
             self._basic(method)
         elif class_id == 90:
-            return self._tx_method(method)
+            self._tx_method(method)
         elif method.key == m.CONFIRM_SELECT:
             self.publishing.select_confirms()
             self._reply(method, m.CONFIRM_SELECT_OK, [])
@@ -316,7 +317,6 @@ class AmqpChannel(Subscriber):
             self._reply(method, m.ACCESS_REQUEST_OK, [1])
         else:
             raise CommandInvalid("unimplemented method")
-        return False
 
     def _reply(self, method: Method, key: i64, values: list[object]) -> None:
         if method.fields.get("nowait") is not True:

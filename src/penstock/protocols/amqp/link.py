@@ -14,7 +14,7 @@ from typing import Final, cast, final
 from mypy_extensions import i64
 
 from penstock.broker.broker import Broker
-from penstock.broker.rules.rights import Rights
+from penstock.broker.rules.rights import WRITE, Rights
 from penstock.broker.topology.changes import NO_MEMORY, Ask
 from penstock.broker.topology.routes import Route
 from penstock.broker.topology.vhost import Vhost
@@ -29,7 +29,8 @@ from penstock.protocols.amqp.codec.methods import Method, encode_method
 from penstock.protocols.amqp.codec.property_scan import ANYBODY
 from penstock.queues.consumers import Consumer, OutputWindow
 from penstock.queues.queue import Queue
-from penstock.routing.topic_trie import steps
+from penstock.routing.matcher import RoutingContext
+from penstock.routing.steps import STEPS_MAX, steps
 from penstock.runtime.session import Session
 
 TOPOLOGY_SHARE: Final[i64] = 100
@@ -62,6 +63,7 @@ class Link:
         self.now_ms: i64 = 0
         self.share: i64 = TOPOLOGY_SHARE  # changes of the topology that are left in this turn
         self._routing_ns: i64 = 0  # in this turn, over routes that were not known
+        self._routing_steps: i64 = 0  # what ``steps`` had counted when it began
         self.traffic = Traffic(None)  # of its virtual host, once that is known
         self._vhost: Vhost | None = None
         self._rights: Rights | None = None
@@ -96,6 +98,7 @@ class Link:
         self.now_ms = now_ms
         self.share = TOPOLOGY_SHARE
         self._routing_ns = 0
+        self._routing_steps = steps.taken
 
     def set_now(self, now_ms: i64) -> None:
         """It is that late, in the same turn."""
@@ -109,7 +112,9 @@ class Link:
         return True
 
     def has_routed_enough(self) -> bool:
-        """Finding new routes took so long that what is left is for the next turn."""
+        """Finding routes took so long that what is left is for the next turn."""
+        if steps.taken - self._routing_steps >= STEPS_MAX:
+            return True
         return self._routing_ns > ROUTING_SHARE_NS
 
     def ask(self) -> Ask:
@@ -161,6 +166,21 @@ class Link:
                 steps.unlimit()
                 self._routing_ns += thread_time_ns() - since
         return cast(Route, address.route)
+
+    def reached(self, address: Address, context: RoutingContext, copies: list[str]) -> list[Queue]:
+        """The queues of a message whose headers say where it goes.
+
+        Raises AccessRefused for a key of ``copies``, PreconditionFailed for a route that needs too
+        many steps.
+        """
+        vhost = self.vhost
+        for key in copies:
+            self.rights.topic(WRITE, vhost.exchanges.get(address.exchange), key)
+        steps.limit()
+        try:
+            return vhost.reached(address.exchange, address.routing_key, context, copies)
+        finally:
+            steps.unlimit()
 
     def count_consumers(self, more: i64) -> None:
         """So many more, of all channels; below zero: they are gone."""

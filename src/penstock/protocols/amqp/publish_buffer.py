@@ -39,6 +39,11 @@ class PublishBuffer(PublishCredit):
         self._held.append(event)
         self.count_held(_size_of(event))
 
+    def hold_first(self, event: Event) -> None:
+        """It goes on before all others."""
+        self._held.insert(int(self._place), event)
+        self.count_held(_size_of(event))
+
     def first(self) -> Event | None:
         """The oldest that waits."""
         return self._held[self._place] if self._held else None

@@ -12,6 +12,7 @@ the same count: a channel is in one of them or in neither, for as long as it liv
 Raises ``BrokerError`` for the session to turn into a close.
 """
 
+from functools import partial
 from time import perf_counter_ns
 from typing import Final, cast, final
 
@@ -19,13 +20,13 @@ from mypy_extensions import i64
 
 from penstock.broker.broker import UNSTAMPED
 from penstock.broker.rules.confirms import ConfirmLedger
-from penstock.broker.rules.rights import WRITE
 from penstock.broker.topology.routes import Route, any_refuses, count_published, waits
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.credit import cost_of
 from penstock.core.errors import PreconditionFailed, Unavailable
 from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
+from penstock.core.pending import Pending
 from penstock.core.traffic import Traffic
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.encoder import short_bytes, write_ack, write_nack, write_return
@@ -39,7 +40,6 @@ from penstock.protocols.amqp.link import Link
 from penstock.protocols.amqp.publish_buffer import PublishBuffer
 from penstock.protocols.amqp.replies import ReplyChannel
 from penstock.protocols.amqp.stamping import stamped
-from penstock.queues.queue import Queue
 from penstock.routing.matcher import RoutingContext
 
 NO_ROUTE: Final[i64] = 312
@@ -75,6 +75,8 @@ class Publishing:
         self.transactional: bool = False
         self._held: list[PublishRun] = []  # until the commit
         self._held_bytes: i64 = 0
+        self._commit_waits: list[PendingConfirm] = []
+        self._rest: PublishRun | None = None
 
     # -- modes ---------------------------------------------------------------------------
 
@@ -95,27 +97,33 @@ class Publishing:
     # -- publishing ----------------------------------------------------------------------
 
     def publish(self, run: PublishRun) -> bool:
-        """Route and enqueue; True when confirms may now be written."""
+        """Route and enqueue; True when confirms may now be written.
+
+        What this turn had no time for is taken by ``take_rest``, and published in another one.
+        """
         link = self.link
         count: i64 = len(run.messages)
-        self.traffic.publish(count, self.confirms is not None and not self.transactional)
+        if not run.resumed:
+            self.traffic.publish(count, self.confirms is not None and not self.transactional)
         route = link.route(run.address)
-        budget = self.vhost.budget
-        budget.allowance -= count
-        if budget.allowance <= 0:
-            link.broker.budgets.spent(self.vhost)
-        if route.topic is not None:
-            count_published(route.topic, run.messages)
-        if link.broker.stamping != UNSTAMPED:
-            run.replace(stamped(run.messages, link.now_ms, link.broker.stamping))
-        if run.flags & ASKS_REPLY:
-            run.replace(self.replies.name_in(run.messages))
+        if not run.resumed:
+            budget = self.vhost.budget
+            budget.allowance -= count
+            if budget.allowance <= 0:
+                link.broker.budgets.spent(self.vhost)
+            if route.topic is not None:
+                count_published(route.topic, run.messages)
+            if link.broker.stamping != UNSTAMPED:
+                run.replace(stamped(run.messages, link.now_ms, link.broker.stamping))
+            if run.flags & ASKS_REPLY:
+                run.replace(self.replies.name_in(run.messages))
         if self.transactional:
             if run.flags & COPIES:
                 check_copies(run.messages)
             self._keep(run)
             return False
         position, refused = self._enqueue(route, run)
+        count = len(run.messages)
         confirms = self.confirms
         if len(link.broker.waits.noted) > 0:
             self._confirm_away(count, position, refused)
@@ -133,7 +141,7 @@ class Publishing:
             run.enter(link.now_ms)
         messages = run.messages
         if route.needs_headers or run.flags & COPIES:
-            return self._publish_singly(route, run.address, messages)
+            return self._publish_singly(route, run)
         passed = len(messages) * len(route.queues)
         route.traffic.count(len(messages), passed)
         if self.vhost.tracing:
@@ -210,22 +218,33 @@ class Publishing:
         elif not answered:
             self.traffic.unroutable(len(messages), False)
 
-    def _publish_singly(self, route: Route, address: Address, messages: list[Message]) -> Taken:
-        """Message by message, each opened; raises PreconditionFailed for a wrong CC or BCC."""
+    def take_rest(self) -> PublishRun | None:
+        """What is left of the last run, because finding routes took long."""
+        rest, self._rest = self._rest, None
+        return rest
+
+    def _publish_singly(self, route: Route, run: PublishRun) -> Taken:
+        """Message by message, each opened; raises PreconditionFailed for a wrong CC or BCC.
+
+        Those for which this turn has no time are no longer in the run (``take_rest``).
+        """
         link = self.link
+        address, messages = run.address, run.messages
         flow = link.broker.flow
         store = link.broker.engine.store
-        route.traffic.count(len(messages), 0)
         position: i64 = 0
         refused: set[int] = set()
         for place in range(len(messages)):
+            if place > 0 and link.has_routed_enough():
+                self._rest = run.rest(place)
+                break
             message = messages[place]
             facts = routing_facts(message.content)
             context = RoutingContext(facts, link.now_ms)
             copies = copy_keys(facts)
             queues = route.queues
             if route.needs_headers or copies:
-                queues = self._queues_for(address, context, copies)
+                queues = link.reached(address, context, copies)
             if BCC in facts and not waits(queues):
                 message = without_its_bcc(message)
             if self.vhost.tracing:
@@ -257,6 +276,7 @@ class Publishing:
             if flow.enabled and flow.must_charge(queues, stored):
                 self.intake.charge(queues, cost_of(1, message.size), at > 0, stored)
             position = at if at > 0 else position
+        route.traffic.count(len(run.messages), 0)
         return position, refused
 
     def _answer(self, address: Address, copies: list[str], message: Message) -> bool:
@@ -265,15 +285,6 @@ class Publishing:
             keys = [address.routing_key, *copies]
             return self.link.broker.replies.publish(keys, [message.copy_for_queue()])
         return False
-
-    def _queues_for(
-        self, address: Address, context: RoutingContext, copies: list[str]
-    ) -> list[Queue]:
-        link = self.link
-        vhost = self.vhost
-        for key in copies:
-            link.rights.topic(WRITE, vhost.exchanges.get(address.exchange), key)
-        return vhost.reached(address.exchange, address.routing_key, context, copies)
 
     def _return(self, messages: list[Message]) -> None:
         link = self.link
@@ -322,22 +333,43 @@ class Publishing:
         self._held_bytes = 0
         self._held = []
 
-    def commit(self) -> bool:
+    def commit(self) -> bool | Pending:
         """Publish what was held; False when some queue had no room for some of it.
 
-        Raises ``NotFound`` or ``AccessRefused`` before anything is published, when an
-        exchange or a right went away meanwhile.
+        Finding the routes may take several turns.  Raises ``NotFound`` or ``AccessRefused`` before
+        anything is published, when an exchange or a right went away before all had theirs.
         """
+        return self._find_routes(0)
+
+    def _find_routes(self, place: int) -> bool | Pending:
+        while place < len(self._held):
+            if self.link.has_routed_enough():
+                return Pending(None, partial(self._find_routes, place))
+            self.link.route(self._held[place].address)
+            place += 1
+        return self._publish_held(0, True)
+
+    def _publish_held(self, place: int, all_taken: bool) -> bool | Pending:
         link = self.link
-        held = self._held
+        while place < len(self._held):
+            if link.has_routed_enough():
+                return Pending(None, partial(self._publish_held, place, all_taken))
+            run = self._held[place]
+            _, refused = self._enqueue(link.route(run.address), run)
+            self._commit_waits += self.take_waits()
+            all_taken = all_taken and not refused
+            rest = self.take_rest()
+            if rest is None:
+                place += 1
+            else:
+                self._held[place] = rest
         self.rollback()
-        routes = [link.route(run.address) for run in held]
-        all_taken = True
-        for place in range(len(held)):
-            _, refused = self._enqueue(routes[place], held[place])
-            if refused:
-                all_taken = False
         return all_taken
+
+    def take_commit_waits(self) -> list[PendingConfirm]:
+        """What other nodes have to confirm of the last commit."""
+        waits, self._commit_waits = self._commit_waits, []
+        return waits
 
     def committed(self, position: i64) -> None:
         """The commit is safe, and answered, when the log is durable up to ``position``."""

@@ -184,6 +184,9 @@ class AmqpSession(AmqpOpening):
                 self._confirm_ready.append(channel)
             if self.link.has_routed_enough():
                 self.has_more = self.waiting_head = True
+                rest = channel.publishing.take_rest()
+                if rest is not None:
+                    channel.intake.hold_first(rest)
         except BrokerError as error:
             self.channel_failed(run.channel, error, m.BASIC_PUBLISH)
         except Exception as error:  # noqa: BLE001 - ours: ends this session, reported, no other
@@ -321,14 +324,17 @@ class AmqpSession(AmqpOpening):
             self._hold_outcome(number, method, channel.topology.handle(method))
         elif method.key == m.BASIC_GET or method.key == m.BASIC_CONSUME:
             self._hold_outcome(number, method, channel.ask_queue(method))
-        elif channel.handle(method):
+        elif method.key == m.TX_COMMIT:
+            self._hold_outcome(number, method, channel.commit())
             self._confirm_ready.append(channel)
+        else:
+            channel.handle(method)
 
     def _hold_outcome(self, number: i64, method: Method, outcome: object) -> None:
         """While it is pending, what comes behind it on this connection waits."""
         if isinstance(outcome, Pending):
             self.waiting_head = True
-            if self.link.share == 0:
+            if self.link.share == 0 or self.link.has_routed_enough():
                 self.has_more = True
             self.ticket = outcome.ticket
             self._postponed.append(Suspended(number, method, outcome))
@@ -338,6 +344,7 @@ class AmqpSession(AmqpOpening):
         channel = self.channels.get(number)
         if channel is not None and not channel.closing:
             self._hold_outcome(number, suspended.method, pending.resume())
+            self._confirm_ready.append(channel)
         elif pending.ticket is not None:
             pending.ticket.drop()
 

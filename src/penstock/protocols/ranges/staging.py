@@ -20,7 +20,7 @@ from penstock.broker.transfers.batch_claims import PENDING, PUBLISHED
 from penstock.broker.transfers.staged import FINISHED, GONE, Batch, RunFenced, StagedSet
 from penstock.core.confirm_watermark import PendingConfirm, all_done, any_lost
 from penstock.core.errors import NotFound, PreconditionFailed
-from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
+from penstock.core.message import ASKS_REPLY, COPIES, Address
 from penstock.protocols.amqp.codec.decoder import AmqpDecoder
 from penstock.protocols.amqp.codec.encoder import short_bytes
 from penstock.protocols.amqp.codec.events import ChannelFailed, ConnectionFailed, Event, PublishRun
@@ -30,7 +30,8 @@ from penstock.protocols.amqp.link import ROUTING_SHARE_NS
 from penstock.protocols.amqp.stamping import stamped
 from penstock.protocols.ranges.leases import Fenced
 from penstock.protocols.ranges.request_handler import RequestHandler
-from penstock.routing.topic_trie import steps
+from penstock.queues.queue import Queue
+from penstock.routing.steps import RoutingShare, steps
 from penstock.storage.journal.journal import Journal
 from penstock_ranges import staging as frames
 from penstock_ranges.frames import MalformedFrame
@@ -54,7 +55,17 @@ class _Judging:
         self.events = events[::-1]
         self.runs: list[PublishRun] = []
         self.must_route = must_route
+        self.routed = 0  # messages of the last event that are known to lead somewhere
         self.patience_ms = patience_ms
+
+    def count_routed(self, more: int) -> None:
+        self.routed += more
+
+    def take(self, run: PublishRun) -> None:
+        """The last event, of which this came, is judged."""
+        self.events.pop()
+        self.runs.append(run)
+        self.routed = 0
 
 
 @final
@@ -69,16 +80,18 @@ class _Publish:
         self.position = 0
         self.waits: list[PendingConfirm] = []
 
-    def poured(self, count: int, unroutable: int, now_ms: int) -> bool:
-        """Queues took ``count`` messages of the first run; False: not all, for they are full."""
+    def poured(self, count: int, unroutable: int) -> bool:
+        """Queues took ``count`` messages of the first run; False: not all."""
         self.unroutable += unroutable
         messages = self.runs[0].messages
         if count < len(messages):
             del messages[:count]
-            self.full_at_ms = now_ms
             return False
         self.runs.pop(0)
         return True
+
+    def wait_for_room(self, now_ms: int) -> None:
+        self.full_at_ms = now_ms
 
     def is_safe(self, journal: Journal) -> bool:
         """Is all of it on disk, here and where it has to be?"""
@@ -106,6 +119,7 @@ class StagingRequests(RequestHandler):
         self._held: tuple[int, bytes] | None = None
         self._judging: _Judging | None = None
         self._publish: _Publish | None = None
+        self._share = RoutingShare()
 
     @property
     def busy(self) -> bool:
@@ -293,21 +307,27 @@ class StagingRequests(RequestHandler):
     def _judge_set(self, staged: StagedSet, must_route: bool) -> None:
         for address in staged.addresses.values():
             self._judge(address)
-            if must_route and not self.vhost().route(address).needs_headers:
-                self._must_lead_somewhere(address, [])
+            route = self.vhost().route(address)
+            if must_route and not route.needs_headers:
+                self._must_be_bound(address, route.queues)
 
     # -- publishing without a set ------------------------------------------------------------
 
     def _go_on_publishing(self, publish: _Publish) -> None:
         session = self.session
         pouring = self.broker.staging.pouring
+        self._share.begin()
         # A clock that was set back must not stop it.
         while publish.runs and not 0 <= session.now_ms - publish.full_at_ms < FULL_LOOK_MS:
             run = publish.runs[0]
-            count = pouring.pour(self.vhost(), run.messages, session.now_ms, False)
+            count = pouring.pour(self.vhost(), run.messages, session.now_ms, False, self._share)
             self._note_waits(publish)
-            whole = publish.poured(count, pouring.unroutable, session.now_ms)
-            if not whole and session.now_ms >= publish.deadline_ms:
+            if publish.poured(count, pouring.unroutable):
+                continue
+            if pouring.full == "":
+                break  # what is dear to route goes on in the next turn
+            publish.wait_for_room(session.now_ms)
+            if session.now_ms >= publish.deadline_ms:
                 raise PreconditionFailed(
                     f"{pouring.trouble()}: consume from it, or raise its limit"
                 )
@@ -394,7 +414,14 @@ class StagingRequests(RequestHandler):
         """
         until_ns = thread_time_ns() + ROUTING_SHARE_NS
         while judging.events:
-            judging.runs.append(self._judged(judging.events.pop(), judging.must_route))
+            run = self._judged(judging.events[-1])
+            while judging.must_route and judging.routed < len(run.messages):
+                judging.count_routed(self._must_lead_somewhere(run, judging.routed))
+                if thread_time_ns() > until_ns:
+                    return
+            if self.broker.stamping != UNSTAMPED:
+                run.replace(stamped(run.messages, self.session.now_ms, self.broker.stamping))
+            judging.take(run)
             if judging.events and thread_time_ns() > until_ns:
                 return
         self._judging = None
@@ -406,7 +433,7 @@ class StagingRequests(RequestHandler):
             self._publish = _Publish(runs, self.session.now_ms + judging.patience_ms)
             self._go_on_publishing(self._publish)
 
-    def _judged(self, event: Event, must_route: bool) -> PublishRun:
+    def _judged(self, event: Event) -> PublishRun:
         """Whole messages of one address, which may be published there."""
         if isinstance(event, ChannelFailed):
             raise event.error
@@ -421,10 +448,6 @@ class StagingRequests(RequestHandler):
                 raise PreconditionFailed(
                     "CC, BCC and direct reply-to are not supported here: publish them by AMQP"
                 )
-        if must_route:
-            self._must_lead_somewhere(event.address, event.messages)
-        if self.broker.stamping != UNSTAMPED:
-            event.replace(stamped(event.messages, self.session.now_ms, self.broker.stamping))
         return event
 
     def _the_decoder(self) -> AmqpDecoder:
@@ -449,11 +472,25 @@ class StagingRequests(RequestHandler):
         finally:
             steps.unlimit()
 
-    def _must_lead_somewhere(self, address: Address, messages: list[Message]) -> None:
-        vhost = self.vhost()
-        pouring = self.broker.staging.pouring
-        if not pouring.leads_somewhere(vhost, address, messages, self.session.now_ms):
-            what = vhost.exchange_text(address.exchange)
+    def _must_lead_somewhere(self, run: PublishRun, place: int) -> int:
+        """How many of its messages, from that place on, do; raises PreconditionFailed if not one.
+
+        One at a time where their headers decide, which a client may make dear.
+        """
+        vhost, address = self.vhost(), run.address
+        steps.limit()
+        try:
+            queues = self.broker.staging.pouring.queues_for(
+                vhost, address, run.messages[place], self.session.now_ms
+            )
+        finally:
+            steps.unlimit()
+        self._must_be_bound(address, queues)
+        return 1 if vhost.route(address).needs_headers else len(run.messages) - place
+
+    def _must_be_bound(self, address: Address, queues: list[Queue]) -> None:
+        if not queues:
+            what = self.vhost().exchange_text(address.exchange)
             raise PreconditionFailed(
                 f"messages for {what} with routing key '{address.routing_key}' reach no queue:"
                 " bind one, or let them be dropped with mandatory=drop or mandatory=count"

@@ -26,11 +26,16 @@ class PublishRun(Event):
 
     ``messages`` are one to begin with; ``size_bytes`` is the sum of their contents, ``flags`` are
     those that any of them has; ``read_ms`` is the wall clock when they were read, from which their
-    ``expires_at_ms`` counts.
+    ``expires_at_ms`` counts.  ``resumed``: what is left of a run that was begun.
     """
 
     def __init__(
-        self, channel: i64, address: Address, messages: list[Message], read_ms: i64
+        self,
+        channel: i64,
+        address: Address,
+        messages: list[Message],
+        read_ms: i64,
+        resumed: bool = False,
     ) -> None:
         self.channel = channel
         self.address = address
@@ -38,6 +43,7 @@ class PublishRun(Event):
         self.size_bytes: i64 = messages[0].size
         self.flags: i64 = messages[0].flags
         self.read_ms: i64 = read_ms
+        self.resumed: bool = resumed
 
     def takes(self, channel: i64, address: Address, message: Message) -> bool:
         """The next publish; False: it does not belong to this run."""
@@ -51,6 +57,16 @@ class PublishRun(Event):
     def replace(self, messages: list[Message]) -> None:
         """The same publishes, as the broker has edited them; ``size_bytes`` is what came."""
         self.messages = messages
+
+    def rest(self, place: i64) -> "PublishRun":
+        """The publishes from that place on; the others are no longer in this run."""
+        messages = self.messages[place:]
+        rest = PublishRun(self.channel, self.address, messages[:1], self.read_ms, True)
+        for message in messages[1:]:
+            rest.takes(self.channel, self.address, message)
+        self.messages = self.messages[:place]
+        self.size_bytes -= rest.size_bytes
+        return rest
 
     def enter(self, now_ms: i64) -> None:
         """They were held, and go to queues now: their times to live begin only here."""
