@@ -12,6 +12,7 @@ The routes of the default exchange are shown as bindings, which cannot be made o
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, unquote_plus
 
@@ -92,11 +93,8 @@ class BindingsApi(Endpoints):
         return rows
 
     async def _from(self, vhost: str, exchange: str) -> list[Row]:
-        rows: list[Row] = []
-        tokens = await self._on_loop(self._view.exchanges.bindings_from, vhost, exchange)
-        for some in slices(tokens):
-            rows += await self._on_loop(self._view.exchanges.binding_rows, some)
-        return rows
+        found = await self._on_loop(self._view.exchanges.bindings_from, vhost, exchange)
+        return await self._lists.gathered(found, self._view.exchanges.binding_rows)
 
     async def from_exchange(self, request: web.Request, visitor: Visitor) -> web.Response:
         query = ListQuery(request.query)
@@ -125,25 +123,27 @@ class BindingsApi(Endpoints):
         """From every exchange there is to one place."""
         rows: list[Row] = []
         for part in slices(sorted(await self._on_loop(self._view.exchanges.names, ends.vhost))):
-            rows += await self._on_loop(self._rows_to, ends, part)
+            found = await self._on_loop(self._from_some, ends, part)
+            rows += await self._lists.gathered(found, self._view.exchanges.binding_rows)
         return rows
 
-    def _rows_to(self, ends: Ends, sources: Sequence[str]) -> list[Row]:
-        rows: list[Row] = []
-        for source in sources:
-            rows += self._view.exchanges.binding_rows(self._between(ends._replace(source=source)))
-        return rows
+    def _from_some(self, ends: Ends, sources: Sequence[str]) -> list[Binding]:
+        return [one for name in sources for one in self._between(ends._replace(source=name))]
 
     # -- between two ends ------------------------------------------------------------------
 
+    async def _known_rows(self, ends: Ends) -> list[Row]:
+        if ends.source == "":
+            return await self._on_loop(self._default_rows, ends)
+        found = await self._on_loop(self._between, ends)
+        return await self._lists.gathered(found, self._view.exchanges.binding_rows)
+
     async def between(self, kind: str, request: web.Request, visitor: Visitor) -> web.Response:
-        ends = await self._ends(kind, request, visitor)
-        rows = await self._on_loop(self._known_rows, ends)
+        rows = await self._known_rows(await self._ends(kind, request, visitor))
         return await self._lists.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def one(self, kind: str, request: web.Request, visitor: Visitor) -> web.Response:
-        ends = await self._ends(kind, request, visitor)
-        rows = await self._on_loop(self._known_rows, ends)
+        rows = await self._known_rows(await self._ends(kind, request, visitor))
         row = _named(request.match_info["key"], rows, lambda row: str(row["properties_key"]))
         return json_response(ListQuery(request.query).project(row))
 
@@ -160,7 +160,9 @@ class BindingsApi(Endpoints):
 
     async def unbind(self, kind: str, request: web.Request, visitor: Visitor) -> web.Response:
         ends = await self._ends(kind, request, visitor)
-        await self.change(self._unbind, ends, request.match_info["key"], visitor)
+        keyed = await self._lists.gathered(await self._on_loop(self._between, ends), _keyed)
+        _, binding = _named(request.match_info["key"], keyed, itemgetter(0))
+        await self.change(self._unbind, ends, binding, visitor)
         return web.Response(status=204)
 
     async def _ends(self, kind: str, request: web.Request, visitor: Visitor) -> Ends:
@@ -187,10 +189,8 @@ class BindingsApi(Endpoints):
         source = self._broker.vhost(ends.vhost).exchanges.get(ends.source)
         return [] if source is None else source.bindings_to(self._destination(ends))
 
-    def _known_rows(self, ends: Ends) -> list[Row]:
+    def _default_rows(self, ends: Ends) -> list[Row]:
         """None where one of the ends is not there."""
-        if ends.source != "":
-            return self._view.exchanges.binding_rows(self._between(ends))
         is_queue = isinstance(self._destination(ends), Queue)
         names = [ends.destination] if is_queue else []
         return self._view.exchanges.default_binding_rows(ends.vhost, names)
@@ -209,9 +209,8 @@ class BindingsApi(Endpoints):
             )
         return properties_key(routing_key, arguments)
 
-    def _unbind(self, ends: Ends, key: str, visitor: Visitor) -> None:
+    def _unbind(self, ends: Ends, binding: Binding, visitor: Visitor) -> None:
         vhost, rights = self._broker.vhost(ends.vhost), self.rights(visitor, ends.vhost)
-        binding = _named(key, self._between(ends), _key_of)
         routing_key, arguments = binding.routing_key, binding.arguments
         if ends.kind == "queue":
             declaring.unbind_queue(
@@ -234,5 +233,5 @@ def _named(key: str, found: Sequence[T], key_of: Callable[[T], str]) -> T:
     raise NotFound("no such binding")
 
 
-def _key_of(binding: Binding) -> str:
-    return properties_key(binding.routing_key, binding.arguments)
+def _keyed(bindings: Sequence[Binding]) -> list[tuple[str, Binding]]:
+    return [(properties_key(one.routing_key, one.arguments), one) for one in bindings]

@@ -30,6 +30,7 @@ from penstock.management.rows.view import BrokerView
 from penstock.management.statistics.asked import NOTHING, asked_now
 
 T = TypeVar("T")
+U = TypeVar("U")
 Pair = tuple[str, str]
 
 SLICE: Final = 100
@@ -158,10 +159,10 @@ class Lists:
         return in_pieces(pieces)
 
     async def gathered(
-        self, items: Sequence[T], rows_of: Callable[[Sequence[T]], list[Row]]
-    ) -> list[Row]:
+        self, items: Sequence[T], rows_of: Callable[[Sequence[T]], list[U]]
+    ) -> list[U]:
         """The rows of these, read in slices."""
-        rows: list[Row] = []
+        rows: list[U] = []
         for part in slices(items):
             rows += await self._on_loop(rows_of, part)
         return rows
