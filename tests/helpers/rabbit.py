@@ -16,7 +16,11 @@ from typing import Self
 from tests.helpers.broker_process import BrokerProcess, free_port
 
 # Debian's /usr/sbin/rabbitmq-server insists on the user rabbitmq; the script behind it does not.
-SCRIPTS = ("/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server")
+SCRIPTS = (
+    os.environ.get("PENSTOCK_RABBITMQ_SERVER", ""),  # another release than the one installed
+    "/usr/lib/rabbitmq/bin/rabbitmq-server",
+    "rabbitmq-server",
+)
 
 
 PLUGINS = "[rabbitmq_consistent_hash_exchange]."
