@@ -161,17 +161,18 @@ def test_one_that_stopped_half_way_goes_on(
     assert table_of(result) == {name: [str(count)] * 3 for name, count in COUNTS.items()}
 
 
-def write_queue(directory: Path, name: str, count: int) -> None:
-    """As nsqd would, of small messages."""
+def write_queue(directory: Path, name: str, count: int, body: bytes = b"small") -> None:
+    """As nsqd would; each third message was tried once, each third twice."""
     file = directory / f"{name}.diskqueue.000000.dat"
     data = bytearray()
     for number in range(count):
-        body = b"message %d" % number
-        data += struct.pack(">iqH16s", 26 + len(body), number, 0, b"%016x" % number) + body
+        head = struct.pack(">iqH16s", 26 + len(body), number, number % 3, b"%016x" % number)
+        data += head + body
     file.write_bytes(data)
     (directory / f"{name}.diskqueue.meta.dat").write_text(f"{count}\n0,0\n0,{len(data)}\n")
-    topic = {"name": name, "paused": False, "channels": []}
-    (directory / "nsqd.dat").write_text(json.dumps({"topics": [topic], "version": "1.3.0"}))
+    topic, _, channel = name.partition(":")
+    row = {"name": topic, "channels": [{"name": channel}] if channel else []}
+    (directory / "nsqd.dat").write_text(json.dumps({"topics": [row], "version": "1.3.0"}))
 
 
 def test_one_that_was_killed_goes_on(tmp_path: Path) -> None:
@@ -198,6 +199,42 @@ def test_one_that_was_killed_goes_on(tmp_path: Path) -> None:
     result = migrate(source, "--into", str(into))
     assert result.exit_code == 0, result.output
     assert table_of(result) == {"long": ["60000"] * 3}
+
+
+@pytest.mark.parametrize(
+    "setting, word",
+    [("PENSTOCK_VM_MEMORY_HIGH_WATERMARK", "memory"), ("PENSTOCK_DISK_FREE_LIMIT", "disk")],
+)
+def test_while_an_alarm_stands_it_waits_and_says_so(
+    source: Path, tmp_path: Path, setting: str, word: str
+) -> None:
+    """As publishers wait; messages would fill the disk otherwise, or the memory."""
+    command = [sys.executable, "-m", "penstock", "migrate", "nsqd", str(source)]
+    limit = {"memory": "0", "disk": "1000TB"}[word]
+    with subprocess.Popen(
+        [*command, "--into", str(tmp_path / "penstock")],
+        env={**os.environ, setting: limit},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        said = next(line for line in lines if "waiting: " in line)
+        process.kill()
+    assert word in said
+    assert migrate(source, "--into", str(tmp_path / "penstock")).exit_code == 0
+
+
+def test_large_messages_are_whole(tmp_path: Path) -> None:
+    """They go to the message store, not to the index."""
+    source = tmp_path / "nsqd"
+    source.mkdir()
+    write_queue(source, "large:c", 40, body=b"x" * 300_000)
+    assert table_of(migrate(source)) == {"large:c": ["40"] * 3}
+    with Started(source) as broker:
+        got = broker.take("large", "c", 40)
+        assert {one.body for one in got} == {b"x" * 300_000}
+        assert [one.attempts for one in got] == [number % 3 + 1 for number in range(40)]
 
 
 def _text(path: Path) -> str:

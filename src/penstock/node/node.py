@@ -345,18 +345,25 @@ class Node:
         self.monitor.begin(mono_ms(), int(self.engine.ram.used_bytes()))
 
         def turn(whole: bool) -> None:
-            self.loop.run_once(0)
-            self.monitor.look(mono_ms())
-            self._look_at_the_disk()
+            told = ""
+            self._turn_once(0)
             while self.turn.publishers_wait() or (whole and not self._is_on_disk()):
-                self.loop.run_once(1)
-                self._look_at_the_disk()
+                reason = self.turn.blocked_reason()
+                if reason != told:
+                    told = reason
+                    logger.warning("waiting: %s", reason or "no more")
+                self._turn_once(1)
 
         try:
             do(self.broker, turn)
         finally:
             self._close()
         return 0
+
+    def _turn_once(self, wait_ms: int) -> None:
+        self.loop.run_once(wait_ms)
+        self.monitor.look(mono_ms())
+        self._look_at_the_disk()
 
     def _is_on_disk(self) -> bool:
         journal = self.engine.journal
