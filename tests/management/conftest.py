@@ -50,7 +50,7 @@ class Served:
         self.view = BrokerView(self.node.broker, watch, "penstock@test", self.node.opening)
         self.node.broker.node_name = "penstock@test"
         self.facts = NodeFacts(
-            "penstock@test", settings, self.node.broker.admission.alarms, self.node.files.counts
+            "penstock@test", settings, self.node.broker.admission.alarms, self.node.io.counts
         )
         self.management = ManagementServer(
             "127.0.0.1",

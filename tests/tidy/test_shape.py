@@ -27,11 +27,11 @@ WORDS = ("whoever", "somebody", "nobody")
 """No subject of a sentence: the actor has a name in docs/glossary.md."""
 
 RATCHETS = {
-    "functions longer than 70 lines": 2,
-    "classes deeper than 2": 3,
+    "functions longer than 70 lines": 0,
+    "classes deeper than 2": 2,
     "classes of more than 25 fields": 6,
     "writes to fields of other objects": 112,
-    "lines with a word that names no actor": 7,
+    "lines with a word that names no actor": 0,
 }
 
 

@@ -63,7 +63,7 @@ from penstock.queues.context import CLASSIC
 from penstock.runtime.disk.committer import Committer
 from penstock.runtime.disk.event_log import EventLog
 from penstock.runtime.disk.failpoint import arm_from
-from penstock.runtime.disk.measured_files import MeasuredFiles
+from penstock.runtime.disk.io_meter import DiskMeter
 from penstock.runtime.disk.room import DiskRoom
 from penstock.runtime.disk.worker import DiskWorker
 from penstock.runtime.listener import check_listeners
@@ -73,6 +73,7 @@ from penstock.runtime.turn import Turn
 from penstock.settings.listener_table import HTTP, door_of
 from penstock.settings.settings import NEWER, Settings
 from penstock.storage.common.failpoints import reach
+from penstock.storage.common.files import RealFileSystem
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import (
     Topology,
@@ -108,7 +109,8 @@ class Node:
         self._lock_fd = lock_data_dir(settings.data_dir)
         refuse_old_data(settings.data_dir)
         raise_descriptor_limit()
-        self.files = MeasuredFiles()
+        self.io = DiskMeter()
+        self.files = RealFileSystem(self.io)
         self._room = DiskRoom(self.files, settings.data_dir)
         self.name = settings.node_name or f"penstock@{platform.node()}"
         self.cluster: ClusterNode | None = None  # once it serves
@@ -118,33 +120,9 @@ class Node:
         )
         topology = self._topology()
         memory = settings.total_memory_override_bytes or total_memory_bytes()
-        entries = {vhost.name: vhost.segment_entries for vhost in topology.vhosts}
-        self.opening = Opening(
-            self.files,
-            settings.data_dir,
-            engine_limits(
-                settings, settings.vm_memory_high_watermark.bytes_of(memory or ASSUMED_BYTES)
-            ),
-            {
-                queue_id: entries[record.vhost]
-                for record in topology.queues
-                for queue_id in record.queue_ids()
-            },
-            settings.journal_file_size_bytes,
-            settings.msg_store_file_size_limit_bytes,
-            self.definitions.deleted_queues(),
-        )
+        self.opening = self._opening(topology, memory or ASSUMED_BYTES)
         self.engine = self.opening.engine
-        self.broker = Broker(
-            self.definitions,
-            self.engine,
-            BackingMaker(self.engine, settings.priority_drop_order, AmqpHeaderReader()).make,
-            lambda: secrets.token_hex(16),
-            list(settings.loopback_users),
-            AmqpLetterWriter(settings.compatibility == NEWER),
-            AmqpHeaderReader(),
-            broker_options(settings, self.name),
-        )
+        self.broker = self._broker()
         self.monitor = ResourceMonitor(self.broker.admission.alarms, self.name, settings.data_dir)
         self.monitor.set_limits(
             memory,
@@ -216,12 +194,42 @@ class Node:
 
     # -- boot ----------------------------------------------------------------------------
 
+    def _opening(self, topology: Topology, memory_bytes: int) -> Opening:
+        settings = self.settings
+        entries = {vhost.name: vhost.segment_entries for vhost in topology.vhosts}
+        return Opening(
+            self.files,
+            settings.data_dir,
+            engine_limits(settings, settings.vm_memory_high_watermark.bytes_of(memory_bytes)),
+            {
+                queue_id: entries[record.vhost]
+                for record in topology.queues
+                for queue_id in record.queue_ids()
+            },
+            settings.journal_file_size_bytes,
+            settings.msg_store_file_size_limit_bytes,
+            self.definitions.deleted_queues(),
+        )
+
     def _topology(self) -> Topology:
         topology = self.definitions.load()
         if not (topology.vhosts or topology.users or self.settings.load_definitions):
             create_defaults(self.definitions, self.settings)
             topology = self.definitions.load()
         return topology
+
+    def _broker(self) -> Broker:
+        settings = self.settings
+        return Broker(
+            self.definitions,
+            self.engine,
+            BackingMaker(self.engine, settings.priority_drop_order, AmqpHeaderReader()).make,
+            lambda: secrets.token_hex(16),
+            list(settings.loopback_users),
+            AmqpLetterWriter(settings.compatibility == NEWER),
+            AmqpHeaderReader(),
+            broker_options(settings, self.name),
+        )
 
     def _recover(self, topology: Topology) -> str:
         """Messages; returns what was found, for the start screen."""
@@ -261,7 +269,6 @@ class Node:
         # aiohttp costs a third of a second to import: only a node that serves pays for it.
         from penstock.management.app import ManagementServer  # noqa: PLC0415
         from penstock.management.rows.view import BrokerView  # noqa: PLC0415
-        from penstock.management.start_screen import start_screen  # noqa: PLC0415
         from penstock.management.statistics.node_facts import NodeFacts  # noqa: PLC0415
         from penstock.node.control import Control  # noqa: PLC0415
         from penstock.node.inspection.session_inspector import (  # noqa: PLC0415
@@ -279,7 +286,7 @@ class Node:
             cluster = self.cluster = self._join_cluster(member, partial(close_some, self.loop))
             watch = NodeSessionInspector(*inspected, cluster.facts, cluster.forget, self.links)
         view = BrokerView(self.broker, watch, self.name, self.opening)
-        facts = NodeFacts(self.name, settings, self.broker.admission.alarms, self.files.counts)
+        facts = NodeFacts(self.name, settings, self.broker.admission.alarms, self.io.counts)
         token = new_token()
         management = ManagementServer(
             http_bind(settings),
@@ -301,25 +308,8 @@ class Node:
         self.monitor.begin(mono_ms(), int(self.engine.ram.used_bytes()))
         self.events.start(mono_ms())
         self.ending.install(self._logs.flush)
-        sys.stdout.write(
-            start_screen(
-                self.settings,
-                version=__version__,
-                pid=os.getpid(),
-                compiled=is_compiled(),
-                listeners=[
-                    *((one.protocol, one.host, one.port) for one in listeners),
-                    *nsq.listeners(),
-                    *management.metrics_listeners(),
-                ],
-                http_port=http_port,
-                recovery=self.recovery,
-                log_in=self._has_default_log_in(),
-                ready_ms=(time.monotonic() - self._started) * 1000,
-            )
-        )
-        sys.stdout.flush()
-        self._notifier.ready(f"serving, {self.recovery} recovered")
+        amqp = [(one.protocol, one.host, one.port) for one in listeners]
+        self._say_ready([*amqp, *nsq.listeners(), *management.metrics_listeners()], http_port)
         self._room.wait_while(lambda: not self.loop.stopping)
         try:
             self._turn_until_stopped(reread)
@@ -380,6 +370,26 @@ class Node:
 
         tls = None if self.tls is None else self.tls.context
         return NsqServices(self.settings, self.loop, self.nsq, tls)
+
+    def _say_ready(self, listeners: list[tuple[str, str, int]], http_port: int) -> None:
+        """``listeners``: protocol, host and port of each but the management API's."""
+        from penstock.management.start_screen import start_screen  # noqa: PLC0415 - as in serve
+
+        sys.stdout.write(
+            start_screen(
+                self.settings,
+                version=__version__,
+                pid=os.getpid(),
+                compiled=is_compiled(),
+                listeners=listeners,
+                http_port=http_port,
+                recovery=self.recovery,
+                log_in=self._has_default_log_in(),
+                ready_ms=(time.monotonic() - self._started) * 1000,
+            )
+        )
+        sys.stdout.flush()
+        self._notifier.ready(f"serving, {self.recovery} recovered")
 
     def _turn_until_stopped(self, reread: Callable[[], Settings] | None) -> None:
         loop = self.loop

@@ -7,7 +7,7 @@ node's own lines are ``node``).  Levels can be changed while the broker runs, of
 one category.  The ring keeps the last ``RING_LINES`` lines for the management API.
 
 What is to be published to ``amq.rabbitmq.log`` waits in a bounded list until the data loop takes it
-(``log_exchange``); when it is full, lines are dropped and counted.  Nobody ever waits for a log.
+(``log_exchange``); when it is full, lines are dropped and counted: nothing waits for a log.
 """
 
 import json

@@ -15,8 +15,9 @@ durable queues outlive the node, as orphans.
 **Failover.**  A queue's next master is told of no leases.  The first who shows a token there had it
 from an earlier master (``begun_elsewhere``), and gets a new one; the old one means the same
 from then on (``_Lease.before``), because tasks that run know no other.  Among tokens of earlier
-masters the highest is the newest reader's: who comes later with a higher one takes over, who has a
-lower one is fenced.  So nobody but a newer reader fences one, whoever finds the next master first.
+masters the highest is the newest reader's: a reader that comes later with a higher one takes over,
+one with a lower token is fenced.  So only a newer reader fences a reader, in whatever order they
+find the next master.
 
 **Unacknowledged deliveries** must be settled before a queue can be leased: one that returned
 to a place the reader has already passed would be acknowledged without having been read.
@@ -41,7 +42,7 @@ class Fenced(BrokerError):
 
 
 class LeaseGone(BrokerError):
-    """Nobody owns the queue any more; the reader may open it again."""
+    """The queue has no owner any more; the reader may open it again."""
 
 
 @final
@@ -97,7 +98,7 @@ class _Lease:
         return token == self.token or (token == self.before and token != 0)
 
     def is_older_than(self, token: int) -> bool:
-        """Had somebody ``token`` from an earlier master, after this reader had its own there?"""
+        """Is ``token`` of an earlier master, and newer than the one this reader had there?"""
         return 0 < self.before < token and token != self.token
 
 
@@ -221,7 +222,7 @@ class RangeLeases:
                 lease.orphan(self._now_ms())
 
     def tick(self) -> None:
-        """End the leases nobody came back for, forget deleted queues; call about once a second."""
+        """End leases whose reader did not return, forget deleted queues; once a second."""
         for queue in list(self._noted.values()):
             if queue.deleted:
                 self.forget(queue)

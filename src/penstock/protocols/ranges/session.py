@@ -88,7 +88,7 @@ class RangeSession(Session):
 
     @property
     def has_waiters(self) -> bool:
-        """Somebody waits for messages or for time to pass: tick often."""
+        """A request waits for messages or for time to pass: tick often."""
         return self._at.busy and not self.closed
 
     def receive(self, data: bytes, now_ms: i64) -> None:

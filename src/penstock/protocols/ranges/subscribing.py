@@ -7,7 +7,8 @@ stream asks for them, as often as it likes; asking needs the rights that a clien
 has to be made, and to read the queue.
 
 **Keys that are bound but not asked for** are refused: either they are left over from another
-wish, and the table would hold messages nobody wants, or they are meant, and are to be named.
+subscription, and the table would hold messages that are not wanted, or they are meant, and are to
+be named.
 
 **Where a reader begins** is kept (``_start``) because Spark asks again after a crash as long as
 nothing was committed.  Until then nothing is acknowledged either, not even what the position

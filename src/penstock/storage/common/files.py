@@ -100,10 +100,23 @@ class FileSystem:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
+class IoMeter:
+    """Counts reads, writes and syncs that succeeded; this one counts nothing."""
+
+    def began(self) -> int:
+        """A time to give back with ``took``."""
+        return 0
+
+    def took(self, operation: str, began: int) -> None:
+        """``operation`` is one of ``core.io_counts.OPERATIONS``."""
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
 class RealFileSystem(FileSystem):
     """The machine's own disk."""
 
-    def __init__(self) -> None:
+    def __init__(self, meter: IoMeter | None = None) -> None:
+        self._meter = meter or IoMeter()
         self._durable_dirs: set[str] = set()
 
     def makedirs(self, path: str) -> None:
@@ -133,13 +146,19 @@ class RealFileSystem(FileSystem):
         return os.stat(path).st_size
 
     def read(self, path: str) -> bytes:
+        began = self._meter.began()
         with open(path, "rb", buffering=0) as file:
-            return file.readall()
+            data = file.readall()
+        self._meter.took("read", began)
+        return data
 
     def pread(self, path: str, offset: int, size: int) -> bytes:
+        began = self._meter.began()
         with open(path, "rb") as file:
             file.seek(offset)
-            return file.read(size)
+            data = file.read(size)
+        self._meter.took("read", began)
+        return data
 
     def open_write(self, path: str) -> int:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -149,8 +168,10 @@ class RealFileSystem(FileSystem):
             os.posix_fallocate(handle, 0, size)
 
     def pwrite_parts(self, handle: int, offset: int, parts: list[bytes]) -> None:
+        began = self._meter.began()
         for first in range(0, len(parts), WRITE_PARTS_MAX):
             offset = self._pwrite(handle, offset, parts[first : first + WRITE_PARTS_MAX])
+        self._meter.took("write", began)
 
     def _pwrite(self, handle: int, offset: int, parts: list[bytes]) -> int:
         written = os.pwritev(handle, parts, offset)
@@ -171,6 +192,7 @@ class RealFileSystem(FileSystem):
 
     def sync(self, handle: int) -> None:
         # fdatasync leaves out the time stamps but not the size, which reading back needs.
+        began = self._meter.began()
         try:
             if hasattr(os, "fdatasync"):
                 os.fdatasync(handle)
@@ -178,6 +200,7 @@ class RealFileSystem(FileSystem):
                 os.fsync(handle)
         except OSError as error:
             raise never_again(error) from error
+        self._meter.took("sync", began)
 
     def close(self, handle: int) -> None:
         os.close(handle)
@@ -210,6 +233,7 @@ class RealFileSystem(FileSystem):
         os.replace(source, target)
 
     def sync_dir(self, path: str) -> None:
+        began = self._meter.began()
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             os.fsync(handle)
@@ -217,6 +241,7 @@ class RealFileSystem(FileSystem):
             raise never_again(error) from error
         finally:
             os.close(handle)
+        self._meter.took("sync", began)
 
 
 def never_again(error: OSError) -> OSError:

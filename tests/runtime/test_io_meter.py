@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.runtime.disk.measured_files import MeasuredFiles
+from penstock.runtime.disk.io_meter import DiskMeter
+from penstock.storage.common.files import RealFileSystem
 
 
 def test_each_call_counts_once(tmp_path: Path) -> None:
-    files = MeasuredFiles()
+    meter = DiskMeter()
+    files = RealFileSystem(meter)
     path = str(tmp_path / "file")
     handle = files.open_write(path)
     files.pwrite_parts(handle, 0, [b"one"])
@@ -28,23 +30,25 @@ def test_each_call_counts_once(tmp_path: Path) -> None:
     files.sync_dir(str(tmp_path))
     with pytest.raises(FileNotFoundError):
         files.read(str(tmp_path / "none"))
-    found = files.counts.fields()
+    found = meter.counts.fields()
     assert [found[f"io_{what}_count"] for what in ("write", "read", "sync")] == [3, 2, 3]
     assert all(0 < found[f"io_{what}_avg_time"] < 10_000 for what in ("write", "read", "sync"))
 
 
 def test_the_time_is_that_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    files = MeasuredFiles()
+    meter = DiskMeter()
+    files = RealFileSystem(meter)
     handle = files.open_write(str(tmp_path / "file"))
-    assert files.counts.fields()["io_sync_avg_time"] == 0
+    assert meter.counts.fields()["io_sync_avg_time"] == 0
     monkeypatch.setattr(os, "fdatasync", lambda _: time.sleep(0.02))
     files.sync(handle)
     files.close(handle)
-    assert 20 <= files.counts.fields()["io_sync_avg_time"] < 2000
+    assert 20 <= meter.counts.fields()["io_sync_avg_time"] < 2000
 
 
 def test_threads_do_not_lose_counts(tmp_path: Path) -> None:
-    files = MeasuredFiles()
+    meter = DiskMeter()
+    files = RealFileSystem(meter)
     path = str(tmp_path / "file")
     Path(path).write_bytes(b"x")
 
@@ -57,4 +61,4 @@ def test_threads_do_not_lose_counts(tmp_path: Path) -> None:
         one.start()
     for one in threads:
         one.join()
-    assert files.counts.fields()["io_read_count"] == 2000
+    assert meter.counts.fields()["io_read_count"] == 2000
