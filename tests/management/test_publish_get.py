@@ -154,6 +154,22 @@ def test_a_get_ends_with_so_many_bytes(
     assert get(served, "q") == []
 
 
+def test_a_get_that_ends_while_the_next_head_comes_from_the_disk(
+    served: Served, channel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The get that is under way is answered before what was got is acknowledged."""
+    monkeypatch.setattr(messages_api, "GOT_MAX_BYTES", 1)
+    monkeypatch.setattr(messages_api, "GOT_AT_ONCE", 1 << 30)
+    channel.queue_declare("q", arguments={"x-queue-mode": "lazy"}, durable=True)
+    for number in range(3000):
+        persistent = pika.BasicProperties(delivery_mode=2)
+        channel.basic_publish("", "q", b"%d " % number + bytes(1000), persistent)
+    found: list[int] = []
+    while rows := get(served, "q", count=1 << 30):
+        found += [int(row["payload"].split(" ")[0]) for row in rows]
+    assert found == list(range(3000))
+
+
 @pytest.mark.parametrize("cut, why", [(-1, "truncate is -1"), ("-2", "truncate is -2")])
 def test_less_than_nothing_of_a_payload_is_refused(
     served: Served, channel: Any, cut: Any, why: str

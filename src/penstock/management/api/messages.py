@@ -150,8 +150,9 @@ class MessagesApi(Endpoints):
         pieces: list[bytes] = []
         size = 0
         async with self._agent(visitor, vhost) as agent, _told():
-            while rest > 0 and size < GOT_MAX_BYTES:
-                some = await self._get_some(agent, name, rest)
+            while rest > 0 and (size < GOT_MAX_BYTES or await self._on_loop(agent.is_waiting)):
+                # A get that is under way is answered first: it may bring a message.
+                some = await self._get_some(agent, name, rest if size < GOT_MAX_BYTES else 1)
                 rest -= len(some)
                 if not some:
                     break

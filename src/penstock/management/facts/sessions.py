@@ -183,6 +183,10 @@ class ManagementClient:
         """
         raise NotImplementedError
 
+    def is_waiting(self) -> bool:
+        """Is a get under way?  What is said now comes behind it."""
+        raise NotImplementedError
+
     def accept(self, now_ms: int) -> None:
         """Everything got so far is done with."""
         raise NotImplementedError

@@ -115,6 +115,9 @@ class LoopbackClient(Session, ManagementClient):
             body_of(content),
         )
 
+    def is_waiting(self) -> bool:
+        return bool(self._inner.waiting_head)
+
     def accept(self, now_ms: int) -> None:
         self._say(encode_method(CHANNEL, m.BASIC_ACK, [0, True]), now_ms)
 
