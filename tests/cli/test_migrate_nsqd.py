@@ -127,6 +127,9 @@ def test_a_second_run_takes_nothing_twice(source: Path, tmp_path: Path) -> None:
     into = tmp_path / "penstock"
     words = ("--into", str(into))
     assert migrate(source, *words).exit_code == 0
+    audited = CliRunner().invoke(cli, ["audit", str(into)])
+    assert audited.exit_code == 0
+    assert "is no file of this broker" not in audited.output
     again = migrate(source, *words)
     assert again.exit_code == 0, again.output
     assert "took 82 messages" in again.stdout

@@ -157,6 +157,7 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "nsq_unix_socket": "nsq.sock",
         "nsq_http_unix_socket": "nsq-http.sock",
         "nsq_user": "ann",
+        "nsq_user_created": "true",
         "nsq_auth_required": "true",
         "nsq_auth_http_addresses": "127.0.0.1:4180",
         "nsq_tls_required": "tcp-https",

@@ -35,7 +35,7 @@ def create_defaults(definitions: Definitions, settings: Settings) -> None:
             settings.default_permissions_read,
         )
     )
-    if settings.nsq_user not in ("", user):
+    if settings.nsq_user_created and settings.nsq_user not in ("", user):
         _create_nsq_user(definitions, settings)
     definitions.commit()
 

@@ -30,10 +30,14 @@ class NsqSettings:
         "",
         "User whose rights NSQ clients have that do not authenticate, over TCP and HTTP."
         " `loopback_users` holds for it, too. Empty: the default user, for clients on this machine"
-        " only. A new data directory gets the user that is named here, without a password: it may"
-        " use topics and channels, and nothing else.",
+        " only.",
         min_bytes=0,
         max_bytes=NAME_MAX_BYTES,
+    )
+    nsq_user_created = Boolean(
+        False,
+        "A new data directory gets the user that `nsq_user` names, without a password: it may use"
+        " topics and channels, and nothing else.",
     )
     nsq_auth_required = Boolean(
         False,

@@ -291,6 +291,7 @@ NSQD_DEFAULTS: Final[Values] = {
     "nsq_http_bind": "0.0.0.0",  # noqa: S104
     "nsq_https_bind": "0.0.0.0",  # noqa: S104
     "nsq_user": "nsq",
+    "nsq_user_created": True,
     "nsqlookupd_tcp_port": 0,
     "nsqlookupd_http_port": 0,
 }
