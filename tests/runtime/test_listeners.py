@@ -306,3 +306,17 @@ def test_the_dates_of_renewed_certificates_are_shown() -> None:
     options.expiry_dates = {"certfile": [2]}  # as a reload does
     assert listener.expiry_dates == {"certfile": [2]}
     listener.close()
+
+
+def test_a_peer_whose_machine_vanished_is_noticed_after_a_minute() -> None:
+    """Whatever its protocol says: Spark's has no heartbeat."""
+    listener = Listener(tcp_socket("127.0.0.1", 0))
+    with socket.create_connection(("127.0.0.1", listener.port)):
+        sock, peer = listener.accept()
+        listener.connection(sock, peer, 0)
+        options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        idle_s, interval_s, count = (sock.getsockopt(socket.IPPROTO_TCP, one) for one in options)
+        assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert idle_s + interval_s * count == 60
+        sock.close()
+    listener.close()
