@@ -52,6 +52,7 @@ from penstock.cluster.agreement.coordinator import (
 from penstock.cluster.agreement.membership import Membership
 from penstock.cluster.agreement.metadata import path
 from penstock.cluster.agreement.mirror_keys import kind_of, parts_of
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import Corrupt, NoMaster, QueueElsewhere
 from penstock.storage.definitions.staging import NO_BATCH
 
@@ -105,7 +106,7 @@ class BatchHomes(BatchClaims):
         broker: Broker,
         coordinator: Coordinator,
         membership: Membership,
-        wall_ms: Callable[[], int],
+        wall_ms: Callable[[], WallMs],
     ) -> None:
         self.claims: dict[Key, Claim] = {}
         self._broker = broker
@@ -194,7 +195,7 @@ class BatchHomes(BatchClaims):
 
     # -- the turn --------------------------------------------------------------------------
 
-    def turn(self, now_ms: int) -> None:
+    def turn(self, now_ms: WallMs) -> None:
         """Behind ``told``: what was accepted is known by then."""
         for key, (proposal, watchers) in list(self._asked.items()):
             if proposal.state == UNDER_WAY:

@@ -34,6 +34,7 @@ from penstock.cluster.agreement.coordinator import (
     Proposal,
 )
 from penstock.cluster.agreement.draft import Draft
+from penstock.core.clock_types import MonoMs
 from penstock.core.errors import NotFound, Unavailable
 from penstock.core.pending import Pending, Ticket
 
@@ -62,8 +63,8 @@ class ClusterAsk(Ask):
         self._result: object = None
         self._unsure: bool = False  # something uncertain may have done what it does
         self._round: int = -1  # by the end of which what was accepted is done
-        self._since_ms: int = 0
-        self._refused_at: tuple[int, int] = (0, 0)  # time and revision
+        self._since_ms: MonoMs = MonoMs(0)
+        self._refused_at: tuple[MonoMs, int] = (MonoMs(0), 0)  # time and revision
         self._seen: int = 0  # revision that an answer without a change rests on
         self._ticket: Ticket | None = None  # done when there is reason to run again
         self._first: bool | None = None
@@ -113,8 +114,8 @@ class ClusterAsk(Ask):
         self._proposal = None
         self._unsure = self._stands = False
         self._result = None
-        self._since_ms = 0
-        self._refused_at = (0, 0)
+        self._since_ms = MonoMs(0)
+        self._refused_at = (MonoMs(0), 0)
         self._seen = 0
         self._first = None
 
@@ -201,7 +202,7 @@ class ClusterAsk(Ask):
         changes = self._changes
         self._proposal = None
         if proposal.state == ACCEPTED:
-            self._since_ms = 0
+            self._since_ms = MonoMs(0)
             return self._stands
         if proposal.state == FAILED or changes.mono_ms - self._since_ms > PATIENCE_MS:
             changes.forget(self._draft)

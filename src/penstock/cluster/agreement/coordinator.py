@@ -37,6 +37,8 @@ What a coordinator promises (one suite of tests asks all of them):
 from collections.abc import Sequence
 from typing import Final, NamedTuple, final
 
+from penstock.core.clock_types import BootMs
+
 ABSENT: Final = 0
 """As the revision in a condition: the key must not exist."""
 
@@ -186,7 +188,7 @@ class Coordinator:
         """
         raise NotImplementedError
 
-    def lease_valid_until_ms(self) -> int:
+    def lease_valid_until_ms(self) -> BootMs:
         """Until then, by this node's monotonic clock, no member can think that this one is gone.
 
         It may lie in the past and later in the future again: then the lease lasted.
@@ -205,7 +207,7 @@ class Coordinator:
         """Why proposals cannot be decided at present, in a sentence; "" = they can."""
         raise NotImplementedError
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: BootMs) -> None:
         """Time has passed; called several times per second."""
         raise NotImplementedError
 

@@ -34,6 +34,7 @@ from penstock.cluster.agreement.coordinator import (
     Proposal,
 )
 from penstock.cluster.agreement.metadata import path
+from penstock.core.clock_types import BootMs, WallMs
 from penstock.core.errors import Corrupt, NotFound, PreconditionFailed
 
 MEMBERS: Final = "members"
@@ -71,12 +72,12 @@ class KnownNode:
     def __init__(self, name: str) -> None:
         self.name = name
         self.revision = 0
-        self.joined_ms = 0
-        self.down_since_ms = 0
+        self.joined_ms = WallMs(0)
+        self.down_since_ms = WallMs(0)
         self.living: MemberRecord | None = None
         self.member_revision = 0
 
-    def noted(self, revision: int, joined_ms: int, down_since_ms: int) -> None:
+    def noted(self, revision: int, joined_ms: WallMs, down_since_ms: WallMs) -> None:
         self.revision = revision
         self.joined_ms = joined_ms
         self.down_since_ms = down_since_ms
@@ -98,7 +99,7 @@ class Membership:
     """``patience_ms``: for a former life to be gone; twice the time of a lease."""
 
     def __init__(
-        self, coordinator: Coordinator, here: MemberRecord, wall_ms: int, patience_ms: int = 6000
+        self, coordinator: Coordinator, here: MemberRecord, wall_ms: WallMs, patience_ms: int = 6000
     ) -> None:
         self.here = here
         self.nodes: dict[str, KnownNode] = {}
@@ -108,8 +109,8 @@ class Membership:
         self._patience_ms = patience_ms
         self._former: set[str] = set()  # incarnations of this process
         self._wall_ms = wall_ms
-        self._since_ms = -1
-        self._again_at_ms = 0
+        self._since_ms = BootMs(-1)
+        self._again_at_ms = BootMs(0)
         self._asked: Proposal | None = None
         self._noted: Proposal | None = None
         for entry in coordinator.snapshot():
@@ -160,7 +161,7 @@ class Membership:
         node = self.nodes.setdefault(name, KnownNode(name))
         if value is None:
             # Its member goes before it; but not always where history became a difference.
-            node.noted(0, 0, 0)
+            node.noted(0, WallMs(0), WallMs(0))
             if node.living is None:
                 del self.nodes[name]
             return Happening(FORGOTTEN, name)
@@ -170,7 +171,7 @@ class Membership:
 
     # -- time ----------------------------------------------------------------------------
 
-    def tick(self, now_ms: int, wall_ms: int) -> None:
+    def tick(self, now_ms: BootMs, wall_ms: WallMs) -> None:
         """``now_ms``: the coordinator's clock.  ``wall_ms``: what people read."""
         self._wall_ms = wall_ms
         if self.state == JOINED and self._coordinator.lease_has_ended():
@@ -180,11 +181,11 @@ class Membership:
         elif self.state == JOINED:
             self._note_who_is_down()
 
-    def may_act(self, now_ms: int) -> bool:
+    def may_act(self, now_ms: BootMs) -> bool:
         """K4: no other member can think that this one is gone."""
         return self.state == JOINED and now_ms < self._coordinator.lease_valid_until_ms()
 
-    def _go_on_joining(self, now_ms: int) -> None:
+    def _go_on_joining(self, now_ms: BootMs) -> None:
         if self._since_ms < 0:
             self._since_ms = now_ms
         if self._coordinator.lease_has_ended():
@@ -203,7 +204,7 @@ class Membership:
                 self._refuse(other.living)
             return
         if now_ms >= self._again_at_ms:
-            self._again_at_ms = now_ms + AGAIN_MS
+            self._again_at_ms = BootMs(now_ms + AGAIN_MS)
             self._asked = self._join()
 
     def _join(self) -> Proposal:
@@ -217,7 +218,7 @@ class Membership:
                 Condition(node_key, ABSENT if known is None else known.revision),
             ],
             [
-                Change(node_key, node_to_json(joined_ms, 0)),
+                Change(node_key, node_to_json(joined_ms, WallMs(0))),
                 Change(member_key, member_to_json(here), leased=True),
             ],
         )
@@ -258,7 +259,7 @@ class Membership:
         self._former.add(here.incarnation)
         self.here = here._replace(incarnation=incarnation)
         self.state = JOINING
-        self._since_ms = -1
+        self._since_ms = BootMs(-1)
         self._asked = None
         self._coordinator.new_lease()
 
@@ -331,7 +332,7 @@ def name_in(key: str) -> str:
     return name
 
 
-def node_to_json(joined_ms: int, down_since_ms: int) -> str:
+def node_to_json(joined_ms: WallMs, down_since_ms: WallMs) -> str:
     return json.dumps({"v": VERSION, "joined_ms": joined_ms, "down_since_ms": down_since_ms})
 
 

@@ -17,6 +17,7 @@ from typing import Final, final
 
 from penstock.cluster.agreement.coordinator import Coordinator
 from penstock.cluster.agreement.membership import Membership
+from penstock.core.clock_types import BootMs
 
 PAUSE_PARTS: Final = 3
 """A turn that comes this part of the lease's time after the last one comes after a pause."""
@@ -28,41 +29,41 @@ class Pauses:
     """Of one node."""
 
     def __init__(self, membership: Membership, coordinator: Coordinator, lease_ms: int) -> None:
-        self.unsure_until_ms = 0
+        self.unsure_until_ms = BootMs(0)
         self._membership = membership
         self._coordinator = coordinator
         self._pause_ms = lease_ms // PAUSE_PARTS
-        self._turned_ms = 0
+        self._turned_ms = BootMs(0)
         self._relied = False
         self._paused = False
 
-    def turned(self, now_ms: int) -> None:
+    def turned(self, now_ms: BootMs) -> None:
         if self._relied and not self._membership.may_act(now_ms):
             return  # the pause was within that turn: ``lapsed`` is to say so
         self._turned_ms = now_ms
         self._relied = self._membership.may_act(now_ms)
 
-    def lapsed(self, now_ms: int) -> bool:
+    def lapsed(self, now_ms: BootMs) -> bool:
         if not self._relied or self._membership.may_act(now_ms):
             return False
         self._relied = False
         self._paused = now_ms - self._turned_ms >= self._pause_ms
         return True
 
-    def is_known(self, now_ms: int) -> bool:
+    def is_known(self, now_ms: BootMs) -> bool:
         coordinator = self._coordinator
         if self._membership.may_act(now_ms) or coordinator.lease_has_ended():
             return True
         return not self._paused and coordinator.why_not() != ""
 
-    def doubt(self, now_ms: int) -> None:
+    def doubt(self, now_ms: BootMs) -> None:
         """It may be that what became of the lease is not known yet."""
         if self._paused and not self.is_known(now_ms):
-            self.unsure_until_ms = now_ms + UNSURE_MS
+            self.unsure_until_ms = BootMs(now_ms + UNSURE_MS)
 
-    def settle(self, now_ms: int) -> bool:
+    def settle(self, now_ms: BootMs) -> bool:
         """Is the doubt over?"""
         over = self.is_known(now_ms) or now_ms >= self.unsure_until_ms
         if over:
-            self.unsure_until_ms = 0
+            self.unsure_until_ms = BootMs(0)
         return over

@@ -34,6 +34,7 @@ from penstock.cluster.agreement.draft import Draft
 from penstock.cluster.agreement.drafting import Drafting
 from penstock.cluster.agreement.locating import Locating
 from penstock.cluster.agreement.records_here import record_of
+from penstock.core.clock_types import MonoMs
 from penstock.core.pending import Pending
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
@@ -132,7 +133,7 @@ class ClusterChanges(Changes):
         self.agreed = agreed
         self.home = home
         self.member = member
-        self.mono_ms: int = 0  # of the turn
+        self.mono_ms: MonoMs = MonoMs(0)  # of the turn
         self.waiting: list[ClusterAsk] = []
         self.settles: bool = False  # see ``await_round``
         self.draft: Draft | None = None
@@ -153,7 +154,7 @@ class ClusterChanges(Changes):
     def at_first(self, told: bool) -> bool:
         return told if self.asking is None else self.asking.at_first(told)
 
-    def begin_turn(self, mono_ms: int) -> None:
+    def begin_turn(self, mono_ms: MonoMs) -> None:
         self.mono_ms = mono_ms
         self.settles = False
 

@@ -24,6 +24,7 @@ from penstock.cluster.agreement.coordinator import (
 )
 from penstock.cluster.agreement.known_keys import KnownKeys
 from penstock.cluster.agreement.store_service import Lines, Message, to_line
+from penstock.core.clock_types import BootMs
 from penstock.core.errors import PenstockError
 
 KEEP_ALIVE_PARTS: Final = 3
@@ -36,7 +37,7 @@ class StoreUnavailable(PenstockError):
 class StoreLine:
     """Connections to the process that holds the store; after one that broke there is another."""
 
-    def start(self, has_begun: Callable[[int], bool], patience_s: float) -> bool:
+    def start(self, has_begun: Callable[[BootMs], bool], patience_s: float) -> bool:
         """Connect, and wait until it has begun at a time; False: it has not."""
         raise NotImplementedError
 
@@ -55,7 +56,7 @@ class StoreLine:
 class ServedCoordinator(Coordinator):
     """``member``: its name, for people.  ``start`` before anything else."""
 
-    def __init__(self, member: str, line: StoreLine, now_ms: int) -> None:
+    def __init__(self, member: str, line: StoreLine, now_ms: BootMs) -> None:
         self.member = member
         self._line = line
         self._now_ms = now_ms
@@ -70,9 +71,9 @@ class ServedCoordinator(Coordinator):
         self._ttl_ms = 0
         self._lease = 0
         self._granting = False
-        self._valid_until_ms = 0
-        self._keep_at_ms = 0
-        self._sent_ms: deque[int] = deque()
+        self._valid_until_ms = BootMs(0)
+        self._keep_at_ms = BootMs(0)
+        self._sent_ms: deque[BootMs] = deque()
         """When each request about the lease was made that is not answered."""
 
     @property
@@ -89,7 +90,7 @@ class ServedCoordinator(Coordinator):
             self.close()
             raise StoreUnavailable(why)
 
-    def _has_begun(self, now_ms: int) -> bool:
+    def _has_begun(self, now_ms: BootMs) -> bool:
         self.tick(now_ms)
         return self.is_ready
 
@@ -186,11 +187,11 @@ class ServedCoordinator(Coordinator):
 
     # -- the lease -----------------------------------------------------------------------
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: BootMs) -> None:
         self._look()
         self._now_ms = now_ms
         if self._lease and not self._away and now_ms >= self._keep_at_ms:
-            self._keep_at_ms = now_ms + self._ttl_ms // KEEP_ALIVE_PARTS
+            self._keep_at_ms = BootMs(now_ms + self._ttl_ms // KEEP_ALIVE_PARTS)
             self._sent_ms.append(now_ms)
             self._line.write(to_line({"keep": self._lease}))
 
@@ -203,8 +204,8 @@ class ServedCoordinator(Coordinator):
         else:
             self._lease = 0
 
-    def _rely(self, sent_ms: int) -> None:
-        self._valid_until_ms = sent_ms + self._ttl_ms
+    def _rely(self, sent_ms: BootMs) -> None:
+        self._valid_until_ms = BootMs(sent_ms + self._ttl_ms)
 
     def new_lease(self) -> None:
         if self._lease == 0 and not self._closed and not self._granting:
@@ -217,8 +218,8 @@ class ServedCoordinator(Coordinator):
         self._sent_ms.append(self._now_ms)
         self._line.write(to_line({"grant": True}))
 
-    def lease_valid_until_ms(self) -> int:
-        return self._valid_until_ms if self._lease else 0
+    def lease_valid_until_ms(self) -> BootMs:
+        return self._valid_until_ms if self._lease else BootMs(0)
 
     def lease_has_ended(self) -> bool:
         return self._lease == 0

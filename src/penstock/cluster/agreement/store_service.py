@@ -23,6 +23,7 @@ from typing import Any, Final, final
 
 from penstock.cluster.agreement.coordinator import ACCEPTED, FAILED, REFUSED
 from penstock.cluster.agreement.known_keys import FOUNDED
+from penstock.core.clock_types import BootMs
 from penstock.core.errors import Corrupt
 from penstock.storage.definitions.coordination import NO_LEASE, CoordinationStore, HistoryForgotten
 
@@ -108,13 +109,13 @@ class StoreService:
     def leave(self, visitor: Visitor) -> None:
         self._visitors.remove(visitor)
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: BootMs) -> None:
         """To be called several times per second."""
         if self._store.end_overdue(now_ms):
             self._store.commit()
             self._tell_all()
 
-    def receive(self, visitor: Visitor, data: bytes, now_ms: int) -> None:
+    def receive(self, visitor: Visitor, data: bytes, now_ms: BootMs) -> None:
         """Raises Corrupt: the connection is to be closed."""
         answers: list[Message] = []
         try:
@@ -130,7 +131,7 @@ class StoreService:
             for answer in answers:
                 visitor.say(answer)
 
-    def _answer(self, visitor: Visitor, message: Message, now_ms: int) -> Message:
+    def _answer(self, visitor: Visitor, message: Message, now_ms: BootMs) -> Message:
         if "n" in message:
             return self._propose(message)
         if "keep" in message:

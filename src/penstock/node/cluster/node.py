@@ -43,6 +43,7 @@ from penstock.cluster.mirrors.masters import ViewedMasters
 from penstock.cluster.mirrors.mirroring import UNREACHED_MS
 from penstock.cluster.mirrors.verbs import ClusterMirrors
 from penstock.cluster.remote.link_session import Delivery
+from penstock.core.clock_types import WallMs
 from penstock.core.pending import Pending
 from penstock.node.cluster.known_revisions import KnownRevisions
 from penstock.node.cluster.member import (
@@ -190,7 +191,7 @@ class ClusterNode(ClusterPart, PeerOwner):
             self._let_in(name)
         self.peers.begin(now_ms)
         self._lost_transients.turn(mono_ms())
-        self.batches.turn(now_ms)
+        self.batches.turn(WallMs(now_ms))
         self.metadata.changes.look()  # others may have said that they know
         self.mirrors.begin(now_ms)
         self._pauses.turned(boot_ms())

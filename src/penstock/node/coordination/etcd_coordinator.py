@@ -29,6 +29,7 @@ from penstock.cluster.agreement.coordinator import (
     Event,
     Proposal,
 )
+from penstock.core.clock_types import BootMs
 from penstock.core.errors import PenstockError
 from penstock.node.coordination.etcd_http import (
     AnswerLost,
@@ -296,12 +297,12 @@ class EtcdCoordinator(Coordinator):
                 proposal, outcome = item
                 proposal.decide(*outcome)
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: BootMs) -> None:
         self._lease.turned(now_ms)
         self._hear()
 
-    def lease_valid_until_ms(self) -> int:
-        return 0 if self._closed else self._lease.valid_until_ms
+    def lease_valid_until_ms(self) -> BootMs:
+        return BootMs(0) if self._closed else self._lease.valid_until_ms
 
     def lease_has_ended(self) -> bool:
         return self._closed or self._lease.lease == 0

@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from penstock.core.clock_types import BootMs
 from penstock.node.coordination.etcd_http import EtcdFailed, EtcdHttp
 from penstock.node.coordination.etcd_names import EtcdNames, number
 from penstock.node.coordination.etcd_watch import retry_s
@@ -28,9 +29,9 @@ LOOK_S: Final = 0.05
 log = logging.getLogger("penstock.etcd")
 
 
-def boot_ms() -> int:
+def boot_ms() -> BootMs:
     """The clock of leases."""
-    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+    return BootMs(time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
 
 
 class EtcdLease:
@@ -47,7 +48,7 @@ class EtcdLease:
         check: Callable[[], Awaitable[None]],
     ) -> None:
         self.lease = 0
-        self.valid_until_ms = 0
+        self.valid_until_ms = BootMs(0)
         self.alive_at_ms = boot_ms()
         self._http = http
         self._names = names
@@ -55,9 +56,9 @@ class EtcdLease:
         self._check = check
         self._ttl_ms = http.options.lease_ttl_s * 1000
         self._wanted = asyncio.Event()
-        self._keep_at_ms = 0
+        self._keep_at_ms = BootMs(0)
 
-    def turned(self, now_ms: int) -> None:
+    def turned(self, now_ms: BootMs) -> None:
         """The node's own loop."""
         self.alive_at_ms = now_ms
 
@@ -92,8 +93,8 @@ class EtcdLease:
         self._on_change()
 
     def _rely(self, sent_ms: int) -> None:
-        self.valid_until_ms = sent_ms + self._ttl_ms - self._ttl_ms // MARGIN_PARTS
-        self._keep_at_ms = sent_ms + self._ttl_ms // KEEP_ALIVE_PARTS
+        self.valid_until_ms = BootMs(sent_ms + self._ttl_ms - self._ttl_ms // MARGIN_PARTS)
+        self._keep_at_ms = BootMs(sent_ms + self._ttl_ms // KEEP_ALIVE_PARTS)
 
     async def _keep(self) -> None:
         wait_ms = self._keep_at_ms - boot_ms()
@@ -123,10 +124,11 @@ class EtcdLease:
     def has_ended(self) -> None:
         if self.lease:
             log.warning("the lease of this node has ended in etcd")
-            self.lease = self.valid_until_ms = 0
+            self.lease = 0
+            self.valid_until_ms = BootMs(0)
             self._on_change()
 
     async def give_back(self) -> None:
-        lease, self.lease, self.valid_until_ms = self.lease, 0, 0
+        lease, self.lease, self.valid_until_ms = self.lease, 0, BootMs(0)
         if lease:
             await self._http.call("lease/revoke", {"ID": str(lease)})

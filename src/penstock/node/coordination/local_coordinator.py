@@ -17,6 +17,7 @@ from contextlib import suppress
 from typing import Final, final
 
 from penstock.cluster.agreement.store_client import ServedCoordinator, StoreLine
+from penstock.core.clock_types import BootMs
 from penstock.node.coordination.etcd_lease import boot_ms
 
 READ_BYTES: Final = 1 << 20
@@ -48,7 +49,7 @@ class StoreSocket(StoreLine):
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._read, name="coordination", daemon=True)
 
-    def start(self, has_begun: Callable[[int], bool], patience_s: float) -> bool:
+    def start(self, has_begun: Callable[[BootMs], bool], patience_s: float) -> bool:
         self._thread.start()
         until_s = time.monotonic() + patience_s
         while not has_begun(boot_ms()):

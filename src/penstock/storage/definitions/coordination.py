@@ -22,6 +22,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any, Final, final
 
+from penstock.core.clock_types import BootMs
 from penstock.core.errors import Corrupt, PenstockError
 from penstock.storage.common.sqlite_errors import disk_error
 from penstock.storage.common.sqlite_log import check_log
@@ -64,23 +65,23 @@ class HistoryForgotten(PenstockError):
 class _Lease:
     __slots__ = ("end_ms", "ttl_ms")
 
-    def __init__(self, ttl_ms: int, end_ms: int) -> None:
+    def __init__(self, ttl_ms: int, end_ms: BootMs) -> None:
         self.ttl_ms = ttl_ms
         self.end_ms = end_ms
 
-    def renew(self, now_ms: int) -> None:
-        self.end_ms = now_ms + self.ttl_ms
+    def renew(self, now_ms: BootMs) -> None:
+        self.end_ms = BootMs(now_ms + self.ttl_ms)
 
     def pause(self, stood_still_ms: int) -> None:
         """Time in which nothing could be renewed does not count."""
-        self.end_ms += stood_still_ms
+        self.end_ms = BootMs(self.end_ms + stood_still_ms)
 
 
 @final
 class CoordinationStore:
     """``revision``: of the newest change, also when it is not committed yet."""
 
-    def __init__(self, path: str, now_ms: int, history_kept: int = HISTORY_KEPT) -> None:
+    def __init__(self, path: str, now_ms: BootMs, history_kept: int = HISTORY_KEPT) -> None:
         self.path = path
         self.revision = 0
         self.forgotten = 0
@@ -104,7 +105,7 @@ class CoordinationStore:
             self._db.close()
             raise
 
-    def _open(self, now_ms: int) -> None:
+    def _open(self, now_ms: BootMs) -> None:
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         version = int(self._db.execute("PRAGMA user_version").fetchone()[0])
@@ -124,7 +125,7 @@ class CoordinationStore:
         self.forgotten = counters["forgotten"]
         self._last_lease = counters["last_lease"]
         for lease, ttl_ms in self._db.execute("SELECT lease, ttl_ms FROM leases"):
-            self._leases[lease] = _Lease(ttl_ms, now_ms + ttl_ms)
+            self._leases[lease] = _Lease(ttl_ms, BootMs(now_ms + ttl_ms))
 
     def close(self) -> None:
         """What was not committed is lost."""
@@ -132,16 +133,16 @@ class CoordinationStore:
 
     # -- leases --------------------------------------------------------------------------
 
-    def grant(self, ttl_ms: int, now_ms: int) -> int:
+    def grant(self, ttl_ms: int, now_ms: BootMs) -> int:
         """The number of a new lease; no number is ever given twice once committed."""
         self._last_lease += 1
         lease = self._last_lease
         self._change("UPDATE counters SET value = ? WHERE name = 'last_lease'", lease)
         self._change("INSERT INTO leases VALUES (?, ?)", lease, ttl_ms)
-        self._leases[lease] = _Lease(ttl_ms, now_ms + ttl_ms)
+        self._leases[lease] = _Lease(ttl_ms, BootMs(now_ms + ttl_ms))
         return lease
 
-    def keep_alive(self, lease: int, now_ms: int) -> bool:
+    def keep_alive(self, lease: int, now_ms: BootMs) -> bool:
         """False: it has ended."""
         held = self._leases.get(lease)
         if held is None:
@@ -160,7 +161,7 @@ class CoordinationStore:
             for (key,) in rows:
                 self._delete(key)
 
-    def end_overdue(self, now_ms: int) -> int:
+    def end_overdue(self, now_ms: BootMs) -> int:
         """Ends the leases whose time is over; how many.  To be called several times per second."""
         stood_still_ms = now_ms - self._looked_ms
         self._looked_ms = now_ms
