@@ -57,9 +57,7 @@ class Parsed(NamedTuple):
     """Option as it was written, and its value, "" when it has none."""
 
 
-def parse(
-    line: Sequence[str], switches: Mapping[str, str], short: Mapping[str, str] = SHORT
-) -> Parsed:
+def parse(line: Sequence[str], switches: Mapping[str, str]) -> Parsed:
     """``switches``: names without dashes, and what kind each is."""
     parsed = Parsed([], {}, [])
     rest = list(line)
@@ -71,20 +69,14 @@ def parse(
         if not word.startswith("-") or word == "-" or _is_number(word):
             parsed.words.append(word)
         else:
-            _take(word, rest, switches, short, parsed)
+            _take(word, rest, switches, parsed)
     return parsed
 
 
-def _take(
-    word: str,
-    rest: list[str],
-    switches: Mapping[str, str],
-    short: Mapping[str, str],
-    parsed: Parsed,
-) -> None:
+def _take(word: str, rest: list[str], switches: Mapping[str, str], parsed: Parsed) -> None:
     """One option, with the value that is in it or in the next word."""
     spelt, equals, value = word.partition("=")
-    name, is_on = _name_of(spelt, switches, short)
+    name, is_on = _name_of(spelt, switches)
     kind = switches.get(name)
     if kind is None:
         parsed.invalid.append((spelt, value))
@@ -107,9 +99,9 @@ def _take(
             parsed.invalid.append((spelt, value))
 
 
-def _name_of(spelt: str, switches: Mapping[str, str], short: Mapping[str, str]) -> tuple[str, bool]:
+def _name_of(spelt: str, switches: Mapping[str, str]) -> tuple[str, bool]:
     if not spelt.startswith("--"):
-        return short.get(spelt[1:], ""), True
+        return SHORT.get(spelt[1:], ""), True
     name = spelt[2:]
     if name.startswith("no-") and switches.get(name[3:]) == FLAG:
         return name[3:], False

@@ -8,7 +8,6 @@ read, or is none, stops the start: a node without its users is worse than none.
 import json
 import logging
 import secrets
-from collections.abc import Callable
 from typing import Final
 
 from penstock.broker.administration import Administration, left_out_at_start
@@ -31,16 +30,8 @@ def warn_of_refused(broker: Broker) -> None:
         logger.warning("kept, but left out: %s", line)
 
 
-def load_definitions(
-    path: str,
-    broker: Broker,
-    segment_entries: int,
-    wait: Callable[[], None] | None = None,
-) -> None:
-    """Raises SettingInvalid, naming the file.
-
-    ``wait``: in a cluster, which has been joined, lets it agree on some of it.
-    """
+def load_definitions(path: str, broker: Broker, segment_entries: int) -> None:
+    """Of a node that has not joined its cluster yet.  Raises SettingInvalid, naming the file."""
     try:
         with open(path, encoding="utf-8") as file:
             definitions = json.load(file)
@@ -50,8 +41,7 @@ def load_definitions(
     except (OSError, ValueError, RecursionError, PreconditionFailed) as error:
         raise SettingInvalid(f"load_definitions = {path!r}: {error}") from error
     while not work.run(STEPS):
-        if wait is not None:
-            wait()
+        pass
     broker.definitions.commit()
     for line in work.left_out:
         logger.warning("%s: left out: %s", path, line)

@@ -16,7 +16,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from penstock.core.credit import CHANNEL, KINDS, QUEUE, READER, Credit, FlowPeer
-from penstock.node.inspection.flow_view import Row, because, flow_row, stage_name, waited_for
+from penstock.node.inspection.flow_view import (
+    Row,
+    because,
+    flow_row,
+    stage_name,
+    waited_for,
+    worst_first,
+)
 from penstock.node.sessions import describe
 from penstock.queues.queue import Queue
 from penstock.runtime.loop import Loop
@@ -31,7 +38,7 @@ def chain_row(loop: Loop) -> Row:
     """What ``GET /api/penstock/flow/chain`` answers: ``flow_row`` with nodes and links."""
     links = _Links()
     store = loop.turn.flow.store
-    for stage in sorted(loop.turn.flow.book.flowing, key=_worst_first):
+    for stage in sorted(loop.turn.flow.book.flowing, key=worst_first):
         links.around(stage)
     for publisher in _publishers(loop):
         links.of_publisher(publisher)
@@ -40,10 +47,6 @@ def chain_row(loop: Loop) -> Row:
     for credit in store.senders():
         links.add(credit)
     return flow_row(loop) | {"nodes": links.nodes(store), "links": links.rows()}
-
-
-def _worst_first(stage: FlowPeer) -> tuple[float, int]:
-    return -stage.share(), int(stage.kind)
 
 
 def _publishers(loop: Loop) -> Iterator[PublishCredit]:

@@ -53,7 +53,7 @@ def _processor_row(flow: Flow) -> Row:
     return {"connections": readers, "channels": channels, "queues": queues}
 
 
-def _most_first(stage: FlowPeer) -> tuple[float, int]:
+def worst_first(stage: FlowPeer) -> tuple[float, int]:
     return -stage.share(), int(stage.kind)
 
 
@@ -89,7 +89,7 @@ def _wait_rows(loop: Loop, stages: list[FlowPeer], blocked: str) -> list[Row]:
             session = connection.session
             if session is not None and describe(session).state() == "blocked":
                 held.append(_held_row(connection.name, blocked))
-    return held + [_wait_row(stage) for stage in sorted(stages, key=_most_first)]
+    return held + [_wait_row(stage) for stage in sorted(stages, key=worst_first)]
 
 
 def _held_row(name: str, blocked: str) -> Row:
