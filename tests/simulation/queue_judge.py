@@ -297,7 +297,6 @@ class JudgedQueue:
     def closed_cleanly(self) -> None:
         """What is here, and nothing else, must be here again, as it is."""
         self.promises.commit_all()
-        self._touched(self.tokens)
 
     def reopened(self, queue: VariableQueue, *, clean: bool) -> None:
         """Judge what the disk has kept, and go on with that."""
@@ -321,10 +320,12 @@ class JudgedQueue:
         self.ready = set(seq_ids)
         self.delayed = until_ms
         self.put_off_ms = 0
+        if clean:  # also when the last sync of the stop failed behind its terms
+            self._touched(self.tokens)
+        else:
+            self.handed_out = set(found)
         self.tokens = []
         self.held = []
-        if not clean:
-            self.handed_out = set(found)
         for one in ready:
             self._judge_content(one)
         self.check()
