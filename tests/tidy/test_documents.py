@@ -58,6 +58,15 @@ def test_the_quiet_rooms_are_those_of_the_contract() -> None:
     assert {f"penstock.{name}" for name in told.split()} == set(rooms) - codecs
 
 
+def test_the_files_in_the_lists_of_how_to_add_something_exist() -> None:
+    lists = CONTRIBUTING.split("## How to add")[1].split("\n## ")[0]
+    told = re.findall(r"`(?:python )?([a-z_.]+/[\w./-]*)`", lists)
+    assert len(told) > 40
+    roots = (REPOSITORY / "src/penstock", REPOSITORY)
+    gone = [path for path in told if not any((root / path).exists() for root in roots)]
+    assert [path for path in gone if "NAME" not in path] == []
+
+
 def test_no_file_of_the_repository_is_empty() -> None:
     """An empty file was left there by a tool (B82 of the review)."""
     git = shutil.which("git")
