@@ -129,7 +129,7 @@ def test_it_works_and_survives() -> None:
     anna = broker.users.authenticate("anna", "secret", AFAR)
     assert anna.tags == ["management", "monitoring"] or anna.tags == ["monitoring", "management"]
     assert broker.enter(anna, "shop").queues["orders"].limits.message_ttl_ms == 5000
-    assert (anna.max_channels, broker.vhosts["shop"].max_queues) == (12, 50)
+    assert (anna.max_channels, broker.vhosts["shop"].budget.max_queues) == (12, 50)
     assert broker.vhosts["shop"].queues["orders"].limits.expires_ms == 7_200_000
     again = type(broker)(
         node.definitions,
@@ -155,7 +155,7 @@ def test_one_virtual_host_goes_into_another() -> None:
     closed = node.broker.vhosts["closed"]
     assert {"orders", "idle", "passing"} <= set(closed.queues)
     assert "orders" not in node.broker.vhosts["/"].queues
-    assert closed.max_queues == 50
+    assert closed.budget.max_queues == 50
     ours = exported(node, "closed")
     assert set(read(SHOP)) == set(ours)
     assert "vhost" not in ours["queues"][0]

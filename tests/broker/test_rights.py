@@ -106,7 +106,7 @@ def test_connections_and_channels_are_counted_until_they_end() -> None:
     vhost, user = node.broker.vhosts["/"], node.broker.users.users["guest"]
     first, second = node.client(), node.client()
     second.call("channel.open", 2)
-    assert (vhost.connection_count, user.connection_count, user.channel_count) == (2, 2, 3)
+    assert (vhost.budget.connection_count, user.connection_count, user.channel_count) == (2, 2, 3)
     second.call("channel.close", 2, code=200, text="", class_id=0, method_id=0)
     second.call("queue.declare", queue="q")
     second.method(1, "queue.declare", queue="q", durable=True)  # refused: the channel is over
@@ -114,7 +114,7 @@ def test_connections_and_channels_are_counted_until_they_end() -> None:
     second.drop()
     first.call("connection.close", 0, code=200, text="", class_id=0, method_id=0)
     first.drop()
-    assert (vhost.connection_count, user.connection_count, user.channel_count) == (0, 0, 0)
+    assert (vhost.budget.connection_count, user.connection_count, user.channel_count) == (0, 0, 0)
 
 
 def test_readers_of_ranges_count_as_connections() -> None:
@@ -122,7 +122,7 @@ def test_readers_of_ranges_count_as_connections() -> None:
     vhost, user = node.broker.vhosts["/"], node.broker.users.users["guest"]
     StagingEnd(node, login=False)
     first, second = StagingEnd(node), StagingEnd(node)
-    counts = (vhost.connection_count, user.connection_count, node.broker.connection_count)
+    counts = (vhost.budget.connection_count, user.connection_count, node.broker.connection_count)
     assert counts == (2, 2, 2)
     user.limit("max-connections", 2)
     with pytest.raises(Answered, match=r"user connection limit \(2\) is reached"):
@@ -130,23 +130,23 @@ def test_readers_of_ranges_count_as_connections() -> None:
     first.drop()
     StagingEnd(node).drop()
     second.drop()
-    assert (vhost.connection_count, user.connection_count) == (0, 0)
+    assert (vhost.budget.connection_count, user.connection_count) == (0, 0)
 
 
 def test_limits_of_virtual_host_and_user() -> None:
     node = QuietBroker()
     broker = node.broker
     vhost, user = broker.vhosts["/"], broker.users.users["guest"]
-    vhost.max_connections = 0
+    vhost.budget.max_connections = 0
     with pytest.raises(NotAllowed, match=r"access to vhost '/' refused .* limit \(0\) is reached"):
         broker.enter(user, "/")
-    vhost.max_connections = 1
+    vhost.budget.max_connections = 1
     user.max_connections = 0
     with pytest.raises(NotAllowed, match=r"user connection limit \(0\) is reached"):
         broker.enter(user, "/")
     user.max_connections = -1
     assert broker.enter(user, "/") is vhost
-    vhost.max_queues = 1
+    vhost.budget.max_queues = 1
     vhost.declare_queue("a", True, None, False, {})
     vhost.declare_queue("a", True, None, False, {})
     with pytest.raises(PreconditionFailed, match=r"queue limit in vhost '/' \(1\) is reached"):

@@ -11,7 +11,7 @@ import pika
 import pytest
 
 from penstock.broker.administration import Administration
-from penstock.broker.rules.budget import BUDGET_LIMITS
+from penstock.broker.rules.budget import MAX_DISK, MAX_MEMORY, MAX_RATE
 from tests.management.conftest import Served
 from tests.management.test_limits import put
 
@@ -63,7 +63,7 @@ class Tenant:
 def tenants(served: Served) -> Iterator[tuple[Tenant, Tenant]]:
     both = Tenant(served, "one"), Tenant(served, "two")
     yield both
-    for name in BUDGET_LIMITS:
+    for name in (MAX_MEMORY, MAX_DISK, MAX_RATE):
         limit(served, name, -1)
     for tenant in both:
         tenant.connection.close()

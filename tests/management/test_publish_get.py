@@ -207,7 +207,7 @@ def test_what_was_got_and_not_settled_goes_back(served: Served, channel: Any) ->
 
     served.on_loop(begin)
     assert len(get(served, "q")) == 1
-    assert served.on_loop(lambda: served.node.broker.vhosts["/"].connection_count) == 1
+    assert served.on_loop(lambda: served.node.broker.vhosts["/"].budget.connection_count) == 1
 
 
 def test_who_gives_up_waiting_for_the_disk_breaks_nothing(served: Served, channel: Any) -> None:
@@ -244,7 +244,7 @@ def test_who_came_in_too_late_leaves_all_the_same(
     assert served.request(method, path, json.dumps(asked).encode()).status == 503
     told.set()
     vhost = served.node.broker.vhosts["/"]
-    assert served.on_loop(lambda: vhost.connection_count) == 1  # the channel's
+    assert served.on_loop(lambda: vhost.budget.connection_count) == 1  # the channel's
 
 
 def test_nobody_publishes_while_publishers_are_blocked(served: Served, channel: Any) -> None:

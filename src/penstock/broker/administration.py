@@ -16,7 +16,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.parameters import CLUSTER_NAME
 from penstock.broker.rules.access import HASHINGS, NO_LIMIT, User
 from penstock.broker.rules.arguments import check_default_in_cluster
-from penstock.broker.rules.budget import BUDGET_LIMITS
+from penstock.broker.rules.budget import VHOST_LIMITS
 from penstock.broker.rules.erlang_terms import term
 from penstock.broker.rules.parameter_values import check_parameter
 from penstock.broker.rules.policies import Policy, check_policy
@@ -40,7 +40,6 @@ from penstock.storage.definitions.records import (
 
 CLUSTER_ID: Final = "internal_cluster_id"
 """A global parameter that the node itself goes by: it is made once and stays."""
-VHOST_LIMITS: Final = ("max-connections", "max-queues", *BUDGET_LIMITS)
 USER_LIMITS: Final = ("max-connections", "max-channels")
 LIMIT_MAX: Final = 2**31 - 1
 BYTES_MAX: Final = 2**60
@@ -48,8 +47,7 @@ BYTES_MAX: Final = 2**60
 
 def limits_of(vhost: Vhost) -> dict[str, int]:
     """Those that are set."""
-    limits = {"max-connections": int(vhost.max_connections), "max-queues": int(vhost.max_queues)}
-    limits.update(vhost.budget.limits())
+    limits = vhost.budget.limits()
     return {name: value for name, value in limits.items() if value > NO_LIMIT}
 
 

@@ -244,7 +244,7 @@ class Broker:
         if scope == "user":
             self.users.users[owner].limit(name, value)
         else:
-            self.vhosts[owner].limit(name, value)
+            self.vhosts[owner].budget.set(name, value)
 
     def _bind_all(self, topology: Topology) -> None:
         for binding in topology.bindings:
@@ -318,7 +318,8 @@ class Broker:
         """Raises NotFound, AccessRefused or NotAllowed."""
         vhost = self.vhost(name)
         check_node_limit(int(self.connection_count), int(self.connection_max))
-        check_connection_limits(user, name, int(vhost.connection_count), int(vhost.max_connections))
+        used = vhost.budget
+        check_connection_limits(user, name, int(used.connection_count), int(used.max_connections))
         if name not in user.vhosts:
             raise AccessRefused(f"access to vhost '{name}' refused for user '{user.name}'")
         return vhost
@@ -327,7 +328,7 @@ class Broker:
         """1: that user has entered; -1: that connection is over."""
         self.churn.count_connection(more)
         self.connection_count += more
-        vhost.count_connection(more)
+        vhost.budget.count_connection(more)
         user.count_connection(more)
 
     # -- the turn ------------------------------------------------------------------------

@@ -47,7 +47,7 @@ class VhostRemoval:
             return True, []  # another removal was faster
         if not self._guests_are_told:
             self._guests_are_told = not self._close_some(vhost.name, GUESTS_AT_ONCE)
-        if not self._guests_are_told or vhost.connection_count > 0:
+        if not self._guests_are_told or vhost.budget.connection_count > 0:
             return False, []
         if self._drop_staged():
             return False, []

@@ -1,4 +1,4 @@
-"""``Budget``: the memory, disk and publish rate that one virtual host may use.
+"""``Budget``: what one virtual host may use: connections, queues, memory, disk and publish rate.
 
 In: limits as an administrator sets them.  Out: numbers; who is over them says budgets.py.
 """
@@ -9,10 +9,12 @@ from mypy_extensions import i64
 
 from penstock.broker.rules.access import NO_LIMIT
 
+MAX_CONNECTIONS: Final = "max-connections"
+MAX_QUEUES: Final = "max-queues"
 MAX_MEMORY: Final = "max-memory-bytes"
 MAX_DISK: Final = "max-disk-bytes"
 MAX_RATE: Final = "max-publish-rate"
-BUDGET_LIMITS: Final = (MAX_MEMORY, MAX_DISK, MAX_RATE)
+VHOST_LIMITS: Final = (MAX_CONNECTIONS, MAX_QUEUES, MAX_MEMORY, MAX_DISK, MAX_RATE)
 ANY_NUMBER: Final[i64] = 1 << 62
 """As an allowance: more messages than ever come."""
 
@@ -27,15 +29,20 @@ class Budget:
     """
 
     def __init__(self) -> None:
+        self.max_connections: i64 = NO_LIMIT
+        self.max_queues: i64 = NO_LIMIT
         self.max_memory_bytes: i64 = NO_LIMIT
         self.max_disk_bytes: i64 = NO_LIMIT
         self.max_publish_rate: i64 = NO_LIMIT
         self.allowance: i64 = ANY_NUMBER
+        self.connection_count: i64 = 0
         self._filled_at_ms: i64 = 0  # 0 = not since the rate was set
         self._thousandths: i64 = 0  # of a message, that have come back
 
     def limits(self) -> dict[str, int]:
         return {
+            MAX_CONNECTIONS: int(self.max_connections),
+            MAX_QUEUES: int(self.max_queues),
             MAX_MEMORY: int(self.max_memory_bytes),
             MAX_DISK: int(self.max_disk_bytes),
             MAX_RATE: int(self.max_publish_rate),
@@ -43,7 +50,11 @@ class Budget:
 
     def set(self, name: str, value: i64) -> None:
         """A new rate begins with a full second of it."""
-        if name == MAX_MEMORY:
+        if name == MAX_CONNECTIONS:
+            self.max_connections = value
+        elif name == MAX_QUEUES:
+            self.max_queues = value
+        elif name == MAX_MEMORY:
             self.max_memory_bytes = value
         elif name == MAX_DISK:
             self.max_disk_bytes = value
@@ -52,6 +63,10 @@ class Budget:
             self.allowance = value if value >= 0 else ANY_NUMBER
             self._filled_at_ms = 0
             self._thousandths = 0
+
+    def count_connection(self, more: i64) -> None:
+        """1: one was opened; -1: one was closed."""
+        self.connection_count += more
 
     def spend(self, count: i64) -> bool:
         """So many messages were published; False: nothing is left."""

@@ -14,7 +14,6 @@ from typing import cast, final
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
-from penstock.broker.rules.access import NO_LIMIT
 from penstock.broker.rules.arguments import (
     TypeRules,
     check_exchange_arguments,
@@ -106,9 +105,6 @@ class Vhost:
         self._types = types
         self.closing: bool = False  # it is being removed: no client enters
         self.tracing: bool = False  # since it was switched on, until the process ends
-        self.connection_count: i64 = 0
-        self.max_connections: i64 = NO_LIMIT
-        self.max_queues: i64 = NO_LIMIT
         self.changes, self.waits = changes, waits
         self._churn = churn
         self.default_traffic = ExchangeTraffic()  # of the exchange without a name
@@ -143,17 +139,6 @@ class Vhost:
     def join(self, changes: Changes) -> None:
         """From now on those of a cluster's node."""
         self.changes = changes
-
-    def limit(self, name: str, value: i64) -> None:
-        if name == "max-connections":
-            self.max_connections = value
-        elif name == "max-queues":
-            self.max_queues = value
-        else:
-            self.budget.set(name, value)
-
-    def count_connection(self, more: i64) -> None:
-        self.connection_count += more
 
     # -- publishing ----------------------------------------------------------------------
 
@@ -476,8 +461,9 @@ class Vhost:
             check_same_queue(existing, durable, owner, auto_delete, arguments, relaxed=relaxed)
             self.touch(existing)
             return existing
-        if 0 <= self.max_queues <= len(self.queues):
-            raise queue_limit_reached(name, self.name, self.max_queues)
+        limit = self.budget.max_queues
+        if 0 <= limit <= len(self.queues):
+            raise queue_limit_reached(name, self.name, limit)
         what = self.queue_text(name)
         check_queue_arguments(arguments, what, owner is not None)
         check_properties(arguments, what, durable, owner is not None, auto_delete)
