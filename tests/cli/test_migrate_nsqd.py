@@ -327,6 +327,17 @@ def test_what_is_refused(source: Path, tmp_path: Path) -> None:
     assert json.loads((into / FILE).read_text())["source"] == str(source)
 
 
+def test_a_record_with_a_wrong_checksum(source: Path, tmp_path: Path) -> None:
+    into = tmp_path / "penstock"
+    assert migrate(source, "--into", str(into)).exit_code == 0
+    record = into / FILE
+    record.write_text(record.read_text().replace('"finished": true', '"finished": false'))
+    result = migrate(source, "--into", str(into))
+    assert result.exit_code == 1
+    assert "the checksum is wrong" in result.output
+    assert "restore it from a copy" in result.output
+
+
 def test_an_nsqd_that_went_on_afterwards(source: Path, tmp_path: Path) -> None:
     words = ("--into", str(tmp_path / "penstock"))
     assert migrate(source, *words).exit_code == 0

@@ -1,15 +1,14 @@
 """How far ``penstock migrate nsqd`` has come: a file in the data directory it fills.
 
-    nsqd-taken-over.json   {"source": PATH, "finished": BOOL,
-                            "queues": {NAME: {"meta": TEXT, "messages": NUMBER or null}}}
-
-``messages`` is null while a queue is being filled.  A broker does not start on what is unfinished.
+docs/formats/nsqd_taken_over.md is the page of the file.  A broker does not start on what is
+unfinished.
 """
 
 import json
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from zlib import crc32
 
 from penstock.cli.failure import Failure
 
@@ -23,7 +22,7 @@ class Record:
         """Raises Failure when the file cannot be read."""
         self._path = Path(directory, FILE)
         try:
-            found = json.loads(self._path.read_text()) if self._path.exists() else {}
+            found = _checked(self._path.read_text()) if self._path.exists() else {}
             self.source: str = found.get("source", "")
             self.finished: bool = found.get("finished", True)
             self._queues: dict[str, tuple[str, int | None]] = {
@@ -61,7 +60,7 @@ class Record:
         found = {"source": self.source, "finished": self.finished, "queues": queues}
         new = self._path.with_suffix(".new")
         with new.open("w") as file:
-            json.dump(found, file, indent=1)
+            json.dump(found | {"crc": _checksum(found)}, file, indent=1)
             file.flush()
             os.fsync(file.fileno())
         new.rename(self._path)
@@ -70,6 +69,18 @@ class Record:
             os.fsync(directory)
         finally:
             os.close(directory)
+
+
+def _checksum(found: dict[str, Any]) -> int:
+    return crc32(json.dumps(found, sort_keys=True).encode())
+
+
+def _checked(text: str) -> dict[str, Any]:
+    """Raises ValueError."""
+    found: dict[str, Any] = json.loads(text)
+    if found.pop("crc", None) != _checksum(found):
+        raise ValueError("the checksum is wrong")
+    return found
 
 
 def is_taken_over(directory: str, source: str) -> bool:
