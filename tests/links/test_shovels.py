@@ -180,6 +180,10 @@ def test_values_are_checked_in_rabbitmqs_words(here: Side) -> None:
          "Unrecognised terms [{'x',1}] in s"),
         ({"src-uri": "amqp://", "dest-uri": "amqp://", "src-queue": "q", "ack-mode": "never"},
          "ack-mode should be one of ['no-ack','on-publish','on-confirm'], actually was 'never'"),
+        ({"src-uri": "amqp://", "dest-uri": "amqp://", "src-queue": "q", "src-protocol": "local"},
+         "src-protocol should be one of ['amqp091'], actually was 'local'"),
+        ({"src-uri": "amqp://", "dest-uri": "amqp://", "src-queue": "q", "dest-protocol": "amqp10"},
+         "dest-protocol should be one of ['amqp091'], actually was 'amqp10'"),
     ):  # fmt: skip
         with pytest.raises(Exception, match="Validation failed") as caught:
             here.api.put("/api/parameters/shovel/%2F/s", {"value": value})
