@@ -17,21 +17,20 @@ from penstock.management.metrics.gathering import (
     Table,
     collections,
 )
-from penstock.management.metrics.text import COUNTER, GAUGE, HISTOGRAM, Family, Number, labels
+from penstock.management.metrics.text import HISTOGRAM, Family, Number, labels
 
 STATE_NAMES: Final = (*(name for name, _ in STATES), "delta")
 VQ_MESSAGES: Final = Family(
     "penstock_vq_messages",
-    GAUGE,
     "Ready messages by where they rest: alpha in memory, beta partly, delta on disk only",
 )
 QUEUE_OWN: Final = (
-    Family("penstock_queue_inflight", GAUGE, "Messages out with a deadline"),
-    Family("penstock_queue_deferred", GAUGE, "Messages that wait for their time"),
-    Family("penstock_queue_flow_seconds_total", COUNTER, "Seconds in which a queue was in flow"),
+    Family("penstock_queue_inflight", "Messages out with a deadline"),
+    Family("penstock_queue_deferred", "Messages that wait for their time"),
+    Family("penstock_queue_flow_seconds_total", "Seconds in which a queue was in flow"),
 )
-SHOVELS: Final = Family("rabbitmq_shovel_dynamic", GAUGE, "Number of dynamic shovels")
-FEDERATION_LINKS: Final = Family("rabbitmq_federation_links", GAUGE, "Number of federation links")
+SHOVELS: Final = Family("rabbitmq_shovel_dynamic", "Number of dynamic shovels")
+FEDERATION_LINKS: Final = Family("rabbitmq_federation_links", "Number of federation links")
 """Of RabbitMQ's plug-ins for shovels and federation."""
 REASONS: Final = {
     "expired": EXPIRED,
@@ -42,18 +41,15 @@ REASONS: Final = {
 STAGES: Final = ("connection", "channel", "queue")
 
 
-def gauge(name: str, text: str, value: Number) -> str:
-    return Family(f"penstock_{name}", GAUGE, text).alone(value)
+def alone(name: str, text: str, value: Number) -> str:
+    """A family without labels; one whose name ends in ``_total`` is a counter."""
+    return Family(f"penstock_{name}", text).alone(value)
 
 
-def counter(name: str, text: str, value: Number) -> str:
-    return Family(f"penstock_{name}", COUNTER, text).alone(value)
-
-
-def by(name: str, kind: str, text: str, label: str, values: Iterable[tuple[str, Number]]) -> str:
+def by(name: str, text: str, label: str, values: Iterable[tuple[str, Number]]) -> str:
     """A family with one label."""
     samples = [(labels(**{label: key}), value) for key, value in values]
-    return Family(f"penstock_{name}", kind, text).labelled(samples)
+    return Family(f"penstock_{name}", text).labelled(samples)
 
 
 def node_pieces(node: NodeNumbers, gathering: Gathering) -> Iterator[str]:
@@ -64,7 +60,6 @@ def node_pieces(node: NodeNumbers, gathering: Gathering) -> Iterator[str]:
     died = [(key, node.dropped[key] + node.buried[key]) for key in REASONS]
     yield by(
         "messages_died_total",
-        COUNTER,
         "Messages that were over before a consumer had them, dead-lettered or not",
         "reason",
         [(REASONS[key], count) for key, count in died],
@@ -76,7 +71,6 @@ def node_pieces(node: NodeNumbers, gathering: Gathering) -> Iterator[str]:
         yield family.labelled([(labels(status=status), n) for status, n in counts.items()])
     yield by(
         "gc_runs_total",
-        COUNTER,
         "Runs of the garbage collector of Python",
         "generation",
         [(str(number), count) for number, count in enumerate(collections())],
@@ -88,84 +82,81 @@ def _flow(row: Row) -> Iterator[str]:
     processor = cast(dict[str, float], row["processor"])
     yield by(
         "credit_in_flow",
-        GAUGE,
         "Stages that wait for credit now, or did a moment ago",
         "stage",
         [(str(one["kind"]), cast(int, one["in_flow"])) for one in stages],
     )
     yield by(
         "credit_flow_ratio",
-        GAUGE,
         "Of the last ten seconds, how much at least one of these stages was in flow",
         "stage",
         [(str(one["kind"]), cast(float, one["share"])) for one in stages],
     )
     yield by(
         "processor_ratio",
-        GAUGE,
         "Of the processor time spent on messages, what each stage takes",
         "stage",
         [(name, processor[f"{name}s"]) for name in STAGES],
     )
     held = cast(int, row["held_bytes"])
-    yield gauge("flow_held_bytes", "Bytes of publishes that came in and wait", held)
+    yield alone("flow_held_bytes", "Bytes of publishes that came in and wait", held)
     blocked = 1 if row["blocked"] else 0
-    yield gauge("publishers_blocked", "Is 1 while publishers of this node are blocked", blocked)
+    yield alone("publishers_blocked", "Is 1 while publishers of this node are blocked", blocked)
 
 
 def _storage(row: Row) -> Iterator[str]:
     memory, journal = cast(dict[str, int], row["memory"]), cast(dict[str, int], row["journal"])
     segments = cast(dict[str, int], row["segments"])
     stores = cast(dict[str, dict[str, int]], row["stores"])
-    yield gauge("memory_queued_bytes", "Memory of messages in queues", memory["queued_bytes"])
-    yield gauge("memory_messages_limit_bytes", "Memory there is for them", memory["limit_bytes"])
-    yield gauge("paging", "Is 1 while messages are moved to disk", int(memory["paging"]))
-    yield counter(
+    yield alone("memory_queued_bytes", "Memory of messages in queues", memory["queued_bytes"])
+    yield alone("memory_messages_limit_bytes", "Memory there is for them", memory["limit_bytes"])
+    yield alone("paging", "Is 1 while messages are moved to disk", int(memory["paging"]))
+    yield alone(
         "paged_slices_total", "Slices of work that moved messages to disk", memory["paged_slices"]
     )
-    yield gauge("journal_files", "Files of the journal", journal["files"])
-    yield gauge("journal_bytes", "Bytes in the journal", journal["bytes"])
-    yield gauge("journal_pending_bytes", "Bytes not yet given to it", journal["pending_bytes"])
-    yield gauge("journal_behind", "Is 1 while publishers wait for it", int(journal["behind"]))
-    yield counter("journal_groups_total", "Groups written to it", journal["groups_sealed"])
-    yield counter("journal_retired_files_total", "Files it has let go", journal["files_retired"])
-    yield gauge("segment_files", "Segment files of all queues", segments["files"])
-    yield gauge("segment_bytes", "Bytes in them", segments["bytes"])
-    yield gauge(
+    yield alone("journal_files", "Files of the journal", journal["files"])
+    yield alone("journal_bytes", "Bytes in the journal", journal["bytes"])
+    yield alone("journal_pending_bytes", "Bytes not yet given to it", journal["pending_bytes"])
+    yield alone("journal_behind", "Is 1 while publishers wait for it", int(journal["behind"]))
+    yield alone("journal_groups_total", "Groups written to it", journal["groups_sealed"])
+    yield alone("journal_retired_files_total", "Files it has let go", journal["files_retired"])
+    yield alone("segment_files", "Segment files of all queues", segments["files"])
+    yield alone("segment_bytes", "Bytes in them", segments["bytes"])
+    yield alone(
         "segment_garbage_ratio", "Share of messages that are gone", segments["garbage_share"]
     )
     rewritten, reclaimed = segments["files_rewritten"], segments["bytes_reclaimed"]
-    yield counter("segment_rewrites_total", "Segments copied without garbage", rewritten)
-    yield counter("segment_reclaimed_bytes_total", "Bytes won by that", reclaimed)
-    for name, kind, key, text in (
-        ("files", GAUGE, "files", "Files of the message store"),
-        ("bytes", GAUGE, "bytes", "Bytes in them"),
-        ("garbage_ratio", GAUGE, "garbage_share", "Share of contents that are gone"),
-        ("messages", GAUGE, "messages", "Contents it holds"),
-        ("pending_bytes", GAUGE, "pending_bytes", "Bytes not yet written"),
-        ("written_total", COUNTER, "messages_written", "Contents written"),
-        ("compactions_total", COUNTER, "compactions", "Files copied without garbage"),
-        ("reclaimed_bytes_total", COUNTER, "bytes_reclaimed", "Bytes won by that"),
+    yield alone("segment_rewrites_total", "Segments copied without garbage", rewritten)
+    yield alone("segment_reclaimed_bytes_total", "Bytes won by that", reclaimed)
+    for name, key, text in (
+        ("files", "files", "Files of the message store"),
+        ("bytes", "bytes", "Bytes in them"),
+        ("garbage_ratio", "garbage_share", "Share of contents that are gone"),
+        ("messages", "messages", "Contents it holds"),
+        ("pending_bytes", "pending_bytes", "Bytes not yet written"),
+        ("written_total", "messages_written", "Contents written"),
+        ("compactions_total", "compactions", "Files copied without garbage"),
+        ("reclaimed_bytes_total", "bytes_reclaimed", "Bytes won by that"),
     ):
         samples = [(store, stores[store][key]) for store in stores]
-        yield by(f"store_{name}", kind, text, "store", samples)
+        yield by(f"store_{name}", text, "store", samples)
 
 
 def _pipelines(rows: Sequence[Row]) -> Iterator[str]:
-    for name, kind, key, text in (
-        ("rows_total", COUNTER, "rows", "Rows in the batches of a pipeline"),
-        ("batches_total", COUNTER, "batches", "Batches of a pipeline"),
-        ("depth_messages", GAUGE, "depth", "Messages in its queues"),
-        ("lag_messages", GAUGE, "lag", "Messages it has still to read, by its own account"),
-        ("rows_per_second", GAUGE, "rows_per_s", "Rows a second over its last batches"),
-        ("drain_seconds", GAUGE, "to_drain_s", "Time to empty its queues, as things are"),
+    for name, key, text in (
+        ("rows_total", "rows", "Rows in the batches of a pipeline"),
+        ("batches_total", "batches", "Batches of a pipeline"),
+        ("depth_messages", "depth", "Messages in its queues"),
+        ("lag_messages", "lag", "Messages it has still to read, by its own account"),
+        ("rows_per_second", "rows_per_s", "Rows a second over its last batches"),
+        ("drain_seconds", "to_drain_s", "Time to empty its queues, as things are"),
     ):
         samples = [
             (_of_pipeline(row), cast(float, row[key])) for row in rows if row[key] is not None
         ]
-        yield Family(f"penstock_pipeline_{name}", kind, text).labelled(samples)
+        yield Family(f"penstock_pipeline_{name}", text).labelled(samples)
     running = [(_of_pipeline(row), int(row["state"] == "running")) for row in rows]
-    yield Family("penstock_pipeline_running", GAUGE, "Is 1 while it reports that it runs").labelled(
+    yield Family("penstock_pipeline_running", "Is 1 while it reports that it runs").labelled(
         running
     )
 
@@ -192,15 +183,14 @@ def _times(node: NodeNumbers, gathering: Gathering) -> Iterator[str]:
             node.residence,
         ),
     ):
-        family = Family(f"penstock_{name}", HISTOGRAM, text)
+        family = Family(f"penstock_{name}", text, HISTOGRAM)
         yield family.histogram(times)
     sampler, statistics = gathering.sampler, gathering.statistics
-    yield gauge(
+    yield alone(
         "statistics_walk_seconds", "How long the last walk over all took", sampler.last_walk_s
     )
     yield by(
         "statistics_tracks",
-        GAUGE,
         "Objects of which samples are kept",
         "kind",
         [(name, len(tracks.by_key)) for name, tracks in statistics.tracks.items()],

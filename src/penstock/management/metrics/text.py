@@ -21,15 +21,16 @@ Number = int | float
 
 
 class Family(NamedTuple):
-    """``kind`` as above; ``help`` is the sentence."""
+    """``help``: its sentence; ``kind`` "" = a counter if the name ends in _total, else a gauge."""
 
     name: str
-    kind: str
     help: str
+    kind: str = ""
 
     def head(self, prefix: str = "") -> str:
         name = prefixed(self.name, prefix)
-        return f"# TYPE {name} {self.kind}\n# HELP {name} {self.help}\n"
+        kind = self.kind or (COUNTER if name.endswith("_total") else GAUGE)
+        return f"# TYPE {name} {kind}\n# HELP {name} {self.help}\n"
 
     def alone(self, value: Number) -> str:
         """A family of one sample without labels."""
