@@ -106,7 +106,7 @@ class ResourceMonitor:
         if self._told != (alarms.memory, alarms.disk):
             self._tell_alarms()
 
-    def _look_at_memory(self, now_ms: int) -> None:
+    def _look_at_memory(self, now_ms: MonoMs) -> None:
         self._alarms.note_memory(now_ms)
         resident = self._resident()
         over = resident > self._alarms.memory_limit_bytes
@@ -116,7 +116,7 @@ class ResourceMonitor:
             return
         self._alarms.look_at_resident(resident)
 
-    def _look_at_disk(self, now_ms: int) -> int:
+    def _look_at_disk(self, now_ms: MonoMs) -> int:
         """Milliseconds until the next look."""
         try:
             free, size = self._space(self._data_dir)

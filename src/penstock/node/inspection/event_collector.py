@@ -121,7 +121,7 @@ class EventCollector:
 
     # -- the node --------------------------------------------------------------------------
 
-    def _look_at_alarms(self, now_ms: int) -> None:
+    def _look_at_alarms(self, now_ms: MonoMs) -> None:
         alarms = self._broker.admission.alarms
         if alarms.memory != ("memory" in self._alarms):
             used, limit = int(alarms.used_bytes()), int(alarms.memory_limit_bytes)
@@ -130,7 +130,7 @@ class EventCollector:
             free, limit = int(alarms.disk_free_bytes), int(alarms.disk_limit_bytes)
             self._alarm_moved("disk", free, limit, now_ms)
 
-    def _alarm_moved(self, resource: str, used: int, limit: int, now_ms: int) -> None:
+    def _alarm_moved(self, resource: str, used: int, limit: int, now_ms: MonoMs) -> None:
         since_ms = self._alarms.pop(resource, None)
         if since_ms is None:
             self._alarms[resource] = now_ms
@@ -138,7 +138,7 @@ class EventCollector:
         else:
             self._book.note("alarm_cleared", (resource, used, limit, now_ms - since_ms))
 
-    def _note_node(self, now_ms: int) -> None:
+    def _note_node(self, now_ms: MonoMs) -> None:
         alarms = self._broker.admission.alarms
         flow = self._broker.flow
         stages = list(flow.book.flowing)

@@ -14,6 +14,7 @@ from typing import Final
 from penstock.broker.broker import Broker
 from penstock.broker.topology.vhost import Vhost
 from penstock.clocks import wall_ms
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 from penstock.node.inspection.logs import Logs, Outbox, Waiting
 from penstock.protocols.amqp.codec.encoder import short_bytes
@@ -42,7 +43,7 @@ class LogExchange:
         with outbox.closed():
             self._publish_some(outbox, wall_ms())
 
-    def _publish_some(self, outbox: Outbox, now_ms: int) -> None:
+    def _publish_some(self, outbox: Outbox, now_ms: WallMs) -> None:
         vhost = self._there()
         for _ in range(min(SLICE, len(outbox.waiting))):
             line = outbox.waiting.popleft()
@@ -64,7 +65,7 @@ class LogExchange:
         vhost.make_exchange(exchange)
         return vhost
 
-    def _publish(self, vhost: Vhost, line: Waiting, now_ms: int) -> None:
+    def _publish(self, vhost: Vhost, line: Waiting, now_ms: WallMs) -> None:
         queues = vhost.find_queues(NAME, line.level, {}, [])
         if not queues:
             return
