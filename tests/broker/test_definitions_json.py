@@ -329,3 +329,13 @@ def test_names_no_client_sees_are_not_taken_in(tmp_path: Path, name: str) -> Non
     again = QuietBroker(node.files, path)
     assert again.broker.vhosts["/"].queues == {}
     again.definitions.close()
+
+
+def test_what_an_export_of_4_3_says_about_itself_is_no_section() -> None:
+    about = {
+        "rabbitmq_version": "4.3.6",
+        "rabbitmq_definition_format": "cluster",
+        "original_cluster_name": "rabbit@localhost",
+        "explanation": "Definitions of cluster 'rabbit@localhost'",
+    }
+    assert taken_in(NODE, about) == []

@@ -46,7 +46,15 @@ OF_ALL: Final = (
     *OF_A_VHOST,
 )
 """Sections in the order in which they are imported: what is referred to comes first."""
-ABOUT_THE_FILE: Final = ("rabbit_version", "rabbitmq_version", "product_name", "product_version")
+ABOUT_THE_FILE: Final = (
+    "rabbit_version",
+    "rabbitmq_version",
+    "product_name",
+    "product_version",
+    "rabbitmq_definition_format",
+    "original_cluster_name",
+    "explanation",
+)
 TYPES_CHANGED: Final = "penstock_types_changed"
 """Section of an export that says which arguments JSON could not carry as they are."""
 NAME_MAX_BYTES: Final = 255
