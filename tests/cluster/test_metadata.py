@@ -110,7 +110,7 @@ def test_what_is_written_is_read_again(record: md.Record) -> None:
     again = md.read(key, value)
     assert type(again) is type(record)
     assert (md.key_of(again), md.value_of(again)) == (key, value)
-    names = set(type(record).__slots__) - {"segment_entries"}
+    names = set(record._fields) - {"segment_entries"}
     for name in names:
         assert getattr(again, name) == getattr(record, name), name
     assert key.isascii()

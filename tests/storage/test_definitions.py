@@ -56,7 +56,8 @@ def definitions(path: str) -> Iterator[Definitions]:
 
 
 def fields(record: object) -> tuple[object, ...]:
-    return tuple(getattr(record, name) for name in sorted(type(record).__slots__))  # type: ignore[attr-defined]
+    names = getattr(record, "_fields", None) or record.__slots__  # type: ignore[attr-defined]
+    return tuple(getattr(record, name) for name in sorted(names))
 
 
 def everything(definitions: Definitions) -> dict[str, list[tuple[object, ...]]]:

@@ -6,7 +6,7 @@ They are written as everything in ``definitions`` is: in the turn's transaction.
 
 import json
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from penstock.storage.definitions.values import name_in_cell, name_to_cell
 
@@ -28,22 +28,17 @@ Change = Callable[..., None]
 """(statement, values...): part of the turn's transaction."""
 
 
-class ParameterRecord:
+class ParameterRecord(NamedTuple):
     """``value`` is whatever JSON can say; a global parameter has no virtual host and component.
 
     ``user``: the user who set it, "" = the node itself; links act with the rights of that user.
     """
 
-    __slots__ = ("component", "name", "user", "value", "vhost")
-
-    def __init__(
-        self, name: str, value: object, vhost: str = "", component: str = "", user: str = ""
-    ) -> None:
-        self.name = name
-        self.value = value
-        self.vhost = vhost
-        self.component = component
-        self.user = user
+    name: str
+    value: object
+    vhost: str = ""
+    component: str = ""
+    user: str = ""
 
 
 def put_parameter(change: Change, record: ParameterRecord) -> None:

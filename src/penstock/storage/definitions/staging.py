@@ -12,7 +12,8 @@ leaves, as with everything in ``definitions``.
 import json
 import sqlite3
 from collections.abc import Callable
-from typing import Final, final
+from dataclasses import dataclass
+from typing import Final, NamedTuple, final
 
 from penstock.storage.definitions.values import name_in_cell, name_to_cell
 
@@ -36,49 +37,21 @@ Change = Callable[..., int]
 
 
 @final
+@dataclass(slots=True, eq=False)
 class StagedSetRecord:
     """``finished``: all of it was on disk when this was written."""
 
-    __slots__ = (
-        "batch",
-        "began_at_ms",
-        "finished",
-        "messages",
-        "name",
-        "place",
-        "producer",
-        "run",
-        "size_bytes",
-        "user",
-        "vhost",
-    )
-
-    def __init__(
-        self,
-        vhost: str,
-        name: str,
-        producer: str,
-        run: str,
-        batch: int,
-        user: str,
-        now_ms: int,
-        messages: int = 0,
-        size_bytes: int = 0,
-        place: int = UNDECIDED,
-        *,
-        finished: bool = False,
-    ) -> None:
-        self.vhost = vhost
-        self.name = name
-        self.producer = producer
-        self.run = run
-        self.batch = batch
-        self.user = user
-        self.messages = messages
-        self.size_bytes = size_bytes
-        self.finished = finished
-        self.place = place
-        self.began_at_ms = now_ms
+    vhost: str
+    name: str
+    producer: str
+    run: str
+    batch: int
+    user: str
+    began_at_ms: int
+    messages: int = 0
+    size_bytes: int = 0
+    place: int = UNDECIDED
+    finished: bool = False
 
     def add(self, messages: int, size_bytes: int) -> None:
         self.messages += messages
@@ -92,29 +65,16 @@ class StagedSetRecord:
         self.place = place
 
 
-@final
-class ProducerRecord:
+class ProducerRecord(NamedTuple):
     """``fenced``: runs that came before ``run``, the newest last."""
 
-    __slots__ = ("batch", "fenced", "producer", "run", "seen_at_ms", "user", "vhost")
-
-    def __init__(
-        self,
-        vhost: str,
-        producer: str,
-        user: str,
-        run: str,
-        fenced: list[str],
-        batch: int,
-        seen_at_ms: int,
-    ) -> None:
-        self.vhost = vhost
-        self.producer = producer
-        self.user = user
-        self.run = run
-        self.fenced = fenced
-        self.batch = batch
-        self.seen_at_ms = seen_at_ms
+    vhost: str
+    producer: str
+    user: str
+    run: str
+    fenced: list[str]
+    batch: int
+    seen_at_ms: int
 
 
 @final
