@@ -63,7 +63,7 @@ def section(setting: Setting) -> str:
     unit = f", in {setting.unit}" if setting.unit else ""
     return (
         f"## {setting.key}\n\n{setting.doc}\n\n"
-        f"- Type: {setting.type_name()}{unit}. Allowed: {setting.allowed()}.\n"
+        f"- Type: {setting.type_name}{unit}. Allowed: {setting.allowed()}.\n"
         f"- Default: `{toml_literal(setting.default)}`\n"
         f"- Environment: `{setting.environment_name}` · Flag: `{setting.flag}`\n"
     )

@@ -6,7 +6,7 @@ setting.
 """
 
 import re
-from typing import Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast
 
 from penstock.core.capacity import (
     DiskLimit,
@@ -17,6 +17,7 @@ from penstock.core.capacity import (
 )
 
 Value = bool | int | float | str | tuple[str, ...]
+V = TypeVar("V")
 
 ENVIRONMENT_PREFIX: Final = "PENSTOCK_"
 NAME_MAX_BYTES: Final = 255
@@ -29,9 +30,14 @@ class Values(Protocol):
     def value_of(self, key: str) -> Value: ...
 
 
-class Setting:
-    """One declared setting; the kinds below add type, bounds and a typed ``__get__``."""
+class Kind(Generic[V]):
+    """One declared setting, whose value is read as V; the kinds below add type and bounds.
 
+    ``kept_as``: the Python type of its checked value.  ``type_name``: that for documents.
+    """
+
+    kept_as: type = str
+    type_name: str
     unit = ""
 
     def __init__(self, default: Value, doc: str) -> None:
@@ -42,6 +48,11 @@ class Setting:
     def __set_name__(self, owner: type, name: str) -> None:
         self.key = name
 
+    def __get__(self, settings: Values, owner: type) -> V:
+        value = settings.value_of(self.key)
+        assert isinstance(value, self.kept_as)
+        return cast(V, value)
+
     @property
     def environment_name(self) -> str:
         return ENVIRONMENT_PREFIX + self.key.upper()
@@ -50,16 +61,13 @@ class Setting:
     def flag(self) -> str:
         return "--" + self.key.replace("_", "-")
 
-    def type_name(self) -> str:
-        raise NotImplementedError
-
     def allowed(self) -> str:
         """What may be written, as the end of 'allowed: ...'."""
         raise NotImplementedError
 
     def from_text(self, text: str) -> Value | None:
         """The value an environment variable or flag spells; None = not of this type."""
-        raise NotImplementedError
+        return text
 
     def from_toml(self, raw: object) -> Value | None:
         """The value a TOML file holds; None = not of this type."""
@@ -69,22 +77,21 @@ class Setting:
         raise NotImplementedError
 
 
-class Integer(Setting):
+Setting: TypeAlias = Kind[Any]
+"""Of any kind."""
+
+
+class Integer(Kind[int]):
     """A whole number; the unit is the last word of the key."""
+
+    kept_as = int
+    type_name = "integer"
 
     def __init__(self, default: int, minimum: int, maximum: int, doc: str, unit: str = "") -> None:
         super().__init__(default, doc)
         self.minimum = minimum
         self.maximum = maximum
         self.unit = unit
-
-    def __get__(self, settings: Values, owner: type) -> int:
-        value = settings.value_of(self.key)
-        assert isinstance(value, int)
-        return value
-
-    def type_name(self) -> str:
-        return "integer"
 
     def allowed(self) -> str:
         return f"a whole number from {self.minimum} to {self.maximum}"
@@ -99,20 +106,15 @@ class Integer(Setting):
         return isinstance(value, int) and self.minimum <= value <= self.maximum
 
 
-class Number(Setting):
+class Number(Kind[float]):
     """A number that may have a fraction."""
+
+    kept_as = float
+    type_name = "number"
 
     def __init__(self, default: float, maximum: float, doc: str) -> None:
         super().__init__(default, doc)
         self.maximum = maximum
-
-    def __get__(self, settings: Values, owner: type) -> float:
-        value = settings.value_of(self.key)
-        assert isinstance(value, float)
-        return value
-
-    def type_name(self) -> str:
-        return "number"
 
     def allowed(self) -> str:
         return f"a number from 0 to {self.maximum:g}"
@@ -127,25 +129,21 @@ class Number(Setting):
         return isinstance(value, float) and 0 <= value <= self.maximum
 
 
-class MemoryWatermark(Setting):
+class MemoryWatermark(Kind[MemoryLimit]):
     """How much memory may be used: see ``capacity``.  Kept as it was written."""
+
+    type_name = "a share, or bytes"
 
     def __get__(self, settings: Values, owner: type) -> MemoryLimit:
         limit = parse_memory_limit(str(settings.value_of(self.key)))
         assert limit is not None
         return limit
 
-    def type_name(self) -> str:
-        return "a share, or bytes"
-
     def allowed(self) -> str:
         return (
             "a share from 0 to 1 such as 0.4, or a size with a unit such as 256MiB, 4GB (k and kiB"
             " are 1024, kB is 1000; so M, G, T), or bytes without one, at least 1000000"
         )
-
-    def from_text(self, text: str) -> str | None:
-        return text
 
     def from_toml(self, raw: object) -> str | None:
         return written_size(raw)
@@ -154,25 +152,21 @@ class MemoryWatermark(Setting):
         return parse_memory_limit(str(value)) is not None
 
 
-class FreeDisk(Setting):
+class FreeDisk(Kind[DiskLimit]):
     """How much of the disk is to stay free: see ``capacity``.  Kept as it was written."""
+
+    type_name = "bytes, or a rule"
 
     def __get__(self, settings: Values, owner: type) -> DiskLimit:
         limit = parse_disk_limit(str(settings.value_of(self.key)))
         assert limit is not None
         return limit
 
-    def type_name(self) -> str:
-        return "bytes, or a rule"
-
     def allowed(self) -> str:
         return (
             "auto; bytes with a unit or without, such as 2GB, 500MiB (k and kiB are 1024, kB is"
             " 1000; so M, G, T); mem_relative 1.0, that many times the memory"
         )
-
-    def from_text(self, text: str) -> str | None:
-        return text
 
     def from_toml(self, raw: object) -> str | None:
         return written_size(raw)
@@ -188,19 +182,14 @@ def written_size(raw: object) -> str | None:
     return raw if isinstance(raw, str) else repr(raw)
 
 
-class Boolean(Setting):
+class Boolean(Kind[bool]):
     """Yes or no."""
+
+    kept_as = bool
+    type_name = "yes or no"
 
     def __init__(self, default: bool, doc: str) -> None:
         super().__init__(default, doc)
-
-    def __get__(self, settings: Values, owner: type) -> bool:
-        value = settings.value_of(self.key)
-        assert isinstance(value, bool)
-        return value
-
-    def type_name(self) -> str:
-        return "yes or no"
 
     def allowed(self) -> str:
         return "true, false"
@@ -215,7 +204,7 @@ class Boolean(Setting):
         return isinstance(value, bool)
 
 
-class Text(Setting):
+class Text(Kind[str]):
     """A string of ``min_bytes`` to ``max_bytes`` in UTF-8, or one of ``choices``."""
 
     def __init__(
@@ -230,22 +219,12 @@ class Text(Setting):
         self.min_bytes = min_bytes
         self.max_bytes = max_bytes
         self.choices = choices
-
-    def __get__(self, settings: Values, owner: type) -> str:
-        value = settings.value_of(self.key)
-        assert isinstance(value, str)
-        return value
-
-    def type_name(self) -> str:
-        return "one of a few words" if self.choices else "text"
+        self.type_name = "one of a few words" if choices else "text"
 
     def allowed(self) -> str:
         if self.choices:
             return ", ".join(choice or "nothing" for choice in self.choices)
         return f"text of {self.min_bytes} to {self.max_bytes} bytes without NUL"
-
-    def from_text(self, text: str) -> str | None:
-        return text
 
     def from_toml(self, raw: object) -> str | None:
         return raw if isinstance(raw, str) else None
@@ -259,20 +238,15 @@ class Text(Setting):
         return self.min_bytes <= size_bytes <= self.max_bytes
 
 
-class NameList(Setting):
+class NameList(Kind[tuple[str, ...]]):
     """A list of names, or of some of ``choices``: an array in the file, else with commas."""
+
+    kept_as = tuple
+    type_name = "list of names"
 
     def __init__(self, default: tuple[str, ...], doc: str, choices: tuple[str, ...] = ()) -> None:
         super().__init__(default, doc)
         self.choices = choices
-
-    def __get__(self, settings: Values, owner: type) -> tuple[str, ...]:
-        value = settings.value_of(self.key)
-        assert isinstance(value, tuple)
-        return value
-
-    def type_name(self) -> str:
-        return "list of names"
 
     def allowed(self) -> str:
         names = " and ".join(self.choices)
@@ -301,11 +275,14 @@ class NameList(Setting):
         )
 
 
-class Shares(Setting):
+class Shares(Kind[tuple[float, ...]]):
     """A list of numbers above 0, none above 1: an array in the file, else with commas.
 
     Kept as they were written.
     """
+
+    kept_as = tuple
+    type_name = "list of shares"
 
     def __init__(self, default: tuple[str, ...], doc: str) -> None:
         super().__init__(default, doc)
@@ -314,9 +291,6 @@ class Shares(Setting):
         value = settings.value_of(self.key)
         assert isinstance(value, tuple)
         return tuple(float(text) for text in value)
-
-    def type_name(self) -> str:
-        return "list of shares"
 
     def allowed(self) -> str:
         return (

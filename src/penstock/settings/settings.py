@@ -37,6 +37,7 @@ from penstock.settings.kinds import (
     Boolean,
     FreeDisk,
     Integer,
+    Kind,
     MemoryWatermark,
     NameList,
     Number,
@@ -366,7 +367,7 @@ DECLARED: Final[Mapping[str, Setting]] = {
     key: declared
     for part in SECTIONS.values()
     for key, declared in vars(part).items()
-    if isinstance(declared, Setting)
+    if isinstance(declared, Kind)
 }
 """Every setting by its key, in the order of declaration."""
 
