@@ -142,7 +142,9 @@ ELSEWHERE: Final = (
         "Transactions: what is routed when",
         "Messages are routed as they are published; the commit only lets them into their queues.",
         "They are routed by the commit, over several turns where that is dear. When an exchange is "
-        "gone before all have their routes, nothing of the transaction is done.",
+        "gone before all have their routes, nothing of the transaction is done; when an exchange "
+        "or the connection goes while a dear commit is being published, a part of it is "
+        "published, and no `tx.commit-ok` is sent.",
         "protocols/amqp/test_transactions.py::test_an_exchange_that_went_before_the_commit_undoes_all_of_it",
     ),
     Elsewhere(
