@@ -169,7 +169,7 @@ def run_broker(settings: Settings, reread: Callable[[], Settings]) -> int:
 def work_offline(
     settings: Settings, work: Callable[["Broker", Callable[[bool], None]], None]
 ) -> None:
-    """``Node.work`` in this data directory; what stops it is told as above."""
+    """``Node.work`` in this data directory; an error is reported as ``run_broker`` reports it."""
     from penstock.node.node import Node
 
     _told(lambda: Node(settings).work(work), settings)

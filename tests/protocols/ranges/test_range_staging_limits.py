@@ -381,9 +381,9 @@ def test_a_batch_of_many_is_poured_some_a_turn(node: QuietBroker) -> None:
     turns: list[int] = []
     pour = node.broker.staging.pouring.pour
 
-    def counted(*arguments: Any) -> int:
+    def counted(*arguments: Any, **more: Any) -> int:
         turns.append(len(arguments[1]))
-        return pour(*arguments)
+        return pour(*arguments, **more)
 
     node.broker.staging.pouring.pour = counted  # type: ignore[method-assign]
     end.commit(0, [name])

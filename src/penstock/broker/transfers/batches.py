@@ -153,8 +153,8 @@ class Batches:
             batch.wait(backing.why_stopped())
             staged.await_disk()
             return False
-        count = self._pouring.pour_decided(
-            batch.vhost, messages, now_ms, batch.resumed, self._share
+        count = self._pouring.pour(
+            batch.vhost, messages, now_ms, batch.resumed, self._share, decided=True
         )
         batch.pour(count, self._pouring.unroutable, self._pouring.trouble())
         self.poured_count += count

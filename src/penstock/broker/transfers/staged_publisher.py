@@ -10,7 +10,7 @@ that make dead letters of what they refuse, and channels of NSQ, which drop it.
 
 What a queue could not take were it empty (larger than its ``x-max-length-bytes``, or its
 ``x-max-length`` is 0), and has no consumer to take it past the limit, would be waited for for
-ever, and all later batches with it.  When it is decided already (``pour_decided``) it goes to the
+ever, and all later batches with it.  When it is decided already (``decided``) it goes to the
 other queues only, and counts as unroutable.
 
 It stops as well when the caller's share of steps is used up (``routing/steps``), within one route
@@ -67,21 +67,6 @@ class StagedPublisher:
         for key in [key for key in self._addresses if key[0] == vhost_name]:
             del self._addresses[key]
 
-    def pour_decided(
-        self,
-        vhost: Vhost,
-        messages: list[Message],
-        now_ms: WallMs,
-        again: bool,
-        share: RoutingShare,
-    ) -> int:
-        """As ``pour``, but does not wait for what can never be."""
-        self._decided = True
-        try:
-            return self.pour(vhost, messages, now_ms, again, share)
-        finally:
-            self._decided = False
-
     def pour(
         self,
         vhost: Vhost,
@@ -89,9 +74,13 @@ class StagedPublisher:
         now_ms: WallMs,
         again: bool,
         share: RoutingShare,
+        decided: bool = False,
     ) -> int:
-        """How many the queues took.  ``again``: they may have been handed out before."""
-        self._share = share
+        """How many the queues took.  ``again``: they may have been handed out before.
+
+        ``decided``: the writer has its answer, so they do not wait for what can never be.
+        """
+        self._share, self._decided = share, decided
         self.full = ""
         self.unroutable = 0
         done = 0
