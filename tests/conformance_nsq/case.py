@@ -96,6 +96,7 @@ class World:
     def __init__(self, place: Place) -> None:
         self.place = place
         self.lines: list[str] = []
+        self.late = False  # a time was over its upper bound: the server was slow, or the machine
         self._names: dict[str, str] = {}
         self._ids: dict[str, str] = {}
         self._clients: list[RawNsq] = []
@@ -136,6 +137,7 @@ class World:
         """Notes whether the time since ``began`` is between the bounds."""
         passed_s = time.monotonic() - began
         fits = low_s <= passed_s <= high_s
+        self.late |= passed_s > high_s
         verdict = f"between {low_s:g} and {high_s:g} s" if fits else f"after {passed_s:.2f} s"
         self.say(f"{what} took {verdict}")
 
