@@ -1,7 +1,10 @@
-"""Paging out: which messages of a variable queue leave memory, in which order.
+"""Paging out: which messages of a queue leave memory for the disk, and in which order.
 
-    alpha ─► beta ─► delta        q4's end and q1's beginning go first: they are furthest from
-    pending content ─► disk       the consumer and from the publisher
+    1  contents of delayed messages
+    2  alphas become betas: from the front of q1, then from the back of q4, since these are
+       furthest from the publisher and the consumer
+    3  contents of unacknowledged messages, the youngest first; before 2 if these grow faster
+    4  betas become delta: from the back of q3, then from the front of q2
 
 ``page`` is one slice of it, bounded in messages.  It works towards a target in bytes, which
 the engine sets while the node has too much in memory (storage/engine/memory_monitor.py says how).
@@ -11,10 +14,8 @@ What each step frees:
 - alpha to beta drops the content of a large message, which is in the message store then.  A
   small one keeps its content (it is embedded in the index, not in the store).
 - beta to delta frees all of it; small ones are written to their segment, if they are not there.
-- pending: the content goes, the position stays.  Small ones are written to a segment first;
-  RabbitMQ never pages those, so a flood of unacknowledged messages kills it.
-
-Which comes first, alphas or pending, is decided by which pile grows faster.
+- unacknowledged (*pending*): the content goes, the position stays.  Small ones are written to a
+  segment first; RabbitMQ never pages those, so a flood of unacknowledged messages kills it.
 
 **Nothing below a pending message goes to delta.**  So a requeued message never belongs in
 the middle of delta, and a load never meets a message that is also pending.  What cannot go

@@ -1,4 +1,4 @@
-"""``DeferredMessages``: those of a queue that are not ready before a time.
+"""``DeferredMessages``: delayed messages of a queue (NSQ's REQ, delayed retry), until ready again.
 
 What was delayed for long enough is ready again at the place it had, so it does not wait behind a
 backlog; or at the tail, where a reader of ranges may have passed that place and would acknowledge

@@ -5,7 +5,7 @@
                        ─ expired ───► taken from an owner that was too slow
 
 In: consumers that join, and what they are given.  Out: messages, with their owners.  What becomes
-of them, and of the windows of their consumers, is the queue's business (``leasing.py``).
+of them, and of the windows of their consumers, is the queue's business (``local.py``).
 
 A consumer is known by a number that is never used again, so what a connection held when it broke
 belongs to no later consumer.  It waits for its deadline, unless it is released (``release``).

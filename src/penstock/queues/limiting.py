@@ -1,4 +1,4 @@
-"""How a queue keeps its limits (length, TTL, deliveries): messages over them die.
+"""Messages that leave a queue dropped or as dead letters: length, TTL, rejected, delivery limit.
 
 A message that dies (over its time, pushed out, refused by a consumer, tried too often) is simply
 acknowledged when the queue buries none.  Else it stays pending in the backing and is put on

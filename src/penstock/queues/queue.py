@@ -3,10 +3,11 @@
     LocalQueue   its messages are on this node                 (``local.py``)
     RemoteQueue  its master is on another node                 (``cluster/remote/queue.py``)
 
-In come batches of messages (``publish``) and settlements (``settle``, ``requeue``); out come
-deliveries when the broker asks for them (``deliver``).  A queue never calls its consumers: whenever
-something may have become deliverable it puts itself on the ``wakeups`` list of its context, and the
-broker's turn asks it.  So a hundred publishes in one turn cost one delivery pass.
+In come batches of messages (``publish``) and settlements (``settle``, ``reject``, ``requeue``,
+``give_back``); out come deliveries when the broker asks for them (``deliver``).  A queue never
+calls its consumers: whenever something may have become deliverable it puts itself on the
+``wakeups`` list of its context, and the broker's turn asks it.  So a hundred publishes in one turn
+cost one delivery pass.
 
 A consumer that settles one message of a window still nearly full has enough to work on:
 refilling it can wait for the next settlements of the same moment (``refills``), so that

@@ -4,7 +4,7 @@
     dirty             of those looked at, more than a share had something due: another round at once
     every refresh     which channels there are, and how many workers that takes
 
-In: time, the channels there are, and lots (dice live in noisy rooms).  Out: channels to look at
+In: time, the channels there are, and random numbers from the caller.  Out: channels to look at
 now, as many at once as there are workers; the loop has its turns in between.  nsqd's workers are
 threads; here a worker is a place in such a handful, so the pool bounds how long a turn takes.
 

@@ -4,6 +4,8 @@
 
 A connection is read and written at most once per turn: a turn is short, and what it produced leaves
 in one system call.  A peer that does not take its bytes is not read from either, above a limit.
+When the reason why publishers are blocked changes (``broker/rules/admission.py``), ``_move_gate``
+calls every session.
 """
 
 import logging

@@ -4,7 +4,8 @@
     wakeups ─► deliveries ─► sessions' output
     due times ─► expiry, releases ─► dead letters, staged batches ─► deliveries
     definitions ─► SQLite
-    what was journalled ─► next group ─► committer; groups on disk ─► confirms ─► sessions' output
+    what was journalled ─► next group (``GroupCommit``) ─► committer
+    groups on disk ─► confirms ─► sessions' output
     disk worker ─► wakeups; a slice of the engine's work ─► disk jobs ─► disk worker
     what is for other nodes ─► sessions' output
 

@@ -15,6 +15,7 @@ One "acknowledged up to N" then answers a whole group of publishes.
 
 What waits for other nodes is a second list: nothing from its first number on is confirmed, however
 far the journal is.  No wait has a time limit; cluster/mirrors/safety.py finds stuck mirrors.
+How soon the journal is synced: ``GroupCommit`` in runtime/turn.py.
 """
 
 from collections import deque

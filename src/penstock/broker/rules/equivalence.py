@@ -8,9 +8,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from penstock.broker.rules.queue_options import ARGUMENTS_OF_TYPE
-from penstock.core.errors import PreconditionFailed, ResourceLocked
+from penstock.core.errors import PreconditionFailed
 from penstock.queues.context import CLASSIC, queue_type
 from penstock.queues.queue import Queue
+from penstock.queues.refusals import locked
 from penstock.routing.exchanges import Exchange
 from penstock.routing.headers import as_bytes, term, type_name
 
@@ -54,11 +55,7 @@ def check_same_queue(
         return
     queue.check_owner(owner)
     if owner is not None and queue.owner is None:
-        raise ResourceLocked(
-            f"cannot obtain exclusive access to locked {what}. It could "
-            "be originally declared on another connection or the exclusive property value "
-            "does not match that of the original declaration."
-        )
+        raise locked(queue.name, queue.vhost)
     check_equivalent("durable", what, durable, queue.durable, MISSING)
     check_equivalent("auto_delete", what, auto_delete, queue.auto_delete, MISSING)
     known = ARGUMENTS_OF_TYPE[queue_type(queue.arguments)]

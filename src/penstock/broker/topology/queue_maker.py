@@ -16,7 +16,7 @@ from penstock.queues.queue import Queue
 BackingFactory = Callable[[int, bool, int, dict[str, object]], BackingQueue]
 """(queue id, durable, segment entries, arguments) -> the backing of a new queue."""
 IncarnationSource = Callable[[], str]
-"""Names that no queue ever had before (dice live in noisy rooms)."""
+"""Names that no queue ever had before (random numbers come from outside)."""
 
 
 @final

@@ -1,10 +1,11 @@
-"""Delayed messages: they wait in an internal queue of their exchange, and are routed when due.
+"""The delayed exchange (``x-delayed-message``): its messages wait in an internal queue.
 
     published ─► internal queue, ready ─ sort ─► delayed until enqueued + x-delay
                                          └───► routed from the exchange on, when that time is over
     due ─ release ─► ready ─ sort ─► routed
 
 Routing is bounded (``routing/steps``): what is due and dear to route goes on in the next turn.
+The delays of NSQ (REQ, DPUB) are in ``queues/deferring.py``.
 
 A message has its time from its own header and from when it came, so nothing more has to be
 remembered: an internal queue with ready messages, new ones or after a crash, looks at each.  A

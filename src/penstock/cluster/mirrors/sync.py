@@ -1,6 +1,7 @@
 """Synchronisation: a mirror gets the messages from before it joined, while the queue goes on.
 
-Two quiet objects.  The mirror's ``Joiner`` asks, chunk after chunk; the master's ``Syncer`` answers
+Two quiet objects.  The mirror's ``Joiner`` asks, chunk after chunk
+(``MirrorGroup`` drives both); the master's ``Syncer`` answers
 each question with one chunk, straight to the mirror and not round the ring.  Nothing is taken from
 the queue, nothing waits for the mirror, and no more than one chunk is on its way: the next question
 comes when the last chunk is on the mirror's disk.

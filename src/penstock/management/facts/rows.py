@@ -1,4 +1,4 @@
-"""Helpers of all rows of the API; see ``view``."""
+"""Helpers of the rows of the API (management/rows)."""
 
 import base64
 import platform

@@ -1,8 +1,8 @@
 """One AMQP channel: its methods become calls on the virtual host, and replies.
 
-    publishes   PublishRun ─► credit (intake) ─► publishing
+    publishes   PublishRun ─► credit, else publish_buffer ─► publishing
     deliveries  queue.deliver ─► ledger (tags) ─► encoder
-    settlements AckRun, nack, reject ─► ledger ─► queue.settle / queue.requeue
+    settlements AckRun, nack, reject ─► ledger ─► queue.settle / queue.reject / queue.requeue
 
 Every method of this file may raise a ``BrokerError``; the session turns it into
 ``channel.close`` or ``connection.close``.

@@ -5,8 +5,9 @@ the right kind of goodbye: a soft error closes the channel, a hard one the conne
 a mistake of ours closes the connection with 541 and is reported, while all others go on.
 
 Publishes of a channel without credit, and all of them while the broker is short of memory or disk,
-are *held* in the channel's intake, in order; everything else goes on.  What is held is dropped
-when the connection is lost: it was never confirmed.
+are *held* in the channel's publish buffer, in order; everything else goes on.  What is held is
+dropped when the connection is lost: it was never confirmed.  ``look_at_gate`` sends
+connection.blocked and unblocked.
 """
 
 from collections.abc import Callable

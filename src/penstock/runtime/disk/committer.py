@@ -4,7 +4,8 @@ In: groups sealed by the engine, in order (``submit``; the first starts the thre
 Out: the same groups, in order, once they are written and, where they ask for it, synced
 (``collect``); ``wake`` is called, from the thread, when there is something to collect.  The
 thread touches files, groups and nothing else of the broker; writing, syncing and the checksum
-of a large group let other threads run meanwhile.
+of a large group let other threads run meanwhile.  ``GroupCommit`` (runtime/turn.py) decides
+when a group is sealed, and whether it must be synced.
 
 One write per group.  Groups that wait together are written together and share one sync, up
 to ``BATCH_MAX_BYTES``: more would only make everybody wait for a longer sync.
