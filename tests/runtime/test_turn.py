@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import random
 import socket
+import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from penstock.clocks import mono_ms, wall_ms
 from penstock.core.capacity import DiskLimit, MemoryLimit
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.runtime.cluster_part import ClusterPart
 from penstock.runtime.connection import Connection
-from penstock.runtime.loop import Loop
+from penstock.runtime.listener import Listener, tcp_socket
+from penstock.runtime.loop import TICK_MS, Loop
 from penstock.storage.journal.codec import JournalGroup
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, HeldCommitter, QuietBroker
@@ -339,6 +343,47 @@ def test_after_a_pause_within_a_turn_nothing_is_said(node: QuietBroker, *, pause
     assert connection.gone == paused
     theirs.close()
     loop.close()
+
+
+class Patience:
+    """Makes no session; the first bytes may take ten seconds."""
+
+    def is_overdue(self, connection: Connection, now_ms: int) -> bool:
+        return now_ms - connection.opened_at_ms > 10_000
+
+    def tick(self, now_ms: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_clock_that_is_set_ends_no_connection(
+    hours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither one that has said nothing yet, nor one whose last words are not taken yet."""
+    node = QuietBroker(mono_ms=mono_ms())
+    loop = Loop(node.turn, cast(Any, Patience()))
+    listener = Listener(tcp_socket("127.0.0.1", 0))
+    loop.listen(listener)
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    last = node.client().session
+    last.force_close("for a test")
+    last.out.write(bytes(1 << 20))  # more than the socket takes
+    with theirs, socket.create_connection(listener.sock.getsockname()), closing(loop):
+        loop.adopt(Connection(ours, ("127.0.0.1", 1), mono_ms()), last)
+        loop.run_once(0)
+        assert len(loop.connections) == 2
+        monkeypatch.setattr("penstock.runtime.loop.wall_ms", lambda: wall_ms() + hours * 3_600_000)
+        time.sleep((TICK_MS + 10) / 1000)
+        loop.run_once(0)
+        last.closed = True  # it is given up; the clock is set once more
+        time.sleep((TICK_MS + 10) / 1000)
+        loop.run_once(0)
+        monkeypatch.undo()
+        time.sleep((TICK_MS + 10) / 1000)
+        loop.run_once(0)
+        assert len(loop.connections) == 2
+        loop.drop_all()
 
 
 def test_what_expires_is_delivered_as_a_dead_letter_in_the_same_turn(node: QuietBroker) -> None:

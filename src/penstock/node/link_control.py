@@ -181,7 +181,7 @@ class LinkControl(LinkInspector):
         sock.setblocking(False)
         self._opened += 1
         here = (self._broker.node_name, 0)
-        connection = Connection(sock, ("link", self._opened), now_ms, own=here)
+        connection = Connection(sock, ("link", self._opened), mono_ms(), own=here)
         self._loop.adopt(connection, self._sessions.inside(user, now_ms))
 
     # -- what management asks --------------------------------------------------------------

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from penstock import __version__
 from penstock.broker.broker import Broker
 from penstock.broker.rules.log_ins import Source
-from penstock.core.clock_types import WallMs
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.traffic import AMQP, NSQ
 from penstock.protocols.amqp.description import AmqpDescription
 from penstock.protocols.amqp.handshake import Limits
@@ -109,7 +109,7 @@ class Sessions:
             return None
         return row.open(self, Arrival(peer, _is_here(peer), now_ms, login))
 
-    def is_overdue(self, connection: Connection, now_ms: int) -> bool:
+    def is_overdue(self, connection: Connection, now_ms: MonoMs) -> bool:
         if now_ms - connection.opened_at_ms <= self._limits.handshake_timeout_ms:
             return False
         kind = _AT_LISTENERS[connection.protocol][-1].log_in_kind

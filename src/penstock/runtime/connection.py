@@ -5,6 +5,7 @@ import select
 import socket
 from typing import Any, Final, Protocol
 
+from penstock.core.clock_types import MonoMs
 from penstock.runtime.secure_socket import SecureSocket
 from penstock.runtime.session import Session
 from penstock.settings.listener_table import AMQP, PEER
@@ -48,7 +49,7 @@ class SessionFactory(Protocol):
         ``login``: whom a certificate names, if asked; ``protocol``: its listener's.
         """
 
-    def is_overdue(self, connection: "Connection", now_ms: int) -> bool:
+    def is_overdue(self, connection: "Connection", now_ms: MonoMs) -> bool:
         """The bytes that tell its protocol have not come in time; that is noted."""
 
     def tick(self, now_ms: int) -> None:
@@ -80,7 +81,7 @@ class Connection:
         self,
         sock: Carrier,
         peer: tuple[str, int],
-        now_ms: int,
+        now_ms: MonoMs,
         protocol: str = AMQP,
         own: tuple[str, int] | None = None,
     ) -> None:
@@ -99,7 +100,7 @@ class Connection:
         self.read_bytes = READ_MIN_BYTES
         self.paused = False
         self.gone = False
-        self.closed_at_ms = 0  # when the session was first seen closed
+        self.closed_at_ms = MonoMs(0)  # when the session was first seen closed
 
     def carry(self, session: Session) -> None:
         """From now on what comes in is for this session."""
@@ -141,7 +142,7 @@ class Connection:
         """The loop waits for these events."""
         self.mask = mask
 
-    def closed_for_ms(self, now_ms: int) -> int:
+    def closed_for_ms(self, now_ms: MonoMs) -> int:
         """How long ago its session was first seen closed."""
         if self.closed_at_ms == 0:
             self.closed_at_ms = now_ms

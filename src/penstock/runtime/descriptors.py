@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+from penstock.core.clock_types import MonoMs
 from penstock.runtime.connection import Connection
 
 DESCRIPTORS_RESERVED: Final = 64
@@ -35,19 +36,19 @@ class Descriptors:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self._end = guests_end(soft)
         self._limit = soft
-        self._said_ms = -SAY_AGAIN_MS
-        self._counted_ms = 0
+        self._said_ms = MonoMs(-SAY_AGAIN_MS)
+        self._counted_ms = MonoMs(0)
         self._strangers: Counter[str] = Counter()  # by address, when last counted, and since
 
     def has_room(
-        self, descriptor: int, address: str, guests: Mapping[int, Connection], now_ms: int
+        self, descriptor: int, address: str, guests: Mapping[int, Connection], now_ms: MonoMs
     ) -> bool:
         """For the guest at ``address`` that was given this number; ``guests``: all there are."""
         if descriptor >= self._end:
             self._say(now_ms, f"few of {self._limit} descriptors are left, for the engine")
             return False
         pause_ms = len(guests) // GUESTS_PER_MS
-        if self._is_crowded(address) and not 0 <= now_ms - self._counted_ms < pause_ms:
+        if self._is_crowded(address) and now_ms - self._counted_ms >= pause_ms:
             self._counted_ms = now_ms
             found = (one.peer[0] for one in guests.values() if one.is_stranger())
             self._strangers = Counter(found)
@@ -64,8 +65,8 @@ class Descriptors:
             return True
         return strangers.total() >= self._end // STRANGER_PARTS
 
-    def _say(self, now_ms: int, why: str) -> None:
-        if not 0 <= now_ms - self._said_ms < SAY_AGAIN_MS:
+    def _say(self, now_ms: MonoMs, why: str) -> None:
+        if now_ms - self._said_ms >= SAY_AGAIN_MS:
             self._said_ms = now_ms
             logger.warning("a connection is refused: %s", why)
 

@@ -14,6 +14,7 @@ import stat
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
+from penstock.core.clock_types import MonoMs
 from penstock.core.errors import SettingInvalid
 from penstock.runtime.connection import UNIX, Connection
 from penstock.runtime.output_budget import KERNEL_UNSENT_BYTES
@@ -66,7 +67,7 @@ class Listener:
             return sock, (UNIX, next(self._numbers))
         return sock, (peer[0], peer[1])
 
-    def connection(self, sock: socket.socket, peer: tuple[str, int], now_ms: int) -> Connection:
+    def connection(self, sock: socket.socket, peer: tuple[str, int], now_ms: MonoMs) -> Connection:
         if not self._is_unix:
             tune(sock)
         if self._options is not None and not self._proxied:

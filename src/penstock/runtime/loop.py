@@ -16,6 +16,7 @@ from concurrent.futures import Future
 from typing import Final, cast
 
 from penstock.clocks import mono_ms, wall_ms
+from penstock.core.clock_types import MonoMs
 from penstock.runtime.connection import READ_MIN_BYTES, Carrier, Connection, SessionFactory
 from penstock.runtime.descriptors import Descriptors
 from penstock.runtime.listener import Listener
@@ -67,7 +68,7 @@ class Loop:
         self._full: list[Connection] = []  # hold so many publishes that they are not read
         self._full_at_bytes = 0  # held by all, when those were last looked at
         self._heads: list[Connection] = []  # while what they asked for comes from the disk
-        self._tick_at_ms = 0
+        self._tick_at_ms = MonoMs(0)
         self._waiters: list[Session] = []  # range readers waiting for messages
 
     # -- from other threads --------------------------------------------------------------
@@ -96,7 +97,7 @@ class Loop:
                 listener.close()
                 del self.listeners[fd]
 
-    def _accept(self, listener: Listener, now_ms: int) -> None:
+    def _accept(self, listener: Listener, now_ms: MonoMs) -> None:
         for _ in range(ACCEPTS_MAX):
             try:
                 sock, peer = listener.accept()
@@ -139,8 +140,8 @@ class Loop:
         elif self._flow.is_someone_behind():
             timeout_ms = min(timeout_ms, HOLD_MS)
         ready = self._epoll.poll(timeout_ms / 1000)
-        now_ms = wall_ms()
-        turn.begin(now_ms, mono_ms())
+        now_ms, since_boot_ms = wall_ms(), mono_ms()
+        turn.begin(now_ms, since_boot_ms)
         if self._flow.book.freed:
             since = time.perf_counter_ns()
             self._go_on_publishing(now_ms)
@@ -148,7 +149,7 @@ class Loop:
         for fd, mask in ready:
             connection = self.connections.get(fd)
             if connection is None:
-                self._other(fd, now_ms)
+                self._other(fd, since_boot_ms)
                 continue
             if mask & ~_OUT:
                 self._read(connection, now_ms)
@@ -156,8 +157,8 @@ class Loop:
                 self._write(connection, now_ms)
         self._calls.run()
         self._calls.resume()
-        if not 0 < self._tick_at_ms - now_ms <= TICK_MS:
-            self._tick(now_ms)
+        if since_boot_ms >= self._tick_at_ms:
+            self._tick(now_ms, since_boot_ms)
         self._run_turn(now_ms, not ready)
         if self._waiters:
             self._tick_waiters(now_ms)
@@ -186,15 +187,15 @@ class Loop:
         longest = WAITERS_MS if self._waiters else TICK_MS
         return int(self.turn.wait_ms(longest, wall_ms(), mono_ms()))
 
-    def _other(self, fd: int, now_ms: int) -> None:
+    def _other(self, fd: int, now_ms: MonoMs) -> None:
         listener = self.listeners.get(fd)
         if listener is not None:
             self._accept(listener, now_ms)
         elif fd == self._calls.fd:
             self._calls.heard()
 
-    def _tick(self, now_ms: int) -> None:
-        self._tick_at_ms = now_ms + TICK_MS
+    def _tick(self, now_ms: int, since_boot_ms: MonoMs) -> None:
+        self._tick_at_ms = MonoMs(since_boot_ms + TICK_MS)
         if self._listeners_rest:
             self._listeners_rest = False
             for fd in self.listeners:
@@ -204,7 +205,7 @@ class Loop:
         for connection in list(self.connections.values()):
             session = connection.session
             if session is None:
-                if self._sessions.is_overdue(connection, now_ms):
+                if self._sessions.is_overdue(connection, since_boot_ms):
                     self._drop(connection, now_ms)
                 continue
             paused = connection.paused
@@ -223,7 +224,7 @@ class Loop:
         except Exception:  # as in ``_read``
             logger.exception("internal error, closing connection %s", connection.peer)
             return False
-        lingers = session.closed and connection.closed_for_ms(now_ms) > LINGER_MAX_MS
+        lingers = session.closed and connection.closed_for_ms(mono_ms()) > LINGER_MAX_MS
         return not session.abandoned and not lingers
 
     def _tick_waiters(self, now_ms: int) -> None:
@@ -385,7 +386,7 @@ class Loop:
 
     def _write(self, connection: Connection, now_ms: int) -> None:
         session = connection.session
-        if session is None or now_ms < session.mute_until_ms:
+        if session is None or (session.mute_until_ms > 0 and mono_ms() < session.mute_until_ms):
             return
         try:
             self._send(connection, session, now_ms)
@@ -469,7 +470,7 @@ class Loop:
 
     def _close(self, connection: Connection, session: Session, now_ms: int) -> None:
         """The session is done: say goodbye so that the peer reads our last words."""
-        if now_ms < session.close_after_ms:
+        if mono_ms() < session.close_after_ms:
             self._watch(connection)
             return
         connection.say_goodbye()

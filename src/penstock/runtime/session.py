@@ -10,6 +10,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
 from penstock.broker.rules.access import User
+from penstock.core.clock_types import MonoMs
 from penstock.core.credit import READER, FlowBook, FlowPeer
 from penstock.core.errors import BrokerError
 from penstock.core.message import Message
@@ -50,8 +51,8 @@ class Session:
         self.event_name: str = ""  # in the event log, once a user has logged in
         self.entered_at_ms: i64 = 0
         self.swaps_carrier: bool = False  # as soon as what it has said has left
-        self.close_after_ms: i64 = 0  # and not before this time
-        self.mute_until_ms: i64 = 0  # what it says waits until then (a refused login)
+        self.close_after_ms: MonoMs = MonoMs(0)  # and not before this time
+        self.mute_until_ms: MonoMs = MonoMs(0)  # what it says waits until then (a refused login)
 
     @property
     def has_waiters(self) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.protocols.amqp.opening import CLOSING_TIMEOUT_MS
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 
@@ -187,6 +188,34 @@ def test_a_handshake_that_does_not_go_on_is_ended(state: str) -> None:
     node.tick(2)
     assert client.session.closed
     assert client.received == b""
+
+
+@pytest.mark.parametrize("state", ["new", "started", "tuned", "ready"])
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_clock_that_is_set_moves_no_end_of_a_handshake(state: str, hours: int) -> None:
+    node = QuietBroker()
+    client = node.connect()
+    STATES[state](client)
+    node.now_ms += hours * 3_600_000
+    node.tick(node.limits.handshake_timeout_ms)
+    assert not client.session.closed
+    node.tick(1)
+    assert client.session.closed
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_clock_that_is_set_moves_no_end_of_a_close(hours: int) -> None:
+    """Neither of one that the client has to answer, nor of one that it asked for."""
+    node = QuietBroker()
+    told, asked = node.client(), node.client()
+    told.session.force_close("for a test")
+    asked.send(INPUTS["close"])
+    assert asked.session.close_after_ms == node.mono_ms + CLOSING_TIMEOUT_MS
+    node.now_ms += hours * 3_600_000
+    node.tick(CLOSING_TIMEOUT_MS)
+    assert not told.session.abandoned
+    node.tick(1)
+    assert told.session.abandoned
 
 
 @pytest.mark.parametrize(

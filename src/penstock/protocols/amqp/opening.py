@@ -14,6 +14,7 @@ from mypy_extensions import i64
 from penstock.broker.broker import Broker
 from penstock.broker.rules.access import User
 from penstock.broker.rules.log_ins import Source
+from penstock.core.clock_types import MonoMs
 from penstock.core.errors import BrokerError, LoginRefused
 from penstock.core.traffic import AMQP
 from penstock.protocols.amqp.codec import methods as m
@@ -76,7 +77,8 @@ class AmqpOpening(Session):
         self.state: i64 = WAIT_HEADER
         self.mechanism: str = ""
         self.channel_max: i64 = limits.channel_max
-        self.heartbeat = Heartbeat(now_ms, 0)
+        self._began_ms: MonoMs = broker.idleness.now_ms
+        self.heartbeat = Heartbeat(self._began_ms, 0)
         self.connected_at_ms: i64 = now_ms
         self.active_at_ms: i64 = now_ms  # heartbeats are no activity
         self._server_properties = server_properties
@@ -84,7 +86,7 @@ class AmqpOpening(Session):
         self._peer = peer
         self._external = external
         self._header: bytes = b""
-        self._closing_since_ms: i64 = 0
+        self._closing_since_ms: MonoMs = MonoMs(0)
         self._close_tail: bytes = b""
 
     @property
@@ -126,7 +128,7 @@ class AmqpOpening(Session):
         try:
             user = log_in(self.broker, self.mechanism, response, self._source(), self._external)
         except LoginRefused as error:
-            self.mute_until_ms = self.link.now_ms + error.delay_ms
+            self.mute_until_ms = MonoMs(self.broker.idleness.now_ms + error.delay_ms)
             self._refuse_login(understood.get("authentication_failure_close") is True)
             return
         if user is None:
@@ -165,7 +167,7 @@ class AmqpOpening(Session):
     def _hang_up_later(self) -> None:
         """What goes wrong before the connection is tuned is not answered, and slowly so."""
         self._close_now()
-        self.close_after_ms = self.link.now_ms + SILENT_CLOSE_DELAY_MS
+        self.close_after_ms = MonoMs(self.broker.idleness.now_ms + SILENT_CLOSE_DELAY_MS)
 
     def _tune_ok(self, method: Method) -> None:
         channel_max = method.number("channel_max")
@@ -173,7 +175,8 @@ class AmqpOpening(Session):
         check_tuning(self.limits, channel_max, frame_max, method.key)
         self.channel_max = channel_max
         self.decoder.tune(channel_max, frame_max)
-        self.heartbeat = Heartbeat(self.link.now_ms, 1000 * method.number("heartbeat"))
+        interval_ms = 1000 * method.number("heartbeat")
+        self.heartbeat = Heartbeat(self.broker.idleness.now_ms, interval_ms)
         self.state = WAIT_OPEN
 
     def _open(self, method: Method) -> None:
@@ -195,7 +198,7 @@ class AmqpOpening(Session):
     def _say_close(self, code: int, reply: str, method_key: i64) -> None:
         self.link.send(0, m.CONNECTION_CLOSE, [code, reply, method_key >> 16, method_key & 0xFFFF])
         self.state = CLOSING
-        self._closing_since_ms = self.link.now_ms
+        self._closing_since_ms = self.broker.idleness.now_ms
 
     def _abandon(self) -> None:
         self.abandoned = True

@@ -17,6 +17,7 @@ from typing import final
 from mypy_extensions import i64
 
 from penstock.broker.broker import Broker
+from penstock.core.clock_types import MonoMs
 from penstock.core.errors import BrokerError, CommandInvalid
 from penstock.core.pending import Pending
 from penstock.protocols.amqp.channel import AmqpChannel
@@ -413,7 +414,7 @@ class AmqpSession(AmqpOpening):
         self.lost(self.link.now_ms)
         self.link.send(0, m.CONNECTION_CLOSE_OK, [])
         self._close_now()
-        self.close_after_ms = self.link.now_ms + CLOSING_TIMEOUT_MS
+        self.close_after_ms = MonoMs(self.broker.idleness.now_ms + CLOSING_TIMEOUT_MS)
 
     # -- endings -------------------------------------------------------------------------
 
@@ -504,11 +505,12 @@ class AmqpSession(AmqpOpening):
 
     def tick(self, now_ms: i64) -> None:
         self.link.set_now(now_ms)
+        mono_ms = self.broker.idleness.now_ms
         if self.state == CLOSING:
-            if now_ms - self._closing_since_ms > CLOSING_TIMEOUT_MS:
+            if mono_ms - self._closing_since_ms > CLOSING_TIMEOUT_MS:
                 self._abandon()
         elif self.state < RUNNING:
-            if now_ms - self.connected_at_ms > self.limits.handshake_timeout_ms:
+            if mono_ms - self._began_ms > self.limits.handshake_timeout_ms:
                 self._opening_failed("handshake timeout in state " + self.opening_state)
                 self._close_now()
         elif self.state == RUNNING:
@@ -516,7 +518,7 @@ class AmqpSession(AmqpOpening):
             self._check_channels()
             heartbeat = self.heartbeat
             received, sent = self.received_count, self.sent_count
-            self._beat(heartbeat.tick(now_ms, received, sent, self.unread))
+            self._beat(heartbeat.tick(mono_ms, received, sent, self.unread))
 
     def user_deleted(self) -> None:
         self.force_close(f"user '{self.link.who[0]}' is deleted")

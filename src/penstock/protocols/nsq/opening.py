@@ -21,6 +21,7 @@ from penstock.broker.rules.log_ins import Source
 from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.topics import is_name
 from penstock.broker.topology.vhost import Vhost
+from penstock.core.clock_types import MonoMs
 from penstock.core.errors import BrokerError, LoginRefused
 from penstock.core.traffic import NSQ, Traffic
 from penstock.protocols.nsq.codec.commands import Command, Invalid, Request, quoted, text_of
@@ -74,7 +75,7 @@ class NsqOpening(Session):
         self._postponed: list[Command] = []
         self._share: i64 = TOPICS_SHARE
         self._peer_is_loopback = peer_is_loopback
-        self._ticked_at_ms: i64 = now_ms
+        self._ticked_at_ms: MonoMs = shared.broker.idleness.now_ms
         self._silent_ms: i64 = 0
         self._beat_ms: i64 = 0  # since the last heartbeat
         self._unknown_ms: i64 = 0  # without a log-in, where one is due
@@ -87,7 +88,7 @@ class NsqOpening(Session):
         self._secret: str = ""
         self._asks_first: bool = False  # AUTH is being answered
         self._inquiry: Inquiry | None = None
-        self._expires_ms: i64 = 0
+        self._expires_ms: MonoMs = MonoMs(0)
         self._enter()
         shared.sessions[self] = None
 
@@ -187,7 +188,7 @@ class NsqOpening(Session):
 
     def _is_expired(self, command: Command) -> bool:
         """Is what the callback said too old?  Then it is asked again, and the command waits."""
-        if self._now_ms < self._expires_ms:
+        if self.shared.broker.idleness.now_ms < self._expires_ms:
             return False
         self._ask()
         self._wait_with(command)
@@ -223,7 +224,7 @@ class NsqOpening(Session):
             self._enter_as(user)
         except BrokerError as error:
             if isinstance(error, LoginRefused):
-                self.mute_until_ms = self._now_ms + error.delay_ms
+                self.mute_until_ms = MonoMs(shared.broker.idleness.now_ms + error.delay_ms)
             raise Invalid("E_AUTH_FAILED", "AUTH failed") from None
         self._welcome(Identified(user.name, "", [], 0), 1)
 
@@ -239,7 +240,8 @@ class NsqOpening(Session):
         elif first and len(identified.grants) == 0:
             self._fault(Invalid("E_UNAUTHORIZED", "AUTH no authorizations found"))
         else:
-            self._expires_ms = self._now_ms + identified.ttl_ms
+            now_ms = self.shared.broker.idleness.now_ms
+            self._expires_ms = MonoMs(now_ms + identified.ttl_ms)
             if first:
                 self._welcome(identified, len(identified.grants))
             else:

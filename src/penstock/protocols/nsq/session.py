@@ -466,8 +466,9 @@ class NsqSession(NsqOpening):
             self._silent_ms = 0
 
     def tick(self, now_ms: i64) -> None:
-        elapsed_ms = min(max(now_ms - self._ticked_at_ms, 0), TICK_MAX_MS)
-        self._ticked_at_ms = now_ms
+        mono_ms = self.shared.broker.idleness.now_ms
+        elapsed_ms = min(mono_ms - self._ticked_at_ms, TICK_MAX_MS)
+        self._ticked_at_ms = mono_ms
         self.look_at_user()
         if self._must_log_in():
             self._unknown_ms += elapsed_ms

@@ -30,7 +30,7 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from penstock.clocks import mono_ms, wall_ms
+from penstock.clocks import mono_ms
 from penstock.cluster.remote.link_session import Delivery
 from penstock.core.credit import FlowBook
 from penstock.protocols.peers.codec.frames import (
@@ -266,7 +266,7 @@ class Peers(ClusterPart):
         session = PeerSession(self, self._book, member.address(), link)
         up = session.transport_up
         if self._tls is None or member.unix_path:
-            self._loop.adopt(Connection(sock, where, wall_ms(), PEER), session)
+            self._loop.adopt(Connection(sock, where, mono_ms(), PEER), session)
             up()
             return
         try:
@@ -275,7 +275,7 @@ class Peers(ClusterPart):
             sock.close()
             link.call_later(f"cannot call {member.address()} with TLS: {error}")
             return
-        self._loop.adopt(Connection(secure, where, wall_ms(), PEER), session)
+        self._loop.adopt(Connection(secure, where, mono_ms(), PEER), session)
         secure.begin()
 
     # -- being called --------------------------------------------------------------------

@@ -20,7 +20,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.rules.access import User
 from penstock.broker.rules.log_ins import NO_CREDENTIALS, RANGES, Source
 from penstock.broker.topology.vhost import Vhost
-from penstock.core.clock_types import WallMs
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.errors import (
     AccessRefused,
     BrokerError,
@@ -63,6 +63,7 @@ class RangeSession(Session):
         super().__init__(broker.flow.book)
         self.now_ms = now_ms
         self.connected_at_ms: Final = now_ms
+        self._began_ms: Final = broker.idleness.now_ms
         self._broker = broker
         self._source = Source(RANGES, RANGES, *peer)
         self._peer: tuple[User, Vhost] | None = None
@@ -118,7 +119,8 @@ class RangeSession(Session):
                 self._guarded(desk.tick)
         self._go_on()
         self.look_at_user()
-        if self._peer is None and self.now_ms - self.connected_at_ms > OPEN_TIMEOUT_MS:
+        passed_ms = self._broker.idleness.now_ms - self._began_ms
+        if self._peer is None and passed_ms > OPEN_TIMEOUT_MS:
             self.closed = True
 
     def drained(self) -> None:
@@ -219,7 +221,7 @@ class RangeSession(Session):
         except MalformedFrame as error:
             self._fail(range_frames.MALFORMED, str(error))
         except LoginRefused as error:
-            self.mute_until_ms = self.now_ms + error.delay_ms
+            self.mute_until_ms = MonoMs(self._broker.idleness.now_ms + error.delay_ms)
             self._fail(range_frames.ACCESS_REFUSED, str(error))
         except BrokerError as error:
             self._fail(_code_of(error), str(error))
