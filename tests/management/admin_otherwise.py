@@ -78,10 +78,6 @@ _STEPS: Final = [
         _invalid('definition should be an object, actually was <<"x">>'),
     ),
     (
-        put("/api/feature-flags/quorum_queue/enable", {"name": "quorum_queue"}),
-        _bad("unsupported", NOT_HERE),
-    ),
-    (
         get("/api/version"),
         Otherwise(NEWER, 200, {"product_version": "0.1.0", "version": "3.10.8"}),
     ),

@@ -24,6 +24,7 @@ from penstock.management.api.pipelines import PipelinesApi
 from penstock.management.api.policies import PoliciesApi
 from penstock.management.api.queue_actions import QueueActionsApi
 from penstock.management.api.queues import QueuesApi
+from penstock.management.api.quorum import QuorumApi
 from penstock.management.api.resources import ResourcesApi
 from penstock.management.api.search import SearchApi
 from penstock.management.api.ui_session import UiSessionApi
@@ -37,6 +38,7 @@ from penstock.management.http.openapi import OpenApi
 ENDPOINTS: Final[tuple[type[Endpoints], ...]] = (
     OverviewApi,
     UiSessionApi,
+    QuorumApi,
     QueuesApi,
     QueueActionsApi,
     MirrorsApi,

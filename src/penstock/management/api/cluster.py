@@ -16,7 +16,7 @@
     DELETE      /api/penstock/cluster/nodes/{name}   one that is down, and never comes back
 
 Feature flags are what a RabbitMQ of our dialect has switched on and what holds here as well;
-quorum queues and streams are not among them.
+streams are not among them.
 """
 
 import asyncio
@@ -49,6 +49,7 @@ FEATURE_FLAGS: Final = {
         "Default bindings are now implicit, instead of being stored in the database"
     ),
     "maintenance_mode_status": "Maintenance mode status",
+    "quorum_queue": "Support queues of type `quorum`",
     "user_limits": "Configure connection and channel limits for a user",
     "virtual_host_metadata": "Virtual host metadata (description, tags, etc)",
 }

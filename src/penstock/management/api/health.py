@@ -6,11 +6,14 @@
     GET  /api/health/checks/protocol-listener/{protocol}
     GET  /api/health/checks/certificate-expiration/{within}/{unit}   days, weeks, months, years
     GET  /api/health/checks/node-is-mirror-sync-critical, node-is-quorum-critical
-    GET  /api/health/checks/metadata-store/initialized
+    GET  /api/health/checks/metadata-store/initialized[/with-data], reached-target-cluster-size
+    GET  /api/health/checks/quorum-queues-without-elected-leaders/all-vhosts[/pattern/{pattern}]
+    GET  ...                                      .../vhost/{vhost}[/pattern/{pattern}]
     GET  /api/health/checks/is-in-service, ready-to-serve-clients, below-node-connection-limit
 
 The last line is of RabbitMQ 4; its three checks want no log-in, as there, since load balancers ask
-them.  Alarms have a desk of their own (``api.resources``).
+them.  ``protocol`` may be several with commas between; the answer then names them as RabbitMQ 4
+does.  Alarms have a desk of their own (``api.resources``).
 """
 
 import re
@@ -30,6 +33,7 @@ from penstock.management.http.listing import BadQuery
 from penstock.management.http.lists import slices
 
 CHECKS: Final = "/api/health/checks/"
+LEADERLESS: Final = "quorum-queues-without-elected-leaders/"
 FAILED: Final = 503
 NO_LISTENER: Final = "No active listener"
 NOT_SERVING: Final = "the rabbit node is not currently available to serve"
@@ -62,7 +66,7 @@ class HealthApi(Endpoints):
 
     def routes(self) -> list[Route]:
         closed = {
-            "virtual-hosts": (self.virtual_hosts, "Every virtual host runs"),
+            "virtual-hosts": (self.fine, "Every virtual host runs"),
             "port-listener/{port}": (self.port_listener, "Something listens on the port"),
             "protocol-listener/{protocol}": (self.protocol_listener, "The protocol is served"),
             "certificate-expiration/{within}/{unit}": (
@@ -77,8 +81,13 @@ class HealthApi(Endpoints):
                 self.quorum_critical,
                 "Fails if a quorum needs this node",
             ),
-            "metadata-store/initialized": (self.initialized, "The definitions are read"),
+            "metadata-store/initialized": (self.fine, "The definitions are read"),
+            "metadata-store/initialized/with-data": (self.fine, "The definitions are read"),
+            "reached-target-cluster-size": (self.fine, "No node waits for others to join"),
         }
+        for place in ("all-vhosts", "vhost/{vhost}"):
+            for end in ("", "/pattern/{pattern}"):
+                closed[LEADERLESS + place + end] = (self.fine, "No quorum queue lacks a leader")
         open_ones = {
             "is-in-service": (self.in_service, "The node takes clients"),
             "ready-to-serve-clients": (self.ready_to_serve, "AMQP clients may come"),
@@ -112,12 +121,17 @@ class HealthApi(Endpoints):
         return _failed(NO_LISTENER, missing=port, ports=ports)
 
     async def protocol_listener(self, request: web.Request, _visitor: Visitor) -> web.Response:
-        asked = request.match_info["protocol"]
-        known = ALSO_CALLED.get(asked.lower(), asked.lower())
+        asked = request.match_info["protocol"].lower().split(",")
+        known = [ALSO_CALLED.get(one, one) for one in asked]
         protocols = [listener.protocol for listener in await self._listeners()]
-        if known in protocols:
-            return json_response({"status": "ok", "protocol": known})
-        return _failed(NO_LISTENER, missing=known, protocols=protocols)
+        missing = [one for one in known if one not in protocols]
+        if len(known) > 1:
+            if missing:
+                return _failed(NO_LISTENER, missing=missing, protocols=protocols)
+            return json_response({"status": "ok", "protocols": protocols})
+        if missing:
+            return _failed(NO_LISTENER, missing=known[0], protocols=protocols)
+        return json_response({"status": "ok", "protocol": known[0]})
 
     async def certificate_expiration(self, request: web.Request, _visitor: Visitor) -> web.Response:
         until_s = time.time() + _seconds(request.match_info["within"], request.match_info["unit"])
@@ -130,8 +144,8 @@ class HealthApi(Endpoints):
 
     # -- the node ------------------------------------------------------------------------
 
-    async def virtual_hosts(self, _request: web.Request, _visitor: Visitor) -> web.Response:
-        """They run whenever the node does."""
+    async def fine(self, _request: web.Request, _visitor: Visitor) -> web.Response:
+        """What holds whenever the node answers; while it starts, another page does, with 503."""
         return json_response({"status": "ok"})
 
     async def quorum_critical(self, _request: web.Request, _visitor: Visitor) -> web.Response:
@@ -157,10 +171,6 @@ class HealthApi(Endpoints):
         if not critical:
             return json_response(answer)
         return _failed(NOT_SYNCHRONISED, queues=[_queue_row(*pair) for pair in critical])
-
-    async def initialized(self, _request: web.Request, _visitor: Visitor) -> web.Response:
-        """Before the definitions are read another page answers on this port, with 503."""
-        return json_response({"status": "ok"})
 
     async def old_check(self, request: web.Request, _visitor: Visitor) -> web.Response:
         node = request.match_info.get("node")

@@ -2,7 +2,7 @@
 
     GET  /api/nodes
     GET  /api/nodes/{node}            ?memory=true and ?binary=true add where its memory is
-    GET  /api/nodes/{node}/memory
+    GET  /api/nodes/{node}/memory[/relative]   in bytes, or in percent of what is counted
     GET  /api/top/{node}              its threads and the processor time they took
 
 ``rabbit@HOST`` is understood as the node's name.
@@ -12,7 +12,7 @@ run.  RabbitMQ's row of a node that is stopped, or whose statistics are not avai
 """
 
 from operator import itemgetter
-from typing import cast
+from typing import Final, cast
 
 from aiohttp import web
 
@@ -24,6 +24,8 @@ from penstock.management.http.bodies import json_response
 from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import ListQuery
 from penstock.management.statistics.node_facts import thread_rows
+
+MEMORY: Final = "/api/nodes/{node}/memory"
 
 
 class NodesApi(Endpoints):
@@ -41,9 +43,8 @@ class NodesApi(Endpoints):
                 "Process and machine of one node",
                 MONITORING,
             ),
-            Route(
-                "/api/nodes/{node}/memory", {"GET": self.memory}, "Where its memory is", MONITORING
-            ),
+            Route(MEMORY, {"GET": self.memory}, "Where its memory is", MONITORING),
+            Route(MEMORY + "/relative", {"GET": self.memory}, "The same in percent", MONITORING),
             Route(
                 "/api/top/{node}", {"GET": self.top}, "Its threads, the busiest first", MONITORING
             ),
@@ -77,7 +78,10 @@ class NodesApi(Endpoints):
     async def memory(self, request: web.Request, visitor: Visitor) -> web.Response:
         self._context.must_be_us(request.match_info["node"])
         counted = await self._on_loop(counted_bytes, self._broker)
-        row: Row = {"memory": memory_row(counted, self._context.node.resident_bytes())}
+        found = memory_row(counted, self._context.node.resident_bytes())
+        if request.path.endswith("/relative"):
+            found = _in_percent(found)
+        row: Row = {"memory": found}
         return json_response(ListQuery(request.query).project(row))
 
     async def top(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -98,6 +102,13 @@ class NodesApi(Endpoints):
         # What came and went at this node: each counts its own.
         row.update(self._context.statistics.overview(counts, {})["churn_rates"])
         return row
+
+
+def _in_percent(memory: Row) -> Row:
+    """Rounded up, as RabbitMQ's: what is there at all has one percent."""
+    parts = {name: size for name, size in memory.items() if isinstance(size, int)}
+    total = sum(parts.values()) or 1
+    return {"total": 100} | {name: -(-100 * size // total) for name, size in parts.items()}
 
 
 def _other_row(node: Row) -> Row:

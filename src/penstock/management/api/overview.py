@@ -1,6 +1,7 @@
 """The node over HTTP: the visitor, the totals, storage and flow."""
 
 import platform
+from typing import Final
 
 from aiohttp import web
 
@@ -17,6 +18,8 @@ from penstock.management.statistics.node_facts import (
     exchange_type_rows,
     runtime_version,
 )
+
+CLUSTER_TAGS: Final = "cluster_tags"
 
 
 class OverviewApi(Endpoints):
@@ -57,6 +60,7 @@ class OverviewApi(Endpoints):
             "product_version": self._context.version,
             "node": self._view.node_name,
             "cluster_name": self._view.cluster_name(),
+            "cluster_tags": await self._on_loop(self._cluster_tags),
             **_about(),
             "object_totals": object_totals,
         }
@@ -79,6 +83,11 @@ class OverviewApi(Endpoints):
             row["listeners"] = await self._on_loop(self._view.listener_rows) + own
             row["contexts"] = self._context.contexts
         return json_response(query.project(row))
+
+    def _cluster_tags(self) -> Row:
+        """Those of the global parameter of that name, as in RabbitMQ 4."""
+        tags = self._broker.parameters.value(CLUSTER_TAGS)
+        return tags if isinstance(tags, dict) else {}
 
     async def flow(self, request: web.Request, visitor: Visitor) -> web.Response:
         return json_response(await self._on_loop(self._view.queues.flow_row))

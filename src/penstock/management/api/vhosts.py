@@ -3,6 +3,7 @@
     GET  /api/vhosts/{vhost}
     PUT  /api/vhosts/{vhost}    {"description": "...", "tags": "a,b" or ["a", "b"],
                                  "tracing": true or false, "default_queue_type": "quorum"}
+    POST /api/vhosts/{vhost}/start/{node}    a virtual host runs whenever its node does
     DELETE                       with everything in it; its connections are closed; one more of
                                  these takes up a removal that was interrupted, and so does a start
 
@@ -32,6 +33,7 @@ from penstock.storage.definitions.records import NO_METADATA, VhostRecord
 
 STEP_PAUSE_S: Final = 0.001
 """Between two slices of a removal others have the data loop for so long."""
+START: Final = "/api/vhosts/{vhost}/start/{node}"
 KNOWN: Final = ("name", "vhost", "description", "tags", "tracing", "default_queue_type")
 """The name is in the path already; some clients say it twice, under one of two names."""
 
@@ -63,6 +65,7 @@ class VhostsApi(Endpoints):
                 "One virtual host",
                 writer=ADMINISTRATOR,
             ),
+            Route(START, {"POST": self.start}, "It runs already", ADMINISTRATOR),
         ]
 
     async def vhosts(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -86,6 +89,11 @@ class VhostsApi(Endpoints):
         if not (visitor.may_monitor or visitor.may_enter(name)):
             raise AccessRefused("User not authorised to access virtual host")
         return json_response(ListQuery(request.query).project(row))
+
+    async def start(self, request: web.Request, visitor: Visitor) -> web.Response:
+        await self.asked_vhosts(request, visitor)
+        self._context.must_be_us(request.match_info["node"])
+        return web.Response(status=204)
 
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
         asked = await json_body(request)

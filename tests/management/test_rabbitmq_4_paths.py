@@ -1,0 +1,162 @@
+"""Each path of RabbitMQ 4.3.6's management API is judged: served with its methods, or left out."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from tests.management.conftest import Raw, Served
+
+PATHS = Path(__file__).with_name("rabbitmq-4.3-paths.txt")
+ALWAYS = {"HEAD", "OPTIONS"}
+SAMPLES = {"dtype": "q", "vhost": "%2F"}
+
+
+class Judged(NamedTuple):
+    """A line of the list; ``reason``: why the path is not served as a whole."""
+
+    path: str
+    methods: set[str]
+    reason: str
+
+
+def judged() -> list[Judged]:
+    found = []
+    for line in PATHS.read_text().splitlines():
+        if line.startswith("#"):
+            continue
+        told, _, reason = line.partition(" - ")
+        methods, _, path = told.partition(" ")
+        left_out = re.match(r"([A-Z]+): ", reason)
+        wanted = set(methods.split(",")) - ({left_out[1]} if left_out else set())
+        found.append(Judged(path, wanted, "" if left_out else reason))
+    return found
+
+
+def asked(served: Served, method: str, path: str, body: Any = None) -> Raw:
+    return served.request(method, path, None if body is None else json.dumps(body).encode())
+
+
+@pytest.mark.parametrize("one", judged(), ids=lambda one: one.path)
+def test_a_path_is_served_with_its_methods_or_left_out(one: Judged, served: Served) -> None:
+    path = re.sub(r"\{(\w+)\}", lambda name: SAMPLES.get(name[1], "x"), one.path)
+    answer = asked(served, "OPTIONS", path)
+    if one.reason:
+        assert answer.status == 404
+    else:
+        allowed = answer.headers["Allow"] or ""
+        assert one.methods <= set(re.split(r",\s*", allowed)) - ALWAYS
+
+
+# -- quorum queues -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quorum(served: Served) -> Served:
+    served.declare("members", arguments={"x-queue-type": "quorum"})
+    served.declare("plain")
+    return served
+
+
+MEMBERS = "/api/queues/quorum/%2F/"
+
+
+def test_the_status_of_a_quorum_queue_has_its_one_member(quorum: Served) -> None:
+    (row,) = quorum.get(MEMBERS + "members/status")
+    assert row["Node Name"] == "penstock@test"
+    assert (row["Raft State"], row["Membership"]) == ("leader", "voter")
+    assert row["Commit Index"] == row["Last Log Index"]
+    assert quorum.ask(MEMBERS + "plain/status").status == 503
+    assert quorum.ask(MEMBERS + "nosuch/status").status == 404
+
+
+@pytest.mark.parametrize(
+    "method, path, node, status, reason",
+    [
+        ("POST", "members/replicas/add", "penstock@test", 204, ""),
+        ("POST", "members/replicas/add", "other@test", 400, "Node is not a cluster member"),
+        ("POST", "plain/replicas/add", "penstock@test", 503, "classic_queue_not_supported"),
+        ("POST", "nosuch/replicas/add", "penstock@test", 503, "not_found"),
+        ("DELETE", "members/replicas/delete", "penstock@test", 503, "last_node"),
+        ("DELETE", "members/replicas/delete", "other@test", 400, "Node is not a cluster member"),
+        ("DELETE", "plain/replicas/delete", "penstock@test", 503, "classic_queue_not_supported"),
+    ],
+)
+def test_members_are_what_they_are(
+    quorum: Served, method: str, path: str, node: str, status: int, reason: str
+) -> None:
+    """Status and reason are RabbitMQ 4.3.6's of a single node."""
+    answer = asked(quorum, method, MEMBERS + path, {"node": node})
+    assert answer.status == status
+    if reason:
+        assert json.loads(answer.body)["reason"] == reason
+
+
+def test_a_node_alone_grows_and_shrinks_nothing(quorum: Served) -> None:
+    on = "/api/queues/quorum/replicas/on/"
+    assert asked(quorum, "POST", on + "penstock@test/grow", {"strategy": "all"}).status == 204
+    assert asked(quorum, "POST", on + "penstock@test/grow", {"strategy": "some"}).status == 400
+    assert asked(quorum, "POST", on + "other@test/grow", {"strategy": "all"}).status == 404
+    assert asked(quorum, "DELETE", on + "penstock@test/shrink").status == 202
+    assert quorum.get(MEMBERS + "members/status")
+
+
+# -- health checks and others ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "check",
+    [
+        "metadata-store/initialized/with-data",
+        "reached-target-cluster-size",
+        "quorum-queues-without-elected-leaders/all-vhosts/",
+        "quorum-queues-without-elected-leaders/vhost/%2F/pattern/%5Ea",
+    ],
+)
+def test_checks_of_4_hold_while_the_node_answers(served: Served, check: str) -> None:
+    assert served.get("/api/health/checks/" + check) == {"status": "ok"}
+
+
+def test_several_protocols_are_one_check(served: Served) -> None:
+    check = "/api/health/checks/protocol-listener/"
+    assert "http" in served.get(check + "http,amqp091")["protocols"]
+    failed = served.ask(check + "mqtt,http,stomp")
+    assert failed.status == 503
+    assert json.loads(failed.body)["missing"] == ["mqtt", "stomp"]
+
+
+def test_memory_in_percent(served: Served) -> None:
+    found = served.get("/api/nodes/penstock@test/memory/relative")["memory"]
+    assert found.pop("total") == 100
+    assert found
+    assert all(0 <= share <= 100 for share in found.values())
+    assert max(found.values()) > 1
+
+
+def test_the_default_exchange_is_published_to_by_its_empty_name(served: Served) -> None:
+    served.declare("direct")
+    body = {"routing_key": "direct", "payload": "x", "payload_encoding": "string", "properties": {}}
+    answer = asked(served, "POST", "/api/exchanges/%2F//publish", body)
+    assert json.loads(answer.body) == {"routed": True}
+
+
+def test_unknown_families_of_metrics_are_ignored(served: Served) -> None:
+    answer = served.ask("/metrics/detailed?family=nosuch&family=queue_coarse_metrics")
+    assert answer.status == 200
+
+
+def test_a_virtual_host_that_runs_is_started_already(served: Served) -> None:
+    assert asked(served, "POST", "/api/vhosts/%2F/start/penstock@test").status == 204
+    assert asked(served, "POST", "/api/vhosts/%2F/start/other@test").status == 404
+    assert asked(served, "POST", "/api/vhosts/nosuch/start/penstock@test").status == 404
+
+
+def test_tags_of_the_cluster_are_in_the_overview(served: Served) -> None:
+    tags = {"region": "a"}
+    answer = asked(served, "PUT", "/api/global-parameters/cluster_tags", {"value": tags})
+    assert answer.status in (201, 204)
+    assert served.get("/api/overview")["cluster_tags"] == tags
