@@ -58,11 +58,26 @@ delete_exchange              DELETE  exchanges/{vhost}/{exchange}  if-unused
 declare_queue                PUT     queues/{vhost}/{queue}  durable auto_delete arguments
 delete_queue                 DELETE  queues/{vhost}/{queue}  if-empty if-unused
 purge_queue                  DELETE  queues/{vhost}/{queue}/contents
+add_member                   POST    queues/quorum/{vhost}/{queue}/replicas/add  node
+delete_member                DELETE  queues/quorum/{vhost}/{queue}/replicas/delete  node
+grow                         POST    queues/quorum/replicas/on/{node}/grow  \
+                                     strategy vhost_pattern queue_pattern
+reset_node_auth_attempt_metrics  DELETE  auth/attempts/{node}
+reset_stats_db               DELETE  reset
 queue_action                 POST    queues/{vhost}/{queue}/actions  action node
 rebalance                    POST    rebalance/queues?moves=true  vhost_pattern queue_pattern
 set_vm_memory_high_watermark PUT     penstock/vm-memory-high-watermark  fraction absolute
 set_disk_free_limit          PUT     penstock/disk-free-limit  mem_relative absolute
 set_log_level                PUT     penstock/log-level  level
+check_if_any_deprecated_features_are_used         GET  deprecated-features/used
+check_if_metadata_store_is_initialized            GET  \
+                                     health/checks/metadata-store/initialized
+check_if_metadata_store_is_initialized_with_data  GET  \
+                                     health/checks/metadata-store/initialized/with-data
+check_if_new_quorum_queue_replicas_have_finished_initial_sync  GET  /healthz/live
+has_reached_target_cluster_size  GET  health/checks/reached-target-cluster-size
+activate_free_disk_space_monitoring  GET  /healthz/live
+reconcile_vhosts             GET     /healthz/live
 start_app                    GET     /healthz/live
 check_running                GET     /healthz/live
 is_running                   GET     /healthz/live

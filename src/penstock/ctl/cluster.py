@@ -43,6 +43,17 @@ def forget_cluster_node(call: Call) -> None:
     call.node.must(answer)
 
 
+def nodes_of(call: Call) -> list[str]:
+    """The names of the cluster's nodes, or of the only one."""
+    return [str(one["name"]) for one in call.node.get(CLUSTER)["nodes"]] or [call.node.name]
+
+
+def discover_peers(call: Call) -> str:
+    call.take(0)
+    call.say("Discovering peers nodes ...")
+    return "[" + ", ".join(f":{name}" for name in nodes_of(call)) + "]"
+
+
 # -- mirrored queues ---------------------------------------------------------------------------
 
 

@@ -136,6 +136,18 @@ def check_if_node_is_quorum_critical(call: Call) -> object:
     return Facts(f"Node {node} reported no quorum queues with minimum quorum", {"result": "ok"})
 
 
+def check_leaders(call: Call) -> object:
+    (pattern,) = call.take(1)
+    is_all = call.is_set("across-all-vhosts")
+    where = "all vhosts" if is_all else f"vhost {call.vhost}"
+    call.say(f"Checking leader replicas of quorum queues matching '{pattern}' in {where} ...")
+    place = ("all-vhosts",) if is_all else ("vhost", call.vhost)
+    check = "quorum-queues-without-elected-leaders"
+    call.node.get(path_of("health", "checks", check, *place, "pattern", pattern))
+    text = f"Node {call.node.name} reported all quorum queue as having responsive leader replicas"
+    return Facts(text, {"result": "ok"})
+
+
 def check_certificate_expiration(call: Call) -> str:
     call.take(0)
     within, unit = call.number("within", 4), call.text("unit", "weeks")

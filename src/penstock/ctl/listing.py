@@ -239,3 +239,12 @@ def from_row(call: Call) -> Table:
     call.say(row.says.format(vhost=call.vhost))
     answer = call.do(call.verb)
     return _table(columns, [] if answer.status == 404 else answer.json(), row.cells)
+
+
+def list_deprecated_features(call: Call) -> Table:
+    known = ("name", "deprecation_phase", "state", "desc", "doc_url", "provided_by")
+    columns = columns_of(call, known, ("name", "deprecation_phase", "state"))
+    is_used = call.is_set("used")
+    call.say(f"Listing deprecated features{' in use' if is_used else ''} ...")
+    path = "/api/deprecated-features" + ("/used" if is_used else "")
+    return _table(columns, call.node.get(path))

@@ -205,3 +205,17 @@ def tls_versions(call: Call) -> str:
     call.say("Listing all TLS versions supported by the runtime...")
     names = {"TLSv1_3": "tlsv1.3", "TLSv1_2": "tlsv1.2"}
     return "\n".join(name for flag, name in names.items() if getattr(ssl, f"HAS_{flag}"))
+
+
+def cipher_suites(call: Call) -> str:
+    """Those of OpenSSL on this machine; ``--all`` with those that are not on by default."""
+    import ssl
+
+    call.take(0)
+    if call.text("format", "openssl") != "openssl":
+        raise Invalid("Format should be openssl: the others are Erlang's")
+    call.say("Listing available cipher suites in OpenSSL format")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    if call.is_set("all"):
+        context.set_ciphers("ALL:@SECLEVEL=0")
+    return "\n".join(str(suite["name"]) for suite in context.get_ciphers())

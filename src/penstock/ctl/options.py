@@ -39,11 +39,15 @@ SHORT: Final[Mapping[str, str]] = {
     "p": "vhost",
     "N": "number",
     "d": "duration",
-    "e": "if-empty",
+    "e": "if-empty implicitly-enabled",
     "u": "if-unused",
     "P": "pid",
     "a": "all",
+    "v": "verbose",
+    "m": "minimal",
+    "E": "enabled",
 }
+"""A letter, and the options it may stand for: the one that the verb has."""
 
 Value = str | int | bool
 
@@ -101,7 +105,8 @@ def _take(word: str, rest: list[str], switches: Mapping[str, str], parsed: Parse
 
 def _name_of(spelt: str, switches: Mapping[str, str]) -> tuple[str, bool]:
     if not spelt.startswith("--"):
-        return SHORT.get(spelt[1:], ""), True
+        names = SHORT.get(spelt[1:], "").split()
+        return next((name for name in names if name in switches), ""), True
     name = spelt[2:]
     if name.startswith("no-") and switches.get(name[3:]) == FLAG:
         return name[3:], False

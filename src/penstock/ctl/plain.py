@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.ctl.call import Call
-from penstock.ctl.faults import NO_USER, UNAVAILABLE, Refused
+from penstock.ctl.cluster import nodes_of
+from penstock.ctl.faults import NO_USER, UNAVAILABLE, Invalid, NotAsThingsAre, Refused
 from penstock.ctl.output import Facts, Table, as_json
 from penstock.ctl.words import json_of, must_enter, must_have, must_know
 
@@ -69,6 +70,25 @@ def json_value(call: Call, given: Given) -> None:
         vhost(call, given)
 
 
+def member(call: Call, given: Given) -> None:
+    """The node that is named is one of the cluster."""
+    if given["node"] not in nodes_of(call):
+        raise NotAsThingsAre(f"node {given['node']} is not a member of the cluster")
+
+
+def growing(call: Call, given: Given) -> None:
+    if given["strategy"] not in ("all", "even"):
+        raise Invalid(f"\"strategy '{given['strategy']}' is not recognised.\"")
+    given |= {f"{one}_pattern": call.text(f"{one}-pattern", ".*") for one in ("vhost", "queue")}
+    member(call, given)
+
+
+OK: Final = {"result": "ok"}
+INITIALIZED: Final = Plain(
+    "Checking if metadata store on node {node} has finished initializing ...",
+    answers="Metadata store on node {node} has completed its initialization",
+    value=OK,
+)
 PATTERNS: Final = ("configure", "write", "read")
 RUNS: Final = "RabbitMQ on node {node} is fully booted and running"
 NO_SHOVEL: Final = (
@@ -165,6 +185,38 @@ ROWS: Final[Mapping[str, Plain]] = {
     "restart_federation_link": Plain(
         "Restarting federation link {id} on node {node}", "id", absent=NO_LINK
     ),
+    "add_member": Plain(
+        "Adding a member for queue {queue} on node {node}...", "queue node", member
+    ),
+    "delete_member": Plain(
+        "Removing a replica of queue {queue} on node {node}...", "queue node", member
+    ),
+    "grow": Plain("Growing all queues on {node}...", "node strategy", growing),
+    "check_if_new_quorum_queue_replicas_have_finished_initial_sync": Plain(
+        "Checking if node {node} runs promotable replicas of any queues ...",
+        answers="Node {node} reported no queues with promotable replicas",
+        value=OK,
+    ),
+    "check_if_any_deprecated_features_are_used": Plain(
+        "Checking if any deprecated features are used ...",
+        answers="Cluster reported no deprecated features in use",
+        value=OK,
+    ),
+    "check_if_metadata_store_is_initialized": INITIALIZED,
+    "check_if_metadata_store_is_initialized_with_data": INITIALIZED,
+    "has_reached_target_cluster_size": Plain(
+        "Checking if target cluster size has been reached on node {node} ...",
+        answers="Target cluster size has been reached on node {node}",
+        value=OK,
+    ),
+    "activate_free_disk_space_monitoring": Plain(
+        "[Re-]activating free disk space monitoring on node {node}..."
+    ),
+    "reconcile_vhosts": Plain(
+        "Will try to initiate virtual host reconciliation on all reachable cluster nodes..."
+    ),
+    "reset_node_auth_attempt_metrics": Plain("Reset auth attempt metrics on node {node} ..."),
+    "reset_stats_db": Plain("Resetting statistics database on node {node}"),
     "set_cluster_name": Plain("Setting cluster name to {name} ...", "name"),
     "purge_queue": Plain(
         "Purging queue '{queue}' in vhost '{vhost}' ...", "queue", None, "not_found"
@@ -200,7 +252,7 @@ def from_row(call: Call) -> Table | Facts | None:
     row = ROWS[call.verb]
     words = row.words.split()
     given: Given = {**dict(zip(words, call.take(len(words)), strict=True)), "vhost": call.vhost}
-    if "{node}" in row.says + row.absent:
+    if "{node}" in row.says + row.absent and "node" not in given:
         given["node"] = call.node.name
     call.say(row.says.format_map(given))
     if row.check is not None:

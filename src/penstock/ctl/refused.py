@@ -31,6 +31,23 @@ RESET: Final = Refusal(
 NO_ERLANG: Final = Refusal(
     "Error: this needs an Erlang machine, which Penstock does not have", most=1000
 )
+ONE_MEMBER: Final = Refusal(
+    "Error: a quorum queue has one member, on its node, and no Raft log: there is nothing to move,"
+    " to add or to reclaim",
+    most=1000,
+)
+NO_REPLICAS: Final = Refusal(
+    "Error: streams have no replicas and no coordinator here; list_queues shows what a queue has",
+    most=1000,
+)
+NO_PROTECTION: Final = Refusal(
+    "Error: a virtual host of Penstock cannot be protected from deletion", 1, 1
+)
+NO_INTERCEPTORS: Final = Refusal("Error: there are no channel interceptors here", most=1000)
+SOURCES: Final = Refusal(
+    "Error: the log names the source of each log-in that fails (log_tail); log-ins are counted by"
+    " protocol (list_node_auth_attempt_stats)"
+)
 MUST_STOP: Final = "this command requires the target node to be stopped."
 ONE_TYPE: Final = "all nodes of a cluster keep its definitions on disk: there are no RAM nodes."
 ROWS: Final[Mapping[str, Refusal]] = {
@@ -38,6 +55,7 @@ ROWS: Final[Mapping[str, Refusal]] = {
     "update_cluster_nodes": Refusal(BY_SETTINGS, 1, 1, by_node=True),
     "rename_cluster_node": Refusal(MUST_STOP, 2, 1000, by_node=True),
     **dict.fromkeys(("reset", "force_reset", "force_boot"), RESET),
+    "force_standalone_khepri_boot": RESET,
     "stop_app": Refusal(
         "Error: a Penstock has no application that stops by itself. 'penstockctl drain' closes it"
         " to clients, 'penstockctl stop' ends the process"
@@ -50,6 +68,44 @@ ROWS: Final[Mapping[str, Refusal]] = {
     ),
     **dict.fromkeys(("erlang_version", "encode", "decode", "exec"), NO_ERLANG),
     **dict.fromkeys(("eval_file", "list_ciphers", "list_hashes", "schema_info"), NO_ERLANG),
+    **dict.fromkeys(("decrypt_conf_value", "encrypt_conf_value", "maybe_stuck"), NO_ERLANG),
+    **dict.fromkeys(("command_line_arguments", "runtime_thread_stats"), NO_ERLANG),
+    **dict.fromkeys(("erlang_cookie_hash", "erlang_cookie_sources"), NO_ERLANG),
+    **dict.fromkeys(("observer", "remote_shell", "resolver_info"), NO_ERLANG),
+    **dict.fromkeys(("grow_to_count", "transfer_leadership"), ONE_MEMBER),
+    **dict.fromkeys(("force_checkpoint", "reclaim_quorum_memory"), ONE_MEMBER),
+    **dict.fromkeys(("stream_status", "coordinator_status", "restart_stream"), NO_REPLICAS),
+    **dict.fromkeys(("add_replica", "delete_replica"), NO_REPLICAS),
+    "set_stream_retention_policy": Refusal(
+        "Error: set_policy with max-age or max-length-bytes says how long messages stay", 2, 2
+    ),
+    "enable_vhost_deletion_protection": NO_PROTECTION,
+    "disable_vhost_deletion_protection": NO_PROTECTION,
+    "list_channel_interceptors": NO_INTERCEPTORS,
+    "set_channel_interceptor_priorities": NO_INTERCEPTORS,
+    "enable_auth_attempt_source_tracking": SOURCES,
+    "disable_auth_attempt_source_tracking": SOURCES,
+    "deactivate_free_disk_space_monitoring": Refusal(
+        "Error: free disk space is always watched; 'penstockctl set_disk_free_limit' says how much"
+        " must stay free"
+    ),
+    "remove_classic_queue_mirroring_from_policies": Refusal(
+        "Error: mirrored queues stay in Penstock, so nothing has to be removed; 'penstockctl"
+        " set_policy' without ha-mode ends the mirroring of one policy"
+    ),
+    "metadata_store_status": Refusal(
+        "Error: definitions are in a database of the node (definitions.db), in a cluster in etcd:"
+        " 'penstockctl check_if_metadata_store_is_initialized' says whether they are read"
+    ),
+    "message_size_stats": Refusal("Error: messages are not counted by classes of size"),
+    "certificates": Refusal(
+        "Error: certificates are files that the settings name (environment); 'penstockctl"
+        " check_certificate_expiration' looks at those that listeners have loaded"
+    ),
+    "list_network_interfaces": Refusal(
+        "Error: the operating system lists them ('ip address'); 'penstockctl listeners' says where"
+        " the node listens"
+    ),
 }
 
 

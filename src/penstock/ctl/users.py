@@ -1,5 +1,8 @@
 """Users, their passwords, tags and limits."""
 
+import base64
+import hashlib
+import secrets
 import sys
 from typing import Any, Final
 
@@ -7,6 +10,7 @@ from penstock.client.management import Credentials, ManagementClient, path_of
 from penstock.ctl.call import Call
 from penstock.ctl.faults import DATA, NO_USER, UNAVAILABLE, Fault, Invalid, Refused
 from penstock.ctl.output import Facts, Table, Term, as_json
+from penstock.ctl.plain import patterns
 from penstock.ctl.words import check_limits, must_have, must_know, object_of
 
 ADDED: Final = (
@@ -14,6 +18,8 @@ ADDED: Final = (
     " set_permissions' to learn more."
 )
 MISSING: Final = "Password is not provided via argument or stdin"
+HASHES: Final = ("sha256", "sha512", "md5")
+SALT_BYTES: Final = 4
 USER_LIMITS: Final = ("max-connections", "max-channels")
 
 
@@ -52,6 +58,18 @@ def _password(call: Call, given: str) -> str:
     if not password:
         raise Refused(MISSING, DATA)
     return password
+
+
+def hash_password(call: Call) -> str:
+    """As definitions have it: a salt of four bytes, then the hash of salt and password."""
+    (password,) = call.take(1)
+    algorithm = call.text("hashing-algorithm", HASHES[0])
+    if algorithm not in HASHES:
+        raise Invalid(f"hashing algorithm: one of {', '.join(HASHES)}")
+    call.say("Will hash the password")
+    salt = secrets.token_bytes(SALT_BYTES)
+    hashed = hashlib.new(algorithm, salt + password.encode(), usedforsecurity=False)
+    return base64.b64encode(salt + hashed.digest()).decode()
 
 
 def add_user(call: Call) -> object:
@@ -100,6 +118,15 @@ def authenticate_user(call: Call) -> object:
             DATA,
         )
     return "Success"
+
+
+def set_permissions_globally(call: Call) -> None:
+    user, configure, write, read = call.take(4)
+    call.say(f'Setting permissions for user "{user}" in all virtual hosts ...')
+    given = {"user": user, "configure": configure, "write": write, "read": read}
+    for row in call.node.get("/api/vhosts?columns=name"):
+        patterns(call, {**given, "vhost": row["name"]})
+        call.do("set_permissions", **given, vhost=row["name"])
 
 
 def set_user_tags(call: Call) -> None:

@@ -1,7 +1,7 @@
 """All verbs of ``penstockctl``, in the order of its help.
 
-Words, usage and sections are those of rabbitmqctl, rabbitmq-diagnostics and rabbitmq-upgrade, which
-scripts and fingers know.
+Words, usage and sections are those of rabbitmqctl, rabbitmq-diagnostics, rabbitmq-queues,
+rabbitmq-streams, rabbitmq-plugins and rabbitmq-upgrade, which scripts and fingers know.
 """
 
 import re
@@ -39,6 +39,8 @@ Nodes
     refused: Refused while the node runs
   force_boot
     refused: Refused while the node runs
+  force_standalone_khepri_boot
+    refused: Refused while the node runs
   wait [<pidfile>] [--pid|-P <pid>] [--timeout <timeout>]
     nodes: Waits until the node has started, by the file of its process number
   rotate_logs
@@ -67,6 +69,67 @@ Replication
     cluster: Moves masters of mirrored queues to synchronised mirrors on nodes with fewer
   await_online_synchronized_mirror
     cluster: Waits until every mirrored queue of the node has a synchronised mirror
+  list_policies_with_classic_queue_mirroring [--no-table-headers] [--timeout <timeout>]
+    policies:list_mirroring: Lists policies that mirror queues
+  list_operator_policies_with_classic_queue_mirroring [--no-table-headers] [--timeout <timeout>]
+    policies:list_mirroring: Lists operator policies that mirror queues
+  check_if_cluster_has_classic_queue_mirroring_policy [--timeout <timeout>]
+    policies:check_mirroring: Fails when a policy mirrors queues
+  remove_classic_queue_mirroring_from_policies [--timeout <timeout>]
+    refused: Refused: mirrored queues stay
+Quorum queues
+  quorum_status [--vhost <vhost>] <queue>
+    queues: Displays the member of a quorum queue
+  peek [--vhost <vhost>] <queue> <position> [--timeout <timeout>]
+    queues: Shows a message by its place in a queue, without taking it
+  add_member [--vhost <vhost>] <queue> <node> [--timeout <timeout>]
+    plain: Succeeds for the node that is the member
+  delete_member [--vhost <vhost>] <queue> <node>
+    plain: Refused: a quorum queue keeps its one member
+  grow <node> <all | even> [--vhost-pattern <pattern>] [--queue-pattern <pattern>]
+    plain: Succeeds for the node that has all members
+  shrink <node> [--errors-only]
+    queues: Lists quorum queues: each keeps its one member
+  grow_to_count <node_count> <all | even> [--vhost-pattern <pattern>] [--queue-pattern <pattern>] \
+      [--membership <promotable|voter>]
+    refused: Refused: a quorum queue has one member
+  transfer_leadership [--vhost <vhost>] <queue> <node>
+    refused: Refused: a quorum queue has one member
+  force_checkpoint [--vhost-pattern <pattern>] [--queue-pattern <pattern>]
+    refused: Refused: there is no Raft log
+  reclaim_quorum_memory [--vhost <vhost>] <quorum queue>
+    refused: Refused: there is no Raft log
+  check_for_quorum_queues_without_an_elected_leader [--vhost <vhost>] [--across-all-vhosts] \
+      <pattern>
+    health:check_leaders: Succeeds: the one member of a quorum queue leads it
+  check_if_new_quorum_queue_replicas_have_finished_initial_sync [--timeout <timeout>]
+    plain: Succeeds: no queue gets another member
+Streams
+  stream_status [--vhost <vhost>] [--tracking] <stream>
+    refused: Refused: streams have no replicas here
+  coordinator_status
+    refused: Refused: streams have no replicas here
+  add_replica [--vhost <vhost>] <stream> <node>
+    refused: Refused: streams have no replicas here
+  delete_replica [--vhost <vhost>] <queue> <node>
+    refused: Refused: streams have no replicas here
+  restart_stream [--vhost <vhost>] <stream> [--preferred-leader-node <node>]
+    refused: Refused: streams have no replicas here
+  set_stream_retention_policy [--vhost <vhost>] <name> <policy>
+    refused: Refused: a policy sets it
+Plug-ins
+  list [pattern] [--verbose] [--minimal] [--enabled] [--implicitly-enabled]
+    plugins:list_plugins: Lists RabbitMQ's plug-ins: those that Penstock has are enabled
+  is_enabled <plugin1> [ <plugin2>] [--offline] [--online]
+    plugins: Fails when a plug-in is not part of Penstock
+  enable <plugin1> [ <plugin2>] | --all [--offline] [--online]
+    plugins: Succeeds for plug-ins that are part of Penstock
+  disable <plugin1> [ <plugin2>] | --all [--offline] [--online]
+    plugins: Says that what is part of Penstock stays
+  set <plugin1> [ <plugin2>] [--offline] [--online]
+    plugins:enable: Succeeds for plug-ins that are part of Penstock
+  directories [--offline] [--online]
+    plugins: Says that there are none
 Users
   add_user <username> <password>
     users: Makes a user, without permissions at first
@@ -74,6 +137,8 @@ Users
     users: Tries a user's password
   change_password <username> <password>
     users: Changes the password of a user
+  hash_password <cleartext_password> [--hashing-algorithm <algorithm>]
+    users: Hashes a password, for definitions
   clear_password <username>
     users: Removes the password of a user: it cannot log in with one
   clear_user_limits <username> <limit_type> | all
@@ -103,6 +168,8 @@ Access Control
     plain: Lists user topic permissions
   set_permissions [--vhost <vhost>] <username> <conf> <write> <read>
     plain: Sets user permissions for a vhost
+  set_permissions_globally <username> <conf> <write> <read>
+    users: Sets user permissions for all virtual hosts
   set_topic_permissions [--vhost <vhost>] <username> <exchange> <write> <read>
     plain: Sets user topic permissions for an exchange
   list_vhosts [--no-table-headers] [<column> ...] [--timeout <timeout>]
@@ -126,6 +193,14 @@ Monitoring
     listing: Lists queues that have stopped
   list_node_auth_attempt_stats [--by-source]
     health: Counts log-ins, and those that failed
+  reset_node_auth_attempt_metrics
+    plain: Begins these counts anew
+  enable_auth_attempt_source_tracking
+    refused: Refused: the log names sources
+  disable_auth_attempt_source_tracking
+    refused: Refused: the log names sources
+  reset_stats_db [--all]
+    plain: Forgets the samples of rates
   environment
     environment: Displays the settings, under RabbitMQ's names and under ours
   report
@@ -153,6 +228,14 @@ Health checks
     plain: Fails when the node does not run
   check_virtual_hosts [--timeout <timeout>]
     health: Fails when a virtual host does not run
+  check_if_any_deprecated_features_are_used [--timeout <timeout>]
+    plain: Succeeds: nothing is deprecated here
+  check_if_metadata_store_is_initialized [--timeout <timeout>]
+    plain: Fails while definitions are not read
+  check_if_metadata_store_is_initialized_with_data [--timeout <timeout>]
+    plain: Fails while definitions are not read
+  has_reached_target_cluster_size [--timeout <timeout>]
+    plain: Succeeds: no node waits for others to join
   is_booting [--timeout <timeout>]
     plain: Says whether the node is starting
   is_running [--timeout <timeout>]
@@ -177,6 +260,10 @@ Health checks
     nodes: Resolves a name to addresses
   tls_versions [--timeout <timeout>]
     nodes: Lists TLS versions
+  cipher_suites [--format <openssl | erlang | map>] [--all] [--timeout <timeout>]
+    nodes: Lists cipher suites by OpenSSL's names
+  discover_peers [--timeout <timeout>]
+    cluster: Lists the nodes of the cluster
   erlang_version [--timeout <timeout>]
     refused: Refused: there is no Erlang here
   node_health_check [--timeout <timeout>]
@@ -221,6 +308,8 @@ Policies
   set_policy [--vhost <vhost>] [--priority <priority>] [--apply-to <apply-to>] <name> <pattern> \
       <definition>
     policies: Sets a policy
+  list_policies_that_match [--object-type <type>] <name>
+    policies: Lists policies whose pattern matches a queue or exchange
 Virtual hosts
   add_vhost <vhost> [--description <description> --tags "<tag1>,<tag2>,<...>" \
       --default-queue-type <quorum|classic|stream>]
@@ -233,6 +322,12 @@ Virtual hosts
     vhosts: Displays configured virtual host limits
   restart_vhost [--vhost <vhost>] [--timeout <timeout>]
     vhosts: Refused: a virtual host does not fail as a whole
+  reconcile_vhosts [--timeout <timeout>]
+    plain: Succeeds: virtual hosts run whenever the node does
+  enable_vhost_deletion_protection <vhost>
+    refused: Refused: there is no such protection
+  disable_vhost_deletion_protection <vhost>
+    refused: Refused: there is no such protection
   set_vhost_limits [--vhost <vhost>] <definition>
     vhosts: Sets virtual host limits
   set_vhost_tags <vhost> <tag> [...]
@@ -251,6 +346,10 @@ Configuration
     plain: Sets the cluster name
   set_disk_free_limit <disk_limit> | mem_relative <fraction>
     limits: Sets the disk_free_limit setting
+  activate_free_disk_space_monitoring [--timeout <timeout>]
+    plain: Succeeds: free disk space is always watched
+  deactivate_free_disk_space_monitoring [--timeout <timeout>]
+    refused: Refused: free disk space is always watched
   set_log_level <log_level>
     limits: Sets the log level of the running node
   set_vm_memory_high_watermark <fraction> | absolute <value>
@@ -266,6 +365,8 @@ Feature flags
     listing: Lists feature flags
   enable_feature_flag <all | feature_flag>
     health: Enables a feature flag; all are
+  list_deprecated_features [--used] [<column> ...]
+    listing: Lists deprecated features: there are none
 Operations
   close_all_connections [--vhost <vhost> --limit <limit>] [-n <node> --global] \
       [--per-connection-delay <delay>] <explanation>
@@ -309,6 +410,41 @@ Not here
     refused: Refused: belongs to encode
   list_hashes
     refused: Refused: belongs to encode
+  decrypt_conf_value value passphrase [--cipher <cipher>] [--hash <hash>] \
+      [--iterations <iterations>]
+    refused: Refused: there is no Erlang here
+  encrypt_conf_value value passphrase [--cipher <cipher>] [--hash <hash>] \
+      [--iterations <iterations>]
+    refused: Refused: there is no Erlang here
+  list_channel_interceptors [--no-table-headers] [--timeout <timeout>]
+    refused: Refused: there are none
+  set_channel_interceptor_priorities <interceptor> <priority> [<interceptor> <priority> ...] \
+      [--timeout <timeout>]
+    refused: Refused: there are none
+  metadata_store_status
+    refused: Refused: definitions are in a file of the node
+  message_size_stats [--timeout <timeout>]
+    refused: Refused: sizes are not counted by class
+  certificates
+    refused: Refused: check_certificate_expiration looks at them
+  list_network_interfaces [--timeout <timeout>]
+    refused: Refused: the operating system has them
+  command_line_arguments
+    refused: Refused: there is no Erlang here
+  erlang_cookie_hash [--timeout <timeout>]
+    refused: Refused: there is no Erlang here
+  erlang_cookie_sources [--timeout <timeout>]
+    refused: Refused: there is no Erlang here
+  maybe_stuck [--timeout <timeout>]
+    refused: Refused: there is no Erlang here
+  observer [--interval <seconds>]
+    refused: Refused: there is no Erlang here
+  remote_shell
+    refused: Refused: there is no Erlang here
+  resolver_info
+    refused: Refused: there is no Erlang here
+  runtime_thread_stats [--sample-interval <interval>]
+    refused: Refused: there is no Erlang here
   schema_info [--no-table-headers] [<column> ...] [--timeout <timeout>]
     refused: Refused: there is no Mnesia here
 """
@@ -331,9 +467,11 @@ SCOPES: Final = ("vhost", "timeout")
 """Options of every verb, which a usage names where they matter."""
 UNTOLD: Final[Mapping[str, dict[str, str]]] = {
     "add_user": {"pre-hashed-password": FLAG},
+    "add_member": {"membership": TEXT},
+    "grow": {"membership": TEXT},
     "resolve_hostname": {"offline": FLAG},
 }
-"""Options that RabbitMQ's usage does not have."""
+"""Options that the usage of RabbitMQ 3.10 does not have."""
 
 
 class Verb(NamedTuple):
