@@ -108,7 +108,8 @@ def _in_percent(memory: Row) -> Row:
     """Rounded up, as RabbitMQ's: what is there at all has one percent."""
     parts = {name: size for name, size in memory.items() if isinstance(size, int)}
     total = sum(parts.values()) or 1
-    return {"total": 100} | {name: -(-100 * size // total) for name, size in parts.items()}
+    shares: Row = {name: -(-100 * size // total) for name, size in parts.items()}
+    return {"total": 100} | shares
 
 
 def _other_row(node: Row) -> Row:
