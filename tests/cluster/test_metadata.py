@@ -50,6 +50,7 @@ FLAGS = st.booleans()
 TAGS = st.lists(NAMES, max_size=3)
 NUMBERS = st.integers(-1, 2**60)
 COMPONENTS = st.sampled_from(["shovel", "federation-upstream"])
+NONE = st.just("")
 HEX = st.text("0123456789abcdef", min_size=32, max_size=32)
 RECORDS: Any = st.one_of(
     st.builds(
@@ -77,7 +78,7 @@ RECORDS: Any = st.one_of(
         NAMES,
         st.dictionaries(NAMES, NUMBERS, max_size=3),
     ),
-    st.builds(ParameterRecord, NAMES, JSON),
+    st.builds(ParameterRecord, NAMES, JSON, NONE, NONE, NONE),
     st.builds(ParameterRecord, NAMES, JSON, NAMES, COMPONENTS, NAMES),
     st.builds(md.ExchangeMeta, NAMES, NAMES, NAMES, FLAGS, FLAGS, FLAGS, TABLES),
     st.builds(md.QueueMeta, NAMES, NAMES, HEX, NAMES, FLAGS, FLAGS, TABLES, NAMES, FLAGS),
