@@ -92,6 +92,7 @@ ROOMS: Final = [
     Room("routing", SMALL),
     Room("queues", SMALL),
     Room("backing", FAST, leave="description"),
+    Room("streams", SMALL),
     Room("storage/common", SMALL, leave="sqlite_*"),
     Room("storage/store", SMALL),
     Room("storage/journal", SMALL),

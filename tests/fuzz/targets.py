@@ -10,10 +10,12 @@ stand in ``last_input`` so that the runner can save them.
 import random
 import struct
 import tracemalloc
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
+from penstock.core.errors import Corrupt
 from penstock.protocols.amqp.codec.decoder import AmqpDecoder
 from penstock.protocols.amqp.codec.errors import MalformedArguments, UnknownMethod
 from penstock.protocols.amqp.codec.events import (
@@ -29,10 +31,14 @@ from penstock.protocols.amqp.codec.properties import decode_properties
 from penstock.protocols.amqp.codec.tables import decode_table, encode_table
 from penstock.protocols.peers.codec import frames as peer
 from penstock.protocols.peers.codec import hello as peer_hello
+from penstock.streams import cursor
+from penstock.streams.recovery import StreamRecovery
 from penstock_ranges import frames as range_frames
 from penstock_ranges import ranges, staging, subscriptions
 from tests.fuzz import mutate
 from tests.helpers import raw_codec as codec
+from tests.helpers.sim_files import SimFileSystem
+from tests.streams.stream_tools import StreamWorld
 
 FRAME_MAX = 131072
 MESSAGE_MAX = 1 << 20
@@ -309,6 +315,64 @@ def peer_frames(rng: random.Random, _corpus: list[bytes]) -> None:
             raise Broken(f"cut into {[len(part) for part in cut][:20]}: {told} != {expected}")
 
 
+# Files of streams -----------------------------------------------------------------------
+
+
+def _stream_file(rng: random.Random) -> bytes:
+    """Blocks with right checksums and heads that may say anything."""
+    data = b""
+    first = 0
+    for _ in range(rng.randint(1, 5)):
+        records = [rng.randbytes(rng.choice((0, 3, 400))) for _ in range(rng.randint(0, 4))]
+        payload = b"".join(struct.pack(">HI", 0, len(one)) + one for one in records)
+        kind, count, floor = 1, len(records), 0
+        if rng.random() < 0.3:
+            kind = rng.choice((2, 3, 4, 0))
+            payload = rng.choice((b"", payload, struct.pack(">QQQQ", first, 5, 0, len(data))))
+        if rng.random() < 0.2:
+            payload = mutate._blind(rng, payload or b"x")
+        if rng.random() < 0.1:
+            count, floor = rng.choice((0, 1, 2**31 - 1)), rng.choice((0, first, 2**62))
+        head = struct.pack(
+            ">4sIIIQQQQqqIII",
+            rng.choice((b"PSS\x01",) * 30 + (b"PSS\x02",)),
+            *(7, kind, count, len(data), rng.choice((0, len(data)))),
+            *(floor, first, rng.choice((0, 5, -1)), 5),
+            *(0, len(payload), zlib.crc32(payload)),
+        )
+        data += head + zlib.crc32(head).to_bytes(4, "big") + payload
+        first += len(records)
+    return data
+
+
+def stream_files(rng: random.Random, _corpus: list[bytes]) -> None:
+    """A start refuses a file with Corrupt, or what it takes is read, or refused with Corrupt."""
+    data = _stream_file(rng)
+    for _ in range(rng.choice((0, 0, 1, 3))):
+        data = mutate._blind(rng, data)
+    files = SimFileSystem()
+    files.makedirs("streams/7")
+    files.pwrite_parts(files.open_write("streams/7/0.stm"), 0, [_remember(data)])
+    world = StreamWorld(files=files)
+    recovery = StreamRecovery("streams/7", 7, 0)
+    try:
+        recovery.run(files)
+    except Corrupt:
+        return
+    world.open(recovery.found)
+    world.log.check()
+    for start in (cursor.Start(cursor.FIRST), cursor.Start(cursor.TIME, 5)):
+        reader = cursor.StreamCursor(world.log, start)
+        found = [one.seq_id for one in world.read(reader)]
+        if reader.error is not None and not isinstance(reader.error, Corrupt):
+            raise reader.error
+        ends = not found or found[-1] == world.log.next_offset - 1
+        if found != list(range(found[0] if found else 0, len(found) + (found[0] if found else 0))):
+            raise Broken(f"gaps: {found}")
+        if reader.error is None and not ends:
+            raise Broken(f"left out: {found} of {world.log.next_offset}")
+
+
 # Memory ---------------------------------------------------------------------------------
 
 
@@ -353,5 +417,8 @@ def _announcements(rng: random.Random) -> bytes:
 
 TARGETS: dict[str, Target] = {
     target.__name__: target
-    for target in (decoder, methods, tables, properties, range_requests, peer_frames, memory)
+    for target in (
+        *(decoder, methods, tables, properties, range_requests, peer_frames),
+        *(stream_files, memory),
+    )
 }

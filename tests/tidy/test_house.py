@@ -23,7 +23,7 @@ import native  # noqa: E402
 
 SOURCES = sorted((REPOSITORY / "src").rglob("*.py"))
 SOURCES_ROOT = REPOSITORY / "src" / "penstock"
-QUIET_ROOMS = ("core", "routing", "queues", "backing", "storage", "broker", "cluster")
+QUIET_ROOMS = ("core", "routing", "queues", "backing", "streams", "storage", "broker", "cluster")
 # Words of the compiler: a quiet file that uses them is meant to be compiled.
 COMPILED_WORDS = {"mypy_extensions", "librt"}
 

@@ -34,6 +34,7 @@ from mypy_extensions import i64
 
 from penstock.core.errors import Corrupt
 from penstock.storage.common.disk_jobs import DiskJob
+from penstock.storage.common.file_window import WINDOW_BYTES, FileWindow
 from penstock.storage.common.files import FileSystem
 from penstock.storage.store.codec import (
     GROUP_HEADER_BYTES,
@@ -53,37 +54,6 @@ from penstock.storage.store.files import StoreFile, StoreFiles
 
 MSG_ID_STEP: Final[i64] = 4_294_967_296
 """After an unclean stop numbering goes on at the next multiple: no id is ever used twice."""
-WINDOW_BYTES: Final[i64] = 1024 * 1024
-
-
-@final
-class _Window:
-    """A piece of a file in memory, moved along."""
-
-    def __init__(self, files: FileSystem, path: str) -> None:
-        self._files: FileSystem = files
-        self._path: str = path
-        self._start: i64 = 0
-        self._data: bytes = b""
-
-    def take(self, at: i64, size: i64) -> bytes:
-        """At most ``size`` bytes (of at most a window) from there; fewer only at the end."""
-        inside = at - self._start
-        if inside < 0 or inside + size > len(self._data):
-            self._data = self._files.pread(self._path, int(at), int(WINDOW_BYTES))
-            self._start = at
-            inside = 0
-        return self._data[inside : inside + size]
-
-    def checksum(self, at: i64, size: i64, checksum: i64) -> i64:
-        while size > 0:
-            data = self.take(at, min(size, WINDOW_BYTES))
-            if not data:
-                return -1
-            checksum = crc32(data, checksum)
-            at += len(data)
-            size -= len(data)
-        return checksum
 
 
 @final
@@ -110,7 +80,7 @@ class StoreScan(DiskJob):
 
     def run(self, files: FileSystem) -> None:
         size: i64 = files.size(self.path)
-        window = _Window(files, self.path)
+        window = FileWindow(files, self.path)
         number = self.rows.number
         while self.end < size:
             data = window.take(self.end, GROUP_HEADER_BYTES)
@@ -131,7 +101,7 @@ class StoreScan(DiskJob):
         if self.bytes_cut > 0:
             self._must_be_torn(window, size)
 
-    def _read_records(self, window: _Window, at: i64, end: i64) -> bool:
+    def _read_records(self, window: FileWindow, at: i64, end: i64) -> bool:
         """Whether all of the group is true; only then its rows are kept."""
         rows = self.rows
         count = len(rows.ids)
@@ -143,7 +113,7 @@ class StoreScan(DiskJob):
         self._must_ascend(count)
         return True
 
-    def _read_record(self, window: _Window, at: i64, end: i64) -> i64:
+    def _read_record(self, window: FileWindow, at: i64, end: i64) -> i64:
         """Where the next one begins; -1 = this is no true record."""
         header = window.take(at, RECORD_HEADER_BYTES)
         size: i64 = int.from_bytes(header[:4], "big")
@@ -164,14 +134,14 @@ class StoreScan(DiskJob):
                 at: i64 = self.rows.offsets[i]
                 raise damage(self.path, int(at), int(RECORD_HEADER_BYTES))
 
-    def _must_be_torn(self, window: _Window, size: i64) -> None:
+    def _must_be_torn(self, window: FileWindow, size: i64) -> None:
         """What follows the last true group: left by a crash, or damaged?"""
         if self.newest:
             self._look_for_witnesses(window, size)
         if not self.newest or self._attested > self.end:
             raise damage(self.path, int(self.end), int(size - self.end))
 
-    def _look_for_witnesses(self, window: _Window, size: i64) -> None:
+    def _look_for_witnesses(self, window: FileWindow, size: i64) -> None:
         """True group headers further on say how much was on disk when they were written."""
         at = self.end + 1
         while at < size:

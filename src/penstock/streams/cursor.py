@@ -1,0 +1,150 @@
+"""``StreamCursor``: the place of one reader in a stream.
+
+In: where to begin; then ``look`` again and again, and ``take``.  Out: messages in the order of
+their offsets.  A cursor holds the blocks of one read, which it shares with others; at rest it is
+its numbers.  A reader that retention overtakes goes on at the floor and is told how much it lost.
+
+Invariant (``check``):
+  C1  the offset is that of a message at hand, if there is one
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.core.message import Message
+from penstock.streams.filtering import Wanted
+from penstock.streams.log import StreamLog
+from penstock.streams.reading import Block, StreamRead
+
+FIRST: Final[i64] = 1
+LAST: Final[i64] = 2
+NEXT: Final[i64] = 3
+OFFSET: Final[i64] = 4
+TIME: Final[i64] = 5
+
+
+@final
+class Start:
+    """Where a reader begins.
+
+    FIRST   with the oldest message
+    LAST    with the first message of the last block
+    NEXT    with what is published from now on
+    OFFSET  with the message of that number, be it to come; a negative one counts back from the end
+    TIME    with the block of the first message that came at that time (wall clock) or later
+    """
+
+    def __init__(self, kind: i64, value: i64 = 0) -> None:
+        self.kind: i64 = kind
+        self.value: i64 = value
+
+    def offset_in(self, log: StreamLog) -> i64:
+        """Not below what the log has; of a time the first one."""
+        offset = log.first_offset
+        if self.kind == LAST:
+            offset = log.last_block
+        elif self.kind == NEXT:
+            offset = log.next_offset
+        elif self.kind == OFFSET:
+            offset = self.value if self.value >= 0 else log.durable_offset + self.value
+        return max(offset, log.first_offset)
+
+
+@final
+class StreamCursor:
+    """``offset`` is that of the next message; ``overtaken`` counts what retention took before.
+
+    ``error`` is what keeps it from reading on: damage, or a disk that fails.
+    """
+
+    def __init__(self, log: StreamLog, start: Start, wanted: Wanted | None = None) -> None:
+        self.offset: i64 = start.offset_in(log)
+        self.overtaken: i64 = 0
+        self.error: Exception | None = None
+        self._log: StreamLog = log
+        self._wanted: Wanted | None = wanted
+        self._time_ms: i64 = start.value if start.kind == TIME else -1
+        self._segment: i64 = -1
+        self._at: i64 = -1
+        self._behind: i64 = 0  # the offset behind the last read, which may have passed blocks over
+        self._blocks: list[Block] = []
+        self._read: StreamRead | None = None
+
+    def look(self) -> bool:
+        """Are messages at hand?  If not and there are some, a read for them is under way."""
+        while self.error is None:
+            if self._read is not None and not self._arrived():
+                return False
+            if self._blocks:
+                return True
+            self._jump_to_floor()
+            log = self._log
+            if self.offset >= log.durable_offset:
+                return False
+            block: Block | None = None
+            if self._time_ms < 0:
+                block = log.cache.get(log.stream, self.offset)
+            if block is None:
+                self._read = log.read(
+                    self.offset, self._time_ms, self._segment, self._at, self._wanted
+                )
+                if not self._read.done:
+                    return False
+            else:
+                self._segment = block.segment
+                self._at = block.head.end()
+                self._behind = block.next_offset()
+                if self._wanted is None or self._wanted.may_match(block.head.filter):
+                    self._blocks.append(block)
+                else:
+                    self.offset = block.next_offset()
+        return False
+
+    def _jump_to_floor(self) -> None:
+        floor = self._log.first_offset
+        if self.offset < floor:
+            if self._time_ms < 0:
+                self.overtaken += floor - self.offset
+            self.offset = floor
+            self._segment = -1
+            self._at = -1
+
+    def _arrived(self) -> bool:
+        """Take over what the read found; False = it is still under way."""
+        read = self._read
+        if read is None or not read.done:
+            return read is None
+        self._read = None
+        if isinstance(read.error, FileNotFoundError) and read.segment < self._log.first_offset:
+            self._segment = -1
+            self._at = -1
+            return True
+        if read.error is not None:
+            self.error = read.error
+            return True
+        self._segment = read.segment
+        self._at = read.at
+        self._behind = read.offset
+        self._time_ms = read.time_ms if read.offset < read.end else -1
+        self._blocks = read.blocks[:]
+        self.offset = max(self.offset, self._blocks[0].first if self._blocks else read.offset)
+        return True
+
+    def take(self, most: i64) -> list[Message]:
+        """At most so many of the messages at hand, of one block."""
+        block = self._blocks[0]
+        begin = self.offset - block.first
+        messages = block.messages[begin : begin + most]
+        self.offset += len(messages)
+        if self.offset == block.next_offset():
+            del self._blocks[0]
+            self.offset = max(self.offset, self._blocks[0].first if self._blocks else self._behind)
+        return messages
+
+    def check(self) -> None:
+        """Assert the numbered invariant."""
+        if self._blocks:
+            assert self._blocks[0].first <= self.offset < self._blocks[0].next_offset(), "C1"
+        for i in range(1, len(self._blocks)):
+            assert self._blocks[i - 1].next_offset() <= self._blocks[i].first, "C1"

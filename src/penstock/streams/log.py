@@ -1,0 +1,382 @@
+"""``StreamLog``: one stream, a log on disk that grows at its end and shrinks at its begin.
+
+In: batches of messages; groups that the committer has done; limits.  Out: groups to write and sync,
+jobs that read and remove.  A message's *offset* is its number in the log, from 0 on without gaps.
+
+    first_offset  the floor: retention has left what begins here
+    durable_offset  the log is on disk up to here: readers see what is below
+    next_offset   the next message gets this one
+
+**Append.**  Records are collected in a block, which is closed when it is large or when ``seal``
+takes all of them as a group.  When the committer has written and synced the group, ``committed``
+moves ``durable_offset``.  A message that no reader can see may be lost in a crash, and its offset
+used again; one that a reader saw keeps its offset for good.
+
+**Retention** takes whole segments from the begin, never the last one.  It is a fact of the log: the
+floor is in the head of each block, in one of its own if no message comes.  The files go after that
+block is on disk; what is missing above the floor is damage, and never taken for retention.
+
+**Memory** is 24 bytes a segment, the sparse index of the last segment, and what is under way.
+Segments grow with the stream above ``segments_usual`` of them, so that small ones are not millions.
+
+Invariants (``check``):
+  L1  first <= durable <= sealed <= next offset; the open block holds the end of it
+  L2  the floor is the first offset of the oldest segment
+"""
+
+from typing import Final, final
+
+from librt.strings import BytesWriter
+from mypy_extensions import i64
+
+from penstock.core.message import Message
+from penstock.storage.common.disk_jobs import JobBoard
+from penstock.streams.block_codec import (
+    FLOOR,
+    INDEX,
+    MESSAGES,
+    BlockHead,
+    IndexRows,
+    segment_path,
+    write_record,
+)
+from penstock.streams.filtering import FILTER_BYTES, UNFILTERED, Wanted, make_filter
+from penstock.streams.reading import Block, BlockCache, StreamRead
+from penstock.streams.removal import StreamDeletion, StreamRemoval
+from penstock.streams.segments import SegmentTable
+from penstock.streams.writer import StreamGroup, StreamPiece
+
+SEGMENT_BYTES: Final[i64] = 500_000_000
+"""RabbitMQ's default."""
+SEGMENTS_USUAL: Final[i64] = 16_384
+BLOCK_BYTES: Final[i64] = 256 * 1024
+INDEX_STEP_BYTES: Final[i64] = 64 * 1024
+"""The index of a segment names a block each so many bytes."""
+
+
+@final
+class StreamLimits:
+    """0 = no limit, of ``max_bytes`` and ``max_age_ms``."""
+
+    def __init__(
+        self,
+        max_bytes: i64 = 0,
+        max_age_ms: i64 = 0,
+        segment_bytes: i64 = SEGMENT_BYTES,
+        filter_bytes: i64 = FILTER_BYTES,
+        segments_usual: i64 = SEGMENTS_USUAL,
+    ) -> None:
+        self.max_bytes: i64 = max_bytes
+        self.max_age_ms: i64 = max_age_ms
+        self.segment_bytes: i64 = segment_bytes
+        self.filter_bytes: i64 = filter_bytes
+        self.segments_usual: i64 = segments_usual
+
+
+@final
+class StreamFound:
+    """What a start finds of a stream; as made, a new one.
+
+    ``rows``      of the last segment; ``finished``: it ends with its index
+    ``last_ms``   when the last message came
+    ``last_block``  the first offset of the last block of messages
+    """
+
+    def __init__(self) -> None:
+        self.segments: SegmentTable = SegmentTable()
+        self.rows: IndexRows = IndexRows()
+        self.finished: bool = False
+        self.first_offset: i64 = 0
+        self.next_offset: i64 = 0
+        self.last_ms: i64 = 0
+        self.last_block: i64 = 0
+
+    def take_last(
+        self,
+        rows: IndexRows,
+        finished: bool,
+        first_offset: i64,
+        next_offset: i64,
+        last_ms: i64,
+        last_block: i64,
+    ) -> None:
+        """What the last segment, and with it the log, is like."""
+        self.rows = rows
+        self.finished = finished
+        self.first_offset = first_offset
+        self.next_offset = next_offset
+        self.last_ms = last_ms
+        self.last_block = last_block
+
+
+@final
+class _OpenBlock:
+    """Messages that are not sealed yet."""
+
+    def __init__(self) -> None:
+        self.buffer: BytesWriter = BytesWriter()
+        self.messages: list[Message] = []
+        self.values: set[bytes] = set()
+
+    def add(self, message: Message, value: bytes) -> None:
+        write_record(self.buffer, message)
+        self.messages.append(message)
+        self.values.add(value)
+
+
+@final
+class StreamLog:
+    """See the head of this file; ``found`` is what recovery read."""
+
+    def __init__(
+        self,
+        board: JobBoard,
+        cache: BlockCache,
+        directory: str,
+        stream: i64,
+        limits: StreamLimits,
+        found: StreamFound,
+    ) -> None:
+        self.directory: str = directory
+        self.stream: i64 = stream
+        self.limits: StreamLimits = limits
+        self.cache: BlockCache = cache
+        self.segments: SegmentTable = found.segments
+        self.first_offset: i64 = found.first_offset
+        self.durable_offset: i64 = found.next_offset
+        self.next_offset: i64 = found.next_offset
+        self.last_block: i64 = found.last_block
+        self._board: JobBoard = board
+        self._rows: IndexRows = found.rows
+        self._finishing: dict[int, IndexRows] = {}  # of segments whose index is not on disk yet
+        self._finished: bool = found.finished
+        self._last_ms: i64 = found.last_ms
+        self._sealed_offset: i64 = found.next_offset
+        self._sealed_floor: i64 = found.first_offset
+        self._synced_segment: i64 = -1
+        self._synced_at: i64 = 0
+        if len(found.segments) > 0:
+            self._synced_segment = found.segments.first(-1)
+            self._synced_at = found.segments.size(-1)
+        self._open: _OpenBlock = _OpenBlock()
+        self._full: list[_OpenBlock] = []
+        self._dropped: list[int] = []  # segments, until the floor above them is on disk
+        self._reads: dict[int, StreamRead] = {}  # under way, by offset
+
+    # -- appending -------------------------------------------------------------------------
+
+    def append(self, messages: list[Message], values: list[bytes], now_ms: i64) -> None:
+        """Number them and take their bytes.
+
+        ``values``: their filter values, b"" for one without; empty = none has any.  A clock that
+        goes back does not take times back.
+        """
+        self._last_ms = max(self._last_ms, now_ms)
+        for i in range(len(messages)):
+            message = messages[i]
+            message.place(self.next_offset, self._last_ms)
+            self.next_offset += 1
+            self._open.add(message, values[i] if values else UNFILTERED)
+            if len(self._open.buffer) >= BLOCK_BYTES:
+                self._full.append(self._open)
+                self._open = _OpenBlock()
+
+    def pending_bytes(self) -> i64:
+        """Appended and not yet sealed."""
+        size: i64 = len(self._open.buffer)
+        for block in self._full:
+            size += len(block.buffer)
+        return size
+
+    def seal(self) -> StreamGroup | None:
+        """Freeze what was appended since the last seal; None when there is nothing to do."""
+        blocks = self._full
+        if self._open.messages:
+            blocks.append(self._open)
+            self._open = _OpenBlock()
+        self._full = []
+        pieces: list[StreamPiece] = []
+        for block in blocks:
+            self._place(pieces, MESSAGES, block)
+        if not pieces and self._sealed_floor != self.first_offset:
+            self._place(pieces, FLOOR, _OpenBlock())
+        if not pieces:
+            return None
+        self._sealed_offset = self.next_offset
+        self._sealed_floor = self.first_offset
+        return StreamGroup(pieces, self.next_offset, self.first_offset)
+
+    def _place(self, pieces: list[StreamPiece], kind: i64, block: _OpenBlock) -> None:
+        """The block, at the end of the last segment, or in a new one behind a full one."""
+        messages = block.messages
+        first = messages[0].seq_id if messages else self.next_offset
+        first_ms = messages[0].enqueued_at_ms if messages else self._last_ms
+        last_ms = messages[-1].enqueued_at_ms if messages else self._last_ms
+        segments = self.segments
+        if len(segments) > 0 and not self._finished and self._is_full():
+            rows = self._rows
+            payload = rows.payload(segments.size(-1))
+            head = self._head(INDEX, len(rows), first, first_ms, first_ms, b"", payload)
+            self._write(pieces, head, payload, [])
+            self._finishing[int(segments.first(-1))] = rows
+            self._finished = True
+        if len(segments) == 0 or self._finished:
+            segments.add(first, first_ms, 0)
+            self._rows = IndexRows()
+            self._finished = False
+        at = segments.size(-1)
+        step = self._rows.last_at()
+        if kind == MESSAGES and (step < 0 or at - step >= INDEX_STEP_BYTES):
+            self._rows.add(first, first_ms, at)
+        block_filter = make_filter(block.values, self.limits.filter_bytes)
+        payload = block.buffer.getvalue()
+        head = self._head(kind, len(messages), first, first_ms, last_ms, block_filter, payload)
+        self._write(pieces, head, payload, messages)
+
+    def _is_full(self) -> bool:
+        """The last segment has messages enough."""
+        limits = self.limits
+        usual = max(limits.segment_bytes, self.segments.total_bytes // limits.segments_usual)
+        return len(self._rows) > 0 and self.segments.size(-1) >= usual
+
+    def _head(
+        self,
+        kind: i64,
+        count: i64,
+        first: i64,
+        first_ms: i64,
+        last_ms: i64,
+        block_filter: bytes,
+        payload: bytes,
+    ) -> BlockHead:
+        segments = self.segments
+        synced: i64 = self._synced_at if self._synced_segment == segments.first(-1) else 0
+        at = segments.size(-1)
+        return BlockHead(
+            self.stream,
+            kind,
+            count,
+            at,
+            synced,
+            self.first_offset,
+            first,
+            first_ms,
+            last_ms,
+            block_filter,
+            len(payload),
+        )
+
+    def _write(
+        self, pieces: list[StreamPiece], head: BlockHead, payload: bytes, messages: list[Message]
+    ) -> None:
+        segment = self.segments.first(-1)
+        pieces.append(StreamPiece(self.directory, segment, head, payload, messages))
+        self.segments.grow(head.end() - head.at)
+
+    def committed(self, group: StreamGroup) -> None:
+        """The group is on disk, and so are all before it."""
+        for piece in group.pieces:
+            self._synced_segment = piece.segment
+            self._synced_at = piece.head.end()
+            if piece.head.kind == INDEX:
+                del self._finishing[int(piece.segment)]
+            if piece.messages:
+                self.last_block = piece.head.first
+                self.cache.put(Block(piece.segment, piece.head, piece.messages))
+        self.durable_offset = group.end
+        gone = [first for first in self._dropped if first < group.floor]
+        if gone:
+            self._dropped = [first for first in self._dropped if first >= group.floor]
+            self._board.reads.append(
+                StreamRemoval([segment_path(self.directory, first) for first in gone])
+            )
+
+    # -- retention -------------------------------------------------------------------------
+
+    def retire(self, now_ms: i64) -> int:
+        """Let go of segments at the begin that are over a limit; returns how many.
+
+        Readers get nothing of them any more.  Their files go when a group that says so, the next
+        one, is on disk.
+        """
+        count = 0
+        while count + 1 < len(self.segments) and self._is_over(count, now_ms):
+            count += 1
+        if count > 0:
+            self._dropped += self.segments.drop(count)
+            self.first_offset = self.segments.first(0)
+        return count
+
+    def _is_over(self, dropped: int, now_ms: i64) -> bool:
+        """Is the oldest segment behind that many over a limit?"""
+        segments = self.segments
+        limits = self.limits
+        if segments.first(dropped + 1) > self.durable_offset:
+            return False
+        if limits.max_age_ms > 0 and segments.time(dropped + 1) < now_ms - limits.max_age_ms:
+            return True
+        return limits.max_bytes > 0 and segments.bytes_behind(dropped) > limits.max_bytes
+
+    def set_limits(self, limits: StreamLimits) -> None:
+        """They hold from the next block and the next ``retire`` on."""
+        self.limits = limits
+
+    def delete(self) -> None:
+        """The stream is gone: its files too, once the writer has forgotten them."""
+        self._board.reads.append(StreamDeletion(self.directory))
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def read(
+        self, offset: i64, time_ms: i64, segment: i64, at: i64, wanted: Wanted | None
+    ) -> StreamRead:
+        """A read of what is there from the offset on, or, with ``time_ms``, from that time on.
+
+        ``segment`` and ``at`` are where a read before it ended, if that is still there.  Readers
+        that want the same at the same time get the same read.
+        """
+        known = self._reads.get(int(offset))
+        if time_ms < 0 and wanted is None and known is not None:
+            return known
+        if segment < self.first_offset:
+            number = self.segments.holding(offset)
+            if time_ms >= 0:
+                written = self.segments.holding(self.durable_offset - 1)
+                number = min(self.segments.holding_time(time_ms), written)
+            segment = self.segments.first(number)
+            at = self._look_up(number, offset, time_ms)
+        read = StreamRead(self, offset, time_ms, segment, at, wanted)
+        if time_ms < 0 and wanted is None:
+            self._reads[int(offset)] = read
+        self._board.submit_read(read, self.stream)
+        return read
+
+    def _look_up(self, number: i64, offset: i64, time_ms: i64) -> i64:
+        """The place in that segment to begin at; -1 = the index of its file has it."""
+        rows = self._finishing.get(int(self.segments.first(number)))
+        if rows is None and number == len(self.segments) - 1 and not self._finished:
+            rows = self._rows
+        if rows is None:
+            return -1
+        return rows.at_offset(offset) if time_ms < 0 else rows.at_time(time_ms)
+
+    def read_done(self, read: StreamRead) -> None:
+        if self._reads.get(int(read.began_at)) is read:
+            del self._reads[int(read.began_at)]
+        for block in read.blocks:
+            self.cache.put(block)
+
+    # -- looking ---------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Assert the numbered invariants."""
+        pending: i64 = len(self._open.messages)
+        for block in self._full:
+            pending += len(block.messages)
+        assert self.next_offset - self._sealed_offset == pending, "L1"
+        assert self.first_offset <= self.durable_offset <= self._sealed_offset, "L1"
+        if len(self.segments) > 0:
+            assert self.segments.first(0) == self.first_offset, "L2"
+            self._rows.check(self.segments.size(-1))
+        self.segments.check()
+        self.cache.check()

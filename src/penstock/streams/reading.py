@@ -1,0 +1,188 @@
+"""Reads blocks of a stream, in a thread, and keeps the newest ones for all readers.
+
+In: an offset or a time, and where in which segment to begin.  Out: a row of whole blocks, decoded
+once for all readers that come by, and the place behind them.  A block whose filter says *no* is
+passed over by its head.  What is not true here was true when it was written and synced: damage,
+which names file, place and length; nothing is left out in silence.
+"""
+
+from typing import TYPE_CHECKING, Final, final
+
+from mypy_extensions import i64
+
+from penstock.core.errors import Corrupt
+from penstock.core.message import Message
+from penstock.storage.common.disk_jobs import DiskJob
+from penstock.storage.common.file_window import FileWindow
+from penstock.storage.common.files import FileSystem
+from penstock.streams.block_codec import (
+    HEAD_BYTES,
+    INDEX,
+    MESSAGES,
+    BlockHead,
+    IndexRows,
+    damage,
+    read_head,
+    read_index,
+    read_records,
+    segment_path,
+)
+from penstock.streams.filtering import Wanted
+
+if TYPE_CHECKING:
+    from penstock.streams.log import StreamLog
+
+READ_BYTES: Final[i64] = 256 * 1024
+"""A read ends with the block that reaches this."""
+WINDOW_BYTES: Final[i64] = 64 * 1024
+FILTER_BYTES_MAX: Final[i64] = 255
+MESSAGE_BYTES: Final[i64] = 200
+"""What a decoded message costs beside its content, about."""
+
+
+@final
+class Block:
+    """The messages of one block; shared between readers and never changed."""
+
+    __slots__ = ("first", "head", "messages", "segment")
+
+    def __init__(self, segment: i64, head: BlockHead, messages: list[Message]) -> None:
+        self.segment: i64 = segment
+        self.first: i64 = head.first
+        self.head: BlockHead = head
+        self.messages: list[Message] = messages
+
+    def next_offset(self) -> i64:
+        return self.first + len(self.messages)
+
+    def memory_bytes(self) -> i64:
+        return self.head.size + MESSAGE_BYTES * len(self.messages)
+
+
+@final
+class BlockCache:
+    """The blocks that were written or read last, of all streams of a node.
+
+    Invariants (``check``):
+      B1  ``bytes`` is the sum over the blocks, and no more than the limit
+    """
+
+    def __init__(self, limit_bytes: i64) -> None:
+        self.bytes: i64 = 0
+        self._limit_bytes: i64 = limit_bytes
+        self._blocks: dict[tuple[int, int], Block] = {}
+
+    def put(self, block: Block) -> None:
+        """Keep it, and let go of the oldest ones."""
+        key = (int(block.head.stream), int(block.first))
+        if key in self._blocks:
+            return
+        self._blocks[key] = block
+        self.bytes += block.memory_bytes()
+        while self.bytes > self._limit_bytes:
+            oldest = self._blocks.pop(next(iter(self._blocks)))
+            self.bytes -= oldest.memory_bytes()
+
+    def get(self, stream: i64, offset: i64) -> Block | None:
+        """The block that begins with that offset."""
+        return self._blocks.get((int(stream), int(offset)))
+
+    def check(self) -> None:
+        assert self.bytes == sum([block.memory_bytes() for block in self._blocks.values()]), "B1"
+        assert self.bytes <= self._limit_bytes or not self._blocks, "B1"
+
+
+@final
+class StreamRead(DiskJob):
+    """Blocks with ``offset`` and what follows, up to and without ``end``.
+
+    ``time_ms``  look for the first block with a message of that time or later; -1 = by offset
+    ``segment``  first offset of the segment, and ``at`` the place in it; -1 = look it up
+    ``blocks``   what was found; the fields above then say where the next read goes on
+    """
+
+    def __init__(
+        self,
+        log: "StreamLog",
+        offset: i64,
+        time_ms: i64,
+        segment: i64,
+        at: i64,
+        wanted: Wanted | None,
+    ) -> None:
+        super().__init__()
+        self.offset: i64 = offset
+        self.began_at: i64 = offset
+        self.time_ms: i64 = time_ms
+        self.segment: i64 = segment
+        self.at: i64 = at
+        self.end: i64 = log.durable_offset
+        self.blocks: list[Block] = []
+        self.wanted: Wanted | None = wanted
+        self._stream: i64 = log.stream
+        self._directory: str = log.directory
+        self._log: StreamLog = log
+
+    def finish(self) -> None:
+        super().finish()
+        self._log.read_done(self)
+
+    # -- the thread ------------------------------------------------------------------------
+
+    def run(self, files: FileSystem) -> None:
+        path = segment_path(self._directory, self.segment)
+        if self.at < 0:
+            self.at = self._look_up(files, path)
+        window = FileWindow(files, path, WINDOW_BYTES)
+        size: i64 = 0
+        while size < READ_BYTES and self.offset < self.end:
+            head = self._head(files, window, path)
+            if head.kind == INDEX:
+                self.segment = head.first
+                self.at = 0
+                self.offset = max(self.offset, head.first)
+                return
+            if self._is_wanted(head):
+                self.blocks.append(self._block(window, path, head))
+                size += head.size
+                self.time_ms = -1
+            self.offset = max(self.offset, head.next_offset())
+            self.at = head.end()
+
+    def _look_up(self, files: FileSystem, path: str) -> i64:
+        """The place to begin at in a finished segment, by the index at its end."""
+        end: i64 = files.size(path)
+        at: i64 = int.from_bytes(files.pread(path, int(end) - 8, 8), "big") if end > 8 else end
+        rows: IndexRows | None = None
+        if at < end:
+            head = read_head(files.pread(path, int(at), int(HEAD_BYTES)), 0, at, self._stream, path)
+            if head is not None and head.kind == INDEX and head.end() == end:
+                payload = files.pread(path, int(head.payload_at()), int(head.size))
+                rows = read_index(payload, head) if head.is_payload(payload) else None
+        if rows is None:
+            raise Corrupt(f"{path}: the index at its end is damaged, {int(end)} bytes in all")
+        return rows.at_offset(self.offset) if self.time_ms < 0 else rows.at_time(self.time_ms)
+
+    def _head(self, files: FileSystem, window: FileWindow, path: str) -> BlockHead:
+        data = window.take(self.at, HEAD_BYTES + FILTER_BYTES_MAX)
+        head = read_head(data, 0, self.at, self._stream, path)
+        if head is None or (head.first > self.offset and self.time_ms < 0):
+            raise damage(path, int(self.at), int(files.size(path) - self.at))
+        return head
+
+    def _is_wanted(self, head: BlockHead) -> bool:
+        if head.kind != MESSAGES:
+            return False
+        if self.time_ms >= 0:
+            if head.last_ms < self.time_ms:
+                return False
+        elif head.next_offset() <= self.offset:
+            return False
+        return self.wanted is None or self.wanted.may_match(head.filter)
+
+    def _block(self, window: FileWindow, path: str, head: BlockHead) -> Block:
+        payload = window.take(head.payload_at(), head.size)
+        messages = read_records(payload, head) if head.is_payload(payload) else None
+        if messages is None:
+            raise damage(path, int(head.at), int(head.end() - head.at))
+        return Block(self.segment, head, messages)

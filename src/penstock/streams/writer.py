@@ -1,0 +1,123 @@
+"""Sealed groups of streams, and what puts them on the disk.
+
+In: pieces, each one block of one segment file, in order.  Out: bytes at the places that the log
+has reserved for them.  Everything here but the constructors runs in the committer's thread.  A
+file is synced to its end before the next one of its stream is begun, and a file's name is durable
+before anything in it is reported: so only the newest file of a stream can end in a torn block.
+"""
+
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.core.message import Message
+from penstock.storage.common.files import FileSystem
+from penstock.streams.block_codec import BlockHead, segment_path
+
+OPEN_FILES_MAX: Final = 64
+"""Handles that are kept between groups."""
+
+
+@final
+class StreamPiece:
+    """One block, sealed and never changed again."""
+
+    __slots__ = ("directory", "head", "messages", "payload", "segment", "written")
+
+    def __init__(
+        self, directory: str, segment: i64, head: BlockHead, payload: bytes, messages: list[Message]
+    ) -> None:
+        self.directory: str = directory
+        self.segment: i64 = segment
+        self.head: BlockHead = head
+        self.payload: bytes = payload
+        self.messages: list[Message] = messages
+        self.written: bool = False
+
+    def note_written(self) -> None:
+        """It needs no second write when its group is tried again."""
+        self.written = True
+
+
+@final
+class StreamGroup:
+    """What one stream sealed at once; ``end`` is the offset behind its messages."""
+
+    __slots__ = ("end", "floor", "pieces")
+
+    def __init__(self, pieces: list[StreamPiece], end: i64, floor: i64) -> None:
+        self.pieces: list[StreamPiece] = pieces
+        self.end: i64 = end
+        self.floor: i64 = floor
+
+
+@final
+class _OpenFile:
+    def __init__(self, segment: i64, handle: int) -> None:
+        self.segment: i64 = segment
+        self.handle: int = handle
+
+
+@final
+class StreamWriter:
+    """Writes the groups of all streams of a node.
+
+    An ``OSError`` of ``write`` for want of space may be tried again; any other is final.
+    """
+
+    def __init__(self, files: FileSystem) -> None:
+        self._files: FileSystem = files
+        self._open: dict[int, _OpenFile] = {}  # by stream
+        self._unsynced: set[int] = set()
+
+    def write(self, group: StreamGroup) -> None:
+        """Write it; syncs only where a file is left for the next."""
+        for piece in group.pieces:
+            if piece.written:
+                continue
+            stream = int(piece.head.stream)
+            file = self._open.get(stream)
+            if file is None or file.segment != piece.segment:
+                file = self._begin(piece, file)
+            self._unsynced.add(stream)
+            parts = [piece.head.encode(piece.payload), piece.payload]
+            self._files.pwrite_parts(file.handle, int(piece.head.at), parts)
+            piece.note_written()
+
+    def sync(self) -> None:
+        """Bring everything written so far to the disk."""
+        for stream in list(self._unsynced):
+            self._files.sync(self._open[stream].handle)
+            self._unsynced.discard(stream)
+        while len(self._open) > OPEN_FILES_MAX:
+            self._close(next(iter(self._open)))
+
+    def close(self) -> None:
+        """Let go of all files, without a sync."""
+        for stream in list(self._open):
+            self._close(stream)
+
+    def forget(self, stream: i64) -> None:
+        """The stream is deleted."""
+        if int(stream) in self._open:
+            self._close(int(stream))
+
+    def _close(self, stream: int) -> None:
+        file = self._open.pop(stream)
+        self._unsynced.discard(stream)
+        self._files.close(file.handle)
+
+    def _begin(self, piece: StreamPiece, old: _OpenFile | None) -> _OpenFile:
+        stream = int(piece.head.stream)
+        if old is not None:
+            if stream in self._unsynced:
+                self._files.sync(old.handle)
+            self._close(stream)
+        if piece.head.at == 0:
+            self._files.makedirs(piece.directory)
+        handle = self._files.open_write(segment_path(piece.directory, piece.segment))
+        file = _OpenFile(piece.segment, handle)
+        self._open[stream] = file
+        if piece.head.at == 0:
+            self._files.sync_dir(piece.directory)
+        return file

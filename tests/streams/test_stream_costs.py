@@ -1,0 +1,112 @@
+"""What streams cost does not grow with their length, nor with readers that rest."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+
+import pytest
+
+from penstock.streams import cursor as at
+from penstock.streams.cursor import Start, StreamCursor
+from penstock.streams.log import StreamLimits
+from penstock.streams.segments import SegmentTable
+from tests.helpers.sim_files import SimFileSystem
+from tests.streams.stream_tools import StreamWorld
+
+
+class CountingFiles(SimFileSystem):
+    """Counts the bytes that were read."""
+
+    read_bytes = 0
+
+    def pread(self, path: str, offset: int, size: int) -> bytes:
+        data = super().pread(path, offset, size)
+        self.read_bytes += len(data)
+        return data
+
+
+def long_stream(messages: int) -> tuple[StreamWorld, CountingFiles]:
+    files = CountingFiles()
+    world = StreamWorld(StreamLimits(segment_bytes=400_000), files, cache_bytes=0)
+    for _ in range(messages):
+        world.now_ms += 10
+        world.append(bytes(1000))
+        world.flush()
+    return world, files
+
+
+@pytest.mark.parametrize("kind", [at.OFFSET, at.TIME], ids=["offset", "time"])
+def test_attaching_reads_no_more_of_a_longer_stream(kind: int) -> None:
+    read = []
+    for messages in (1000, 4000):
+        world, files = long_stream(messages)
+        assert len(world.log.segments) >= messages // 400
+        most = 0
+        for target in range(7, messages, messages // 20):
+            value = target if kind == at.OFFSET else world.entries[target].time_ms
+            before = files.read_bytes
+            cursor = StreamCursor(world.log, Start(kind, value))
+            found = world.read(cursor, limit=1)
+            assert [one.seq_id for one in found] == [target]
+            most = max(most, files.read_bytes - before)
+        read.append(most)
+    assert read[1] < 1.1 * read[0]
+    assert read[1] < 600_000
+
+
+def test_readers_of_one_place_share_one_read_and_its_messages() -> None:
+    world, _files = long_stream(1000)
+    cursors = [StreamCursor(world.log, Start(at.OFFSET, 500)) for _ in range(10)]
+    looked = [cursor.look() for cursor in cursors]
+    assert not any(looked)
+    assert len(world.board.reads) == 1
+    world.run_jobs()
+    looked = [cursor.look() for cursor in cursors]
+    assert all(looked)
+    first = [cursor.take(1)[0] for cursor in cursors]
+    assert all(one is first[0] for one in first)
+
+
+def test_a_reader_at_the_end_reads_nothing_from_disk() -> None:
+    world = StreamWorld(cache_bytes=100_000)
+    cursors = [StreamCursor(world.log, Start(at.NEXT)) for _ in range(3)]
+    world.append(b"a", b"b")
+    world.flush()
+    before = len(world.files.calls)
+    for cursor in cursors:
+        assert [one.content for one in world.read(cursor)] == [b"a", b"b"]
+    assert world.files.calls[before:] == []
+
+
+def test_a_thousand_resting_readers() -> None:
+    world, _files = long_stream(50)
+    gc.collect()
+    tracemalloc.start()
+    cursors = [StreamCursor(world.log, Start(at.NEXT)) for _ in range(1000)]
+    looked = [cursor.look() for cursor in cursors]
+    assert not any(looked)
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert used < 1000 * 1000
+
+
+def test_a_segment_costs_24_bytes() -> None:
+    gc.collect()
+    tracemalloc.start()
+    table = SegmentTable()
+    for number in range(100_000):
+        table.add(number, number, 1)
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert used < 100_000 * 24 * 1.2
+    assert (table.holding(77_777), table.holding_time(77_777)) == (77_777, 77_776)
+
+
+def test_segments_grow_with_a_stream_of_many() -> None:
+    world = StreamWorld(StreamLimits(segment_bytes=1, segments_usual=10))
+    for _ in range(400):
+        world.append(bytes(100))
+        world.flush()
+    assert len(world.log.segments) < 50
+    world.read_all()
