@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from penstock.broker.rules.confirms import ConfirmLedger
+from penstock.core.clock_types import WallMs
 
 
 class ConfirmMachine(RuleBasedStateMachine):
@@ -27,13 +28,13 @@ class ConfirmMachine(RuleBasedStateMachine):
         """``logged`` bytes went to the log for this run; 0 = it needs no disk."""
         self.position += logged
         position = self.position if logged else 0
-        self.ledger.published(count, position, self.durable)
+        self.ledger.published(count, position, self.durable, WallMs(0))
         self.needs += [position] * count
 
     @rule(data=st.data())
     def sync(self, data: st.DataObject) -> None:
         self.durable = data.draw(st.integers(self.durable, self.position))
-        self.ledger.advance(self.durable)
+        self.ledger.advance(self.durable, WallMs(0))
 
     @rule()
     def take(self) -> None:
@@ -61,7 +62,7 @@ class ConfirmMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if not hasattr(self, "ledger"):
             return
-        self.ledger.advance(self.position)
+        self.ledger.advance(self.position, WallMs(0))
         self.ledger.take()
         assert self.ledger.confirmed == len(self.needs)
         assert not self.ledger.waiting()

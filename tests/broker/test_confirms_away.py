@@ -9,6 +9,7 @@ import os
 import random
 
 from penstock.broker.rules.confirms import ConfirmLedger
+from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import ConfirmWatermark, PendingConfirm, PendingConfirms
 
 FAILED_ONCE: tuple[int, ...] = ()
@@ -41,7 +42,7 @@ class Publisher:
         if waits:
             self.ledger.published_away(count, position, self.durable, 0, waits)
         else:
-            self.ledger.published(count, position, self.durable)
+            self.ledger.published(count, position, self.durable, WallMs(0))
 
     def hear(self) -> None:
         way = self.dice.randrange(2)
@@ -61,7 +62,7 @@ class Publisher:
 
     def say(self) -> None:
         """As a channel does: what is denied first, then "up to"."""
-        self.ledger.advance(self.durable)
+        self.ledger.advance(self.durable, WallMs(0))
         denied = self.ledger.take_denied()
         self.no += denied
         before = int(self.ledger.confirmed)
@@ -116,7 +117,7 @@ def test_what_was_refused_here_and_there_is_told_once() -> None:
     assert ledger.take() == 0
     frontier.refuse(2)  # the same one
     frontier.advance(2)
-    ledger.advance(0)
+    ledger.advance(0, WallMs(0))
     assert ledger.take_denied() == []
     assert ledger.take() == 2
     assert ledger.acked == 2

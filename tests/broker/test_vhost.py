@@ -521,7 +521,7 @@ def test_what_has_very_many_bindings_is_deleted_at_once(kind: str, tmp_path: Pat
     vhost.delete_queue(big)
     assert "last" not in vhost.exchanges
     assert [binding.destination for binding in vhost.exchanges["x"].bindings()] == [small] * 1200
-    assert [queue.name for queue in vhost.find_queues("x", "7", {"n": 7}, [])] == ["small"]
+    assert [one.name for one in vhost.find_queues("x", "7", {"n": 7}, [], 0)] == ["small"]
     node.turn.run(NOW_MS, True)
     assert node.turn.has_work()
     again = QuietBroker(definitions=file)
@@ -536,7 +536,7 @@ def test_what_has_very_many_bindings_is_deleted_at_once(kind: str, tmp_path: Pat
     turns = 0
     while again.broker.sweep.run(NOW_MS, True):
         turns += 1
-        assert [queue.name for queue in vhost.find_queues("x", "7", {"n": 7}, [])] == ["small"]
+        assert [one.name for one in vhost.find_queues("x", "7", {"n": 7}, [], 0)] == ["small"]
     assert turns > 1
     again.definitions.commit()
     (binding,) = Definitions(file).load().bindings

@@ -64,12 +64,12 @@ def test_a_tag_set_aside_is_settled_once() -> None:
 def test_a_publisher_that_never_pauses_leaves_no_list_behind() -> None:
     ledger: Any = ConfirmLedger()
     for number in range(1, 20_000):
-        ledger.published(1, 10 * number, 0)
-        ledger.advance(10 * (number - 1))
+        ledger.published(1, 10 * number, 0, WallMs(0))
+        ledger.advance(10 * (number - 1), WallMs(0))
         ledger.take()
     assert ledger.waiting()
     assert len(ledger._numbers) < 5_000
-    ledger.advance(10 * 20_000)
+    ledger.advance(10 * 20_000, WallMs(0))
     assert ledger.take() == 1
 
 

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message, attempts_of
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock.queues.limits import QueueLimits
@@ -53,7 +54,7 @@ class Node:
         """All go out and come back."""
         taken = self.take()
         assert taken
-        self.queue.requeue(self.consumer, taken)
+        self.queue.requeue(self.consumer, taken, True, WallMs(0))
 
     def page_out(self) -> None:
         self.opened.engine.ram.paging_bytes = 8

@@ -9,6 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.message import REDELIVERED, SETTLED, Message
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
@@ -155,7 +156,7 @@ class QueueMachine(RuleBasedStateMachine):
         )
         messages = [self.tokens.pop(seq_id) for seq_id in seq_ids]
         if back:
-            self.queue.requeue(real, messages)
+            self.queue.requeue(real, messages, True, WallMs(0))
             self.model.requeue(model, seq_ids)
         else:
             self.queue.settle(real, messages)
@@ -375,7 +376,7 @@ def test_settling_after_deletion_only_gives_the_window_back() -> None:
     hall.queue.deleted = True
     hall.queue.backing.delete()
     hall.queue.settle(taker, held[:1])
-    hall.queue.requeue(taker, held[1:])
+    hall.queue.requeue(taker, held[1:], True, WallMs(0))
     assert taker.outstanding == 0
     assert hall.deliveries() == []
     assert hall.queue.backing.ready_count() == 0

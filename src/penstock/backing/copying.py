@@ -22,6 +22,7 @@ from penstock.backing.disk_records import DiskRecords
 from penstock.backing.message_deque import MessageDeque, ascending
 from penstock.backing.peeking import RangeReader
 from penstock.backing.tiers import Tiers
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message, attempts_of
 from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.index.segment import Segment
@@ -236,14 +237,14 @@ class ReplicaReader:
             [seq_id for seq_id in found if self._tiers.delayed.waiting(seq_id) is not None]
         )
 
-    def delays_at(self, seq_ids: list[int]) -> list[tuple[int, int]]:
+    def delays_at(self, seq_ids: list[int]) -> list[tuple[int, WallMs]]:
         """(seq_id, not before) of those among them that wait for their time, or did when taken."""
-        found: list[tuple[int, int]] = []
+        found: list[tuple[int, WallMs]] = []
         if self._tiers.delayed.count() > 0:
             for seq_id in seq_ids:
                 until_ms = self._tiers.delayed.due_ms_at(seq_id)
                 if until_ms > 0:
-                    found.append((seq_id, int(until_ms)))
+                    found.append((seq_id, until_ms))
         return found
 
 

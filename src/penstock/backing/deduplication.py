@@ -24,6 +24,7 @@ from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
+from penstock.core.clock_types import WallMs
 from penstock.core.headers import DEDUPLICATION_HEADER, HeaderReader
 from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
 
@@ -158,14 +159,14 @@ class DeduplicatingBacking(BackingQueue):
 
     # -- in and out ----------------------------------------------------------------------
 
-    def publish(self, messages: list[Message], now_ms: i64) -> None:
-        self._publish(messages, 0, now_ms)
+    def publish(self, messages: list[Message], now_ms: WallMs) -> None:
+        self._publish(messages, WallMs(0), now_ms)
 
-    def publish_delayed(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+    def publish_delayed(self, messages: list[Message], until_ms: WallMs, now_ms: WallMs) -> None:
         """After a start the keys of what is still delayed are not known."""
         self._publish(messages, until_ms, now_ms)
 
-    def _publish(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+    def _publish(self, messages: list[Message], until_ms: WallMs, now_ms: WallMs) -> None:
         if not self._knows_keys():
             self._put(messages, until_ms, now_ms)
             return
@@ -188,7 +189,7 @@ class DeduplicatingBacking(BackingQueue):
             if keys[place] != "":
                 self._note(keys[place], self._place(taken[place]))
 
-    def _put(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+    def _put(self, messages: list[Message], until_ms: WallMs, now_ms: WallMs) -> None:
         if until_ms > 0:
             self._within.publish_delayed(messages, until_ms, now_ms)
         else:
@@ -225,7 +226,7 @@ class DeduplicatingBacking(BackingQueue):
             for message in messages:
                 self._forget(self._place(message))
 
-    def expire(self, now_ms: i64) -> i64:
+    def expire(self, now_ms: WallMs) -> i64:
         count: i64 = 0
         while True:
             late = self.fetch_expired(now_ms, EXPIRED_AT_ONCE)
@@ -234,10 +235,10 @@ class DeduplicatingBacking(BackingQueue):
             count += len(late)
             self.ack(late)
 
-    def fetch_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+    def fetch_expired(self, now_ms: WallMs, max_messages: i64) -> list[Message]:
         return self._handed_out(self._within.fetch_expired(now_ms, max_messages))
 
-    def sweep_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+    def sweep_expired(self, now_ms: WallMs, max_messages: i64) -> list[Message]:
         return self._handed_out(self._within.sweep_expired(now_ms, max_messages))
 
     def purge(self) -> i64:
@@ -280,16 +281,16 @@ class DeduplicatingBacking(BackingQueue):
     def count_delayed(self) -> i64:
         return self._within.count_delayed()
 
-    def next_due_ms(self) -> i64:
+    def next_due_ms(self) -> WallMs:
         return self._within.next_due_ms()
 
-    def release_due(self, now_ms: i64, at_most: i64) -> i64:
+    def release_due(self, now_ms: WallMs, at_most: i64) -> i64:
         return self._within.release_due(now_ms, at_most)
 
-    def next_sweep_ms(self) -> i64:
+    def next_sweep_ms(self) -> WallMs:
         return self._within.next_sweep_ms()
 
-    def next_expiry_ms(self) -> i64:
+    def next_expiry_ms(self) -> WallMs:
         return self._within.next_expiry_ms()
 
     def may_expire(self) -> bool:

@@ -23,11 +23,12 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.core.clock_types import WallMs
 from penstock.core.deadline_heap import DeadlineHeap, Due
 from penstock.core.message import Message
 
 DEAD_MIN: Final[i64] = 256
-_GONE: Final = Message(b"", b"", 0, 0)
+_GONE: Final = Message(b"", b"", 0, WallMs(0))
 """Stands where a message was: one that has ended keeps no content alive."""
 
 
@@ -38,7 +39,7 @@ class Deferred(Due):
 
     __slots__ = ("message",)
 
-    def __init__(self, message: Message, due_ms: i64) -> None:
+    def __init__(self, message: Message, due_ms: WallMs) -> None:
         super().__init__(due_ms)
         self.message: Message = message
 
@@ -67,7 +68,7 @@ class Deferrals:
     def waiting_count(self) -> i64:
         return self._heap.count()
 
-    def first_ms(self) -> i64:
+    def first_ms(self) -> WallMs:
         """When the first is due; 0 = nothing waits."""
         return self._heap.first_ms()
 
@@ -93,10 +94,10 @@ class Deferrals:
                 found.append(deferred)
         return found
 
-    def due_ms_at(self, seq_id: int) -> i64:
+    def due_ms_at(self, seq_id: int) -> WallMs:
         """0 = it is not here, or was never to wait."""
         deferred = self._by_seq_id.get(seq_id)
-        return 0 if deferred is None else deferred.due_ms
+        return WallMs(0) if deferred is None else deferred.due_ms
 
     def some_at(self, seq_ids: list[int]) -> list[Message]:
         """Those with these numbers, held ones too."""
@@ -119,7 +120,7 @@ class Deferrals:
         """Those of all, held ones too."""
         return [deferred.message for deferred in self._by_seq_id.values()]
 
-    def page(self, after_ms: i64, after_seq_id: i64, at_most: i64) -> list[tuple[int, int, int]]:
+    def page(self, after_ms: WallMs, after_seq_id: i64, at_most: i64) -> list[tuple[int, int, int]]:
         """The first of those behind that time and seq_id, as (time, seq_id, size)."""
         after = (int(after_ms), int(after_seq_id))
         rows: list[tuple[int, int, int]] = []
@@ -130,15 +131,15 @@ class Deferrals:
 
     # -- coming and going ------------------------------------------------------------------
 
-    def add(self, message: Message, until_ms: i64) -> None:
+    def add(self, message: Message, until_ms: WallMs) -> None:
         self._heap.push(self._new(message, until_ms))
 
     def hold(self, message: Message) -> None:
         """Never to be ready again, and not gone yet."""
-        self._new(message, 0)
+        self._new(message, WallMs(0))
         self.held_count += 1
 
-    def _new(self, message: Message, due_ms: i64) -> Deferred:
+    def _new(self, message: Message, due_ms: WallMs) -> Deferred:
         deferred = Deferred(message, due_ms)
         self._by_seq_id[int(message.seq_id)] = deferred
         self.bytes += message.size
@@ -151,7 +152,7 @@ class Deferrals:
         self._heap.remove(deferred)
         self.held_count += 1
 
-    def take_due(self, now_ms: i64, at_most: i64) -> list[Deferred]:
+    def take_due(self, now_ms: WallMs, at_most: i64) -> list[Deferred]:
         """Of those whose time has come the first: held from now on."""
         found = [cast(Deferred, due) for due in self._heap.pop_due(now_ms, at_most)]
         self.held_count += len(found)
@@ -162,7 +163,7 @@ class Deferrals:
         self._heap.push(deferred)
         self.held_count -= 1
 
-    def wait_again(self, due_ms: i64) -> None:
+    def wait_again(self, due_ms: WallMs) -> None:
         """All that is held, until its time; until ``due_ms`` what was never to be ready again."""
         for deferred in self._by_seq_id.values():
             if deferred.place < 0:

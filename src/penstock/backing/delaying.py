@@ -40,6 +40,7 @@ from penstock.backing.paging import Pager
 from penstock.backing.read_ahead import ReadAhead
 from penstock.backing.returning import TailMoves
 from penstock.backing.tiers import ASIDE, Tiers
+from penstock.core.clock_types import WallMs
 from penstock.core.message import INDEXED, LOGGED, STORED, Message, body_size, mark_redelivered
 from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
 from penstock.storage.index.queue_index import QueueIndex
@@ -72,9 +73,9 @@ class QueueDelays:
         self._moves: Final = moves
         self._counts_bodies: bool = False
         self.released_body_bytes: i64 = 0  # became ready by the last release, if they are counted
-        self._release_after_ms: i64 = 0  # some could not be released: not again before
+        self._release_after_ms = WallMs(0)  # some could not be released: not again before
 
-    def delay(self, messages: list[Message], until_ms: i64) -> None:
+    def delay(self, messages: list[Message], until_ms: WallMs) -> None:
         """Pending becomes delayed: not ready before that time."""
         if len(messages) == 0:
             return
@@ -87,7 +88,7 @@ class QueueDelays:
             if message.flags & INDEXED:
                 self._records.the_index().set_delay(message.seq_id, until_ms)
 
-    def defer(self, messages: list[Message], until_ms: i64) -> None:
+    def defer(self, messages: list[Message], until_ms: WallMs) -> None:
         assert until_ms > 0
         journal = self._records.engine.journal
         logged: i64 = 0
@@ -99,7 +100,7 @@ class QueueDelays:
         if logged > 0:
             self._records.journalled()
 
-    def defer_new(self, messages: list[Message], size: i64, until_ms: i64) -> None:
+    def defer_new(self, messages: list[Message], size: i64, until_ms: WallMs) -> None:
         """As ``defer``, of messages that were not in memory, ``size`` bytes."""
         self._tiers.account(size + len(messages) * MESSAGE_OVERHEAD_BYTES)
         self.defer(messages, until_ms)
@@ -109,12 +110,12 @@ class QueueDelays:
         """Whether ``released_body_bytes`` is wanted."""
         self._counts_bodies = wanted
 
-    def next_due_ms(self) -> i64:
+    def next_due_ms(self) -> WallMs:
         """When ``release_due`` should be called next; 0 = nothing is delayed."""
         first_ms = self._tiers.delayed.first_ms()
         return self._release_after_ms if 0 < first_ms < self._release_after_ms else first_ms
 
-    def release_due(self, now_ms: i64, at_most: i64) -> i64:
+    def release_due(self, now_ms: WallMs, at_most: i64) -> i64:
         """What is due becomes ready at the place it had; returns how many."""
         due = self._take_due(now_ms, at_most)
         if len(due) == 0:
@@ -139,10 +140,12 @@ class QueueDelays:
                 self.released_body_bytes += _body_bytes(message)
             self._tiers.delayed.end(message)
             if message.flags & LOGGED:
-                self._records.engine.journal.delay(self._records.queue_id, message.seq_id, 0)
+                self._records.engine.journal.delay(
+                    self._records.queue_id, message.seq_id, WallMs(0)
+                )
                 logged += 1
             if message.flags & INDEXED:
-                self._records.the_index().set_delay(message.seq_id, 0)
+                self._records.the_index().set_delay(message.seq_id, WallMs(0))
         if logged > 0:
             self._records.journalled()
         self._tiers.put(before)
@@ -150,7 +153,7 @@ class QueueDelays:
         self._ahead.look_ahead()
         return released
 
-    def release_to_tail(self, now_ms: i64, at_most: i64) -> i64:
+    def release_to_tail(self, now_ms: WallMs, at_most: i64) -> i64:
         """As ``release_due``, where readers may have passed the places of these.
 
         Each gets a new seq_id, as by ``requeue_to_tail``: a crash finds it once.
@@ -173,16 +176,16 @@ class QueueDelays:
             self._ahead.look_ahead()
         return len(moved)
 
-    def _release_later(self, now_ms: i64) -> None:
+    def _release_later(self, now_ms: WallMs) -> None:
         """Some could not be released; not soon where the disk cannot be read."""
         after_ms = RETRY_MS if self._records.fault == "" else RETRY_LEAST_MS
-        self._release_after_ms = now_ms + after_ms
+        self._release_after_ms = WallMs(now_ms + after_ms)
 
-    def _take_due(self, now_ms: i64, at_most: i64) -> list[Deferred]:
+    def _take_due(self, now_ms: WallMs, at_most: i64) -> list[Deferred]:
         """By their places."""
         due = self._tiers.delayed.take_due(now_ms, at_most)
         due.sort(key=_seq_id)
-        self._release_after_ms = 0
+        self._release_after_ms = WallMs(0)
         self.released_body_bytes = 0
         return due
 
@@ -216,7 +219,7 @@ class QueueDelays:
         waiting.sort(key=_seq_id)
         return self._settlement.end([one.message for one in waiting], ASIDE)
 
-    def take_delayed(self, max_messages: i64, max_bytes: i64) -> list[tuple[Message, int]]:
+    def take_delayed(self, max_messages: i64, max_bytes: i64) -> list[tuple[Message, WallMs]]:
         """Some of the delayed, each with its time and its content; they want an ``ack``."""
         chosen: list[Deferred] = []
         size: i64 = 0
@@ -226,11 +229,11 @@ class QueueDelays:
                 break
             chosen.append(deferred)
         self._read_contents([one.message for one in chosen if len(one.message.content) == 0])
-        taken: list[tuple[Message, int]] = []
+        taken: list[tuple[Message, WallMs]] = []
         for deferred in chosen:
             if len(deferred.message.content) > 0:
                 self._tiers.delayed.take(deferred)
-                taken.append((deferred.message, int(deferred.due_ms)))
+                taken.append((deferred.message, deferred.due_ms))
         return taken
 
     def _have_content(self, message: Message) -> bool:
@@ -281,7 +284,7 @@ class QueueDelays:
             return
         for message in self._read_indexed(index, sorted(delays)):
             message.content = b""
-            self._tiers.delayed.add(message, delays[int(message.seq_id)])
+            self._tiers.delayed.add(message, WallMs(delays[int(message.seq_id)]))
             self._tiers.leave_delta([message])
             self._tiers.account(MESSAGE_OVERHEAD_BYTES)
         if self._tiers.delta_count == 0:

@@ -20,6 +20,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.backing.noting import SetNotes
+from penstock.core.clock_types import WallMs
 from penstock.core.message import (
     INDEXED,
     LOGGED,
@@ -68,7 +69,7 @@ class DiskRecords:
         self.disk_writes: i64 = 0
         self.looked_bytes: i64 = 0  # see ``take_looked_bytes``
         self.failed_reads: i64 = 0
-        self._tried_at_ms: i64 = 0  # a fault was seen first, or taken back last
+        self._tried_at_ms = WallMs(0)  # a fault was seen first, or taken back last
         self._retry_after_ms: i64 = RETRY_LEAST_MS
         self.oldest_file: i64 = 0  # of the journal that may be needed; 0 = none
         self.newest_file: i64 = 0
@@ -107,11 +108,11 @@ class DiskRecords:
             self.engine.faults.append(f"queue {int(self.queue_id)} is stopped: {error}")
         return True
 
-    def retry(self, now_ms: i64) -> bool:
+    def retry(self, now_ms: WallMs) -> bool:
         """Called a few times a second; True = there is a fault no more, so the queue may read."""
         if self.fault == "":
             if self._tried_at_ms > 0 and now_ms - self._tried_at_ms > 2 * RETRY_MOST_MS:
-                self._tried_at_ms = 0
+                self._tried_at_ms = WallMs(0)
                 self._retry_after_ms = RETRY_LEAST_MS
             return False
         since_ms = now_ms - self._tried_at_ms
@@ -368,7 +369,7 @@ class DiskRecords:
 
 def old_place(message: Message) -> Message:
     """Stands for the record that is still there; its content, if stored, is not its own."""
-    old = Message(b"", message.address, message.flags & (PERSISTENT | INDEXED | STORED), 0)
+    old = Message(b"", message.address, message.flags & (PERSISTENT | INDEXED | STORED), WallMs(0))
     old.seq_id = message.seq_id
     old.size = message.size
     return old

@@ -17,6 +17,7 @@ from penstock.backing.disk_records import DiskRecords
 from penstock.backing.message_deque import MessageDeque, ascending
 from penstock.backing.read_ahead import ReadAhead
 from penstock.backing.tiers import ASIDE, RUN, SEGMENTS, TAIL, TAIL_BYTES, Tiers
+from penstock.core.clock_types import WallMs
 from penstock.core.message import INDEXED, LOGGED, PERSISTENT, STORED, Message
 from penstock.storage.index.queue_index import QueueIndex
 
@@ -298,7 +299,7 @@ class QueueSettlement:
         self._ahead.cancel_load()
 
 
-def expired_at_head(run: MessageDeque, now_ms: i64) -> i64:
+def expired_at_head(run: MessageDeque, now_ms: WallMs) -> i64:
     """How many of the first messages are over their time."""
     count: i64 = 0
     while count < run.count():

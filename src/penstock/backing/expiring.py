@@ -30,6 +30,7 @@ from penstock.backing.expiry_times import ExpiryTimes
 from penstock.backing.message_deque import MessageDeque
 from penstock.backing.read_ahead import ReadAhead
 from penstock.backing.tiers import RUN, SEGMENTS, TAIL, Tiers
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.index.segment import NEVER_MS, Segment
@@ -58,13 +59,13 @@ class Expiry:
         self._times: Final = times
         self._ahead: Final = ahead
         self._settlement: Final = settlement
-        self.sweep_after_ms: i64 = 0
+        self.sweep_after_ms = WallMs(0)
         self._from: i64 = 0  # where the sweep under way goes on
         self._count: i64 = 0  # messages that it has looked at
         self._number: i64 = -1  # of the segment that is being read
-        self._segment_soonest_ms: i64 = NEVER_MS
+        self._segment_soonest_ms = NEVER_MS
 
-    def expire(self, now_ms: i64) -> i64:
+    def expire(self, now_ms: WallMs) -> i64:
         if not self._times.expiring:
             return 0
         count: i64 = 0
@@ -79,7 +80,7 @@ class Expiry:
             count += over
             self._ahead.look_ahead()
 
-    def reach_head(self, now_ms: i64) -> None:
+    def reach_head(self, now_ms: WallMs) -> None:
         """A head that is only on disk and due is at hand, or on its way.
 
         What has arrived is taken in for the head only: a queue that pages would else read for ever
@@ -91,7 +92,7 @@ class Expiry:
         if self._tiers.head() is None and 0 < self._resting_head_ms() <= now_ms:
             self._ahead.look_ahead()
 
-    def next_expiry_ms(self) -> i64:
+    def next_expiry_ms(self) -> WallMs:
         """If some message may expire; 0 as well while the head is on its way from the disk.
 
         Its arrival wakes the queue.
@@ -102,20 +103,20 @@ class Expiry:
             head = self._tiers.head()
         if head is not None:
             return head.expires_at_ms
-        return 0 if self._ahead.is_loading() else self._resting_head_ms()
+        return WallMs(0) if self._ahead.is_loading() else self._resting_head_ms()
 
-    def _resting_head_ms(self) -> i64:
+    def _resting_head_ms(self) -> WallMs:
         """When to look at a head that is only on disk: not behind its time, 1 = not known."""
         index = self._records.index
         if self._tiers.delta_count == 0 or self._records.deleted or self._records.fault != "":
-            return 0
+            return WallMs(0)
         if (
             self._tiers.tail.count() > 0
             and self._tiers.tail.first().seq_id <= self._tiers.delta_start
         ):
             return self._tiers.tail.first().expires_at_ms
         if index is None:
-            return 0
+            return WallMs(0)
         number = self._tiers.delta_start // self._records.entries
         segment = index.segments.get(int(number))
         if segment is None:
@@ -123,20 +124,21 @@ class Expiry:
                 number, (self._tiers.delta_end - 1) // self._records.entries
             )
         if segment is None:
-            return self._tiers.tail.first().expires_at_ms if self._tiers.tail.count() > 0 else 0
+            tail = self._tiers.tail
+            return tail.first().expires_at_ms if tail.count() > 0 else WallMs(0)
         if segment.soonest_ms == NEVER_MS:
-            return 0
-        return segment.soonest_ms if segment.soonest_ms > 0 else 1
+            return WallMs(0)
+        return segment.soonest_ms if segment.soonest_ms > 0 else WallMs(1)
 
-    def next_sweep_ms(self) -> i64:
+    def next_sweep_ms(self) -> WallMs:
         if self._records.deleted or self._records.fault != "":
-            return 0
+            return WallMs(0)
         if not self._times.is_sweeping and self._times.soonest_ms == NEVER_MS:
-            return 0
-        due_ms: i64 = 1 if self._times.is_sweeping else self._times.soonest_ms
+            return WallMs(0)
+        due_ms = WallMs(1) if self._times.is_sweeping else self._times.soonest_ms
         return due_ms if due_ms > self.sweep_after_ms else self.sweep_after_ms
 
-    def sweep_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+    def sweep_expired(self, now_ms: WallMs, max_messages: i64) -> list[Message]:
         """A slice of a sweep, if one is due: what it has taken out is dying."""
         found: list[Message] = []
         due_ms = self.next_sweep_ms()
@@ -155,13 +157,13 @@ class Expiry:
             left = self._sweep_run(run, now_ms, max_messages, left, found)
         if left > 0:
             self._times.end_sweep()
-            self.sweep_after_ms = now_ms + self._count // SWEPT_PER_MS
+            self.sweep_after_ms = WallMs(now_ms + self._count // SWEPT_PER_MS)
         if found:
             self._settlement.close_ranks()
             self._ahead.look_ahead()
         return found
 
-    def _is_over(self, message: Message, now_ms: i64) -> bool:
+    def _is_over(self, message: Message, now_ms: WallMs) -> bool:
         """Counts it, and remembers when it will be if it is not."""
         self._count += 1
         expires_at_ms = message.expires_at_ms
@@ -173,7 +175,7 @@ class Expiry:
         return False
 
     def _sweep_run(
-        self, run: MessageDeque, now_ms: i64, max_messages: i64, left: i64, found: list[Message]
+        self, run: MessageDeque, now_ms: WallMs, max_messages: i64, left: i64, found: list[Message]
     ) -> i64:
         """Returns how many more may be looked at; 0 = the slice ends in this run."""
         if left == 0 or run.count() == 0:
@@ -186,7 +188,7 @@ class Expiry:
         return left
 
     def _filter(
-        self, run: MessageDeque, now_ms: i64, room: i64, left: i64, taken: list[Message]
+        self, run: MessageDeque, now_ms: WallMs, room: i64, left: i64, taken: list[Message]
     ) -> i64:
         """Take what is over its time out of the run, from where the sweep stands."""
         start = run.first_at(self._from)
@@ -207,7 +209,9 @@ class Expiry:
             run.replace(start, place, kept)
         return left - (place - start) if place == end else 0
 
-    def _sweep_delta(self, now_ms: i64, max_messages: i64, left: i64, found: list[Message]) -> i64:
+    def _sweep_delta(
+        self, now_ms: WallMs, max_messages: i64, left: i64, found: list[Message]
+    ) -> i64:
         if self._from < self._tiers.delta_start:
             self._from = self._tiers.delta_start
         tail_start = self._tiers.segments_end(self._tiers.delta_end)
@@ -230,12 +234,12 @@ class Expiry:
             self._sweep_segment(
                 index, segment, upto if upto < tail_start else tail_start, now_ms, found
             )
-            self.sweep_after_ms = now_ms + READ_PAUSE_MS
+            self.sweep_after_ms = WallMs(now_ms + READ_PAUSE_MS)
             return 0
         return self._sweep_tail(now_ms, max_messages, left, found)
 
     def _sweep_segment(
-        self, index: QueueIndex, segment: Segment, upto: i64, now_ms: i64, found: list[Message]
+        self, index: QueueIndex, segment: Segment, upto: i64, now_ms: WallMs, found: list[Message]
     ) -> None:
         """One read's worth of it; what a read has is taken, even if it is more than was asked."""
         if self._number != segment.number:
@@ -271,7 +275,9 @@ class Expiry:
                     soonest_ms = message.expires_at_ms
         segment.soonest_ms = soonest_ms
 
-    def _take_from_read(self, messages: list[Message], now_ms: i64, found: list[Message]) -> None:
+    def _take_from_read(
+        self, messages: list[Message], now_ms: WallMs, found: list[Message]
+    ) -> None:
         taken: list[Message] = []
         for message in messages:
             if self._is_over(message, now_ms):
@@ -283,7 +289,9 @@ class Expiry:
             self._tiers.hold(taken, SEGMENTS)
             found.extend(taken)
 
-    def _sweep_tail(self, now_ms: i64, max_messages: i64, left: i64, found: list[Message]) -> i64:
+    def _sweep_tail(
+        self, now_ms: WallMs, max_messages: i64, left: i64, found: list[Message]
+    ) -> i64:
         if self._tiers.tail.count() == 0:
             return left
         taken: list[Message] = []

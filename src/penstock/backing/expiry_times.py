@@ -10,6 +10,7 @@ from typing import final
 from mypy_extensions import i64
 
 from penstock.backing.disk_records import DiskRecords
+from penstock.core.clock_types import WallMs
 from penstock.core.message import INDEXED, Message
 from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.index.segment import NEVER_MS
@@ -21,15 +22,15 @@ class ExpiryTimes:
         self._records = records
         self.expiring: bool = False  # some message may expire
         self.unordered: bool = False  # some message expires before one that is ahead of it
-        self.latest_ms: i64 = 0  # in the order they came, none expires later
-        self.soonest_ms: i64 = NEVER_MS  # of those behind one that expires later
+        self.latest_ms = WallMs(0)  # in the order they came, none expires later
+        self.soonest_ms = NEVER_MS  # of those behind one that expires later
         self.is_sweeping: bool = False
-        self.sweep_soonest_ms: i64 = NEVER_MS  # of what the sweep under way has left
+        self.sweep_soonest_ms = NEVER_MS  # of what the sweep under way has left
 
     def note_new(self, messages: list[Message], before: i64) -> None:
         """New at the tail, some with a time; ``before`` messages were here, in any state."""
         if before == 0:
-            self.latest_ms = 0
+            self.latest_ms = WallMs(0)
             self.unordered = False
             self.soonest_ms = NEVER_MS
             self.is_sweeping = False
@@ -54,7 +55,7 @@ class ExpiryTimes:
             if message.flags & INDEXED:
                 self._records.the_index().note_expiry(message.seq_id, message.expires_at_ms)
 
-    def note_soonest(self, expires_at_ms: i64) -> None:
+    def note_soonest(self, expires_at_ms: WallMs) -> None:
         if expires_at_ms < self.soonest_ms:
             self.soonest_ms = expires_at_ms
         self.note_left(expires_at_ms)
@@ -64,10 +65,10 @@ class ExpiryTimes:
         self.expiring = may_expire
         self.latest_ms = NEVER_MS
         self.unordered = may_expire
-        self.soonest_ms = 1 if may_expire else NEVER_MS
+        self.soonest_ms = WallMs(1) if may_expire else NEVER_MS
         if index is not None:
             for segment in index.segments.values():
-                segment.soonest_ms = 0 if may_expire else NEVER_MS
+                segment.soonest_ms = WallMs(0) if may_expire else NEVER_MS
 
     def note_any(self) -> None:
         """A message with a time was read from the disk."""
@@ -77,7 +78,7 @@ class ExpiryTimes:
         """The order of times is not known any more."""
         if self.expiring:
             self.unordered = True
-            self.note_soonest(1)
+            self.note_soonest(WallMs(1))
 
     # -- sweeps ----------------------------------------------------------------------------
 
@@ -85,7 +86,7 @@ class ExpiryTimes:
         self.is_sweeping = True
         self.sweep_soonest_ms = NEVER_MS
 
-    def note_left(self, expires_at_ms: i64) -> None:
+    def note_left(self, expires_at_ms: WallMs) -> None:
         """A message that the sweep leaves expires then."""
         if expires_at_ms < self.sweep_soonest_ms:
             self.sweep_soonest_ms = expires_at_ms

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from mypy_extensions import i64, trait
 
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 
 if TYPE_CHECKING:
@@ -28,25 +29,25 @@ if TYPE_CHECKING:
 class BackingQueue:
     """The promise of every backing (memory, variable queue, priorities, mirrors)."""
 
-    def publish(self, messages: list[Message], now_ms: i64) -> None:
+    def publish(self, messages: list[Message], now_ms: WallMs) -> None:
         """Append; sets ``seq_id`` and ``enqueued_at_ms``; persistent ones are written.
 
         Written is not safe: the journal's position tells when it is on disk.
         """
         raise NotImplementedError
 
-    def publish_delayed(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+    def publish_delayed(self, messages: list[Message], until_ms: WallMs, now_ms: WallMs) -> None:
         """As ``publish``, but none is ready before that time."""
         raise NotImplementedError
 
     def count_delayed(self) -> i64:
         raise NotImplementedError
 
-    def next_due_ms(self) -> i64:
+    def next_due_ms(self) -> WallMs:
         """When ``release_due`` should be called next; 0 = nothing is delayed."""
         raise NotImplementedError
 
-    def release_due(self, now_ms: i64, at_most: i64) -> i64:
+    def release_due(self, now_ms: WallMs, at_most: i64) -> i64:
         """What is due becomes ready at the place it had; returns how many."""
         raise NotImplementedError
 
@@ -89,26 +90,26 @@ class BackingQueue:
         """
         raise NotImplementedError
 
-    def expire(self, now_ms: i64) -> i64:
+    def expire(self, now_ms: WallMs) -> i64:
         """Drop ready messages whose time has come; returns how many."""
         raise NotImplementedError
 
-    def fetch_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+    def fetch_expired(self, now_ms: WallMs, max_messages: i64) -> list[Message]:
         """As ``fetch``, but only from what ``expire`` would drop: it becomes pending."""
         raise NotImplementedError
 
-    def sweep_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+    def sweep_expired(self, now_ms: WallMs, max_messages: i64) -> list[Message]:
         """Some of what is over its time anywhere in the queue; wants an ``ack`` each.
 
         Their contents may rest on disk (``whole``).  None of them comes back but by a crash.
         """
         raise NotImplementedError
 
-    def next_sweep_ms(self) -> i64:
+    def next_sweep_ms(self) -> WallMs:
         """When ``sweep_expired`` should be called next; 0 = the head comes first anyway."""
         raise NotImplementedError
 
-    def next_expiry_ms(self) -> i64:
+    def next_expiry_ms(self) -> WallMs:
         """When ``expire`` should be called next; 0 = no message here will expire."""
         raise NotImplementedError
 

@@ -9,12 +9,13 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 
 DEAD_HEAD_MIN: Final[i64] = 1024
 FEW_CHOSEN: Final = 8
 """So many are searched for one by one; for more all that lies between them is looked at."""
-_GONE: Final = Message(b"", b"", 0, 0)
+_GONE: Final = Message(b"", b"", 0, WallMs(0))
 """Stands where a message was taken from."""
 
 

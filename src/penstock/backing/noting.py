@@ -16,6 +16,7 @@ queue; that a start found less than there was, which it does not know.
 
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 
 
@@ -23,7 +24,7 @@ from penstock.core.message import Message
 class SetNotes:
     """Of one part of a backing.  Batches are not kept: an implementation copies what it needs."""
 
-    def published(self, messages: list[Message], until_ms: i64) -> None:
+    def published(self, messages: list[Message], until_ms: WallMs) -> None:
         """New ones, at places that were never used; contents at hand.  0 = ready at once."""
         raise NotImplementedError
 
@@ -38,7 +39,7 @@ class SetNotes:
         """Ended here because they live on elsewhere, as something published in this same turn."""
         raise NotImplementedError
 
-    def delayed(self, messages: list[Message], until_ms: i64) -> None:
+    def delayed(self, messages: list[Message], until_ms: WallMs) -> None:
         raise NotImplementedError
 
     def counted(self, messages: list[Message]) -> None:

@@ -41,6 +41,7 @@ from penstock.backing.paging import Pager
 from penstock.backing.peeking import RangeReader
 from penstock.backing.read_ahead import ReadAhead
 from penstock.backing.tiers import ASIDE, RUN, TAIL, Tiers
+from penstock.core.clock_types import WallMs
 from penstock.core.message import (
     INDEXED,
     PERSISTENT,
@@ -55,7 +56,7 @@ from penstock.storage.index.segment import Segment
 
 LONG: Final[i64] = 64
 """A stretch of so many places ends as one, a shorter one place by place."""
-A_MOMENT_AGO_MS: Final[i64] = 1
+A_MOMENT_AGO_MS: Final = WallMs(1)
 READ_BYTES: Final[i64] = 1024 * 1024
 
 
@@ -161,7 +162,7 @@ class ReplicaWriter:
         self._records.resume_at(last + 1)
         self._tiers.resume_at(last + 1)
 
-    def publish_at(self, messages: list[Message], until_ms: i64) -> None:
+    def publish_at(self, messages: list[Message], until_ms: WallMs) -> None:
         """Ascending; with numbers that nothing has or had here, and times of arrival."""
         count: i64 = len(messages)
         below: i64 = 0
@@ -172,7 +173,7 @@ class ReplicaWriter:
         if below < count:
             self._publish_behind(messages[below:], until_ms)
 
-    def _publish_behind(self, messages: list[Message], until_ms: i64) -> None:
+    def _publish_behind(self, messages: list[Message], until_ms: WallMs) -> None:
         last = messages[len(messages) - 1].seq_id
         size = self._written_at(messages, last + 1)
         if until_ms > 0:
@@ -180,7 +181,7 @@ class ReplicaWriter:
         elif self._tiers.add(messages, size):
             self._pager.flush_tail()
 
-    def _publish_below(self, messages: list[Message], until_ms: i64) -> None:
+    def _publish_below(self, messages: list[Message], until_ms: WallMs) -> None:
         size = self._written_at(messages, self._records.next_seq_id)
         self._checkpoint.note_mixed()
         self._times.note_disorder()
@@ -282,7 +283,7 @@ class ReplicaWriter:
             self._tiers.delayed.take(deferred)
         return messages + self._settlement.take_chosen(seq_ids)
 
-    def delay_at(self, ranges: list[tuple[int, int]], until_ms: i64) -> None:
+    def delay_at(self, ranges: list[tuple[int, int]], until_ms: WallMs) -> None:
         """Whatever is at these places is not ready before that time."""
         messages = self.taken_at(ranges)
         for message in messages:

@@ -23,6 +23,7 @@ from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import PreconditionFailed
 from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
 
@@ -79,12 +80,12 @@ class PriorityBacking(BackingQueue):
 
     # -- in ------------------------------------------------------------------------------
 
-    def publish(self, messages: list[Message], now_ms: i64) -> None:
+    def publish(self, messages: list[Message], now_ms: WallMs) -> None:
         for hand in self._by_priority(messages):
             priority = self._priority(hand[0])
             self._use(priority).publish(self._marked(hand, priority), now_ms)
 
-    def publish_delayed(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+    def publish_delayed(self, messages: list[Message], until_ms: WallMs, now_ms: WallMs) -> None:
         for hand in self._by_priority(messages):
             priority = self._priority(hand[0])
             part = self._use(priority)
@@ -93,10 +94,10 @@ class PriorityBacking(BackingQueue):
     def count_delayed(self) -> i64:
         return sum(int(self._parts[one].count_delayed()) for one in self._used)
 
-    def next_due_ms(self) -> i64:
-        return _earliest([int(self._parts[one].next_due_ms()) for one in self._used])
+    def next_due_ms(self) -> WallMs:
+        return _earliest([self._parts[one].next_due_ms() for one in self._used])
 
-    def release_due(self, now_ms: i64, at_most: i64) -> i64:
+    def release_due(self, now_ms: WallMs, at_most: i64) -> i64:
         count: i64 = 0
         for priority in self._used:
             count += self._parts[priority].release_due(now_ms, at_most - count)
@@ -155,16 +156,16 @@ class PriorityBacking(BackingQueue):
 
     # -- time ----------------------------------------------------------------------------
 
-    def expire(self, now_ms: i64) -> i64:
+    def expire(self, now_ms: WallMs) -> i64:
         return sum(int(self._parts[one].expire(now_ms)) for one in self._used)
 
-    def fetch_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+    def fetch_expired(self, now_ms: WallMs, max_messages: i64) -> list[Message]:
         return self._expired(now_ms, max_messages, is_sweep=False)
 
-    def sweep_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+    def sweep_expired(self, now_ms: WallMs, max_messages: i64) -> list[Message]:
         return self._expired(now_ms, max_messages, is_sweep=True)
 
-    def _expired(self, now_ms: i64, max_messages: i64, *, is_sweep: bool) -> list[Message]:
+    def _expired(self, now_ms: WallMs, max_messages: i64, *, is_sweep: bool) -> list[Message]:
         late: list[Message] = []
         for priority in self._used:
             room = max_messages - len(late)
@@ -177,11 +178,11 @@ class PriorityBacking(BackingQueue):
             late.extend(self._marked(found, priority))
         return late
 
-    def next_sweep_ms(self) -> i64:
-        return _earliest([int(self._parts[one].next_sweep_ms()) for one in self._used])
+    def next_sweep_ms(self) -> WallMs:
+        return _earliest([self._parts[one].next_sweep_ms() for one in self._used])
 
-    def next_expiry_ms(self) -> i64:
-        return _earliest([int(self._parts[one].next_expiry_ms()) for one in self._used])
+    def next_expiry_ms(self) -> WallMs:
+        return _earliest([self._parts[one].next_expiry_ms() for one in self._used])
 
     def may_expire(self) -> bool:
         return any(self._parts[one].may_expire() for one in self._used)
@@ -255,9 +256,9 @@ class PriorityBacking(BackingQueue):
             part.check()
 
 
-def _earliest(times_ms: list[int]) -> i64:
+def _earliest(times_ms: list[WallMs]) -> WallMs:
     """0 = never, of each of them and of all."""
-    return min([time_ms for time_ms in times_ms if time_ms > 0], default=0)
+    return min([time_ms for time_ms in times_ms if time_ms > 0], default=WallMs(0))
 
 
 def _no_positions() -> PreconditionFailed:

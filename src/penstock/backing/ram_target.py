@@ -18,6 +18,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
+
 HALF_LIFE_S: Final = 5.0
 STILL: Final = 0.05
 """So few a second are none: an average by halves never ends."""
@@ -69,7 +71,7 @@ class Rates:
         self._seen_ack_in: i64 = 0
         self._seen_ack_out: i64 = 0
         self._seen_left: i64 = 0
-        self._updated_ms: i64 = 0
+        self._updated_ms = WallMs(0)
 
     def handed_out(self, count: i64, size: i64) -> None:
         """So many are pending now; below 0: so many are ready again, as if they never were."""
@@ -81,7 +83,7 @@ class Rates:
         """So many are ready no more, and no consumer has them."""
         self.out_count += count
 
-    def update(self, now_ms: i64) -> None:
+    def update(self, now_ms: WallMs) -> None:
         passed_ms = now_ms - self._updated_ms
         if self._updated_ms == 0 or passed_ms < 0:
             self._updated_ms = now_ms
@@ -138,7 +140,7 @@ class Moves:
         self._rates: list[float] = []
         self._moved: bool = False  # since the rates were brought up to date
         self._resting: bool = True
-        self._updated_ms: i64 = 0
+        self._updated_ms = WallMs(0)
 
     def count(self, move: i64, count: i64) -> None:
         """``move`` is a place in ``MOVE_NAMES``."""
@@ -149,7 +151,7 @@ class Moves:
         self._counts[move] += int(count)
         self._moved = True
 
-    def update(self, now_ms: i64) -> None:
+    def update(self, now_ms: WallMs) -> None:
         """A few times a second at most; costs nothing while nothing moves."""
         passed_ms = now_ms - self._updated_ms
         self._updated_ms = now_ms

@@ -22,6 +22,7 @@ from mypy_extensions import i64
 
 from penstock.backing.disk_records import DiskRecords
 from penstock.backing.tiers import Tiers
+from penstock.core.clock_types import WallMs
 from penstock.core.message import PENDING, SETTLED, STORED, Message
 from penstock.storage.common.disk_jobs import run_job
 from penstock.storage.engine.resting_queue import INFINITE
@@ -48,7 +49,7 @@ class ReadAhead:
         self.read_kept: i64 = 0  # of q3: so many were read and not offered yet, at most
         self._ahead_bytes: i64 = AHEAD_LEAST_BYTES
         self._taken_count: i64 = 0  # when it was last seen that some were taken, and then:
-        self._taken_at_ms: i64 = 0
+        self._taken_at_ms = WallMs(0)
         self._read: SegmentRead | None = None
         self._read_from: i64 = 0
         self._fill_read: SegmentRead | None = None
@@ -126,7 +127,7 @@ class ReadAhead:
     def is_loading(self) -> bool:
         return self._read is not None
 
-    def tick(self, now_ms: i64) -> None:
+    def tick(self, now_ms: WallMs) -> None:
         """What was read and not offered for long may be paged out."""
         if self._tiers.rates.out_count != self._taken_count:
             self._taken_count = self._tiers.rates.out_count

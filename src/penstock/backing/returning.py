@@ -33,6 +33,7 @@ from penstock.backing.paging import Pager
 from penstock.backing.peeking import RangeReader
 from penstock.backing.read_ahead import ReadAhead
 from penstock.backing.tiers import Tiers
+from penstock.core.clock_types import WallMs
 from penstock.core.message import INDEXED, LOGGED, Message, mark_redelivered
 
 
@@ -56,7 +57,7 @@ class TailMoves:
         self._reads: Final = reads
         self._pager: Final = pager
 
-    def requeue_to_tail(self, messages: list[Message], now_ms: i64) -> None:
+    def requeue_to_tail(self, messages: list[Message], now_ms: WallMs) -> None:
         """Pending becomes ready behind all others, as a new arrival with a new ``seq_id``.
 
         What cannot be read any more (the queue has a fault then) goes back to its old place.
@@ -85,7 +86,7 @@ class TailMoves:
         self._tiers.regain_pending(message, content)
         return True
 
-    def move(self, messages: list[Message], now_ms: i64) -> None:
+    def move(self, messages: list[Message], now_ms: WallMs) -> None:
         """Contents at hand, not pending any more: behind all others."""
         journal = self._records.engine.journal
         seq_id = self._records.next_seq_id
@@ -108,7 +109,7 @@ class TailMoves:
             seq_id += 1
             size += message.size
         if self._records.notes is not None:
-            self._records.notes.published(messages, 0)
+            self._records.notes.published(messages, WallMs(0))
             self._records.notes.let_go(old_seq_ids)
         if logged > 0:
             self._records.journalled()

@@ -59,6 +59,7 @@ from penstock.backing.placing import ReplicaWriter
 from penstock.backing.read_ahead import ReadAhead
 from penstock.backing.returning import TailMoves
 from penstock.backing.tiers import OUT, Tiers
+from penstock.core.clock_types import WallMs
 from penstock.core.message import INDEXED, LOGGED, STORED, Message
 from penstock.storage.engine.engine import Engine
 from penstock.storage.engine.resting_queue import RestingQueue
@@ -117,20 +118,20 @@ class VariableQueue(RestingQueue, BackingQueue):
 
     # -- in --------------------------------------------------------------------------------
 
-    def publish(self, messages: list[Message], now_ms: i64) -> None:
+    def publish(self, messages: list[Message], now_ms: WallMs) -> None:
         size = self._take_in(messages, now_ms)
         if self.records.notes is not None:
-            self.records.notes.published(messages, 0)
+            self.records.notes.published(messages, WallMs(0))
         if self.tiers.add(messages, size):
             self.pager.flush_tail()
 
-    def publish_delayed(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+    def publish_delayed(self, messages: list[Message], until_ms: WallMs, now_ms: WallMs) -> None:
         size = self._take_in(messages, now_ms)
         if self.records.notes is not None:
             self.records.notes.published(messages, until_ms)
         self._delays.defer_new(messages, size, until_ms)
 
-    def _take_in(self, messages: list[Message], now_ms: i64) -> i64:
+    def _take_in(self, messages: list[Message], now_ms: WallMs) -> i64:
         """New ones get their numbers and are written; returns the bytes of their contents."""
         seq_id = self.records.next_seq_id
         flags: i64 = 0
@@ -178,7 +179,7 @@ class VariableQueue(RestingQueue, BackingQueue):
             self.tiers.requeue(messages)
             self.ahead.look_ahead()
 
-    def requeue_to_tail(self, messages: list[Message], now_ms: i64) -> None:
+    def requeue_to_tail(self, messages: list[Message], now_ms: WallMs) -> None:
         """As ``TailMoves.requeue_to_tail``."""
         self._moves.requeue_to_tail(messages, now_ms)
 
@@ -240,26 +241,26 @@ class VariableQueue(RestingQueue, BackingQueue):
 
     # -- time ------------------------------------------------------------------------------
 
-    def delay(self, messages: list[Message], until_ms: i64) -> None:
+    def delay(self, messages: list[Message], until_ms: WallMs) -> None:
         """Pending becomes delayed: not ready before that time."""
         self._delays.delay(messages, until_ms)
 
     def count_delayed(self) -> i64:
         return self.tiers.delayed.waiting_count()
 
-    def next_due_ms(self) -> i64:
+    def next_due_ms(self) -> WallMs:
         return self._delays.next_due_ms()
 
     def list_delayed(
-        self, after_ms: i64, after_seq_id: i64, at_most: i64
+        self, after_ms: WallMs, after_seq_id: i64, at_most: i64
     ) -> list[tuple[int, int, int]]:
         """(due, seq_id, size) of the first behind that time and seq_id; begin with (0, -1)."""
         return self.tiers.delayed.page(after_ms, after_seq_id, at_most)
 
-    def release_due(self, now_ms: i64, at_most: i64) -> i64:
+    def release_due(self, now_ms: WallMs, at_most: i64) -> i64:
         return self._delays.release_due(now_ms, at_most)
 
-    def release_to_tail(self, now_ms: i64, at_most: i64) -> i64:
+    def release_to_tail(self, now_ms: WallMs, at_most: i64) -> i64:
         """As ``release_due``, behind all others (``QueueDelays.release_to_tail``)."""
         return self._delays.release_to_tail(now_ms, at_most)
 
@@ -271,7 +272,7 @@ class VariableQueue(RestingQueue, BackingQueue):
         """Those that are delayed are gone; returns how many."""
         return self._delays.drop_delayed()
 
-    def take_delayed(self, max_messages: i64, max_bytes: i64) -> list[tuple[Message, int]]:
+    def take_delayed(self, max_messages: i64, max_bytes: i64) -> list[tuple[Message, WallMs]]:
         """Some of the delayed, each with its time and its content; they want an ``ack``."""
         return self._delays.take_delayed(max_messages, max_bytes)
 
@@ -283,10 +284,10 @@ class VariableQueue(RestingQueue, BackingQueue):
         """Bytes of the bodies that became ready by the last release, if they are counted."""
         return self._delays.released_body_bytes
 
-    def expire(self, now_ms: i64) -> i64:
+    def expire(self, now_ms: WallMs) -> i64:
         return self.expiry.expire(now_ms)
 
-    def fetch_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+    def fetch_expired(self, now_ms: WallMs, max_messages: i64) -> list[Message]:
         if not self.times.expiring:
             return []
         self.expiry.reach_head(now_ms)
@@ -299,14 +300,14 @@ class VariableQueue(RestingQueue, BackingQueue):
             else self.fetch(count if count < max_messages else max_messages, EXPIRED_BYTES_MAX)
         )
 
-    def sweep_expired(self, now_ms: i64, max_messages: i64) -> list[Message]:
+    def sweep_expired(self, now_ms: WallMs, max_messages: i64) -> list[Message]:
         return self.expiry.sweep_expired(now_ms, max_messages)
 
-    def next_sweep_ms(self) -> i64:
+    def next_sweep_ms(self) -> WallMs:
         return self.expiry.next_sweep_ms()
 
-    def next_expiry_ms(self) -> i64:
-        return self.expiry.next_expiry_ms() if self.times.expiring else 0
+    def next_expiry_ms(self) -> WallMs:
+        return self.expiry.next_expiry_ms() if self.times.expiring else WallMs(0)
 
     def may_expire(self) -> bool:
         return self.times.expiring
@@ -429,7 +430,7 @@ class VariableQueue(RestingQueue, BackingQueue):
     def page(self, target_bytes: i64, quota: i64) -> bool:
         return self.pager.page(target_bytes, quota)
 
-    def tick(self, now_ms: i64) -> None:
+    def tick(self, now_ms: WallMs) -> None:
         self.tiers.rates.update(now_ms)
         self.tiers.moves.update(now_ms)
         self.ahead.tick(now_ms)

@@ -35,7 +35,7 @@ from penstock.broker.transfers.delays import Delays
 from penstock.broker.transfers.replies import Replies
 from penstock.broker.transfers.staged_publisher import StagedPublisher
 from penstock.broker.transfers.staging import Staging
-from penstock.core.clock_types import MonoMs
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.core.event_book import EventBook
@@ -134,7 +134,7 @@ class Broker:
             self.flow,
             options.staging,
         )
-        self._deliver_from: Callable[[Queue, i64], None] = _deliver_nothing
+        self._deliver_from: Callable[[Queue, WallMs], None] = _deliver_nothing
         self.header_reader = header_reader
         self._letter_writer = letter_writer
         self._make_backing = make_backing
@@ -333,11 +333,11 @@ class Broker:
 
     # -- the turn ------------------------------------------------------------------------
 
-    def deliver_with(self, deliver_from: Callable[[Queue, i64], None]) -> None:
+    def deliver_with(self, deliver_from: Callable[[Queue, WallMs], None]) -> None:
         """``deliver_from`` hands what a queue has to the sessions of its consumers."""
         self._deliver_from = deliver_from
 
-    def sort_room(self, room: Queue, now_ms: i64) -> None:
+    def sort_room(self, room: Queue, now_ms: WallMs) -> None:
         """Something in a waiting room may go on."""
         room.begin_turn()
         if room.deleted:
@@ -349,12 +349,12 @@ class Broker:
         if exchange.delays:
             self.delays.sort(room, now_ms)
         elif self.flow.journal_behind:
-            self.schedule.plan(now_ms + ROOM_WAITS_MS, room)
+            self.schedule.plan(WallMs(now_ms + ROOM_WAITS_MS), room)
         else:
             topics = self.vhosts[room.vhost].topics
             topics.move(exchange, self._letter_writer, self.dead_letters.settle_later, now_ms)
 
-    def _release_room(self, room: Queue, now_ms: i64) -> None:
+    def _release_room(self, room: Queue, now_ms: WallMs) -> None:
         if cast(Exchange, room.releases_to).delays:
             self.delays.release(room, now_ms)
         else:
@@ -366,7 +366,7 @@ class Broker:
         self.queue_context.wakeups.clear()
         return awake
 
-    def scan_channels(self, now_ms: i64) -> bool:
+    def scan_channels(self, now_ms: WallMs) -> bool:
         """Let the scan loop, if there is one, look at some; True = it would go on at once."""
         scan = self.scan
         if scan is None:
@@ -378,9 +378,9 @@ class Broker:
             scan.refresh(queues, now_ms)
         return scan.step(now_ms)
 
-    def next_due_ms(self) -> i64:
+    def next_due_ms(self) -> WallMs:
         """When something is due, as far as time alone makes it; 0 = nothing is."""
-        next_ms = self.schedule.next_ms()
+        next_ms = WallMs(self.schedule.next_ms())
         scan = self.scan
         if scan is None or 0 < next_ms < scan.next_ms():
             return next_ms
@@ -402,7 +402,7 @@ class Broker:
             self.take_wakeup(queue)
         queue.wake()
 
-    def serve_consumers(self, queue: Queue, now_ms: i64) -> None:
+    def serve_consumers(self, queue: Queue, now_ms: WallMs) -> None:
         """Before a client polls the queue: consumers that wait with room have their turn first."""
         while queue.spare_room() > 0:
             if queue.awake:
@@ -417,7 +417,7 @@ class Broker:
             queue.refilled()
         self.queue_context.refills.clear()
 
-    def expire_messages(self, queue: Queue, now_ms: i64) -> None:
+    def expire_messages(self, queue: Queue, now_ms: WallMs) -> None:
         """Drop what is over its time, and be called again when the next one is."""
         queue.expire(now_ms)
         self.schedule.plan(queue.next_due_ms(), queue)
@@ -429,7 +429,7 @@ class Broker:
             lost.extend(self.vhosts[queue.vhost].delete_queue(queue))
         return lost
 
-    def visit_due(self, now_ms: i64) -> None:
+    def visit_due(self, now_ms: WallMs) -> None:
         """Expire or release messages whose time has come.
 
         Of many queues that are due the first ones: what they let out leaves before the next are
@@ -440,7 +440,7 @@ class Broker:
             if not queue.deleted:
                 self._visit_due(queue, now_ms)
 
-    def _due(self, now_ms: i64) -> list[Queue]:
+    def _due(self, now_ms: WallMs) -> list[Queue]:
         """Entries that a later one has replaced cost nothing and do not count."""
         found: list[Queue] = []
         while len(found) < DUE_AT_ONCE:
@@ -452,7 +452,7 @@ class Broker:
                     found.append(queue)
         return found
 
-    def _visit_due(self, queue: Queue, now_ms: i64) -> None:
+    def _visit_due(self, queue: Queue, now_ms: WallMs) -> None:
         queue.visited()
         if queue.releases_to is not None:
             self._release_room(queue, now_ms)
@@ -460,5 +460,5 @@ class Broker:
             self.expire_messages(queue, now_ms)
 
 
-def _deliver_nothing(queue: Queue, now_ms: i64) -> None:
+def _deliver_nothing(queue: Queue, now_ms: WallMs) -> None:
     """In a broker without a turn."""

@@ -34,6 +34,7 @@ from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
 from penstock.broker.topology.vhost import Vhost
+from penstock.core.clock_types import WallMs
 
 LOW_ON_MEMORY: Final = "low on memory in virtual host"
 LOW_ON_DISK: Final = "low on disk in virtual host"
@@ -54,9 +55,9 @@ class Usage:
         self.low_on_disk: bool = False
         self.over_rate: bool = False
         self._vhost = vhost
-        self._measured_at_ms: i64 = 0
+        self._measured_at_ms = WallMs(0)
 
-    def look(self, now_ms: i64) -> None:
+    def look(self, now_ms: WallMs) -> None:
         """Measure it, unless that was done of late, and judge it."""
         interval_ms: i64 = len(self._vhost.queues) // QUEUES_PER_MS
         if not 0 <= now_ms - self._measured_at_ms < interval_ms:
@@ -104,7 +105,7 @@ class Budgets:
         self.usages: dict[str, Usage] = {}
         self._vhosts = vhosts
 
-    def tick(self, now_ms: i64) -> None:
+    def tick(self, now_ms: WallMs) -> None:
         """A few times a second."""
         for name in list(self.usages):
             vhost = self._vhosts.get(name)
@@ -134,7 +135,7 @@ class Budgets:
             self.usages[vhost.name] = usage
         return usage
 
-    def _look(self, vhost: Vhost, now_ms: i64) -> None:
+    def _look(self, vhost: Vhost, now_ms: WallMs) -> None:
         vhost.budget.refill(now_ms)
         usage = self._usage(vhost)
         usage.look(now_ms)

@@ -67,7 +67,7 @@ class Node:
         self.tcp_port: int = tcp_port
         self.http_port: int = http_port
         self.version: str = version
-        self.heard_ms: i64 = 0
+        self.heard_ms = WallMs(0)
         self.topics: set[str] = set()  # in the registry
         self.key_count: i64 = 0  # there, topics and channels
 
@@ -93,7 +93,7 @@ class Producer:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self.tombstoned_ms: i64 = 0  # 0 = never
+        self.tombstoned_ms = WallMs(0)  # 0 = never
 
     def tombstone(self, now_ms: WallMs) -> None:
         self.tombstoned_ms = now_ms

@@ -221,7 +221,7 @@ class MessageMove:
             return WITHOUT_DEATH
         pouring = self._broker.staging.pouring
         # Without the mark of the store: the copy's content is stored anew, if it is large.
-        copy = Message(message.content, address.wire, message.flags & ~STORED, 0)
+        copy = Message(message.content, address.wire, message.flags & ~STORED, WallMs(0))
         queues = self._queues_for(address, copy, now_ms)
         if self._action != COPY and self._queue in queues:
             return SAME_QUEUE

@@ -24,6 +24,7 @@ from typing import final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 
 
@@ -46,7 +47,7 @@ class PendingConfirm:
         last: i64,
         away_text: str = "",
         messages: list[Message] | None = None,
-        until_ms: i64 = 0,
+        until_ms: WallMs = WallMs(0),
     ) -> None:
         self.first: i64 = first
         self.last: i64 = last
@@ -57,7 +58,7 @@ class PendingConfirm:
         self.relayed: bool = False
         self.away_text: str = away_text
         self.messages: list[Message] = messages or []  # until it is done; of those elsewhere only
-        self.until_ms: i64 = until_ms  # and they were deferred until then
+        self.until_ms: WallMs = until_ms  # and they were deferred until then
         self._refused: list[int] = []  # numbers
         self._place: i64 = 0
         self._count: i64 = -1  # to the end of the batch
@@ -177,7 +178,7 @@ class ConfirmWatermark:
         count: i64,
         away_text: str = "",
         messages: list[Message] | None = None,
-        until_ms: i64 = 0,
+        until_ms: WallMs = WallMs(0),
     ) -> PendingConfirm:
         """The next ``count`` numbers, and a note that the publish under way waits for them.
 

@@ -18,6 +18,8 @@ from typing import final
 
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.core.clock_types import WallMs
+
 
 @mypyc_attr(acyclic=True)
 class Due:
@@ -25,11 +27,11 @@ class Due:
 
     __slots__ = ("due_ms", "place")
 
-    def __init__(self, due_ms: i64) -> None:
-        self.due_ms: i64 = due_ms
+    def __init__(self, due_ms: WallMs) -> None:
+        self.due_ms: WallMs = due_ms
         self.place: i64 = -1
 
-    def postpone(self, due_ms: i64) -> None:
+    def postpone(self, due_ms: WallMs) -> None:
         """It is in no heap, and due at another time when it is pushed."""
         assert self.place == -1, "it is in a heap: move it"
         self.due_ms = due_ms
@@ -49,9 +51,9 @@ class DeadlineHeap:
     def count(self) -> i64:
         return len(self._items)
 
-    def first_ms(self) -> i64:
+    def first_ms(self) -> WallMs:
         """When the first is due; 0 = there is none."""
-        return self._items[0].due_ms if len(self._items) > 0 else 0
+        return self._items[0].due_ms if len(self._items) > 0 else WallMs(0)
 
     def soonest(self, at_most: i64) -> list[Due]:
         """The first that are due, in order; nothing moves.
@@ -101,12 +103,12 @@ class DeadlineHeap:
         if last is not due:
             self._settle(last, place)
 
-    def move(self, due: Due, due_ms: i64) -> None:
+    def move(self, due: Due, due_ms: WallMs) -> None:
         """It is due at another time."""
         due.due_ms = due_ms
         self._settle(due, due.place)
 
-    def pop_due(self, now_ms: i64, at_most: i64) -> list[Due]:
+    def pop_due(self, now_ms: WallMs, at_most: i64) -> list[Due]:
         """Take out those whose time has come, the earliest first."""
         found: list[Due] = []
         while len(found) < at_most and len(self._items) > 0 and self._items[0].due_ms <= now_ms:

@@ -19,7 +19,7 @@ from penstock.core.clock_types import WallMs
 EVENTS_MAX: Final = 20_000
 """What waits at most to be taken: a quarter of a second's worth on the worst of days."""
 
-Event = tuple[int, str, tuple[object, ...]]
+Event = tuple[WallMs, str, tuple[object, ...]]
 
 
 @final
@@ -56,7 +56,7 @@ class EventBook:
         if len(self._events) >= EVENTS_MAX:
             self.dropped += 1
             return
-        self._events.append((int(self.now_ms), kind, values))
+        self._events.append((self.now_ms, kind, values))
 
     def take(self) -> list[Event]:
         """Everything since the last time."""

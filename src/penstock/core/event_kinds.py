@@ -14,6 +14,8 @@ import zlib
 from collections.abc import Mapping
 from typing import Final
 
+from penstock.core.clock_types import WallMs
+
 TEXT: Final = "string"
 WHOLE: Final = "long"
 REAL: Final = "double"
@@ -131,7 +133,7 @@ _NAMES: Final = {kind: tuple(fields) for kind, fields in KINDS.items()}
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
-def line_of(at_ms: int, kind: str, values: tuple[object, ...]) -> bytes:
+def line_of(at_ms: WallMs, kind: str, values: tuple[object, ...]) -> bytes:
     """The line of one event, newline included."""
     named = zip(_NAMES[kind], values, strict=True)
     fields: dict[str, object] = {"at_ms": at_ms, "event": kind}

@@ -6,6 +6,7 @@ know no protocol's bytes.  So they are given a ``HeaderReader``.
 
 from typing import Final
 
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 
 DEDUPLICATION_HEADER: Final = "x-deduplication-header"
@@ -22,7 +23,7 @@ class HeaderReader:
         """The value, None when there is none; cheap when the name does not occur at all."""
         raise NotImplementedError
 
-    def marks(self, content: bytes, now_ms: int) -> tuple[int, int]:
+    def marks(self, content: bytes, now_ms: WallMs) -> tuple[int, WallMs]:
         """The flags of a content that was accepted before, and when it expires if it comes now.
 
         Of flags those a publisher decides: see ``core.message``.

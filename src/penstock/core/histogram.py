@@ -12,6 +12,8 @@ from typing import Final, final
 from librt.vecs import vec
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
+
 SUB_BITS: Final = 6
 SUB_BUCKETS: Final = 64
 
@@ -145,24 +147,24 @@ class SlidingHistogram:
 
     def __init__(self, window_ms: i64) -> None:
         self._half_ms: i64 = window_ms // 2 if window_ms > 1 else 1
-        self._moved_ms: i64 = 0
+        self._moved_ms = WallMs(0)
         self._current = Histogram()
         self._older = Histogram()
 
-    def add(self, value: i64, now_ms: i64) -> None:
+    def add(self, value: i64, now_ms: WallMs) -> None:
         self._move(now_ms)
         self._current.add(value, 1)
 
-    def add_to(self, total: Histogram, now_ms: i64) -> None:
+    def add_to(self, total: Histogram, now_ms: WallMs) -> None:
         """Merge what the window has into ``total``."""
         self._move(now_ms)
         total.include(self._older)
         total.include(self._current)
 
-    def _move(self, now_ms: i64) -> None:
+    def _move(self, now_ms: WallMs) -> None:
         if now_ms - self._moved_ms <= self._half_ms:
             return
         halves = (now_ms - self._moved_ms) // self._half_ms
-        self._moved_ms += halves * self._half_ms
+        self._moved_ms = WallMs(self._moved_ms + halves * self._half_ms)
         self._older = self._current if halves == 1 else Histogram()
         self._current = Histogram()

@@ -20,6 +20,8 @@ from typing import Final, final
 from librt.strings import read_i64_be
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.core.clock_types import WallMs
+
 PERSISTENT: Final = 1
 """The publisher asked for delivery mode 2."""
 REDELIVERED: Final = 2
@@ -99,18 +101,18 @@ class Message:
         "size",
     )
 
-    def __init__(self, content: bytes, address: bytes, flags: i64, expires_at_ms: i64) -> None:
+    def __init__(self, content: bytes, address: bytes, flags: i64, expires_at_ms: WallMs) -> None:
         self.content: bytes = content
         self.address: bytes = address
         self.flags: i64 = flags
-        self.expires_at_ms: i64 = expires_at_ms
+        self.expires_at_ms: WallMs = expires_at_ms
         self.seq_id: i64 = -1
-        self.enqueued_at_ms: i64 = 0
+        self.enqueued_at_ms = WallMs(0)
         self.file_no: i64 = 0
         self.msg_id: i64 = 0
         self.size: i64 = len(content)
 
-    def place(self, seq_id: i64, enqueued_at_ms: i64) -> None:
+    def place(self, seq_id: i64, enqueued_at_ms: WallMs) -> None:
         """It has this place in its queue, since that time."""
         self.seq_id = seq_id
         self.enqueued_at_ms = enqueued_at_ms

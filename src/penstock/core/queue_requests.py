@@ -14,6 +14,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.core import errors as kinds
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 
 ACK: Final = 0
@@ -74,10 +75,10 @@ class Close(QueueRequest):
 class Given(QueueRequest):
     """Messages for the queue; ``until_ms``: not delivered before, 0 = at once."""
 
-    def __init__(self, no: i64, first: i64, until_ms: i64, messages: list[Message]) -> None:
+    def __init__(self, no: i64, first: i64, until_ms: WallMs, messages: list[Message]) -> None:
         super().__init__(no)
         self.first: i64 = first
-        self.until_ms: i64 = until_ms
+        self.until_ms: WallMs = until_ms
         self.messages = messages
 
 

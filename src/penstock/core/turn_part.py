@@ -3,7 +3,9 @@
 from collections.abc import Sized
 from typing import Final
 
-from mypy_extensions import i64, mypyc_attr
+from mypy_extensions import mypyc_attr
+
+from penstock.core.clock_types import WallMs
 
 ALWAYS: Final = (None,)
 """``waiting`` of a part that runs in each turn."""
@@ -19,6 +21,6 @@ class TurnPart:
     def __init__(self, waiting: Sized = ALWAYS) -> None:
         self.waiting: Final[Sized] = waiting
 
-    def run(self, now_ms: i64, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         """One slice; ``idle``: no socket had anything to read.  True = there is more."""
         raise NotImplementedError

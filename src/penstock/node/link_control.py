@@ -18,6 +18,7 @@ from penstock.broker.federation import QUEUE, federated_ends
 from penstock.broker.rules.parameter_values import SHOVEL
 from penstock.client.endpoint import ConnectionLost
 from penstock.clocks import mono_ms, wall_ms
+from penstock.core.clock_types import MonoMs
 from penstock.core.errors import NotFound
 from penstock.links.dialing import Dialer
 from penstock.links.federated_exchange import FederatedExchange
@@ -59,7 +60,7 @@ class LinkControl(LinkInspector):
         self._default_user = default_user
         self._shovels_seen = (-1, False)
         self._federation_seen: tuple[object, ...] = ()
-        self._looked_ms = 0
+        self._looked_ms = MonoMs(0)
         self._opened = 0
         self._dialer = Dialer(self._open_local)
         self._shovels = LinkSet(self._shovel)

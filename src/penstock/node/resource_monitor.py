@@ -63,9 +63,9 @@ class ResourceMonitor:
         alarms.measure_with(resident)
         self._space = space
         self._heap = heap or Heap()
-        self._memory_at_ms = 0
-        self._disk_at_ms = 0
-        self._trimmed_at_ms = -TRIM_MS
+        self._memory_at_ms = MonoMs(0)
+        self._disk_at_ms = MonoMs(0)
+        self._trimmed_at_ms = MonoMs(-TRIM_MS)
         self._told = (False, False)
         self._limits = (-1, -1)
 
@@ -95,12 +95,12 @@ class ResourceMonitor:
     def look(self, now_ms: MonoMs) -> None:
         """What is due; costs a comparison or two when nothing is."""
         if now_ms >= self._memory_at_ms:
-            self._memory_at_ms = now_ms + MEMORY_MS
+            self._memory_at_ms = MonoMs(now_ms + MEMORY_MS)
             self._look_at_memory(now_ms)
         alarms = self._alarms
         is_new_limit = alarms.disk_limit_bytes != self._limits[1]
         if now_ms >= self._disk_at_ms or (is_new_limit and self.failures == 0):
-            self._disk_at_ms = now_ms + self._look_at_disk(now_ms)
+            self._disk_at_ms = MonoMs(now_ms + self._look_at_disk(now_ms))
         if self._limits != (alarms.memory_limit_bytes, alarms.disk_limit_bytes):
             self._tell_limits()
         if self._told != (alarms.memory, alarms.disk):

@@ -60,7 +60,7 @@ class Arrival(NamedTuple):
     peer: tuple[str, int]
     is_here: bool
     """It is on this machine."""
-    now_ms: int
+    now_ms: WallMs
     login: str | None
     """The user whom its certificate names, "" = none; None: none was asked for."""
 
@@ -100,7 +100,7 @@ class Sessions:
         self,
         first: bytes,
         peer: tuple[str, int],
-        now_ms: int,
+        now_ms: WallMs,
         login: str | None = None,
         protocol: str = AMQP_LISTENER,
     ) -> Session | None:
@@ -140,12 +140,12 @@ class Sessions:
             logger.info("connection %s: its certificate names user '%s'", name, arrival.login)
         return self._amqp(name, (host, arrival.is_here), arrival.now_ms, arrival.login)
 
-    def inside(self, user: str, now_ms: int) -> AmqpSession:
+    def inside(self, user: str, now_ms: WallMs) -> AmqpSession:
         """One without a socket, for a user whose log-in was checked elsewhere."""
         return self._amqp(f"of '{user}' over HTTP", ("", True), now_ms, user)
 
     def _amqp(
-        self, name: str, peer: tuple[str, bool], now_ms: int, login: str | None
+        self, name: str, peer: tuple[str, bool], now_ms: WallMs, login: str | None
     ) -> AmqpSession:
         self._properties["cluster_name"] = self._broker.cluster_name()
         return AmqpSession(
@@ -160,7 +160,7 @@ class Sessions:
             login,
         )
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: WallMs) -> None:
         self._leases.tick()
         self._broker.users.look()
         self._broker.budgets.tick(now_ms)

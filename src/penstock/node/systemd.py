@@ -35,7 +35,7 @@ class Notifier:
             with contextlib.suppress(OSError):
                 self._socket.connect(address)
         self._every_ms = _watchdog_ms(environment) // 2
-        self._ping_at_ms = 0
+        self._ping_at_ms = MonoMs(0)
         self._extended_s = 0.0
 
     def send(self, *lines: str) -> None:
@@ -68,7 +68,7 @@ class Notifier:
     def look(self, now_ms: MonoMs) -> None:
         """The data loop turns."""
         if self._every_ms and now_ms >= self._ping_at_ms:
-            self._ping_at_ms = now_ms + self._every_ms
+            self._ping_at_ms = MonoMs(now_ms + self._every_ms)
             self.send("WATCHDOG=1")
 
 

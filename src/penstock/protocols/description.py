@@ -6,6 +6,7 @@ names it.  The base is that of a session management does not show: links between
 
 from collections.abc import Iterator, Sequence
 
+from penstock.core.clock_types import WallMs
 from penstock.core.event_book import EventBook
 from penstock.core.traffic import Traffic
 from penstock.management.facts.sessions import (
@@ -84,7 +85,7 @@ class SessionDescription:
 def connection_facts(
     connection: Connection,
     names: tuple[str, str, str, str],
-    connected_at_ms: int,
+    connected_at_ms: WallMs,
     terms: ConnectionTerms,
     channel_count: int = 0,
     tls: TlsFacts | None = None,

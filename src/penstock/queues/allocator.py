@@ -11,6 +11,7 @@ from typing import final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, REDELIVERED, Message
 from penstock.queues.consumers import Consumer, PriorityGroup
 
@@ -90,14 +91,14 @@ class RoundRobinAllocator:
         return messages[dealt:]
 
 
-def stamp(messages: list[Message], latest_ms: i64) -> None:
+def stamp(messages: list[Message], latest_ms: WallMs) -> None:
     """None lives longer than that."""
     for message in messages:
         if message.expires_at_ms == 0 or message.expires_at_ms > latest_ms:
             message.expires_at_ms = latest_ms
 
 
-def is_late(message: Message, now_ms: i64) -> bool:
+def is_late(message: Message, now_ms: WallMs) -> bool:
     """Is its time to live over: too late for a first delivery, or for another one?"""
     if message.flags & REDELIVERED:
         return 0 < message.expires_at_ms <= now_ms

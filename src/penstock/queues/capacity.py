@@ -10,6 +10,8 @@ from typing import final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
+
 
 @final
 class Capacity:
@@ -18,13 +20,13 @@ class Capacity:
     __slots__ = ("_begun_ms", "_share", "_waited_ms", "_waiting", "_waits_since_ms")
 
     def __init__(self) -> None:
-        self._begun_ms: i64 = 0  # of this interval; 0 = before the first turn
+        self._begun_ms = WallMs(0)  # of this interval; 0 = before the first turn
         self._waited_ms: i64 = 0  # in it, until ``_waits_since_ms``
-        self._waits_since_ms: i64 = 0
+        self._waits_since_ms = WallMs(0)
         self._waiting: bool = False
         self._share: float = -1.0  # of the interval before; below 0 = there is none
 
-    def note(self, waits: bool, now_ms: i64) -> None:
+    def note(self, waits: bool, now_ms: WallMs) -> None:
         """After a turn: are messages left that no consumer has room for?"""
         if self._begun_ms == 0:
             self._begun_ms = now_ms
@@ -36,7 +38,7 @@ class Capacity:
         else:
             self._waited_ms += now_ms - self._waits_since_ms
 
-    def look(self, now_ms: i64) -> None:
+    def look(self, now_ms: WallMs) -> None:
         """An interval ends here, and the next begins."""
         if self._begun_ms == 0 or now_ms <= self._begun_ms:
             return
@@ -45,13 +47,13 @@ class Capacity:
         self._waits_since_ms = now_ms
         self._waited_ms = 0
 
-    def share(self, now_ms: i64) -> float:
+    def share(self, now_ms: WallMs) -> float:
         """From 0 to 1; before the first look, since the first turn."""
         if self._share >= 0.0:
             return self._share
         return self._share_until(now_ms)
 
-    def _share_until(self, now_ms: i64) -> float:
+    def _share_until(self, now_ms: WallMs) -> float:
         elapsed = now_ms - self._begun_ms
         if self._begun_ms == 0 or elapsed <= 0:
             return 0.0 if self._waiting else 1.0

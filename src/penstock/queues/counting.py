@@ -9,6 +9,7 @@ from typing import final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.message import REDELIVERED, Message
 from penstock.queues.capacity import Capacity
 from penstock.queues.consumers import Consumer
@@ -21,7 +22,7 @@ class QueueStatistics:
     """``delivered_count`` is all that was handed out; those below it are parts of it."""
 
     def __init__(self) -> None:
-        self.active_at_ms: i64 = 0  # when it last took or gave messages
+        self.active_at_ms = WallMs(0)  # when it last took or gave messages
         self.published_count: i64 = 0
         self.delivered_count: i64 = 0
         self.no_ack_count: i64 = 0  # to consumers that acknowledge nothing
@@ -45,11 +46,11 @@ class QueueStatistics:
     def start_sampling(self, sampling: Sampling, vhost: str, name: str) -> None:
         self.sampler = Sampler(sampling, vhost, name)
 
-    def published(self, count: i64, now_ms: i64) -> None:
+    def published(self, count: i64, now_ms: WallMs) -> None:
         self.published_count += count
         self.active_at_ms = now_ms
 
-    def delivered(self, consumer: Consumer, count: i64, now_ms: i64) -> None:
+    def delivered(self, consumer: Consumer, count: i64, now_ms: WallMs) -> None:
         self.active_at_ms = now_ms
         self.delivered_count += count
         consumer.delivered_count += count

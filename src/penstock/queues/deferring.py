@@ -14,6 +14,7 @@ from mypy_extensions import i64
 
 from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.backing.interface import BackingQueue
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 from penstock.queues.limiting import QueueLimiter
 
@@ -35,17 +36,17 @@ class DeferredMessages:
         """From now on."""
         self.to_tail = True
 
-    def put(self, messages: list[Message], delay_ms: i64, now_ms: i64) -> None:
+    def put(self, messages: list[Message], delay_ms: i64, now_ms: WallMs) -> None:
         """Pending messages are ready after that time, or at the tail at once."""
         backing = self._plain
         assert backing is not None, "there were leases"
         if delay_ms > 0:
-            backing.delay(messages, now_ms + delay_ms)
+            backing.delay(messages, WallMs(now_ms + delay_ms))
         else:
             backing.requeue_to_tail(messages, now_ms)
             self._limiter.returned(messages)
 
-    def release(self, now_ms: i64) -> bool:
+    def release(self, now_ms: WallMs) -> bool:
         """Some of what was delayed for long enough is ready; False = there is none."""
         backing = self._plain
         if backing is None:

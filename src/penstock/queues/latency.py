@@ -11,6 +11,7 @@ from typing import final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.histogram import SlidingHistogram
 from penstock.core.message import Message
 
@@ -37,7 +38,7 @@ class Latency:
             if message.enqueued_at_ms > 0:
                 self._done.append(self._publish_time(message))
 
-    def take_time(self, now_ms: i64) -> None:
+    def take_time(self, now_ms: WallMs) -> None:
         """What was settled since the last time was settled just now."""
         for taken_ms in self._done:
             self.times_ms.add(now_ms - taken_ms, now_ms)

@@ -22,6 +22,7 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.core.clock_types import WallMs
 from penstock.core.deadline_heap import DeadlineHeap, Due
 from penstock.core.errors import NotInFlight, NotOwner
 from penstock.core.message import Message
@@ -43,14 +44,14 @@ class Lease(Due):
         message: Message,
         key: bytes,
         owner: i64,
-        now_ms: i64,
+        now_ms: WallMs,
         timeout_ms: i64,
     ) -> None:
-        super().__init__(now_ms + timeout_ms)
+        super().__init__(WallMs(now_ms + timeout_ms))
         self.message: Message = message
         self.key: bytes = key
         self.owner: i64 = owner
-        self.delivered_ms: i64 = now_ms
+        self.delivered_ms: WallMs = now_ms
         self.timeout_ms: i64 = timeout_ms
 
 
@@ -81,7 +82,7 @@ class Leases:
     def count(self) -> i64:
         return len(self._by_key)
 
-    def first_ms(self) -> i64:
+    def first_ms(self) -> WallMs:
         """When the first deadline is; 0 = nothing is in flight."""
         return self._heap.first_ms()
 
@@ -117,7 +118,7 @@ class Leases:
         owner: i64,
         message: Message,
         key: bytes,
-        now_ms: i64,
+        now_ms: WallMs,
         timeout_ms: i64,
     ) -> bytes:
         """``key`` is its id; returns the one it is in flight under."""
@@ -138,14 +139,14 @@ class Leases:
         self._end(lease)
         return lease.message
 
-    def extend(self, owner: i64, key: bytes, now_ms: i64, longest_ms: i64) -> None:
+    def extend(self, owner: i64, key: bytes, now_ms: WallMs, longest_ms: i64) -> None:
         """Its time begins again, but ends ``longest_ms`` after delivery at the latest.
 
         Raises NotInFlight or NotOwner.
         """
         lease = self._own(owner, key)
-        latest_ms = lease.delivered_ms + longest_ms
-        due_ms = now_ms + lease.timeout_ms
+        latest_ms = WallMs(lease.delivered_ms + longest_ms)
+        due_ms = WallMs(now_ms + lease.timeout_ms)
         self._heap.move(lease, due_ms if due_ms < latest_ms else latest_ms)
 
     def _own(self, owner: i64, key: bytes) -> Lease:
@@ -156,7 +157,7 @@ class Leases:
             raise NotOwner
         return lease
 
-    def expired(self, now_ms: i64, at_most: i64) -> list[tuple[Consumer, Message]]:
+    def expired(self, now_ms: WallMs, at_most: i64) -> list[tuple[Consumer, Message]]:
         """Of those over their deadline the first, in flight no more."""
         return [self._end(cast(Lease, due)) for due in self._heap.pop_due(now_ms, at_most)]
 

@@ -19,6 +19,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
+from penstock.core.clock_types import WallMs
 from penstock.core.letters import DELIVERY_LIMIT, EXPIRED, MAXLEN
 from penstock.core.message import (
     Message,
@@ -174,7 +175,7 @@ class QueueLimiter:
 
     # -- time ------------------------------------------------------------------------------
 
-    def expire(self, now_ms: i64) -> bool:
+    def expire(self, now_ms: WallMs) -> bool:
         """Let die what is over its time and no consumer could take.
 
         Returns whether the head is over its time, and on its way from disk.
@@ -185,7 +186,7 @@ class QueueLimiter:
             self._expire_ready(late)
         return head_away
 
-    def _expire_head(self, now_ms: i64) -> bool:
+    def _expire_head(self, now_ms: WallMs) -> bool:
         limits = self._queue.limits
         if not limits.buries and limits.max_length_bytes < 0:
             count = self._backing.expire(now_ms)

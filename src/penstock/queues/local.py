@@ -18,6 +18,7 @@ from mypy_extensions import i64
 
 from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.backing.interface import BackingQueue
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.letters import REJECTED
 from penstock.core.message import Message, attempts_of, mark_redelivered
@@ -65,13 +66,13 @@ class LocalQueue(Queue):
 
     # -- publishing ------------------------------------------------------------------------
 
-    def publish(self, messages: list[Message], now_ms: i64) -> None:
+    def publish(self, messages: list[Message], now_ms: WallMs) -> None:
         limits = self.limits
         if self._quorum:
             for message in messages:
                 message.keep()
         if limits.message_ttl_ms >= 0:
-            stamp(messages, now_ms + limits.message_ttl_ms)
+            stamp(messages, WallMs(now_ms + limits.message_ttl_ms))
         if self.mirrors is not None and not self.mirrors.note(messages):
             return
         self.backing.publish(messages, now_ms)
@@ -82,13 +83,13 @@ class LocalQueue(Queue):
             self._limiter.drop_over_limit(self.spare_room())
         self.wake()
 
-    def publish_deferred(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+    def publish_deferred(self, messages: list[Message], until_ms: WallMs, now_ms: WallMs) -> None:
         limits = self.limits
         if self._quorum:
             for message in messages:
                 message.keep()
         if limits.message_ttl_ms >= 0:
-            stamp(messages, until_ms + limits.message_ttl_ms)
+            stamp(messages, WallMs(until_ms + limits.message_ttl_ms))
         if self.mirrors is not None and not self.mirrors.note(messages):
             return
         self.backing.publish_delayed(messages, until_ms, now_ms)
@@ -110,7 +111,7 @@ class LocalQueue(Queue):
 
     # -- delivering ------------------------------------------------------------------------
 
-    def deliver(self, now_ms: i64) -> list[Delivery]:
+    def deliver(self, now_ms: WallMs) -> list[Delivery]:
         self.awake = False
         self._head_away = False
         statistics = self.statistics
@@ -142,7 +143,7 @@ class LocalQueue(Queue):
         statistics.capacity.note(left and self.spare_room() == 0, now_ms)
         return deliveries
 
-    def _deliver(self, now_ms: i64) -> list[Delivery]:
+    def _deliver(self, now_ms: WallMs) -> list[Delivery]:
         groups = self._groups
         if groups.active is not None:
             return self._deliver_to(groups.active, now_ms)
@@ -155,12 +156,12 @@ class LocalQueue(Queue):
                 break  # lower ones only get what these cannot take
         return deliveries
 
-    def _deliver_in_turn(self, group: PriorityGroup, now_ms: i64) -> list[Delivery]:
+    def _deliver_in_turn(self, group: PriorityGroup, now_ms: WallMs) -> list[Delivery]:
         if len(group.members) == 1:
             return self._deliver_to(group.members[0], now_ms)
         return self._deliver_round_robin(group, now_ms)
 
-    def _fetch(self, count: i64, size: i64, now_ms: i64) -> list[Message]:
+    def _fetch(self, count: i64, size: i64, now_ms: WallMs) -> list[Message]:
         """From the head; a message whose time passed behind one that lasts is not handed out.
 
         One whose time comes just now may be: a time to live of 0 means "at once or not at all".
@@ -183,7 +184,7 @@ class LocalQueue(Queue):
             if len(late) < len(messages):
                 return [one for one in messages if not is_late(one, now_ms)]
 
-    def _deliver_to(self, consumer: Consumer, now_ms: i64) -> list[Delivery]:
+    def _deliver_to(self, consumer: Consumer, now_ms: WallMs) -> list[Delivery]:
         room = consumer.room()
         if room == 0:
             return []
@@ -201,7 +202,7 @@ class LocalQueue(Queue):
             self.wake()
         return [Delivery(consumer, messages)]
 
-    def _deliver_round_robin(self, group: PriorityGroup, now_ms: i64) -> list[Delivery]:
+    def _deliver_round_robin(self, group: PriorityGroup, now_ms: WallMs) -> list[Delivery]:
         """Message by message to the next consumer that has room, as RabbitMQ deals."""
         dealing = RoundRobinAllocator(group, DELIVER_MESSAGES_MAX)
         if dealing.messages_wanted == 0:
@@ -222,7 +223,7 @@ class LocalQueue(Queue):
             return in_order(messages[: len(messages) - len(left)], deliveries)
         return deliveries
 
-    def _handed(self, dealing: RoundRobinAllocator, now_ms: i64) -> list[Delivery]:
+    def _handed(self, dealing: RoundRobinAllocator, now_ms: WallMs) -> list[Delivery]:
         deliveries: list[Delivery] = []
         for i in range(len(dealing.takers)):
             hand = dealing.hands[i]
@@ -305,7 +306,7 @@ class LocalQueue(Queue):
             self.wake()
 
     def requeue(
-        self, consumer: Consumer, messages: list[Message], failed: bool = True, now_ms: i64 = 0
+        self, consumer: Consumer, messages: list[Message], failed: bool, now_ms: WallMs
     ) -> None:
         consumer.release(len(messages))
         self.statistics.redelivered(messages)
@@ -317,9 +318,9 @@ class LocalQueue(Queue):
         messages = self._released(leases.release(owner))
         if messages:
             self.statistics.returned(messages)
-            self._put_back(messages, True, 0)
+            self._put_back(messages, True, WallMs(0))
 
-    def _put_back(self, messages: list[Message], failed: bool, now_ms: i64) -> None:
+    def _put_back(self, messages: list[Message], failed: bool, now_ms: WallMs) -> None:
         """To the places they had; ``failed``: a quorum queue counts this delivery to its limit."""
         self.unacked_count -= len(messages)
         if self.deleted:
@@ -337,7 +338,7 @@ class LocalQueue(Queue):
             self._limiter.drop_over_limit(self.spare_room())
         self.wake()
 
-    def _retry_later(self, messages: list[Message], retry: RetryDelays, now_ms: i64) -> None:
+    def _retry_later(self, messages: list[Message], retry: RetryDelays, now_ms: WallMs) -> None:
         """To the places they had, when they have waited."""
         mark_redelivered(messages)
         by_delay: dict[i64, list[Message]] = {}
@@ -349,13 +350,13 @@ class LocalQueue(Queue):
         self.wake()
 
     def give_back(
-        self, consumer: Consumer, messages: list[Message], delay_ms: i64, now_ms: i64
+        self, consumer: Consumer, messages: list[Message], delay_ms: i64, now_ms: WallMs
     ) -> None:
         consumer.release(len(messages))
         self.statistics.requeued(messages)
         self._take_back(messages, delay_ms, now_ms)
 
-    def _take_back(self, messages: list[Message], delay_ms: i64, now_ms: i64) -> None:
+    def _take_back(self, messages: list[Message], delay_ms: i64, now_ms: WallMs) -> None:
         """To the tail, or not before some time has passed."""
         self.unacked_count -= len(messages)
         if self.deleted:
@@ -411,12 +412,12 @@ class LocalQueue(Queue):
             self._deferred.release_to_tail()
             self.wake()
 
-    def expire(self, now_ms: i64) -> None:
+    def expire(self, now_ms: WallMs) -> None:
         self._head_away = self._limiter.expire(now_ms)
         if self._defers and not self.scanned:
             self.release_due(now_ms)
 
-    def release_due(self, now_ms: i64) -> bool:
+    def release_due(self, now_ms: WallMs) -> bool:
         leases = self.leases
         some = leases is not None and self._time_out(leases, now_ms)
         if 0 < self.backing.next_due_ms() <= now_ms and self._deferred.release(now_ms):
@@ -424,7 +425,7 @@ class LocalQueue(Queue):
             return True
         return some
 
-    def _time_out(self, leases: Leases, now_ms: i64) -> bool:
+    def _time_out(self, leases: Leases, now_ms: WallMs) -> bool:
         late = self._released(leases.expired(now_ms, RELEASED_AT_ONCE))
         if len(late) == 0:
             return False
@@ -440,11 +441,11 @@ class LocalQueue(Queue):
             messages.append(message)
         return messages
 
-    def next_expiry_ms(self) -> i64:
-        return 0 if self._head_away else self.backing.next_expiry_ms()
+    def next_expiry_ms(self) -> WallMs:
+        return WallMs(0) if self._head_away else self.backing.next_expiry_ms()
 
-    def next_due_ms(self) -> i64:
-        due_ms: i64 = 0 if self._head_away else self.backing.next_expiry_ms()
+    def next_due_ms(self) -> WallMs:
+        due_ms = WallMs(0) if self._head_away else self.backing.next_expiry_ms()
         sweep_ms = self.backing.next_sweep_ms()
         if due_ms == 0 or 0 < sweep_ms < due_ms:
             due_ms = sweep_ms
@@ -570,7 +571,7 @@ class LocalQueue(Queue):
         self.deleted = True
 
 
-def _earlier(one_ms: i64, other_ms: i64) -> i64:
+def _earlier(one_ms: WallMs, other_ms: WallMs) -> WallMs:
     """The earlier of two times, 0 = never."""
     if one_ms == 0 or 0 < other_ms < one_ms:
         return other_ms

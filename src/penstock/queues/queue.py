@@ -30,7 +30,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
-from penstock.core.clock_types import MonoMs
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.credit import QUEUE, FlowPeer
 from penstock.core.message import Message
 from penstock.core.pending import Pending
@@ -76,7 +76,7 @@ class Queue:
         self.awake: bool = False
         self.refilling: bool = False
         self.last_used_ms: MonoMs = MonoMs(0)
-        self.expiry_due_ms: i64 = 0  # when the schedule will look at its head; 0 = never
+        self.expiry_due_ms = WallMs(0)  # when the schedule will look at its head; 0 = never
         self._context = context
 
     def identity(self) -> QueueIdentity:
@@ -134,7 +134,7 @@ class Queue:
         self.refilling = False
         self.wake()
 
-    def due_at(self, when_ms: i64) -> bool:
+    def due_at(self, when_ms: WallMs) -> bool:
         """Its messages are due then, 0 = never; True = that is sooner than was known."""
         if when_ms <= 0 or 0 < self.expiry_due_ms <= when_ms:
             return False
@@ -143,7 +143,7 @@ class Queue:
 
     def visited(self) -> None:
         """What was due has been looked at."""
-        self.expiry_due_ms = 0
+        self.expiry_due_ms = WallMs(0)
 
     def set_paused(self, paused: bool) -> None:
         self.paused = paused
@@ -151,11 +151,11 @@ class Queue:
 
     # -- publishing ------------------------------------------------------------------------
 
-    def publish(self, messages: list[Message], now_ms: i64) -> None:
+    def publish(self, messages: list[Message], now_ms: WallMs) -> None:
         """Take messages at the tail, unless it has mirrors and can confirm nothing."""
         raise NotImplementedError
 
-    def publish_deferred(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+    def publish_deferred(self, messages: list[Message], until_ms: WallMs, now_ms: WallMs) -> None:
         """Take messages that are not ready before that time; then their time to live begins."""
         raise NotImplementedError
 
@@ -177,7 +177,7 @@ class Queue:
 
     # -- delivering ------------------------------------------------------------------------
 
-    def deliver(self, now_ms: i64) -> list[Delivery]:
+    def deliver(self, now_ms: WallMs) -> list[Delivery]:
         """One pass over the consumers; asks for another turn itself if more can be done."""
         raise NotImplementedError
 
@@ -207,7 +207,7 @@ class Queue:
         raise NotImplementedError
 
     def requeue(
-        self, consumer: Consumer, messages: list[Message], failed: bool = True, now_ms: i64 = 0
+        self, consumer: Consumer, messages: list[Message], failed: bool, now_ms: WallMs
     ) -> None:
         """The consumer gives these back: to their original places, as redelivered.
 
@@ -217,7 +217,7 @@ class Queue:
         raise NotImplementedError
 
     def give_back(
-        self, consumer: Consumer, messages: list[Message], delay_ms: i64, now_ms: i64
+        self, consumer: Consumer, messages: list[Message], delay_ms: i64, now_ms: WallMs
     ) -> None:
         """Its consumer could not deal with these: to the tail, after a time; 0 = at once."""
         raise NotImplementedError
@@ -251,19 +251,19 @@ class Queue:
         """From now on deliveries have deadlines; False where the backing cannot do that."""
         raise NotImplementedError
 
-    def expire(self, now_ms: i64) -> None:
+    def expire(self, now_ms: WallMs) -> None:
         """Let die what is over its time and no consumer could take; end deadlines and delays."""
         raise NotImplementedError
 
-    def release_due(self, now_ms: i64) -> bool:
+    def release_due(self, now_ms: WallMs) -> bool:
         """What is over its deadline or was delayed for long enough is ready; True = some was."""
         raise NotImplementedError
 
-    def next_expiry_ms(self) -> i64:
+    def next_expiry_ms(self) -> WallMs:
         """0 as well while the head is on its way: it wakes the queue when it is there."""
-        return 0
+        return WallMs(0)
 
-    def next_due_ms(self) -> i64:
+    def next_due_ms(self) -> WallMs:
         """When ``expire`` should be called next; 0 = nothing here waits for a time."""
         raise NotImplementedError
 
@@ -299,7 +299,7 @@ class Queue:
     def consumers_anywhere(self) -> i64:
         return len(self.consumers)
 
-    def measure_capacity(self, now_ms: i64) -> None:
+    def measure_capacity(self, now_ms: WallMs) -> None:
         """An interval ends."""
         capacity = self.statistics.capacity
         if self.backing.ready_count() == 0:

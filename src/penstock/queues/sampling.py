@@ -16,6 +16,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.event_book import EventBook
 from penstock.core.histogram import Histogram
 from penstock.core.message import REDELIVERED, SAMPLED, Message
@@ -69,12 +70,12 @@ class Timing:
     """An open one."""
 
     def __init__(
-        self, message: Message, weight: i64, published: tuple[int, int], delivered_ms: i64
+        self, message: Message, weight: i64, published: tuple[int, int], delivered_ms: WallMs
     ) -> None:
         self.message = message
         self.weight: i64 = weight
         self.published = published
-        self.delivered_ms: i64 = delivered_ms
+        self.delivered_ms: WallMs = delivered_ms
         self.redelivered: bool = message.flags & REDELIVERED != 0
 
 

@@ -23,6 +23,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.queues.queue import Queue
 
 POOL_SHARE: Final = 0.25
@@ -55,26 +56,26 @@ class ScanLoop:
         self.last_round_ms: i64 = 0  # how long it took, turns of others included
         self._lots = lots
         self._channels: list[Queue] = []
-        self._tick_at_ms: i64 = 0  # when the next round begins
-        self._refresh_at_ms: i64 = 0
+        self._tick_at_ms = WallMs(0)  # when the next round begins
+        self._refresh_at_ms = WallMs(0)
         self._selected: list[Queue] = []  # of the round that is under way
         self._looked_at: i64 = 0
         self._dirty: i64 = 0
-        self._begun_ms: i64 = 0
+        self._begun_ms = WallMs(0)
 
     def count(self) -> i64:
         """How many channels it knows."""
         return len(self._channels)
 
-    def wants_channels(self, now_ms: i64) -> bool:
+    def wants_channels(self, now_ms: WallMs) -> bool:
         """Is it time for ``refresh``?"""
         return not 0 < self._refresh_at_ms - now_ms <= self.refresh_interval_ms
 
-    def refresh(self, channels: list[Queue], now_ms: i64) -> None:
+    def refresh(self, channels: list[Queue], now_ms: WallMs) -> None:
         """These are all there are."""
         self._channels = channels
         self._resize_pool(len(channels))
-        self._refresh_at_ms = now_ms + self.refresh_interval_ms
+        self._refresh_at_ms = WallMs(now_ms + self.refresh_interval_ms)
 
     def _resize_pool(self, count: i64) -> None:
         ideal = i64(int(float(count) * POOL_SHARE))
@@ -82,18 +83,18 @@ class ScanLoop:
             ideal = self.worker_pool_max
         self.workers = ideal if ideal > 1 else 1
 
-    def next_ms(self) -> i64:
+    def next_ms(self) -> WallMs:
         """When it wants to be asked again."""
         if len(self._selected) > 0 or self._tick_at_ms < self._refresh_at_ms:
             return self._tick_at_ms
         return self._refresh_at_ms
 
-    def step(self, now_ms: i64) -> bool:
+    def step(self, now_ms: WallMs) -> bool:
         """Let the workers look at one channel each; True = it would go on at once."""
         if len(self._selected) == 0:
             if 0 < self._tick_at_ms - now_ms <= self.interval_ms:
                 return False
-            self._tick_at_ms = now_ms + self.interval_ms
+            self._tick_at_ms = WallMs(now_ms + self.interval_ms)
             if len(self._channels) == 0:
                 return False
             self._begin_round(now_ms)
@@ -105,7 +106,7 @@ class ScanLoop:
                 self._dirty += 1
         return self._looked_at < len(self._selected) or self._end_round(now_ms)
 
-    def _begin_round(self, now_ms: i64) -> None:
+    def _begin_round(self, now_ms: WallMs) -> None:
         count: i64 = len(self._channels)
         if count > self.selection_count:
             count = self.selection_count
@@ -116,7 +117,7 @@ class ScanLoop:
         self._begun_ms = now_ms
         self.rounds += 1
 
-    def _end_round(self, now_ms: i64) -> bool:
+    def _end_round(self, now_ms: WallMs) -> bool:
         """True when another one begins at once."""
         self.last_dirty_share = float(self._dirty) / float(len(self._selected))
         self.last_round_ms = now_ms - self._begun_ms

@@ -9,6 +9,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.queues.queue import Queue
 
 
@@ -24,7 +25,7 @@ class Schedule:
         self._count += 1
         heapq.heappush(self.entries, (int(when_ms), self._count, queue))
 
-    def plan(self, when_ms: i64, queue: Queue) -> None:
+    def plan(self, when_ms: WallMs, queue: Queue) -> None:
         """Look at its messages then, 0 = never; an earlier plan holds."""
         if queue.due_at(when_ms):
             self.add(when_ms, queue)

@@ -9,8 +9,7 @@ their first binding.
 
 from typing import Final, final
 
-from mypy_extensions import i64
-
+from penstock.core.clock_types import WallMs
 from penstock.routing.steps import RoutingShare
 
 
@@ -65,10 +64,10 @@ class RoutingContext:
     """
 
     def __init__(
-        self, headers: dict[str, object], now_ms: i64, share: RoutingShare | None = None
+        self, headers: dict[str, object], now_ms: WallMs, share: RoutingShare | None = None
     ) -> None:
         self.headers: Final[dict[str, object]] = headers
-        self.now_ms: Final[i64] = now_ms
+        self.now_ms: Final[WallMs] = now_ms
         self.share: Final[RoutingShare | None] = share
         self.passed: list[Matcher] | None = None  # seldom needed
 

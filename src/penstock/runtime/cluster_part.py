@@ -4,19 +4,21 @@ A node of a cluster takes in what other nodes sent before the queues deliver, so
 in one turn, and sends at the end of the turn what the turn brought forth, in one batch.
 """
 
+from penstock.core.clock_types import WallMs
+
 
 class ClusterPart:
     """An exception from any of these stops the node: no half batch of another node may remain."""
 
-    def begin(self, now_ms: int) -> None:
+    def begin(self, now_ms: WallMs) -> None:
         """Sockets were read; nothing has been delivered yet."""
         raise NotImplementedError
 
-    def end(self, now_ms: int) -> None:
+    def end(self, now_ms: WallMs) -> None:
         """All is done but for writing to the sockets."""
         raise NotImplementedError
 
-    def stood_still(self, now_ms: int) -> bool:
+    def stood_still(self, now_ms: WallMs) -> bool:
         """Has the process paused for so long that other nodes may have taken its place?
 
         True: they have, or may have, and this part has given up what they have now.  What was to

@@ -5,7 +5,7 @@ import select
 import socket
 from typing import Any, Final, Protocol
 
-from penstock.core.clock_types import MonoMs
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.runtime.secure_socket import SecureSocket
 from penstock.runtime.session import Session
 from penstock.settings.listener_table import AMQP, PEER
@@ -40,7 +40,7 @@ class SessionFactory(Protocol):
         self,
         first: bytes,
         peer: tuple[str, int],
-        now_ms: int,
+        now_ms: WallMs,
         login: str | None = None,
         protocol: str = AMQP,
     ) -> Session | None:
@@ -52,7 +52,7 @@ class SessionFactory(Protocol):
     def is_overdue(self, connection: "Connection", now_ms: MonoMs) -> bool:
         """The bytes that tell its protocol have not come in time; that is noted."""
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: WallMs) -> None:
         """Some time has passed: end what has no owner any more."""
 
 

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from typing import Final, cast
 
 from penstock.clocks import mono_ms, wall_ms
-from penstock.core.clock_types import MonoMs
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.runtime.connection import READ_MIN_BYTES, Carrier, Connection, SessionFactory
 from penstock.runtime.descriptors import Descriptors
 from penstock.runtime.listener import Listener
@@ -172,7 +172,7 @@ class Loop:
             self._full_at_bytes = self._flow.held_bytes
             self._read_those_with_room()
 
-    def _run_turn(self, now_ms: int, idle: bool) -> None:
+    def _run_turn(self, now_ms: WallMs, idle: bool) -> None:
         if not self._flow.measuring:
             self.turn.run(now_ms, idle)
             self._received_ns = 0
@@ -194,7 +194,7 @@ class Loop:
         elif fd == self._calls.fd:
             self._calls.heard()
 
-    def _tick(self, now_ms: int, since_boot_ms: MonoMs) -> None:
+    def _tick(self, now_ms: WallMs, since_boot_ms: MonoMs) -> None:
         self._tick_at_ms = MonoMs(since_boot_ms + TICK_MS)
         if self._listeners_rest:
             self._listeners_rest = False
@@ -217,7 +217,7 @@ class Loop:
             elif session.closed or len(session.out) > 0:
                 self.turn.touch(session)
 
-    def _ticked(self, connection: Connection, session: Session, now_ms: int) -> bool:
+    def _ticked(self, connection: Connection, session: Session, now_ms: WallMs) -> bool:
         """False: the peer is gone, or had time enough to take the last output."""
         try:
             session.tick(now_ms)
@@ -227,7 +227,7 @@ class Loop:
         lingers = session.closed and connection.closed_for_ms(mono_ms()) > LINGER_MAX_MS
         return not session.abandoned and not lingers
 
-    def _tick_waiters(self, now_ms: int) -> None:
+    def _tick_waiters(self, now_ms: WallMs) -> None:
         for session in self._waiters:
             connection = session.carrier
             if isinstance(connection, Connection):
@@ -239,7 +239,7 @@ class Loop:
 
     # -- reading -------------------------------------------------------------------------
 
-    def _read(self, connection: Connection, now_ms: int) -> None:
+    def _read(self, connection: Connection, now_ms: WallMs) -> None:
         try:
             data = connection.sock.recv(connection.read_bytes)
         except BlockingIOError:
@@ -285,7 +285,7 @@ class Loop:
             self._full.append(connection)
             self._watch(connection)
 
-    def _choose(self, connection: Connection, data: bytes, now_ms: int) -> Session | None:
+    def _choose(self, connection: Connection, data: bytes, now_ms: WallMs) -> Session | None:
         session = self._sessions.choose(
             connection.add_first(data),
             connection.peer,
@@ -307,7 +307,7 @@ class Loop:
                 session.look_at_gate()
                 self.turn.touch(session)
 
-    def _go_on_publishing(self, now_ms: int) -> None:
+    def _go_on_publishing(self, now_ms: WallMs) -> None:
         """Readers that have credit again: first what they hold, then what else comes."""
         for stage in self._flow.book.take_freed():
             session = stage.owner
@@ -342,7 +342,7 @@ class Loop:
             else:
                 self._full.append(connection)
 
-    def _go_on(self, now_ms: int) -> None:
+    def _go_on(self, now_ms: WallMs) -> None:
         """Sessions that asked for the head of a queue: is it there?"""
         waiting, self._heads = self._heads, []
         for connection in waiting:
@@ -368,7 +368,7 @@ class Loop:
 
     # -- writing -------------------------------------------------------------------------
 
-    def flush(self, now_ms: int) -> None:
+    def flush(self, now_ms: WallMs) -> None:
         """Write what the touched sessions have to say."""
         touched = self.turn.take_touched()
         if not touched:
@@ -384,7 +384,7 @@ class Loop:
             else:
                 self._write(connection, now_ms)
 
-    def _write(self, connection: Connection, now_ms: int) -> None:
+    def _write(self, connection: Connection, now_ms: WallMs) -> None:
         session = connection.session
         if session is None or (session.mute_until_ms > 0 and mono_ms() < session.mute_until_ms):
             return
@@ -413,7 +413,7 @@ class Loop:
                 session.drained()
         self._watch(connection)
 
-    def _send(self, connection: Connection, session: Session, now_ms: int) -> None:
+    def _send(self, connection: Connection, session: Session, now_ms: WallMs) -> None:
         out = session.out
         while True:
             if not connection.unsent:
@@ -429,7 +429,7 @@ class Loop:
             session.sent(count, now_ms)
             connection.unsent = connection.unsent[count:]
 
-    def _swap_carrier(self, connection: Connection, session: Session, now_ms: int) -> None:
+    def _swap_carrier(self, connection: Connection, session: Session, now_ms: WallMs) -> None:
         """What it said has left the old way; from now on it speaks through the new one."""
         try:
             sock = session.next_carrier(connection.sock, lambda: self.turn.touch(session))
@@ -468,7 +468,7 @@ class Loop:
 
     # -- endings -------------------------------------------------------------------------
 
-    def _close(self, connection: Connection, session: Session, now_ms: int) -> None:
+    def _close(self, connection: Connection, session: Session, now_ms: WallMs) -> None:
         """The session is done: say goodbye so that the peer reads our last words."""
         if mono_ms() < session.close_after_ms:
             self._watch(connection)
@@ -476,7 +476,7 @@ class Loop:
         connection.say_goodbye()
         self._drop(connection, now_ms)
 
-    def _drop(self, connection: Connection, now_ms: int) -> None:
+    def _drop(self, connection: Connection, now_ms: WallMs) -> None:
         if connection.gone:
             return
         self._epoll.unregister(connection.fd)

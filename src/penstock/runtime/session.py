@@ -10,7 +10,7 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
 
 from penstock.broker.rules.access import User
-from penstock.core.clock_types import MonoMs
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.credit import READER, FlowBook, FlowPeer
 from penstock.core.errors import BrokerError
 from penstock.core.message import Message
@@ -49,7 +49,7 @@ class Session:
         self.user: User | None = None  # once it has logged in
         self._rights_lost: i64 = 0  # of that user, when it was last looked at
         self.event_name: str = ""  # in the event log, once a user has logged in
-        self.entered_at_ms: i64 = 0
+        self.entered_at_ms = WallMs(0)
         self.swaps_carrier: bool = False  # as soon as what it has said has left
         self.close_after_ms: MonoMs = MonoMs(0)  # and not before this time
         self.mute_until_ms: MonoMs = MonoMs(0)  # what it says waits until then (a refused login)
@@ -72,7 +72,7 @@ class Session:
         self.unread = unread
         self.clogged = clogged
 
-    def note_log_in(self, name: str, now_ms: i64) -> None:
+    def note_log_in(self, name: str, now_ms: WallMs) -> None:
         """It has that name in the event log, from that time on."""
         self.event_name = name
         self.entered_at_ms = now_ms
@@ -125,20 +125,20 @@ class Session:
             self.ticket.drop()
             self.ticket = None
 
-    def go_on(self, now_ms: i64) -> None:
+    def go_on(self, now_ms: WallMs) -> None:
         """``waiting_head`` may be over: try again, then do what came in behind."""
 
     def look_at_gate(self) -> None:
         """Whether it may publish may have changed."""
 
-    def resume(self, now_ms: i64) -> None:
+    def resume(self, now_ms: WallMs) -> None:
         """It may publish again: go on with what was held."""
 
-    def hung_up(self, now_ms: i64) -> bool:
+    def hung_up(self, now_ms: WallMs) -> bool:
         """The peer says no more; True while something is still to be said to it."""
         return False
 
-    def receive(self, data: bytes, now_ms: i64) -> None:
+    def receive(self, data: bytes, now_ms: WallMs) -> None:
         """Bytes came in."""
         raise NotImplementedError
 
@@ -146,7 +146,7 @@ class Session:
         """Something went wrong for which a channel, or the connection, is to be closed."""
         raise NotImplementedError
 
-    def tick(self, now_ms: i64) -> None:
+    def tick(self, now_ms: WallMs) -> None:
         """About a second has passed: heartbeats, time-outs."""
         raise NotImplementedError
 
@@ -158,10 +158,10 @@ class Session:
         """The journal is on disk up to here."""
         raise NotImplementedError
 
-    def sent(self, count: i64, now_ms: i64) -> None:
+    def sent(self, count: i64, now_ms: WallMs) -> None:
         """So many bytes have left."""
 
-    def lost(self, now_ms: i64) -> None:
+    def lost(self, now_ms: WallMs) -> None:
         """The peer is gone, or was told to go: give back everything it held."""
         raise NotImplementedError
 

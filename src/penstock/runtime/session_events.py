@@ -4,6 +4,7 @@ In: a session whose client has just logged in, or that is about to be forgotten.
 keeps the name it came in by, because later there is no socket to ask.
 """
 
+from penstock.core.clock_types import WallMs
 from penstock.core.event_book import EventBook
 from penstock.runtime.connection import Connection
 from penstock.runtime.session import Session
@@ -30,7 +31,7 @@ def left(book: EventBook, session: Session) -> None:
     if session.entered_at_ms != 0:
         lasted_ms = int(book.now_ms - session.entered_at_ms)
         book.note("connection_closed", (session.event_name, lasted_ms))
-        session.note_log_in(session.event_name, 0)
+        session.note_log_in(session.event_name, WallMs(0))
 
 
 def channel_moved(book: EventBook, kind: str, session: Session, number: int) -> None:

@@ -62,7 +62,7 @@ class Turn:
         self.flow = broker.flow
         self.admission = broker.admission
         self.output = OutputBudget(engine.ram)
-        self.previous_ms: i64 = 0  # when the last turn was
+        self.previous_ms = WallMs(0)  # when the last turn was
         self._broker = broker
         self._engine = engine
         self.committer = committer
@@ -133,11 +133,11 @@ class Turn:
         self.flow.begin_turn(now_ms)
         self.stood_still(now_ms)
 
-    def stood_still(self, now_ms: i64) -> bool:
+    def stood_still(self, now_ms: WallMs) -> bool:
         """See ``ClusterPart``: before clients are heard, and before anything is said to them."""
         return len(self._cluster) > 0 and self._cluster[0].stood_still(now_ms)
 
-    def run(self, now_ms: i64, idle: bool) -> None:
+    def run(self, now_ms: WallMs, idle: bool) -> None:
         """One turn; ``idle`` = no socket had anything to read."""
         more = False
         self._more_work = False
@@ -263,7 +263,7 @@ class Received(TurnPart):
         super().__init__(cluster)
         self._cluster = cluster
 
-    def run(self, now_ms: i64, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         self._cluster[0].begin(now_ms)
         return False
 
@@ -276,7 +276,7 @@ class Sent(TurnPart):
         super().__init__(cluster)
         self._cluster = cluster
 
-    def run(self, now_ms: i64, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         self._cluster[0].end(now_ms)
         return False
 
@@ -289,14 +289,14 @@ class Refills(TurnPart):
         super().__init__(broker.queue_context.refills)
         self._turn = turn
         self._broker = broker
-        self._since_ms: i64 = 0  # the last turn that had none waiting
+        self._since_ms = WallMs(0)  # the last turn that had none waiting
 
-    def run(self, now_ms: i64, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         if self._since_ms == 0:
             self._since_ms = self._turn.previous_ms
         if idle or not 0 <= now_ms - self._since_ms <= REFILL_DELAY_MS:
             self._broker.wake_refills()
-            self._since_ms = 0
+            self._since_ms = WallMs(0)
         return False
 
 
@@ -309,7 +309,7 @@ class DirectReplies(TurnPart):
         self._turn = turn
         self._replies = broker.replies
 
-    def run(self, now_ms: i64, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         for consumer in self._replies.take_answered():
             subscriber = cast(Subscriber, consumer.holder)
             try:
@@ -328,7 +328,7 @@ class Scan(TurnPart):
         super().__init__(() if broker.scan is None else ALWAYS)
         self._broker = broker
 
-    def run(self, now_ms: i64, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         return self._broker.scan_channels(now_ms)
 
 
@@ -341,7 +341,7 @@ class Deliveries(TurnPart):
         self._turn = turn
         self._broker = broker
 
-    def run(self, now_ms: i64, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         for queue in self._broker.take_wakeups():
             self.deliver_from(queue, now_ms)
             # A time to live of 0 means "at once or not at all": go on while a consumer takes.
@@ -352,7 +352,7 @@ class Deliveries(TurnPart):
                 self._broker.expire_messages(queue, now_ms)
         return False
 
-    def deliver_from(self, queue: Queue, now_ms: i64) -> None:
+    def deliver_from(self, queue: Queue, now_ms: WallMs) -> None:
         if queue.releases_to is not None:
             self._broker.sort_room(queue, now_ms)
             return
@@ -371,7 +371,7 @@ class UnusedQueues(TurnPart):
         self._turn = turn
         self._broker = broker
 
-    def run(self, now_ms: i64, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         if self._broker.idleness.is_due():
             self._turn.cancelled(self._broker.delete_unused())
         return False
@@ -385,7 +385,7 @@ class DueQueues(TurnPart):
         super().__init__(broker.schedule.entries)
         self._broker = broker
 
-    def run(self, now_ms: i64, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         if self._broker.schedule.next_ms() <= now_ms:
             self._broker.visit_due(now_ms)
         return False
@@ -400,7 +400,7 @@ class StagerNews(TurnPart):
         self._turn = turn
         self._staging = broker.staging
 
-    def run(self, now_ms: i64, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         for watcher in self._staging.take_told():
             self._turn.confirm(cast(Session, watcher), self._turn.durable_position())
         return False
@@ -413,9 +413,9 @@ class DefinitionCommits(TurnPart):
     def __init__(self, broker: Broker) -> None:
         super().__init__()
         self._definitions = broker.definitions
-        self._checkpoint_at_ms: i64 = 0
+        self._checkpoint_at_ms = WallMs(0)
 
-    def run(self, now_ms: i64, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         definitions = self._definitions
         if definitions.dirty:
             definitions.commit()
@@ -426,7 +426,7 @@ class DefinitionCommits(TurnPart):
             definitions.checkpoint()
         else:
             return False
-        self._checkpoint_at_ms = now_ms + CHECKPOINT_AFTER_MS
+        self._checkpoint_at_ms = WallMs(now_ms + CHECKPOINT_AFTER_MS)
         return False
 
 
@@ -442,11 +442,11 @@ class GroupCommit(TurnPart):
         self._broker = broker
         self._engine = engine
         self._definitions = definitions
-        self._synced_at_ms: i64 = 0
+        self._synced_at_ms = WallMs(0)
         self._groups_away: i64 = 0  # with the committer
         self._bytes_away: i64 = 0
 
-    def run(self, now_ms: i64, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         engine = self._engine
         flow = self._broker.flow
         waits = self._broker.waits
@@ -477,7 +477,7 @@ class GroupCommit(TurnPart):
         journal = self._engine.journal
         return journal.durable_position < journal.position or journal.has_retired()
 
-    def _seal(self, pending: i64, sync: bool, now_ms: i64) -> None:
+    def _seal(self, pending: i64, sync: bool, now_ms: WallMs) -> None:
         """At once while nothing is under way, else in full groups."""
         committer = self._turn.committer
         idle = committer.idle()
@@ -516,7 +516,7 @@ class EngineWork(TurnPart):
         self._broker = broker
         self._engine = engine
 
-    def run(self, now_ms: i64, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         engine = self._engine
         worker = self._turn.worker
         board = engine.board

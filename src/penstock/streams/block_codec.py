@@ -23,6 +23,7 @@ from zlib import crc32
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import Corrupt
 from penstock.core.message import PERSISTENT, Message
 from penstock.storage.journal.codec import numbered
@@ -211,8 +212,9 @@ def read_records(payload: bytes, head: BlockHead) -> list[Message] | None:
         at = content_at + size
         if size < 0 or at > end:
             return None
-        message = Message(payload[content_at:at], payload[address_at:content_at], PERSISTENT, 0)
-        message.place(offset, head.last_ms)
+        address = payload[address_at:content_at]
+        message = Message(payload[content_at:at], address, PERSISTENT, WallMs(0))
+        message.place(offset, WallMs(head.last_ms))
         messages.append(message)
         offset += 1
     return messages if 0 < len(messages) == head.count else None

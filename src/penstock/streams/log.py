@@ -29,6 +29,7 @@ from typing import Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 from penstock.storage.common.disk_jobs import JobBoard
 from penstock.streams.block_codec import (
@@ -165,7 +166,7 @@ class StreamLog:
 
     # -- appending -------------------------------------------------------------------------
 
-    def append(self, messages: list[Message], values: list[bytes], now_ms: i64) -> None:
+    def append(self, messages: list[Message], values: list[bytes], now_ms: WallMs) -> None:
         """Number them and take their bytes.
 
         ``values``: their filter values, b"" for one without; empty = none has any.  A clock that
@@ -174,7 +175,7 @@ class StreamLog:
         self._last_ms = max(self._last_ms, now_ms)
         for i in range(len(messages)):
             message = messages[i]
-            message.place(self.next_offset, self._last_ms)
+            message.place(self.next_offset, WallMs(self._last_ms))
             self.next_offset += 1
             self._open.add(message, values[i] if values else UNFILTERED)
             if len(self._open.buffer) >= BLOCK_BYTES:
@@ -293,7 +294,7 @@ class StreamLog:
 
     # -- retention -------------------------------------------------------------------------
 
-    def retire(self, now_ms: i64) -> int:
+    def retire(self, now_ms: WallMs) -> int:
         """Let go of segments at the begin that are over a limit; returns how many.
 
         Readers get nothing of them any more.  Their files go when a group that says so, the next
@@ -307,7 +308,7 @@ class StreamLog:
             self.first_offset = self.segments.first(0)
         return count
 
-    def _is_over(self, dropped: int, now_ms: i64) -> bool:
+    def _is_over(self, dropped: int, now_ms: WallMs) -> bool:
         """Is the oldest segment behind that many over a limit?"""
         segments = self.segments
         limits = self.limits

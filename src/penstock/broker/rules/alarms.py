@@ -46,6 +46,7 @@ from mypy_extensions import i64
 
 from penstock.broker.rules.forecast import Forecast
 from penstock.core.capacity import DiskLimit, MemoryLimit
+from penstock.core.clock_types import MonoMs
 from penstock.storage.engine.ram import RamAccount
 
 NO_PAGING: Final[i64] = 1 << 62
@@ -152,7 +153,7 @@ class Alarms:
             self._measured(self._measure())
         self.memory = self.resident_bytes > most
 
-    def note_memory(self, now_ms: i64) -> None:
+    def note_memory(self, now_ms: MonoMs) -> None:
         """For the forecast; the limit is left out of it, so it may be changed at any time."""
         self.memory_forecast.note(now_ms, -self.used_bytes())
 

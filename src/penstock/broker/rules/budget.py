@@ -8,6 +8,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.broker.rules.access import NO_LIMIT
+from penstock.core.clock_types import WallMs
 
 MAX_CONNECTIONS: Final = "max-connections"
 MAX_QUEUES: Final = "max-queues"
@@ -36,7 +37,7 @@ class Budget:
         self.max_publish_rate: i64 = NO_LIMIT
         self.allowance: i64 = ANY_NUMBER
         self.connection_count: i64 = 0
-        self._filled_at_ms: i64 = 0  # 0 = not since the rate was set
+        self._filled_at_ms = WallMs(0)  # 0 = not since the rate was set
         self._thousandths: i64 = 0  # of a message, that have come back
 
     def limits(self) -> dict[str, int]:
@@ -61,7 +62,7 @@ class Budget:
         else:
             self.max_publish_rate = value
             self.allowance = value if value >= 0 else ANY_NUMBER
-            self._filled_at_ms = 0
+            self._filled_at_ms = WallMs(0)
             self._thousandths = 0
 
     def count_connection(self, more: i64) -> None:
@@ -73,7 +74,7 @@ class Budget:
         self.allowance -= count
         return self.allowance > 0
 
-    def refill(self, now_ms: i64) -> None:
+    def refill(self, now_ms: WallMs) -> None:
         """What the time since the last call brings back; a second of the rate at most."""
         rate = self.max_publish_rate
         if rate < 0:

@@ -23,6 +23,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm, all_done
 from penstock.core.histogram import Histogram
 
@@ -34,11 +35,11 @@ NOTHING: Final[i64] = 1 << 62
 class AwayBatch:
     """``count`` numbers from ``first`` on, which wait for other nodes."""
 
-    def __init__(self, first: i64, count: i64, waits: list[PendingConfirm], now_ms: i64) -> None:
+    def __init__(self, first: i64, count: i64, waits: list[PendingConfirm], now_ms: WallMs) -> None:
         self.first: i64 = first
         self.count: i64 = count
         self.waits = waits
-        self.since_ms: i64 = now_ms
+        self.since_ms: WallMs = now_ms
 
 
 @final
@@ -53,13 +54,13 @@ class ConfirmLedger:
         self._refused: set[int] = set()  # numbers some queue had no room for, told already
         self._numbers: list[int] = []  # ascending; with _positions: up to N waits for P
         self._positions: list[int] = []
-        self._since_ms: list[int] = []  # when the first of them came
+        self._since_ms: list[WallMs] = []  # when the first of them came
         self._head: i64 = 0
         self.denied: list[int] = []  # refused after all, and not told yet
         self._away: deque[AwayBatch] = deque()
         self._held_from: i64 = NOTHING  # the first number that waits for other nodes
 
-    def published(self, count: i64, position: i64, durable_position: i64, now_ms: i64 = 0) -> None:
+    def published(self, count: i64, position: i64, durable_position: i64, now_ms: WallMs) -> None:
         """The next ``count`` publishes are safe once the journal is durable up to ``position``.
 
         ``position`` is 0 when nothing was logged.
@@ -82,7 +83,7 @@ class ConfirmLedger:
         count: i64,
         position: i64,
         durable_position: i64,
-        now_ms: i64,
+        now_ms: WallMs,
         waits: list[PendingConfirm],
     ) -> None:
         """As ``published``, and safe only when each of ``waits`` is done as well."""
@@ -93,7 +94,7 @@ class ConfirmLedger:
             self._held_from = first
             self._look_away(now_ms, None)
 
-    def _look_away(self, now_ms: i64, times: Histogram | None) -> None:
+    def _look_away(self, now_ms: WallMs, times: Histogram | None) -> None:
         """What of other nodes has been heard?"""
         while len(self._away) > 0 and all_done(self._away[0].waits):
             batch = self._away.popleft()
@@ -105,7 +106,7 @@ class ConfirmLedger:
         self._held_from = self._away[0].first if len(self._away) > 0 else NOTHING
 
     def advance(
-        self, durable_position: i64, now_ms: i64 = 0, times: Histogram | None = None
+        self, durable_position: i64, now_ms: WallMs, times: Histogram | None = None
     ) -> None:
         """The journal is now on disk up to here, or other nodes have said something.
 
@@ -140,7 +141,7 @@ class ConfirmLedger:
 
     def refuse(self) -> None:
         """The next publish had no room in some queue: it is never acknowledged."""
-        self.published(1, 0, 0)
+        self.published(1, 0, 0, WallMs(0))
         self._refused.add(int(self.last_number))
 
     def deny(self, number: i64) -> None:

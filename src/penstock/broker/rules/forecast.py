@@ -12,6 +12,8 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import MonoMs
+
 MEMORY_MS: Final[i64] = 30_000
 LEAST_BYTES_PER_S: Final = 1000.0
 """Slower is no trend: a log line now and then."""
@@ -27,11 +29,11 @@ class Forecast:
     def __init__(self) -> None:
         self.shrinks_by: float = 0.0  # bytes a second; negative = it grows
         self._free_bytes: i64 = 0
-        self._seen_at_ms: i64 = 0
+        self._seen_at_ms = MonoMs(0)
         self._watched_ms: i64 = -1
         self._trend_ms: i64 = 0  # so long it has shrunk
 
-    def note(self, now_ms: i64, free_bytes: i64) -> None:
+    def note(self, now_ms: MonoMs, free_bytes: i64) -> None:
         """A look at the free space; times that go backwards begin anew."""
         elapsed_ms = now_ms - self._seen_at_ms
         if self._watched_ms < 0 or elapsed_ms < 0:

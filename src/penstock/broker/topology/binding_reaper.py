@@ -9,6 +9,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.turn_part import TurnPart
 from penstock.routing.exchanges import Exchange
 from penstock.storage.definitions.definitions import Definitions
@@ -34,7 +35,7 @@ class BindingReaper(TurnPart):
             self._waiting.add(id(exchange))
             self._exchanges.append(exchange)
 
-    def run(self, now_ms: i64, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         exchanges = self._exchanges
         rows_left = self._definitions.sweep()
         left: i64 = SWEPT_AT_ONCE

@@ -52,9 +52,9 @@ class Idleness:
         self._due_ms.pop(queue, None)  # the entry in the schedule is stale
         self.touch(queue)
 
-    def next_ms(self) -> i64:
+    def next_ms(self) -> MonoMs:
         """When ``take_expired`` should be called next; 0 = no queue can expire."""
-        return self.schedule.next_ms()
+        return MonoMs(self.schedule.next_ms())
 
     def is_due(self) -> bool:
         next_ms = self.schedule.next_ms()
@@ -77,11 +77,11 @@ class Idleness:
                 self.watch(queue)
         return expired
 
-    def unused_since_ms(self, queue: Queue, wall_ms: WallMs) -> i64:
+    def unused_since_ms(self, queue: Queue, wall_ms: WallMs) -> WallMs:
         """When it was used last, by the wall clock; 0 = not known."""
         if queue.last_used_ms <= 0:
-            return 0
-        return wall_ms - (self.now_ms - queue.last_used_ms)
+            return WallMs(0)
+        return WallMs(wall_ms - (self.now_ms - queue.last_used_ms))
 
 
 def _may_expire(queue: Queue) -> bool:

@@ -37,6 +37,7 @@ from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.factory import adopt_parts, look_at_heads
 from penstock.backing.interface import BackingQueue
 from penstock.broker.topology.queue_maker import QueueMaker
+from penstock.core.clock_types import WallMs
 from penstock.queues.context import QueueIdentity
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
@@ -186,7 +187,7 @@ class MirrorCopies:
 
     # -- another role ----------------------------------------------------------------------
 
-    def to_queue(self, name: str, now_ms: i64) -> LocalQueue:
+    def to_queue(self, name: str, now_ms: WallMs) -> LocalQueue:
         """``begin_term`` has made a master's backing of it; the queue still has to be entered."""
         vhost = self._vhost
         copy = self.copies.pop(name)

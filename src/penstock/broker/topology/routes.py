@@ -5,6 +5,7 @@ from typing import cast, final
 from mypy_extensions import i64
 
 from penstock.broker.rules.access import User
+from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.errors import AccessRefused, NotAllowed, PreconditionFailed
 from penstock.core.message import Message, body_size
@@ -68,7 +69,7 @@ def share_contents(taken: list[Message], copies: list[Message]) -> None:
 
 
 def publish_where_room_is(
-    queues: list[Queue], messages: list[Message], now_ms: i64, waits: PendingConfirms
+    queues: list[Queue], messages: list[Message], now_ms: WallMs, waits: PendingConfirms
 ) -> set[int]:
     """To each queue what it has room for; the places of those that some queue refused."""
     refused: set[int] = set()

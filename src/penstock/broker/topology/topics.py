@@ -35,6 +35,7 @@ from mypy_extensions import i64
 
 from penstock.broker.topology.changes import Ask
 from penstock.broker.topology.routes import any_refuses, record_of
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.core.letters import HeaderWriter
 from penstock.core.message import Message
@@ -384,7 +385,7 @@ class Topics:
 
     # -- messages ----------------------------------------------------------------------------
 
-    def publish(self, topic: Topic, messages: list[Message], size: i64, now_ms: i64) -> i64:
+    def publish(self, topic: Topic, messages: list[Message], size: i64, now_ms: WallMs) -> i64:
         """Returns the journal position that makes them safe, 0 = nothing went there.
 
         ``size`` is that of all bodies, for those who count.
@@ -399,7 +400,7 @@ class Topics:
         return position
 
     def publish_deferred(
-        self, topic: Topic, messages: list[Message], size: i64, until_ms: i64, now_ms: i64
+        self, topic: Topic, messages: list[Message], size: i64, until_ms: WallMs, now_ms: WallMs
     ) -> i64:
         """As ``publish``; no consumer gets them before that time."""
         topic.exchange.count(len(messages), size)
@@ -435,9 +436,9 @@ class Topics:
         self,
         topic: Topic,
         messages: list[Message],
-        until_ms: i64,
+        until_ms: WallMs,
         letters: HeaderWriter,
-        now_ms: i64,
+        now_ms: WallMs,
     ) -> i64:
         """To where each would have gone, had it not been held; as ``publish``.
 
@@ -457,7 +458,7 @@ class Topics:
         return position
 
     def _publish_to(
-        self, queues: list[Queue], messages: list[Message], until_ms: i64, now_ms: i64
+        self, queues: list[Queue], messages: list[Message], until_ms: WallMs, now_ms: WallMs
     ) -> i64:
         if until_ms > 0:
             return self._vhost.publish_deferred(queues, messages, until_ms, now_ms)
@@ -465,7 +466,7 @@ class Topics:
         return position
 
     def move(
-        self, exchange: Exchange, letters: HeaderWriter, settle_later: SettleLater, now_ms: i64
+        self, exchange: Exchange, letters: HeaderWriter, settle_later: SettleLater, now_ms: WallMs
     ) -> None:
         """Some of the backlog goes on to where bindings lead now."""
         topic = self.topics[exchange.name[len(PREFIX) :]]
@@ -476,7 +477,7 @@ class Topics:
         messages = backing.fetch(MOVED_AT_ONCE, MOVED_BYTES_MAX)
         if messages:
             copies = [message.copy_for_queue() for message in messages]
-            position = self._pass_on(topic, copies, 0, letters, now_ms)
+            position = self._pass_on(topic, copies, WallMs(0), letters, now_ms)
             settle_later(position, backlog, messages)
         more = len(messages) > 0
         if backing.ready_count() == 0:
@@ -484,7 +485,7 @@ class Topics:
         topic.moved(more)
 
     def _move_deferred(
-        self, topic: Topic, letters: HeaderWriter, settle_later: SettleLater, now_ms: i64
+        self, topic: Topic, letters: HeaderWriter, settle_later: SettleLater, now_ms: WallMs
     ) -> bool:
         """Some of them; those that were due long ago are due in their channels at once.
 

@@ -43,6 +43,7 @@ from penstock.broker.topology.routes import (
     unused,
 )
 from penstock.broker.topology.topics import Topics, check_topic_exchange
+from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.core.message import Address, Message
@@ -165,7 +166,7 @@ class Vhost:
         queues = queues_in(route(exchange, address.routing_key, context, self.exchanges))
         return Route(queues, False, exchange.traffic, exchange)
 
-    def publish(self, queues: list[Queue], messages: list[Message], now_ms: i64) -> i64:
+    def publish(self, queues: list[Queue], messages: list[Message], now_ms: WallMs) -> i64:
         """Give the messages to every queue; returns the journal position that makes them safe.
 
         0 = nothing of it went to the journal.  The first queue takes the objects, the others
@@ -187,7 +188,7 @@ class Vhost:
         return after if after != before else 0
 
     def publish_some(
-        self, queues: list[Queue], messages: list[Message], now_ms: i64
+        self, queues: list[Queue], messages: list[Message], now_ms: WallMs
     ) -> tuple[i64, set[int]]:
         """As ``publish``, and the places of those that some queue had no room for."""
         before = self._engine.journal.position
@@ -196,7 +197,7 @@ class Vhost:
         return after if after != before else 0, refused
 
     def publish_deferred(
-        self, queues: list[Queue], messages: list[Message], until_ms: i64, now_ms: i64
+        self, queues: list[Queue], messages: list[Message], until_ms: WallMs, now_ms: WallMs
     ) -> i64:
         """As ``publish``, for consumers from that time on; the objects stay the caller's."""
         before = self._engine.journal.position
@@ -228,7 +229,7 @@ class Vhost:
         key: str,
         headers: dict[str, object],
         copies: list[str],
-        now_ms: i64 = 0,
+        now_ms: WallMs,
         share: RoutingShare | None = None,
     ) -> list[Queue]:
         """As ``reached``, of a message of the broker's own: exchanges remember it at once."""

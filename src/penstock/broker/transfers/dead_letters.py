@@ -21,6 +21,7 @@ from mypy_extensions import i64
 
 from penstock.broker.topology.vhost import Vhost
 from penstock.broker.transfers.replies import Replies
+from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import (
     PendingConfirm,
     all_over,
@@ -104,9 +105,9 @@ class DeadLetters(TurnPart):
         self._waiting: list[tuple[int, Queue, list[Message]]] = []
         # What no queue took, of queues that bury surely; all of it is tried at one time.
         self._kept: list[DeadLetterBatch] = []
-        self._retry_at_ms: i64 = 0
+        self._retry_at_ms = WallMs(0)
 
-    def run(self, now_ms: i64, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         """Publish what died."""
         if self._again or self._deaths:
             self._share.begin()
@@ -127,7 +128,7 @@ class DeadLetters(TurnPart):
                 self._bury(death, now_ms)
         return len(self._deaths) > 0
 
-    def _bury(self, death: DeadLetterBatch, now_ms: i64) -> None:
+    def _bury(self, death: DeadLetterBatch, now_ms: WallMs) -> None:
         queue = cast(LocalQueue, death.queue)
         vhost = self._vhosts.get(queue.vhost)
         if queue.deleted or vhost is None:
@@ -142,7 +143,7 @@ class DeadLetters(TurnPart):
             self._bury_all(vhost, queue, death.reason, death.messages, now_ms)
 
     def _bury_all(
-        self, vhost: Vhost, queue: LocalQueue, reason: str, messages: list[Message], now_ms: i64
+        self, vhost: Vhost, queue: LocalQueue, reason: str, messages: list[Message], now_ms: WallMs
     ) -> None:
         """Those that cannot be read stay in their queue, which has a fault then."""
         unread: list[Message] = []
@@ -166,10 +167,10 @@ class DeadLetters(TurnPart):
             self.fates.count(reason, -len(messages))
             self._deaths.append(DeadLetterBatch(queue, reason, messages, refused))
 
-    def _keep(self, batch: DeadLetterBatch, now_ms: i64) -> None:
+    def _keep(self, batch: DeadLetterBatch, now_ms: WallMs) -> None:
         self.fates.count(batch.reason, -len(batch.messages))  # they are not buried yet
         if not self._kept:
-            self._retry_at_ms = now_ms + RETRY_MS
+            self._retry_at_ms = WallMs(now_ms + RETRY_MS)
         self._kept.append(batch)
 
     def _publish_all(
@@ -178,7 +179,7 @@ class DeadLetters(TurnPart):
         queue: LocalQueue,
         reason: str,
         messages: list[Message],
-        now_ms: i64,
+        now_ms: WallMs,
         unread: list[Message],
         untaken: list[Message],
         rest: list[Message],
@@ -211,7 +212,7 @@ class DeadLetters(TurnPart):
                 untaken.append(message)
         return position
 
-    def _publish_again(self, now_ms: i64) -> None:
+    def _publish_again(self, now_ms: WallMs) -> None:
         """They go where their addresses lead now; they may be there already."""
         again, self._again = self._again, []
         for letters in again:
@@ -275,7 +276,7 @@ class DeadLetters(TurnPart):
         self._waits.move()  # though the journal may not move
 
     def _publish(
-        self, vhost: Vhost, queue: Queue, exchange: str, reason: str, whole: Message, now_ms: i64
+        self, vhost: Vhost, queue: Queue, exchange: str, reason: str, whole: Message, now_ms: WallMs
     ) -> i64:
         """The journal's position behind its letter; 0 = none is needed, or ``NOWHERE``."""
         time_s = int(now_ms) // 1000
@@ -284,7 +285,7 @@ class DeadLetters(TurnPart):
             whole, queue.name, reason, time_s, exchange, key, queue.is_quorum
         )
         flags = (whole.flags & PERSISTENT) | i64(letter.priority) << PRIORITY_SHIFT
-        copy = Message(letter.content, letter.address, flags, 0)
+        copy = Message(letter.content, letter.address, flags, WallMs(0))
         if exchange == "":
             self._replies.publish(letter.keys, [copy.copy_for_queue()])
         found = vhost.find_queues(

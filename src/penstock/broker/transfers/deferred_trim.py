@@ -11,6 +11,7 @@ first.
 
 from typing import Final, final
 
+from penstock.core.clock_types import WallMs
 from penstock.core.turn_part import TurnPart
 from penstock.queues.local import LocalQueue
 
@@ -40,7 +41,7 @@ class DeferredTrim(TurnPart):
         if found is not None and not found[0].deleted:
             found[0].drop_below(found[1])
 
-    def run(self, now_ms: int, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         """One slice of the first queue."""
         for incarnation, (queue, below) in self._below.items():
             if queue.deleted or _let_go(queue, below):

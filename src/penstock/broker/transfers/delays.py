@@ -25,6 +25,7 @@ from mypy_extensions import i64
 from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.broker.topology.routes import queues_in
 from penstock.broker.topology.vhost import Vhost
+from penstock.core.clock_types import WallMs
 from penstock.core.headers import DELAY_HEADER, HeaderReader, delay_in
 from penstock.core.letters import HeaderWriter
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
@@ -65,7 +66,7 @@ class Delays(TurnPart):
         self._writer = writer
         self._settle_later = settle_later
 
-    def run(self, now_ms: i64, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         """What had to wait for this turn goes on."""
         self._share.begin()
         while self._late and not self._share.is_over():
@@ -75,7 +76,7 @@ class Delays(TurnPart):
                 room.wake()
         return len(self._late) > 0
 
-    def sort(self, room: Queue, now_ms: i64) -> None:
+    def sort(self, room: Queue, now_ms: WallMs) -> None:
         """Look at what is ready: delay it, or route it if its time is over."""
         if self._late or self._share.is_over():
             if room not in self._late:
@@ -85,7 +86,8 @@ class Delays(TurnPart):
         messages = backing.fetch(SORTED_AT_ONCE, SORTED_BYTES_MAX)
         due: list[tuple[int, int, Message]] = []
         for message in messages:
-            until_ms = message.enqueued_at_ms + delay_in(self._reader.read(message, DELAY_HEADER))
+            delay_ms = delay_in(self._reader.read(message, DELAY_HEADER))
+            until_ms = WallMs(message.enqueued_at_ms + delay_ms)
             if until_ms > now_ms:
                 backing.delay([message], until_ms)
             else:
@@ -97,13 +99,13 @@ class Delays(TurnPart):
             room.wake()
         self._schedule.plan(room.backing.next_due_ms(), room)
 
-    def release(self, room: Queue, now_ms: i64) -> None:
+    def release(self, room: Queue, now_ms: WallMs) -> None:
         """Its time may have come: what is due becomes ready, and is sorted in this turn."""
         if room.backing.release_due(now_ms, RELEASED_AT_ONCE) > 0:
             room.wake()
         self._schedule.plan(room.backing.next_due_ms(), room)
 
-    def _route(self, room: Queue, messages: list[Message], now_ms: i64) -> bool:
+    def _route(self, room: Queue, messages: list[Message], now_ms: WallMs) -> bool:
         """False: what is left of them waits for the next turn."""
         last: i64 = 0
         done = 0
@@ -123,7 +125,7 @@ class Delays(TurnPart):
             self._late.insert(0, room)
         return done == len(messages)
 
-    def _publish(self, room: Queue, message: Message, now_ms: i64) -> i64:
+    def _publish(self, room: Queue, message: Message, now_ms: WallMs) -> i64:
         """The journal's position behind it; 0 = none is needed."""
         vhost = self._vhosts[room.vhost]
         exchange = cast(Exchange, room.releases_to)
@@ -136,7 +138,7 @@ class Delays(TurnPart):
         if len(queues) == 0:
             return 0
         flags = (message.flags & PERSISTENT) | i64(letter.priority) << PRIORITY_SHIFT
-        expires_at_ms: i64 = now_ms + letter.lasts_ms if letter.lasts_ms >= 0 else 0
+        expires_at_ms = WallMs(now_ms + letter.lasts_ms if letter.lasts_ms >= 0 else 0)
         copy = Message(letter.content, letter.address, flags, expires_at_ms)
         position, _ = vhost.publish_some(queues, [copy], now_ms)
         return position

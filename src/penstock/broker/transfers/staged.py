@@ -64,7 +64,7 @@ class StagedSet:
         size = 0
         for message in run:
             message.flags |= PERSISTENT
-            message.expires_at_ms = 0
+            message.expires_at_ms = WallMs(0)
             size += int(message.size)
         self.record.add(len(run), size)
         if len(self.addresses) < ADDRESSES_MAX:
@@ -148,7 +148,7 @@ class Batch:
         self.unroutable: int = 0  # reached no queue, or not all of theirs
         self.position: int = 0  # of the journal, when all was poured
         self.under_way: deque[Slice] = deque()  # to other nodes
-        self.full_at_ms: int = 0  # when a queue last had no room
+        self.full_at_ms = WallMs(0)  # when a queue last had no room
         self.trouble: str = ""  # why it does not go on
         self.duplicate: bool = False
         self.done: bool = False

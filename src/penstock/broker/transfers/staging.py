@@ -145,7 +145,7 @@ class Staging(TurnPart):
         self._letters_wait = letters_wait
         self._ending: list[StagedSet] = []
         self._moved: bool = False
-        self._kept_at_ms: int = 0
+        self._kept_at_ms = WallMs(0)
 
     # -- opening -----------------------------------------------------------------------------
 
@@ -369,7 +369,7 @@ class Staging(TurnPart):
         durable = self._engine.journal.durable_position
         return any(staged.position <= durable for staged in self._ending)
 
-    def run(self, now_ms: int, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         """What it writes to the definitions is committed in this turn."""
         self._moved = False
         if self._ending:

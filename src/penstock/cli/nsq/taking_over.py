@@ -36,6 +36,7 @@ from penstock.cli.options import option
 from penstock.cli.serve import work_offline
 from penstock.cli.tables import table
 from penstock.clocks import wall_ms
+from penstock.core.clock_types import WallMs
 from penstock.core.message import (
     PERSISTENT,
     REDELIVERED,
@@ -232,7 +233,7 @@ class TakingOver:
         self._maker.begin(saved.timestamp_ns, PERSISTENT_MODE, b"")
         content = self._maker.make(saved.id, saved.body)
         flags = PERSISTENT | (REDELIVERED if saved.attempts else 0)
-        message = Message(content, address, flags, 0)
+        message = Message(content, address, flags, WallMs(0))
         set_attempts(message, saved.attempts)
         return message
 

@@ -76,7 +76,7 @@ class Claim(NamedTuple):
     batch: int
     node: str
     done: bool
-    at_ms: int
+    at_ms: WallMs
     revision: int
 
 
@@ -92,7 +92,7 @@ def claim_from_json(key: str, value: str, revision: int) -> Claim:
     return claim
 
 
-def claim_to_json(batch: int, node: str, done: bool, at_ms: int) -> str:
+def claim_to_json(batch: int, node: str, done: bool, at_ms: WallMs) -> str:
     fields = {"v": VERSION, "batch": batch, "node": node, "done": done, "at_ms": at_ms}
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
@@ -117,7 +117,7 @@ class BatchHomes(BatchClaims):
         self._asked: dict[Key, tuple[Proposal, list[object]]] = {}
         self._mine: dict[Key, None] = {}  # claimed here and not done
         self._untold: dict[Key, None] | None = None  # decided before there were claims
-        self._looked_ms: int = 0
+        self._looked_ms = WallMs(0)
         self._to_look: list[Key] = []
         for entry in coordinator.snapshot():
             if kind_of(entry.key) == BATCHES:

@@ -59,7 +59,7 @@ class CommonMetadata:
         self._barrier: Proposal | None = None
         self._round: int = -1
         self._wanted: int = 0  # revision that another node asks for
-        self._caught_up_ms: int = 0
+        self._caught_up_ms = MonoMs(0)
         self._broker = broker
         self._coordinator = coordinator
         self._home = home

@@ -7,6 +7,7 @@ from collections.abc import Collection
 from typing import final
 
 from penstock.cluster.agreement.queue_views import node_of
+from penstock.core.clock_types import MonoMs
 
 
 @final
@@ -21,7 +22,7 @@ class LivingNodes:
         self,
         member: str,
         members: dict[str, str],
-        joined_ms: dict[str, int],
+        joined_ms: dict[str, MonoMs],
         drained: Collection[str] = (),
         unreached: Collection[str] = (),
     ) -> None:

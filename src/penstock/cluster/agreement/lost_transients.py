@@ -35,9 +35,9 @@ class LostTransients:
         self._changes = changes
         self._membership = membership
         self._patience_ms = patience_ms
-        self._gone_ms: dict[str, int] = {}  # by node: since when, as far as this one saw it
+        self._gone_ms: dict[str, MonoMs] = {}  # by node: since when, as far as this one saw it
         self._nothing: dict[str, int] = {}  # of the node, as of this revision
-        self._looked_ms: int = 0
+        self._looked_ms = MonoMs(0)
         self._next: Callable[[], object] | None = None  # step of what is being deleted
 
     def turn(self, mono_ms: MonoMs) -> None:

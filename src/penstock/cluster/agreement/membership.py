@@ -56,7 +56,7 @@ class MemberRecord(NamedTuple):
     incarnation: str
     addresses: dict[str, str]
     version: str
-    started_ms: int
+    started_ms: WallMs
 
     @property
     def member(self) -> str:

@@ -47,6 +47,7 @@ from penstock.cluster.mirrors.operations import (
     write_publish,
     write_ranges,
 )
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 
 BUFFER_KEPT_BYTES: Final[i64] = 256 * 1024
@@ -64,7 +65,7 @@ class PartNotes(SetNotes):
         self._owner: MirroredBacking = owner
         self._part: i64 = part
 
-    def published(self, messages: list[Message], until_ms: i64) -> None:
+    def published(self, messages: list[Message], until_ms: WallMs) -> None:
         write_publish(self._owner.writer(), self._part, until_ms, messages)
 
     def ended(self, messages: list[Message]) -> None:
@@ -88,7 +89,7 @@ class PartNotes(SetNotes):
         self._owner.writer()
         self.gone_on.extend([(seq_id, seq_id + 1) for seq_id in seq_ids])
 
-    def delayed(self, messages: list[Message], until_ms: i64) -> None:
+    def delayed(self, messages: list[Message], until_ms: WallMs) -> None:
         ranges = ranges_of_messages(messages)
         write_ranges(self._owner.writer(), DELAY, self._part, until_ms, ranges)
 
@@ -98,10 +99,10 @@ class PartNotes(SetNotes):
     def close(self, writer: BytesWriter) -> None:
         """The last words of a turn."""
         if self.gone_on:
-            write_ranges(writer, LET_GO, self._part, 0, joined(self.gone_on))
+            write_ranges(writer, LET_GO, self._part, WallMs(0), joined(self.gone_on))
             self.gone_on = []
         if self.ends:
-            write_ranges(writer, END, self._part, 0, joined(self.ends))
+            write_ranges(writer, END, self._part, WallMs(0), joined(self.ends))
             self.ends = []
 
 

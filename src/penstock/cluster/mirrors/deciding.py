@@ -20,6 +20,7 @@ from penstock.cluster.agreement.living_nodes import LivingNodes
 from penstock.cluster.agreement.placement import Chance, wanted_copies
 from penstock.cluster.agreement.queue_views import QueueView, first_view, node_of
 from penstock.cluster.mirrors.promotion import PROMOTE, WAIT, when_master_goes, when_some_return
+from penstock.core.clock_types import MonoMs
 
 
 class Step(NamedTuple):
@@ -46,7 +47,7 @@ def next_step(
     nodes: LivingNodes,
     complete: Sequence[str],
     stuck: Sequence[str],
-    mono_ms: int,
+    mono_ms: MonoMs,
     chance: Chance,
     *,
     has_copy: bool,
@@ -135,7 +136,7 @@ def _without_master(view: QueueView, policy: HaPolicy, nodes: LivingNodes) -> St
 
 
 def _when_down(
-    view: QueueView, policy: HaPolicy, nodes: LivingNodes, mono_ms: int, *, has_copy: bool
+    view: QueueView, policy: HaPolicy, nodes: LivingNodes, mono_ms: MonoMs, *, has_copy: bool
 ) -> Step:
     """The nodes that are back; the waiting time is counted from the first of them."""
     back = [node for node in view.recoverable if node in nodes.members]

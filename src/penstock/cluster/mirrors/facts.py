@@ -24,6 +24,7 @@ from penstock.cluster.mirrors.group import MirrorGroup
 from penstock.cluster.mirrors.replica import Replica
 from penstock.cluster.mirrors.sync import Joiner
 from penstock.cluster.ring.views import View
+from penstock.core.clock_types import MonoMs
 
 
 def mirror_facts(
@@ -31,7 +32,7 @@ def mirror_facts(
     ring: View,
     group: MirrorGroup | None,
     policy: HaPolicy,
-    mono_ms: int,
+    mono_ms: MonoMs,
     *,
     sync_wanted: bool,
     why: str = "",
@@ -106,7 +107,7 @@ def _too_few(view: QueueView, policy: HaPolicy) -> str:
 # -- copies --------------------------------------------------------------------------------
 
 
-def _copy(view: QueueView, member: str, group: MirrorGroup | None, mono_ms: int) -> CopyFacts:
+def _copy(view: QueueView, member: str, group: MirrorGroup | None, mono_ms: MonoMs) -> CopyFacts:
     role = MASTER if member == view.master else MIRROR
     applied = durable = behind = sync = None
     if group is not None and group.mirrored is not None:
@@ -139,7 +140,7 @@ def _as_master_sees(
     return int(answer.applied), int(answer.durable), told - int(answer.applied)
 
 
-def _sent(member: str, group: MirrorGroup, mono_ms: int) -> SyncProgress | None:
+def _sent(member: str, group: MirrorGroup, mono_ms: MonoMs) -> SyncProgress | None:
     syncer, answer = group.syncing.syncers.get(member), group.safe.answers.get(member)
     if syncer is None or (answer is not None and answer.is_complete):
         return None

@@ -60,6 +60,7 @@ from penstock.cluster.ring.ready import BIRTH, DEATH, DELIVER, Delivered
 from penstock.cluster.ring.ring import Ring
 from penstock.cluster.ring.views import View
 from penstock.core.byte_reader import Malformed
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.message import Message
 from penstock.queues.publish_notes import PublishNotes
@@ -110,7 +111,7 @@ class MirrorGroup(PublishNotes):
         self._succession: Succession = Succession(self.me)
         self._joinings: Joinings = Joinings()
         self._said: bytes = b""  # the last answer
-        self._mono_ms: i64 = 0
+        self._mono_ms = MonoMs(0)
 
     # -- the queue's view ----------------------------------------------------------------------
 
@@ -338,7 +339,7 @@ class MirrorGroup(PublishNotes):
 
     # -- once per turn --------------------------------------------------------------------------
 
-    def take(self, now_ms: i64, mono_ms: i64) -> GroupReady:
+    def take(self, now_ms: WallMs, mono_ms: MonoMs) -> GroupReady:
         """``now_ms`` is wall time."""
         self._mono_ms = mono_ms
         self.ring.tick(mono_ms)
@@ -386,7 +387,7 @@ class MirrorGroup(PublishNotes):
         self.safe.look(mirrored.number)
 
     def _speak_as_mirror(
-        self, replica: Replica, now_ms: i64, messages: list[tuple[str, bytes]]
+        self, replica: Replica, now_ms: WallMs, messages: list[tuple[str, bytes]]
     ) -> None:
         replica.tick(now_ms)
         joiner = self.joiner

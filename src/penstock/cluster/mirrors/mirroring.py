@@ -54,7 +54,7 @@ from penstock.cluster.ring.ring import Ring, RingFault
 from penstock.cluster.ring.views import NO_VIEW, View
 from penstock.cluster.ring.views import from_json as ring_from_json
 from penstock.core.byte_reader import Malformed
-from penstock.core.clock_types import MonoMs
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.queues.queue import Queue
 
 LOOK_MS: Final = 250
@@ -98,8 +98,8 @@ class Mirroring:
         self._member = member
         self._masters = masters
         self._waiting: list[Event] = []
-        self._lost_ms: dict[str, int] = {}  # by node: since when there is no link
-        self._seen_ms: dict[str, int] = {}  # by member: when it was first seen here
+        self._lost_ms: dict[str, MonoMs] = {}  # by node: since when there is no link
+        self._seen_ms: dict[str, MonoMs] = {}  # by member: when it was first seen here
         self._dirty: dict[Place, bool] = {}  # did anything happen since it was last looked at?
         self._active: dict[Place, None] = {}
         self._isolated = IsolatedMasters()
@@ -108,9 +108,9 @@ class Mirroring:
         self._policies: dict[str, int] = {}  # by virtual host: the epoch that was looked at
         self._own: list[tuple[str, str, str, bytes]] = []  # from one group here to another
         self._joinings: int = 0
-        self._looked_ms: int = 0
-        self._again_ms: int = 0
-        self._mono_ms: int = 0  # of the turn; ``now_ms`` is wall time, of messages
+        self._looked_ms = MonoMs(0)
+        self._again_ms = MonoMs(0)
+        self._mono_ms = MonoMs(0)  # of the turn; ``now_ms`` is wall time, of messages
 
     # -- what the coordinator says -----------------------------------------------------------
 
@@ -120,7 +120,7 @@ class Mirroring:
         kinds = (*OF_A_MIRRORED_QUEUE, DRAINED)
         self._waiting += [event for event in events if kind_of(event.key) in kinds]
 
-    def hear(self, now_ms: int) -> int:
+    def hear(self, now_ms: WallMs) -> int:
         """The applier has done all there was; returns the newest revision among what is heard."""
         waiting, self._waiting = self._waiting, []
         revision = 0
@@ -141,7 +141,7 @@ class Mirroring:
             self.drained[node] = event.revision
         self._look_at_all()
 
-    def _hear(self, event: Event, now_ms: int) -> None:
+    def _hear(self, event: Event, now_ms: WallMs) -> None:
         place = place_of(event.key)
         known = self.queues.get(place)
         if known is None:
@@ -168,7 +168,7 @@ class Mirroring:
         self._joinings += 1
         return Ring(f"{self._member}#{self._joinings}", self._chance(PLACES))
 
-    def _hear_view(self, place: Place, known: MirroredQueue, event: Event, now_ms: int) -> None:
+    def _hear_view(self, place: Place, known: MirroredQueue, event: Event, now_ms: WallMs) -> None:
         if event.value is None:
             known.dissolve()
             del self.queues[place]
@@ -214,7 +214,7 @@ class Mirroring:
         if not same or self.drained.keys() != nodes.drained:
             self._hear_who_lives(members, late)
 
-    def begin(self, now_ms: int) -> None:
+    def begin(self, now_ms: WallMs) -> None:
         """Once a turn, behind ``hear`` and ``arrived``."""
         own, self._own = self._own, []
         for vhost, name, ring_name, data in own:
@@ -228,7 +228,7 @@ class Mirroring:
         else:
             self._look([place for place, is_new in self._dirty.items() if is_new], again=False)
 
-    def over(self, now_ms: int) -> None:
+    def over(self, now_ms: WallMs) -> None:
         """The lease of this life has ended."""
         for known in self.queues.values():
             known.over(now_ms)
@@ -351,7 +351,7 @@ class Mirroring:
             except (RingFault, Malformed) as fault:
                 group.ring.stop(str(fault))
 
-    def end(self, now_ms: int) -> bool:
+    def end(self, now_ms: WallMs) -> bool:
         """At the end of a turn: what groups have to say; True = there is more at once."""
         if self._mono_ms - self._looked_ms >= LOOK_MS:
             self._looked_ms = self._mono_ms
@@ -363,7 +363,7 @@ class Mirroring:
         self._work_all(now_ms)
         return bool(self._own)
 
-    def _work_all(self, now_ms: int) -> None:
+    def _work_all(self, now_ms: WallMs) -> None:
         for place in list(self._active):
             del self._active[place]  # what it does now may put it there again
             if self._work(place, now_ms):
@@ -377,7 +377,7 @@ class Mirroring:
                 return True
         return False
 
-    def _work(self, place: Place, now_ms: int) -> bool:
+    def _work(self, place: Place, now_ms: WallMs) -> bool:
         """True: to be asked again in the next turn."""
         known = self.queues.get(place)
         if known is None or known.is_gone():

@@ -41,6 +41,7 @@ from librt.strings import (
 from mypy_extensions import i16, i32, i64
 
 from penstock.core.byte_reader import ByteReader, Malformed
+from penstock.core.clock_types import WallMs
 from penstock.core.message import (
     ATTEMPTS_MAX,
     ATTEMPTS_SHIFT,
@@ -84,7 +85,9 @@ def write_header(writer: BytesWriter, term: i64, number: i64) -> None:
     write_i64_be(writer, number)
 
 
-def write_publish(writer: BytesWriter, part: i64, until_ms: i64, messages: list[Message]) -> None:
+def write_publish(
+    writer: BytesWriter, part: i64, until_ms: WallMs, messages: list[Message]
+) -> None:
     """Ascending messages with their contents; a 'P' for each run of neighbouring places."""
     count: i64 = len(messages)
     first: i64 = 0
@@ -118,7 +121,9 @@ def _write_message(writer: BytesWriter, message: Message) -> None:
     writer.write(content)
 
 
-def write_ranges(writer: BytesWriter, kind: i64, part: i64, until_ms: i64, ranges: Ranges) -> None:
+def write_ranges(
+    writer: BytesWriter, kind: i64, part: i64, until_ms: WallMs, ranges: Ranges
+) -> None:
     """An 'A', 'M' or 'L'; ``until_ms`` is of the last only."""
     if len(ranges) == 0:
         return
@@ -188,7 +193,7 @@ class Operation(NamedTuple):
 
     kind: int
     part: int
-    until_ms: int
+    until_ms: WallMs
     messages: list[Message]
     ranges: Ranges
     counts: list[tuple[int, int]]
@@ -234,9 +239,9 @@ class _OperationReader(ByteReader):
         at = self.take(2)
         kind = i64(self.data[at])
         part = i64(self.data[at + 1])
-        until_ms: i64 = 0
+        until_ms = WallMs(0)
         if kind == PUBLISH or kind == DELAY:
-            until_ms = self.number()
+            until_ms = WallMs(self.number())
         if kind == DELAY and until_ms == 0:
             raise Malformed(f"a delay without a time before byte {int(self.offset)}")
         if kind == PUBLISH:
@@ -274,8 +279,8 @@ class _OperationReader(ByteReader):
         address_size = i64(read_i16_be(data, at + 2))
         size = i64(read_i32_be(data, at + 4))
         attempts = i64(read_i32_be(data, at + 8))
-        expires_at_ms = read_i64_be(data, at + 12)
-        enqueued_at_ms = read_i64_be(data, at + 20)
+        expires_at_ms = WallMs(read_i64_be(data, at + 12))
+        enqueued_at_ms = WallMs(read_i64_be(data, at + 20))
         if flags & ~FLAGS_TOLD or address_size < 0 or size <= 0:
             raise Malformed(f"no message at byte {int(at)}")
         if not 0 <= attempts <= ATTEMPTS_MAX or expires_at_ms < 0 or enqueued_at_ms < 0:

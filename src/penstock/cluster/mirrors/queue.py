@@ -34,6 +34,7 @@ from penstock.cluster.remote.queue import RemoteQueue
 from penstock.cluster.remote.queue_places import inaccessible, take_place
 from penstock.cluster.ring.ring import Ring
 from penstock.cluster.ring.views import NO_VIEW, View
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.credit import NODE, Credit, CreditSpec, FlowPeer
 from penstock.queues.consumers import Consumer
 from penstock.queues.local import LocalQueue
@@ -105,7 +106,7 @@ class MirroredQueue:
         self._new_ring = new_ring
         self._hold: Credit | None = None
         self._followed: tuple[RemoteQueue, str] | None = None  # and its master
-        self._strangers: dict[str, int] = {}  # in the ring, and without a copy: since when
+        self._strangers: dict[str, MonoMs] = {}  # in the ring, and without a copy: since when
 
     @property
     def queue(self) -> Queue:
@@ -178,14 +179,14 @@ class MirroredQueue:
         self.tell_deaths(lives)
 
     def view_changed(
-        self, view: QueueView, revision: int, member: str, lives: Lives, now_ms: int
+        self, view: QueueView, revision: int, member: str, lives: Lives, now_ms: WallMs
     ) -> None:
         self.view_revision = revision
         self._take_view(view, member, now_ms)
         self.tell_deaths(lives)
         self._look_what_is_wanted()
 
-    def restart(self, member: str, lives: Lives, now_ms: int) -> None:
+    def restart(self, member: str, lives: Lives, now_ms: WallMs) -> None:
         """The ring has no place for this joining of a mirror any more: it joins anew, with nothing.
 
         A master cannot, for its parcels of this term were numbered: it begins another term alone.
@@ -199,7 +200,7 @@ class MirroredQueue:
         self.dissolve()
         self.view_changed(view, self.view_revision, member, lives, now_ms)
 
-    def _take_view(self, view: QueueView, member: str, now_ms: int) -> None:
+    def _take_view(self, view: QueueView, member: str, now_ms: WallMs) -> None:
         before = self.view
         self.view = view
         self.unfit = self.unfit and member in view.synced
@@ -233,7 +234,7 @@ class MirroredQueue:
             return view.master != member  # it missed the masters between
         return view.master == before.master and view.term != before.term  # it begins anew, alone
 
-    def _take_part(self, view: QueueView, member: str, now_ms: int) -> None:
+    def _take_part(self, view: QueueView, member: str, now_ms: WallMs) -> None:
         former = view.former
         if view.master == member:
             former = ""  # it has what it has, and waits for no other member
@@ -244,7 +245,7 @@ class MirroredQueue:
         group = self.group = self._new_group(view, member)
         group.queue_view_changed(view.term, view.master, former, view.synced)
 
-    def _return(self, view: QueueView, now_ms: int) -> None:
+    def _return(self, view: QueueView, now_ms: WallMs) -> None:
         """The queue was down, and comes back with the copy that is here."""
         begin_term(self.vhost.copies.copies[self.name].use(), view.term)
         self._become_master(now_ms)
@@ -296,7 +297,7 @@ class MirroredQueue:
         self._release()
         group.leave()
 
-    def over(self, now_ms: int) -> None:
+    def over(self, now_ms: WallMs) -> None:
         """This life of the node has ended: nothing it says counts any more."""
         self.dissolve()
         self.complete = []
@@ -337,7 +338,7 @@ class MirroredQueue:
         self._followed = None
         self._places.follow(queue, "", why)
 
-    def _demote(self, now_ms: int) -> None:
+    def _demote(self, now_ms: WallMs) -> None:
         queue = self.queue
         assert isinstance(queue, LocalQueue)
         self.vhost.copies.from_queue(queue)
@@ -346,7 +347,7 @@ class MirroredQueue:
         consumers = take_place(self._broker, queue, remote, now_ms)
         self._places.moved(consumers, remote)
 
-    def _become_master(self, now_ms: int) -> None:
+    def _become_master(self, now_ms: WallMs) -> None:
         remote = self.queue
         assert isinstance(remote, RemoteQueue)
         self._places.follow(remote, "", "")
@@ -357,7 +358,7 @@ class MirroredQueue:
 
     # -- the turn --------------------------------------------------------------------------------
 
-    def take(self, group: MirrorGroup, now_ms: int, mono_ms: int) -> GroupReady:
+    def take(self, group: MirrorGroup, now_ms: WallMs, mono_ms: MonoMs) -> GroupReady:
         """Of one of its groups; what is for others is the caller's."""
         ready = group.take(now_ms, mono_ms)
         if group is not self.group:
@@ -377,7 +378,7 @@ class MirroredQueue:
     def groups(self) -> list[MirrorGroup]:
         return self.leaving if self.group is None else [self.group, *self.leaving]
 
-    def look_for_strangers(self, mono_ms: int) -> None:
+    def look_for_strangers(self, mono_ms: MonoMs) -> None:
         """A member of the ring without a copy should have left: it counts as dead after a while.
 
         It cannot leave where it does not hear its neighbours.

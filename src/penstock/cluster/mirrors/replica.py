@@ -53,6 +53,7 @@ from penstock.cluster.mirrors.operations import (
     Ranges,
     ranges_of,
 )
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message, mark_redelivered
 from penstock.storage.common.seq_ranges import SeqRanges
 from penstock.storage.journal.journal import Journal
@@ -132,7 +133,7 @@ class PartCopy:
         else:
             self._end(operation.ranges, kind == LET_GO)
 
-    def _publish(self, messages: list[Message], until_ms: i64) -> None:
+    def _publish(self, messages: list[Message], until_ms: WallMs) -> None:
         new = messages
         if messages[0].seq_id < self._top:
             new = [message for message in messages if message.seq_id >= self._top]
@@ -149,7 +150,7 @@ class PartCopy:
         self.reached(end)
 
     def _not_here(
-        self, messages: list[Message], start: i64, end: i64, until_ms: i64
+        self, messages: list[Message], start: i64, end: i64, until_ms: WallMs
     ) -> list[Message]:
         """What has not gone round is told again, also what this copy's earlier life has heard."""
         here = set(self.queue.copies.places(start, end))
@@ -167,7 +168,7 @@ class PartCopy:
             for start, end in ranges:
                 self.know(start, end)
 
-    def _delay(self, ranges: Ranges, until_ms: i64) -> None:
+    def _delay(self, ranges: Ranges, until_ms: WallMs) -> None:
         self.queue.replica.delay_at(ranges, until_ms)
         if self.is_complete:
             return
@@ -275,7 +276,7 @@ class Replica:
         """All that was applied, in whatever term."""
         return self._position <= self._journal.durable_position
 
-    def tick(self, now_ms: i64) -> None:
+    def tick(self, now_ms: WallMs) -> None:
         """Several times a second: what is due is ready, what the disk has brought is taken in."""
         for part in self.parts:
             queue = part.queue

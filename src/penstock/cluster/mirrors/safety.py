@@ -13,6 +13,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import MonoMs
 from penstock.core.confirm_watermark import ConfirmWatermark, PendingConfirm, PendingConfirms
 from penstock.core.message import PERSISTENT, Message
 
@@ -30,19 +31,19 @@ class Answer:
         self.applied: i64 = 0
         self.durable: i64 = 0
         self.is_complete: bool = False
-        self._behind_since_ms: i64 = 0  # and nothing was heard of it since; 0 = it is not
+        self._behind_since_ms = MonoMs(0)  # and nothing was heard of it since; 0 = it is not
 
     def hear(self, applied: i64, durable: i64, is_complete: bool) -> None:
         if applied > self.applied or durable > self.durable:
-            self._behind_since_ms = 0
+            self._behind_since_ms = MonoMs(0)
         self.applied = applied
         self.durable = durable
         self.is_complete = is_complete
 
-    def is_stuck(self, told: i64, now_ms: i64) -> bool:
+    def is_stuck(self, told: i64, now_ms: MonoMs) -> bool:
         """It has not got further for long, though there is more."""
         if self.durable >= told:
-            self._behind_since_ms = 0
+            self._behind_since_ms = MonoMs(0)
         elif self._behind_since_ms == 0:
             self._behind_since_ms = now_ms
         return 0 < self._behind_since_ms < now_ms - STUCK_MS
@@ -216,7 +217,7 @@ class SafePositions:
             if member not in self._synced and self.answers[member].durable >= told
         ]
 
-    def stuck(self, told: i64, now_ms: i64) -> list[str]:
+    def stuck(self, told: i64, now_ms: MonoMs) -> list[str]:
         """Synced mirrors that say nothing, while publishers wait for them."""
         return [
             member

@@ -90,6 +90,7 @@ from penstock.cluster.mirrors.sync_codec import (
     write_head,
 )
 from penstock.core.byte_reader import Malformed
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.message import Message, mark_redelivered, set_attempts
 from penstock.storage.journal.journal import Journal
 
@@ -119,7 +120,7 @@ class Joiner:
         self._term: i64 = replica.term
         self._asked: Question | None = None
         self._held: Chunk | None = None
-        self._asked_ms: i64 = 0
+        self._asked_ms = MonoMs(0)
         self._done_position: i64 = -1  # of the journal, behind the last chunk; -1 = none waits
 
     def next_question(self) -> bytes | None:
@@ -142,7 +143,7 @@ class Joiner:
                 return encode_question(self._asked)
         return None
 
-    def ask(self, now_ms: i64) -> bytes | None:
+    def ask(self, now_ms: MonoMs) -> bytes | None:
         """As ``next_question``; one whose answer does not come is asked again.
 
         It, or its answer, may have been for another joining of this member.
@@ -258,7 +259,7 @@ class Joiner:
         part.queue.replica.delay_at(ranges_of(ready), A_MOMENT_AGO_MS)
 
     def _publish(self, part: PartCopy, operation: Operation) -> None:
-        by_time: dict[int, list[Message]] = {}
+        by_time: dict[WallMs, list[Message]] = {}
         for message in operation.messages:
             if part.knows(message.seq_id):
                 continue
@@ -266,7 +267,7 @@ class Joiner:
             attempts = part.attempts.get(seq_id)
             if attempts is not None:
                 set_attempts(message, attempts)
-            until_ms = part.delays.get(seq_id, int(operation.until_ms))
+            until_ms = WallMs(part.delays.get(seq_id, int(operation.until_ms)))
             by_time.setdefault(until_ms, []).append(message)
         for until_ms, messages in by_time.items():
             mark_redelivered(messages)
@@ -289,14 +290,14 @@ def _spelled(ranges: Ranges) -> list[int]:
 class Syncer:
     """Answers one mirror; ``batch_messages`` is the queue's ``ha-sync-batch-size``."""
 
-    def __init__(self, mirrored: MirroredBacking, batch_messages: i64, now_ms: i64) -> None:
+    def __init__(self, mirrored: MirroredBacking, batch_messages: i64, now_ms: MonoMs) -> None:
         self.sent_count: i64 = 0
         self.sent_bytes: i64 = 0
         self.looked_count: i64 = 0  # messages compared or sent
         self.left: i64 = 0  # messages below, about, when the last chunk was made
         self._mirrored: MirroredBacking = mirrored
         self._batch: i64 = batch_messages
-        self._began_ms: i64 = now_ms
+        self._began_ms: MonoMs = now_ms
         self._question: Question | None = None
         self._part: i64 = -1  # of the last chunk
         self._below: i64 = 0  # messages of this part below it, about
@@ -369,12 +370,12 @@ class Syncer:
         total = self.looked_count + self.left
         return 100 if total == 0 else self.looked_count * 100 // total
 
-    def rate(self, now_ms: i64) -> i64:
+    def rate(self, now_ms: MonoMs) -> i64:
         """Messages per second since it began."""
         passed_ms = now_ms - self._began_ms
         return self.looked_count * 1000 // passed_ms if passed_ms > 0 else 0
 
-    def eta_ms(self, now_ms: i64) -> i64:
+    def eta_ms(self, now_ms: MonoMs) -> i64:
         """How much longer it takes at the present rate; -1 = not known yet."""
         passed_ms = now_ms - self._began_ms
         if self.left == 0:
@@ -447,7 +448,7 @@ class _Answer:
         kept = sorted(self._kept)
         living = set(kept)
         gone = [one for one in self._have if one >= self.low and one not in living]
-        write_ranges(writer, END, question.part, 0, ranges_of(sorted(gone)))
+        write_ranges(writer, END, question.part, WallMs(0), ranges_of(sorted(gone)))
         self._write_messages(writer)
         if kept:
             for seq_id, until_ms in self._queue.copies.delays_at(kept):
@@ -460,9 +461,9 @@ class _Answer:
             return
         seq_ids = [int(message.seq_id) for message in self.messages]
         delays = dict(self._queue.copies.delays_at(seq_ids))
-        by_time: dict[int, list[Message]] = {}
+        by_time: dict[WallMs, list[Message]] = {}
         for message in self.messages:
-            until_ms = delays.get(int(message.seq_id), 0)
+            until_ms = delays.get(int(message.seq_id), WallMs(0))
             by_time.setdefault(until_ms, []).append(message)
         for until_ms, messages in by_time.items():
             write_publish(writer, self._question.part, until_ms, messages)

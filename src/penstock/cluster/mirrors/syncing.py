@@ -13,6 +13,7 @@ from mypy_extensions import i64
 
 from penstock.cluster.mirrors.backing import MirroredBacking
 from penstock.cluster.mirrors.sync import Syncer
+from penstock.core.clock_types import MonoMs
 
 
 @final
@@ -54,7 +55,7 @@ class Syncing:
     def is_waiting(self) -> bool:
         return self.is_wanted and len(self._questions) > 0
 
-    def take_questions(self, mirrored: MirroredBacking, now_ms: i64) -> None:
+    def take_questions(self, mirrored: MirroredBacking, now_ms: MonoMs) -> None:
         """Before the turn's parcel is taken: some of them begin one."""
         for member in list(self._questions):
             if member in self._marks and self._may_answer(mirrored, member):

@@ -12,6 +12,7 @@ from mypy_extensions import i64
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.remote.master import Master
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import NoMaster, QueueElsewhere
 from penstock.core.queue_requests import State
 
@@ -75,14 +76,14 @@ class RemoteBacking(BackingQueue):
     def may_expire(self) -> bool:
         return False
 
-    def next_due_ms(self) -> i64:
-        return 0
+    def next_due_ms(self) -> WallMs:
+        return WallMs(0)
 
-    def next_expiry_ms(self) -> i64:
-        return 0
+    def next_expiry_ms(self) -> WallMs:
+        return WallMs(0)
 
-    def next_sweep_ms(self) -> i64:
-        return 0
+    def next_sweep_ms(self) -> WallMs:
+        return WallMs(0)
 
     def set_reader(self, reader: object) -> None:
         """Nothing arrives from a disk."""

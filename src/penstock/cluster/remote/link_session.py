@@ -50,6 +50,8 @@ from typing import Final, TypeAlias, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import MonoMs
+
 Parcel: TypeAlias = tuple[int, int, int, bytes]
 """Number (0 = bare acknowledgement), acknowledged up to, stream, payload."""
 Delivery: TypeAlias = tuple[int, bytes]
@@ -71,7 +73,7 @@ class LinkSession:
     """This member's end; ``limit_bytes`` bounds what may wait, ``resend_after_ms`` 0 = never."""
 
     def __init__(
-        self, now_ms: i64, limit_bytes: i64 = LIMIT_BYTES, resend_after_ms: i64 = 0
+        self, now_ms: MonoMs, limit_bytes: i64 = LIMIT_BYTES, resend_after_ms: i64 = 0
     ) -> None:
         self.limit_bytes: i64 = limit_bytes
         self.last_received: i64 = 0
@@ -83,14 +85,14 @@ class LinkSession:
         self.received_bytes: i64 = 0
         self.is_connected: bool = False
         self.fault: str = ""
-        self.disconnected_since_ms: i64 = now_ms
+        self.disconnected_since_ms: MonoMs = now_ms
         self._resend_after_ms: i64 = resend_after_ms
-        self._now_ms: i64 = now_ms
-        self._heard_at_ms: i64 = now_ms  # when they last acknowledged more, or all was
+        self._now_ms: MonoMs = now_ms
+        self._heard_at_ms: MonoMs = now_ms  # when they last acknowledged more, or all was
         self._taken: i64 = 0  # the highest number ever taken: below it is a repetition
         self._acknowledged: i64 = 0  # the last one we sent
         self._unacked_bytes: i64 = 0  # received since then
-        self._since_ms: i64 = now_ms  # the oldest of these
+        self._since_ms: MonoMs = now_ms  # the oldest of these
         self._bare: bool = False
         self._sent: deque[tuple[int, int, bytes]] = deque()
         self._to_send: deque[tuple[int, int, bytes]] = deque()
@@ -188,7 +190,7 @@ class LinkSession:
         self._heard(ack)
         return deliveries
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: MonoMs) -> None:
         """Time has passed: acknowledgements that found no company, and what got lost."""
         self._now_ms = now_ms
         if self._unacked_bytes > 0 and self._now_ms - self._since_ms >= ACK_AFTER_MS:

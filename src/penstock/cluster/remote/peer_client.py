@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.credit import NODE, CreditSpec, FlowBook, FlowPeer
 from penstock.core.queue_requests import QueueRequest
 from penstock.queues.consumers import Consumer
@@ -60,7 +61,7 @@ class PeerClient:
         self.cancelled = []
         return cancelled
 
-    def hear(self, answers: list[QueueRequest], now_ms: i64) -> None:
+    def hear(self, answers: list[QueueRequest], now_ms: WallMs) -> None:
         for answer in answers:
             queue = self._queues.get(int(answer.no))
             if queue is not None:  # else it was closed meanwhile

@@ -14,6 +14,7 @@ from mypy_extensions import i64
 from penstock.cluster.remote.master import Master
 from penstock.cluster.remote.peer_client import UNDER_WAY, PeerClient
 from penstock.core import queue_requests as q
+from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import ConfirmWatermark, PendingConfirm
 from penstock.core.credit import NODE, Credit, FlowPeer, cost_of
 from penstock.core.message import Message
@@ -51,7 +52,7 @@ class RemotePublishing:
 
     # -- publishing ------------------------------------------------------------------------
 
-    def publish(self, messages: list[Message], until_ms: i64) -> bool:
+    def publish(self, messages: list[Message], until_ms: WallMs) -> bool:
         """``until_ms``: none is ready before; 0 = at once.  False = they wait for a master."""
         away_text = self._master.away_text
         wait = self.frontier.number(len(messages), away_text, messages, until_ms)

@@ -43,6 +43,7 @@ from penstock.cluster.remote.peer_client import PeerClient
 from penstock.cluster.remote.publishing import RemotePublishing
 from penstock.cluster.remote.subscriptions import RemoteConsumer, RemoteSubscriptions
 from penstock.core import queue_requests as q
+from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.errors import NotFound
 from penstock.core.message import Message
@@ -169,17 +170,17 @@ class RemoteQueue(Queue):
 
     # -- publishing ------------------------------------------------------------------------
 
-    def publish(self, messages: list[Message], now_ms: i64) -> None:
-        self.publish_deferred(messages, 0, now_ms)
+    def publish(self, messages: list[Message], now_ms: WallMs) -> None:
+        self.publish_deferred(messages, WallMs(0), now_ms)
 
-    def publish_deferred(self, messages: list[Message], until_ms: i64, now_ms: i64) -> None:
+    def publish_deferred(self, messages: list[Message], until_ms: WallMs, now_ms: WallMs) -> None:
         self.statistics.published(len(messages), now_ms)
         if not self.publishing.publish(messages, until_ms):
             self.wake()  # if it is known that there will be none for long, they are refused then
 
     # -- deliveries ------------------------------------------------------------------------
 
-    def deliver(self, now_ms: i64) -> list[Delivery]:
+    def deliver(self, now_ms: WallMs) -> list[Delivery]:
         """What has arrived, as far as those it is for have room; and tells what room that is."""
         self.awake = False
         deliveries: list[Delivery] = []
@@ -196,7 +197,9 @@ class RemoteQueue(Queue):
             self._subscriptions.tell_window(remote, consumer)
         return deliveries
 
-    def _hand_on(self, remote: RemoteConsumer, consumer: Consumer, now_ms: i64) -> Delivery | None:
+    def _hand_on(
+        self, remote: RemoteConsumer, consumer: Consumer, now_ms: WallMs
+    ) -> Delivery | None:
         room = consumer.room()
         if consumer.window != NO_WINDOW and not consumer.no_ack and consumer.outlet.open:
             room = consumer.shared.room()  # its window may have become smaller meanwhile
@@ -248,13 +251,13 @@ class RemoteQueue(Queue):
         self._settle(consumer, q.REJECT, messages, 0)
 
     def requeue(
-        self, consumer: Consumer, messages: list[Message], failed: bool = True, now_ms: i64 = 0
+        self, consumer: Consumer, messages: list[Message], failed: bool, now_ms: WallMs
     ) -> None:
         self.statistics.redelivered(messages)
         self._settle(consumer, q.REQUEUE, messages, 0)
 
     def give_back(
-        self, consumer: Consumer, messages: list[Message], delay_ms: i64, now_ms: i64
+        self, consumer: Consumer, messages: list[Message], delay_ms: i64, now_ms: WallMs
     ) -> None:
         self.statistics.requeued(messages)
         self._settle(consumer, q.GIVE_BACK, messages, delay_ms)
@@ -327,11 +330,11 @@ class RemoteQueue(Queue):
             self.leases = Leases()
         return True
 
-    def expire(self, now_ms: i64) -> None:
+    def expire(self, now_ms: WallMs) -> None:
         if not self.scanned:
             self.release_due(now_ms)
 
-    def release_due(self, now_ms: i64) -> bool:
+    def release_due(self, now_ms: WallMs) -> bool:
         """What is over its deadline goes back; what is delayed is the master's business."""
         leases = self.leases
         if leases is None:
@@ -342,9 +345,9 @@ class RemoteQueue(Queue):
             self._settle(consumer, q.GIVE_BACK, [message], 0)
         return len(late) > 0
 
-    def next_due_ms(self) -> i64:
+    def next_due_ms(self) -> WallMs:
         leases = self.leases
-        return 0 if leases is None or self.scanned else leases.first_ms()
+        return WallMs(0) if leases is None or self.scanned else leases.first_ms()
 
     def _end_leases(self) -> None:
         """The node that delivered them is the master no more: the next one delivers them anew."""
@@ -366,7 +369,7 @@ class RemoteQueue(Queue):
 
     # -- what is heard -----------------------------------------------------------------------
 
-    def hear(self, answer: q.QueueRequest, now_ms: i64) -> None:
+    def hear(self, answer: q.QueueRequest, now_ms: WallMs) -> None:
         if isinstance(answer, q.Delivered):
             if self._subscriptions.deliver(answer):
                 self.wake()

@@ -11,10 +11,9 @@ Out: the consumers that lost it, for their sessions: each is subscribed anew und
 (``Subscriber.queue_moved``), or cancelled if it asked for that (``x-cancel-on-ha-failover``).
 """
 
-from mypy_extensions import i64
-
 from penstock.broker.broker import Broker
 from penstock.cluster.remote.queue import CANCEL, RemoteQueue
+from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.errors import PreconditionFailed
 from penstock.queues.consumers import Consumer
@@ -29,7 +28,7 @@ def inaccessible(queue: Queue, home: str) -> str:
     return f"home node '{home}' of {text} is down or inaccessible"
 
 
-def take_place(broker: Broker, old: Queue, new: Queue, now_ms: i64) -> list[Consumer]:
+def take_place(broker: Broker, old: Queue, new: Queue, now_ms: WallMs) -> list[Consumer]:
     """From now on ``new`` is the queue of that name; returns the consumers of ``old``."""
     vhost = broker.vhosts[old.vhost]
     assert vhost.queues.get(old.name) is old, "it takes a place that is not taken"
@@ -53,7 +52,7 @@ def take_place(broker: Broker, old: Queue, new: Queue, now_ms: i64) -> list[Cons
     return consumers
 
 
-def _carry(broker: Broker, queue: Queue, wait: PendingConfirm, now_ms: i64) -> None:
+def _carry(broker: Broker, queue: Queue, wait: PendingConfirm, now_ms: WallMs) -> None:
     """What is still to be published is published here, and its wait ends when that is safe."""
     journal = broker.engine.journal
     before = journal.position

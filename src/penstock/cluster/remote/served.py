@@ -16,6 +16,7 @@ from mypy_extensions import i64
 from penstock.broker.rules.confirms import ConfirmLedger
 from penstock.broker.topology.vhost import Vhost
 from penstock.core import queue_requests as q
+from penstock.core.clock_types import WallMs
 from penstock.core.credit import NODE, Credit, FlowBook, FlowPeer, cost_of
 from penstock.core.message import Message
 from penstock.queues.allocator import Delivery
@@ -147,7 +148,7 @@ class Served:
 
     # -- settling --------------------------------------------------------------------------
 
-    def settle(self, request: q.Settle, now_ms: i64) -> None:
+    def settle(self, request: q.Settle, now_ms: WallMs) -> None:
         """What they say of deliveries; of one run all were to the same consumer."""
         by_consumer: dict[Consumer, list[Message]] = {}
         for first, last in request.runs:
@@ -161,7 +162,7 @@ class Served:
             elif request.kind == q.REJECT:
                 self.queue.reject(consumer, messages)
             elif request.kind == q.REQUEUE:
-                self.queue.requeue(consumer, messages)
+                self.queue.requeue(consumer, messages, True, WallMs(0))
             else:
                 self.queue.give_back(consumer, messages, request.delay_ms, now_ms)
         one = self.consumers.get(int(request.consumer))
@@ -182,7 +183,7 @@ class Served:
         self._holders = {}
         for consumer, messages in by_consumer.items():
             consumer.cancel()
-            self.queue.requeue(consumer, messages)
+            self.queue.requeue(consumer, messages, True, WallMs(0))
 
     # -- how it is ---------------------------------------------------------------------------
 

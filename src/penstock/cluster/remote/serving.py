@@ -27,6 +27,7 @@ from mypy_extensions import i64
 from penstock.broker.broker import Broker
 from penstock.cluster.remote.served import Served, ServedConsumer
 from penstock.core import queue_requests as q
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import BrokerError
 from penstock.core.message import Message
 from penstock.core.pending import Pending
@@ -62,7 +63,7 @@ class PeerServer:
 
     # -- requests --------------------------------------------------------------------------
 
-    def hear(self, requests: list[q.QueueRequest], now_ms: i64) -> None:
+    def hear(self, requests: list[q.QueueRequest], now_ms: WallMs) -> None:
         for request in requests:
             if isinstance(request, q.Open):
                 self._open_queue(request)
@@ -75,7 +76,7 @@ class PeerServer:
             else:
                 self._do(served, request, now_ms)
 
-    def _do(self, served: Served, request: q.QueueRequest, now_ms: i64) -> None:
+    def _do(self, served: Served, request: q.QueueRequest, now_ms: WallMs) -> None:
         if isinstance(request, q.Given):
             self._given(served, request, now_ms)
         elif isinstance(request, q.Settle):
@@ -119,14 +120,14 @@ class PeerServer:
 
     # -- publishing --------------------------------------------------------------------------
 
-    def _given(self, served: Served, request: q.Given, now_ms: i64) -> None:
+    def _given(self, served: Served, request: q.Given, now_ms: WallMs) -> None:
         if served.is_alone() or served.late:
             served.late.append(request)
             self._late[int(served.no)] = served
         else:
             self._take(served, request, now_ms)
 
-    def _take_late(self, served: Served, now_ms: i64) -> None:
+    def _take_late(self, served: Served, now_ms: WallMs) -> None:
         if served.queue.deleted:
             self._gone(served)
         elif not served.is_alone():
@@ -134,7 +135,7 @@ class PeerServer:
             for request in served.take_late():
                 self._take(served, request, now_ms)
 
-    def _take(self, served: Served, request: q.Given, now_ms: i64) -> None:
+    def _take(self, served: Served, request: q.Given, now_ms: WallMs) -> None:
         messages = request.messages
         ledger = served.ledger
         assert request.first == ledger.last_number + 1, "publishes of a peer are in order"
@@ -153,7 +154,7 @@ class PeerServer:
             ledger.deny(first + place)
         self._open[int(served.no)] = served
 
-    def _publish(self, served: Served, request: q.Given, now_ms: i64) -> tuple[i64, set[int]]:
+    def _publish(self, served: Served, request: q.Given, now_ms: WallMs) -> tuple[i64, set[int]]:
         queue, vhost, messages = served.queue, served.vhost, request.messages
         store = self._broker.engine.store
         stored = store.unsealed_bytes
@@ -188,7 +189,7 @@ class PeerServer:
         if request.question > 0:
             self._answer(served, request.question, 0, 0)
 
-    def _unsubscribe(self, served: Served, number: i64, now_ms: i64) -> None:
+    def _unsubscribe(self, served: Served, number: i64, now_ms: WallMs) -> None:
         one = served.consumers.get(int(number))
         if one is None:
             return
@@ -210,13 +211,13 @@ class PeerServer:
 
     # -- questions -------------------------------------------------------------------------
 
-    def _ask(self, served: Served, request: q.Ask, now_ms: i64) -> None:
+    def _ask(self, served: Served, request: q.Ask, now_ms: WallMs) -> None:
         try:
             self._answer_to(served, request, now_ms)
         except BrokerError as error:
             self._refuse(served, request.question, error)
 
-    def _answer_to(self, served: Served, request: q.Ask, now_ms: i64) -> None:
+    def _answer_to(self, served: Served, request: q.Ask, now_ms: WallMs) -> None:
         queue, vhost, verb = served.queue, served.vhost, request.verb
         if verb == q.GET:
             self._get(served, request, now_ms)
@@ -231,7 +232,7 @@ class PeerServer:
             value, second = queue.counts()
         self._answer(served, request.question, value, second)
 
-    def _get(self, served: Served, request: q.Ask, now_ms: i64) -> None:
+    def _get(self, served: Served, request: q.Ask, now_ms: WallMs) -> None:
         queue = served.queue
         served.vhost.touch(queue)
         queue.expire(now_ms)
@@ -268,7 +269,7 @@ class PeerServer:
                 return True
         return False
 
-    def collect(self, now_ms: i64) -> None:
+    def collect(self, now_ms: WallMs) -> None:
         """Say what has become safe, and what was dealt with."""
         postponed = self._postponed
         self._postponed = []
@@ -280,7 +281,7 @@ class PeerServer:
         for served in list(self._open.values()):
             self._collect_from(served, durable, now_ms)
 
-    def _collect_from(self, served: Served, durable: i64, now_ms: i64) -> None:
+    def _collect_from(self, served: Served, durable: i64, now_ms: WallMs) -> None:
         ledger = served.ledger
         ledger.advance(durable, now_ms)
         before = ledger.confirmed
@@ -314,14 +315,14 @@ class PeerServer:
 
     # -- ends ------------------------------------------------------------------------------
 
-    def _close(self, served: Served, now_ms: i64) -> None:
+    def _close(self, served: Served, now_ms: WallMs) -> None:
         if not served.queue.deleted:
             served.give_back_all()
             for number in list(served.consumers):
                 self._unsubscribe(served, number, now_ms)
         self._forget(served)
 
-    def lost(self, now_ms: i64) -> None:
+    def lost(self, now_ms: WallMs) -> None:
         """The other member is gone for good."""
         for served in list(self._served.values()):
             self._close(served, now_ms)

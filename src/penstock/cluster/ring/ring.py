@@ -90,6 +90,7 @@ from penstock.cluster.ring.codec import ACTIVITY, BLANK, CATCH_UP, END, Entry, R
 from penstock.cluster.ring.ready import BIRTH, DEATH, DELIVER, Delivered, Ready
 from penstock.cluster.ring.stream import Stream
 from penstock.cluster.ring.views import NO_VIEW, View, joined_view, who_reports
+from penstock.core.clock_types import MonoMs
 
 RETRY_MS: Final[i64] = 1000
 """After so long the same change of the view is proposed again."""
@@ -133,8 +134,8 @@ class Ring:
         self._blank_due: bool = False
         self._known: bool = False  # whether there is a view
         self._proposed: View | None = None
-        self._proposed_at_ms: i64 = 0
-        self._now_ms: i64 = 0
+        self._proposed_at_ms = MonoMs(0)
+        self._now_ms = MonoMs(0)
         self._messages: list[tuple[str, RingMessage]] = []
         self._delivered: list[Delivered] = []
 
@@ -194,7 +195,7 @@ class Ring:
         """Nothing is broadcast any more; it goes when all it is answerable for has gone round."""
         self.leaving = True
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: MonoMs) -> None:
         self._now_ms = now_ms
 
     # -- what goes out ------------------------------------------------------------------------

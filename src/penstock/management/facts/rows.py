@@ -11,6 +11,7 @@ from urllib.parse import quote_plus
 
 from penstock.broker.broker import Broker
 from penstock.broker.topology.vhost import Vhost
+from penstock.core.clock_types import WallMs
 from penstock.management.facts.sessions import SessionInspector
 
 Row = dict[str, object]
@@ -55,7 +56,7 @@ def properties_key(routing_key: str, arguments: dict[str, object]) -> str:
     return f"{spelt}~{digest.decode().rstrip('=')}"
 
 
-def activity(state: str, active_at_ms: int) -> Row:
+def activity(state: str, active_at_ms: WallMs) -> Row:
     """In RabbitMQ's form: what is idle runs, and says since when it has been idle."""
     if state != "idle":
         return {"state": state}
@@ -64,9 +65,9 @@ def activity(state: str, active_at_ms: int) -> Row:
     return {"state": "running", "idle_since": time_text(active_at_ms)}
 
 
-def time_text(at_ms: int) -> str:
+def time_text(at_ms: WallMs) -> str:
     """As RabbitMQ spells times."""
-    at = datetime.fromtimestamp(at_ms / 1000, UTC)
+    at = datetime.fromtimestamp(int(at_ms) / 1000, UTC)
     return at.isoformat(timespec="milliseconds")
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
+from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.errors import BrokerError
 from penstock.core.message import Message
@@ -66,7 +67,7 @@ class ConnectionFacts(NamedTuple):
     peer_port: int
     host: str
     port: int
-    connected_at_ms: int
+    connected_at_ms: WallMs
     received_bytes: int
     sent_bytes: int
     received_count: int  # times that something came in, or left
@@ -89,7 +90,7 @@ class ChannelFacts(NamedTuple):
     unacknowledged_count: int
     flow_s: int
     shared_prefetch: int = 0
-    active_at_ms: int = 0  # 0: its protocol does not note it
+    active_at_ms: WallMs = WallMs(0)  # 0: its protocol does not note it
     confirm: bool = False
     transactional: bool = False
     uncommitted_count: int = 0
@@ -131,8 +132,8 @@ class OpenDelivery(NamedTuple):
 
     message: Message
     consumer_tag: str
-    delivered_ms: int
-    due_ms: int
+    delivered_ms: WallMs
+    due_ms: WallMs
 
 
 class ManagementClientRefused(BrokerError):
@@ -168,7 +169,7 @@ class ManagementClient:
         routing_key: str,
         properties: dict[str, object],
         body: bytes,
-        now_ms: int,
+        now_ms: WallMs,
     ) -> "Future[bool]":
         """Done when the message is safe; False = it led to no queue.
 
@@ -176,7 +177,7 @@ class ManagementClient:
         """
         raise NotImplementedError
 
-    def get(self, queue: str, now_ms: int) -> Got | Pending | None:
+    def get(self, queue: str, now_ms: WallMs) -> Got | Pending | None:
         """The first message, unsettled; None when there is none.
 
         When it has to come from the disk, the next call goes on with this one, as resuming does.
@@ -187,15 +188,15 @@ class ManagementClient:
         """Is a get under way?  What is said now comes behind it."""
         raise NotImplementedError
 
-    def accept(self, now_ms: int) -> None:
+    def accept(self, now_ms: WallMs) -> None:
         """Everything got so far is done with."""
         raise NotImplementedError
 
-    def refuse(self, requeue: bool, now_ms: int) -> None:
+    def refuse(self, requeue: bool, now_ms: WallMs) -> None:
         """Everything got so far goes back, or dies."""
         raise NotImplementedError
 
-    def leave(self, now_ms: int) -> None:
+    def leave(self, now_ms: WallMs) -> None:
         """That was all; what is unsettled goes back."""
         raise NotImplementedError
 
@@ -249,7 +250,7 @@ class SessionInspector:
         """A message's properties that are set, and its body."""
         raise NotImplementedError
 
-    def enter(self, user: str, vhost: str, now_ms: int) -> ManagementClient:
+    def enter(self, user: str, vhost: str, now_ms: WallMs) -> ManagementClient:
         """A client of the node's own that publishes and gets as that user; raises AgentRefused."""
         raise NotImplementedError
 

@@ -13,6 +13,7 @@ soonest are exact.
 from typing import Final, NamedTuple
 
 from penstock.broker.broker import Broker
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message, attempts_of
 from penstock.management.facts.rows import Row
 from penstock.management.facts.sessions import OpenDelivery
@@ -29,12 +30,12 @@ class Waiting(NamedTuple):
     """One message, and when its time is over; 0 = never."""
 
     message: Message
-    due_ms: int
-    since_ms: int
+    due_ms: WallMs
+    since_ms: WallMs
     consumer: str
 
 
-def heaps_row(queue: Queue, given: list[OpenDelivery], broker: Broker, now_ms: int) -> Row:
+def heaps_row(queue: Queue, given: list[OpenDelivery], broker: Broker, now_ms: WallMs) -> Row:
     """``given``: what AMQP consumers of it hold, who have a timeout and no lease."""
     some = [_delivery(one) for one in given]
     soonest = [one for one in some if one.due_ms]
@@ -57,25 +58,25 @@ def heaps_row(queue: Queue, given: list[OpenDelivery], broker: Broker, now_ms: i
 
 def _lease(leases: Leases, lease: Lease) -> Waiting:
     tag = leases.consumer(lease).tag
-    return Waiting(lease.message, int(lease.due_ms), int(lease.delivered_ms), tag)
+    return Waiting(lease.message, lease.due_ms, lease.delivered_ms, tag)
 
 
 def _delivery(one: OpenDelivery) -> Waiting:
     return Waiting(one.message, one.due_ms, one.delivered_ms, one.consumer_tag)
 
 
-def _deferred_row(queue: Queue, now_ms: int) -> Row:
+def _deferred_row(queue: Queue, now_ms: WallMs) -> Row:
     backing = queue.backing.plain()
     if backing is None:
         # Of several parts only the number is known without looking at each.
         return _heap_row(int(queue.deferred_count()), [], [], now_ms)
     delayed = backing.tiers.delayed
-    some = [Waiting(one.message, int(one.due_ms), 0, "") for one in delayed.sample(SAMPLED)]
-    soonest = [Waiting(one.message, int(one.due_ms), 0, "") for one in delayed.soonest(SOONEST)]
+    some = [Waiting(one.message, one.due_ms, WallMs(0), "") for one in delayed.sample(SAMPLED)]
+    soonest = [Waiting(one.message, one.due_ms, WallMs(0), "") for one in delayed.soonest(SOONEST)]
     return _heap_row(int(delayed.waiting_count()), some, soonest, now_ms)
 
 
-def _heap_row(count: int, some: list[Waiting], soonest: list[Waiting], now_ms: int) -> Row:
+def _heap_row(count: int, some: list[Waiting], soonest: list[Waiting], now_ms: WallMs) -> Row:
     scale = count / len(some) if some else 0.0
     return {
         "count": count,
@@ -86,7 +87,7 @@ def _heap_row(count: int, some: list[Waiting], soonest: list[Waiting], now_ms: i
     }
 
 
-def _due_histogram(some: list[Waiting], scale: float, now_ms: int) -> list[Row]:
+def _due_histogram(some: list[Waiting], scale: float, now_ms: WallMs) -> list[Row]:
     """``within_ms``: 0 = overdue, None = later than all others, or never."""
     counts = [0] * (len(DUE_WITHIN_MS) + 1)
     for one in some:
@@ -117,7 +118,7 @@ def _place(value: int, bounds: tuple[int, ...]) -> int:
     return len(bounds)
 
 
-def _soonest_row(one: Waiting, now_ms: int) -> Row:
+def _soonest_row(one: Waiting, now_ms: WallMs) -> Row:
     return {
         "seq_id": int(one.message.seq_id),
         "due_in_ms": one.due_ms - now_ms,

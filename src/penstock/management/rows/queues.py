@@ -75,7 +75,7 @@ class QueueRows(Rows):
         stage = queue.flow if queue.flow is not None else FlowPeer(book, QUEUE, queue)
         stopped = queue.backing.why_stopped() != ""
         used_ms = self._broker.idleness.unused_since_ms(queue, wall_ms())
-        active_at_ms = max(int(queue.statistics.active_at_ms), int(used_ms))
+        active_at_ms = max(queue.statistics.active_at_ms, used_ms)
         state = "stopped" if stopped else stage.state(active_at_ms)
         return activity(state, active_at_ms) | {"time_in_flow_s": int(stage.flow_s)}
 

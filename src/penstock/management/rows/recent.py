@@ -8,6 +8,8 @@ knows no rate.  The memory is bounded: the thing least recently looked at is for
 from collections import OrderedDict, deque
 from typing import Final
 
+from penstock.core.clock_types import WallMs
+
 WINDOW_MS: Final = 10_000
 APART_MS: Final = 500
 """Looks closer together than this are one."""
@@ -20,9 +22,9 @@ class Recent:
     """By any key."""
 
     def __init__(self) -> None:
-        self._seen: OrderedDict[object, deque[tuple[int, Counts]]] = OrderedDict()
+        self._seen: OrderedDict[object, deque[tuple[WallMs, Counts]]] = OrderedDict()
 
-    def rates(self, key: object, counts: Counts, now_ms: int) -> dict[str, float | None]:
+    def rates(self, key: object, counts: Counts, now_ms: WallMs) -> dict[str, float | None]:
         """A second, of each counter; None = not known yet."""
         looks = self._looks(key)
         while looks and (now_ms - looks[0][0] > WINDOW_MS or now_ms < looks[0][0]):
@@ -37,7 +39,7 @@ class Recent:
         passed_s = (now_ms - then_ms) / 1000
         return {name: round((count - then[name]) / passed_s, 2) for name, count in counts.items()}
 
-    def _looks(self, key: object) -> deque[tuple[int, Counts]]:
+    def _looks(self, key: object) -> deque[tuple[WallMs, Counts]]:
         looks = self._seen.setdefault(key, deque())
         self._seen.move_to_end(key)
         if len(self._seen) > KEYS_MAX:

@@ -15,7 +15,7 @@ from penstock.cluster.agreement.queue_views import node_of
 from penstock.cluster.mirrors.first_views import FirstViews
 from penstock.cluster.mirrors.masters import ViewedMasters
 from penstock.cluster.mirrors.mirroring import Mirroring
-from penstock.core.clock_types import MonoMs
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.credit import FlowBook
 from penstock.node.cluster.member import ClusterMember
 from penstock.node.cluster.queues import ClusterQueues
@@ -127,7 +127,7 @@ class MirrorsHere:
             is_cut_off=not self._member.may_act(),
         )
 
-    def begin(self, now_ms: int) -> None:
+    def begin(self, now_ms: WallMs) -> None:
         self.mirroring.begin(now_ms)
         self._waiter.look(self._turn)
 
@@ -136,7 +136,7 @@ class MirrorsHere:
         for said in decode_said(payload):
             self.mirroring.arrived(member, *said)
 
-    def end(self, now_ms: int) -> bool:
+    def end(self, now_ms: WallMs) -> bool:
         """True = there is more to do at once."""
         more = self.mirroring.end(now_ms)
         self._outbox.flush()

@@ -100,7 +100,7 @@ class ClusterNode(ClusterPart, PeerOwner):
         self._settings = access.settings
         self._ram = broker.engine.ram
         self._tell_cancelled = tell_cancelled
-        self._now_ms = 0
+        self._now_ms = WallMs(0)
         self._more = False
         self._held: dict[str, list[Delivery]] = {}  # what neighbours said of queues, until then
         self._known = KnownRevisions()
@@ -178,7 +178,7 @@ class ClusterNode(ClusterPart, PeerOwner):
 
     # -- the turn ------------------------------------------------------------------------
 
-    def begin(self, now_ms: int) -> None:
+    def begin(self, now_ms: WallMs) -> None:
         self._now_ms = now_ms
         happenings = self._hear_news(now_ms)
         self._stay_member()
@@ -196,7 +196,7 @@ class ClusterNode(ClusterPart, PeerOwner):
         self.mirrors.begin(now_ms)
         self._pauses.turned(boot_ms())
 
-    def stood_still(self, now_ms: int) -> bool:
+    def stood_still(self, now_ms: WallMs) -> bool:
         pauses = self._pauses
         if pauses.unsure_until_ms:
             pauses.settle(boot_ms())
@@ -220,7 +220,7 @@ class ClusterNode(ClusterPart, PeerOwner):
             self.peers.begin_life(self._joined.life())
             self.metadata.changes.begin_life(self.member)
 
-    def end(self, now_ms: int) -> None:
+    def end(self, now_ms: WallMs) -> None:
         self._say_what_is_done()
         self.queues.end(now_ms, self._patience_ms())
         self._more = self.mirrors.end(now_ms) or self._more
@@ -232,7 +232,7 @@ class ClusterNode(ClusterPart, PeerOwner):
             return True
         return self.peers.has_work()
 
-    def _hear_news(self, now_ms: int) -> list[Happening]:
+    def _hear_news(self, now_ms: WallMs) -> list[Happening]:
         self.coordinator.tick(boot_ms())
         news = self.coordinator.take_events()
         events = self._joined.take_early() + news

@@ -24,6 +24,7 @@ from penstock.cluster.agreement.metadata import QueueMeta
 from penstock.cluster.mirrors.queue import QueueDirectory
 from penstock.cluster.remote.queue import RemoteQueue
 from penstock.cluster.remote.queue_places import inaccessible
+from penstock.core.clock_types import WallMs
 from penstock.protocols.peers.queues import PeerQueues
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
@@ -75,7 +76,7 @@ class ClusterQueues(QueueDirectory):
         self._silent_ms = silent_ms
         self._master_node = master_node
         self._made_here = made_here
-        self._looked_ms: int = 0
+        self._looked_ms = WallMs(0)
         self._links: dict[str, PeerQueues] = {}  # by the neighbour's name
         self._remote: dict[str, list[RemoteQueue]] = {}  # by the master's node
         self._unreached: set[str] = set()  # neighbours that live
@@ -158,7 +159,7 @@ class ClusterQueues(QueueDirectory):
         for queue in self._living(name):
             self._turn.cancelled(queue.follow(link.client))
 
-    def ended(self, name: str, now_ms: int) -> None:
+    def ended(self, name: str, now_ms: WallMs) -> None:
         self._links.pop(name).lost(now_ms)
         was_unreached = name in self._unreached
         self._unreached.discard(name)
@@ -174,7 +175,7 @@ class ClusterQueues(QueueDirectory):
         self._remote[name] = known
         return known
 
-    def arrived(self, name: str, payload: bytes, now_ms: int) -> None:
+    def arrived(self, name: str, payload: bytes, now_ms: WallMs) -> None:
         self._links[name].receive(payload, now_ms)
 
     def _follow_again(self) -> None:
@@ -188,7 +189,7 @@ class ClusterQueues(QueueDirectory):
 
     # -- the turn ------------------------------------------------------------------------
 
-    def end(self, now_ms: int, patience_ms: int) -> None:
+    def end(self, now_ms: WallMs, patience_ms: int) -> None:
         """``patience_ms``: for how long a master's node that lives may be without a connection."""
         if not 0 <= now_ms - self._looked_ms < LOOK_MS:
             self._looked_ms = now_ms

@@ -92,7 +92,7 @@ class EtcdLease:
         self.lease = number(answer, "ID")
         self._on_change()
 
-    def _rely(self, sent_ms: int) -> None:
+    def _rely(self, sent_ms: BootMs) -> None:
         self.valid_until_ms = BootMs(sent_ms + self._ttl_ms - self._ttl_ms // MARGIN_PARTS)
         self._keep_at_ms = BootMs(sent_ms + self._ttl_ms // KEEP_ALIVE_PARTS)
 

@@ -51,15 +51,15 @@ class EventCollector:
         self._node_name = node_name
         self._interval_ms = 1000 * settings.event_log_interval_s
         self._quota = settings.event_log_samples_per_s * settings.event_log_interval_s
-        self._began_ms = 0
-        self._looked_ms = 0
-        self._interval_at_ms = 0
-        self._carry_at_ms = 0
+        self._began_ms = MonoMs(0)
+        self._looked_ms = MonoMs(0)
+        self._interval_at_ms = MonoMs(0)
+        self._carry_at_ms = MonoMs(0)
         self._walk: Iterator[None] | None = None
-        self._walked_ms = 0
+        self._walked_ms = MonoMs(0)
         self._counts: dict[Queue, Counts] = {}
         self._states: dict[object, str] = {}
-        self._alarms: dict[str, int] = {}  # since when
+        self._alarms: dict[str, MonoMs] = {}  # since when
 
     def start(self, now_ms: MonoMs) -> None:
         """From here on the rooms' notes are kept, and messages are sampled."""
@@ -71,7 +71,7 @@ class EventCollector:
         book.begin_log(str(self._log.directory), wall_ms())
         self._broker.flow.book.note_waits(True)
         self._began_ms = self._walked_ms = now_ms
-        self._interval_at_ms = now_ms + self._interval_ms
+        self._interval_at_ms = MonoMs(now_ms + self._interval_ms)
         book.note("node_started", (self._node_name, __version__, self._interval_ms))
         self._give_samples()
         for vhost in self._broker.vhosts.values():
@@ -90,16 +90,17 @@ class EventCollector:
         if self._walk is not None and next(self._walk, self) is self:
             self._walk = None
         if self._walk is None and now_ms >= self._interval_at_ms and self._log.writes:
-            self._interval_at_ms += self._interval_ms
+            self._interval_at_ms = MonoMs(self._interval_at_ms + self._interval_ms)
             if self._interval_at_ms <= now_ms:
-                self._interval_at_ms = now_ms + self._interval_ms  # the loop, or a walk, was slow
+                # The loop, or a walk, was slow.
+                self._interval_at_ms = MonoMs(now_ms + self._interval_ms)
             self._note_node(now_ms)
             self._note_waits()
             self._give_samples()
             self._walk = self._walk_all(now_ms - self._walked_ms)
             self._walked_ms = now_ms
         if now_ms >= self._carry_at_ms:
-            self._carry_at_ms = now_ms + CARRY_MS
+            self._carry_at_ms = MonoMs(now_ms + CARRY_MS)
             self._carry()
 
     def stop(self) -> None:

@@ -66,7 +66,7 @@ class LogExchange:
         return vhost
 
     def _publish(self, vhost: Vhost, line: Waiting, now_ms: WallMs) -> None:
-        queues = vhost.find_queues(NAME, line.level, {}, [])
+        queues = vhost.find_queues(NAME, line.level, {}, [], now_ms)
         if not queues:
             return
         node_name = self._broker.node_name
@@ -77,6 +77,6 @@ class LogExchange:
         )
         content = encode_content(properties, line.text.encode("utf-8", "replace"), 0, FRAME_MAX)
         address = short_bytes(NAME) + short_bytes(line.level)
-        vhost.publish_some(queues, [Message(content, address, 0, 0)], now_ms)
+        vhost.publish_some(queues, [Message(content, address, 0, WallMs(0))], now_ms)
         vhost.waits.forget_after(0)
         self.published += 1

@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from typing import Final, NamedTuple
 
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import SettingInvalid
 from penstock.core.printable import printable
 from penstock.settings.settings import Settings
@@ -48,7 +49,7 @@ class Waiting(NamedTuple):
     level: str
     category: str
     text: str
-    at_ms: int
+    at_ms: WallMs
 
 
 def _category_levels(settings: Settings) -> dict[str, str]:
@@ -137,7 +138,7 @@ class Outbox(logging.Handler):
             self.dropped += 1
             return
         level, category = record.levelname.lower(), category_of(record.name)
-        at_ms = int(record.created * 1000)
+        at_ms = WallMs(int(record.created * 1000))
         self.waiting.append(Waiting(level, category, self.format(record), at_ms))
 
 

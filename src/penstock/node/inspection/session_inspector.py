@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final, cast
 
+from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm, all_done
 from penstock.core.errors import NotFound
 from penstock.core.message import Message
@@ -49,7 +50,7 @@ class NodeSessionInspector(SessionInspector):
     def __init__(
         self,
         loop: Loop,
-        inside: Callable[[str, int], AmqpSession],
+        inside: Callable[[str, WallMs], AmqpSession],
         elsewhere: Callable[[], list[tuple[str, str, int]]] = list,
         cluster_facts: Callable[[], dict[str, object]] = dict,
         forget_in_cluster: Callable[[str], Pending | None] | None = None,
@@ -134,7 +135,7 @@ class NodeSessionInspector(SessionInspector):
     def opened(self, message: Message) -> tuple[dict[str, object], bytes]:
         return decode_properties(message.content).as_dict(), body_of(message.content)
 
-    def enter(self, user: str, vhost: str, now_ms: int) -> ManagementClient:
+    def enter(self, user: str, vhost: str, now_ms: WallMs) -> ManagementClient:
         session = self._inside(user, now_ms)
         return LoopbackClient(session, self._loop.turn, vhost, now_ms)
 

@@ -20,6 +20,7 @@ from penstock.broker.rules.arguments import (
 )
 from penstock.broker.transfers.replies import REPLY_TO
 from penstock.cluster.remote.queue_places import subscribe_anew
+from penstock.core.clock_types import WallMs
 from penstock.core.credit import cost_of
 from penstock.core.errors import (
     BrokerError,
@@ -70,7 +71,7 @@ class AmqpChannel(Subscriber):
         super().__init__(link.session, number)
         self.link = link
         self.closing: bool = False
-        self.active_at_ms: i64 = link.now_ms  # when it last carried messages or settlements
+        self.active_at_ms: WallMs = link.now_ms  # when it last carried messages or settlements
         self.consumers: dict[str, Consumer] = {}
         self.ledger = DeliveryLedger()
         self.shared = SharedWindow()

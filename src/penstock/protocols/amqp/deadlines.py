@@ -18,6 +18,7 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import MonoMs
 from penstock.core.errors import PreconditionFailed
 from penstock.protocols.amqp.codec.ledger import DeliveryLedger
 from penstock.queues.consumers import Consumer
@@ -44,12 +45,12 @@ class Deadlines:
         self._ledger = ledger
         # Parallel: tags from _tags[i] on, up to _tags[i + 1], were delivered at _times[i].
         self._tags: list[int] = []
-        self._times: list[int] = []
-        self._stamped_ms: i64 = -STAMP_INTERVAL_MS
-        self._extended: dict[int, int] = {}
+        self._times: list[MonoMs] = []
+        self._stamped_ms = MonoMs(-STAMP_INTERVAL_MS)
+        self._extended: dict[int, MonoMs] = {}
         self._shortest_ms: i64 = NEVER_MS  # that any consumer here ever had
 
-    def stamp(self, now_ms: i64) -> None:
+    def stamp(self, now_ms: MonoMs) -> None:
         """What is numbered from here on was delivered now."""
         if 0 <= now_ms - self._stamped_ms < STAMP_INTERVAL_MS:
             return
@@ -60,16 +61,16 @@ class Deadlines:
             del self._tags[:done]
             del self._times[:done]
         self._tags.append(int(self._ledger.next_tag))
-        self._times.append(int(now_ms))
+        self._times.append(now_ms)
 
-    def _begun_ms(self, tag: int) -> int:
+    def _begun_ms(self, tag: int) -> MonoMs:
         extended = self._extended.get(tag)
         if extended is not None:
             return extended
         place = bisect_right(self._tags, tag) - 1
         return self._times[max(place, 0)]
 
-    def begun_ms(self, tag: int) -> int:
+    def begun_ms(self, tag: int) -> MonoMs:
         """When the time of an open delivery began, to a second."""
         return self._begun_ms(tag)
 
@@ -79,7 +80,7 @@ class Deadlines:
         if 0 < timeout_ms < self._shortest_ms:
             self._shortest_ms = timeout_ms
 
-    def extend(self, named: bytes, now_ms: i64) -> None:
+    def extend(self, named: bytes, now_ms: MonoMs) -> None:
         """Raises PreconditionFailed for a tag that is not open, and for what is no tag."""
         for word in named.replace(b",", b" ").split():
             if not word.isdigit() or len(word) > 19:
@@ -87,13 +88,15 @@ class Deadlines:
             tag = int(word)
             if tag == 0:
                 for one in self._ledger.open_tags(self._ledger.next_tag):
-                    self._extended[one] = int(now_ms)
+                    self._extended[one] = now_ms
             elif self._ledger.is_open(tag):
-                self._extended[tag] = int(now_ms)
+                self._extended[tag] = now_ms
             else:
                 raise PreconditionFailed(f"unknown delivery tag {tag}")
 
-    def check(self, now_ms: i64, default_ms: i64, consumers: list[Consumer], number: i64) -> None:
+    def check(
+        self, now_ms: MonoMs, default_ms: i64, consumers: list[Consumer], number: i64
+    ) -> None:
         """Raises PreconditionFailed, in RabbitMQ's words, when one of channel ``number`` is."""
         timeout_ms = self.overdue(now_ms, default_ms, consumers)
         if timeout_ms > 0:
@@ -103,7 +106,7 @@ class Deadlines:
                 " doc guide to learn more"
             )
 
-    def overdue(self, now_ms: i64, default_ms: i64, consumers: list[Consumer]) -> i64:
+    def overdue(self, now_ms: MonoMs, default_ms: i64, consumers: list[Consumer]) -> i64:
         """The timeout that some delivery has passed; 0 = none has.
 
         ``consumers`` are those who take deliveries now; those who did before are remembered.

@@ -8,6 +8,7 @@ may have a hundred thousand open, so only the first some hundred places of its l
 from collections.abc import Iterator, Sequence
 from typing import Final, cast
 
+from penstock.core.clock_types import WallMs
 from penstock.core.traffic import Traffic
 from penstock.management.facts.sessions import (
     ChannelFacts,
@@ -63,7 +64,7 @@ class AmqpDescription(SessionDescription):
             frame_max=int(session.decoder.frame_max),
             channel_max=int(session.channel_max),
         )
-        connected_at_ms = int(session.connected_at_ms)
+        connected_at_ms = session.connected_at_ms
         return connection_facts(connection, names, connected_at_ms, terms, len(session.channels))
 
     def close(self, reason: str) -> None:
@@ -110,7 +111,7 @@ def _channel_facts(number: int, channel: AmqpChannel) -> ChannelFacts:
         unacknowledged_count=int(channel.ledger.open_count),
         flow_s=int(stage.flow_s),
         shared_prefetch=int(channel.shared.limit),
-        active_at_ms=int(channel.active_at_ms),
+        active_at_ms=channel.active_at_ms,
         confirm=confirms is not None,
         transactional=transaction is not None,
         uncommitted_count=channel.publishing.held_count(),
@@ -146,9 +147,9 @@ def _of_channel(channel: AmqpChannel, queue: Queue, at_most: int) -> list[OpenDe
         consumer = cast(Consumer, ledger.holder(tag))
         if consumer.queue is not queue:
             continue
-        begun_ms = channel.deadlines.begun_ms(tag) + to_wall_ms
+        begun_ms = WallMs(channel.deadlines.begun_ms(tag) + to_wall_ms)
         timeout_ms = int(timeout_of(consumer, default_ms))
-        due_ms = begun_ms + timeout_ms if timeout_ms > 0 else 0
+        due_ms = WallMs(begun_ms + timeout_ms if timeout_ms > 0 else 0)
         found.append(OpenDelivery(ledger.message(tag), consumer.tag, begun_ms, due_ms))
         if len(found) >= at_most:
             break

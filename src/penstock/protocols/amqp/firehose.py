@@ -19,6 +19,7 @@ from mypy_extensions import i64
 
 from penstock.broker.rules.access import User
 from penstock.broker.topology.vhost import Vhost
+from penstock.core.clock_types import WallMs
 from penstock.core.message import COPIES, REDELIVERED, Address, Message
 from penstock.protocols.amqp.codec.encoder import short_bytes
 from penstock.protocols.amqp.codec.header_edit import CC, header_fields, keys_in, names_in
@@ -44,7 +45,7 @@ def trace_publishes(
     """They go to these queues; ``copies`` are the keys from CC and BCC."""
     vhost = link.vhost
     key = _key("publish.", address.exchange)
-    listeners = _listeners(vhost, key)
+    listeners = _listeners(vhost, key, link.now_ms)
     if listeners is None:
         return
     party = _party(link, channel)
@@ -61,7 +62,7 @@ def trace_publishes(
 def trace_deliveries(link: Link, channel: i64, queue: str, messages: list[Message]) -> None:
     vhost = link.vhost
     key = _key("deliver.", queue)
-    listeners = _listeners(vhost, key)
+    listeners = _listeners(vhost, key, link.now_ms)
     if listeners is None:
         return
     party = _party(link, channel)
@@ -84,23 +85,25 @@ def _key(prefix: str, name: str) -> str:
     return octets[:end].decode("utf-8", "surrogateescape")
 
 
-def _listeners(vhost: Vhost, key: str) -> list[Queue] | None:
+def _listeners(vhost: Vhost, key: str, now_ms: WallMs) -> list[Queue] | None:
     """The queues that take copies with this key: the same for all, except where an exchange that
     is bound there looks into each ([] then).  None = no queue is bound.
     """
     if looks_at_headers(vhost.exchanges[TRACE], vhost.exchanges):
         return []
-    return vhost.find_queues(TRACE, key, {}, []) or None
+    return vhost.find_queues(TRACE, key, {}, [], now_ms) or None
 
 
-def _publish(vhost: Vhost, key: str, listeners: list[Queue], content: bytes, now_ms: i64) -> None:
+def _publish(
+    vhost: Vhost, key: str, listeners: list[Queue], content: bytes, now_ms: WallMs
+) -> None:
     queues = listeners
     if len(queues) == 0:
-        queues = vhost.find_queues(TRACE, key, headers_of(content) or {}, [])
+        queues = vhost.find_queues(TRACE, key, headers_of(content) or {}, [], now_ms)
     if len(queues) > 0:
         address = short_bytes(TRACE) + short_bytes(key)
         noted = len(vhost.waits.noted)
-        vhost.publish_some(queues, [Message(content, address, 0, 0)], now_ms)
+        vhost.publish_some(queues, [Message(content, address, 0, WallMs(0))], now_ms)
         vhost.waits.forget_after(noted)
 
 

@@ -18,6 +18,7 @@ from penstock.broker.rules.rights import WRITE, Rights
 from penstock.broker.topology.changes import NO_MEMORY, Ask
 from penstock.broker.topology.routes import Route
 from penstock.broker.topology.vhost import Vhost
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Address
 from penstock.core.pending import Pending
 from penstock.core.traffic import AMQP, Traffic
@@ -60,7 +61,7 @@ class Link:
         self.new_name = new_name
         self.tell_cancelled = tell_cancelled
         self.outlet: OutputWindow = session.outlet
-        self.now_ms: i64 = 0
+        self.now_ms = WallMs(0)
         self.share: i64 = TOPOLOGY_SHARE  # changes of the topology that are left in this turn
         self._routing_ns: i64 = 0  # in this turn, over routes that were not known
         self._routing_steps: i64 = 0  # what ``steps`` had counted when it began
@@ -93,14 +94,14 @@ class Link:
         assert rights is not None
         return rights
 
-    def begin(self, now_ms: i64) -> None:
+    def begin(self, now_ms: WallMs) -> None:
         """A turn: it is that late, and everything may be asked for again."""
         self.now_ms = now_ms
         self.share = TOPOLOGY_SHARE
         self._routing_ns = 0
         self._routing_steps = steps.taken
 
-    def set_now(self, now_ms: i64) -> None:
+    def set_now(self, now_ms: WallMs) -> None:
         """It is that late, in the same turn."""
         self.now_ms = now_ms
 

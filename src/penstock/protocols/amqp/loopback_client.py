@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final
 
 from penstock.core import errors as kinds
+from penstock.core.clock_types import WallMs
 from penstock.core.pending import Pending
 from penstock.management.facts.sessions import Got, ManagementClient, ManagementClientRefused
 from penstock.protocols.amqp.codec import methods as m
@@ -42,7 +43,7 @@ NO_ROOM: Final = "rejected Unable to publish message. Check queue limits."
 class LoopbackClient(Session, ManagementClient):
     """See the head of this file; every method is called on the data loop."""
 
-    def __init__(self, session: AmqpSession, turn: Turn, vhost: str, now_ms: int) -> None:
+    def __init__(self, session: AmqpSession, turn: Turn, vhost: str, now_ms: WallMs) -> None:
         """``session`` is new, and trusts that its user is who it says."""
         super().__init__(turn.flow.book)
         self._inner = session
@@ -70,7 +71,7 @@ class LoopbackClient(Session, ManagementClient):
         routing_key: str,
         properties: dict[str, object],
         body: bytes,
-        now_ms: int,
+        now_ms: WallMs,
     ) -> Future[bool]:
         if self._inner.gate != "":
             raise kinds.Blocked(self._inner.gate)
@@ -88,7 +89,7 @@ class LoopbackClient(Session, ManagementClient):
         self._await_disk()
         return answer
 
-    def get(self, queue: str, now_ms: int) -> Got | Pending | None:
+    def get(self, queue: str, now_ms: WallMs) -> Got | Pending | None:
         inner = self._inner
         if inner.waiting_head:
             inner.go_on(now_ms)
@@ -118,19 +119,19 @@ class LoopbackClient(Session, ManagementClient):
     def is_waiting(self) -> bool:
         return bool(self._inner.waiting_head)
 
-    def accept(self, now_ms: int) -> None:
+    def accept(self, now_ms: WallMs) -> None:
         self._say(encode_method(CHANNEL, m.BASIC_ACK, [0, True]), now_ms)
 
-    def refuse(self, requeue: bool, now_ms: int) -> None:
+    def refuse(self, requeue: bool, now_ms: WallMs) -> None:
         self._say(encode_method(CHANNEL, m.BASIC_NACK, [0, True, requeue]), now_ms)
 
-    def leave(self, now_ms: int) -> None:
+    def leave(self, now_ms: WallMs) -> None:
         self._inner.lost(now_ms)
         self.awaiting_disk = False
 
     # -- to and from the session -------------------------------------------------------------
 
-    def _say(self, frames: bytes, now_ms: int) -> list[Method]:
+    def _say(self, frames: bytes, now_ms: WallMs) -> list[Method]:
         self._inner.receive(frames, now_ms)
         return self._replies()
 

@@ -14,7 +14,7 @@ from mypy_extensions import i64
 from penstock.broker.broker import Broker
 from penstock.broker.rules.access import User
 from penstock.broker.rules.log_ins import Source
-from penstock.core.clock_types import MonoMs
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.errors import BrokerError, LoginRefused
 from penstock.core.traffic import AMQP
 from penstock.protocols.amqp.codec import methods as m
@@ -63,7 +63,7 @@ class AmqpOpening(Session):
         tell_cancelled: CancelSink,
         report: Callable[[str], None],
         peer: tuple[str, bool],
-        now_ms: i64,
+        now_ms: WallMs,
         external: str | None = None,
     ) -> None:
         # ``peer``: its address, and is it this machine?  ``external``: the user that a certificate
@@ -79,8 +79,8 @@ class AmqpOpening(Session):
         self.channel_max: i64 = limits.channel_max
         self._began_ms: MonoMs = broker.idleness.now_ms
         self.heartbeat = Heartbeat(self._began_ms, 0)
-        self.connected_at_ms: i64 = now_ms
-        self.active_at_ms: i64 = now_ms  # heartbeats are no activity
+        self.connected_at_ms: WallMs = now_ms
+        self.active_at_ms: WallMs = now_ms  # heartbeats are no activity
         self._server_properties = server_properties
         self._report = report
         self._peer = peer

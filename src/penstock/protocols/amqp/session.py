@@ -17,7 +17,7 @@ from typing import final
 from mypy_extensions import i64
 
 from penstock.broker.broker import Broker
-from penstock.core.clock_types import MonoMs
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.errors import BrokerError, CommandInvalid
 from penstock.core.pending import Pending
 from penstock.protocols.amqp.channel import AmqpChannel
@@ -63,7 +63,7 @@ class AmqpSession(AmqpOpening):
         tell_cancelled: CancelSink,
         report: Callable[[str], None],
         peer: tuple[str, bool],
-        now_ms: i64,
+        now_ms: WallMs,
         external: str | None = None,
     ) -> None:
         super().__init__(
@@ -96,7 +96,7 @@ class AmqpSession(AmqpOpening):
 
     # -- bytes in ------------------------------------------------------------------------
 
-    def receive(self, data: bytes, now_ms: i64) -> None:
+    def receive(self, data: bytes, now_ms: WallMs) -> None:
         self.link.begin(now_ms)
         self.has_more = False
         self.received_bytes += len(data)
@@ -133,7 +133,7 @@ class AmqpSession(AmqpOpening):
                 return
             data = b""
 
-    def go_on(self, now_ms: i64) -> None:
+    def go_on(self, now_ms: WallMs) -> None:
         if not self.may_go_on():
             return
         self.link.begin(now_ms)
@@ -259,7 +259,7 @@ class AmqpSession(AmqpOpening):
         if reason == "" and self.held_bytes > 0:
             self.broker.flow.book.freed.append(self.reader)
 
-    def resume(self, now_ms: i64) -> None:
+    def resume(self, now_ms: WallMs) -> None:
         if self.held_bytes == 0 or self.waiting_head or self.state != RUNNING:
             return
         self.link.begin(now_ms)
@@ -445,7 +445,7 @@ class AmqpSession(AmqpOpening):
             elif event.method.key == m.CONNECTION_CLOSE and self.state == CLOSING:
                 self.link.send(0, m.CONNECTION_CLOSE_OK, [])
 
-    def lost(self, now_ms: i64) -> None:
+    def lost(self, now_ms: WallMs) -> None:
         if self._is_lost:
             return
         self._is_lost = True
@@ -496,14 +496,14 @@ class AmqpSession(AmqpOpening):
         for number in numbers[:1]:
             self.channels[number] = self.channels.pop(number)
 
-    def sent(self, count: i64, now_ms: i64) -> None:
+    def sent(self, count: i64, now_ms: WallMs) -> None:
         self.sent_bytes += count
         self.sent_count += 1
         self.link.traffic.send(count)
         if self.clogged:
             self.heartbeat.heard()
 
-    def tick(self, now_ms: i64) -> None:
+    def tick(self, now_ms: WallMs) -> None:
         self.link.set_now(now_ms)
         mono_ms = self.broker.idleness.now_ms
         if self.state == CLOSING:

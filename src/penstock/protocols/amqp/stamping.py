@@ -12,6 +12,7 @@ from typing import Final
 from mypy_extensions import i64
 
 from penstock.broker.broker import OVERWRITE
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 from penstock.protocols.amqp.codec.header_edit import with_timestamp
 
@@ -19,7 +20,7 @@ STAMPINGS: Final = ("off", "keep", "overwrite")
 """What the setting ``message_timestamp`` may say, by the number the broker knows it by."""
 
 
-def stamped(messages: list[Message], now_ms: i64, stamping: i64) -> list[Message]:
+def stamped(messages: list[Message], now_ms: WallMs, stamping: i64) -> list[Message]:
     overwrite = stamping == OVERWRITE
     return [
         Message(

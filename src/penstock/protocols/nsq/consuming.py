@@ -23,6 +23,7 @@ from mypy_extensions import i64
 from penstock.broker.topology.topics import Channel
 from penstock.broker.topology.vhost import Vhost
 from penstock.cluster.remote.queue_places import subscribe_anew
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import BrokerError, NotInFlight
 from penstock.core.message import Message
 from penstock.core.pending import Pending, then
@@ -105,7 +106,7 @@ class NsqConsuming(Subscriber):
         self.consumer = consumer
         self._owner = self._leases().join(consumer)
 
-    def leave(self, vhost: Vhost, now_ms: i64) -> list[Consumer]:
+    def leave(self, vhost: Vhost, now_ms: WallMs) -> list[Consumer]:
         """The connection is over; returns the consumers who lost their queue by that."""
         consumer = self.consumer
         if consumer is None:
@@ -233,7 +234,7 @@ class NsqConsuming(Subscriber):
             raise wrong
         return failed
 
-    def requeue(self, params: list[bytes], now_ms: i64) -> tuple[str, str] | None:
+    def requeue(self, params: list[bytes], now_ms: WallMs) -> tuple[str, str] | None:
         """REQ; None = done.  Raises Invalid."""
         if len(params) < 3:
             raise Invalid("E_INVALID", "REQ insufficient number of params")
@@ -253,7 +254,7 @@ class NsqConsuming(Subscriber):
         self.requeue_count += 1
         return None
 
-    def touch(self, params: list[bytes], now_ms: i64) -> tuple[str, str] | None:
+    def touch(self, params: list[bytes], now_ms: WallMs) -> tuple[str, str] | None:
         """TOUCH; None = done.  Raises Invalid."""
         if len(params) < 2:
             raise Invalid("E_INVALID", "TOUCH insufficient number of params")

@@ -61,7 +61,7 @@ class NsqDescription(SessionDescription):
             channel_max=CHANNEL,
         )
         tls = TlsFacts(session.tls_version, session.tls_cipher)
-        connected_at_ms = int(session.connected_at_ms)
+        connected_at_ms = session.connected_at_ms
         return connection_facts(connection, names, connected_at_ms, terms, CHANNEL, tls)
 
     def note_entered(self, book: EventBook) -> None:

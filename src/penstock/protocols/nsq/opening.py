@@ -21,7 +21,7 @@ from penstock.broker.rules.log_ins import Source
 from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.topics import is_name
 from penstock.broker.topology.vhost import Vhost
-from penstock.core.clock_types import MonoMs
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.errors import BrokerError, LoginRefused
 from penstock.core.traffic import NSQ, Traffic
 from penstock.protocols.nsq.codec.commands import Command, Invalid, Request, quoted, text_of
@@ -46,7 +46,7 @@ class NsqOpening(Session):
     """See the head of this file."""
 
     def __init__(
-        self, shared: NsqShared, peer: tuple[str, int], peer_is_loopback: bool, now_ms: i64
+        self, shared: NsqShared, peer: tuple[str, int], peer_is_loopback: bool, now_ms: WallMs
     ) -> None:
         super().__init__(shared.broker.flow.book)
         self.shared = shared
@@ -56,7 +56,7 @@ class NsqOpening(Session):
         self.traffic = Traffic(None)
         self.publishing = NsqPublishing(self, shared, self.traffic)
         self.consuming = NsqConsuming(self, shared, self.identity, self.traffic)
-        self.connected_at_ms: i64 = now_ms
+        self.connected_at_ms: WallMs = now_ms
         self.tls_version: str = ""
         self.tls_cipher: str = ""
         self.layers: list[str] = []  # those that are up
@@ -66,7 +66,7 @@ class NsqOpening(Session):
             shared.reader_limits, shared.ids, is_name, shared.identify_limits.auth_required
         )
         self._magic_due: bool = True
-        self._now_ms: i64 = now_ms
+        self._now_ms: WallMs = now_ms
         self._ended: bool = False  # the last word is in the queue of answers, or was said
         self._is_lost: bool = False
         self._has_hung_up: bool = False

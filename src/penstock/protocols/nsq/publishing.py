@@ -21,6 +21,7 @@ from mypy_extensions import i64
 
 from penstock.broker.topology.topics import Topic
 from penstock.broker.topology.vhost import Vhost
+from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm, all_done, any_lost
 from penstock.core.credit import cost_of
 from penstock.core.errors import BrokerError, NotFound
@@ -145,7 +146,7 @@ class NsqPublishing(PublishCredit):
         self._held.append((run, answer))
         self.count_held(_held_bytes(run))
 
-    def publish_held(self, vhost: Vhost, now_ms: i64) -> None:
+    def publish_held(self, vhost: Vhost, now_ms: WallMs) -> None:
         """What was held, as far as it goes."""
         while len(self._held) > 0 and self._session.gate == "" and self.credit.balance > 0:
             run, answer = self._held.popleft()
@@ -158,7 +159,7 @@ class NsqPublishing(PublishCredit):
                 answer.failed(error_frame(wrong.code, wrong.text))
                 self.drop_held()
 
-    def publish(self, vhost: Vhost, run: PublishRun, now_ms: i64) -> None:
+    def publish(self, vhost: Vhost, run: PublishRun, now_ms: WallMs) -> None:
         """Raises Invalid."""
         position = self._publish(vhost, run, now_ms)
         if len(self._waits) > 0:
@@ -173,7 +174,7 @@ class NsqPublishing(PublishCredit):
             answer.wait_for(self._waits, run.verb)
             self._waits = NO_WAITS
 
-    def _publish(self, vhost: Vhost, run: PublishRun, now_ms: i64) -> i64:
+    def _publish(self, vhost: Vhost, run: PublishRun, now_ms: WallMs) -> i64:
         """Returns the position its answer waits for; raises Invalid."""
         count: i64 = len(run.messages)
         cost = cost_of(count, run.size_bytes)
@@ -194,7 +195,9 @@ class NsqPublishing(PublishCredit):
             self._waits = NO_WAITS if fast else waits
         return 0 if fast else position
 
-    def _enqueue(self, vhost: Vhost, topic: Topic, run: PublishRun, cost: i64, now_ms: i64) -> i64:
+    def _enqueue(
+        self, vhost: Vhost, topic: Topic, run: PublishRun, cost: i64, now_ms: WallMs
+    ) -> i64:
         broker = self._broker
         flow = broker.flow
         store = broker.engine.store

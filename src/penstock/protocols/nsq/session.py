@@ -19,6 +19,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.broker.topology.topics import is_name, queue_name
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import AccessRefused, BrokerError
 from penstock.core.pending import Pending
 from penstock.protocols.nsq.codec.commands import (
@@ -61,7 +62,7 @@ class NsqSession(NsqOpening):
 
     # -- bytes in --------------------------------------------------------------------------
 
-    def receive(self, data: bytes, now_ms: i64) -> None:
+    def receive(self, data: bytes, now_ms: WallMs) -> None:
         self._silent_ms = 0
         self.received_bytes += len(data)
         self.received_count += 1
@@ -93,7 +94,7 @@ class NsqSession(NsqOpening):
             self._fault(Invalid("E_INVALID", text))
             self._said()
 
-    def hung_up(self, now_ms: i64) -> bool:
+    def hung_up(self, now_ms: WallMs) -> bool:
         """Who only stopped speaking still hears what became of its publishes, as with nsqd."""
         if self._has_hung_up or self.closed:
             return False
@@ -114,7 +115,7 @@ class NsqSession(NsqOpening):
         self._said()
         return True
 
-    def _begin(self, now_ms: i64) -> None:
+    def _begin(self, now_ms: WallMs) -> None:
         self._now_ms = now_ms
         self._share = TOPICS_SHARE
         self.has_more = False
@@ -140,7 +141,7 @@ class NsqSession(NsqOpening):
     def _may_go_on(self) -> bool:
         return not (self._layers_due or self.waiting_head or self._ended or self.closed)
 
-    def go_on(self, now_ms: i64) -> None:
+    def go_on(self, now_ms: WallMs) -> None:
         self._begin(now_ms)
         if self.closed:
             self.waiting_head = False
@@ -276,7 +277,7 @@ class NsqSession(NsqOpening):
         self._wait_with(command)
         return False
 
-    def resume(self, now_ms: i64) -> None:
+    def resume(self, now_ms: WallMs) -> None:
         vhost = self._vhost
         if vhost is not None and not self.closed:
             self._now_ms = now_ms
@@ -429,7 +430,7 @@ class NsqSession(NsqOpening):
     def confirm(self, durable_position: i64) -> None:
         self._said()
 
-    def lost(self, now_ms: i64) -> None:
+    def lost(self, now_ms: WallMs) -> None:
         if self._is_lost:
             return
         self._is_lost = True
@@ -458,14 +459,14 @@ class NsqSession(NsqOpening):
 
     # -- time ----------------------------------------------------------------------------------
 
-    def sent(self, count: i64, now_ms: i64) -> None:
+    def sent(self, count: i64, now_ms: WallMs) -> None:
         self.sent_bytes += count
         self.sent_count += 1
         self.traffic.send(count)
         if self.clogged:
             self._silent_ms = 0
 
-    def tick(self, now_ms: i64) -> None:
+    def tick(self, now_ms: WallMs) -> None:
         mono_ms = self.shared.broker.idleness.now_ms
         elapsed_ms = min(mono_ms - self._ticked_at_ms, TICK_MAX_MS)
         self._ticked_at_ms = mono_ms

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from penstock.clocks import wall_ms
 from penstock.cluster.remote.link_session import Delivery, LinkFault, LinkSession
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.protocols.peers.codec.frames import (
     MALFORMED,
     NOT_A_MEMBER,
@@ -76,11 +77,11 @@ class LinkFacts(NamedTuple):
     address: str
     is_connected: bool
     is_caller: bool
-    connected_at_ms: int
+    connected_at_ms: WallMs
     connections: int
     peer_address: str
     last_error: str
-    last_error_at_ms: int
+    last_error_at_ms: WallMs
     parcels_in: int
     parcels_out: int
     bytes_in: int
@@ -100,17 +101,17 @@ class PeerLink:
         self.connection: PeerSession | None = None
         self.calls = peers.own.name < member.name
         self._calling: object = None  # while a call is under way: which
-        self._call_at_ms = 0  # not before this
+        self._call_at_ms = MonoMs(0)  # not before this
         self._delay_ms = 0
         self._peers = peers
         self._owner = owner
         self._held: deque[Parcels] = deque()
         self._held_bytes = 0
-        self._connected_at_ms = 0
+        self._connected_at_ms = WallMs(0)
         self._connections = 0
         self._peer_address = ""
         self._last_error = ""
-        self._last_error_at_ms = 0
+        self._last_error_at_ms = WallMs(0)
         self._parcels_in = 0
         self._parcels_out = 0
         self._bytes_in = 0  # of connections that have ended
@@ -119,12 +120,12 @@ class PeerLink:
     def moved(self, member: Member) -> None:
         """The same life; it may have another address."""
         if member.address() != self.member.address():
-            self._call_at_ms = self._delay_ms = 0
+            self._call_at_ms, self._delay_ms = MonoMs(0), 0
         self.member = member
 
     # -- calling -------------------------------------------------------------------------
 
-    def is_call_due(self, now_ms: int) -> bool:
+    def is_call_due(self, now_ms: MonoMs) -> bool:
         free = self.connection is None and self._calling is None
         return self.calls and free and now_ms >= self._call_at_ms
 
@@ -142,7 +143,7 @@ class PeerLink:
         self._calling = None
         self._delay_ms = min(max(2 * self._delay_ms, limits.retry_min_ms), limits.retry_max_ms)
         delay_ms = int(self._delay_ms * (0.5 + self._peers.chance() / 2))
-        self._call_at_ms = self._peers.clock() + delay_ms
+        self._call_at_ms = MonoMs(self._peers.clock() + delay_ms)
         self.failed(reason)
 
     # -- connections ---------------------------------------------------------------------

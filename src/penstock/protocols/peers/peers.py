@@ -32,6 +32,7 @@ from typing import Final, NamedTuple
 
 from penstock.clocks import mono_ms
 from penstock.cluster.remote.link_session import Delivery
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.credit import FlowBook
 from penstock.protocols.peers.codec.frames import (
     ENDED,
@@ -104,7 +105,7 @@ class Peers(ClusterPart):
         owner: PeerOwner,
         limits: PeerLimits | None = None,
         calling_tls: TlsOptions | None = None,
-        clock: Callable[[], int] | None = None,
+        clock: Callable[[], MonoMs] | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         assert len(secret) >= SECRET_MIN_BYTES
@@ -123,7 +124,7 @@ class Peers(ClusterPart):
         self._dialer = Dialer(loop.call, self.limits.connect_ms)
         self._unproven: dict[PeerSession, None] = {}  # the oldest first
         self._ended: dict[tuple[str, str], None] = {}
-        self._complained: dict[tuple[str, str], int] = {}
+        self._complained: dict[tuple[str, str], MonoMs] = {}
         self._stopped = False
 
     # -- members -------------------------------------------------------------------------
@@ -201,17 +202,17 @@ class Peers(ClusterPart):
 
     # -- the turn ------------------------------------------------------------------------
 
-    def begin(self, now_ms: int) -> None:
+    def begin(self, now_ms: WallMs) -> None:
         for link in list(self.links.values()):
             link.deliver()
 
-    def end(self, now_ms: int) -> None:
+    def end(self, now_ms: WallMs) -> None:
         now = self.clock()
         for link in self.links.values():
             link.session.tick(now)
             link.flush()
 
-    def stood_still(self, now_ms: int) -> bool:
+    def stood_still(self, now_ms: WallMs) -> bool:
         return False
 
     def has_work(self) -> bool:
@@ -221,7 +222,7 @@ class Peers(ClusterPart):
         """It has something to say."""
         self._loop.turn.touch(session)
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: WallMs) -> None:
         """Several times a second: which members are to be called?"""
         now = self.clock()
         for link in self.links.values():

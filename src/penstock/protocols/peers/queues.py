@@ -17,6 +17,7 @@ from penstock.cluster.remote.peer_client import PeerClient
 from penstock.cluster.remote.served import ServedConsumer
 from penstock.cluster.remote.serving import PeerServer
 from penstock.core import queue_requests as q
+from penstock.core.clock_types import WallMs
 from penstock.protocols.peers.codec.queues import decode_requests, encode_some
 from penstock.queues.allocator import Delivery
 from penstock.queues.consumers import Consumer
@@ -70,13 +71,13 @@ class PeerQueues:
         self.server = PeerServer(broker, node, self._holder, turn.cancelled)
         self._turn = turn
         self._session = session
-        self._told_at_ms: i64 = 0
+        self._told_at_ms = WallMs(0)
         self._outgoing: deque[q.QueueRequest] = deque()
 
     def _holder(self, server: PeerServer, one: ServedConsumer) -> object:
         return PeerSubscriber(self._session, server, one)
 
-    def receive(self, payload: bytes, now_ms: i64) -> None:
+    def receive(self, payload: bytes, now_ms: WallMs) -> None:
         """Raises Malformed; then the link is to be ended."""
         asked: list[q.QueueRequest] = []
         answered: list[q.QueueRequest] = []
@@ -98,7 +99,7 @@ class PeerQueues:
         if cancelled:
             self._turn.cancelled(cancelled)
 
-    def take_payload(self, now_ms: i64) -> bytes:
+    def take_payload(self, now_ms: WallMs) -> bytes:
         """At the end of each turn, until there is nothing: what is to be sent."""
         self.server.collect(now_ms)
         if not 0 <= now_ms - self._told_at_ms < STATE_INTERVAL_MS:
@@ -113,7 +114,7 @@ class PeerQueues:
         """The journal is on disk further than before: that is told with the next payload."""
         self._session.awaiting_disk = self.server.awaits_disk()
 
-    def lost(self, now_ms: i64) -> None:
+    def lost(self, now_ms: WallMs) -> None:
         """The other member is gone for good."""
         self.server.lost(now_ms)
         self.client.lost()

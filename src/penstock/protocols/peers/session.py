@@ -17,6 +17,7 @@ import secrets
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
+from penstock.core.clock_types import WallMs
 from penstock.core.credit import FlowBook
 from penstock.core.errors import BrokerError
 from penstock.protocols.peers.codec.frames import (
@@ -95,7 +96,7 @@ class PeerSession(Session):
         self._introduced = True
         self._say(self._handshake.introduce())
 
-    def receive(self, data: bytes, now_ms: int) -> None:
+    def receive(self, data: bytes, now_ms: WallMs) -> None:
         if self.closed:
             return
         self._heard_ms = self._peers.clock()
@@ -190,7 +191,7 @@ class PeerSession(Session):
         carrier = self.carrier
         return len(self.out) == 0 and isinstance(carrier, Connection) and not carrier.unsent
 
-    def sent(self, count: int, now_ms: int) -> None:
+    def sent(self, count: int, now_ms: WallMs) -> None:
         """The loop goes on sending as long as there is output and the socket takes it."""
         self.sent_bytes += count
         self.sent_count += 1
@@ -237,7 +238,7 @@ class PeerSession(Session):
 
     # -- what the loop asks --------------------------------------------------------------
 
-    def tick(self, now_ms: int) -> None:
+    def tick(self, now_ms: WallMs) -> None:
         if self.closed:
             return
         now = self._peers.clock()
@@ -254,7 +255,7 @@ class PeerSession(Session):
         if now - self._said_ms >= self._heartbeat_ms and len(self.out) == 0:
             self._say(encode_heartbeat())
 
-    def go_on(self, now_ms: int) -> None:
+    def go_on(self, now_ms: WallMs) -> None:
         """It was not read because its owner could take no more."""
         self.look_at_link()
 
@@ -262,7 +263,7 @@ class PeerSession(Session):
         """Not to be read while the link holds too much."""
         self.waiting_head = self.link is not None and self.link.is_overfull()
 
-    def lost(self, now_ms: int) -> None:
+    def lost(self, now_ms: WallMs) -> None:
         before = "" if self.link is not None else ", before it had introduced itself"
         self._end(f"it hung up or was cut off{before}")
 

@@ -29,6 +29,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.topology.idleness import Idleness
 from penstock.broker.topology.vhost import Vhost
 from penstock.broker.transfers.deferred_trim import DeferredTrim
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.errors import BrokerError, NoMaster, ResourceLocked
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
@@ -53,10 +54,10 @@ class BlockBudget:
     """
 
     def __init__(self) -> None:
-        self._at_ms = -1
+        self._at_ms = WallMs(-1)
         self._left = 0
 
-    def is_open(self, now_ms: int) -> bool:
+    def is_open(self, now_ms: WallMs) -> bool:
         if now_ms != self._at_ms:
             self._at_ms = now_ms
             self._left = BLOCK_BYTES_AT_ONCE
@@ -76,7 +77,7 @@ class _Lease:
         queue: LocalQueue,
         token: int,
         owner: object,
-        now_ms: int,
+        now_ms: MonoMs,
         before: int = 0,
     ) -> None:
         self.vhost = vhost
@@ -89,7 +90,7 @@ class _Lease:
     def pass_to(self, owner: object) -> None:
         self.owner = owner
 
-    def orphan(self, now_ms: int) -> None:
+    def orphan(self, now_ms: MonoMs) -> None:
         """Its connection broke."""
         self.owner = None
         self.orphaned_at_ms = now_ms
@@ -252,8 +253,8 @@ class RangeLeases:
             self._acked_below.pop(incarnation, None)
             self._starts.pop(incarnation, None)
 
-    def _now_ms(self) -> int:
-        return int(self._idleness.now_ms)
+    def _now_ms(self) -> MonoMs:
+        return self._idleness.now_ms
 
     def _current(self, queue: LocalQueue) -> _Lease | None:
         held = self._leases.get(queue.incarnation)

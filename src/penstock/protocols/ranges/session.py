@@ -92,7 +92,7 @@ class RangeSession(Session):
         """A request waits for messages or for time to pass: tick often."""
         return self._at.busy and not self.closed
 
-    def receive(self, data: bytes, now_ms: i64) -> None:
+    def receive(self, data: bytes, now_ms: WallMs) -> None:
         self.now_ms = WallMs(int(now_ms))
         self.received_bytes += len(data)
         self.received_count += 1
@@ -111,7 +111,7 @@ class RangeSession(Session):
         self._work()
         self._count_held()
 
-    def tick(self, now_ms: i64) -> None:
+    def tick(self, now_ms: WallMs) -> None:
         """Answer what has waited for a message or for time."""
         self.now_ms = WallMs(int(now_ms))
         if not self.closed:
@@ -126,7 +126,7 @@ class RangeSession(Session):
     def drained(self) -> None:
         self._go_on()
 
-    def sent(self, count: i64, now_ms: i64) -> None:
+    def sent(self, count: i64, now_ms: WallMs) -> None:
         """Output has left: there is room for more replies."""
         self.sent_bytes += count
         self.sent_count += 1
@@ -138,7 +138,7 @@ class RangeSession(Session):
             self._guarded(lambda desk=desk: desk.confirm(position))  # type: ignore[misc]
         self._go_on()
 
-    def lost(self, now_ms: i64) -> None:
+    def lost(self, now_ms: WallMs) -> None:
         self.now_ms = WallMs(int(now_ms))
         self.closed = True
         self._requests.clear()

@@ -18,6 +18,7 @@ from penstock.broker.broker import UNSTAMPED, Broker
 from penstock.broker.rules.rights import Rights
 from penstock.broker.transfers.batch_claims import PENDING, PUBLISHED
 from penstock.broker.transfers.staged import FINISHED, GONE, Batch, RunFenced, StagedSet
+from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm, all_done, any_lost
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.core.message import ASKS_REPLY, COPIES, Address
@@ -72,11 +73,11 @@ class _Judging:
 class _Publish:
     """A PUBLISH under way: what no queue has taken yet, and how long that may last."""
 
-    def __init__(self, runs: list[PublishRun], deadline_ms: int) -> None:
+    def __init__(self, runs: list[PublishRun], deadline_ms: WallMs) -> None:
         self.runs = runs
         self.deadline_ms = deadline_ms
         self.unroutable = 0
-        self.full_at_ms = 0
+        self.full_at_ms = WallMs(0)
         self.position = 0
         self.waits: list[PendingConfirm] = []
 
@@ -90,7 +91,7 @@ class _Publish:
         self.runs.pop(0)
         return True
 
-    def wait_for_room(self, now_ms: int) -> None:
+    def wait_for_room(self, now_ms: WallMs) -> None:
         self.full_at_ms = now_ms
 
     def is_safe(self, journal: Journal) -> bool:
@@ -430,7 +431,7 @@ class StagingRequests(RequestHandler):
         if judging.patience_ms < 0:
             self._stage(runs)
         else:
-            self._publish = _Publish(runs, self.session.now_ms + judging.patience_ms)
+            self._publish = _Publish(runs, WallMs(self.session.now_ms + judging.patience_ms))
             self._go_on_publishing(self._publish)
 
     def _judged(self, event: Event) -> PublishRun:
@@ -456,7 +457,7 @@ class StagingRequests(RequestHandler):
             decoder = AmqpDecoder(FRAME_MAX, self.broker.staging.message_bytes_max)
             user = self.user()
             decoder.open(ANYBODY if user.may_impersonate else user.name.encode())
-            decoder.receive(encode_method(frames.CHANNEL, CHANNEL_OPEN, [""]), 0)
+            decoder.receive(encode_method(frames.CHANNEL, CHANNEL_OPEN, [""]), WallMs(0))
             self._decoder = decoder
         return decoder
 

@@ -23,6 +23,7 @@ from librt.strings import (
 )
 from mypy_extensions import i16, i32, i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.message import (
     ONE_ATTEMPT,
     PERSISTENT,
@@ -115,9 +116,10 @@ def read_message(data: bytes, at: i64, end: i64) -> Message:
     content_at = address_at + _u16(data, at + 2)
     content = b"" if flags & STORED else data[content_at:end]
     flags |= flags_of_counts(i64(read_i32_be(data, at + 12)))
-    message = Message(content, data[address_at:content_at], flags, read_i64_be(data, at + 24))
+    expires_at_ms = WallMs(read_i64_be(data, at + 24))
+    message = Message(content, data[address_at:content_at], flags, expires_at_ms)
     message.seq_id = read_i64_be(data, at + 16)
-    message.enqueued_at_ms = read_i64_be(data, at + 32)
+    message.enqueued_at_ms = WallMs(read_i64_be(data, at + 32))
     if flags & STORED:
         message.msg_id = read_i64_be(data, content_at)
         message.size = _u32(data, at + 4)

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
+from penstock.core.clock_types import WallMs
 from penstock.storage.definitions.values import name_in_cell, name_to_cell
 
 STAGING: Final = """
@@ -47,7 +48,7 @@ class StagedSetRecord:
     run: str
     batch: int
     user: str
-    began_at_ms: int
+    began_at_ms: WallMs
     messages: int = 0
     size_bytes: int = 0
     place: int = UNDECIDED
@@ -74,7 +75,7 @@ class ProducerRecord(NamedTuple):
     run: str
     fenced: list[str]
     batch: int
-    seen_at_ms: int
+    seen_at_ms: WallMs
 
 
 @final
@@ -141,7 +142,7 @@ class StagingTables:
                     run,
                     batch,
                     user,
-                    began_at_ms,
+                    WallMs(began_at_ms),
                     messages,
                     size,
                     place,
@@ -156,6 +157,6 @@ class StagingTables:
             vhost, producer, user, run = [name_in_cell(cell) for cell in row[:4]]
             fenced = [str(one) for one in json.loads(row[4])]
             found.append(
-                ProducerRecord(vhost, producer, user, run, fenced, int(row[5]), int(row[6]))
+                ProducerRecord(vhost, producer, user, run, fenced, int(row[5]), WallMs(int(row[6])))
             )
         return found

@@ -17,6 +17,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.event_book import EventBook
 from penstock.storage.common.disk_jobs import JobBoard
 from penstock.storage.common.files import FileSystem
@@ -119,8 +120,8 @@ class Engine:
         self.garbage: SegmentGarbage = SegmentGarbage(self.queues, segment_slack_bytes)
         self.disk_reads: i64 = 0  # messages, of all queues since the start
         self.disk_writes: i64 = 0
-        self._busy_at_ms: i64 = 0
-        self._kept_at_ms: i64 = 0
+        self._busy_at_ms = WallMs(0)
+        self._kept_at_ms = WallMs(0)
         self.events: EventBook = EventBook()  # the broker gives its own
 
     def make_index(self, queue_id: i64, durable: bool, entries: i64) -> QueueIndex:
@@ -190,7 +191,7 @@ class Engine:
 
     # -- work ------------------------------------------------------------------------------
 
-    def work(self, now_ms: i64, idle: bool, disk_is_short: bool = False) -> bool:
+    def work(self, now_ms: WallMs, idle: bool, disk_is_short: bool = False) -> bool:
         """One slice; True = call again soon.
 
         ``disk_is_short``: an alarm; nothing is paged to where there is no room.
@@ -249,7 +250,7 @@ class Engine:
             return not self.ram.disk_is_busy() and self._retirement.visit(SLICE_MESSAGES)
         return self._retirement.end() and self.journal.total_bytes() > self.limits.journal_bytes
 
-    def _keep_house(self, now_ms: i64) -> None:
+    def _keep_house(self, now_ms: WallMs) -> None:
         """A few times a second, busy or not."""
         self.store.collect_garbage()
         self.transient_store.collect_garbage()

@@ -42,6 +42,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.storage.engine.resting_queue import INFINITE, RestingQueue
 
 INTERVAL_MS: Final[i64] = 2500
@@ -84,12 +85,12 @@ class MemoryMonitor:
     def __init__(self) -> None:
         self.duration_s: float = ENDLESS
         self.looks: i64 = 0
-        self._looked_at_ms: i64 = 0
+        self._looked_at_ms = WallMs(0)
         self._kept_bytes: i64 = 0
         self._least_bytes: i64 = 0
         self._holdings: list[Holding] = []
 
-    def is_due(self, now_ms: i64, busy: bool, queues: i64) -> bool:
+    def is_due(self, now_ms: WallMs, busy: bool, queues: i64) -> bool:
         """Are new targets due?  ``busy`` = some queues over their targets still page."""
         interval_ms = queues // QUEUES_PER_MS
         if busy or interval_ms > INTERVAL_MS:
@@ -97,7 +98,7 @@ class MemoryMonitor:
         return not 0 <= now_ms - self._looked_at_ms < interval_ms
 
     def look(
-        self, holdings: list[Holding], kept_bytes: i64, paging_bytes: i64, now_ms: i64
+        self, holdings: list[Holding], kept_bytes: i64, paging_bytes: i64, now_ms: WallMs
     ) -> list[Holding]:
         """Those that hold more than they may, the furthest over last."""
         self._looked_at_ms = now_ms

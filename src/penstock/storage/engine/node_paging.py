@@ -11,6 +11,7 @@ from typing import final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.event_book import EventBook
 from penstock.storage.engine.memory_monitor import Holding, MemoryMonitor, holdings_of
 from penstock.storage.engine.ram import RamAccount
@@ -31,7 +32,7 @@ class NodePaging:
         self._over: list[Holding] = []  # over their targets, the furthest last
         self.paged: dict[int, RestingQueue] = {}
 
-    def page(self, now_ms: i64, quota: i64, events: EventBook) -> bool:
+    def page(self, now_ms: WallMs, quota: i64, events: EventBook) -> bool:
         """A slice of about ``quota`` messages; True = there is more, now."""
         if not self._ram.must_page():
             self._over = []  # the targets last
@@ -52,7 +53,7 @@ class NodePaging:
             queue.note_paged(before - queue.ram_bytes())
         return len(self._over) > 0
 
-    def _set_targets(self, now_ms: i64, events: EventBook) -> None:
+    def _set_targets(self, now_ms: WallMs, events: EventBook) -> None:
         """The queues may keep nine tenths of what starts paging.
 
         What waits for the disk leaves memory by itself: no queue has to page in its place.

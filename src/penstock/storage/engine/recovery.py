@@ -41,6 +41,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import Corrupt
 from penstock.core.message import STORED, Message
 from penstock.storage.common.disk_jobs import DiskJob, JobBoard, run_job
@@ -259,7 +260,7 @@ class Opening:
             missing.sort(key=_seq_id)
             index.append(missing)
             for message in missing:
-                until_ms = scan.journalled.delays.get(int(message.seq_id), 0)
+                until_ms = WallMs(scan.journalled.delays.get(int(message.seq_id), 0))
                 if until_ms > 0:
                     index.set_delay(message.seq_id, until_ms)
             self._run_writes(WRITES_AT_ONCE)

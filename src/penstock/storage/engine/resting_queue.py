@@ -9,6 +9,7 @@ from typing import Final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.storage.index.queue_index import QueueIndex
 
 INFINITE: Final[i64] = -1
@@ -31,12 +32,12 @@ class RestingQueue:
     def __init__(self) -> None:
         self.reader: object = None
         self.paged_bytes: i64 = 0  # since memory became short
-        self.paging_since_ms: i64 = 0
+        self.paging_since_ms = WallMs(0)
 
     def set_reader(self, reader: object) -> None:
         self.reader = reader
 
-    def note_paging(self, now_ms: i64) -> None:
+    def note_paging(self, now_ms: WallMs) -> None:
         """Memory has become short, and this holds too much of it."""
         self.paged_bytes = 0
         self.paging_since_ms = now_ms
@@ -89,7 +90,7 @@ class RestingQueue:
         """Let go of memory over the target, about ``quota`` messages; True = there is more."""
         raise NotImplementedError
 
-    def tick(self, now_ms: i64) -> None:
+    def tick(self, now_ms: WallMs) -> None:
         """Some time has passed: averages move."""
         raise NotImplementedError
 

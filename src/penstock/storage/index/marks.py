@@ -8,6 +8,7 @@ from typing import final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.storage.index.segment_codec import (
     DELAY_ROW_BYTES,
     decode_attempts,
@@ -93,7 +94,7 @@ class SegmentMarks:
         bit: i64 = 1 << (position & 7)
         return bool(delivered[position >> 3] & bit)
 
-    def set_delay(self, position: i64, until_ms: i64) -> None:
+    def set_delay(self, position: i64, until_ms: WallMs) -> None:
         """A living message is not to be ready before that time; 0 = it may."""
         if until_ms > 0:
             self.delays[int(position)] = int(until_ms)

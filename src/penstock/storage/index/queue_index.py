@@ -38,6 +38,7 @@ from typing import Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.message import INDEXED, PERSISTENT, STORED, Message
 from penstock.storage.common.disk_jobs import DiskJob, JobBoard
 from penstock.storage.common.failpoints import reach
@@ -149,7 +150,7 @@ class QueueIndex(IndexReading):
             self._append_to(self._segment(number), messages, first, end)
             first = end
 
-    def note_expiry(self, seq_id: i64, expires_at_ms: i64) -> None:
+    def note_expiry(self, seq_id: i64, expires_at_ms: WallMs) -> None:
         """A message with a record here is ready again."""
         self.segments[int(seq_id // self.entries)].note_expiry(expires_at_ms)
 
@@ -217,7 +218,7 @@ class QueueIndex(IndexReading):
         number = seq_id // self.entries
         self.segments[int(number)].marks.mark_delivered(seq_id - number * self.entries)
 
-    def set_delay(self, seq_id: i64, until_ms: i64) -> None:
+    def set_delay(self, seq_id: i64, until_ms: WallMs) -> None:
         """A living message is not to be ready before that time; 0 = it may."""
         number = seq_id // self.entries
         self.segments[int(number)].marks.set_delay(seq_id - number * self.entries, until_ms)

@@ -30,6 +30,7 @@ from typing import final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 from penstock.storage.common.disk_jobs import DiskJob
 from penstock.storage.common.files import FileSystem
@@ -122,7 +123,8 @@ class IndexScan(DiskJob):
         for seq_id, until_ms in self.journalled.delays.items():
             segment = segments.get(seq_id // entries)
             if segment is not None:
-                segment.marks.set_delay(seq_id % entries, until_ms if self._has(seq_id) else 0)
+                due_ms = WallMs(until_ms if self._has(seq_id) else 0)
+                segment.marks.set_delay(seq_id % entries, due_ms)
         for seq_id, attempts in self.journalled.attempts.items():
             segment = segments.get(seq_id // entries)
             if segment is not None and self._has(seq_id):

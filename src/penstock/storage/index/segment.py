@@ -20,11 +20,12 @@ from librt.strings import BytesWriter, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64, mypyc_attr
 
 from penstock.core.byte_reader import ByteReader
+from penstock.core.clock_types import WallMs
 from penstock.storage.common.files import NO_SPACE
 from penstock.storage.index.marks import SegmentMarks
 from penstock.storage.index.segment_codec import HEADER_BYTES
 
-NEVER_MS: Final[i64] = 1 << 62
+NEVER_MS: Final = WallMs(1 << 62)
 
 
 @final
@@ -110,11 +111,11 @@ class Segment:
         self.renaming: bool = False  # the blocks are those of a copy that may lack its name
         self.left_alone: bool = False  # not to be rewritten: damage was found in it
         self.has_stored: bool = False  # some record's content is in the message store
-        self.soonest_ms: i64 = NEVER_MS  # no message here expires before; 0 = not known
-        self.fresh_soonest_ms: i64 = NEVER_MS  # the same of those written since the last look
+        self.soonest_ms = NEVER_MS  # no message here expires before; 0 = not known
+        self.fresh_soonest_ms = NEVER_MS  # the same of those written since the last look
         self.marks: SegmentMarks = SegmentMarks(entries)
 
-    def note_expiry(self, expires_at_ms: i64) -> None:
+    def note_expiry(self, expires_at_ms: WallMs) -> None:
         if expires_at_ms < self.soonest_ms:
             self.soonest_ms = expires_at_ms
         if expires_at_ms < self.fresh_soonest_ms:

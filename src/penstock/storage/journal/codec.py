@@ -32,6 +32,7 @@ from zlib import crc32
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import Corrupt
 from penstock.storage.common.message_record import MESSAGE, message_record_end
 from penstock.storage.store.groups import StoreGroup
@@ -253,7 +254,7 @@ def write_to_tail(writer: BytesWriter, queue_id: i64, old_seq_id: i64, new_seq_i
     write_i64_be(writer, new_seq_id)
 
 
-def write_delay(writer: BytesWriter, queue_id: i64, seq_id: i64, until_ms: i64) -> None:
+def write_delay(writer: BytesWriter, queue_id: i64, seq_id: i64, until_ms: WallMs) -> None:
     writer.append(DELAY)
     write_i32_be(writer, i32(queue_id))
     write_i64_be(writer, seq_id)

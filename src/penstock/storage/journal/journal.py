@@ -45,6 +45,7 @@ from typing import Final, final
 from librt.strings import BytesWriter
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.message import LOGGED, PERSISTENT, STORED, Message, counts_in
 from penstock.storage.common.files import FileSystem
 from penstock.storage.common.message_record import write_message_head
@@ -182,7 +183,7 @@ class Journal:
         self.position += len(self._buffer) - before
         self.publish(queue_id, [message])
 
-    def delay(self, queue_id: i64, seq_id: i64, until_ms: i64) -> None:
+    def delay(self, queue_id: i64, seq_id: i64, until_ms: WallMs) -> None:
         """The message is not to be ready before that time; 0 = it is due."""
         before: i64 = len(self._buffer)
         write_delay(self._buffer, queue_id, seq_id, until_ms)

@@ -8,6 +8,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Address, Message
 
 HEADER_DUE: Final[i64] = -1
@@ -40,8 +41,8 @@ class Assembly:
         self.discarding: bool = False
         self.address: Address | None = None
         self.flags: i64 = 0
-        self.expires_at_ms: i64 = 0  # as if it were whole at the time of its header
-        self.header_at_ms: i64 = 0
+        self.expires_at_ms = WallMs(0)  # as if it were whole at the time of its header
+        self.header_at_ms = WallMs(0)
         self.parts: list[bytes] = []
         self.missing_bytes: i64 = 0
 
@@ -51,7 +52,7 @@ class Assembly:
         self.missing_bytes = HEADER_DUE
 
     def header(
-        self, frame: bytes, flags: i64, expires_at_ms: i64, now_ms: i64, body_bytes: i64
+        self, frame: bytes, flags: i64, expires_at_ms: WallMs, now_ms: WallMs, body_bytes: i64
     ) -> None:
         """The header frame has come, with what was found in it."""
         self.flags = flags
@@ -87,11 +88,11 @@ class Assembly:
         self._drop_parts()
         self.missing_bytes = 0
 
-    def whole(self, address: Address, now_ms: i64) -> Message:
+    def whole(self, address: Address, now_ms: WallMs) -> Message:
         """All of it is here: its time to live begins now, not with its header."""
         expires_at_ms = self.expires_at_ms
         if expires_at_ms != 0:
-            expires_at_ms += now_ms - self.header_at_ms
+            expires_at_ms = WallMs(expires_at_ms + now_ms - self.header_at_ms)
         message = Message(b"".join(self.parts), address.wire, self.flags, expires_at_ms)
         self.reset()
         return message

@@ -17,6 +17,7 @@ from typing import Final, final
 from librt.strings import read_i16_be, read_i32_be, read_i64_be
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import BrokerError
 from penstock.core.message import Address, Message
 from penstock.protocols.amqp.codec import refusals
@@ -92,10 +93,10 @@ class AmqpDecoder:
         self._events: list[Event] = []
         self._run: PublishRun | None = None
         self._ack: AckRun | None = None
-        self._now_ms: i64 = 0
+        self._now_ms = WallMs(0)
         self._skim = PropertySkim()
 
-    def receive(self, data: bytes, now_ms: i64) -> list[Event]:
+    def receive(self, data: bytes, now_ms: WallMs) -> list[Event]:
         """Take a chunk, return what it completed; after a ``ConnectionFailed`` always []."""
         if self.failed:
             return []

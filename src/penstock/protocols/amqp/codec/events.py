@@ -8,6 +8,7 @@ from typing import final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import BrokerError
 from penstock.core.message import Address, Message
 from penstock.protocols.amqp.codec.errors import ProtocolViolation
@@ -34,7 +35,7 @@ class PublishRun(Event):
         channel: i64,
         address: Address,
         messages: list[Message],
-        read_ms: i64,
+        read_ms: WallMs,
         resumed: bool = False,
     ) -> None:
         self.channel = channel
@@ -42,7 +43,7 @@ class PublishRun(Event):
         self.messages = messages
         self.size_bytes: i64 = messages[0].size
         self.flags: i64 = messages[0].flags
-        self.read_ms: i64 = read_ms
+        self.read_ms: WallMs = read_ms
         self.resumed: bool = resumed
 
     def takes(self, channel: i64, address: Address, message: Message) -> bool:
@@ -68,13 +69,13 @@ class PublishRun(Event):
         self.size_bytes -= rest.size_bytes
         return rest
 
-    def enter(self, now_ms: i64) -> None:
+    def enter(self, now_ms: WallMs) -> None:
         """They were held, and go to queues now: their times to live begin only here."""
         held_ms = now_ms - self.read_ms
         self.read_ms = now_ms
         for message in self.messages:
             if message.expires_at_ms != 0:
-                message.expires_at_ms += held_ms
+                message.expires_at_ms = WallMs(message.expires_at_ms + held_ms)
 
 
 @final

@@ -13,6 +13,7 @@ from typing import Final
 from librt.strings import BytesWriter, read_i16_be, read_i32_be
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message, attempts_of, returns_of
 from penstock.protocols.amqp.codec.properties import (
     CLUSTER_ID,
@@ -137,7 +138,7 @@ def with_reply_to(content: bytes, name: bytes) -> bytes:
     return head + bytes([len(name)]) + name + content[after:]
 
 
-def with_timestamp(content: bytes, now_ms: i64, overwrite: bool) -> bytes:
+def with_timestamp(content: bytes, now_ms: WallMs, overwrite: bool) -> bytes:
     """The content with the property ``timestamp`` (seconds) and a header with the milliseconds.
 
     Each of them that the publisher has set stays, or not, as ``overwrite`` says.

@@ -5,6 +5,7 @@ from typing import final
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.headers import HeaderReader
 from penstock.core.message import Message
 from penstock.protocols.amqp.codec.header_edit import names_in
@@ -27,12 +28,12 @@ class AmqpHeaderReader(HeaderReader):
         headers = decode_properties(content).headers
         return None if headers is None else headers.get(name)
 
-    def marks(self, content: bytes, now_ms: int) -> tuple[int, int]:
+    def marks(self, content: bytes, now_ms: WallMs) -> tuple[int, WallMs]:
         skim = self._skim
         end = i64(read_i32_be(content, 3)) + 7
         accepted = skim.read(content, 0, end, now_ms, ANYBODY)
         assert accepted, "it came through the same door before"
-        return int(skim.flags), int(skim.expires_at_ms)
+        return int(skim.flags), skim.expires_at_ms
 
     def names(self, address: bytes) -> tuple[str, str]:
         return names_in(address)

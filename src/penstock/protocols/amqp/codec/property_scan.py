@@ -12,6 +12,7 @@ from typing import Final, final
 from librt.strings import read_i16_be, read_i32_be
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import BrokerError, PreconditionFailed
 from penstock.core.message import ASKS_REPLY, COPIES, PERSISTENT, PRIORITY_SHIFT
 from penstock.protocols.amqp.codec.properties import parse_expiration
@@ -63,17 +64,19 @@ class PropertySkim:
 
     def __init__(self) -> None:
         self.flags: i64 = 0
-        self.expires_at_ms: i64 = 0
+        self.expires_at_ms = WallMs(0)
         self.refusal: BrokerError | None = None
         self._user_id: bytes = b""
 
-    def read(self, data: bytes, header: i64, header_end: i64, now_ms: i64, user_id: bytes) -> bool:
+    def read(
+        self, data: bytes, header: i64, header_end: i64, now_ms: WallMs, user_id: bytes
+    ) -> bool:
         """Skim the header frame at header..header_end.
 
         False when it is malformed, or when a value is not acceptable (``take_refusal``).
         """
         self.flags = 0
-        self.expires_at_ms = 0
+        self.expires_at_ms = WallMs(0)
         self._user_id = user_id
         position = header + FLAGS_AT + 2
         present = i64(read_i16_be(data, header + FLAGS_AT)) & 0xFFFF
@@ -96,7 +99,7 @@ class PropertySkim:
         self.refusal = None
         return refusal
 
-    def _property(self, data: bytes, bit: i64, position: i64, end: i64, now_ms: i64) -> i64:
+    def _property(self, data: bytes, bit: i64, position: i64, end: i64, now_ms: WallMs) -> i64:
         """Step over one property; returns where the next begins, or ``_MALFORMED``."""
         if bit == _DELIVERY_MODE:
             if position >= end or not self._delivery_mode(i64(data[position])):
@@ -142,13 +145,13 @@ class PropertySkim:
             return False
         return True
 
-    def _expiration(self, octets: bytes, now_ms: i64) -> bool:
+    def _expiration(self, octets: bytes, now_ms: WallMs) -> bool:
         try:
             ttl_ms: i64 = parse_expiration(octets.decode("utf-8", "replace"))
         except BrokerError as error:
             self.refusal = error
             return False
-        self.expires_at_ms = now_ms + ttl_ms
+        self.expires_at_ms = WallMs(now_ms + ttl_ms)
         return True
 
     def _headers(self, data: bytes, position: i64, end: i64) -> i64:

@@ -10,6 +10,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 
 
@@ -39,14 +40,14 @@ class PublishRun(Command):
         messages: list[Message],
         size_bytes: i64,
         answers: i64,
-        until_ms: i64,
+        until_ms: WallMs,
     ) -> None:
         self.verb = verb
         self.topic = topic
         self.messages = messages
         self.size_bytes: i64 = size_bytes
         self.answers: i64 = answers
-        self.until_ms: i64 = until_ms  # 0 = now
+        self.until_ms: WallMs = until_ms  # 0 = now
 
 
 @final

@@ -25,6 +25,7 @@ from typing import Final, final
 from librt.strings import read_i32_be
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.message import PERSISTENT, Message
 from penstock.protocols.nsq.codec.commands import (
     Command,
@@ -112,7 +113,7 @@ class NsqReader:
         self._needed_bytes: i64 = 0
         self._mpub_at: i64 = 0  # the next message of an MPUB that is under way; 0 = none is
         self._left: i64 = 0  # of WORK_MAX
-        self._now_ms: i64 = 0
+        self._now_ms = WallMs(0)
         self._commands: list[Command] = []
 
     def logged_in(self) -> None:
@@ -123,7 +124,7 @@ class NsqReader:
         """The opening is over: the client has subscribed."""
         self.begun = True
 
-    def receive(self, data: bytes, now_ms: i64) -> list[Command]:
+    def receive(self, data: bytes, now_ms: WallMs) -> list[Command]:
         """Take a chunk, return what it completed; after a ``Fault`` always []."""
         if self._failed:
             return []
@@ -401,10 +402,10 @@ class NsqReader:
                 body = bodies[place]
                 size_bytes += len(body)
                 content = maker.make(SUFFIXES[suffix], body)
-                messages.append(Message(content, address, flags, 0))
+                messages.append(Message(content, address, flags, WallMs(0)))
                 suffix += 1
                 place += 1
-        until_ms = self._now_ms + known.delay_ms if known.delay_ms > 0 else 0
+        until_ms = WallMs(self._now_ms + known.delay_ms if known.delay_ms > 0 else 0)
         return PublishRun(known.verb, known.topic, messages, size_bytes, answers, until_ms)
 
 

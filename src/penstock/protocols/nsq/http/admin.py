@@ -16,6 +16,7 @@ from penstock.broker.topology.changes import Ask
 from penstock.broker.topology.topics import Channel, Topic, exchange_name, is_name, queue_name
 from penstock.broker.topology.vhost import Vhost
 from penstock.clocks import wall_ms
+from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import all_done
 from penstock.core.errors import AccessRefused, AuthRequired, NotFound
 from penstock.core.message import PERSISTENT, Message
@@ -161,7 +162,7 @@ class NsqAdmin:
         queue = self.channel(topic, name).queue
         rights.read("queue", queue.name)
         (backing,) = queue.backing.parts()
-        return backing.list_delayed(after[0], after[1], limit)
+        return backing.list_delayed(WallMs(after[0]), after[1], limit)
 
     def cancel_deferred(self, topic: str, name: str, place: int, visitor: Visitor) -> None:
         """Raises Refused when there is none at that place."""
@@ -204,7 +205,7 @@ class NsqAdmin:
         now_ms = wall_ms()
         messages, size = self._messages(topic, bodies)
         if defer_ms > 0:
-            until_ms = now_ms + defer_ms
+            until_ms = WallMs(now_ms + defer_ms)
             position = vhost.topics.publish_deferred(topic, messages, size, until_ms, now_ms)
         else:
             position = vhost.topics.publish(topic, messages, size, now_ms)
@@ -232,5 +233,5 @@ class NsqAdmin:
             for number in range(taken):
                 suffix = SUFFIXES[int(self._ids.first) + number]
                 content = self._maker.make(suffix, bodies[len(messages)])
-                messages.append(Message(content, address, flags, 0))
+                messages.append(Message(content, address, flags, WallMs(0)))
         return messages, sum(len(body) for body in bodies)

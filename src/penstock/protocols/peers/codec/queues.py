@@ -35,6 +35,7 @@ from typing import Final, final
 
 from penstock.core import queue_requests as q
 from penstock.core.byte_reader import ByteReader, Malformed
+from penstock.core.clock_types import WallMs
 from penstock.core.message import ASKS_REPLY, COPIES, PERSISTENT, REDELIVERED, Message
 from penstock.protocols.amqp.codec.errors import MalformedArguments, ProtocolViolation
 from penstock.protocols.amqp.codec.tables import decode_table, encode_table
@@ -74,7 +75,7 @@ def encode_some(requests: deque[q.QueueRequest], most_bytes: int) -> bytes:
 def _write(parts: list[bytes], one: q.QueueRequest) -> None:
     no = int(one.no)
     if isinstance(one, q.Given):
-        parts.append(_HEAD.pack(GIVEN, no) + _numbers(one.first, one.until_ms))
+        parts.append(_HEAD.pack(GIVEN, no) + _numbers(one.first, int(one.until_ms)))
         _write_messages(parts, one.messages)
     elif isinstance(one, q.Delivered):
         parts.append(_HEAD.pack(DELIVERED, no))
@@ -206,7 +207,7 @@ class _RequestReader(ByteReader):
 
 def _read_request(reader: _RequestReader, kind: int, no: int) -> q.QueueRequest:
     if kind == GIVEN:
-        return q.Given(no, reader.number(), reader.number(), reader.messages())
+        return q.Given(no, reader.number(), WallMs(reader.number()), reader.messages())
     if kind == SETTLE:
         consumer, what, delay_ms = reader.number(), reader.below(q.GIVE_BACK + 1), reader.number()
         runs = [(reader.number(), reader.number()) for _ in range(reader.count(16))]

@@ -31,7 +31,7 @@ def encode_block(messages: list[Message], next_start: int, with_body: bool) -> b
             _FRAME.pack(size + 1, BLOCK),
             BLOCK_HEAD.pack(len(messages), next_start),
             _little_endian(array("q", [message.seq_id for message in messages])),
-            _little_endian(array("q", [message.enqueued_at_ms for message in messages])),
+            _little_endian(array("q", [int(message.enqueued_at_ms) for message in messages])),
             _little_endian(sizes),
             _little_endian(lengths),
             bytes([message.flags & 0xFF for message in messages]),
