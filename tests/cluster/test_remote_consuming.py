@@ -44,6 +44,24 @@ def test_a_window_holds_there(pair: NodePair) -> None:
     assert pair.master("q").unacked_count == 3
 
 
+def test_what_a_quorum_queue_there_gets_back_waits_for_its_retry(pair: NodePair) -> None:
+    """Rejected here, or left by a node that has ended."""
+    retry = {"x-delayed-retry-type": "all", "x-delayed-retry-min": 1000}
+    pair.remote("q", **{"x-queue-type": "quorum"}, **retry)
+    client = pair.here.client()
+    client.publish("", "q", b"one")
+    client.consume("q")
+    client.method(1, "basic.reject", delivery_tag=1, requeue=True)
+    pair.tick(900)
+    assert client.bodies() == [b"one"]
+    pair.tick(200)
+    assert client.bodies() == [b"one"]
+    pair.lose_link()
+    assert ready(pair) == 0
+    pair.tick(1100)
+    assert ready(pair) == 1
+
+
 def test_a_shared_window_holds_over_queues_here_and_there(pair: NodePair) -> None:
     pair.remote("q")
     client = pair.here.client()

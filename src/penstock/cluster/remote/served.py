@@ -162,7 +162,7 @@ class Served:
             elif request.kind == q.REJECT:
                 self.queue.reject(consumer, messages)
             elif request.kind == q.REQUEUE:
-                self.queue.requeue(consumer, messages, True, WallMs(0))
+                self.queue.requeue(consumer, messages, True, now_ms)
             else:
                 self.queue.give_back(consumer, messages, request.delay_ms, now_ms)
         one = self.consumers.get(int(request.consumer))
@@ -174,7 +174,7 @@ class Served:
         if one.consumer.cancelled and one.consumer.outstanding == 0:
             self.consumers.pop(int(one.number), None)
 
-    def give_back_all(self) -> None:
+    def give_back_all(self, now_ms: WallMs) -> None:
         """The other node is none any more, or has other plans with the queue."""
         by_consumer: dict[Consumer, list[Message]] = {}
         for number, message in self._held.items():
@@ -183,7 +183,7 @@ class Served:
         self._holders = {}
         for consumer, messages in by_consumer.items():
             consumer.cancel()
-            self.queue.requeue(consumer, messages, True, WallMs(0))
+            self.queue.requeue(consumer, messages, True, now_ms)
 
     # -- how it is ---------------------------------------------------------------------------
 

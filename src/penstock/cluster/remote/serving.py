@@ -317,7 +317,7 @@ class PeerServer:
 
     def _close(self, served: Served, now_ms: WallMs) -> None:
         if not served.queue.deleted:
-            served.give_back_all()
+            served.give_back_all(now_ms)
             for number in list(served.consumers):
                 self._unsubscribe(served, number, now_ms)
         self._forget(served)
