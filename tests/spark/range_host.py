@@ -189,6 +189,7 @@ class RangeHost:
             except (OSError, ValueError):
                 continue  # the test has just cut a line
             with self.lock:
+                self.hall.idleness.set_now(mono_ms())
                 for sock in readable:
                     if sock is self._listener:
                         self._accept()
@@ -198,7 +199,6 @@ class RangeHost:
                 for sock, session in list(self._sessions.items()):
                     session.tick(_now_ms())
                     self._write(sock, session)
-                self.hall.idleness.set_now(mono_ms())
                 self.leases.tick()
 
     def _accept(self) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 from penstock.broker.broker import Broker
 from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.vhost import Vhost
+from penstock.core.clock_types import MonoMs
 from penstock.core.errors import NotFound
 from penstock.protocols.ranges.codec.block import encode_block
 from penstock.protocols.ranges.leases import RangeLeases, check_moved, named
@@ -51,7 +52,7 @@ class ReadRequests(RequestHandler):
         self._queue: LocalQueue | None = None
         self.mode = ranges.BROWSE
         self._token = 0
-        self._wait: tuple[int, int] | None = None  # (from, deadline_ms)
+        self._wait: tuple[int, MonoMs] | None = None  # (from, deadline_ms)
         self._put_off: tuple[int, bytes] | None = None  # what waits for its turn
         self._acking: tuple[int, int] | None = None  # (upto, how many went so far)
         self._choosing: tuple[list[int], int] | None = None  # (what is left, as above)
@@ -78,7 +79,7 @@ class ReadRequests(RequestHandler):
 
     def hurry(self) -> None:
         if self._wait is not None:
-            self._wait = (self._wait[0], 0)
+            self._wait = (self._wait[0], MonoMs(0))
             self._look_for_messages()
 
     def tick(self) -> None:
@@ -133,14 +134,14 @@ class ReadRequests(RequestHandler):
 
     def _start_waiting(self, payload: bytes) -> None:
         start, timeout_ms = ranges.decode_wait(payload)
-        self._wait = (start, self.session.now_ms + timeout_ms)
+        self._wait = (start, MonoMs(self.session.mono_ms + timeout_ms))
         self._look_for_messages()
 
     def _look_for_messages(self) -> None:
         assert self._wait is not None
         start, deadline_ms = self._wait
         queue = self._opened_queue()
-        if queue.backing.positions().firm_seq_id() <= start and self.session.now_ms < deadline_ms:
+        if queue.backing.positions().firm_seq_id() <= start and self.session.mono_ms < deadline_ms:
             return
         self._wait = None
         self.session.send(ranges.encode_head(self._head(queue)))

@@ -62,8 +62,8 @@ class RangeSession(Session):
         """``peer``: its address, and whether it is on this machine."""
         super().__init__(broker.flow.book)
         self.now_ms = now_ms
-        self.connected_at_ms: Final = now_ms
-        self._began_ms: Final = broker.idleness.now_ms
+        self.connected_at_ms: Final[WallMs] = now_ms
+        self._began_ms: Final[MonoMs] = broker.idleness.now_ms
         self._broker = broker
         self._source = Source(RANGES, RANGES, *peer)
         self._peer: tuple[User, Vhost] | None = None
@@ -119,8 +119,7 @@ class RangeSession(Session):
                 self._guarded(desk.tick)
         self._go_on()
         self.look_at_user()
-        passed_ms = self._broker.idleness.now_ms - self._began_ms
-        if self._peer is None and passed_ms > OPEN_TIMEOUT_MS:
+        if self._peer is None and self.mono_ms - self._began_ms > OPEN_TIMEOUT_MS:
             self.closed = True
 
     def drained(self) -> None:
@@ -177,6 +176,11 @@ class RangeSession(Session):
         return self._peer
 
     @property
+    def mono_ms(self) -> MonoMs:
+        """Of the turn: what a request waits is measured by it."""
+        return self._broker.idleness.now_ms
+
+    @property
     def vhost_name(self) -> str:
         """Empty before it has logged in."""
         return "" if self._peer is None else self._peer[1].name
@@ -221,7 +225,7 @@ class RangeSession(Session):
         except MalformedFrame as error:
             self._fail(range_frames.MALFORMED, str(error))
         except LoginRefused as error:
-            self.mute_until_ms = MonoMs(self._broker.idleness.now_ms + error.delay_ms)
+            self.mute_until_ms = MonoMs(self.mono_ms + error.delay_ms)
             self._fail(range_frames.ACCESS_REFUSED, str(error))
         except BrokerError as error:
             self._fail(_code_of(error), str(error))

@@ -18,7 +18,7 @@ from penstock.broker.broker import UNSTAMPED, Broker
 from penstock.broker.rules.rights import Rights
 from penstock.broker.transfers.batch_claims import PENDING, PUBLISHED
 from penstock.broker.transfers.staged import FINISHED, GONE, Batch, RunFenced, StagedSet
-from penstock.core.clock_types import WallMs
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.confirm_watermark import PendingConfirm, all_done, any_lost
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.core.message import ASKS_REPLY, COPIES, Address
@@ -73,11 +73,11 @@ class _Judging:
 class _Publish:
     """A PUBLISH under way: what no queue has taken yet, and how long that may last."""
 
-    def __init__(self, runs: list[PublishRun], deadline_ms: WallMs) -> None:
+    def __init__(self, runs: list[PublishRun], deadline_ms: MonoMs) -> None:
         self.runs = runs
         self.deadline_ms = deadline_ms
         self.unroutable = 0
-        self.full_at_ms = WallMs(0)
+        self.full_at_ms = MonoMs(-FULL_LOOK_MS)
         self.position = 0
         self.waits: list[PendingConfirm] = []
 
@@ -91,7 +91,7 @@ class _Publish:
         self.runs.pop(0)
         return True
 
-    def wait_for_room(self, now_ms: WallMs) -> None:
+    def wait_for_room(self, now_ms: MonoMs) -> None:
         self.full_at_ms = now_ms
 
     def is_safe(self, journal: Journal) -> bool:
@@ -115,7 +115,7 @@ class StagingRequests(RequestHandler):
         self._must_route = False
         self._ending = False
         self._batch: Batch | None = None
-        self._deadline_ms = 0
+        self._deadline_ms = MonoMs(0)
         # While the disk does not keep up, or the cluster decides who commits.
         self._held: tuple[int, bytes] | None = None
         self._judging: _Judging | None = None
@@ -302,7 +302,7 @@ class StagingRequests(RequestHandler):
         )
         batch.watchers.append(self.session)
         self._batch = batch
-        self._deadline_ms = self.session.now_ms + request.patience_ms
+        self._deadline_ms = MonoMs(self.session.mono_ms + request.patience_ms)
         self._look()
 
     def _judge_set(self, staged: StagedSet, must_route: bool) -> None:
@@ -318,8 +318,7 @@ class StagingRequests(RequestHandler):
         session = self.session
         pouring = self.broker.staging.pouring
         self._share.begin()
-        # A clock that was set back must not stop it.
-        while publish.runs and not 0 <= session.now_ms - publish.full_at_ms < FULL_LOOK_MS:
+        while publish.runs and session.mono_ms - publish.full_at_ms >= FULL_LOOK_MS:
             run = publish.runs[0]
             count = pouring.pour(self.vhost(), run.messages, session.now_ms, False, self._share)
             self._note_waits(publish)
@@ -327,8 +326,8 @@ class StagingRequests(RequestHandler):
                 continue
             if pouring.full == "":
                 break  # what is dear to route goes on in the next turn
-            publish.wait_for_room(session.now_ms)
-            if session.now_ms >= publish.deadline_ms:
+            publish.wait_for_room(session.mono_ms)
+            if session.mono_ms >= publish.deadline_ms:
                 raise PreconditionFailed(
                     f"{pouring.trouble()}: consume from it, or raise its limit"
                 )
@@ -385,7 +384,7 @@ class StagingRequests(RequestHandler):
             self.session.send(frames.encode_ended(staged.record.size_bytes))
 
     def _look_at_batch(self, batch: Batch) -> None:
-        if not batch.done and self.session.now_ms < self._deadline_ms:
+        if not batch.done and self.session.mono_ms < self._deadline_ms:
             return
         self._batch = None
         batch.watchers.remove(self.session)
@@ -431,7 +430,7 @@ class StagingRequests(RequestHandler):
         if judging.patience_ms < 0:
             self._stage(runs)
         else:
-            self._publish = _Publish(runs, WallMs(self.session.now_ms + judging.patience_ms))
+            self._publish = _Publish(runs, MonoMs(self.session.mono_ms + judging.patience_ms))
             self._go_on_publishing(self._publish)
 
     def _judged(self, event: Event) -> PublishRun:
