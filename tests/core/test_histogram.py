@@ -95,6 +95,14 @@ def test_values_leave_after_a_window_at_the_latest() -> None:
     assert count_at(window, 1501) == 0
 
 
+def test_a_clock_that_is_set_back_keeps_no_value_for_longer() -> None:
+    window = SlidingHistogram(1000)
+    window.add(1, 3_600_000)
+    window.add(2, 10)
+    assert count_at(window, 400) == 1
+    assert count_at(window, 1500) == 0
+
+
 def test_after_a_long_rest_nothing_is_left() -> None:
     window = SlidingHistogram(1000)
     window.add(1, 10)

@@ -162,9 +162,10 @@ class SlidingHistogram:
         total.include(self._current)
 
     def _move(self, now_ms: WallMs) -> None:
-        if now_ms - self._moved_ms <= self._half_ms:
+        passed_ms = now_ms - self._moved_ms
+        if 0 <= passed_ms <= self._half_ms:
             return
-        halves = (now_ms - self._moved_ms) // self._half_ms
+        halves = passed_ms // self._half_ms
         self._moved_ms = WallMs(self._moved_ms + halves * self._half_ms)
         self._older = self._current if halves == 1 else Histogram()
         self._current = Histogram()
