@@ -15,7 +15,7 @@ from penstock.queues.queue import Queue
 
 @final
 class Schedule:
-    """Queues that want to be looked at, by wall clock."""
+    """Queues that want to be looked at, by one clock, which its owner chooses."""
 
     def __init__(self) -> None:
         self.entries: Final[list[tuple[int, int, Queue]]] = []

@@ -12,6 +12,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.event_book import EventBook
 
 TOLD_MAX: Final[i64] = 20
@@ -55,7 +56,7 @@ class BoundedEvents:
         self._kind = kind
         self._kind_of_many = kind_of_many
         self._tallies: dict[str, EventCount] = {}
-        self._window_began_ms: i64 = 0
+        self._window_began_ms = WallMs(0)
 
     def note(self, address: str, example: str, values: tuple[object, ...]) -> EventCount:
         """``values``: of the single event."""

@@ -32,7 +32,7 @@ class Idleness:
     def __init__(self) -> None:
         self.now_ms: MonoMs = MonoMs(0)
         self.schedule = Schedule()
-        self._due_ms: dict[Queue, i64] = {}  # when the schedule will look at each that it has
+        self._due_ms: dict[Queue, MonoMs] = {}  # when the schedule will look at each that it has
 
     def set_now(self, mono_ms: MonoMs) -> None:
         self.now_ms = mono_ms
@@ -44,7 +44,7 @@ class Idleness:
     def watch(self, queue: Queue) -> None:
         """One entry in the schedule is enough: when it is due, it moves on by itself."""
         if _may_expire(queue) and queue not in self._due_ms:
-            due_ms = queue.last_used_ms + queue.limits.expires_ms
+            due_ms = MonoMs(queue.last_used_ms + queue.limits.expires_ms)
             self._due_ms[queue] = due_ms
             self.schedule.add(due_ms, queue)
 
