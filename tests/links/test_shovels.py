@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.cli.failure import Failure
 from penstock.cli.management import Management
 from penstock.ctl.main import run
 from tests.helpers.broker_process import free_port
@@ -276,3 +278,86 @@ def test_definitions_carry_it_and_a_restart_goes_on(tmp_path: Path, there: Side)
         broker.start()
         side.fill("k", 5)
         until(lambda: there.depth("kept") == 5)
+
+
+def test_settings_of_shovels_hold_where_their_values_say_nothing(tmp_path: Path) -> None:
+    """A run of ``src-delete-after-duration`` seconds is not shorter than the setting's."""
+    conf = tmp_path / "rabbitmq.conf"
+    conf.write_text("shovel.topology.predeclared = true\nshovel.delete_after_duration_floor = 2\n")
+    with LiveBroker(environment={"RABBITMQ_CONFIG_FILE": str(conf)}) as broker:
+        side = Side(broker)
+        ends = {"src_uri": "amqp://", "dest_uri": "amqp://", "dest_queue": "to"}
+        side.shovel("waits", src_queue="nowhere", **ends)
+        until(lambda: side.row("waits").get("state") == "terminated")
+        assert "no queue 'to'" in side.row("waits")["reason"]
+        assert side.depth("nowhere") == -1
+        side.fill("from", 1)
+        side.fill("to", 0)
+        began_s = time.monotonic()
+        side.shovel("short", src_queue="from", src_delete_after_duration=1, **ends)
+        until(lambda: side.row("short").get("state") == "running")
+        until(lambda: side.row("short") == {})
+        assert time.monotonic() - began_s > 1.9
+        assert side.depth("to") == 1
+        names = [row["name"] for row in side.api.get("/api/parameters/shovel")]
+        assert names == ["waits"]
+
+
+STATIC = """[{rabbitmq_shovel, [{shovels, [
+  {moved, [
+    {source, [{uris, ["amqp://"]}, {queue, <<"s-src">>},
+              {declarations, [{'queue.declare', [{queue, <<"s-src">>}, durable]},
+                              {'exchange.declare', [{exchange, <<"s-x">>}, {type, <<"fanout">>}]},
+                              {'queue.bind', [{exchange, <<"s-x">>}, {queue, <<"s-src">>}]}]}]},
+    {destination, [{uris, ["amqp://"]}, {add_forward_headers, true},
+                   {declarations, [{'queue.declare', [{queue, <<"s-dst">>}, durable]}]},
+                   {publish_fields, [{exchange, <<>>}, {routing_key, <<"s-dst">>}]}]},
+    {ack_mode, on_confirm}]},
+  {unnamed, [
+    {sources, [{broker, "amqp://"},
+               {declarations, ['queue.declare',
+                               {'queue.bind', [{exchange, <<"amq.fanout">>}, {queue, <<>>}]}]}]},
+    {destinations, [{broker, "amqp://"}]},
+    {queue, <<>>}, {publish_fields, [{exchange, <<>>}, {routing_key, <<"s-dst">>}]}]},
+  {dead, [{source, [{uris, ["amqp://guest:secret@127.0.0.1:1"]}, {queue, <<"q">>}]},
+          {destination, [{uris, ["amqp://"]}]}, {reconnect_delay, 1}]}]}]}]."""
+
+
+@pytest.fixture(scope="module")
+def static(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    file = tmp_path_factory.mktemp("conf") / "advanced.config"
+    file.write_text(STATIC)
+    environment = {"RABBITMQ_ADVANCED_CONFIG_FILE": str(file)}
+    with LiveBroker(tmp_path_factory.mktemp("static"), environment=environment) as broker:
+        yield Side(broker)
+
+
+def test_static_shovels_declare_and_move(static: Side) -> None:
+    until(lambda: static.row("moved").get("state") == "running")
+    until(lambda: static.row("unnamed").get("state") == "running")
+    static.publish("s-x", "", b"one", b"two")
+    static.publish("amq.fanout", "", b"three")
+    until(lambda: static.depth("s-dst") == 3)
+    assert static.depth("s-src") == 0
+    found = {body: properties.headers for properties, body in static.take_all("s-dst")}
+    assert found.keys() == {b"one", b"two", b"three"}
+    (mark,) = found[b"one"]["x-shovelled"]
+    assert (mark["shovel-type"], mark["shovel-name"]) == ("static", "moved")
+    assert "shovel-vhost" not in mark
+    assert not found[b"three"]
+    assert 'rabbitmq_shovel_static{status="running"} 2' in static.metrics()
+
+
+def test_static_shovels_are_shown_and_stay(static: Side) -> None:
+    """In the list of all, without a virtual host, as RabbitMQ 4.3.6 shows them."""
+    until(lambda: static.row("dead").get("state") == "terminated")
+    rows = {row["name"]: row for row in static.api.get("/api/shovels")}
+    assert {name: row["type"] for name, row in rows.items()} == dict.fromkeys(rows, "static")
+    assert "vhost" not in rows["moved"]
+    assert "secret" not in str(rows)
+    assert "static_shovels" not in static.api.get("/api/config/effective")
+    assert static.api.get("/api/shovels/%2F") == []
+    for path in ("moved", "moved/restart"):
+        with pytest.raises(Failure):
+            static.api.delete(f"/api/shovels/vhost/%2F/{path}")
+    assert static.row("moved")["state"] == "running"

@@ -1,12 +1,17 @@
-"""``Shovel``: one run of a dynamic shovel, as a parameter of the component ``shovel`` says it.
+"""``Shovel``: one run of a shovel, as a parameter of the component ``shovel`` or a setting says it.
 
 The value, RabbitMQ's, was checked (``broker/rules/parameter_values.py``).  Messages go from the
 source queue, or from a queue bound to the source exchange for the time of the run, to a queue or an
 exchange of the target, or to the exchange they were published to.  Where the target is a queue, a
 message which it does not take ends the run instead of the message.
+
+A static shovel belongs to no virtual host and says itself what is to be declared at either side:
+``src-declarations`` and ``dest-declarations``, a list of ``[method, {argument: value}]`` each.
 """
 
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from penstock.client.amqp import Connection
@@ -25,17 +30,30 @@ PROTOCOL: Final = "amqp091"
 ENDS: Final = ("src-queue", "src-exchange", "src-exchange-key")
 ENDS_OF_TARGET: Final = ("dest-queue", "dest-exchange", "dest-exchange-key")
 AFTER_QUEUE_LENGTH: Final = "queue-length"
+DURATION: Final = "src-delete-after-duration"
 
 Value = Mapping[str, Any]
 
 
+DECLARED_BY: Final[Mapping[str, Callable[..., object]]] = {
+    "queue.declare": Channel.queue_declare,
+    "exchange.declare": Channel.exchange_declare,
+    "queue.bind": Channel.queue_bind,
+    "exchange.bind": Channel.exchange_bind,
+}
+
+
 class ShovelSpec(NamedTuple):
-    """A parameter; ``user``: as whom it acts at this node."""
+    """A parameter, or a static shovel (``vhost`` ""); ``user``: as whom it acts at this node."""
 
     vhost: str
     name: str
     value: dict[str, Any]
     user: str
+
+    @property
+    def kind(self) -> str:
+        return "dynamic" if self.vhost else "static"
 
 
 class Shovel:
@@ -58,11 +76,12 @@ class Shovel:
                 connection.close()
             raise
         self._target = target
+        self._ends_s = time.monotonic() + value.get(DURATION, math.inf)
         self._marks: Row = {
             "shovelled-by": cluster,
-            "shovel-type": "dynamic",
+            "shovel-type": spec.kind,
             "shovel-name": name,
-            "shovel-vhost": vhost,
+            **({"shovel-vhost": vhost} if vhost else {}),
             "src-uri": source.uri,
             "dest-uri": target.uri,
             **{key: value[key] for key in (*ENDS, *ENDS_OF_TARGET) if key in value},
@@ -75,6 +94,8 @@ class Shovel:
         if "dest-queue" in value:
             self._have_queue(target.connection, "dest")
         channel = source.channel()
+        target_channel = target.connection.channel()
+        _declare(target_channel, value.get("dest-declarations", ()))
         queue = self._source_queue(source, channel)
         mode = value.get("ack-mode", ON_CONFIRM)
         limit = self._limit(channel, queue)
@@ -82,7 +103,7 @@ class Shovel:
             channel.qos(value.get("src-prefetch-count", value.get("prefetch-count", PREFETCH)))
         forwarding = Forwarding(
             channel,
-            target.connection.channel(),
+            target_channel,
             self._address,
             mode,
             mandatory="dest-queue" in value,
@@ -98,6 +119,9 @@ class Shovel:
         return forwarding
 
     def _source_queue(self, source: Connection, channel: Channel) -> str:
+        if "src-declarations" in self._value:
+            _declare(channel, self._value["src-declarations"])
+            return str(self._value["src-queue"])  # "" = the last one that it has declared
         if "src-queue" in self._value:
             self._have_queue(source, "src")
             return str(self._value["src-queue"])
@@ -132,7 +156,7 @@ class Shovel:
         self._forwarding.settle()
         if not self.is_blocked():
             self._forwarding.publish()
-        return self._forwarding.is_done
+        return self._forwarding.is_done or time.monotonic() >= self._ends_s
 
     def is_blocked(self) -> bool:
         return self._target.connection.blocked is not None
@@ -190,6 +214,11 @@ class Shovel:
             "pending": forwarding.waiting,
             "forwarded": forwarding.published,
         }
+
+
+def _declare(channel: Channel, declarations: Iterable[tuple[str, Value]]) -> None:
+    for method, arguments in declarations:
+        DECLARED_BY[method](channel, **arguments)
 
 
 def listed(uris: object) -> list[str]:

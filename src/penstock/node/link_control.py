@@ -1,10 +1,12 @@
 """``LinkControl``: which shovels and federation links this node runs, and how they reach it.
 
-In: runtime parameters and policies, looked at in each turn of the loop.  In a cluster one node runs
+In: runtime parameters and policies, looked at in each turn of the loop, and the static shovels of
+the settings.  In a cluster one node runs
 all links, the first of those that are up; while that changes two may run one, and a message come
 twice.
 """
 
+import json
 import socket
 import zlib
 from collections.abc import Callable
@@ -15,27 +17,31 @@ from typing import Any, Final, TypeVar
 from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
 from penstock.broker.federation import QUEUE, federated_ends
-from penstock.broker.rules.parameter_values import SHOVEL
+from penstock.broker.rules.parameter_values import SHOVEL, check_parameter
 from penstock.client.endpoint import ConnectionLost
 from penstock.clocks import mono_ms, wall_ms
 from penstock.core.clock_types import MonoMs
-from penstock.core.errors import NotFound
+from penstock.core.errors import NotFound, PreconditionFailed, SettingInvalid
 from penstock.links.dialing import Dialer
 from penstock.links.federated_exchange import FederatedExchange
 from penstock.links.federated_queue import FederatedQueue
 from penstock.links.federation import FederationSpec
 from penstock.links.link import RUNNING, STARTING, TERMINATED, Link, Run
 from penstock.links.link_set import LinkSet
-from penstock.links.shovel import Shovel, ShovelSpec
+from penstock.links.shovel import DURATION, Shovel, ShovelSpec
 from penstock.management.facts.links import LinkInspector, Row
 from penstock.node.sessions import Sessions
 from penstock.runtime.connection import Connection
 from penstock.runtime.loop import Loop
+from penstock.settings.settings import Settings
 
 CALL_TIMEOUT_S: Final = 10.0
 LOOK_MS: Final = 1000
 """Queues and exchanges are looked through for federated ones at most so often."""
 RECONNECT_DELAY_S: Final = 5
+DECLARATIONS: Final = ("src-declarations", "dest-declarations")
+"""Keys of static shovels which a parameter has not."""
+PREDECLARED: Final = ("src-predeclared", "dest-predeclared")
 STATUS: Final = {STARTING: STARTING, TERMINATED: "error"}
 
 T = TypeVar("T")
@@ -50,14 +56,20 @@ class LinkControl(LinkInspector):
         loop: Loop,
         sessions: Sessions,
         administration: Administration,
-        default_user: str,
+        settings: Settings,
     ) -> None:
-        """``default_user``: as whom a link acts here whose parameter no user has set."""
+        """Raises SettingInvalid for a static shovel that no parameter could be."""
         self._broker = broker
         self._loop = loop
         self._sessions = sessions
         self._administration = administration
-        self._default_user = default_user
+        self._default_user = settings.default_user  # where no user has set the parameter
+        self._predeclared = settings.shovel_topology_predeclared
+        self._least_s = settings.shovel_delete_after_duration_floor_s
+        self._static = {
+            ("", name): self._spec("", name, value)
+            for name, value in static_shovels_in(settings.static_shovels).items()
+        }
         self._shovels_seen = (-1, False)
         self._federation_seen: tuple[object, ...] = ()
         self._looked_ms = MonoMs(0)
@@ -86,13 +98,18 @@ class LinkControl(LinkInspector):
                 self._federation.follow(self._wanted_links() if runs_here else {})
 
     def _wanted_shovels(self) -> dict[Any, ShovelSpec]:
-        return {
-            (one.vhost, one.name): ShovelSpec(
-                one.vhost, one.name, one.value, one.user or self._default_user
-            )
+        return self._static | {
+            (one.vhost, one.name): self._spec(one.vhost, one.name, one.value, one.user)
             for one in self._broker.parameters.of_component(SHOVEL)
             if isinstance(one.value, dict)
         }
+
+    def _spec(self, vhost: str, name: str, value: dict[str, Any], user: str = "") -> ShovelSpec:
+        """With what the settings say where the value does not."""
+        value = dict.fromkeys(PREDECLARED, self._predeclared) | value
+        if DURATION in value:
+            value[DURATION] = max(value[DURATION], self._least_s)
+        return ShovelSpec(vhost, name, value, user or self._default_user)
 
     def _wanted_links(self) -> dict[Any, FederationSpec]:
         specs = [
@@ -111,7 +128,7 @@ class LinkControl(LinkInspector):
     def _shovel(self, spec: ShovelSpec) -> Link:
         delay_s = float(spec.value.get("reconnect-delay", RECONNECT_DELAY_S))
         return Link(
-            f"shovel '{spec.name}' in vhost '{spec.vhost}'",
+            f"{spec.kind} shovel '{spec.name}'" + f" in vhost '{spec.vhost}'" * bool(spec.vhost),
             lambda: Shovel(spec, self._dialer, self._broker.cluster_name()),
             delay_s,
             lambda: self._loop.call(partial(self._delete_shovel, spec.vhost, spec.name)),
@@ -191,9 +208,9 @@ class LinkControl(LinkInspector):
         return [
             {
                 "node": self._broker.node_name,
-                "vhost": spec.vhost,
+                **({"vhost": spec.vhost} if spec.vhost else {}),
                 "name": spec.name,
-                "type": "dynamic",
+                "type": spec.kind,
                 **row,
             }
             for spec, row in self._shovels.rows()
@@ -211,6 +228,24 @@ class LinkControl(LinkInspector):
     def restart_federation_link(self, vhost: str, link_id: str) -> bool:
         keys = [_key(spec) for spec, _ in self._federation.rows() if spec.vhost == vhost]
         return any(_id(key) == link_id and self._federation.restart(key) for key in keys)
+
+
+def static_shovels_in(text: str) -> dict[str, dict[str, Any]]:
+    """The values by name.  Raises SettingInvalid."""
+    try:
+        found = json.loads(text or "{}")
+    except ValueError as error:
+        raise SettingInvalid(f"static_shovels is no JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise SettingInvalid("static_shovels is no JSON object")
+    for name, value in found.items():
+        told = value if isinstance(value, dict) else {}
+        parameter = {key: one for key, one in told.items() if key not in DECLARATIONS}
+        try:
+            check_parameter(SHOVEL, name, parameter)
+        except PreconditionFailed as error:
+            raise SettingInvalid(f"static_shovels: {name}: {error}") from error
+    return found
 
 
 def _key(spec: FederationSpec) -> tuple[str, ...]:

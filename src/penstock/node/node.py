@@ -150,7 +150,7 @@ class Node:
             self.loop,
             self.sessions,
             Administration(self.broker, settings.queue_index_segment_entries),
-            settings.default_user,
+            settings,
         )
         self.events = self._event_collector()
         self.doors = ListenerSet(self.loop, settings, self.tls)

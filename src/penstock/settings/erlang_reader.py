@@ -49,6 +49,10 @@ class TermsInvalid(ValueError):
         self.line = line
 
 
+class Unfit(ValueError):
+    """A term has not the form it must have; the text, if there is one, says which."""
+
+
 class Atom(NamedTuple):
     """Its name, without quotes."""
 

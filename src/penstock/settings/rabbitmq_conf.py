@@ -38,7 +38,9 @@ STRONGER: Final = (
     ("listeners.ssl", "listeners.ssl."),
 )
 """A key, and the one or the ones (with a dot at the end) that do not count beside it."""
-HIDDEN: Final = frozenset({"default_pass", "ssl_options.password", "management.ssl.password"})
+HIDDEN: Final = frozenset(
+    {"default_pass", "ssl_options.password", "management.ssl.password", "shovel.shovels"}
+)
 LISTS: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "auth_mechanisms.": (
         frozenset({"PLAIN", "AMQPLAIN"}),

@@ -11,17 +11,27 @@ In: the text of a file of Erlang terms, ``[{Application, [{Key, Value}]}].``  Ou
 Keys whose form differs are in ``SPECIAL``.  Raises SettingInvalid with the line.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from penstock.core.errors import SettingInvalid
-from penstock.settings.erlang_reader import Atom, Term, TermsInvalid, Tuple, read_terms
+from penstock.settings.erlang_reader import (
+    Atom,
+    Term,
+    TermsInvalid,
+    Tuple,
+    Unfit,
+    read_terms,
+)
+from penstock.settings.static_shovels import static_shovels
 
 SUFFIX: Final = ".config"
 PREFIXES: Final[Mapping[str, str]] = {
     "rabbit": "",
     "rabbitmq_management": "management.",
     "rabbitmq_prometheus": "prometheus.",
+    "rabbitmq_shovel": "shovel.",
 }
 """Application ─► how its keys begin in a rabbitmq.conf; the others have no effect here."""
 RENAMED: Final[Mapping[str, str]] = {"tcp_config": "tcp", "ssl_config": "ssl"}
@@ -85,17 +95,14 @@ def _entries(where: str, prefix: str, name: str, value: Term, line: int) -> Iter
         pairs = SPECIAL[key](value) if key in SPECIAL else _flat(key, value)
         for one, text in pairs:
             yield Entry(line, one, text)
-    except _Unfit:
+    except Unfit as error:
         shown = "(hidden)" if "pass" in name else written(value)
-        raise SettingInvalid(f"{where}, line {line}: {key} cannot be {shown}") from None
+        why = f"{key}: {error}" if error.args else f"{key} cannot be {shown}"
+        raise SettingInvalid(f"{where}, line {line}: {why}") from None
 
 
 def _is_above_one(value: Term) -> bool:
     return isinstance(value, int | float) and value > 1
-
-
-class _Unfit(Exception):
-    """The value has not the form it must have."""
 
 
 # -- values ------------------------------------------------------------------------------------
@@ -119,7 +126,7 @@ OPTIONS: Final = ("tcp_listen_options", "ssl_options")
 
 def _named(item: Tuple) -> tuple[str, Term]:
     if len(item.items) != PAIR or not isinstance(item.items[0], Atom | str | int):
-        raise _Unfit
+        raise Unfit
     return _text(item.items[0]).replace(".", "\0"), item.items[1]
 
 
@@ -142,14 +149,14 @@ def written(value: Term) -> str:
 
 def _list(value: Term) -> list[Term]:
     if not isinstance(value, list):
-        raise _Unfit
+        raise Unfit
     return value
 
 
 def _tagged(value: Term) -> tuple[str, str]:
     """``{absolute, "1GB"}``."""
     if not isinstance(value, Tuple) or len(value.items) != PAIR:
-        raise _Unfit
+        raise Unfit
     word, of = value.items
     return _text(word), _text(of)
 
@@ -163,7 +170,7 @@ def _watermark(value: Term) -> Pairs:
         return
     word, size = _tagged(value)
     if word != "absolute":
-        raise _Unfit
+        raise Unfit
     yield "vm_memory_high_watermark.absolute", size
 
 
@@ -172,7 +179,7 @@ def _disk(value: Term) -> Pairs:
         word, of = _tagged(value)
         kinds = {"mem_relative": "relative", "absolute": "absolute"}
         if word not in kinds:
-            raise _Unfit
+            raise Unfit
         yield f"disk_free_limit.{kinds[word]}", of
     else:
         yield "disk_free_limit.absolute", _text(value)
@@ -186,7 +193,7 @@ def _listeners(kind: str) -> Callable[[Term], Pairs]:
         for number, item in enumerate(items, 1):
             if isinstance(item, Tuple):
                 if len(item.items) < PAIR:
-                    raise _Unfit
+                    raise Unfit
                 address, port = _text(item.items[0]), _text(item.items[1])
                 text = f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
             else:
@@ -213,7 +220,7 @@ def _names(key: str, when_empty: str) -> Callable[[Term], Pairs]:
 def _permissions(value: Term) -> Pairs:
     items = _list(value)
     if len(items) != len(KINDS):
-        raise _Unfit
+        raise Unfit
     for kind, item in zip(KINDS, items, strict=True):
         yield f"default_permissions.{kind}", _text(item)
 
@@ -246,11 +253,11 @@ def _backends(value: Term) -> Pairs:
 def _log(value: Term) -> Pairs:
     for item in _list(value):
         if not isinstance(item, Tuple):
-            raise _Unfit
+            raise Unfit
         name, inner = _named(item)
         for part in _list(inner):
             if not isinstance(part, Tuple):
-                raise _Unfit
+                raise Unfit
             what, of = _named(part)
             if name == "categories":
                 yield from _flat(f"log.{what}", of)
@@ -263,9 +270,13 @@ def _log(value: Term) -> Pairs:
 def _log_levels(value: Term) -> Pairs:
     for item in _list(value):
         if not isinstance(item, Tuple):
-            raise _Unfit
+            raise Unfit
         category, level = _tagged(item)
         yield f"log.{category}.level", level
+
+
+def _shovels(value: Term) -> Pairs:
+    yield "shovel.shovels", json.dumps(static_shovels(value))
 
 
 SPECIAL: Final[Mapping[str, Callable[[Term], Pairs]]] = {
@@ -281,5 +292,6 @@ SPECIAL: Final[Mapping[str, Callable[[Term], Pairs]]] = {
     "auth_backends": _backends,
     "log": _log,
     "log_levels": _log_levels,
+    "shovel.shovels": _shovels,
 }
 """Key ─► the lines it becomes."""

@@ -139,6 +139,25 @@ class Settings(
         " directory gets no default user and virtual host: the file has them.",
         min_bytes=0,
     )
+    static_shovels = Text(
+        "",
+        "Shovels that run as long as the node does, besides those that parameters define: JSON with"
+        " the value of a parameter for each name. `advanced.config` says them in RabbitMQ's form.",
+        min_bytes=0,
+        max_bytes=1 << 20,
+    )
+    shovel_topology_predeclared = Boolean(
+        False,
+        "Whether shovels expect queues and exchanges to be there, where their values do not say"
+        " `src-predeclared` or `dest-predeclared`.",
+    )
+    shovel_delete_after_duration_floor_s = Integer(
+        60,
+        0,
+        1 << 30,
+        "Seconds that a shovel with `src-delete-after-duration` runs at least.",
+        unit="s",
+    )
     loopback_users = NameList(
         ("guest",), "Users that may log in only from this machine. Empty lifts the rule."
     )

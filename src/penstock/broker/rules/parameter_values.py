@@ -117,6 +117,9 @@ def _properties(key: str, value: object) -> str:
     return "\n".join(_wrong_in(key, PROPERTIES, value))
 
 
+PROTOCOL_KEYS: Final = ("src-protocol", "dest-protocol")
+OTHER_PROTOCOLS: Final = ("amqp10", "local")
+"""Of RabbitMQ's shovels, with keys of their own."""
 SHOVEL_KEYS: Final[Mapping[str, Key]] = {
     "src-uri": Key(_uris, is_needed=True),
     "dest-uri": Key(_uris, is_needed=True),
@@ -153,6 +156,9 @@ SHOVEL_KEYS: Final[Mapping[str, Key]] = {
 def _shovel(name: str, value: object) -> list[str]:
     if not isinstance(value, dict):
         return _wrong_in(name, SHOVEL_KEYS, value)
+    ends = [key for key in PROTOCOL_KEYS if value.get(key) in OTHER_PROTOCOLS]
+    if ends:  # which has other keys than these
+        return [SHOVEL_KEYS[key].check(key, value[key]) for key in ends]
     wrong: list[str] = []
     if "src-exchange" in value and "src-queue" in value:
         wrong.append("Cannot specify 'src-exchange' and 'src-queue'")

@@ -13,7 +13,8 @@
 Two components are the real thing by another name: ``operator_policy`` and ``vhost-limits``.  The
 others are those of ``broker/rules/parameter_values.py``; an unknown one is refused as by RabbitMQ.
 URIs are shown with their passwords to administrators only.
-A shovel is a parameter of the component ``shovel``; its node runs it (``links``).
+A shovel is a parameter of the component ``shovel``; its node runs it (``links``).  Static shovels
+are in the list of all, without a virtual host, and nowhere else.
 Global parameters are kept and given back; the node itself goes by ``cluster_name`` only.
 """
 
@@ -192,7 +193,12 @@ class ParametersApi(Endpoints):
 
     async def shovels(self, request: web.Request, visitor: Visitor) -> web.Response:
         vhosts = await self.asked_vhosts(request, visitor)
-        rows = [row for row in self._view.watch.links.shovels() if row["vhost"] in vhosts]
+        is_all = "vhost" not in request.match_info
+        rows = [
+            row
+            for row in self._view.watch.links.shovels()
+            if (row["vhost"] in vhosts if "vhost" in row else is_all)
+        ]
         return await self._lists.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def shovel(self, request: web.Request, visitor: Visitor) -> web.Response:

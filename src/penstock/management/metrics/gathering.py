@@ -108,7 +108,7 @@ class NodeNumbers(NamedTuple):
     log_ins: dict[str, tuple[int, int]]  # by protocol: all, and those that failed
     confirms: Histogram
     residence: Histogram
-    shovels: Counter[str]  # by state
+    shovels: dict[str, Counter[str]]  # by kind, then by state
     federation_links: Counter[str]  # by status
 
 
@@ -251,9 +251,17 @@ class Gathering:
             broker.users.counts(),
             broker.confirm_times,
             broker.queue_context.sampling.times,
-            Counter(str(row["state"]) for row in view.watch.links.shovels()),
+            _by_kind(view.watch.links.shovels()),
             Counter(str(row["status"]) for row in view.watch.links.federation_links()),
         )
+
+
+def _by_kind(shovels: Sequence[Row]) -> dict[str, Counter[str]]:
+    """States of shovels, counted."""
+    return {
+        kind: Counter(str(row["state"]) for row in shovels if row["type"] == kind)
+        for kind in ("dynamic", "static")
+    }
 
 
 def _add(table: Table, client: Client, vhosts: Sequence[str]) -> None:

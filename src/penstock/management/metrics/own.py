@@ -29,7 +29,10 @@ QUEUE_OWN: Final = (
     Family("penstock_queue_deferred", "Messages that wait for their time"),
     Family("penstock_queue_flow_seconds_total", "Seconds in which a queue was in flow"),
 )
-SHOVELS: Final = Family("rabbitmq_shovel_dynamic", "Number of dynamic shovels")
+SHOVELS: Final = {
+    kind: Family(f"rabbitmq_shovel_{kind}", f"Number of {kind} shovels")
+    for kind in ("dynamic", "static")
+}
 FEDERATION_LINKS: Final = Family("rabbitmq_federation_links", "Number of federation links")
 """Of RabbitMQ's plug-ins for shovels and federation."""
 REASONS: Final = {
@@ -64,10 +67,8 @@ def node_pieces(node: NodeNumbers, gathering: Gathering) -> Iterator[str]:
         "reason",
         [(REASONS[key], count) for key, count in died],
     )
-    for family, counts in (
-        (SHOVELS, node.shovels),
-        (FEDERATION_LINKS, node.federation_links),
-    ):
+    counted = [(family, node.shovels[kind]) for kind, family in SHOVELS.items()]
+    for family, counts in (*counted, (FEDERATION_LINKS, node.federation_links)):
         yield family.labelled([(labels(status=status), n) for status, n in counts.items()])
     yield by(
         "gc_runs_total",

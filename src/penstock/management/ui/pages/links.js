@@ -27,15 +27,15 @@ function Shovels() {
   return html`
     <${Problem} error=${error} />
     <${Card} title="Shovels">
-      <${Table} caption="shovels" rows=${data} rowKey=${(row) => `${row.vhost}\n${row.name}`} empty="No shovel runs on this node." columns=${[
+      <${Table} caption="shovels" rows=${data} rowKey=${(row) => `${row.vhost ?? ""}\n${row.name}`} empty="No shovel runs on this node." columns=${[
         { id: "name", title: "Name", sort: (row) => row.name, cell: (row) => html`<b>${row.name}</b>` },
-        { id: "vhost", title: "Virtual host", sort: (row) => row.vhost, cell: (row) => row.vhost },
+        { id: "vhost", title: "Virtual host", sort: (row) => row.vhost ?? "", cell: (row) => row.vhost ?? "(a setting of the node)" },
         { id: "state", title: "State", sort: (row) => row.state, cell: stopped },
         { id: "from", title: "From", cell: (row) => ends(row.src_uri, row.src_queue ?? row.src_exchange, row.src_exchange_key) },
         { id: "to", title: "To", cell: (row) => ends(row.dest_uri, row.dest_queue ?? row.dest_exchange, row.dest_exchange_key) },
         { id: "forwarded", title: "Forwarded", number: true, sort: (row) => row.forwarded, cell: (row) => count(row.forwarded) },
         { id: "pending", title: "Not confirmed", number: true, cell: (row) => count(row.pending) },
-        mayMakePolicies() && { id: "do", title: html`<span class="unseen">Actions</span>`, number: true, cell: (row) => html`
+        mayMakePolicies() && { id: "do", title: html`<span class="unseen">Actions</span>`, number: true, cell: (row) => row.type === "dynamic" && html`
           <button type="button" class="small" aria-label=${`Restart ${row.name}`} onClick=${() => restart(row)}>Restart</button>${" "}
           <button type="button" class="small danger" aria-label=${`Delete ${row.name}`} onClick=${() => remove(row)}>Delete…</button>` },
       ].filter(Boolean)} />
