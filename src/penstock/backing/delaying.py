@@ -284,7 +284,7 @@ class QueueDelays:
             return
         for message in self._read_indexed(index, sorted(delays)):
             message.content = b""
-            self._tiers.delayed.add(message, WallMs(delays[int(message.seq_id)]))
+            self._tiers.delayed.add(message, delays[int(message.seq_id)])
             self._tiers.leave_delta([message])
             self._tiers.account(MESSAGE_OVERHEAD_BYTES)
         if self._tiers.delta_count == 0:

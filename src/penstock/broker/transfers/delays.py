@@ -138,7 +138,8 @@ class Delays(TurnPart):
         if len(queues) == 0:
             return 0
         flags = (message.flags & PERSISTENT) | i64(letter.priority) << PRIORITY_SHIFT
-        expires_at_ms = WallMs(now_ms + letter.lasts_ms if letter.lasts_ms >= 0 else 0)
+        expires = letter.lasts_ms >= 0
+        expires_at_ms = WallMs(now_ms + letter.lasts_ms) if expires else WallMs(0)
         copy = Message(letter.content, letter.address, flags, expires_at_ms)
         position, _ = vhost.publish_some(queues, [copy], now_ms)
         return position

@@ -36,7 +36,7 @@ Invariants (``check``):
   R3  positions that wait to be durable ascend, with their numbers
 """
 
-from typing import Final, final
+from typing import Any, Final, final
 
 from mypy_extensions import i64
 
@@ -72,7 +72,7 @@ class PartCopy:
         self.queue: VariableQueue = queue
         self.known: SeqRanges = SeqRanges()
         self.is_complete: bool = False
-        self.delays: dict[int, int] = {}  # of places not known: until when
+        self.delays: dict[int, WallMs] = {}  # of places not known: until when
         self.attempts: dict[int, int] = {}
         self._top: i64 = 0  # no parcel has reached this place
         self._adopted: i64 = queue.next_seq_id()  # below it the disk may have had something
@@ -175,7 +175,7 @@ class PartCopy:
         for start, end in ranges:
             for seq_id in range(start, end):
                 if not self.known.contains(seq_id):
-                    self.delays[seq_id] = int(until_ms)
+                    self.delays[seq_id] = until_ms
 
     def _count(self, counts: list[tuple[int, int]]) -> None:
         self.queue.replica.count_at(counts)
@@ -313,7 +313,7 @@ def begin_term(backing: BackingQueue, term: i64) -> None:
     backing.adopted()
 
 
-def _forget(remembered: dict[int, int], start: i64, end: i64) -> None:
+def _forget(remembered: dict[int, Any], start: i64, end: i64) -> None:
     if end - start < SPARSE:
         for seq_id in range(int(start), int(end)):
             remembered.pop(seq_id, None)

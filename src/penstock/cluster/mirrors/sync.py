@@ -267,7 +267,7 @@ class Joiner:
             attempts = part.attempts.get(seq_id)
             if attempts is not None:
                 set_attempts(message, attempts)
-            until_ms = WallMs(part.delays.get(seq_id, int(operation.until_ms)))
+            until_ms = part.delays.get(seq_id, operation.until_ms)
             by_time.setdefault(until_ms, []).append(message)
         for until_ms, messages in by_time.items():
             mark_redelivered(messages)

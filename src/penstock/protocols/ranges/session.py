@@ -93,7 +93,7 @@ class RangeSession(Session):
         return self._at.busy and not self.closed
 
     def receive(self, data: bytes, now_ms: WallMs) -> None:
-        self.now_ms = WallMs(int(now_ms))
+        self.now_ms = now_ms
         self.received_bytes += len(data)
         self.received_count += 1
         if self.closed:
@@ -113,7 +113,7 @@ class RangeSession(Session):
 
     def tick(self, now_ms: WallMs) -> None:
         """Answer what has waited for a message or for time."""
-        self.now_ms = WallMs(int(now_ms))
+        self.now_ms = now_ms
         if not self.closed:
             for desk in self._desks:
                 self._guarded(desk.tick)
@@ -138,7 +138,7 @@ class RangeSession(Session):
         self._go_on()
 
     def lost(self, now_ms: WallMs) -> None:
-        self.now_ms = WallMs(int(now_ms))
+        self.now_ms = now_ms
         self.closed = True
         self._requests.clear()
         self._count_held()

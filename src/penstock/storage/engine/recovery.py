@@ -260,7 +260,7 @@ class Opening:
             missing.sort(key=_seq_id)
             index.append(missing)
             for message in missing:
-                until_ms = WallMs(scan.journalled.delays.get(int(message.seq_id), 0))
+                until_ms = scan.journalled.delays.get(int(message.seq_id), WallMs(0))
                 if until_ms > 0:
                     index.set_delay(message.seq_id, until_ms)
             self._run_writes(WRITES_AT_ONCE)

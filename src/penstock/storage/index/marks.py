@@ -31,7 +31,7 @@ class SegmentMarks:
         self.bitmap_bytes: i64 = (entries + 7) // 8
         self.settled: bytearray | None = None
         self.delivered: bytearray | None = None
-        self.delays: dict[int, int] = {}
+        self.delays: dict[int, WallMs] = {}
         self.attempts: dict[int, int] = {}
         self.dirty: bool = False
 
@@ -64,11 +64,8 @@ class SegmentMarks:
 
     def forget_settled(self) -> None:
         """What is settled needs no other mark."""
-        self.delays = self._living(self.delays)
-        self.attempts = self._living(self.attempts)
-
-    def _living(self, rows: dict[int, int]) -> dict[int, int]:
-        return {place: word for place, word in rows.items() if not self.is_settled(place)}
+        self.delays = {at: ms for at, ms in self.delays.items() if not self.is_settled(at)}
+        self.attempts = {at: no for at, no in self.attempts.items() if not self.is_settled(at)}
 
     def is_settled(self, position: i64) -> bool:
         settled = self.settled
@@ -97,7 +94,7 @@ class SegmentMarks:
     def set_delay(self, position: i64, until_ms: WallMs) -> None:
         """A living message is not to be ready before that time; 0 = it may."""
         if until_ms > 0:
-            self.delays[int(position)] = int(until_ms)
+            self.delays[int(position)] = until_ms
         else:
             self.delays.pop(int(position), None)
         self.dirty = True
@@ -135,7 +132,7 @@ class SegmentMarks:
         self.attempts = decode_attempts(payload, 2 * size + DELAY_ROW_BYTES * delays, attempts)
 
     def restore(
-        self, settled: bytes, delivered: bytes, delays: dict[int, int], attempts: dict[int, int]
+        self, settled: bytes, delivered: bytes, delays: dict[int, WallMs], attempts: dict[int, int]
     ) -> None:
         """As the terms have it; an empty bitmap = there was none."""
         self.settled = bytearray(settled) if settled else None

@@ -228,9 +228,9 @@ class QueueIndex(IndexReading):
         number = seq_id // self.entries
         self.segments[int(number)].marks.set_attempts(seq_id - number * self.entries, attempts)
 
-    def delays(self) -> dict[int, int]:
+    def delays(self) -> dict[int, WallMs]:
         """seq_id → not before, of all that are delayed."""
-        found: dict[int, int] = {}
+        found: dict[int, WallMs] = {}
         for segment in self.segments.values():
             base = int(segment.number * self.entries)
             for position, until_ms in segment.marks.delays.items():

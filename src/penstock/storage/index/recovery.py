@@ -123,7 +123,7 @@ class IndexScan(DiskJob):
         for seq_id, until_ms in self.journalled.delays.items():
             segment = segments.get(seq_id // entries)
             if segment is not None:
-                due_ms = WallMs(until_ms if self._has(seq_id) else 0)
+                due_ms = until_ms if self._has(seq_id) else WallMs(0)
                 segment.marks.set_delay(seq_id % entries, due_ms)
         for seq_id, attempts in self.journalled.attempts.items():
             segment = segments.get(seq_id // entries)

@@ -328,7 +328,7 @@ class Segment:
         write_i32_be(writer, i32(len(marks.delays)))
         for position, until_ms in marks.delays.items():
             write_i64_be(writer, i64(position))
-            write_i64_be(writer, i64(until_ms))
+            write_i64_be(writer, until_ms)
         write_i32_be(writer, i32(len(marks.attempts)))
         for position, attempts in marks.attempts.items():
             write_i64_be(writer, i64(position))
@@ -352,10 +352,10 @@ class Segment:
         self.has_stored = reader.octet() == 1
         settled = reader.raw(reader.signed())
         delivered = reader.raw(reader.signed())
-        delays: dict[int, int] = {}
+        delays: dict[int, WallMs] = {}
         for _ in range(reader.long()):
             position = reader.signed()
-            delays[int(position)] = int(reader.signed())
+            delays[int(position)] = WallMs(reader.signed())
         attempts: dict[int, int] = {}
         for _ in range(reader.long()):
             position = reader.signed()

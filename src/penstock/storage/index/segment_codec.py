@@ -23,6 +23,7 @@ from zlib import crc32
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import Corrupt
 from penstock.storage.journal.codec import numbered
 
@@ -183,7 +184,7 @@ def marks_size(header: BlockHeader, bitmap_bytes: i64) -> i64:
 
 
 def encode_marks(
-    settled: bytes, delivered: bytes, delays: dict[int, int], attempts: dict[int, int]
+    settled: bytes, delivered: bytes, delays: dict[int, WallMs], attempts: dict[int, int]
 ) -> bytes:
     """The header's ``count`` and ``first`` say how many rows there are of each kind."""
     writer = BytesWriter()
@@ -191,18 +192,18 @@ def encode_marks(
     writer.write(delivered)
     for position, until_ms in delays.items():
         write_i32_be(writer, i32(position))
-        write_i64_be(writer, i64(until_ms))
+        write_i64_be(writer, until_ms)
     for position, count in attempts.items():
         write_i32_be(writer, i32(position))
         write_i32_be(writer, i32(count))
     return writer.getvalue()
 
 
-def decode_delays(data: bytes, at: i64, count: i64) -> dict[int, int]:
+def decode_delays(data: bytes, at: i64, count: i64) -> dict[int, WallMs]:
     """The rows that begin at ``at``."""
-    delays: dict[int, int] = {}
+    delays: dict[int, WallMs] = {}
     for _ in range(count):
-        delays[int(read_i32_be(data, at))] = int(read_i64_be(data, at + 4))
+        delays[int(read_i32_be(data, at))] = WallMs(read_i64_be(data, at + 4))
         at += DELAY_ROW_BYTES
     return delays
 

@@ -38,6 +38,7 @@ from typing import Final, final
 from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.message import (
     LOGGED,
     PERSISTENT,
@@ -109,8 +110,8 @@ class JournalledQueue:
         self.next_seq_id: i64 = 0
         self.forgotten: bool = forgotten
         self.acked: SeqRanges = SeqRanges()
-        self.delays: dict[int, int] = {}
-        self.file_delays: dict[int, int] = {}  # of the file being read
+        self.delays: dict[int, WallMs] = {}
+        self.file_delays: dict[int, WallMs] = {}  # of the file being read
         self.attempts: dict[int, int] = {}
         self.file_attempts: dict[int, int] = {}  # of the file being read
         self.messages: list[Message] = []
@@ -335,7 +336,8 @@ class JournalRecovery:
             queue.saw(read_i64_be(data, at + 5))
         elif kind == DELAY:
             # Within a file the last word counts.
-            queue.file_delays[int(read_i64_be(data, at + 5))] = int(read_i64_be(data, at + 13))
+            until_ms = WallMs(read_i64_be(data, at + 13))
+            queue.file_delays[int(read_i64_be(data, at + 5))] = until_ms
 
     def _queue(self, queue_id: i64) -> JournalledQueue:
         queue = self.queues.get(int(queue_id))

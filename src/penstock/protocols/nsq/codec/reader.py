@@ -405,7 +405,8 @@ class NsqReader:
                 messages.append(Message(content, address, flags, WallMs(0)))
                 suffix += 1
                 place += 1
-        until_ms = WallMs(self._now_ms + known.delay_ms if known.delay_ms > 0 else 0)
+        delayed = known.delay_ms > 0
+        until_ms = WallMs(self._now_ms + known.delay_ms) if delayed else WallMs(0)
         return PublishRun(known.verb, known.topic, messages, size_bytes, answers, until_ms)
 
 
