@@ -51,6 +51,7 @@ NAMES = {
     "within": "1",
     "unit": "days",
     "password": "x",
+    "pattern": "q",
 }
 ENDLESS = ("/api/penstock/live",)
 """A stream: it repeats answers of other paths."""
