@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.factory import BackingMaker
-from penstock.backing.priorities import PriorityBacking
+from penstock.backing.priorities import classic_priorities
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
 from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
 from tests.backing.engine_tools import OpenEngine, limits
@@ -47,7 +47,7 @@ class DeduplicationMachine(RuleBasedStateMachine):
         ids = {5 + part: 64 for part in range(self.parts)}
         self.opened = OpenEngine(self.files, ids, limits(paging=self.paging))
         parts: list[Any] = list(self.opened.queues.values())
-        within = parts[0] if self.parts == 1 else PriorityBacking(parts, "lowest")
+        within = parts[0] if self.parts == 1 else classic_priorities(parts, "lowest")
         self.backing = DeduplicatingBacking(within, AmqpHeaderReader())
         self.backing.adopted()
 
@@ -197,7 +197,7 @@ class UnreadKeys:
         ids = {5 + part: 64 for part in range(self.parts)}
         self.opened = OpenEngine(self.files, ids)
         parts: list[Any] = list(self.opened.queues.values())
-        within = parts[0] if self.parts == 1 else PriorityBacking(parts, "lowest")
+        within = parts[0] if self.parts == 1 else classic_priorities(parts, "lowest")
         self.backing = DeduplicatingBacking(within, AmqpHeaderReader())
         if self.numbers:
             self.files.fail("pread", after=self.rng.choice([0, 0, 1, 2]))

@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.backing.priorities import PriorityBacking
+from penstock.backing.priorities import classic_priorities
 from penstock.core.message import PERSISTENT, PRIORITY_MASK, PRIORITY_SHIFT, Message
 from tests.backing.engine_tools import OpenEngine, limits
 from tests.helpers.sim_files import SimFileSystem
@@ -38,7 +38,7 @@ class PriorityMachine(RuleBasedStateMachine):
             self.files, {QUEUE_ID + part: 64 for part in range(TOP + 1)}, limits(paging=self.paging)
         )
         parts: list[Any] = list(self.opened.queues.values())
-        self.backing = PriorityBacking(parts, self.drop_order)
+        self.backing = classic_priorities(parts, self.drop_order)
         self.backing.adopted()
 
     def settle_down(self) -> None:

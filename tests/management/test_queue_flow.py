@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.backing.description import describe_segments
-from penstock.backing.priorities import LOWEST_FIRST, PriorityBacking
+from penstock.backing.priorities import LOWEST_FIRST, classic_priorities
 from penstock.management.rows.forecast_view import in_words, sentence
 from penstock.management.rows.queue_flow import flow_facts
 from penstock.management.rows.recent import Recent
@@ -194,7 +194,7 @@ def test_the_strip_knows_each_segment() -> None:
 
 def test_a_queue_with_priorities_is_the_sum_of_its_parts() -> None:
     engine = OpenEngine(SimFileSystem(), {1: ENTRIES, 2: ENTRIES}, limits(embed=1 << 20))
-    backing = PriorityBacking([engine.queues[1], engine.queues[2]], LOWEST_FIRST)
+    backing = classic_priorities([engine.queues[1], engine.queues[2]], LOWEST_FIRST)
     engine.queues[1].publish([message(b"low") for _ in range(3)], 0)
     engine.queues[2].publish([message(b"urgent") for _ in range(2)], 0)
     facts: Any = flow_facts(backing)

@@ -11,6 +11,8 @@ import pytest
 from penstock.broker.administration import Administration
 from penstock.broker.rules.policies import Policy
 from penstock.broker.transfers.dead_letters import RETRY_MS
+from penstock.core.errors import PreconditionFailed
+from penstock.queues.local import LocalQueue
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 
 QUORUM = {"x-queue-type": "quorum"}
@@ -229,3 +231,113 @@ def test_without_the_strategy_a_letter_without_a_queue_is_dropped() -> None:
     client.call("queue.declare", queue="morgue", durable=True)
     node.tick(RETRY_MS + 1)
     assert counts(node, "q", "morgue") == [0, 0]
+
+
+ORDER = [(9, b"nine"), (5, b"five"), (None, b"none"), (4, b"four"), (0, b"zero")]
+
+
+def put_in_priorities(client: ClientEnd, queue: str = "q") -> None:
+    for priority, body in sorted(ORDER, key=lambda one: one[1]):
+        client.publish("", queue, body, **({} if priority is None else {"priority": priority}))
+
+
+def bodies(client: ClientEnd, count: int, queue: str = "q") -> list[bytes]:
+    return [client.call("basic.get", queue=queue)["body"] for _ in range(count)]
+
+
+def test_priorities_are_there_after_a_power_cut(definitions: str) -> None:
+    """Those without one are level with 4, and what was taken comes back to its place."""
+    node = QuietBroker(definitions=definitions)
+    client = node.client()
+    declare(client, "q")
+    declare(client, "other")
+    client.call("confirm.select")
+    put_in_priorities(client)
+    client.publish("", "other", b"alone")
+    node.run()
+    assert bodies(client, 2) == [b"nine", b"five"]
+    client.method(1, "basic.ack", delivery_tag=1)
+    client.publish("", "q", b"last", priority=1)  # its confirm is behind the acknowledgement
+    node.run()
+    node = after_a_power_cut(node, definitions)
+    client = node.client()
+    assert bodies(client, 5) == [b"five", b"four", b"none", b"last", b"zero"]
+    assert bodies(client, 1, "other") == [b"alone"]
+    client.method(1, "basic.nack", delivery_tag=0, multiple=True, requeue=True)
+    assert counts(node, "q") == [5]
+    node.check()
+
+
+def test_a_deleted_queue_takes_all_its_priorities_with_it(definitions: str) -> None:
+    node = QuietBroker(definitions=definitions)
+    client = node.client()
+    declare(client, "q")
+    client.call("confirm.select")
+    put_in_priorities(client)
+    node.run()
+    assert client.call("queue.delete", queue="q")["messages"] == 5
+    node = after_a_power_cut(node, definitions)
+    declare(node.client(), "q")
+    assert counts(node, "q") == [0]
+    node.check()
+
+
+def test_without_priorities_there_is_one_backing() -> None:
+    node = QuietBroker()
+    client = node.client()
+    declare(client, "q")
+    client.publish("", "q", b"one")
+    node.run()
+    backing = node.broker.vhosts["/"].queues["q"].backing
+    assert backing.plain() is backing
+    client.publish("", "q", b"two", priority=7)
+    node.run()
+    queue = node.broker.vhosts["/"].queues["q"]
+    assert queue.backing.priorities() == [4, 7]
+    assert queue.backing.parts()[0] is backing
+
+
+def test_a_reader_by_position_has_all_in_the_order_they_came() -> None:
+    node = QuietBroker()
+    client = node.client()
+    declare(client, "q")
+    queue = node.broker.vhosts["/"].queues["q"]
+    assert isinstance(queue, LocalQueue)
+    client.publish("", "q", b"zero", priority=7)
+    client.publish("", "q", b"one")
+    node.run()
+    with pytest.raises(PreconditionFailed, match="cannot be read by position"):
+        queue.backing.positions()
+    assert bodies(client, 1) == [b"zero"]
+    client.method(1, "basic.ack", delivery_tag=1)
+    node.run()
+    queue.open_range_lease()
+    client.publish("", "q", b"two", priority=9)
+    node.run()
+    positions = queue.backing.positions()
+    assert (positions.floor_seq_id(), positions.next_seq_id()) == (0, 2)
+    queue.close_range_lease(1)
+    assert bodies(client, 2) == [b"one", b"two"]
+    node.check()
+
+
+def test_what_waits_for_its_retry_is_purged_in_every_priority() -> None:
+    node = QuietBroker()
+    client = node.client()
+    declare(client, "q", delayed_retry_type="all", delayed_retry_min=60_000)
+    put_in_priorities(client)
+    node.run()
+    bodies(client, 3)
+    client.method(1, "basic.nack", delivery_tag=0, multiple=True, requeue=True)
+    assert counts(node, "q") == [2]
+    assert client.call("queue.purge", queue="q")["messages"] == 5
+    node.check()
+
+
+def test_a_queue_that_drops_duplicates_has_no_priorities() -> None:
+    node = QuietBroker()
+    client = node.client()
+    declare(client, "q", message_deduplication=True)
+    put_in_priorities(client)
+    node.run()
+    assert bodies(client, 5) == [b"five", b"four", b"nine", b"none", b"zero"]

@@ -55,6 +55,9 @@ class DeduplicatingBacking(BackingQueue):
     def parts(self) -> list[VariableQueue]:
         return self._within.parts()
 
+    def priorities(self) -> list[int]:
+        return self._within.priorities()
+
     def within(self) -> BackingQueue:
         return self._within
 

@@ -3,6 +3,7 @@
 arguments                 the backing
 (none)                    a variable queue
 x-max-priority            a variable queue for each priority
+x-queue-type: quorum      a variable queue, and others beside it when priorities come
 x-message-deduplication   one of these, with the keys of its messages around it
 """
 
@@ -12,10 +13,16 @@ from mypy_extensions import i64
 
 from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.interface import BackingQueue
-from penstock.backing.priorities import PriorityBacking
+from penstock.backing.priorities import classic_priorities, priority_place
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.headers import HeaderReader
-from penstock.storage.definitions.records import NO_PRIORITIES, highest_priority, part_count
+from penstock.storage.definitions.records import (
+    NO_PRIORITIES,
+    QUORUM_PRIORITIES,
+    highest_priority,
+    id_count,
+    part_count,
+)
 from penstock.storage.engine.engine import Engine
 from penstock.storage.engine.recovery import FoundQueue
 
@@ -37,38 +44,42 @@ class BackingMaker:
     def make(
         self, queue_id: int, durable: bool, segment_entries: int, arguments: dict[str, object]
     ) -> BackingQueue:
-        """``queue_id`` is the first of ``part_count``; of no meaning when not durable."""
-        highest = highest_priority(arguments)
+        """``queue_id`` is the first of ``id_count``; of no meaning when not durable."""
         first: i64 = queue_id
         if not durable:
             first = self._transient_id + 1
-            self._transient_id += part_count(highest)
+            self._transient_id += id_count(arguments)
         parts = [
             VariableQueue(self._engine, first + part, durable, segment_entries)
-            for part in range(part_count(highest))
+            for part in range(part_count(arguments))
         ]
         backing: BackingQueue = parts[0]
-        if highest != NO_PRIORITIES:
-            backing = PriorityBacking(parts, self._drop_order)
+        if highest_priority(arguments) != NO_PRIORITIES:
+            backing = classic_priorities(parts, self._drop_order)
         if arguments.get("x-message-deduplication") is True:
             backing = DeduplicatingBacking(backing, self._header_reader)
         return backing
 
 
-def adopt(backing: BackingQueue, queue_id: int, found: dict[int, FoundQueue]) -> None:
-    """Take over the messages found at the start; ``queue_id`` is the first of its parts."""
-    adopt_parts(backing, queue_id, found)
+def adopt(backing: BackingQueue, found: dict[int, FoundQueue]) -> None:
+    """Take over the messages found at the start, by queue id."""
+    adopt_parts(backing, found)
     look_at_heads(backing)
     backing.adopted()
 
 
-def adopt_parts(backing: BackingQueue, queue_id: int, found: dict[int, FoundQueue]) -> None:
+def adopt_parts(backing: BackingQueue, found: dict[int, FoundQueue]) -> None:
     """As far as to have them: nothing is read ahead for consumers."""
     for part in backing.parts():
-        known = found.get(queue_id)
-        queue_id += 1
+        known = found.get(int(part.queue_id))
         if known is not None:
             part.adopt(known.index, known.next_seq_id, known.expiring)
+
+
+def found_priorities(queue_id: int, found: dict[int, FoundQueue]) -> list[int]:
+    """Of a quorum queue with this queue id: those that had messages, beside the normal one."""
+    places = {priority: priority_place(priority) for priority in range(QUORUM_PRIORITIES)}
+    return [one for one, place in places.items() if place > 0 and queue_id + place in found]
 
 
 def look_at_heads(backing: BackingQueue) -> None:

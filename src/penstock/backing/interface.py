@@ -40,6 +40,10 @@ class BackingQueue:
         """As ``publish``, but none is ready before that time."""
         raise NotImplementedError
 
+    def delay(self, messages: list[Message], until_ms: WallMs) -> None:
+        """Pending becomes delayed: not ready before that time."""
+        raise NotImplementedError
+
     def count_delayed(self) -> i64:
         raise NotImplementedError
 
@@ -175,6 +179,15 @@ class BackingQueue:
     def parts(self) -> "list[VariableQueue]":
         """The variable queues it is made of, by priority; none of a queue of another node."""
         raise NotImplementedError
+
+    def priorities(self) -> list[int]:
+        """Of each of ``parts``."""
+        return list(range(len(self.parts())))
+
+    def part(self, priority: int) -> "VariableQueue | None":
+        """None = there is no message of that priority, and was none."""
+        places = self.priorities()
+        return self.parts()[places.index(priority)] if priority in places else None
 
     def positions(self) -> "VariableQueue":
         """What numbers all its messages, to read them by ``seq_id``.

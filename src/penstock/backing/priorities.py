@@ -3,6 +3,10 @@
     publish ─► the part of the message's priority, at most the highest there is
     fetch   ◄─ the highest part that has something, then the next
 
+    x-max-priority   0 to that number; a message without a priority has 0
+    quorum queues    0 to 31; a message without one has 4.  They have no such backing before a
+                     message comes that names another priority, and parts as they are needed
+
 Parts number their messages each for itself, so a position means nothing across them: a
 queue with priorities is not read by position.  A token carries its priority in its flags;
 the disk does not keep it, for the part that reads a message back knows it.
@@ -15,6 +19,7 @@ that ever had a message, highest first, and nothing here looks at the others.
 
 Invariants (``check``):
   R1  ``_used`` is descending, and every part with a message ready is in it
+  R2  ``_parts`` is ascending by priority
 """
 
 from typing import Final, final
@@ -25,28 +30,64 @@ from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import PreconditionFailed
-from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, Message
+from penstock.core.message import (
+    LEAST_PRIORITY,
+    PRIORITY_BITS,
+    PRIORITY_MASK,
+    PRIORITY_SHIFT,
+    Message,
+    priority_flags,
+)
+from penstock.storage.definitions.records import QUORUM_NORMAL, QUORUM_PRIORITIES
 
 LOWEST_FIRST: Final = "lowest"
 
 
+def classic_priorities(parts: list[VariableQueue], drop_order: str) -> "PriorityBacking":
+    """``parts[p]`` holds the messages of priority p; ``drop_order``: of a full queue."""
+    return PriorityBacking(
+        dict(enumerate(parts)), len(parts) - 1, 0, [], drop_order == LOWEST_FIRST
+    )
+
+
+def quorum_priorities(normal: VariableQueue) -> "PriorityBacking":
+    """Of a quorum queue whose messages without a priority are in ``normal``."""
+    parts = {QUORUM_NORMAL: normal}
+    return PriorityBacking(parts, QUORUM_PRIORITIES - 1, QUORUM_NORMAL, [QUORUM_NORMAL], False)
+
+
 @final
 class PriorityBacking(BackingQueue):
-    """``parts[p]`` holds the messages of priority p."""
+    """``parts``: by priority.  ``normal``: the priority of messages that name none.
 
-    def __init__(self, parts: list[VariableQueue], drop_order: str) -> None:
-        self._parts: list[VariableQueue] = parts
-        self._top: i64 = len(parts) - 1
-        self._used: list[int] = []
-        self._drops_lowest: bool = drop_order == LOWEST_FIRST
+    ``used``: the priorities that have messages already.  ``drops_lowest``: when the queue is full,
+    the lowest priority loses first; else what would be delivered next.
+    """
+
+    def __init__(
+        self,
+        parts: dict[int, VariableQueue],
+        top: i64,
+        normal: i64,
+        used: list[int],
+        drops_lowest: bool,
+    ) -> None:
+        self._parts: dict[int, VariableQueue] = parts
+        self._top: i64 = top
+        self._normal: i64 = normal
+        self._used: list[int] = used
+        self._drops_lowest: bool = drops_lowest
+        self._reader: object = None
 
     def parts(self) -> list[VariableQueue]:
-        return self._parts
+        return list(self._parts.values())
+
+    def priorities(self) -> list[int]:
+        return list(self._parts)
 
     def adopted(self) -> None:
         """After recovery: parts may hold messages from before."""
-        for priority in range(len(self._parts)):
-            part = self._parts[priority]
+        for priority, part in self._parts.items():
             if part.ready_count() > 0 or part.count_delayed() > 0:
                 self._use(priority)
 
@@ -55,10 +96,24 @@ class PriorityBacking(BackingQueue):
         if number not in self._used:
             self._used.append(number)
             self._used.sort(reverse=True)
-        return self._parts[priority]
+        return self.part_of(number)
+
+    def part_of(self, priority: int) -> VariableQueue:
+        """Of a quorum queue it is made when it is needed."""
+        part = self._parts.get(priority)
+        if part is None:
+            normal = self._parts[int(self._normal)]
+            part = normal.sibling(priority_place(priority))
+            part.set_reader(self._reader)
+            part.set_mode(normal.tiers.lazy)
+            self._parts[priority] = part
+            self._parts = dict(sorted(self._parts.items()))
+        return part
 
     def _priority(self, message: Message) -> i64:
         priority = (message.flags & PRIORITY_MASK) >> PRIORITY_SHIFT
+        if priority == 0:
+            return 0 if message.flags & LEAST_PRIORITY else self._normal
         return priority if priority < self._top else self._top
 
     def _by_priority(self, messages: list[Message]) -> list[list[Message]]:
@@ -76,7 +131,7 @@ class PriorityBacking(BackingQueue):
         return list(hands.values())
 
     def _part_of(self, messages: list[Message]) -> VariableQueue:
-        return self._parts[self._priority(messages[0])]
+        return self._parts[int(self._priority(messages[0]))]
 
     # -- in ------------------------------------------------------------------------------
 
@@ -90,6 +145,10 @@ class PriorityBacking(BackingQueue):
             priority = self._priority(hand[0])
             part = self._use(priority)
             part.publish_delayed(self._marked(hand, priority), until_ms, now_ms)
+
+    def delay(self, messages: list[Message], until_ms: WallMs) -> None:
+        for hand in self._by_priority(messages):
+            self._part_of(hand).delay(hand, until_ms)
 
     def count_delayed(self) -> i64:
         return sum(int(self._parts[one].count_delayed()) for one in self._used)
@@ -129,9 +188,9 @@ class PriorityBacking(BackingQueue):
         return fetched
 
     def _marked(self, messages: list[Message], priority: i64) -> list[Message]:
-        mark = priority << PRIORITY_SHIFT
+        mark = priority_flags(-1 if priority == self._normal else priority)
         for message in messages:
-            message.flags = (message.flags & ~PRIORITY_MASK) | mark
+            message.flags = (message.flags & ~PRIORITY_BITS) | mark
         return messages
 
     def unfetch(self, messages: list[Message]) -> None:
@@ -190,10 +249,10 @@ class PriorityBacking(BackingQueue):
     # -- all of it -----------------------------------------------------------------------
 
     def purge(self) -> i64:
-        return sum(int(part.purge()) for part in self._parts)
+        return sum(int(part.purge()) for part in self._parts.values())
 
     def delete(self) -> None:
-        for part in self._parts:
+        for part in self._parts.values():
             part.delete()
 
     def ready_count(self) -> i64:
@@ -203,11 +262,12 @@ class PriorityBacking(BackingQueue):
         return sum(int(self._parts[one].ready_bytes()) for one in self._used)
 
     def set_reader(self, reader: object) -> None:
-        for part in self._parts:
+        self._reader = reader
+        for part in self._parts.values():
             part.set_reader(reader)
 
     def set_mode(self, lazy: bool) -> None:
-        for part in self._parts:
+        for part in self._parts.values():
             part.set_mode(lazy)
 
     def await_head(self) -> None:
@@ -224,7 +284,7 @@ class PriorityBacking(BackingQueue):
         return ""
 
     def whole(self, message: Message) -> Message | None:
-        whole = self._parts[self._priority(message)].whole(message)
+        whole = self._parts[int(self._priority(message))].whole(message)
         if whole is not None:
             self._marked([whole], self._priority(message))
         return whole
@@ -232,28 +292,37 @@ class PriorityBacking(BackingQueue):
     # -- positions, which a queue with priorities has not --------------------------------
 
     def positions(self) -> VariableQueue:
-        raise _no_positions()
+        """Of a quorum queue that has none now but normal messages."""
+        for priority, part in self._parts.items():
+            if self._normal == 0 or (priority != self._normal and part.tiers.living_count() > 0):
+                raise _no_positions()
+        return self._parts[int(self._normal)]
 
     def drop_below(self, seq_id: i64) -> i64:
-        raise _no_positions()
+        return self.positions().drop_below(seq_id)
 
     def drop_step(self, below: i64, most: i64) -> i64:
-        raise _no_positions()
+        return self.positions().drop_step(below, most)
 
     def drop_some(self, seq_ids: list[int]) -> i64:
-        raise _no_positions()
+        return self.positions().drop_some(seq_ids)
 
     def take_chosen(self, priority: i64, seq_ids: list[int]) -> list[Message]:
-        taken = self._parts[priority].take_chosen(0, seq_ids)
+        taken = self._parts[int(priority)].take_chosen(0, seq_ids)
         return self._marked(taken, priority)  # the disk does not know it, and ``ack`` asks
 
     def check(self) -> None:
-        """Assert R1, and what every part promises."""
+        """Assert R1 and R2, and what every part promises."""
         assert self._used == sorted(set(self._used), reverse=True), "R1"
-        for priority in range(len(self._parts)):
-            part = self._parts[priority]
+        assert list(self._parts) == sorted(self._parts), "R2"
+        for priority, part in self._parts.items():
             assert part.ready_count() == 0 or priority in self._used, "R1"
             part.check()
+
+
+def priority_place(priority: int) -> int:
+    """Of its part among the queue ids of a quorum queue: the first is that of normal messages."""
+    return (priority - QUORUM_NORMAL) % QUORUM_PRIORITIES
 
 
 def _earliest(times_ms: list[WallMs]) -> WallMs:
@@ -263,6 +332,6 @@ def _earliest(times_ms: list[WallMs]) -> WallMs:
 
 def _no_positions() -> PreconditionFailed:
     return PreconditionFailed(
-        "a queue with priorities (x-max-priority) cannot be read by position: bind a queue without"
-        " them to the same exchange, and read that"
+        "a queue with priorities (x-max-priority, or messages with a priority in a quorum queue)"
+        " cannot be read by position: bind a queue without them to the same exchange, and read that"
     )

@@ -107,6 +107,13 @@ class VariableQueue(RestingQueue, BackingQueue):
         )
         engine.add_queue(self)
 
+    def sibling(self, place: i64) -> "VariableQueue":
+        """One without messages, kept as this one, whose queue id is so much higher."""
+        records = self.records
+        return VariableQueue(
+            records.engine, self.queue_id + place, records.durable, records.entries
+        )
+
     def parts(self) -> "list[VariableQueue]":
         return [self]
 
@@ -242,7 +249,6 @@ class VariableQueue(RestingQueue, BackingQueue):
     # -- time ------------------------------------------------------------------------------
 
     def delay(self, messages: list[Message], until_ms: WallMs) -> None:
-        """Pending becomes delayed: not ready before that time."""
         self._delays.delay(messages, until_ms)
 
     def count_delayed(self) -> i64:

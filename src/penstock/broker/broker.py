@@ -9,7 +9,7 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
-from penstock.backing.factory import adopt
+from penstock.backing.factory import adopt, found_priorities
 from penstock.broker.budgets import Budgets
 from penstock.broker.mirrors import Mirrors
 from penstock.broker.options import BrokerOptions, default_options
@@ -195,7 +195,10 @@ class Broker:
                 vhost.copies.adopt(record, found)
                 continue
             queue = vhost.rooms.rooms.get(record.name) or vhost.queues[record.name]
-            adopt(queue.backing, record.queue_id, found)
+            if queue.is_quorum and isinstance(queue, LocalQueue):
+                for priority in found_priorities(record.queue_id, found):
+                    queue.open_priority(priority)
+            adopt(queue.backing, found)
             if isinstance(queue, LocalQueue) and queue.releases_to is None:
                 queue.defer_what_is_delayed()
             # Ready messages of a waiting room are sorted, those over a length limit are dropped.

@@ -29,6 +29,7 @@ from typing import Final, final
 
 from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.message_deque import FEW_CHOSEN
+from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.broker import Broker
 from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.vhost import Vhost
@@ -101,7 +102,7 @@ class MessageMove:
         self._queue = queue
         if queue.is_leased and action != COPY:
             raise leased(queue.name, queue.vhost)
-        if priority >= len(queue.backing.parts()):
+        if queue.backing.part(priority) is None:
             raise PreconditionFailed(f"{vhost.queue_text(queue.name)} has no priority {priority}")
         if action == DEAD_LETTER and not queue.limits.buries:
             raise PreconditionFailed(
@@ -128,7 +129,7 @@ class MessageMove:
         """
         if self._queue.deleted:
             raise NotFound(f"no {self._vhost.queue_text(self._queue.name)}")
-        part = self._queue.backing.parts()[self._priority]
+        part = self._part()
         near = bisect_left(seq_ids, seq_ids[0] + SLICE_PLACES)
         few = seq_ids[: min(max(near, FEW_CHOSEN), SLICE_MESSAGES)]
         few = few[: int(part.few_reads(few, SLICE_READS))]
@@ -141,6 +142,11 @@ class MessageMove:
         self.position = int(self._broker.engine.journal.position)
         check_read(part, failed, self._queue.name, self._queue.vhost)
         return seq_ids[len(few) :]
+
+    def _part(self) -> VariableQueue:
+        part = self._queue.backing.part(self._priority)
+        assert part is not None, "it was there at first"
+        return part
 
     def _take_away(self, seq_ids: list[int]) -> None:
         queue = self._queue
@@ -194,7 +200,7 @@ class MessageMove:
 
     def _read(self, seq_ids: list[int]) -> tuple[list[Message], list[int]]:
         """Those that are here, with their contents, and how far that went."""
-        part = self._queue.backing.parts()[self._priority]
+        part = self._part()
         found: list[Message] = []
         size = 0
         looked_at = 0

@@ -20,7 +20,7 @@ class Letter:
 
     ``address``     as in ``Message``: the dead letter exchange and the first routing key
     ``keys``        all routing keys
-    ``priority``    0 to 255
+    ``priority``    0 to 255, -1 = none
     ``lasts_ms``    its own time to live, -1 = none
     ``headers``     for exchanges that route by headers
     ``seen_queues`` queues to which it must not go again: it came from there, and no consumer ever

@@ -57,8 +57,11 @@ RETURNS_SHIFT: Final = 34
 RETURNS_MAX: Final = 32_767
 ONE_RETURN: Final[i64] = 1 << 34
 _RETURNS: Final[i64] = 32_767 << 34
+LEAST_PRIORITY: Final[i64] = 1 << 49
+"""The publisher's priority is 0; without this bit and those of ``PRIORITY_MASK`` there is none."""
+PRIORITY_BITS: Final[i64] = LEAST_PRIORITY | 0xFF00
 
-_COPIED: Final[i64] = 0xFF01  # PERSISTENT, and the priority
+_COPIED: Final[i64] = LEAST_PRIORITY | 0xFF01  # PERSISTENT, and the priority
 
 PROPERTY_PREFIX: Final = "." * 256
 """Before the name of a property among the headers a message is routed by: no header of the line
@@ -66,6 +69,13 @@ has so long a name."""
 
 BODY_SIZE_AT: Final[i64] = 11
 """Where a content header frame says how long the body is."""
+
+
+def priority_flags(priority: i64) -> i64:
+    """The bits that say so; -1 = the publisher names none."""
+    if priority == 0:
+        return LEAST_PRIORITY
+    return 0 if priority < 0 else priority << PRIORITY_SHIFT
 
 
 def body_size(content: bytes) -> i64:
@@ -120,6 +130,10 @@ class Message:
     def keep(self) -> None:
         """Its queue keeps it on disk, whatever the publisher asked for."""
         self.flags |= PERSISTENT
+
+    def forget_priority(self) -> None:
+        """It goes with those that name none."""
+        self.flags &= ~PRIORITY_BITS
 
     def tried(self) -> None:
         """One attempt more."""

@@ -12,7 +12,13 @@ from typing import final
 from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
-from penstock.core.message import PRIORITY_MASK, PRIORITY_SHIFT, REDELIVERED, Message
+from penstock.core.message import (
+    LEAST_PRIORITY,
+    PRIORITY_MASK,
+    PRIORITY_SHIFT,
+    REDELIVERED,
+    Message,
+)
 from penstock.queues.consumers import Consumer, PriorityGroup
 
 
@@ -107,7 +113,10 @@ def is_late(message: Message, now_ms: WallMs) -> bool:
 
 def place_in_queue(message: Message) -> int:
     """Its own among all messages of the queue: parts of a queue number theirs each for itself."""
-    return int(message.seq_id << 8 | (message.flags & PRIORITY_MASK) >> PRIORITY_SHIFT)
+    part = (message.flags & PRIORITY_MASK) >> PRIORITY_SHIFT
+    if message.flags & LEAST_PRIORITY:
+        part = 255  # quorum queues, the only ones with that bit, end at 31
+    return int(message.seq_id << 8 | part)
 
 
 def in_order(messages: list[Message], deliveries: list[Delivery]) -> list[Delivery]:

@@ -5,7 +5,8 @@ backlog; or at the tail, where a reader of ranges may have passed that place and
 what it never read: after a start, and once there was one.  Some thousand at a time: ``next_due_ms``
 of the queue says when there are more.
 
-Only a plain backing can delay messages, so only a queue that has one may have leases.
+Only a plain backing can delay messages, so only a queue that has one may have leases.  A quorum
+queue delays them in the backing of each priority.
 """
 
 from typing import final
@@ -27,7 +28,13 @@ class DeferredMessages:
         self.to_tail: bool = False
         self._backing = backing
         self._plain = backing.plain()
+        self._may_delay = self._plain is not None
         self._limiter = limiter
+
+    def order_by_priority(self, backing: BackingQueue) -> None:
+        """From now on they are in this one, which has that of before as a part."""
+        self._backing = backing
+        self._plain = None
 
     def can_delay(self) -> bool:
         return self._plain is not None
@@ -38,27 +45,29 @@ class DeferredMessages:
 
     def put(self, messages: list[Message], delay_ms: i64, now_ms: WallMs) -> None:
         """Pending messages are ready after that time, or at the tail at once."""
-        backing = self._plain
-        assert backing is not None, "there were leases"
         if delay_ms > 0:
-            backing.delay(messages, WallMs(now_ms + delay_ms))
-        else:
-            backing.requeue_to_tail(messages, now_ms)
-            self._limiter.returned(messages)
+            self._backing.delay(messages, WallMs(now_ms + delay_ms))
+            return
+        assert self._plain is not None, "there were leases"
+        self._plain.requeue_to_tail(messages, now_ms)
+        self._limiter.returned(messages)
 
     def release(self, now_ms: WallMs) -> bool:
         """Some of what was delayed for long enough is ready; False = there is none."""
-        backing = self._plain
-        if backing is None:
+        if not self._may_delay:
             return self._backing.release_due(now_ms, RELEASED_AT_ONCE) > 0
-        backing.count_bodies(self._limiter.limits_bytes())
-        if self.to_tail:
-            count = backing.release_to_tail(now_ms, RELEASED_AT_ONCE)
-        else:
-            count = backing.release_due(now_ms, RELEASED_AT_ONCE)
-        self._limiter.add_bodies(backing.released_body_bytes())
+        count: i64 = 0
+        for part in self._backing.parts():
+            part.count_bodies(self._limiter.limits_bytes())
+            if self.to_tail:
+                count += part.release_to_tail(now_ms, RELEASED_AT_ONCE - count)
+            else:
+                count += part.release_due(now_ms, RELEASED_AT_ONCE - count)
+            self._limiter.add_bodies(part.released_body_bytes())
         return count > 0
 
     def drop(self) -> i64:
         """Returns how many."""
-        return 0 if self._plain is None else self._plain.drop_delayed()
+        if not self._may_delay:
+            return 0
+        return sum(int(part.drop_delayed()) for part in self._backing.parts())

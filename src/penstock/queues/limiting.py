@@ -94,6 +94,10 @@ class QueueLimiter:
         if self._backing.ready_count() == 0 or self.body_bytes < 0:
             self.body_bytes = 0
 
+    def order_by_priority(self, backing: BackingQueue) -> None:
+        """From now on they are in this one, which has that of before as a part."""
+        self._backing = backing
+
     def limits_bytes(self) -> bool:
         return self._queue.limits.max_length_bytes >= 0
 

@@ -18,10 +18,11 @@ from mypy_extensions import i64
 
 from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.backing.interface import BackingQueue
+from penstock.backing.priorities import PriorityBacking, quorum_priorities
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.letters import REJECTED
-from penstock.core.message import Message, attempts_of, mark_redelivered
+from penstock.core.message import PRIORITY_BITS, Message, attempts_of, mark_redelivered
 from penstock.core.pending import Pending, ask_again
 from penstock.queues.allocator import Delivery, RoundRobinAllocator, in_order, is_late, stamp
 from penstock.queues.consumers import Consumer, ConsumerGroups, PriorityGroup
@@ -69,8 +70,7 @@ class LocalQueue(Queue):
     def publish(self, messages: list[Message], now_ms: WallMs) -> None:
         limits = self.limits
         if self._quorum:
-            for message in messages:
-                message.keep()
+            self._keep(messages)
         if limits.message_ttl_ms >= 0:
             stamp(messages, WallMs(now_ms + limits.message_ttl_ms))
         if self.mirrors is not None and not self.mirrors.note(messages):
@@ -86,8 +86,7 @@ class LocalQueue(Queue):
     def publish_deferred(self, messages: list[Message], until_ms: WallMs, now_ms: WallMs) -> None:
         limits = self.limits
         if self._quorum:
-            for message in messages:
-                message.keep()
+            self._keep(messages)
         if limits.message_ttl_ms >= 0:
             stamp(messages, WallMs(until_ms + limits.message_ttl_ms))
         if self.mirrors is not None and not self.mirrors.note(messages):
@@ -96,6 +95,43 @@ class LocalQueue(Queue):
         self._defers = True
         self.statistics.published(len(messages), now_ms)
         self.wake()
+
+    def _keep(self, messages: list[Message]) -> None:
+        """A quorum queue keeps them on disk, and orders by priority since one of them names one.
+
+        While a reader goes by positions, or deliveries have deadlines, and where duplicates are
+        dropped, they go with those that name none.
+        """
+        flags: i64 = 0
+        for message in messages:
+            message.keep()
+            flags |= message.flags
+        if flags & PRIORITY_BITS == 0:
+            return
+        by_position = self.range_lease.held or self.leases is not None
+        if by_position or not self._order_by_priority():
+            for message in messages:
+                message.forget_priority()
+
+    def _order_by_priority(self) -> bool:
+        """From now on; False where its backing cannot."""
+        if isinstance(self.backing, PriorityBacking):
+            return True
+        normal = self.backing.plain()
+        if normal is None:
+            return False
+        backing = quorum_priorities(normal)
+        backing.set_reader(self)
+        self.backing = backing
+        self._limiter.order_by_priority(backing)
+        self._deferred.order_by_priority(backing)
+        return True
+
+    def open_priority(self, priority: int) -> None:
+        """Before messages of that priority are found at the start."""
+        if self._order_by_priority():
+            assert isinstance(self.backing, PriorityBacking)
+            self.backing.part_of(priority)
 
     def overflowing(self, messages: list[Message]) -> set[int]:
         return self._limiter.overflowing(messages, self.spare_room())

@@ -44,7 +44,7 @@ from penstock.queues.queue import Queue
 from penstock.storage.definitions.records import (
     BindingRecord,
     QueueRecord,
-    highest_priority,
+    id_count,
     part_count,
 )
 from penstock.storage.engine.recovery import FoundQueue
@@ -115,7 +115,7 @@ class MirrorCopies:
         assert name not in self._vhost.queue_ids, "X1"
         self.drop(name)
         definitions = self._vhost.definitions
-        queue_id = definitions.next_queue_id(part_count(highest_priority(arguments)))
+        queue_id = definitions.next_queue_id(id_count(arguments))
         record = QueueRecord(
             queue_id, incarnation, self._vhost.name, PREFIX + name, auto_delete, arguments
         )
@@ -127,7 +127,7 @@ class MirrorCopies:
         return self._enter(record, True)
 
     def adopt(self, record: QueueRecord, found: dict[int, FoundQueue]) -> None:
-        adopt_parts(self.copies[_queue_name(record)].backing, record.queue_id, found)
+        adopt_parts(self.copies[_queue_name(record)].backing, found)
 
     def _enter(self, record: QueueRecord, recovered: bool) -> Copy:
         name = _queue_name(record)
@@ -253,7 +253,7 @@ class MirrorCopies:
             assert name not in self._vhost.queue_ids, "X1"
             parts = copy.backing.parts()
             assert name == copy.name, "X2"
-            assert len(parts) == part_count(highest_priority(copy.arguments)), "X2"
+            assert len(parts) == part_count(copy.arguments), "X2"
             for place in range(len(parts)):
                 part = parts[place]
                 assert part.queue_id == copy.queue_id + place, "X2"

@@ -67,7 +67,7 @@ from penstock.storage.definitions.records import (
     BindingRecord,
     QueueRecord,
     VhostMetadata,
-    highest_priority,
+    id_count,
     part_count,
 )
 from penstock.storage.engine.engine import Engine
@@ -468,7 +468,7 @@ class Vhost:
         what = self.queue_text(name)
         check_queue_arguments(arguments, what, owner is not None)
         check_properties(arguments, what, durable, owner is not None, auto_delete)
-        self.changes.check_memory(arguments, part_count(highest_priority(arguments)))
+        self.changes.check_memory(arguments, part_count(arguments))
         if durable and owner is None:
             self.changes.check_room()
         if self.changes.proposes:
@@ -486,7 +486,7 @@ class Vhost:
         # An exclusive queue dies with its connection, so with the process: nothing to keep.
         kept = one.durable and owner is None
         if kept:
-            queue_id = self.definitions.next_queue_id(part_count(highest_priority(one.arguments)))
+            queue_id = self.definitions.next_queue_id(id_count(one.arguments))
         queue = self._make_queue(queue_id, kept, one)
         queue.owner = owner
         self._churn.queues_created += 1

@@ -29,7 +29,7 @@ from penstock.core.confirm_watermark import (
     any_stranded,
 )
 from penstock.core.letters import HeaderWriter
-from penstock.core.message import PENDING, PERSISTENT, PRIORITY_SHIFT, Message
+from penstock.core.message import PENDING, PERSISTENT, Message, priority_flags
 from penstock.core.traffic import DropCounters
 from penstock.core.turn_part import TurnPart
 from penstock.queues.context import QueueContext
@@ -284,7 +284,7 @@ class DeadLetters(TurnPart):
         letter = self._writer.write(
             whole, queue.name, reason, time_s, exchange, key, queue.is_quorum
         )
-        flags = (whole.flags & PERSISTENT) | i64(letter.priority) << PRIORITY_SHIFT
+        flags = (whole.flags & PERSISTENT) | priority_flags(letter.priority)
         copy = Message(letter.content, letter.address, flags, WallMs(0))
         if exchange == "":
             self._replies.publish(letter.keys, [copy.copy_for_queue()])

@@ -28,7 +28,7 @@ from penstock.broker.topology.vhost import Vhost
 from penstock.core.clock_types import WallMs
 from penstock.core.headers import DELAY_HEADER, HeaderReader, delay_in
 from penstock.core.letters import HeaderWriter
-from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
+from penstock.core.message import PERSISTENT, Message, priority_flags
 from penstock.core.turn_part import TurnPart
 from penstock.queues.queue import Queue
 from penstock.queues.schedule import Schedule
@@ -137,7 +137,7 @@ class Delays(TurnPart):
         context.remember()
         if len(queues) == 0:
             return 0
-        flags = (message.flags & PERSISTENT) | i64(letter.priority) << PRIORITY_SHIFT
+        flags = (message.flags & PERSISTENT) | priority_flags(letter.priority)
         expires = letter.lasts_ms >= 0
         expires_at_ms = WallMs(now_ms + letter.lasts_ms) if expires else WallMs(0)
         copy = Message(letter.content, letter.address, flags, expires_at_ms)

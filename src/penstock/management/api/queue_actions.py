@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 from aiohttp import web
 
-from penstock.backing.variable_queue import VariableQueue
+from penstock.backing.interface import BackingQueue
 from penstock.broker.broker import Broker
 from penstock.broker.mirrors import NotMirrored
 from penstock.core.errors import AccessRefused, NotFound
@@ -133,18 +133,18 @@ def read_slice(
     """
     queue = broker.vhost(vhost).queue(name)
     queue.check_owner(None)
-    parts = queue.backing.parts()
+    priorities = queue.backing.priorities()
     if priority < 0:
-        priority = _highest_with_messages(parts)
-    elif priority >= len(parts):
-        raise BadQuery("bad_request", f"the queue's priorities end at {len(parts) - 1}")
-    part = parts[priority]
+        priority = _highest_with_messages(queue.backing)
+    part = queue.backing.part(priority)
+    if part is None:
+        raise BadQuery("bad_request", f"the queue's priorities end at {priorities[-1]}")
     floor, end = int(part.floor_seq_id()), int(part.next_seq_id())
     failed = part.failed_reads()
     messages = part.read_range(max(start, floor), end, count, most_bytes)
     if not messages:
         check_read(part, failed, queue.name, queue.vhost)
-    return Slice(snapshots(messages), floor, end, priority, len(parts))
+    return Slice(snapshots(messages), floor, end, priority, len(priorities))
 
 
 def message_row(
@@ -181,11 +181,15 @@ def snapshots(messages: list[Message]) -> list[Message]:
     return copies
 
 
-def _highest_with_messages(parts: list[VariableQueue]) -> int:
-    for priority in range(len(parts) - 1, 0, -1):
-        if parts[priority].ready_count() > 0:
-            return priority
-    return 0
+def _highest_with_messages(backing: BackingQueue) -> int:
+    """The lowest where there are no messages."""
+    priorities = backing.priorities()
+    filled = [
+        priority
+        for priority, part in zip(priorities, backing.parts(), strict=True)
+        if part.ready_count() > 0
+    ]
+    return max(filled, default=priorities[0])
 
 
 def _queue_asked(request: web.Request, visitor: Visitor) -> tuple[str, str]:

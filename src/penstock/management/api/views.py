@@ -72,10 +72,10 @@ class ViewsApi(Endpoints):
     def _queue_storage(self, vhost: str, name: str) -> Row:
         """The index; of a queue with priorities that of each which has one."""
         queue = self._broker.vhost(vhost).queue(name)
-        parts = queue.backing.parts()
+        parts, priorities = queue.backing.parts(), queue.backing.priorities()
         limits = self._broker.engine.limits
         rows: list[Row] = []
-        for number, part in enumerate(parts):
+        for number, part in zip(priorities, parts, strict=True):
             segments, left_out = describe_segments(part, max(SEGMENTS_SHOWN // len(parts), 2))
             if segments or len(parts) == 1:
                 rows.append(

@@ -33,7 +33,7 @@ def flow_facts(backing: BackingQueue) -> Facts:
     if len(described) > 1:
         row["priorities"] = [
             {"priority": number, "messages": facts["messages"]}
-            for number, facts in enumerate(described)
+            for number, facts in zip(backing.priorities(), described, strict=True)
             if facts["messages"]
         ]
     return row

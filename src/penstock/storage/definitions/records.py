@@ -89,17 +89,26 @@ class ExchangeRecord(NamedTuple):
 
 
 NO_PRIORITIES: Final = -1
+QUORUM_PRIORITIES: Final = 32
+QUORUM_NORMAL: Final = 4
+"""The priority of a quorum queue's messages that name none."""
 
 
 def highest_priority(arguments: dict[str, object]) -> int:
-    """Of the messages of a queue; ``NO_PRIORITIES`` when it knows none."""
+    """By the arguments of a queue; ``NO_PRIORITIES`` when they name none."""
     value = arguments.get("x-max-priority")
     return value if isinstance(value, int) else NO_PRIORITIES
 
 
-def part_count(highest_priority: int) -> int:
-    """How many backings, and queue ids, a queue takes: one for each priority."""
-    return max(0, highest_priority) + 1
+def part_count(arguments: dict[str, object]) -> int:
+    """How many backings a new queue has: one for each priority that its arguments name."""
+    return max(0, highest_priority(arguments)) + 1
+
+
+def id_count(arguments: dict[str, object]) -> int:
+    """How many queue ids it takes: one for each backing that it may have."""
+    is_quorum = arguments.get("x-queue-type") == "quorum"
+    return QUORUM_PRIORITIES if is_quorum else part_count(arguments)
 
 
 class QueueRecord(NamedTuple):
@@ -115,8 +124,7 @@ class QueueRecord(NamedTuple):
 
     def queue_ids(self) -> list[int]:
         """Of all its backings."""
-        count = part_count(highest_priority(self.arguments))
-        return list(range(self.queue_id, self.queue_id + count))
+        return list(range(self.queue_id, self.queue_id + id_count(self.arguments)))
 
 
 class BindingRecord(NamedTuple):

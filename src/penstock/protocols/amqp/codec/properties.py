@@ -151,18 +151,18 @@ def skip(content: bytes, position: i64, bit: i64, end: i64) -> i64:
 
 def delivery_mode(content: bytes, offset: i64) -> i64:
     """1 transient, 2 persistent, 0 not said."""
-    return octet_property(content, offset, DELIVERY_MODE)
+    return octet_property(content, offset, DELIVERY_MODE, 0)
 
 
 def priority(content: bytes, offset: i64 = 0) -> i64:
-    """The priority asked for, 0 when none is."""
-    return octet_property(content, offset, PRIORITY)
+    """The priority asked for, -1 when none is."""
+    return octet_property(content, offset, PRIORITY, -1)
 
 
-def octet_property(content: bytes, offset: i64, bit: i64) -> i64:
+def octet_property(content: bytes, offset: i64, bit: i64, absent: i64) -> i64:
     position = locate(content, offset, bit)
     if position == 0:
-        return 0
+        return absent
     skip(content, position, bit, header_end(content, offset))
     return i64(content[position])
 

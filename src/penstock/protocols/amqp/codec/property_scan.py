@@ -14,7 +14,7 @@ from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import BrokerError, PreconditionFailed
-from penstock.core.message import ASKS_REPLY, COPIES, PERSISTENT, PRIORITY_SHIFT
+from penstock.core.message import ASKS_REPLY, COPIES, PERSISTENT, priority_flags
 from penstock.protocols.amqp.codec.properties import parse_expiration
 
 FLAGS_AT: Final[i64] = 19
@@ -110,7 +110,7 @@ class PropertySkim:
         if bit == _PRIORITY:
             if position >= end:
                 return _MALFORMED
-            self.flags |= i64(data[position]) << PRIORITY_SHIFT
+            self.flags |= priority_flags(i64(data[position]))
             return position + 1
         if bit == _TIMESTAMP:
             return position + 8 if position + 8 <= end else _MALFORMED
