@@ -30,7 +30,11 @@ has the same rows.
 
 - Of times and limits the lowest value holds, so a policy can only tighten what an argument says,
   and an operator policy what both say. An operator policy takes the keys marked *operator* only.
-- Of all other options that are both, the argument holds where it is given.
+- Of all other options that are both, the argument holds where it is given; of `overflow` in quorum
+  queues and of `delayed-retry-type` the policy does, and before it the operator policy.
+- A policy with a key of quorum queues alone (`dead-letter-strategy`, `max-in-memory-`,
+  `target-group-size`) does not reach classic queues, one with `queue-mode`, `queue-master-locator`
+  or `ha-` does not reach quorum queues, as in RabbitMQ.
 - Bounds are those of arguments; a number in a policy may be up to 9,007,199,254,740,992.
 - Declaring a queue again with another value of one of these arguments is refused with
   `PRECONDITION_FAILED`.
@@ -44,7 +48,7 @@ has the same rows.
 OTHER_TYPES = """
 ## Refused
 
-Of quorum queues and streams, which are not built:
+Of streams, which are not built:
 
 - arguments: {arguments}
 - keys of policies: {keys}

@@ -77,7 +77,7 @@ def test_of_texts_the_argument_holds(key: str) -> None:
         merged = QueueSettings(
             {} if argument is None else {"x-" + key: argument},
             policy({} if own is None else {key: own}),
-            policy({key: "operators have no say"}),
+            policy({} if key == "overflow" else {key: "operators have no say"}),
         )
         first = next((value for value in (argument, own) if value is not None), absent)
         assert shown(merged) == NOTHING | {field: first}
@@ -197,7 +197,7 @@ def test_a_wrong_definition_is_refused(definition: dict[str, Any], text: str) ->
     assert str(caught.value) == text
 
 
-@pytest.mark.parametrize("key", ["queue-leader-locator", "max-age"])
+@pytest.mark.parametrize("key", ["initial-cluster-size", "max-age"])
 def test_what_only_rabbitmq_has_is_refused_by_name(key: str) -> None:
     with pytest.raises(NotImplementedYet, match=f"policy setting '{key}'"):
         check_policy(Policy("p", "^q", "all", 0, {"message-ttl": 1, key: "x"}), False)
@@ -220,6 +220,23 @@ def test_what_is_said_of_mirrors_is_taken(definition: dict[str, Any], apply_to: 
 GOOD_VALUES = dict.fromkeys(NUMBERS, 1) | {key: text[2][1] for key, text in TEXTS.items()}
 
 
+def test_of_overflows_the_operators_comes_first_and_in_quorum_queues_the_policy() -> None:
+    argument, own, operators = "drop-head", "reject-publish", "reject-publish-dlx"
+    told = policy({"overflow": own}), policy({"overflow": operators})
+    assert QueueSettings({}, *told).overflow == operators
+    assert QueueSettings({"x-overflow": argument}, *told).overflow == argument
+    quorum = {"x-queue-type": "quorum", "x-overflow": argument}
+    assert QueueSettings(quorum, told[0]).overflow == own
+    assert QueueSettings(quorum, *told).overflow == operators
+
+
+def test_a_delivery_limit_below_zero_is_no_limit_and_any_other_is_lower() -> None:
+    limits = policy({"delivery-limit": 7}), policy({"delivery-limit": -1})
+    assert QueueSettings({}, *limits).delivery_limit == 7
+    assert QueueSettings({"x-delivery-limit": -1}, limits[0]).delivery_limit == 7
+    assert QueueSettings({"x-delivery-limit": -1}, limits[1]).delivery_limit == -1
+
+
 def test_every_key_is_taken() -> None:
     values: dict[str, Any] = GOOD_VALUES | {"alternate-exchange": "x", "queue-version": 2}
     check_policy(Policy("p", "^q", "all", 0, values), False)
@@ -228,7 +245,7 @@ def test_every_key_is_taken() -> None:
 def test_operators_may_set_limits_only() -> None:
     for key, value in GOOD_VALUES.items():
         operators = Policy("p", "^q", "all", 0, {key: value})
-        if key not in NUMBERS:
+        if key not in (*NUMBERS, "overflow"):
             with pytest.raises(PreconditionFailed, match="are not recognised policy settings"):
                 check_policy(operators, True)
         else:

@@ -13,21 +13,19 @@ from penstock.broker.rules.policies import Policy, PolicyBook, check_policy
 from penstock.broker.rules.queue_options import (
     ARGUMENTS,
     EXCHANGE,
-    FIRST,
     FLAG,
     LIMIT,
-    LOWER,
     MILLISECONDS,
     NUMBER,
+    OPERATORS,
     OPTIONS,
-    POLICY,
-    PREFERRED,
     QUEUE_ARGUMENTS,
     TEXT,
     WORD,
     Option,
 )
 from penstock.core.errors import BrokerError, PreconditionFailed
+from penstock.queues.context import CLASSIC, QUORUM
 
 ROOT = Path(__file__).resolve().parents[2]
 WHAT = "queue 'q' in vhost '/'"
@@ -125,7 +123,9 @@ def test_policies_are_checked_by_their_rows(option: Option) -> None:
 @pytest.mark.parametrize("option", OPTIONS, ids=named)
 def test_operators_say_what_is_a_limit(option: Option) -> None:
     policy = Policy("o", "", "queues", 0, {option.name: option.example})
-    if option.merge == LIMIT:
+    if option.name == "delayed-retry-type":
+        policy.definition["delayed-retry-min"] = 1
+    if option.merge == LIMIT or option.operator:
         check_policy(policy, True)
     else:
         with pytest.raises(BrokerError, match=r"not recognised|policy setting"):
@@ -139,8 +139,19 @@ def test_which_value_holds(option: Option) -> None:
     book = PolicyBook()
     book.policies["p"] = Policy("p", "", "all", 0, {option.name: one})
     book.operator_policies["o"] = Policy("o", "", "all", 0, {option.name: other})
-    holds = {LIMIT: other, LOWER: one, FIRST: one, POLICY: one, PREFERRED: one}[option.merge]
-    assert book.queue_row("q")["effective_policy_definition"] == {option.name: holds}
+    holds = other if option.merge == LIMIT or option.operator == OPERATORS else one
+    kind = QUORUM if option.unsuited == CLASSIC else CLASSIC
+    assert book.queue_row("q", kind)["effective_policy_definition"] == {option.name: holds}
+
+
+@pytest.mark.parametrize("option", [one for one in OPTIONS if one.unsuited], ids=named)
+def test_a_policy_does_not_reach_queues_that_cannot_have_its_keys(option: Option) -> None:
+    book = PolicyBook()
+    definition = {option.name: option.example, "max-length": 5}
+    book.policies["p"] = Policy("p", "", "all", 0, definition)
+    other = QUORUM if option.unsuited == CLASSIC else CLASSIC
+    assert book.queue_row("q", option.unsuited)["policy"] is None
+    assert book.queue_row("q", other)["policy"] == "p"
 
 
 def test_the_page_is_of_this_table() -> None:

@@ -9,6 +9,7 @@ import base64
 import http.client
 import json
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -76,6 +77,17 @@ class VhostWorld(World):
     def show_queue(self, vhost: str, queue: str) -> None:
         _, row = self.api("GET", f"queues/{vhost}/{queue}")
         self.lines.append(f"{queue} is {row.get('type')} {row.get('arguments')}")
+
+    def show_policies(self, vhost: str, queue: str) -> None:
+        """What reaches it; RabbitMQ writes the row some time after the policy."""
+        deadline = time.monotonic() + 10
+        while True:
+            _, row = self.api("GET", f"queues/{vhost}/{queue}")
+            if row.get("operator_policy") or time.monotonic() > deadline:
+                break
+            time.sleep(0.2)
+        effective = dict(sorted(row["effective_policy_definition"].items()))
+        self.lines.append(f"{queue}: {row['policy']}, {row['operator_policy']}, {effective}")
 
 
 def story(setting: str) -> Callable[[Callable[[VhostWorld], None]], Callable[[VhostWorld], None]]:
@@ -297,6 +309,92 @@ def a_policy_and_arguments_of_retries(w: VhostWorld) -> None:
     a.publish(1, "", q, b"one")
     a.receive()
     a.send(1, "basic.nack", delivery_tag=1, requeue=True)
+    a.receive()
+
+
+@story(PLAIN)
+def keys_of_policies(w: VhostWorld) -> None:
+    v = w.vhost()
+    for key, value in (
+        ("delivery-limit", 5),
+        ("delivery-limit", -1),
+        ("dead-letter-strategy", "at-least-once"),
+        ("dead-letter-strategy", "at-most-once"),
+        ("dead-letter-strategy", "bad"),
+        ("dead-letter-strategy", 5),
+        ("queue-leader-locator", "balanced"),
+        ("queue-leader-locator", "client-local"),
+        ("queue-leader-locator", "far"),
+        ("queue-leader-locator", 5),
+        ("max-in-memory-length", 5),
+        ("max-in-memory-length", 0),
+        ("max-in-memory-length", -1),
+        ("max-in-memory-bytes", 5),
+        ("max-in-memory-bytes", "5"),
+        ("target-group-size", 3),
+        ("target-group-size", 0),
+        ("target-group-size", "3"),
+        ("consumer-disconnected-timeout", 1000),
+        ("consumer-disconnected-timeout", -1),
+        ("consumer-disconnected-timeout", "5"),
+        ("overflow", "reject-publish-dlx"),
+        ("max-priority", 5),
+        ("single-active-consumer", True),
+        ("quorum-initial-group-size", 3),
+    ):
+        definition = {key: value}
+        body = {"pattern": "none", "priority": 0, "definition": definition}
+        w.put(f"policies/{v}/p", body | {"apply-to": "quorum_queues"})
+        w.put(f"operator-policies/{v}/p", body | {"apply-to": "queues"})
+
+
+@story(PLAIN)
+def policies_that_have_an_effect_in_quorum_queues(w: VhostWorld) -> None:
+    """Those that have none are among the effective ones too."""
+    v = w.vhost()
+    a = w.enter(v)
+    q, classic = w.name("q"), w.name("classic")
+    w.declare(a, q, arguments={"x-queue-type": "quorum", "x-max-in-memory-length": 9})
+    w.declare(a, classic)
+    body = {
+        "pattern": ".*",
+        "apply-to": "queues",
+        "definition": {
+            "delivery-limit": 7,
+            "dead-letter-strategy": "at-least-once",
+            "queue-leader-locator": "balanced",
+            "max-in-memory-length": 5,
+            "max-in-memory-bytes": 50,
+            "target-group-size": 3,
+            "max-length": 20,
+            "overflow": "reject-publish",
+        },
+    }
+    w.put(f"policies/{v}/p", body)
+    operator = body | {"definition": {"delivery-limit": 5, "max-in-memory-length": 3,
+                                      "target-group-size": 5}}  # fmt: skip
+    w.put(f"operator-policies/{v}/o", operator)
+    for queue in (q, classic):
+        w.show_policies(v, queue)
+
+
+@story(PLAIN)
+def a_strategy_by_policy(w: VhostWorld) -> None:
+    """A letter that no queue takes stays: at-least-once by the policy."""
+    v = w.vhost()
+    a = w.enter(v)
+    q, morgue = w.name("q"), w.name("morgue")
+    w.declare(a, q, arguments={"x-queue-type": "quorum"})
+    w.declare(a, morgue)
+    definition = {"dead-letter-strategy": "at-least-once", "overflow": "reject-publish",
+                  "dead-letter-exchange": "", "dead-letter-routing-key": morgue}  # fmt: skip
+    w.put(f"policies/{v}/p", {"pattern": "^q", "apply-to": "quorum_queues",
+                              "definition": definition})  # fmt: skip
+    w.attempt(a, "basic.consume", queue=q, consumer_tag="c")
+    a.publish(1, "", q, b"one")
+    a.receive()
+    a.send(1, "basic.reject", delivery_tag=1, requeue=False)
+    w.attempt(a, "basic.consume", queue=morgue, consumer_tag="m", no_ack=True)
     a.receive()
 
 

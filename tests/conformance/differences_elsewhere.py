@@ -127,6 +127,13 @@ ELSEWHERE: Final = (
         "node/test_dead_letters.py::test_a_crash_in_between_leaves_one_of_both",
     ),
     Elsewhere(
+        "`overflow` of operator policies",
+        "Refused; RabbitMQ 4.3.6 takes it.",
+        "As in 4.3.6: it holds before the policy's.",
+        "broker/test_policies.py::"
+        "test_of_overflows_the_operators_comes_first_and_in_quorum_queues_the_policy",
+    ),
+    Elsewhere(
         "Full queues with priorities",
         "`drop-head` drops what would be delivered next, the highest priority.",
         'The lowest priority first; `priority_drop_order = "highest"` has RabbitMQ\'s order.',

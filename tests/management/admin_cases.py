@@ -247,7 +247,6 @@ POLICY_STEPS: Final = [
     put("/api/operator-policies/%2F/o", RULE),
     put("/api/operator-policies/%2F/o", {**RULE, "priority": 2, "apply-to": "queues"}),
     put("/api/operator-policies/%2F/o", {**RULE, "apply-to": "exchanges"}),
-    put("/api/operator-policies/%2F/bad", {**RULE, "definition": {"overflow": "drop-head"}}),
     put("/api/operator-policies/%2F/bad", {**RULE, "definition": {"ha-mode": "all", "expires": 5}}),
     put("/api/operator-policies/%2F/bad", {"pattern": ""}),
     put("/api/operator-policies/nowhere/bad", RULE),

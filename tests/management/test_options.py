@@ -19,7 +19,7 @@ def test_the_options_are_those_of_the_broker(served: Served) -> None:
         "name": "overflow",
         "argument": "x-overflow",
         "policy": True,
-        "operator_policy": False,
+        "operator_policy": True,
         "applies_to": "queue",
         "kind": "word",
         "words": ["drop-head", "reject-publish", "reject-publish-dlx"],
@@ -32,9 +32,13 @@ def test_the_options_are_those_of_the_broker(served: Served) -> None:
     }
 
 
-def test_operator_policies_are_limits(served: Served) -> None:
+def test_operator_policies_are_limits_and_what_rabbitmq_takes(served: Served) -> None:
     names = {row["name"] for row in served.get(PATH) if row["operator_policy"]}
-    assert names == {"expires", "message-ttl", "max-length", "max-length-bytes", "delivery-limit"}
+    assert names == {
+        *("expires", "message-ttl", "max-length", "max-length-bytes", "delivery-limit", "overflow"),
+        *("delayed-retry-type", "delayed-retry-min", "delayed-retry-max", "target-group-size"),
+        *("max-in-memory-length", "max-in-memory-bytes"),
+    }
 
 
 def test_one_has_to_log_in(served: Served) -> None:

@@ -7,7 +7,8 @@ them, and the name of a queue or exchange.  Out: which of them applies, and for 
 Of all policies whose pattern is found in the name the one with the highest priority applies, alone
 (of equals the first by name).  Operator policies are chosen likewise, from their own list.
 ``queue_options`` says of each option which value holds; the ``ha-`` keys are for queues that can be
-mirrored: those that are durable and not exclusive.
+mirrored: those that are durable and not exclusive.  A policy with a key that queues of a type
+cannot have (``UNSUITED_KEYS``) does not reach them at all, as in RabbitMQ.
 
 What a policy may say is checked key by key with RabbitMQ's words.  Keys of other queue types that
 have no effect here (``OTHER_TYPES_KEYS``) are refused by name, as ``NotImplementedYet``: a policy
@@ -26,11 +27,14 @@ from penstock.broker.rules.queue_options import (
     ARGUMENTS,
     DEFAULT_DELIVERY_LIMITS,
     FEDERATION_KEYS,
+    HIGHER,
     LIMIT,
     LOWER,
+    OPERATORS,
     OTHER_TYPES_KEYS,
     POLICY_KEYS,
     PREFERRED,
+    UNSUITED_KEYS,
     Option,
 )
 from penstock.core import patterns
@@ -51,6 +55,7 @@ APPLY_TO: Final[dict[str, tuple[str, ...]]] = {
     "streams": (),
 }
 """What a policy may apply to -> which kinds of entities these are; there are no streams yet."""
+UNSUITED: Final = {QUEUES_OF[kind]: keys for kind, keys in UNSUITED_KEYS.items()}
 VALUE_MAX: Final = 1 << 53
 """What JSON carries exactly; no queue needs more."""
 
@@ -82,7 +87,11 @@ class Policy:
 
     def covers(self, kind: str, name: str) -> bool:
         """``kind``: one of those in ``APPLY_TO``."""
-        return kind in APPLY_TO.get(self.apply_to, ()) and patterns.found(self.pattern, name)
+        return (
+            kind in APPLY_TO.get(self.apply_to, ())
+            and not any(key in self.definition for key in UNSUITED.get(kind, ()))
+            and patterns.found(self.pattern, name)
+        )
 
 
 @final
@@ -213,27 +222,36 @@ def _merged(
     arguments: dict[str, object], policy: Policy | None, operator: Policy | None
 ) -> dict[str, object]:
     """Key of a policy -> value that holds, of all options that are set."""
+    told = _allowed(policy, operator=False)
+    for key, value in _allowed(operator, operator=True).items():
+        told[key] = _choice(POLICY_KEYS[key].of_operators, told.get(key, value), value)
     values: dict[str, object] = {}
     for key, value in arguments.items():
         option = ARGUMENTS.get(key)
         if option is not None:
             values[option.name] = value
-    if policy is not None:
-        _merge(values, policy.definition, False)
-    if operator is not None:
-        _merge(values, operator.definition, True)
+    kind = queue_type(arguments)
+    for key, value in told.items():
+        values[key] = _choice(POLICY_KEYS[key].merge_in(kind), values.get(key, value), value)
     return values
 
 
-def _merge(values: dict[str, object], definition: dict[str, object], operator: bool) -> None:
-    for key, value in definition.items():
-        if not _is_allowed(key, operator):
-            continue
-        known = values.setdefault(key, value)
-        is_lower = isinstance(known, int) and isinstance(value, int) and value < known
-        merge = POLICY_KEYS[key].merge
-        if merge == PREFERRED or (is_lower and merge in (LIMIT, LOWER)):
-            values[key] = value
+def _allowed(policy: Policy | None, *, operator: bool) -> dict[str, object]:
+    """Of its definition, without what should not be there."""
+    definition = {} if policy is None else policy.definition
+    return {key: value for key, value in definition.items() if _is_allowed(key, operator)}
+
+
+def _choice(rule: str, known: object, value: object) -> object:
+    """Of two values the one that holds; a number below 0 is no limit."""
+    if rule in (PREFERRED, OPERATORS):
+        return value
+    if isinstance(known, int) and isinstance(value, int):
+        if rule == HIGHER:
+            return max(known, value)
+        if rule in (LIMIT, LOWER):
+            return max(known, value) if min(known, value) < 0 else min(known, value)
+    return known
 
 
 def _retry(values: dict[str, object]) -> RetryDelays | None:
@@ -291,7 +309,7 @@ def _check_definition(definition: dict[str, object], operator: bool) -> None:
     if not operator:
         read_ha_policy(definition)
         _check_federation(definition)
-        _check_retries(definition)
+    _check_retries(definition)
     if unknown:
         raise PreconditionFailed(f"[{','.join(unknown)}] are not recognised policy settings")
 

@@ -29,6 +29,10 @@ ARGUMENT: Final = "the argument"
 POLICY: Final = "the policy"
 PREFERRED: Final = "the policy, else the argument"
 
+# Which of policy and operator policy holds; LIMIT means the lower.
+HIGHER: Final = "the higher"
+OPERATORS: Final = "the operator policy"
+
 TEN_YEARS_MS: Final = 10 * 365 * 86_400_000
 """RabbitMQ's limit of times in arguments."""
 
@@ -53,6 +57,9 @@ class Option(NamedTuple):
     refusal: str = ""
     applies_to: str = "queue"  # or "exchange", "queue or exchange", "NSQ topic", "NSQ channel"
     types: tuple[str, ...] = QUEUE_TYPES  # of queues that take the argument
+    operator: str = ""  # which value holds where there is an operator policy; "" = it has none
+    unsuited: str = ""  # type of queues that a policy with this key does not reach
+    quorum_merge: str = ""  # as ``merge``, of quorum queues, where that is another
 
     @property
     def argument(self) -> str | None:
@@ -69,9 +76,18 @@ class Option(NamedTuple):
     def in_policies(self) -> bool:
         return self.merge != ARGUMENT
 
+    def merge_in(self, kind: str) -> str:
+        """Which value holds in queues of that type."""
+        return self.quorum_merge if kind == QUORUM and self.quorum_merge else self.merge
+
+    @property
+    def of_operators(self) -> str:
+        """Which of policy and operator policy holds; "" = the key is not for operators."""
+        return LIMIT if self.merge == LIMIT else self.operator
+
     @property
     def in_operator_policies(self) -> bool:
-        return self.merge == LIMIT
+        return self.of_operators != ""
 
 
 # fmt: off
@@ -94,11 +110,12 @@ OPTIONS: Final = (
            "priorities from 0 to that number", "Pri", highest=255, types=(CLASSIC,)),
     Option("overflow", WORD, FIRST, "reject-publish", "overflow value",
            "what a full queue does: drops the oldest, refuses new messages, or buries them",
-           "Ovfl", words=OVERFLOWS, refusal="invalid_overflow"),
+           "Ovfl", words=OVERFLOWS, refusal="invalid_overflow", operator=OPERATORS,
+           quorum_merge=PREFERRED),
     Option("queue-mode", WORD, FIRST, "lazy", "queue-mode value",
            "lazy: messages rest on disk", "Mode",
            words=("default", "lazy"), refusal="\"unsupported queue mode '{value}'\"",
-           types=(CLASSIC,)),
+           types=(CLASSIC,), unsuited=QUORUM),
     Option("queue-version", NUMBER, FIRST, 2, "queue-version value",
            "RabbitMQ's formats of classic queues; no effect here",
            words=(1, 2), refusal="\"unsupported queue version '{value}'\"", types=(CLASSIC,)),
@@ -111,21 +128,22 @@ OPTIONS: Final = (
            "how often a message may come back before it is a dead letter; -1: without a limit;"
            " a quorum queue's is 20 otherwise, and basic.nack does not count there",
            "DL", lowest=-1),
-    Option("dead-letter-strategy", WORD, ARGUMENT, "at-most-once", "",
+    Option("dead-letter-strategy", WORD, FIRST, "at-most-once", "dead letter strategy",
            "at-least-once: a dead message stays until a queue has taken its letter; with"
            " overflow reject-publish only",
            words=("at-most-once", "at-least-once"), refusal="invalid_dlx_strategy",
-           types=(QUORUM,)),
+           types=(QUORUM,), unsuited=CLASSIC),
     Option("delayed-retry-type", WORD, PREFERRED, "failed",
            f"delayed retry type. Must be one of: {', '.join(RETRIES)}",
            "which messages that come back wait for delayed-retry-min times their failed"
            " deliveries: all, failed (basic.reject, a lost consumer), returned (basic.nack)",
-           words=RETRIES, refusal="\"unsupported delayed retry type '{value}'\"", types=(QUORUM,)),
+           words=RETRIES, refusal="\"unsupported delayed retry type '{value}'\"", types=(QUORUM,),
+           operator=OPERATORS),
     Option("delayed-retry-min", MILLISECONDS, LOWER, 1000,
            "delayed retry minimum delay. Must be a positive integer",
            "time that a message waits when its delivery failed once; without it none waits",
-           lowest=1, highest=TEN_YEARS_MS, types=(QUORUM,)),
-    Option("delayed-retry-max", MILLISECONDS, LOWER, 60_000,
+           lowest=1, highest=TEN_YEARS_MS, types=(QUORUM,), operator=HIGHER),
+    Option("delayed-retry-max", MILLISECONDS, LIMIT, 60_000,
            "delayed retry maximum delay. Must be a positive integer",
            "the longest such time; without it delayed-retry-min",
            lowest=1, highest=TEN_YEARS_MS, types=(QUORUM,)),
@@ -135,14 +153,23 @@ OPTIONS: Final = (
     Option("quorum-target-group-size", NUMBER, ARGUMENT, 3, "",
            "how many copies there are to be later; no effect on a single node",
            lowest=1, types=(QUORUM,)),
-    Option("max-in-memory-length", NUMBER, ARGUMENT, 1000, "",
-           "how many messages may be in memory; no effect, as in RabbitMQ 4", types=(QUORUM,)),
-    Option("max-in-memory-bytes", NUMBER, ARGUMENT, 1_048_576, "",
-           "how many bytes may be in memory; no effect, as in RabbitMQ 4", types=(QUORUM,)),
-    Option("queue-leader-locator", WORD, ARGUMENT, "client-local", "",
+    Option("target-group-size", NUMBER, POLICY, 3, "qq target count value",
+           "how many copies of a quorum queue there are to be later; no effect on a single node",
+           lowest=1, operator=HIGHER, unsuited=CLASSIC),
+    Option("max-in-memory-length", NUMBER, LIMIT, 1000, "maximum memory in bytes",
+           "how many messages may be in memory; no effect, as in RabbitMQ 4", types=(QUORUM,),
+           unsuited=CLASSIC),
+    Option("max-in-memory-bytes", NUMBER, LIMIT, 1_048_576, "maximum memory in bytes",
+           "how many bytes may be in memory; no effect, as in RabbitMQ 4", types=(QUORUM,),
+           unsuited=CLASSIC),
+    Option("queue-leader-locator", WORD, FIRST, "client-local", "queue leader locator value",
            "on which node the queue is; no effect on a single node",
-           words=("client-local", "balanced"), refusal="invalid_queue_locator_arg",
-           types=(QUORUM,)),
+           words=("client-local", "balanced", "random", "least-leaders"),
+           refusal="invalid_queue_locator_arg", types=(QUORUM,)),
+    Option("consumer-disconnected-timeout", MILLISECONDS, POLICY, 60_000,
+           "consumer disconnected timeout",
+           "how long a quorum queue waits for a consumer on a node that cannot be reached; no"
+           " effect on a single node"),
     Option("consumer-timeout", MILLISECONDS, LOWER, 1_800_000, "consumer timeout",
            "time a consumer may hold a delivery; then its channel is closed",
            lowest=1, highest=TEN_YEARS_MS),
@@ -151,25 +178,26 @@ OPTIONS: Final = (
     Option("queue-master-locator", WORD, FIRST, "min-masters", "queue-master-locator value",
            "on which node of a cluster a new queue is",
            words=MASTER_LOCATORS, refusal='"{term} invalid queue-master-locator value"',
-           types=(CLASSIC,)),
+           types=(CLASSIC,), unsuited=QUORUM),
     Option("alternate-exchange", EXCHANGE, FIRST, "unrouted", "alternate exchange name",
            "gets the messages that no binding wants", "AE", applies_to="exchange"),
     Option("ha-mode", WORD, POLICY, "exactly", "",
            "how many copies a queue has; without it no other key of mirrors is taken",
-           words=("all", "exactly", "nodes")),
+           words=("all", "exactly", "nodes"), unsuited=QUORUM),
     Option("ha-params", COUNT_OR_NODES, POLICY, 2, "",
-           "with exactly: how many copies; with nodes: a list of names; with all: none"),
+           "with exactly: how many copies; with nodes: a list of names; with all: none",
+           unsuited=QUORUM),
     Option("ha-sync-mode", WORD, POLICY, "automatic", "",
            "automatic: a new mirror fetches what was there before",
-           words=("manual", "automatic")),
+           words=("manual", "automatic"), unsuited=QUORUM),
     Option("ha-sync-batch-size", NUMBER, POLICY, 4096, "",
            "messages in a step of a synchronisation", lowest=1),
     Option("ha-promote-on-shutdown", WORD, POLICY, "when-synced", "",
            "always: a mirror that lacks messages may follow a master that stops",
-           words=("always", "when-synced")),
+           words=("always", "when-synced"), unsuited=QUORUM),
     Option("ha-promote-on-failure", WORD, POLICY, "when-synced", "",
            "always: a mirror that lacks messages may follow a master that fails; they are lost",
-           words=("always", "when-synced")),
+           words=("always", "when-synced"), unsuited=QUORUM),
     Option("federation-upstream", TEXT, POLICY, "far", "federation upstream name",
            "the upstream whose messages an exchange gets too, or a queue where it has none",
            applies_to="queue or exchange"),
@@ -199,19 +227,19 @@ FEDERATION_KEYS: Final = tuple(
     option.name for option in OPTIONS if option.name.startswith("federation-")
 )
 POLICY_KEYS: Final = {option.name: option for option in OPTIONS if option.in_policies}
+UNSUITED_KEYS: Final = {
+    kind: [option.name for option in OPTIONS if option.unsuited == kind] for kind in QUEUE_TYPES
+}
+"""A policy with one of them does not reach queues of that type."""
 
 DEFAULT_DELIVERY_LIMITS: Final = {CLASSIC: -1, QUORUM: 20}
 
 OTHER_TYPES_KEYS: Final = (
-    "dead-letter-strategy",
     "initial-cluster-size",
     "max-age",
-    "max-in-memory-bytes",
-    "max-in-memory-length",
-    "queue-leader-locator",
     "stream-max-segment-size-bytes",
 )
-"""Of policies, for quorum queues and streams: refused by name."""
+"""Of policies, for streams: refused by name."""
 OTHER_TYPES_ARGUMENTS: Final = tuple(
     key for key in ("x-" + name for name in OTHER_TYPES_KEYS) if key not in ARGUMENTS
 )

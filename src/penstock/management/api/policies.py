@@ -129,9 +129,10 @@ def policy_row(vhost: str, policy: Policy) -> Row:
 
 
 def option_row(option: Option) -> Row:
-    """Without the words of refusals."""
+    """Without the words of refusals, and the rules of single types."""
     row = option._asdict()
-    del row["noun"], row["refusal"]
+    for name in ("noun", "refusal", "operator", "unsuited", "quorum_merge"):
+        del row[name]
     row["argument"] = option.argument
     row["policy"], row["operator_policy"] = option.in_policies, option.in_operator_policies
     return row
