@@ -328,6 +328,15 @@ FOR_GOOD = (
         rest=True,
     ),
     Difference(
+        ("history.an_exchange_bound_that_leads_nowhere",),
+        "RabbitMQ 4.3.6 binds, and closes the connection when the history of an `x-recent-history` "
+        "exchange finds no queue behind an exchange that is bound to it.",
+        "A < connection.close code=541 text=\"INTERNAL_ERROR - could not find queue/exchange ''\""
+        " class_id=40 method_id=30",
+        ("A < exchange.bind-ok ch=1",),
+        rest=True,
+    ),
+    Difference(
         ("quorum.got_with_what_is_left",),
         "RabbitMQ 4.3.6 counts a channel that got a message from a quorum queue as a consumer.",
         _DECLARED + " messages=2 consumers=1",

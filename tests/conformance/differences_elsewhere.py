@@ -134,6 +134,13 @@ ELSEWHERE: Final = (
         "test_of_overflows_the_operators_comes_first_and_in_quorum_queues_the_policy",
     ),
     Elsewhere(
+        "`x-recent-history` after a restart",
+        "3.10.8 has forgotten all; 4.3.6 has all of them, transient ones too.",
+        "A durable exchange has its persistent messages. An `x-delayed-message` exchange cannot "
+        "have this type as its `x-delayed-type`, and a cluster has no such exchanges yet.",
+        "node/test_histories.py::test_persistent_messages_are_there_after_a_power_cut",
+    ),
+    Elsewhere(
         "Full queues with priorities",
         "`drop-head` drops what would be delivered next, the highest priority.",
         'The lowest priority first; `priority_drop_order = "highest"` has RabbitMQ\'s order.',

@@ -24,7 +24,8 @@ from penstock.routing.exchanges import (
 )
 from penstock.routing.matcher import RoutingContext
 from penstock.routing.once import ONCE
-from penstock.routing.one_of_all import MODULUS_HASH, RANDOM
+from penstock.routing.one_of_all import LOCAL_RANDOM, MODULUS_HASH, RANDOM
+from penstock.routing.recent_history import RECENT_HISTORY
 
 
 class Queue:
@@ -85,8 +86,10 @@ def test_only_headers_exchanges_need_headers() -> None:
     assert [kind for kind in EXCHANGE_TYPES if exchange(kind).needs_headers] == [
         "headers",
         DELAYED,
+        LOCAL_RANDOM,
         ONCE,
         RANDOM,
+        RECENT_HISTORY,
     ]
 
 
@@ -121,7 +124,7 @@ def test_a_queue_bound_three_times_leaves_with_the_third_binding(kind: str) -> N
     for n in range(3):
         assert names(route(x, "1", RoutingContext({}, 0))) == ["a"]
         assert x.unbind(a, "1", {"x-n": n})
-    assert route(x, "1", RoutingContext({}, 0)) == []
+    assert names(route(x, "1", RoutingContext({}, 0))) == []
 
 
 def test_a_binding_knows_both_ends() -> None:
@@ -355,7 +358,7 @@ def key(kind: str, number: int) -> str:
     return str(number + 1) if kind == "x-consistent-hash" else f"a.{number}.*"
 
 
-AT_ONCE = (CONSISTENT_HASH, MODULUS_HASH, RANDOM)
+AT_ONCE = (CONSISTENT_HASH, LOCAL_RANDOM, MODULUS_HASH, RANDOM)
 """Forget a destination with all its bindings."""
 
 
@@ -370,7 +373,7 @@ def test_a_dismissed_destination_is_gone_at_once_and_its_bindings_later(kind: st
     assert not x.dismiss(a)
     assert [binding.destination for binding in x.bindings()] == [b]
     for number in range(3 * REMOVED_AT_ONCE):
-        to_all = ("fanout", NSQ_TOPIC, ONCE, *AT_ONCE)
+        to_all = ("fanout", NSQ_TOPIC, ONCE, RECENT_HISTORY, *AT_ONCE)
         wanted = ["b"] if kind in to_all or number == 7 else []
         assert names(route(x, key(kind, number), RoutingContext({"n": number}, 0))) == wanted
     swept = 0

@@ -22,6 +22,7 @@ from penstock.broker.rules.log_ins import LogIns
 from penstock.broker.rules.policies import Policy
 from penstock.broker.topology.binding_reaper import BindingReaper
 from penstock.broker.topology.changes import Changes
+from penstock.broker.topology.histories import Histories
 from penstock.broker.topology.idleness import Idleness
 from penstock.broker.topology.internal_queues import is_backlog, is_staged
 from penstock.broker.topology.mirror_copies import is_copy
@@ -114,6 +115,7 @@ class Broker:
         self.scan: ScanLoop | None = options.scan
         self.sweep = BindingReaper(definitions)
         self.letting_go = DeferredTrim()
+        self.histories = Histories(self.events, letter_writer)
         self.replies = Replies()
         self.dead_letters = DeadLetters(
             self.vhosts, self.replies, letter_writer, engine.journal, self.queue_context
@@ -281,6 +283,7 @@ class Broker:
             self.changes,
             self.waits,
             self.types,
+            self.histories,
         )
         vhost.topics.measure(
             list(self._options.latency_targets),

@@ -32,7 +32,8 @@ from penstock.routing.consistent_hash import CONSISTENT_HASH, HashMatcher
 from penstock.routing.headers import HeadersMatcher, arguments_key
 from penstock.routing.matcher import DirectMatcher, FanoutMatcher, Matcher, RoutingContext
 from penstock.routing.once import ONCE, OnceMatcher
-from penstock.routing.one_of_all import MODULUS_HASH, RANDOM, OneOfAllMatcher
+from penstock.routing.one_of_all import LOCAL_RANDOM, MODULUS_HASH, RANDOM, OneOfAllMatcher
+from penstock.routing.recent_history import NO_STORE, RECENT_HISTORY
 from penstock.routing.steps import steps
 from penstock.routing.topic_trie import TopicTrie
 
@@ -40,7 +41,8 @@ DELAYED: Final = "x-delayed-message"
 NSQ_TOPIC: Final = "x-nsq-topic"
 EXCHANGE_TYPES: Final = (
     *("direct", "fanout", "topic", "headers"),
-    *(CONSISTENT_HASH, DELAYED, MODULUS_HASH, NSQ_TOPIC, ONCE, RANDOM),
+    *(CONSISTENT_HASH, DELAYED, LOCAL_RANDOM, MODULUS_HASH, NSQ_TOPIC, ONCE, RANDOM),
+    RECENT_HISTORY,
 )
 
 PREDECLARED: Final = (
@@ -57,7 +59,8 @@ PREDECLARED: Final = (
 def inner_type(arguments: dict[str, object]) -> str:
     """How an exchange that delays routes; "" when its arguments do not say."""
     value = arguments.get("x-delayed-type")
-    return value if isinstance(value, str) and value in EXCHANGE_TYPES and value != DELAYED else ""
+    has_room = value in (DELAYED, RECENT_HISTORY)  # and an exchange has one room
+    return value if isinstance(value, str) and value in EXCHANGE_TYPES and not has_room else ""
 
 
 REMOVED_AT_ONCE: Final = 100
@@ -69,7 +72,7 @@ EXCHANGE_STEPS: Final[i64] = 10
 def make_matcher(exchange_type: str, arguments: dict[str, object]) -> Matcher:
     if exchange_type == "direct":
         return DirectMatcher()
-    if exchange_type in ("fanout", NSQ_TOPIC):
+    if exchange_type in ("fanout", NSQ_TOPIC, RECENT_HISTORY):
         return FanoutMatcher()
     if exchange_type == "topic":
         return TopicTrie()
@@ -79,7 +82,7 @@ def make_matcher(exchange_type: str, arguments: dict[str, object]) -> Matcher:
         return make_matcher(inner_type(arguments), arguments)
     if exchange_type == ONCE:
         return OnceMatcher(arguments)
-    if exchange_type in (MODULUS_HASH, RANDOM):
+    if exchange_type in (LOCAL_RANDOM, MODULUS_HASH, RANDOM):
         return OneOfAllMatcher(exchange_type == MODULUS_HASH)
     assert exchange_type == CONSISTENT_HASH, exchange_type
     return HashMatcher(arguments)
@@ -112,6 +115,7 @@ class Exchange:
     ``alternate``      name of the exchange that gets what finds no destination here
     ``delays``         messages with a delay go to its ``room``, and from there on later
     ``holds``          all messages go to its ``room``, for now
+    ``remembers``      messages go to its ``room`` too, and stay there
     ``publish_mode``   of a topic: when its publishers are answered; "" = as the node says
     """
 
@@ -136,12 +140,13 @@ class Exchange:
         self.matcher: Matcher = make_matcher(type, arguments)
         self.delays: bool = type == DELAYED
         self.holds: bool = False
+        self.remembers: bool = type == RECENT_HISTORY
         self.publish_mode: str = ""
         self.room: object = None
         self.published_count: i64 = 0  # by publishers that named it
         self.published_bytes: i64 = 0
         self.traffic = ExchangeTraffic()
-        self.needs_headers: bool = self.delays or self.matcher.needs_headers
+        self.needs_headers: bool = self.delays or self.remembers or self.matcher.needs_headers
         # By identity of the destination, then by (routing key, arguments).
         self.bound: dict[int, dict[tuple[str, str], Binding]] = {}
         self.bound_exchanges: dict[int, Exchange] = {}
@@ -330,6 +335,8 @@ def next_hops(
         alternate = exchanges.get(exchange.alternate)
         if alternate is not None:
             found.append(alternate)
+    if exchange.remembers and (headers is None or headers.get(NO_STORE) is not True):
+        found.append(exchange.room)
     return found
 
 

@@ -1,6 +1,7 @@
-"""``x-random`` and ``x-modulus-hash`` exchanges: each message to one of the bound destinations.
+"""Exchanges of which each message goes to one of the bound destinations.
 
     x-random         any of them, message by message
+    x-local-random   likewise; all are classic queues, bound with an empty key
     x-modulus-hash   the routing key's hash, modulo how many there are, chooses
 
 Keys and arguments of bindings mean nothing, as in RabbitMQ's plug-ins.  Destinations count in the
@@ -17,6 +18,7 @@ from penstock.routing.consistent_hash import mixed
 from penstock.routing.matcher import Matcher, RoutingContext
 
 RANDOM: Final = "x-random"
+LOCAL_RANDOM: Final = "x-local-random"
 MODULUS_HASH: Final = "x-modulus-hash"
 
 
@@ -30,7 +32,7 @@ class OneOfAllMatcher(Matcher):
         self._by_key = by_key
         self._bound: dict[int, object] = {}  # by identity
         self._bindings: dict[int, int] = {}  # of each, how many
-        self._order: list[object] = []
+        self._order: list[object] = []  # empty = to be made of ``_bound``
         self._draws: i64 = 0
 
     def add(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
@@ -38,7 +40,7 @@ class OneOfAllMatcher(Matcher):
         self._bindings[identity] = self._bindings.get(identity, 0) + 1
         if identity not in self._bound:
             self._bound[identity] = destination
-            self._order = list(self._bound.values())
+            self._order = []
 
     def remove(self, destination: object, routing_key: str, arguments: dict[str, object]) -> None:
         identity = id(destination)
@@ -48,11 +50,13 @@ class OneOfAllMatcher(Matcher):
 
     def drop(self, destination: object) -> bool:
         self._bindings.pop(id(destination), None)
-        if self._bound.pop(id(destination), None) is not None:
-            self._order = list(self._bound.values())
+        self._bound.pop(id(destination), None)
+        self._order = []
         return True
 
     def match(self, routing_key: str, context: RoutingContext | None, found: list[object]) -> None:
+        if len(self._order) == 0:
+            self._order = list(self._bound.values())
         count: i64 = len(self._order)
         if count == 0:
             return

@@ -83,6 +83,7 @@ class Turn:
             DueQueues(broker),
             # Before all else that routes: these had to wait.
             broker.delays,
+            broker.histories,
             # Behind what ends messages: what has expired goes on in the same turn.
             broker.dead_letters,
             # Behind the dead letters: it waits for those that are left, not for the newest.

@@ -27,10 +27,13 @@ from penstock.queues.context import (
     can_be_quorum,
     queue_type,
 )
+from penstock.queues.queue import Queue
 from penstock.routing.consistent_hash import CONSISTENT_HASH, HASH_HEADER, HASH_PROPERTY
 from penstock.routing.exchanges import DELAYED, EXCHANGE_TYPES, inner_type
 from penstock.routing.headers import is_integer, type_name
 from penstock.routing.once import CACHE_SIZE, ONCE
+from penstock.routing.one_of_all import LOCAL_RANDOM
+from penstock.routing.recent_history import HISTORY_LENGTH, RECENT_HISTORY
 from penstock.storage.definitions.records import VhostMetadata
 
 INSTEAD: Final = {"stream": "omit the argument"}
@@ -175,9 +178,32 @@ def check_exchange_arguments(kind: str, arguments: dict[str, object], what: str)
         )
     if ONCE in (kind, inner_type(arguments)):
         _check_cache(arguments)
+    if kind == RECENT_HISTORY and HISTORY_LENGTH in arguments:
+        length = arguments[HISTORY_LENGTH]
+        if not is_integer(length) or not isinstance(length, int) or length <= 0:
+            shown = "undefined" if length is None else term(length)
+            raise PreconditionFailed(
+                f"Invalid argument {shown}, '{HISTORY_LENGTH}' must be a positive integer"
+            )
     if CONSISTENT_HASH in (kind, inner_type(arguments)):
         for key in (HASH_HEADER, HASH_PROPERTY):
             _check_text(key, arguments.get(key, ""), what)
+
+
+def check_local_binding(destination: object, routing_key: str) -> None:
+    """Of an ``x-local-random`` exchange; raises PreconditionFailed."""
+    if routing_key != "":
+        raise PreconditionFailed(f"Non empty binding '{routing_key}' key not permitted")
+    if not isinstance(destination, Queue):
+        raise PreconditionFailed("Destination not found")
+    if destination.is_quorum:
+        raise PreconditionFailed("Queue type rabbit_quorum_queue not valid for this exchange type")
+
+
+def check_exchange_in_cluster(kind: str) -> None:
+    """Raises NotImplementedYet."""
+    if kind in (LOCAL_RANDOM, RECENT_HISTORY):
+        raise NotImplementedYet(f"exchanges of type '{kind}' of a cluster")
 
 
 def _check_cache(arguments: dict[str, object]) -> None:

@@ -1,31 +1,36 @@
-"""``InternalQueues``: queues no client sees: delayed messages and NSQ backlogs wait in them.
+"""``InternalQueues``: queues no client sees, in which messages of exchanges are.
 
     x-delayed-message   takes its room for a destination of messages that have a delay (delays.py)
     x-nsq-topic         takes its room for the only destination while it holds (topics.py)
+    x-recent-history    takes its room for one more destination, which keeps the last (histories.py)
     a staged set        takes its room for messages of a batch that may be committed (staging.py)
 
-The room of a durable exchange is a durable queue whose name begins with ``amq.delayed.`` or
-``amq.backlog.``, that of a staged set one that begins with ``amq.staged.``; no client may use such
-names.
+The room of a durable exchange is a durable queue whose name begins with ``amq.delayed.``,
+``amq.backlog.`` or ``amq.history.``, that of a staged set one that begins with ``amq.staged.``; no
+client may use such names.
 """
 
 from collections.abc import Callable
 from typing import Final, final
 
+from penstock.broker.topology.histories import Histories
 from penstock.core.errors import Corrupt
+from penstock.queues.limits import QueueLimits
 from penstock.queues.local import LocalQueue
 from penstock.routing.exchanges import DELAYED, NSQ_TOPIC, Exchange
+from penstock.routing.recent_history import RECENT_HISTORY, history_length
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import QueueRecord
 
-PREFIXES: Final = {DELAYED: "amq.delayed.", NSQ_TOPIC: "amq.backlog."}
+HISTORY: Final = "amq.history."
+PREFIXES: Final = {DELAYED: "amq.delayed.", NSQ_TOPIC: "amq.backlog.", RECENT_HISTORY: HISTORY}
 """By the types of exchanges that have a room."""
 
 STAGED: Final = "amq.staged."
 """Rooms of staged sets, which belong to no exchange."""
 
-NewQueue = Callable[[int, str, str, bool], LocalQueue]
-"""(queue id, name, incarnation, kept) -> a queue that nothing else knows."""
+NewQueue = Callable[[int, str, str, bool, bool], LocalQueue]
+"""(queue id, name, incarnation, kept, delivers) -> a queue that nothing else knows."""
 
 
 def is_backlog(name: str) -> bool:
@@ -36,8 +41,12 @@ def is_staged(name: str) -> bool:
     return name.startswith(STAGED)
 
 
+def is_history(name: str) -> bool:
+    return name.startswith(HISTORY)
+
+
 def is_room(name: str) -> bool:
-    return name.startswith(PREFIXES[DELAYED]) or is_backlog(name) or is_staged(name)
+    return name.startswith((*PREFIXES.values(), STAGED))
 
 
 def has_room(exchange: Exchange) -> bool:
@@ -59,7 +68,9 @@ class InternalQueues:
         definitions: Definitions,
         new_queue: NewQueue,
         new_incarnation: Callable[[], str],
+        histories: Histories,
     ) -> None:
+        self.histories = histories
         self.rooms: dict[str, LocalQueue] = {}
         self._vhost = vhost
         self._definitions = definitions
@@ -71,7 +82,8 @@ class InternalQueues:
         name = room_name(exchange)
         queue_id = self._definitions.next_queue_id() if exchange.durable else 0
         incarnation = self._new_incarnation()
-        self._attach(exchange, self._new_queue(queue_id, name, incarnation, exchange.durable))
+        kept, delivers = exchange.durable, not exchange.remembers
+        self._attach(exchange, self._new_queue(queue_id, name, incarnation, kept, delivers))
         if exchange.durable:
             self._definitions.put_queue(
                 QueueRecord(queue_id, incarnation, self._vhost, name, False, {})
@@ -85,7 +97,7 @@ class InternalQueues:
         self._definitions.put_queue(
             QueueRecord(queue_id, incarnation, self._vhost, name, False, {})
         )
-        queue = self._new_queue(queue_id, name, incarnation, True)
+        queue = self._new_queue(queue_id, name, incarnation, True, True)
         self.rooms[name] = queue
         return queue
 
@@ -96,7 +108,8 @@ class InternalQueues:
         self._definitions.delete_queue(self._vhost, queue.name)
 
     def recover(self, record: QueueRecord, exchanges: dict[str, Exchange]) -> LocalQueue:
-        queue = self._new_queue(record.queue_id, record.name, record.incarnation, True)
+        delivers = not is_history(record.name)
+        queue = self._new_queue(record.queue_id, record.name, record.incarnation, True, delivers)
         if is_staged(record.name):
             self.rooms[record.name] = queue
             return queue
@@ -108,7 +121,10 @@ class InternalQueues:
 
     def _attach(self, exchange: Exchange, queue: LocalQueue) -> None:
         exchange.room = queue
-        queue.releases_to = exchange
+        if exchange.remembers:
+            queue.set_limits(QueueLimits(history_length(exchange.arguments)))
+        else:
+            queue.releases_to = exchange
         self.rooms[queue.name] = queue
 
     def close(self, exchange: Exchange) -> None:

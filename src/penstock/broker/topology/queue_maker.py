@@ -49,10 +49,15 @@ class QueueMaker:
         self._note("queue_deleted", (self._vhost, queue.name))
         return queue.end()
 
-    def room(self, queue_id: int, name: str, incarnation: str, kept: bool) -> LocalQueue:
-        """A waiting room."""
+    def room(
+        self, queue_id: int, name: str, incarnation: str, kept: bool, delivers: bool
+    ) -> LocalQueue:
+        """An internal queue; without deliveries it has no turns, and what it drops is no death."""
         identity = QueueIdentity(self._vhost, name, incarnation, kept, False, {})
-        return self.over(self.backing(queue_id, kept, {}), identity)
+        context = self._context
+        if not delivers:
+            context = QueueContext(context.waits, context.book, context.sampling)
+        return LocalQueue(identity, self.backing(queue_id, kept, {}), context)
 
     def _note(self, what: str, facts: tuple[object, ...]) -> None:
         self._context.sampling.book.note(what, facts)

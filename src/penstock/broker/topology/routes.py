@@ -5,6 +5,7 @@ from typing import cast, final
 from mypy_extensions import i64
 
 from penstock.broker.rules.access import User
+from penstock.broker.topology.internal_queues import is_history
 from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.errors import AccessRefused, NotAllowed, PreconditionFailed
@@ -60,6 +61,14 @@ def waits(queues: list[Queue]) -> bool:
         if queue.releases_to is not None:
             return True
     return False
+
+
+def are_histories(queues: list[Queue]) -> bool:
+    """What goes to no other queue is unroutable."""
+    for queue in queues:  # noqa: SIM110 - compiled code has no cheap generators
+        if not is_history(queue.name):
+            return False
+    return True
 
 
 def share_contents(taken: list[Message], copies: list[Message]) -> None:

@@ -17,8 +17,10 @@ from penstock.backing.interface import BackingQueue
 from penstock.broker.rules.arguments import (
     TypeRules,
     check_exchange_arguments,
+    check_exchange_in_cluster,
     check_exchange_type,
     check_in_cluster,
+    check_local_binding,
     check_properties,
     check_queue_arguments,
     with_default_type,
@@ -28,6 +30,7 @@ from penstock.broker.rules.equivalence import check_same_exchange, check_same_qu
 from penstock.broker.rules.policies import PolicyBook
 from penstock.broker.topology.binding_reaper import BindingReaper
 from penstock.broker.topology.changes import Changes
+from penstock.broker.topology.histories import Histories
 from penstock.broker.topology.idleness import Idleness
 from penstock.broker.topology.internal_queues import InternalQueues, has_room, is_room
 from penstock.broker.topology.mirror_copies import MirrorCopies
@@ -56,10 +59,12 @@ from penstock.routing.exchanges import (
     NSQ_TOPIC,
     PREDECLARED,
     Exchange,
+    inner_type,
     looks_at_headers,
     route,
 )
 from penstock.routing.matcher import RoutingContext
+from penstock.routing.one_of_all import LOCAL_RANDOM
 from penstock.routing.steps import RoutingShare
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import (
@@ -93,6 +98,7 @@ class Vhost:
         changes: Changes,
         waits: PendingConfirms,
         types: TypeRules,
+        histories: Histories,
     ) -> None:
         """``epoch``: above those of earlier ones of this name, whose routes addresses remember."""
         self.name = name
@@ -113,7 +119,7 @@ class Vhost:
         self._engine = engine
         self._maker = maker
         self._new_incarnation = new_incarnation
-        self.rooms = InternalQueues(name, definitions, self._maker.room, new_incarnation)
+        self.rooms = InternalQueues(name, definitions, self._maker.room, new_incarnation, histories)
         self.topics, self.copies = Topics(self, scanned), MirrorCopies(self, maker)
         self.idleness, self._sweep = idleness, sweep
         for exchange_name, kind, internal in PREDECLARED:
@@ -291,6 +297,7 @@ class Vhost:
             self.changes.check_room()
         exchange = Exchange(self.name, name, kind, durable, auto_delete, internal, arguments)
         if self.changes.proposes:
+            check_exchange_in_cluster(kind)
             self.changes.add_exchange(exchange)
             return
         self.make_exchange(exchange)
@@ -389,6 +396,8 @@ class Vhost:
         if exchange.durable and kept:
             self.changes.check_room()
         exchange.matcher.check(key, arguments)
+        if LOCAL_RANDOM in (exchange.type, inner_type(exchange.arguments)):
+            check_local_binding(destination, key)
         if self.changes.proposes:
             self.changes.bind(record, exchange, destination)
             return
@@ -398,6 +407,8 @@ class Vhost:
             self.topics.binding_changed(exchange, destination)
         if exchange.durable and kept:
             self.definitions.put_binding(record)
+        if exchange.remembers:
+            self.rooms.histories.replay(self, exchange, destination)
 
     def unbind_queue(
         self, queue: Queue, source: str, routing_key: str, arguments: dict[str, object]

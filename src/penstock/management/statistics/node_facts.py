@@ -29,14 +29,17 @@ EXCHANGE_TYPES: Final = {
     "headers": "AMQP headers exchange, as per the AMQP specification",
     "topic": "AMQP topic exchange, as per the AMQP specification",
     "x-consistent-hash": "Consistent Hashing Exchange",
+    "x-local-random": "Picks one random local binding (queue) to route via (to).",
     "x-modulus-hash": "Modulus Hashing Exchange",
     "x-random": "AMQP random exchange",
+    "x-recent-history": "Recent History Exchange.",
 }
 BUILT_IN: Final = (
     "rabbitmq_consistent_hash_exchange",
     "rabbitmq_federation",
     "rabbitmq_management",
     "rabbitmq_random_exchange",
+    "rabbitmq_recent_history_exchange",
     "rabbitmq_shovel",
 )
 """Plugins of RabbitMQ whose work is done here without one."""

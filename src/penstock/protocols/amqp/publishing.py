@@ -20,7 +20,13 @@ from mypy_extensions import i64
 
 from penstock.broker.broker import UNSTAMPED
 from penstock.broker.rules.confirms import ConfirmLedger
-from penstock.broker.topology.routes import Route, any_refuses, count_published, waits
+from penstock.broker.topology.routes import (
+    Route,
+    any_refuses,
+    are_histories,
+    count_published,
+    waits,
+)
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.credit import cost_of
@@ -250,11 +256,12 @@ class Publishing:
             if self.vhost.tracing:
                 trace_publishes(link, self.number, address, copies, [message], queues)
             answered = (len(queues) == 0 or copies) and self._answer(address, copies, message)
-            if len(queues) == 0:
+            if are_histories(queues):
                 if address.mandatory:
                     self._return([message])
                 elif not answered:
                     self.traffic.unroutable(1, False)
+            if len(queues) == 0:
                 continue
             route.traffic.count(0, len(queues))
             self.traffic.route(len(queues))
