@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.clock_types import WallMs
 from penstock.core.event_book import EventBook
 from penstock.core.letters import HeaderWriter
 from penstock.core.message import PERSISTENT, PRIORITY_BITS, Message
@@ -41,7 +42,7 @@ class Replay:
         self._start: i64 = self._part.floor_seq_id()
         self._end: i64 = self._part.next_seq_id()
 
-    def step(self, now_ms: i64) -> bool:
+    def step(self, now_ms: WallMs) -> bool:
         """One slice; True = there is more."""
         if self._room.deleted or self._start >= self._end:
             return False
@@ -52,7 +53,7 @@ class Replay:
             self._start = message.seq_id + 1
         return len(messages) > 0
 
-    def _publish(self, message: Message, now_ms: i64) -> None:
+    def _publish(self, message: Message, now_ms: WallMs) -> None:
         queues = [queue for queue in self._targets(message) if not queue.deleted]
         if queues:
             flags = message.flags & (PERSISTENT | PRIORITY_BITS)
@@ -85,7 +86,7 @@ class Histories(TurnPart):
         name, keys, now_ms = destination.name, letter.keys, self._events.now_ms
         return vhost.find_queues(name, keys[0], letter.headers, keys[1:], now_ms)
 
-    def run(self, now_ms: i64, idle: bool) -> bool:
+    def run(self, now_ms: WallMs, idle: bool) -> bool:
         for replay in list(self._replays):
             if not replay.step(now_ms):
                 self._replays.remove(replay)
