@@ -24,10 +24,11 @@ LEFT_OUT = {
     "NsqConsuming": "answer",  # only AMQP has direct replies
     "PeerSubscriber": "answer",
     "RemoteQueue": "refuse",  # its master refuses: ``overflowing`` names no message here
+    "DeduplicatingBacking": "delay",  # no leases and no retries: ``DeferredMessages.can_delay``
     # tests/cluster/test_remote_verbs.py holds clients off these.
-    "RemoteBacking": "ack ack_behind await_head delete drop_below drop_some drop_step expire fetch"
-    " fetch_expired note_attempts publish publish_delayed purge release_due requeue sweep_expired"
-    " take_chosen unfetch whole",
+    "RemoteBacking": "ack ack_behind await_head delay delete drop_below drop_some drop_step expire"
+    " fetch fetch_expired note_attempts publish publish_delayed purge release_due requeue"
+    " sweep_expired take_chosen unfetch whole",
 }
 
 Verbs = dict[str, bool]
