@@ -178,7 +178,13 @@ class Life:
         queue, reader, messages = self.held.pop(self.rng.randrange(len(self.held)))
         self.rng.shuffle(messages)
         count = self.rng.randint(1, len(messages))
-        self.rng.choice([queue.settle, queue.reject, queue.requeue])(reader, messages[:count])
+        some = messages[:count]
+        ways = (
+            lambda: queue.settle(reader, some),
+            lambda: queue.reject(reader, some),
+            lambda: queue.requeue(reader, some, True, self.master.now_ms),
+        )
+        self.rng.choice(ways)()
         if count < len(messages):
             self.held.append((queue, reader, messages[count:]))
 
