@@ -280,9 +280,15 @@ class BackingMachine(RuleBasedStateMachine):
         self.note("dropped while delayed", self.queues[at].drop_delayed())
 
     @precondition(lambda self: any(queue.model.delayed for queue in self.queues))
-    @rule(at=QUEUES, max_messages=st.integers(1, 30), max_bytes=st.sampled_from([1, 500, 10**6]))
-    def take_delayed(self, at: int, max_messages: int, max_bytes: int) -> None:
-        self.note("taken while delayed", self.queues[at].take_delayed(max_messages, max_bytes))
+    @rule(
+        at=QUEUES,
+        max_messages=st.integers(1, 30),
+        max_bytes=st.sampled_from([1, 500, 10**6]),
+        stay=st.sampled_from([0, 0, 2]),
+    )
+    def take_delayed(self, at: int, max_messages: int, max_bytes: int, stay: int) -> None:
+        taken = self.queues[at].take_delayed(max_messages, max_bytes, stay)
+        self.note("taken while delayed", taken)
 
     def anything(self) -> bool:
         return any(queue.tokens or queue.model.ready for queue in self.queues)

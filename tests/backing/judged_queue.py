@@ -49,11 +49,17 @@ class Judged:
         self.model.cancel_delayed(list(self.model.delayed))
         return count
 
-    def take_delayed(self, max_messages: int, max_bytes: int) -> int:
+    def take_delayed(self, max_messages: int, max_bytes: int, stay: int) -> int:
+        """Of those that are taken the last ``stay`` go back."""
         taken = self.backing.take_delayed(max_messages, max_bytes)
         assert len(taken) <= max_messages
         assert taken or not self.model.delayed
         assert len(taken) < 2 or sum(len(one.content) for one, _ in taken) <= max_bytes
+        back = taken[max(0, len(taken) - stay) :]
+        self.backing.untake_delayed([one for one, _ in back])
+        for one, until_ms in back:
+            assert self.model.until_ms[int(one.seq_id)] == until_ms
+        taken = taken[: len(taken) - len(back)]
         for one, until_ms in taken:
             assert self.model.take_delayed(int(one.seq_id), until_ms).agrees_with(one)
             self.dying[int(one.seq_id)] = one

@@ -6,12 +6,14 @@ import random
 
 import pytest
 
+from penstock.broker.administration import Administration
 from penstock.broker.message_moves import COPY, DONE, MOVE, MessageMove
 from penstock.broker.rules.rights import Rights
+from penstock.core.message import PERSISTENT, Message
 from penstock.routing.steps import STEPS_MAX, steps
 from penstock_ranges import staging
 from tests.helpers import raw_codec as codec
-from tests.helpers.connection_pair import ClientEnd, QuietBroker
+from tests.helpers.connection_pair import SEGMENT_ENTRIES, ClientEnd, QuietBroker
 from tests.helpers.range_pair import StagingEnd, bodies_in, check, publishes
 
 WORD_MAX = 40_000
@@ -91,7 +93,7 @@ def test_delayed_messages(node: QuietBroker, client: ClientEnd, patterns: tuple[
     assert bodies_in(node, "q") == []
     node.now_ms += 2000
     most = most_in_a_turn(node, 800)
-    assert STEPS_MAX <= most <= 2 * STEPS_MAX + WORD_MAX
+    assert STEPS_MAX <= most <= STEPS_MAX + WORD_MAX
     found = bodies_in(node, "q")
     for name in (b"one", b"two"):
         assert [one for one in found if one.startswith(name)] == [name + one for one in BODIES]
@@ -111,12 +113,110 @@ def test_an_exchange_that_goes_meanwhile_takes_what_waits(
     client.publish("later", key(0), b"m", headers={"x-delay": 1000})
     node.now_ms += 2000
     most_in_a_turn(node, 2)
-    assert node.broker.delays.waiting
+    assert node.broker.rooms.waiting
     client.call("exchange.delete", exchange="later")
     node.run()
-    assert not node.broker.delays.waiting
+    assert not node.broker.rooms.waiting
     assert bodies_in(node, "q") == []
     node.check()
+
+
+@pytest.mark.parametrize("wait_ms", [0, 100], ids=["ready", "deferred"])
+@PATTERNS
+def test_a_backlog_of_a_topic(
+    node: QuietBroker, client: ClientEnd, patterns: tuple[int, int], wait_ms: int
+) -> None:
+    """It goes on through an exchange that is bound to the topic."""
+    dear_patterns(client, *patterns)
+    topics = node.broker.vhosts["/"].topics
+    topic = topics.topic("t")
+    for number, body in enumerate(BODIES):
+        address = codec.short_string("nsq.t") + codec.short_string(key(number))
+        content = codec.content_frames(1, body, {"delivery_mode": 2})
+        message = Message(content, address, PERSISTENT, 0)
+        if wait_ms:
+            topics.publish_deferred(topic, [message], 1, node.now_ms + wait_ms, node.now_ms)
+        else:
+            topics.publish(topic, [message], 1, node.now_ms)
+    method = codec.method_frame(
+        1, "exchange.bind", destination="amq.topic", source="nsq.t", nowait=True
+    )
+    client.send(method, run=False)
+    most = most_in_a_turn(node, 400)
+    assert STEPS_MAX <= most <= STEPS_MAX + WORD_MAX
+    node.tick(1000)
+    assert bodies_in(node, "q") == BODIES
+    assert topic.depth() == 0
+    node.check()
+
+
+def trace(node: QuietBroker, client: ClientEnd, patterns: tuple[int, int], *, opened: bool) -> None:
+    """Dear patterns listen to the firehose.  ``opened``: behind an exchange that reads headers."""
+    for name in (KEYED, OTHER):
+        client.call("queue.declare", queue=name)
+        client.call("exchange.declare", exchange=name, type="fanout")
+        client.call("queue.bind", queue=name, exchange=name)
+    dear_patterns(client, *patterns, "amq.topic" if opened else TRACE)
+    if opened:
+        client.call("exchange.bind", destination="amq.headers", source=TRACE, routing_key="#")
+        client.call("exchange.bind", destination="amq.topic", source="amq.headers")
+    Administration(node.broker, SEGMENT_ENTRIES).trace("/", on=True)
+
+
+TRACE = "amq.rabbitmq.trace"
+KEYED = ".".join("a" for _ in range(60))
+OTHER = "b." + KEYED
+"""Two exchanges and queues that are traced with keys of many words."""
+OPENED = pytest.mark.parametrize("opened", [False, True], ids=["by key", "opened"])
+
+
+@OPENED
+@PATTERNS
+def test_copies_of_deliveries_and_publishes(
+    node: QuietBroker, client: ClientEnd, patterns: tuple[int, int], opened: bool
+) -> None:
+    """Of another connection, which waits for them; what was published is delivered behind them."""
+    trace(node, client, patterns, opened=opened)
+    other = node.client()
+    other.consume(OTHER, no_ack=True)
+    data = b""
+    for number, body in enumerate(BODIES):
+        exchange = KEYED if number % 2 else OTHER
+        method = codec.method_frame(1, "basic.publish", exchange=exchange, routing_key="")
+        get = codec.method_frame(1, "basic.get", queue=KEYED, no_ack=True)
+        data += method + codec.content_frames(1, body, {}) + get
+    before = steps.taken
+    other.send(data, run=False)
+    most = int(steps.taken - before)
+    turns = 0
+    while other.session.has_more or node.broker.traces.behind:
+        turns += 1
+        before = steps.taken
+        other.session.go_on(node.now_ms)
+        most = max(most, most_in_a_turn(node, 1), int(steps.taken - before))
+        assert len(node.broker.traces.waiting) <= 3
+    assert turns > 1
+    assert most <= 2 * STEPS_MAX + WORD_MAX
+    node.run()
+    assert sorted(body for body in other.bodies() if body) == BODIES
+    copies = bodies_in(node, "q")
+    assert [copies.count(body) for body in BODIES] == [2] * len(BODIES)
+    assert [body for at, body in enumerate(copies) if body not in copies[:at]] == BODIES
+    node.check()
+
+
+@PATTERNS
+def test_a_virtual_host_that_goes_takes_its_copies(
+    node: QuietBroker, client: ClientEnd, patterns: tuple[int, int]
+) -> None:
+    trace(node, client, patterns, opened=True)
+    for body in BODIES:
+        client.publish(KEYED, "", body, run=False)
+    if patterns[0] > 100:
+        assert node.broker.traces.behind
+    node.broker.remove_vhost(node.broker.vhosts["/"])
+    node.run()
+    assert not node.broker.traces.behind
 
 
 def stage(node: QuietBroker, batch: int, producer: str) -> str:

@@ -148,8 +148,14 @@ class JudgedQueue:
         self.delayed = {}
 
     def take_delayed(self) -> None:
-        """As a topic does that passes them on; what is not acknowledged at once is later."""
+        """As a topic does that passes them on; what is not acknowledged at once is later.
+
+        For some there is no time.
+        """
         taken = self.queue.take_delayed(self._rng.randint(1, 20), 10_000)
+        passed = self._rng.randint(0, len(taken))
+        self.queue.untake_delayed([message for message, _ in taken[passed:]])
+        taken = taken[:passed]
         for message, until_ms in taken:
             self._judge_content(message)
             assert self.delayed.pop(message.seq_id) == until_ms

@@ -6,7 +6,7 @@
     release_to_tail   delayed ─► ready, behind all others
     cancel_delayed, drop_delayed
                       delayed ─► gone
-    take_delayed      delayed ─► held until ``ack``, when it is safe elsewhere
+    take_delayed      delayed ─► held until ``ack``, when it is safe elsewhere, or ``untake``
 
 Delayed messages are positions in memory (deferrals.py).  Their contents leave memory like those
 of unacknowledged ones.  The time is in the journal, and in the marks of the segment once the
@@ -25,8 +25,7 @@ If that is not possible just now (its segment is being rewritten) it waits a lit
 
 **Many at once** are released some thousand in a call; ``next_due_ms`` says that more are due.
 
-What was *taken* is as it was on disk, so a crash finds it delayed as before.  It is never ready
-again in this life.
+What was *taken* is as it was on disk, so a crash finds it delayed as before.
 """
 
 from typing import Final, final
@@ -235,6 +234,13 @@ class QueueDelays:
                 self._tiers.delayed.take(deferred)
                 taken.append((deferred.message, deferred.due_ms))
         return taken
+
+    def untake(self, messages: list[Message]) -> None:
+        """They stay, delayed as before they were taken."""
+        for message in messages:
+            deferred = self._tiers.delayed.find(message)
+            assert deferred is not None
+            self._tiers.delayed.wait_on(deferred)
 
     def _have_content(self, message: Message) -> bool:
         if len(message.content) == 0:

@@ -282,6 +282,10 @@ class VariableQueue(RestingQueue, BackingQueue):
         """Some of the delayed, each with its time and its content; they want an ``ack``."""
         return self._delays.take_delayed(max_messages, max_bytes)
 
+    def untake_delayed(self, messages: list[Message]) -> None:
+        """Some of the last ``take_delayed`` stay: delayed as before."""
+        self._delays.untake(messages)
+
     def count_bodies(self, wanted: bool) -> None:
         """Whether ``released_body_bytes`` is wanted."""
         self._delays.count_bodies(wanted)

@@ -34,8 +34,10 @@ from penstock.broker.transfers.dead_letters import DeadLetters
 from penstock.broker.transfers.deferred_trim import DeferredTrim
 from penstock.broker.transfers.delays import Delays
 from penstock.broker.transfers.replies import Replies
+from penstock.broker.transfers.room_routes import RoomRoutes
 from penstock.broker.transfers.staged_publisher import StagedPublisher
 from penstock.broker.transfers.staging import Staging
+from penstock.broker.transfers.traces import Traces
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.errors import AccessRefused, NotFound
@@ -120,6 +122,8 @@ class Broker:
         self.dead_letters = DeadLetters(
             self.vhosts, self.replies, letter_writer, engine.journal, self.queue_context
         )
+        self.rooms = RoomRoutes(self.sort_room)
+        self.traces = Traces(self.vhosts, letter_writer)
         self.delays = Delays(
             self.vhosts, self.schedule, header_reader, letter_writer, self.dead_letters.settle_later
         )
@@ -352,13 +356,18 @@ class Broker:
             self.staging.woken(room)
             return
         exchange = cast(Exchange, room.releases_to)
-        if exchange.delays:
-            self.delays.sort(room, now_ms)
-        elif self.flow.journal_behind:
+        if not exchange.delays and self.flow.journal_behind:
             self.schedule.plan(WallMs(now_ms + ROOM_WAITS_MS), room)
+            return
+        share = self.rooms.share_for(room)
+        if share is None:
+            return
+        if exchange.delays:
+            self.delays.sort(room, share, now_ms)
         else:
             topics = self.vhosts[room.vhost].topics
-            topics.move(exchange, self._letter_writer, self.dead_letters.settle_later, now_ms)
+            letters, settle_later = self._letter_writer, self.dead_letters.settle_later
+            topics.move(exchange, letters, settle_later, share, now_ms)
 
     def _release_room(self, room: Queue, now_ms: WallMs) -> None:
         if cast(Exchange, room.releases_to).delays:

@@ -72,10 +72,11 @@ class Walk:
 
 @final
 class RoutingShare:
-    """Of one part of the broker: its steps in a turn, and how far its unfinished route came."""
+    """Of one part of the broker: its steps in a turn, and how far its ``unfinished`` route came."""
 
     def __init__(self) -> None:
         self.walks: dict[tuple[int, str], Walk] = {}  # by matcher and key
+        self.unfinished: bool = False
         self._until: i64 = 0
         self._owner: object = None
 
@@ -90,6 +91,7 @@ class RoutingShare:
         """A route of this message is asked for; what another one left is forgotten."""
         if self.walks and self._owner != owner:
             self.walks = {}
+        self.unfinished = False
         self._owner = owner
         return self
 
@@ -97,4 +99,5 @@ class RoutingShare:
         """Remember it; raises RouteUnfinished if the share is over."""
         self.walks[(id(matcher), routing_key)] = walk
         if self.is_over():
+            self.unfinished = True
             raise RouteUnfinished

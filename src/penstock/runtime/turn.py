@@ -82,12 +82,14 @@ class Turn:
             UnusedQueues(self, broker),
             DueQueues(broker),
             # Before all else that routes: these had to wait.
-            broker.delays,
+            broker.rooms,
             broker.histories,
             # Behind what ends messages: what has expired goes on in the same turn.
             broker.dead_letters,
             # Behind the dead letters: it waits for those that are left, not for the newest.
             broker.staging,
+            # Before the deliveries, which wait for the copies of what was traced before them.
+            broker.traces,
             # What was released, has died or was staged is delivered in the same turn.
             deliveries,
             broker.sweep,
@@ -356,6 +358,8 @@ class Deliveries(TurnPart):
     def deliver_from(self, queue: Queue, now_ms: WallMs) -> None:
         if queue.releases_to is not None:
             self._broker.sort_room(queue, now_ms)
+            return
+        if self._broker.traces.behind and self._broker.traces.hold(queue):
             return
         for delivery in queue.deliver(now_ms):
             subscriber = cast(Subscriber, delivery.consumer.holder)

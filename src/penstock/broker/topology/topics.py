@@ -8,8 +8,8 @@ or the backlog is not empty yet; else its messages go where bindings lead, like 
 exchange.  So nothing is lost before the first channel, the order stays, and every publisher goes
 the same way, whatever it speaks.  A new topic also holds while it is **prepared**: other nodes are
 asked which channels it is to have (``on_new``), so that none of them misses the first messages.
-``move`` empties the backlog some messages at a time; a message is let go there when it is on disk
-where it went.
+``move`` empties the backlog some messages at a time, as far as routing them is not too dear in a
+turn; a message is let go there when it is on disk where it went.
 
 Any queue bound to the exchange gets the messages.  It is a channel when its name says so and its
 backing can delay messages; colons are in no NSQ name, so names cannot be taken for each other.
@@ -46,6 +46,7 @@ from penstock.queues.limits import REJECT_PUBLISH, QueueLimits
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import NSQ_TOPIC, Exchange, route
 from penstock.routing.matcher import RoutingContext
+from penstock.routing.steps import RouteUnfinished, RoutingShare
 
 if TYPE_CHECKING:
     from penstock.broker.topology.vhost import Vhost
@@ -438,35 +439,49 @@ class Topics:
         messages: list[Message],
         until_ms: WallMs,
         letters: HeaderWriter,
+        share: RoutingShare,
         now_ms: WallMs,
-    ) -> i64:
-        """To where each would have gone, had it not been held; as ``publish``.
+    ) -> tuple[i64, int]:
+        """To where each would have gone, had it not been held.
 
-        0 = it was not deferred.
+        ``until_ms``: 0 = it was not deferred.  Returns the position as ``publish``, and how many of
+        them this turn had time for.
         """
         if not topic.exchange.bound_exchanges:
             queues = self._reached(topic, [""], None)
-            return self._publish_to(queues, messages, until_ms, now_ms)
+            return self._publish_to(queues, messages, until_ms, now_ms), len(messages)
         position: i64 = 0
-        for message in messages:
+        for done, message in enumerate(messages):
+            if share.is_over():
+                return position, done
             letter = letters.release(message)
-            context = RoutingContext(letter.headers, now_ms)
-            queues = self._reached(topic, letter.keys, context)
+            owner = (id(topic), message.seq_id)
+            context = RoutingContext(letter.headers, now_ms, share.of(owner))
+            try:
+                queues = self._reached(topic, letter.keys, context)
+            except RouteUnfinished:
+                return position, done
             context.remember()
             at = self._publish_to(queues, [message], until_ms, now_ms)
             position = at if at > 0 else position
-        return position
+        return position, len(messages)
 
     def _publish_to(
         self, queues: list[Queue], messages: list[Message], until_ms: WallMs, now_ms: WallMs
     ) -> i64:
+        copies = [message.copy_for_queue() for message in messages]
         if until_ms > 0:
-            return self._vhost.publish_deferred(queues, messages, until_ms, now_ms)
-        position, _ = self._vhost.publish_some(queues, messages, now_ms)
+            return self._vhost.publish_deferred(queues, copies, until_ms, now_ms)
+        position, _ = self._vhost.publish_some(queues, copies, now_ms)
         return position
 
     def move(
-        self, exchange: Exchange, letters: HeaderWriter, settle_later: SettleLater, now_ms: WallMs
+        self,
+        exchange: Exchange,
+        letters: HeaderWriter,
+        settle_later: SettleLater,
+        share: RoutingShare,
+        now_ms: WallMs,
     ) -> None:
         """Some of the backlog goes on to where bindings lead now."""
         topic = self.topics[exchange.name[len(PREFIX) :]]
@@ -476,16 +491,21 @@ class Topics:
         backing = backlog.backing
         messages = backing.fetch(MOVED_AT_ONCE, MOVED_BYTES_MAX)
         if messages:
-            copies = [message.copy_for_queue() for message in messages]
-            position = self._pass_on(topic, copies, WallMs(0), letters, now_ms)
-            settle_later(position, backlog, messages)
+            position, count = self._pass_on(topic, messages, WallMs(0), letters, share, now_ms)
+            settle_later(position, backlog, messages[:count])
+            backing.unfetch(messages[count:])
         more = len(messages) > 0
         if backing.ready_count() == 0:
-            more = self._move_deferred(topic, letters, settle_later, now_ms)
+            more = self._move_deferred(topic, letters, settle_later, share, now_ms)
         topic.moved(more)
 
     def _move_deferred(
-        self, topic: Topic, letters: HeaderWriter, settle_later: SettleLater, now_ms: WallMs
+        self,
+        topic: Topic,
+        letters: HeaderWriter,
+        settle_later: SettleLater,
+        share: RoutingShare,
+        now_ms: WallMs,
     ) -> bool:
         """Some of them; those that were due long ago are due in their channels at once.
 
@@ -494,9 +514,11 @@ class Topics:
         backlog = topic.backlog
         (backing,) = backlog.backing.parts()
         taken = backing.take_delayed(MOVED_AT_ONCE, MOVED_BYTES_MAX)
-        for message, until_ms in taken:
-            copies = [message.copy_for_queue()]
-            position = self._pass_on(topic, copies, until_ms, letters, now_ms)
+        for place, (message, until_ms) in enumerate(taken):
+            position, count = self._pass_on(topic, [message], until_ms, letters, share, now_ms)
+            if count == 0:
+                backing.untake_delayed([message for message, _ in taken[place:]])
+                break
             settle_later(position, backlog, [message])
         return len(taken) > 0 and backing.count_delayed() > 0
 

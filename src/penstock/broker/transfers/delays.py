@@ -4,7 +4,7 @@
                                          └───► routed from the exchange on, when that time is over
     due ─ release ─► ready ─ sort ─► routed
 
-Routing is bounded (``routing/steps``): what is due and dear to route goes on in the next turn.
+Routing is bounded (``room_routes``): what is due and dear to route goes on in the next turn.
 The delays of NSQ (REQ, DPUB) are in ``queues/deferring.py``.
 
 A message has its time from its own header and from when it came, so nothing more has to be
@@ -29,7 +29,6 @@ from penstock.core.clock_types import WallMs
 from penstock.core.headers import DELAY_HEADER, HeaderReader, delay_in
 from penstock.core.letters import HeaderWriter
 from penstock.core.message import PERSISTENT, Message, priority_flags
-from penstock.core.turn_part import TurnPart
 from penstock.queues.queue import Queue
 from penstock.queues.schedule import Schedule
 from penstock.routing.exchanges import Exchange, route
@@ -44,7 +43,7 @@ SettleLater = Callable[[i64, Queue, list[Message]], None]
 
 
 @final
-class Delays(TurnPart):
+class Delays:
     """``vhosts`` is the broker's own registry."""
 
     def __init__(
@@ -55,33 +54,14 @@ class Delays(TurnPart):
         writer: HeaderWriter,
         settle_later: SettleLater,
     ) -> None:
-        self._late: list[Queue] = []  # internal queues that wait for the share of the next turn
-        super().__init__(self._late)
-        self._due: list[Message] = []  # of the first of them, handed out
-        self._share = RoutingShare()
-        self._share.begin()
         self._vhosts = vhosts
         self._schedule = schedule
         self._reader = reader
         self._writer = writer
         self._settle_later = settle_later
 
-    def run(self, now_ms: WallMs, idle: bool) -> bool:
-        """What had to wait for this turn goes on."""
-        self._share.begin()
-        while self._late and not self._share.is_over():
-            room = self._late.pop(0)
-            due, self._due = self._due, []
-            if not room.deleted and self._route(room, due, now_ms):
-                room.wake()
-        return len(self._late) > 0
-
-    def sort(self, room: Queue, now_ms: WallMs) -> None:
+    def sort(self, room: Queue, share: RoutingShare, now_ms: WallMs) -> None:
         """Look at what is ready: delay it, or route it if its time is over."""
-        if self._late or self._share.is_over():
-            if room not in self._late:
-                self._late.append(room)
-            return
         (backing,) = room.backing.parts()
         messages = backing.fetch(SORTED_AT_ONCE, SORTED_BYTES_MAX)
         due: list[tuple[int, int, Message]] = []
@@ -94,8 +74,8 @@ class Delays(TurnPart):
                 due.append((int(until_ms), int(message.seq_id), message))
         if due:
             due.sort()
-            self._route(room, [message for _, _, message in due], now_ms)
-        if messages and backing.ready_count() > 0 and not self._due:
+            self._route(room, [message for _, _, message in due], share, now_ms)
+        if messages and backing.ready_count() > 0:
             room.wake()
         self._schedule.plan(room.backing.next_due_ms(), room)
 
@@ -105,32 +85,31 @@ class Delays(TurnPart):
             room.wake()
         self._schedule.plan(room.backing.next_due_ms(), room)
 
-    def _route(self, room: Queue, messages: list[Message], now_ms: WallMs) -> bool:
-        """False: what is left of them waits for the next turn."""
+    def _route(
+        self, room: Queue, messages: list[Message], share: RoutingShare, now_ms: WallMs
+    ) -> None:
+        """What this turn has no time for is ready again."""
         last: i64 = 0
         done = 0
         for message in messages:
-            if self._share.is_over():
+            if share.is_over():
                 break
             try:
-                position = self._publish(room, message, now_ms)
+                position = self._publish(room, message, share, now_ms)
             except RouteUnfinished:
                 break
             last = position if position > 0 else last
             done += 1
         if done > 0:
             self._settle_later(last, room, messages[:done])
-        if done < len(messages):
-            self._due = messages[done:]
-            self._late.insert(0, room)
-        return done == len(messages)
+        room.backing.unfetch(messages[done:])
 
-    def _publish(self, room: Queue, message: Message, now_ms: WallMs) -> i64:
+    def _publish(self, room: Queue, message: Message, share: RoutingShare, now_ms: WallMs) -> i64:
         """The journal's position behind it; 0 = none is needed."""
         vhost = self._vhosts[room.vhost]
         exchange = cast(Exchange, room.releases_to)
         letter = self._writer.release(message)
-        context = RoutingContext(letter.headers, now_ms, self._share.of(message))
+        context = RoutingContext(letter.headers, now_ms, share.of((id(room), message.seq_id)))
         queues = queues_in(
             route(exchange, letter.keys[0], context, vhost.exchanges, letter.keys[1:])
         )

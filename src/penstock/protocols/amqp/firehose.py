@@ -6,7 +6,8 @@ Out: a copy of each to the exchange ``amq.rabbitmq.trace``, with the key ``publi
 Copies are transient and not traced themselves; a publisher's confirm does not wait for them.
 
 A publish is copied before its queues take the message, so that its delivery cannot be seen first;
-in a transaction that is the commit.  Replies to ``amq.rabbitmq.reply-to``, dead letters and delayed
+in a transaction that is the commit.  Copies that are dear to route come later, in order
+(``broker/transfers/traces``).  Replies to ``amq.rabbitmq.reply-to``, dead letters and delayed
 messages on their further way are no publishes, and reads by ranges are no deliveries: they are not
 copied.
 
@@ -18,19 +19,16 @@ from typing import Final, cast
 from mypy_extensions import i64
 
 from penstock.broker.rules.access import User
-from penstock.broker.topology.vhost import Vhost
+from penstock.broker.transfers.traces import TRACE
 from penstock.core.clock_types import WallMs
 from penstock.core.message import COPIES, REDELIVERED, Address, Message
 from penstock.protocols.amqp.codec.encoder import short_bytes
 from penstock.protocols.amqp.codec.header_edit import CC, header_fields, keys_in, names_in
-from penstock.protocols.amqp.codec.properties import headers_of
 from penstock.protocols.amqp.codec.routing_facts import without_bcc
 from penstock.protocols.amqp.codec.traces import Party, delivered_copy, published_copy
 from penstock.protocols.amqp.link import Link
 from penstock.queues.queue import Queue
-from penstock.routing.exchanges import looks_at_headers
 
-TRACE: Final = "amq.rabbitmq.trace"
 KEY_MAX_BYTES: Final = 255
 
 
@@ -43,10 +41,9 @@ def trace_publishes(
     queues: list[Queue],
 ) -> None:
     """They go to these queues; ``copies`` are the keys from CC and BCC."""
-    vhost = link.vhost
     key = _key("publish.", address.exchange)
-    listeners = _listeners(vhost, key, link.now_ms)
-    if listeners is None:
+    traced = link.broker.traces.begin(link.vhost, key, link.now_ms)
+    if traced is None:
         return
     party = _party(link, channel)
     keys = [address.routing_key, *copies]
@@ -56,14 +53,14 @@ def trace_publishes(
         if message.flags & COPIES != 0:
             content = without_bcc(content)
         copy = published_copy(content, party, address.exchange, keys, names)
-        _publish(vhost, key, listeners, copy, link.now_ms)
+        traced.add(_message(copy, key))
+    link.broker.traces.publish(traced, link.now_ms)
 
 
 def trace_deliveries(link: Link, channel: i64, queue: str, messages: list[Message]) -> None:
-    vhost = link.vhost
     key = _key("deliver.", queue)
-    listeners = _listeners(vhost, key, link.now_ms)
-    if listeners is None:
+    traced = link.broker.traces.begin(link.vhost, key, link.now_ms)
+    if traced is None:
         return
     party = _party(link, channel)
     for message in messages:
@@ -73,7 +70,8 @@ def trace_deliveries(link: Link, channel: i64, queue: str, messages: list[Messag
         keys = [first_key, *keys_in(header_fields(message.content), CC)]
         redelivered = message.flags & REDELIVERED != 0
         copy = delivered_copy(message.content, party, exchange, keys, redelivered)
-        _publish(vhost, key, listeners, copy, link.now_ms)
+        traced.add(_message(copy, key))
+    link.broker.traces.publish(traced, link.now_ms)
 
 
 def _key(prefix: str, name: str) -> str:
@@ -85,26 +83,8 @@ def _key(prefix: str, name: str) -> str:
     return octets[:end].decode("utf-8", "surrogateescape")
 
 
-def _listeners(vhost: Vhost, key: str, now_ms: WallMs) -> list[Queue] | None:
-    """The queues that take copies with this key: the same for all, except where an exchange that
-    is bound there looks into each ([] then).  None = no queue is bound.
-    """
-    if looks_at_headers(vhost.exchanges[TRACE], vhost.exchanges):
-        return []
-    return vhost.find_queues(TRACE, key, {}, [], now_ms) or None
-
-
-def _publish(
-    vhost: Vhost, key: str, listeners: list[Queue], content: bytes, now_ms: WallMs
-) -> None:
-    queues = listeners
-    if len(queues) == 0:
-        queues = vhost.find_queues(TRACE, key, headers_of(content) or {}, [], now_ms)
-    if len(queues) > 0:
-        address = short_bytes(TRACE) + short_bytes(key)
-        noted = len(vhost.waits.noted)
-        vhost.publish_some(queues, [Message(content, address, 0, WallMs(0))], now_ms)
-        vhost.waits.forget_after(noted)
+def _message(content: bytes, key: str) -> Message:
+    return Message(content, short_bytes(TRACE) + short_bytes(key), 0, WallMs(0))
 
 
 def _party(link: Link, channel: i64) -> Party:

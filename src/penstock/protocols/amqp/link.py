@@ -113,10 +113,20 @@ class Link:
         return True
 
     def has_routed_enough(self) -> bool:
-        """Finding routes took so long that what is left is for the next turn."""
+        """Finding routes took so long that what is left is for the next turn.
+
+        Those of copies for the firehose too, which may still be under way.
+        """
+        if self.awaits_copies():
+            return True
         if steps.taken - self._routing_steps >= STEPS_MAX:
             return True
         return self._routing_ns > ROUTING_SHARE_NS
+
+    def awaits_copies(self) -> bool:
+        """Has the firehose copies of earlier messages left?"""
+        vhost = self._vhost
+        return self.broker.traces.behind and vhost is not None and vhost.tracing
 
     def ask(self) -> Ask:
         """For what a cluster has to agree on, one thing at a time."""

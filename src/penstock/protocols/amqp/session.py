@@ -134,7 +134,7 @@ class AmqpSession(AmqpOpening):
             data = b""
 
     def go_on(self, now_ms: WallMs) -> None:
-        if not self.may_go_on():
+        if not self.may_go_on() or self.link.awaits_copies():
             return
         self.link.begin(now_ms)
         self.has_more = False
@@ -340,6 +340,8 @@ class AmqpSession(AmqpOpening):
                 self.has_more = True
             self.ticket = outcome.ticket
             self._postponed.append(Suspended(number, method, outcome))
+        elif self.link.awaits_copies():
+            self.has_more = self.waiting_head = True
 
     def _resume_method(self, number: i64, suspended: Suspended) -> None:
         pending = suspended.pending
