@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.backing.deduplication import DeduplicatingBacking
+from penstock.backing.deduplication import STEP_BYTES, STEP_MESSAGES, DeduplicatingBacking
 from penstock.backing.factory import BackingMaker
 from penstock.backing.priorities import classic_priorities
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
@@ -50,6 +51,7 @@ class DeduplicationMachine(RuleBasedStateMachine):
         within = parts[0] if self.parts == 1 else classic_priorities(parts, "lowest")
         self.backing = DeduplicatingBacking(within, AmqpHeaderReader())
         self.backing.adopted()
+        self.backing.read_all_keys()
 
     def known(self) -> list[object]:
         held = list(self.ready.values()) + [key for _, key in self.pending.values()]
@@ -173,6 +175,48 @@ def test_of_two_with_one_key_the_newer_has_it_after_a_start() -> None:
     backing.check()
 
 
+@pytest.mark.parametrize("parts", [1, 5])
+@pytest.mark.parametrize("size", [10, 40_000], ids=["many", "large"])
+def test_a_mirror_that_becomes_master_reads_its_keys_in_steps(parts: int, size: int) -> None:
+    """Each message comes once all the same, in order; the loop is free between two steps."""
+    count = 20 * int(min(STEP_MESSAGES, STEP_BYTES // size))
+    ids = {5 + part: 64 for part in range(parts)}
+    opened = OpenEngine(SimFileSystem(), ids, limits(paging=1))
+    queues: list[Any] = list(opened.queues.values())
+    within = queues[0] if parts == 1 else PriorityBacking(queues, "lowest")
+    keyed = [
+        Message(content(n, f"k{n}") + b"x" * size, b"\0\0", n % parts << PRIORITY_SHIFT, 0)
+        for n in range(count)
+    ]
+    within.publish(keyed, 1000)
+    backing = DeduplicatingBacking(within, AmqpHeaderReader())
+    backing.adopted()
+    flags = (count - 1) % parts << PRIORITY_SHIFT
+    known = [len(backing._places)]
+    backing.publish([Message(content(0, f"k{count - 1}"), b"\0\0", flags, 0)], 1000)
+    known.append(len(backing._places))
+    while not (got := backing.fetch(1, EVERYTHING)):
+        known.append(len(backing._places))
+    steps = [after - before for before, after in pairwise(known)]
+    assert len(steps) > 10
+    assert max(steps) <= STEP_MESSAGES
+    assert (max(steps) - 1) * size <= STEP_BYTES
+    assert (backing.ready_count(), backing.duplicate_count) == (count - 1, 1)
+    backing.ack(got)
+    backing.check()
+
+
+def test_a_mirror_with_few_messages_knows_their_keys_with_the_first_step() -> None:
+    opened = OpenEngine(SimFileSystem(), {1: 64})
+    within = opened.queues[1]
+    first, second = (Message(content(n, "a"), b"\0\0", PERSISTENT, 0) for n in range(2))
+    within.publish([first], 1000)
+    backing = DeduplicatingBacking(within, AmqpHeaderReader())
+    backing.adopted()
+    backing.publish([second], 1000)
+    assert (backing.ready_count(), backing.duplicate_count) == (1, 1)
+
+
 class UnreadKeys:
     """A life in which a start does not find the keys at once, because reads fail.
 
@@ -202,6 +246,7 @@ class UnreadKeys:
         if self.numbers:
             self.files.fail("pread", after=self.rng.choice([0, 0, 1, 2]))
         self.backing.adopted()
+        self.backing.read_all_keys()
 
     def publish(self) -> None:
         messages = []

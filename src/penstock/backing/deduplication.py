@@ -9,9 +9,10 @@ A key is known as long as a message with it is in the queue, ready or handed out
 community's plug-in for RabbitMQ has it (``x-message-deduplication``).
 
 Keys are in memory: about 200 bytes for each message that has one, wherever the message
-rests.  A start reads the messages to find them again.  While that fails, nothing is known to be
-new: what is published is kept, and nothing is handed out.  When the disk can be read again, the
-rest is read in steps, and what was published meanwhile with a key that was there is gone.
+rests.  A start reads the messages to find them again, a mirror that becomes master reads them in
+steps, one for each publish and fetch.  Until all are read, or while that fails, nothing is known to
+be new: what is published is kept, and nothing is handed out.  What was published meanwhile with a
+key that was there is gone then.
 
 Invariants (``check``):
   K1  keys and places are each other's inverse
@@ -32,6 +33,7 @@ READ_AT_ONCE: Final[i64] = 4096
 READ_BYTES: Final[i64] = 8 * 1024 * 1024
 STEP_MESSAGES: Final[i64] = 128
 STEP_BYTES: Final[i64] = 256 * 1024
+"""A step ends with the message that makes it so much."""
 EXPIRED_AT_ONCE: Final[i64] = 1024
 EVERY_SEQ_ID: Final[i64] = 1 << 62
 
@@ -104,26 +106,40 @@ class DeduplicatingBacking(BackingQueue):
                 self._out.discard(self._place(message))
 
     def adopted(self) -> None:
-        """After recovery: find the keys of what is there; the newest of two has it."""
+        """The keys of what is there are to be found; the newest of two has it."""
         self._within.adopted()
         self.forget_keys()  # it may have been a mirror for a while
         parts = self._within.parts()
         self._read_upto = [0] * len(parts)
         self._kept_from = [int(part.next_seq_id()) for part in parts]
         self._unread = True
-        while self._unread and self._read_keys(READ_AT_ONCE, READ_BYTES):
+
+    def read_all_keys(self) -> None:
+        """As far as the disk can be read.  Only a start has time for it."""
+        while self._unread and self._read_keys(READ_AT_ONCE, READ_BYTES) is not None:
             pass
 
     def _knows_keys(self) -> bool:
         """After one more step of reading, if need be; the queue is called again for the next."""
-        if not self._unread:
-            return True
-        if self._within.why_stopped() == "" and self._read_keys(STEP_MESSAGES, STEP_BYTES):
+        left, left_bytes = STEP_MESSAGES, STEP_BYTES
+        while self._unread and left > 0 and left_bytes > 0:
+            if self._within.why_stopped() != "":
+                return False
+            messages = self._read_keys(left, left_bytes)
+            if messages is None:
+                return False
+            left -= len(messages)
+            for message in messages:
+                left_bytes -= message.size
+        if self._unread:
             self._within.parts()[0].call_reader()
         return not self._unread
 
-    def _read_keys(self, most: i64, size: i64) -> bool:
-        """Of some more messages: of those from before first; False = the disk cannot be read."""
+    def _read_keys(self, most: i64, size: i64) -> list[Message] | None:
+        """Of some more messages of a part, of those from before first; returns them.
+
+        None = the disk cannot be read.
+        """
         parts = self._within.parts()
         old = [part for part in range(len(parts)) if self._read_upto[part] < self._kept_from[part]]
         self._unread = len(old) > 0
@@ -135,13 +151,14 @@ class DeduplicatingBacking(BackingQueue):
             self._learn(number, messages)
             if part.failed_reads() > failed_before:
                 self._unread = True
-                return False
+                return None
             if messages:
                 self._unread = True
                 self._read_upto[number] = int(messages[-1].seq_id) + 1
-            elif old:
+                return messages
+            if old:
                 self._read_upto[number] = end
-        return True
+        return []
 
     def _learn(self, priority: i64, messages: list[Message]) -> None:
         """The newer of two has their key; but what came while keys were unknown is gone."""

@@ -66,6 +66,8 @@ def adopt(backing: BackingQueue, found: dict[int, FoundQueue]) -> None:
     adopt_parts(backing, found)
     look_at_heads(backing)
     backing.adopted()
+    if isinstance(backing, DeduplicatingBacking):
+        backing.read_all_keys()
 
 
 def adopt_parts(backing: BackingQueue, found: dict[int, FoundQueue]) -> None:

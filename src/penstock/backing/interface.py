@@ -201,7 +201,7 @@ class BackingQueue:
         return None
 
     def adopted(self) -> None:
-        """Its parts have their messages from before the start."""
+        """Its parts have their messages: from before a start, or of the time as a mirror."""
 
     def set_reader(self, reader: object) -> None:
         """The queue to be woken when a read has arrived; only packages above look at it."""
