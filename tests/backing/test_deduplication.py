@@ -183,7 +183,7 @@ def test_a_mirror_that_becomes_master_reads_its_keys_in_steps(parts: int, size: 
     ids = {5 + part: 64 for part in range(parts)}
     opened = OpenEngine(SimFileSystem(), ids, limits(paging=1))
     queues: list[Any] = list(opened.queues.values())
-    within = queues[0] if parts == 1 else PriorityBacking(queues, "lowest")
+    within = queues[0] if parts == 1 else classic_priorities(queues, "lowest")
     keyed = [
         Message(content(n, f"k{n}") + b"x" * size, b"\0\0", n % parts << PRIORITY_SHIFT, 0)
         for n in range(count)

@@ -24,9 +24,9 @@ def test_nsq_clients_get_no_new_channel_and_keep_those_there_are() -> None:
 
 
 def test_what_a_cluster_has_agreed_on_is_kept_all_the_same() -> None:
-    changes = QuietBroker().broker.changes
-    assert changes.gate is not None
-    changes.gate.stalled = True
+    broker = QuietBroker().broker
+    changes = broker.changes
+    broker.admission.stalled = True
     with pytest.raises(Blocked, match="the disk is full"):
         changes.check_room()
     changes.follows = True  # and nothing is proposed now: it is applied

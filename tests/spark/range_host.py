@@ -15,6 +15,8 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 from penstock.broker.rules.access import User, hash_password
+from penstock.broker.rules.admission import Admission
+from penstock.broker.rules.alarms import Alarms
 from penstock.broker.rules.flow import Flow
 from penstock.broker.rules.log_ins import LogIns
 from penstock.broker.topology.changes import Changes
@@ -55,9 +57,10 @@ class QueueHall:
         self.queue_ids: dict[str, int] = {}
         self.flow = Flow(CreditSpec(400, 200), CreditSpec(4000, 800))
         self.events = EventBook()
-        self.changes = Changes()
+        ram = RamAccount(1 << 30, 1 << 29, WriteAccount())
+        self.changes = Changes(Admission(Alarms(ram)))
         self.waits = PendingConfirms()
-        self.engine = SimpleNamespace(ram=RamAccount(1 << 30, 1 << 29, WriteAccount()))
+        self.engine = SimpleNamespace(ram=ram)
         self.staging = SimpleNamespace(message_bytes_max=1 << 27)
         self.letting_go = DeferredTrim()
         self.idleness = Idleness()

@@ -86,7 +86,8 @@ class Broker:
     ) -> None:
         options = options or default_options()
         self.definitions = definitions
-        self.changes = Changes()
+        self.admission = Admission(Alarms(engine.ram))
+        self.changes = Changes(self.admission)
         self.mirrors = Mirrors()
         self.engine = engine
         self.vhosts: dict[str, Vhost] = {}
@@ -108,7 +109,6 @@ class Broker:
         engine.events = self.events
         self.pipelines = PipelineRegistry()
         self.node_name: str = options.node_name
-        self._cluster_name: str = options.cluster_name
         self._epochs_used: i64 = 0  # by virtual hosts that are gone
         self.policy_epoch: i64 = 0  # moves when any policy changes, anywhere
         self.parameters = Parameters()
@@ -127,8 +127,6 @@ class Broker:
         self.delays = Delays(
             self.vhosts, self.schedule, header_reader, letter_writer, self.dead_letters.settle_later
         )
-        self.admission = Admission(Alarms(engine.ram))
-        self.changes.gate = self.admission
         self.budgets = Budgets(self.vhosts, self.admission.vhost_reasons)
         self.staging = Staging(
             self.vhosts,
@@ -240,7 +238,7 @@ class Broker:
     def cluster_name(self) -> str:
         """As an administrator has set it, else by the settings, else the node's name."""
         named = self.parameters.value(CLUSTER_NAME)
-        return str(named or self._cluster_name or self.node_name)
+        return str(named or self._options.cluster_name or self.node_name)
 
     def next_policy_epoch(self) -> i64:
         """A virtual host that is made anew under the same name never had the former one's."""
@@ -300,7 +298,6 @@ class Broker:
     def join(self, changes: Changes) -> None:
         """From now on a node of a cluster: what is asked for is handed in there."""
         self.changes = changes
-        changes.gate = self.admission
         for vhost in self.vhosts.values():
             vhost.join(changes)
 

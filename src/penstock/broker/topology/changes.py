@@ -81,19 +81,20 @@ class Changes:
 
     ``follows``   queues and exchanges come and go by what the cluster agrees on, only by that
     ``proposes``  and changes are handed in here: not while those that were agreed on are done
+    ``gate``      the node's
     """
 
-    def __init__(self) -> None:
+    def __init__(self, gate: Admission) -> None:
         self.follows: bool = False
         self.proposes: bool = False
-        self.gate: Admission | None = None  # the node's
+        self._gate: Final = gate
 
     def check_room(self) -> None:
         """Raises Blocked while the disk has no room for new definitions.
 
         What a cluster has agreed on is kept all the same: the reserve has room for it.
         """
-        if self.gate is not None and self.gate.is_full() and not self._applies():
+        if self._gate.is_full() and not self._applies():
             raise Blocked(NO_ROOM)
 
     def check_memory(self, arguments: dict[str, object], parts: int = 1) -> None:
@@ -113,8 +114,7 @@ class Changes:
         return self._takes(EACH_BYTES) or others < FREE_CHANNELS
 
     def _takes(self, size_bytes: int) -> bool:
-        gate = self.gate
-        return gate is None or self._applies() or gate.alarms.take_declared(size_bytes)
+        return self._applies() or self._gate.alarms.take_declared(size_bytes)
 
     def _applies(self) -> bool:
         return self.follows and not self.proposes

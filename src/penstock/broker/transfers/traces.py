@@ -34,6 +34,10 @@ class Copies:
         self.messages: deque[Message] = deque()
         self.queues: list[Queue] | None = None
 
+    def lead_to(self, queues: list[Queue]) -> None:
+        """All of them."""
+        self.queues = queues
+
     def add(self, message: Message) -> None:
         self.messages.append(message)
 
@@ -78,7 +82,7 @@ class Traces(TurnPart):
         copies = Copies(vhost, key)
         if not self.behind and not looks_at_headers(vhost.exchanges[TRACE], vhost.exchanges):
             try:
-                copies.queues = self._route(copies, {}, copies, now_ms)
+                copies.lead_to(self._route(copies, {}, copies, now_ms))
             except RouteUnfinished:
                 return copies
             if not copies.queues:

@@ -126,7 +126,7 @@ class ClusterChanges(Changes):
         member: str,
         surroundings: Surroundings = ALONE,
     ) -> None:
-        super().__init__()
+        super().__init__(broker.admission)
         self.follows = True
         self.proposes = True
         self.coordinator = coordinator

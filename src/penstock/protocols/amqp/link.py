@@ -117,7 +117,7 @@ class Link:
 
         Those of copies for the firehose too, which may still be under way.
         """
-        if self.awaits_copies():
+        if self.broker.traces.behind and self.awaits_copies():
             return True
         if steps.taken - self._routing_steps >= STEPS_MAX:
             return True
