@@ -280,6 +280,18 @@ def test_definitions_carry_it_and_a_restart_goes_on(tmp_path: Path, there: Side)
         until(lambda: there.depth("kept") == 5)
 
 
+def test_a_shovel_that_the_operator_sets_acts_as_the_default_user(here: Side) -> None:
+    """With the control file ``penstockctl`` is no user that could log in."""
+    here.fill("operators", 1)
+    value = {"src-uri": "amqp://", "src-queue": "operators"}
+    value |= {"dest-uri": "amqp://", "dest-queue": "operated"}
+    words = ["set_parameter", "shovel", "operator", json.dumps(value)]
+    out = io.StringIO()
+    assert run(words, out, out, {"PENSTOCK_DATA_DIR": str(here.node.data_dir)}) == 0
+    until(lambda: here.depth("operated") == 1)
+    here.clear("operator")
+
+
 def test_settings_of_shovels_hold_where_their_values_say_nothing(tmp_path: Path) -> None:
     """A run of ``src-delete-after-duration`` seconds is not shorter than the setting's."""
     conf = tmp_path / "rabbitmq.conf"

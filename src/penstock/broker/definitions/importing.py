@@ -57,6 +57,8 @@ ABOUT_THE_FILE: Final = (
 )
 TYPES_CHANGED: Final = "penstock_types_changed"
 """Section of an export that says which arguments JSON could not carry as they are."""
+MADE_BY_NODES: Final = ("amq.rabbitmq.log",)
+"""Exchanges of an export which a node makes where a setting asks for them."""
 NAME_MAX_BYTES: Final = 255
 """What a name on the line may have."""
 _NAMES: Final = frozenset(
@@ -211,6 +213,8 @@ class DefinitionsImport:
         tags = tags_in(metadata.get("tags", row.get("tags", [])))
         kind = metadata.get("default_queue_type", row.get("default_queue_type"))
         check_default_type(kind)
+        if metadata.get("protected_from_deletion"):
+            self._leave_out("vhosts", row, "it cannot be protected from deletion")
         told = VhostMetadata(description, tuple(tags), "" if kind in UNSAID else str(kind))
         self._admin.put_vhost(name, told)
         return self._broker.changes.then(partial(self._vhost_fields, name, row))
@@ -276,8 +280,11 @@ class DefinitionsImport:
     # -- topology ------------------------------------------------------------------------
 
     def _exchange(self, row: Json) -> None:
+        name = _text(row, "name")
+        if name in MADE_BY_NODES:
+            return
         self._vhost(row).declare_exchange(
-            _text(row, "name"),
+            name,
             _text(row, "type"),
             _flag(row, "durable", absent=True),
             _flag(row, "auto_delete"),

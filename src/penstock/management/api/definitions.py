@@ -61,7 +61,7 @@ class DefinitionsApi(Endpoints):
     async def take(self, request: web.Request, visitor: Visitor) -> web.Response:
         name = await self._vhost(request, visitor, 404)
         plan = await asyncio.to_thread(_plan, await _sent(request), name)
-        work = await self._on_loop(self._begin, plan, visitor.name)
+        work = await self._on_loop(self._begin, plan, visitor.acts_as)
         while not await self._on_loop(work.run, STEPS):
             if work.waits:
                 await asyncio.sleep(AGAIN_S)

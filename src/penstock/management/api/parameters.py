@@ -121,7 +121,7 @@ class ParametersApi(Endpoints):
         place = dict(request.match_info)
         _check_rights(place, visitor)
         _check_local(value, visitor)
-        is_new = await self.change(self._put, place, value, visitor.name)
+        is_new = await self.change(self._put, place, value, visitor.acts_as)
         return web.Response(status=201 if is_new else 204)
 
     def _put(self, place: dict[str, str], value: Any, user: str) -> bool:

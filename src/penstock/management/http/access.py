@@ -57,6 +57,11 @@ class Visitor:
         self._user = user
 
     @property
+    def acts_as(self) -> str:
+        """The user whose rights hold for what the node does later; "" = its default user."""
+        return self.name
+
+    @property
     def may_use_api(self) -> bool:
         return not API_TAGS.isdisjoint(self.tags)
 
@@ -120,6 +125,10 @@ class Operator(Visitor):
     def __init__(self) -> None:
         super().__init__(User(OPERATOR, "", ["administrator"]))
         self.permissions = _Everywhere()
+
+    @property
+    def acts_as(self) -> str:
+        return ""
 
     def rights(self, vhost: str) -> Rights:
         user = User(OPERATOR, "", ["administrator"])
