@@ -25,9 +25,9 @@ from penstock import __version__
 from penstock.client.local_node import choose_place, find_control
 from penstock.client.requests import REQUESTS
 from penstock.core.control import CONTROL_FILE, Control, read, written
+from penstock.core.rabbitmq_plugins import BUILT_IN, PLUGINS
 from penstock.ctl.main import run
 from penstock.ctl.options import FLAG, NUMBER, TEXT, parse
-from penstock.ctl.plugins import BUILT_IN, PLUGINS
 from penstock.ctl.verbs import ALIASES, VERBS
 from penstock.management.http.access import shows_token
 from penstock.node.startup_progress import StartingPage, StartProgress

@@ -63,7 +63,7 @@ def test_the_form_counts_as_http(served: Served, lines: Callable[[], list[str]])
         form = f"username=guest&password={password}".encode()
         assert served.request("POST", "/api/login", form, FORM).status == status
     after = attempts(served)
-    assert after["amqp091"] == before["amqp091"]
+    assert after.get("amqp091") == before.get("amqp091")
     http, was = after["http"], before["http"]
     assert http["auth_attempts_failed"] - was["auth_attempts_failed"] == 1
     assert http["auth_attempts"] - was["auth_attempts"] == 3  # and who asks for the counts

@@ -4,7 +4,7 @@
     GET         /api/extensions, /api/version
     GET         /api/feature-flags                PUT /api/feature-flags/{name}/enable
     GET         /api/deprecated-features[/used]   none
-    GET DELETE  /api/auth/attempts/{node}         log-ins by protocol since the start
+    GET DELETE  /api/auth/attempts/{node}     log-ins since the start, by protocol that had some
     GET         /api/auth/attempts/{node}/source  none: RabbitMQ does not track them by default
     GET         /api/auth/hash_password/{password}
     GET         /api/auth                         how a browser is to log in: with a password
@@ -205,7 +205,7 @@ class LogInsApi(Endpoints):
     async def attempts(self, request: web.Request, visitor: Visitor) -> web.Response:
         self._context.must_be_us(request.match_info["node"])
         counts = await self._on_loop(self._broker.users.counts)
-        return json_response([_attempts(name, *counts[name]) for name in counts])
+        return json_response([_attempts(name, *of) for name, of in counts.items() if of[0]])
 
     async def sources(self, request: web.Request, visitor: Visitor) -> web.Response:
         self._context.must_be_us(request.match_info["node"])

@@ -56,10 +56,17 @@ class NodesApi(Endpoints):
         return json_response([query.project(row) for row in (await self._row(), *others)])
 
     async def _others(self) -> list[Row]:
-        """What the cluster tells of all nodes but this one."""
-        cluster = await self._on_loop(self._view.watch.cluster)
-        nodes = cast(list[Row], cluster["nodes"])
-        return [node for node in nodes if node["name"] != self._view.node_name]
+        return await self._on_loop(self._other_nodes)
+
+    def _other_nodes(self) -> list[Row]:
+        """What the cluster tells of all nodes but this one, and whether they are drained."""
+        nodes = cast(list[Row], self._view.watch.cluster()["nodes"])
+        drained = self._broker.mirrors.drained()
+        return [
+            node | {"being_drained": node["name"] in drained}
+            for node in nodes
+            if node["name"] != self._view.node_name
+        ]
 
     async def node(self, request: web.Request, visitor: Visitor) -> web.Response:
         name = request.match_info["node"]
@@ -95,6 +102,7 @@ class NodesApi(Endpoints):
     async def _row(self) -> Row:
         row = self._context.node.row()
         row["contexts"] = self._context.contexts
+        row["being_drained"] = not self._context.control.is_open()
         row.update(await self._on_loop(_from_broker, self._broker))
         links = [_link_row(node) for node in await self._others()]
         row["cluster_links"] = [link for link in links if link is not None]
@@ -117,6 +125,7 @@ def _other_row(node: Row) -> Row:
         "name": node["name"],
         "type": "disc",
         "running": node["running"],
+        "being_drained": node["being_drained"],
         "partitions": [],
         "cluster_links": [],
     }

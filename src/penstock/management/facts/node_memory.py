@@ -30,6 +30,8 @@ NOT_HERE: Final = (
     "metrics",
     "mgmt_db",
     "mnesia",
+    "metadata_store",
+    "metadata_store_ets",
     "quorum_ets",
     "other_ets",
     "msg_index",

@@ -145,7 +145,8 @@ class QueueRows(Rows):
                 details = self._channel_details(consumer, known)
                 delivered, acked = int(consumer.delivered_count), int(consumer.acked_count)
                 counts = (0, delivered, acked) if consumer.no_ack else (delivered, 0, acked)
-                found.append((_consumer_row(consumer, details), counts))
+                row = _consumer_row(consumer, details, int(self._broker.consumer_timeout_ms))
+                found.append((row, counts))
         return found
 
     def _channel_details(self, consumer: Consumer, known: dict[int, ConnectionFacts | None]) -> Row:
@@ -189,7 +190,8 @@ def delivery_rows(vhost: str, name: str, consumers: Sequence[tuple[Row, Counts]]
     ]
 
 
-def _consumer_row(consumer: Consumer, channel_details: Row) -> Row:
+def _consumer_row(consumer: Consumer, channel_details: Row, timeout_ms: int) -> Row:
+    """``timeout_ms``: the node's, for a delivery where neither consumer nor queue says it."""
     queue = cast(Queue, consumer.queue)
     return {
         "queue": {"name": queue.name, "vhost": queue.vhost},
@@ -201,6 +203,9 @@ def _consumer_row(consumer: Consumer, channel_details: Row) -> Row:
         "active": queue.active_consumer() in (None, consumer),
         "activity_status": _activity_status(queue, consumer),
         "arguments": jsonable(consumer.arguments),
+        "consumer_timeout": int(
+            consumer.timeout_ms or queue.limits.consumer_timeout_ms or timeout_ms
+        ),
     }
 
 

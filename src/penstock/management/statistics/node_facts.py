@@ -19,6 +19,7 @@ import aiohttp
 from penstock import __version__
 from penstock.broker.rules.alarms import UNKNOWN, Alarms
 from penstock.core.io_counts import IoCounts
+from penstock.core.rabbitmq_plugins import BUILT_IN
 from penstock.management.facts.rows import Row
 from penstock.management.statistics.completing import Statistics
 from penstock.settings.settings import Settings
@@ -34,15 +35,6 @@ EXCHANGE_TYPES: Final = {
     "x-random": "AMQP random exchange",
     "x-recent-history": "Recent History Exchange.",
 }
-BUILT_IN: Final = (
-    "rabbitmq_consistent_hash_exchange",
-    "rabbitmq_federation",
-    "rabbitmq_management",
-    "rabbitmq_random_exchange",
-    "rabbitmq_recent_history_exchange",
-    "rabbitmq_shovel",
-)
-"""Plugins of RabbitMQ whose work is done here without one."""
 RETENTION_S: Final = {
     "global": [600, 3600, 28800, 86400],
     "basic": [600, 3600],

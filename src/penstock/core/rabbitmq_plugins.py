@@ -1,0 +1,51 @@
+"""RabbitMQ's plug-ins, and which of them are part of Penstock."""
+
+from collections.abc import Mapping
+from typing import Final
+
+PLUGINS: Final[Mapping[str, str]] = {
+    "rabbitmq_amqp1_0": "AMQP 1.0",
+    "rabbitmq_auth_backend_cache": "users are the broker's own",
+    "rabbitmq_auth_backend_http": "users are the broker's own",
+    "rabbitmq_auth_backend_ldap": "users are the broker's own",
+    "rabbitmq_auth_backend_oauth2": "users are the broker's own",
+    "rabbitmq_auth_mechanism_ssl": "clients log in by name and password",
+    "rabbitmq_consistent_hash_exchange": "",
+    "rabbitmq_delayed_message_exchange": "",
+    "rabbitmq_event_exchange": "the event log has the events",
+    "rabbitmq_exchange_federation": "",
+    "rabbitmq_federation": "",
+    "rabbitmq_federation_common": "",
+    "rabbitmq_federation_management": "",
+    "rabbitmq_federation_prometheus": "",
+    "rabbitmq_jms_topic_exchange": "exchanges of the type x-jms-topic",
+    "rabbitmq_management": "",
+    "rabbitmq_management_agent": "",
+    "rabbitmq_mqtt": "MQTT",
+    "rabbitmq_peer_discovery_aws": "nodes find each other in etcd",
+    "rabbitmq_peer_discovery_common": "nodes find each other in etcd",
+    "rabbitmq_peer_discovery_consul": "nodes find each other in etcd",
+    "rabbitmq_peer_discovery_etcd": "the settings cluster_etcd_… do what it does",
+    "rabbitmq_peer_discovery_k8s": "nodes find each other in etcd",
+    "rabbitmq_prometheus": "",
+    "rabbitmq_queue_federation": "",
+    "rabbitmq_random_exchange": "",
+    "rabbitmq_recent_history_exchange": "",
+    "rabbitmq_sharding": "policies that make queues",
+    "rabbitmq_shovel": "",
+    "rabbitmq_shovel_management": "",
+    "rabbitmq_shovel_prometheus": "",
+    "rabbitmq_stomp": "STOMP",
+    "rabbitmq_stream": "the stream protocol",
+    "rabbitmq_stream_management": "the stream protocol",
+    "rabbitmq_top": "",
+    "rabbitmq_tracing": "trace files: the firehose (trace_on) is there",
+    "rabbitmq_trust_store": "certificates of clients are checked by an authority",
+    "rabbitmq_web_dispatch": "",
+    "rabbitmq_web_mqtt": "MQTT",
+    "rabbitmq_web_mqtt_examples": "MQTT",
+    "rabbitmq_web_stomp": "STOMP",
+    "rabbitmq_web_stomp_examples": "STOMP",
+}
+"""Name ─► "" for those that are part of Penstock, else what is not there, or what is instead."""
+BUILT_IN: Final = tuple(name for name, missing in PLUGINS.items() if not missing)
