@@ -88,7 +88,7 @@ class Steps:
             node.turn.blocked_reason()
             end.session.look_at_gate()
             node.flush()
-            node.turn.flow.end_turn(node.now_ms)
+            node.turn.flow.end_turn(node.mono_ms)
             if not node.turn.has_work() and node.worker.idle():
                 return
             self.timed("a turn", self._turn)
@@ -96,6 +96,7 @@ class Steps:
     def _turn(self) -> None:
         node = self.node
         node.now_ms += 1
+        node.mono_ms += 1
         node.turn.begin(node.now_ms, node.mono_ms)
         for stage in node.turn.flow.book.take_freed():
             stage.owner.resume(node.now_ms)
@@ -104,6 +105,7 @@ class Steps:
 
     def tick(self, end: ClientEnd, ms: int) -> None:
         self.node.now_ms += ms
+        self.node.mono_ms += ms
         self.timed("a tick", lambda: end.session.tick(self.node.now_ms))
         self.timed("the turn of a tick", self._turn)
         self.rest(end)

@@ -223,7 +223,7 @@ class QuietBroker:
             for client in self.clients:
                 client.session.look_at_gate()
             self.flush()
-            self.turn.flow.end_turn(self.now_ms)
+            self.turn.flow.end_turn(self.mono_ms)
             if self.engine.disk_error() is not None:
                 return  # a node would stop here
             if self.worker.hold and turns > 50:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from penstock.broker.rules.flow import CROWDED, HELD_OWN_MAX_BYTES, INDEX
-from penstock.core.credit import CreditSpec
+from penstock.core.credit import NODE, Credit, CreditSpec, FlowPeer
 from penstock.core.errors import SettingInvalid
 from penstock.node.flow_settings import make_flow
 from penstock.protocols.amqp.codec.events import PublishRun
@@ -221,7 +221,7 @@ def test_what_went_on_is_not_kept(node: QuietBroker) -> None:
         client.session.go_on(node.now_ms)
     seen = []
     while client.session.held_bytes > 0:
-        node.broker.flow.end_turn(node.now_ms)
+        node.broker.flow.end_turn(node.mono_ms)
         node.turn.begin(node.now_ms, node.mono_ms)
         client.session.resume(node.now_ms)
         seen.append(len(intake._held) - intake._place)
@@ -232,7 +232,7 @@ def test_what_went_on_is_not_kept(node: QuietBroker) -> None:
             break
     assert seen[0] > 2 * SHIFTED_AT_ONCE
     while client.session.held_bytes > 0:
-        node.broker.flow.end_turn(node.now_ms)
+        node.broker.flow.end_turn(node.mono_ms)
         node.turn.begin(node.now_ms, node.mono_ms)
         client.session.resume(node.now_ms)
         assert len(intake._held) <= 3 * SHIFTED_AT_ONCE
@@ -262,6 +262,19 @@ def test_one_turn_takes_no_more_than_the_channels_credit(node: QuietBroker) -> N
     assert client.session.channels[1].intake.stage.share() == 0
 
 
+@pytest.mark.parametrize("hours", [1, -1])
+def test_a_clock_that_is_set_makes_no_wait_longer(node: QuietBroker, hours: int) -> None:
+    book = node.broker.flow.book
+    book.note_waits(True)
+    node.run()
+    slow = FlowPeer(book, NODE, "its mirrors")
+    credit = Credit(node.client().session.reader, slow, CreditSpec(1, 1))
+    credit.send(1)
+    node.now_ms += hours * 3_600_000
+    node.tick(300)
+    assert [one.blocked_ms for one in book.take_waits() if one.receiver is slow] == [300]
+
+
 @pytest.mark.parametrize(
     "times, queues_wait",
     [((97, 1, 2), False), ((2, 1, 97), True), ((10, 80, 10), False), ((45, 10, 50), False)],
@@ -280,7 +293,7 @@ def test_queues_are_the_bottleneck_where_they_take_most_of_the_time(
         client.publish("", "q", run=False)
     stage = client.session.channels[1].intake.stage
     assert stage.blocked_by is None
-    flow.end_turn(node.now_ms)
+    flow.end_turn(node.mono_ms)
     assert (stage.blocked_by is flow.works) == queues_wait
 
 
@@ -419,6 +432,7 @@ def test_publishers_to_a_crowded_queue_wait_for_its_consumers_but_not_long(
     stage = queue_of(node).flow
     assert stage.why == CROWDED
     node.now_ms += 6
+    node.mono_ms += 6
     node.run()  # the turn that sees that it is over, and the one that goes on
     node.run()
     assert client.session.held_bytes == 0

@@ -190,7 +190,7 @@ class TurnOnce(QuietBroker):
         for client in self.clients:
             client.session.look_at_gate()
         self.flush()
-        self.turn.flow.end_turn(self.now_ms)
+        self.turn.flow.end_turn(self.mono_ms)
 
 
 class Machine:

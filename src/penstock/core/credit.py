@@ -39,7 +39,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.core.clock_types import WallMs
+from penstock.core.clock_types import MonoMs
 
 FLOW_LASTS_MS: Final[i64] = 1000
 """So long after it was blocked a stage is still in flow (CR-7)."""
@@ -82,7 +82,7 @@ class FlowPeer:
         self.blocked_by: FlowPeer | None = None  # the last one that did
         self.blockers: list[Credit] = []
         self.kept: list[Credit] = []  # sent to us, and not acknowledged for the time being
-        self.kept_at_ms = WallMs(0)
+        self.kept_at_ms = MonoMs(0)
         self.flow_s: i64 = 0  # seconds in flow, in all
         self.history: i64 = 0  # the last ten of them, a bit each
         self._book = book
@@ -90,7 +90,7 @@ class FlowPeer:
         self.down: Credit | None = None  # of a stage with a single receiver
         self._waiting: list[Credit] = []  # senders whose grants we defer
         self._senders: list[Credit] = []
-        self._last_flow_ms = WallMs(-FLOW_LASTS_MS)
+        self._last_flow_ms = MonoMs(-FLOW_LASTS_MS)
         self.waited_ms: i64 = 0  # for a receiver without a credit; not yet taken
         self.noted: bool = False
 
@@ -101,13 +101,13 @@ class FlowPeer:
         """Blocked now or a moment ago."""
         if len(self.blockers) > 0:
             return True
-        return 0 <= self._book.now_ms - self._last_flow_ms < FLOW_LASTS_MS
+        return self._book.now_ms - self._last_flow_ms < FLOW_LASTS_MS
 
-    def state(self, active_at_ms: WallMs) -> str:
-        """In RabbitMQ's words; ``active_at_ms``: when its owner last had something to do."""
+    def state(self, idle_ms: i64) -> str:
+        """In RabbitMQ's words; ``idle_ms``: for how long its owner has had nothing to do."""
         if self.in_flow():
             return "flow"
-        return "idle" if self._book.now_ms - active_at_ms > IDLE_AFTER_MS else "running"
+        return "idle" if idle_ms > IDLE_AFTER_MS else "running"
 
     def keep(self, credit: "Credit", cost: i64, why: str = "") -> None:
         """Take what is sent, and acknowledge it later; ``why``: if not always so."""
@@ -172,7 +172,7 @@ class FlowPeer:
             self._listed = True
             self._book.flowing.append(self)
 
-    def waited_for(self, receiver: "FlowPeer", since_ms: WallMs) -> None:
+    def waited_for(self, receiver: "FlowPeer", since_ms: MonoMs) -> None:
         """It was in flow a moment ago, between two looks."""
         now_ms = self._book.now_ms
         self._last_flow_ms = now_ms
@@ -254,7 +254,7 @@ class Credit:
         self.deferred: i64 = 0  # granted, as soon as the receiver is not blocked itself
         self.due: i64 = spec.more_after  # so much more acknowledged, and more is granted
         self.closed: bool = False
-        self.since_ms = WallMs(0)  # when it last began to block its sender
+        self.since_ms = MonoMs(0)  # when it last began to block its sender
         self.waited_ms: i64 = 0  # for how long it did; not yet taken
         self.noted: bool = False
         receiver.add_sender(self)
@@ -315,17 +315,17 @@ class Credit:
         if self.balance <= 0:
             self.sender.unblock(self)
 
-    def begin_wait(self, now_ms: WallMs, noting: bool) -> bool:
+    def begin_wait(self, now_ms: MonoMs, noting: bool) -> bool:
         """It blocks its sender from now on; True = from now on that is to be noted."""
         self.since_ms = now_ms
         is_new = noting and not self.noted
         self.noted = self.noted or noting
         return is_new
 
-    def end_wait(self, now_ms: WallMs) -> None:
+    def end_wait(self, now_ms: MonoMs) -> None:
         self.waited_ms += now_ms - self.since_ms
 
-    def take_waited_ms(self, now_ms: WallMs) -> i64:
+    def take_waited_ms(self, now_ms: MonoMs) -> i64:
         """For how long it blocked its sender since the last time; ``noted``: it still does."""
         self.noted = self.balance <= 0 and not self.closed
         if self.noted:
@@ -361,14 +361,14 @@ class FlowBook:
     """Of one node: the time, the stages in flow, and those that may go on."""
 
     def __init__(self) -> None:
-        self.now_ms = WallMs(0)
+        self.now_ms = MonoMs(0)
         self.flowing: list[FlowPeer] = []  # blocked in the last ten seconds
         self.blocked_queues: i64 = 0
         self.freed: list[FlowPeer] = []  # readers that are no longer blocked, for the loop
         self.noting: bool = False  # the event log takes the waits
         self.noted: list[Credit] = []  # that blocked since they were last taken
         self.noted_stages: list[FlowPeer] = []
-        self._second_ms = WallMs(0)
+        self._second_ms = MonoMs(0)
 
     def note_waits(self, noting: bool) -> None:
         """The event log takes the waits from now on, or takes them no more."""
@@ -402,10 +402,10 @@ class FlowBook:
         self.noted_stages = []
         return waits
 
-    def tick(self, now_ms: WallMs) -> None:
-        """Once a second, whatever the clock was set to."""
+    def tick(self, now_ms: MonoMs) -> None:
+        """Once a second, or more often."""
         self.now_ms = now_ms
-        if 0 <= now_ms - self._second_ms < 1000:
+        if now_ms - self._second_ms < 1000:
             return
         self._second_ms = now_ms
         self.flowing = [stage for stage in self.flowing if stage.second_over()]

@@ -167,7 +167,7 @@ class Loop:
         if turn.blocked_reason() != self._gate or self._admission.vhost_reasons != self._gates:
             self._move_gate()
         self.flush(now_ms)
-        self._flow.end_turn(wall_ms())  # waits are as long as the turn
+        self._flow.end_turn(mono_ms())  # waits are as long as the turn
         if self._full and self._flow.held_bytes != self._full_at_bytes:
             self._full_at_bytes = self._flow.held_bytes
             self._read_those_with_room()
@@ -179,7 +179,7 @@ class Loop:
             return
         since = time.perf_counter_ns()
         self.turn.run(now_ms, idle)
-        self._flow.measured(self._received_ns, time.perf_counter_ns() - since, now_ms)
+        self._flow.measured(self._received_ns, time.perf_counter_ns() - since, mono_ms())
         self._received_ns = 0
 
     def wait_ms(self) -> int:

@@ -133,7 +133,7 @@ class Turn:
         """The loop woke, and is about to read."""
         self._broker.idleness.set_now(mono_ms)
         self._broker.events.set_now(now_ms)
-        self.flow.begin_turn(now_ms)
+        self.flow.begin_turn(mono_ms)
         self.stood_still(now_ms)
 
     def stood_still(self, now_ms: WallMs) -> bool:

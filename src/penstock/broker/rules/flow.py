@@ -34,7 +34,7 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64
 
-from penstock.core.clock_types import WallMs
+from penstock.core.clock_types import MonoMs
 from penstock.core.credit import QUEUE, STORE, Credit, CreditSpec, FlowBook, FlowPeer, cost_of
 from penstock.queues.queue import CROWDED_BYTES, Queue
 
@@ -75,7 +75,7 @@ class Flow:
         # All queues, as those whose work takes time.
         self.works = FlowPeer(self.book, QUEUE, None, WORK)
         self.turns: i64 = 0
-        self._halved_at_ms = WallMs(0)
+        self._halved_at_ms = MonoMs(0)
         self._turn_over: list[FlowPeer] = []  # channels that published since the last turn
         self._behind: list[FlowPeer] = []  # queues that keep acknowledgements
         self._unsealed: list[Credit] = []  # with the contents the store has not sealed
@@ -175,7 +175,7 @@ class Flow:
 
     # -- the turn --------------------------------------------------------------------------
 
-    def end_turn(self, now_ms: WallMs) -> None:
+    def end_turn(self, now_ms: MonoMs) -> None:
         """The processor is free again."""
         self.book.tick(now_ms)
         if self._turn_over:
@@ -190,7 +190,7 @@ class Flow:
             stages = self._behind
             self._behind = [stage for stage in stages if self._stays(stage, now_ms)]
 
-    def begin_turn(self, now_ms: WallMs) -> None:
+    def begin_turn(self, now_ms: MonoMs) -> None:
         """The loop woke; is this turn one to be measured?"""
         self.book.now_ms = now_ms
         self.turns += 1
@@ -218,9 +218,9 @@ class Flow:
         """Of a measured turn."""
         self.publish_ns += took_ns
 
-    def measured(self, received_ns: i64, turn_ns: i64, now_ms: WallMs) -> None:
+    def measured(self, received_ns: i64, turn_ns: i64, now_ms: MonoMs) -> None:
         """What sessions took for what they received, and the broker for its turn."""
-        if not 0 <= now_ms - self._halved_at_ms < 1000:
+        if now_ms - self._halved_at_ms >= 1000:
             self._halved_at_ms = now_ms
             self.reader_ns //= 2
             self.channel_ns //= 2
@@ -235,11 +235,11 @@ class Flow:
         total = sum(times)
         return [time / total if total > 0 else 0.0 for time in times]
 
-    def _stays(self, stage: FlowPeer, now_ms: WallMs) -> bool:
+    def _stays(self, stage: FlowPeer, now_ms: MonoMs) -> bool:
         """Is the queue still behind?  If not, it acknowledges what it kept."""
         if stage.why == CROWDED:
             queue = cast(Queue, stage.owner)
-            if 0 <= now_ms - stage.kept_at_ms < CROWDED_MS and not queue.is_eased():
+            if now_ms - stage.kept_at_ms < CROWDED_MS and not queue.is_eased():
                 return True
         elif self._waits_for_disk(stage):
             return True

@@ -74,9 +74,10 @@ class QueueRows(Rows):
         book = self._broker.flow.book
         stage = queue.flow if queue.flow is not None else FlowPeer(book, QUEUE, queue)
         stopped = queue.backing.why_stopped() != ""
-        used_ms = self._broker.idleness.unused_since_ms(queue, wall_ms())
+        now_ms = wall_ms()
+        used_ms = self._broker.idleness.unused_since_ms(queue, now_ms)
         active_at_ms = max(queue.statistics.active_at_ms, used_ms)
-        state = "stopped" if stopped else stage.state(active_at_ms)
+        state = "stopped" if stopped else stage.state(now_ms - active_at_ms)
         return activity(state, active_at_ms) | {"time_in_flow_s": int(stage.flow_s)}
 
     def _down_row(self, queue: Queue) -> Row:

@@ -234,10 +234,10 @@ class EventCollector:
         """As management says it; most queues never were behind, and have no stage."""
         if queue.backing.why_stopped():
             return "stopped"
+        idle_ms = self._book.now_ms - queue.statistics.active_at_ms
         if queue.flow is not None:
-            return queue.flow.state(queue.statistics.active_at_ms)
-        quiet_ms = self._book.now_ms - queue.statistics.active_at_ms
-        return "idle" if quiet_ms > IDLE_AFTER_MS else "running"
+            return queue.flow.state(idle_ms)
+        return "idle" if idle_ms > IDLE_AFTER_MS else "running"
 
     def _look_at_session(self, one: SessionDescription, states: dict[object, str]) -> None:
         session = one.session

@@ -86,7 +86,7 @@ class AmqpDescription(SessionDescription):
     def channel_states(self) -> Iterator[tuple[int, object, str]]:
         for number, channel in list(self._session.channels.items()):
             if not channel.closing:
-                yield number, channel, channel.intake.stage.state(channel.active_at_ms)
+                yield number, channel, _state(channel)
 
     def consumers(self, number: int) -> list[Consumer]:
         channel = self._session.channels.get(number)
@@ -98,13 +98,18 @@ class AmqpDescription(SessionDescription):
                 yield channel.intake
 
 
+def _state(channel: AmqpChannel) -> str:
+    now_ms = channel.link.broker.events.now_ms
+    return channel.intake.stage.state(now_ms - channel.active_at_ms)
+
+
 def _channel_facts(number: int, channel: AmqpChannel) -> ChannelFacts:
     stage = channel.intake.stage
     transaction = channel.transaction
     confirms = channel.publishing.confirms if transaction is None else None
     return ChannelFacts(
         number,
-        "closing" if channel.closing else stage.state(channel.active_at_ms),
+        "closing" if channel.closing else _state(channel),
         channel.traffic.counts(),
         consumer_count=len(channel.consumers),
         prefetch=int(channel.prefetch),

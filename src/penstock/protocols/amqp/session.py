@@ -92,7 +92,7 @@ class AmqpSession(AmqpOpening):
             return self.opening_state
         if self.gate != "":
             return "blocked" if self.has_published else "blocking"
-        return self.reader.state(self.active_at_ms)
+        return self.reader.state(self.broker.events.now_ms - self.active_at_ms)
 
     # -- bytes in ------------------------------------------------------------------------
 
