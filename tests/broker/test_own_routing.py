@@ -150,6 +150,24 @@ def test_a_backlog_of_a_topic(
     node.check()
 
 
+@PATTERNS
+def test_a_history_that_goes_to_an_exchange(
+    node: QuietBroker, client: ClientEnd, patterns: tuple[int, int]
+) -> None:
+    dear_patterns(client, *patterns)
+    client.call("exchange.declare", exchange="past", type="x-recent-history")
+    for number, body in enumerate(BODIES):
+        client.publish("past", key(number), body)
+    before = steps.taken
+    method = codec.method_frame(1, "exchange.bind", destination="amq.topic", source="past")
+    client.send(method, run=False)
+    most = max(int(steps.taken - before), most_in_a_turn(node, 400))
+    assert STEPS_MAX <= most <= STEPS_MAX + WORD_MAX
+    assert bodies_in(node, "q") == BODIES
+    node.run()
+    node.check()
+
+
 def trace(node: QuietBroker, client: ClientEnd, patterns: tuple[int, int], *, opened: bool) -> None:
     """Dear patterns listen to the firehose.  ``opened``: behind an exchange that reads headers."""
     for name in (KEYED, OTHER):

@@ -2,7 +2,8 @@
 
 In: an ``x-recent-history`` exchange and a queue or exchange that has just been bound to it.  Out:
 what is in the exchange's room at that time is published there, oldest first: the first slice at
-once, so before all that follows the binding, and one more slice in each turn.
+once, so before all that follows the binding, and one more slice in each turn, which ends early when
+its routes are dear.
 """
 
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from penstock.core.turn_part import TurnPart
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
+from penstock.routing.steps import RouteUnfinished, RoutingShare
 
 if TYPE_CHECKING:
     from penstock.broker.topology.vhost import Vhost
@@ -48,8 +50,11 @@ class Replay:
             return False
         messages = self._part.read_range(self._start, self._end, SLICE_MESSAGES, SLICE_BYTES)
         for message in messages:
-            if not 0 < message.expires_at_ms <= now_ms:
-                self._publish(message, now_ms)
+            try:
+                if not 0 < message.expires_at_ms <= now_ms:
+                    self._publish(message, now_ms)
+            except RouteUnfinished:
+                return True
             self._start = message.seq_id + 1
         return len(messages) > 0
 
@@ -68,6 +73,8 @@ class Histories(TurnPart):
     def __init__(self, events: EventBook, writer: HeaderWriter) -> None:
         self._replays: list[Replay] = []
         super().__init__(self._replays)
+        self._share = RoutingShare()
+        self._share.begin()
         self._events = events
         self._writer = writer
 
@@ -82,11 +89,15 @@ class Histories(TurnPart):
         if isinstance(destination, Queue):
             return [destination]
         assert isinstance(destination, Exchange)
+        if self._share.is_over():
+            raise RouteUnfinished
+        share = self._share.of((id(destination), message.seq_id))
         letter = self._writer.release(message)
         name, keys, now_ms = destination.name, letter.keys, self._events.now_ms
-        return vhost.find_queues(name, keys[0], letter.headers, keys[1:], now_ms)
+        return vhost.find_queues(name, keys[0], letter.headers, keys[1:], now_ms, share)
 
     def run(self, now_ms: WallMs, idle: bool) -> bool:
+        self._share.begin()
         for replay in list(self._replays):
             if not replay.step(now_ms):
                 self._replays.remove(replay)
