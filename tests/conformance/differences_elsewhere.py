@@ -141,6 +141,13 @@ ELSEWHERE: Final = (
         "node/test_histories.py::test_persistent_messages_are_there_after_a_power_cut",
     ),
     Elsewhere(
+        "The event exchange",
+        "A plug-in; what it publishes says who did it, and consumers and log-ins are among it.",
+        "A setting; the keys and headers that [events](guide/events.md#events-as-messages) lists, "
+        "up to a quarter of a second late.",
+        "node/test_event_exchange.py::test_what_happens_arrives",
+    ),
+    Elsewhere(
         "Full queues with priorities",
         "`drop-head` drops what would be delivered next, the highest priority.",
         'The lowest priority first; `priority_drop_order = "highest"` has RabbitMQ\'s order.',

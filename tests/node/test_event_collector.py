@@ -12,6 +12,7 @@ from penstock.core.event_book import Event
 from penstock.core.event_kinds import KINDS
 from penstock.node.inspection import event_collector
 from penstock.node.inspection.event_collector import SLICE, EventCollector
+from penstock.node.inspection.event_exchange import EventExchange
 from penstock.runtime.disk.event_log import EventLog
 from penstock.runtime.loop import Loop
 from penstock.settings.settings import load_settings
@@ -50,7 +51,14 @@ class Watched:
         self.log = Kept()
         loop = cast(Loop, SimpleNamespace(connections={}, turn=self.node.turn))
         chosen = load_settings(None, {}, {"event_log_interval_s": "1"} | settings)
-        self.collector = EventCollector(self.node.broker, loop, self.log, chosen, "node")
+        self.collector = EventCollector(
+            self.node.broker,
+            loop,
+            self.log,
+            EventExchange(self.node.broker, chosen),
+            chosen,
+            "node",
+        )
         self.now_ms = 0
         self.collector.start(0)
 

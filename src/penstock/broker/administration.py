@@ -128,6 +128,9 @@ class Administration:
             raise NotFound(f"no user '{name}'")
         return user
 
+    def _note(self, kind: str, facts: tuple[object, ...]) -> None:
+        self._broker.events.note(kind, facts)
+
     def put_user(self, name: str, password_hash: str, hashing: str, tags: list[str]) -> None:
         """Make or change one; what an existing one may do stays."""
         if name == "":
@@ -146,6 +149,7 @@ class Administration:
         user = self._broker.users.users.get(name)
         if user is None:
             self._broker.users.users[name] = User(name, password_hash, tags, hashing)
+            self._note("user_created", (name,))
         else:
             user.change(password_hash, hashing, tags)
         self._broker.definitions.put_user(record)
@@ -157,6 +161,7 @@ class Administration:
             self._changes.delete(UserRecord(name, "", "", []))
             return
         del self._broker.users.users[name]
+        self._note("user_deleted", (name,))
         user.delete()
         for vhost in self._broker.vhosts.values():
             vhost.forget_routes()
@@ -175,6 +180,7 @@ class Administration:
             self._changes.put(record)
             return
         user.permit(vhost_name, configure, write, read)
+        self._note("permission_set", (user_name, vhost_name, configure, write, read))
         vhost.forget_routes()
         self._broker.definitions.put_permission(record)
 
@@ -186,6 +192,7 @@ class Administration:
             self._changes.delete(PermissionRecord(user_name, vhost_name, "", "", ""))
             return
         user.forbid(vhost_name)
+        self._note("permission_deleted", (user_name, vhost_name))
         vhost.forget_routes()
         self._broker.definitions.delete_permission(user_name, vhost_name)
 
@@ -247,6 +254,7 @@ class Administration:
         if vhost is None:
             vhost = self._broker.add_vhost(name, self._segment_entries)
             metadata = self._broker.types.of_new_vhost(metadata)
+            self._note("vhost_created", (name,))
         vhost.describe(metadata)
         self._broker.definitions.put_vhost(VhostRecord(name, vhost.segment_entries, metadata))
 
@@ -311,6 +319,9 @@ class Administration:
         book = vhost.policies
         policies = book.operator_policies if operator else book.policies
         policies[policy.name] = policy
+        if not operator:
+            facts = policy.name, policy.pattern, policy.apply_to
+            self._note("policy_set", (vhost_name, *facts))
         _policies_changed(self._broker, vhost)
         self._broker.definitions.put_policy(record)
 
@@ -324,6 +335,8 @@ class Administration:
             self._changes.delete(PolicyRecord(vhost_name, kind, name, "", "", 0, {}))
             return
         del policies[name]
+        if not operator:
+            self._note("policy_deleted", (vhost_name, name))
         _policies_changed(self._broker, vhost)
         self._broker.definitions.delete_policy(vhost_name, _kind(operator), name)
 
@@ -357,6 +370,8 @@ class Administration:
             self._changes.put(record)
             return
         self._broker.parameters.put(record)
+        component = record.component or None, record.name
+        self._note("parameter_set", (record.vhost or None, *component))
         put_parameter(self._broker.definitions.change, record)
 
     def _delete_parameter(self, name: str, vhost: str, component: str, missing: str) -> None:
@@ -367,6 +382,7 @@ class Administration:
             self._changes.delete(record)
             return
         self._broker.parameters.remove(name, vhost, component)
+        self._note("parameter_deleted", (vhost or None, component or None, name))
         delete_parameter(self._broker.definitions.change, record)
 
 

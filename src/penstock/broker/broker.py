@@ -309,6 +309,7 @@ class Broker:
     def remove_vhost(self, vhost: Vhost) -> None:
         """With all that is remembered of its routes; what was in it is gone already."""
         del self.vhosts[vhost.name]
+        self.events.note("vhost_deleted", (vhost.name,))
         self.parameters.remove_vhost(vhost.name)
         self._epochs_used = max(self._epochs_used, vhost.epoch + 1)
         self.staging.pouring.forget(vhost.name)

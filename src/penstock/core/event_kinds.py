@@ -30,6 +30,9 @@ _FAULT: Final = _CHANNEL | {
     "code": WHOLE,
     "reason": TEXT,
 }
+_EXCHANGE: Final = {"vhost": TEXT, "exchange": TEXT}
+_BINDING: Final = _EXCHANGE | {"destination": TEXT, "destination_kind": TEXT, "routing_key": TEXT}
+_PARAMETER: Final = {"vhost": TEXT, "component": TEXT, "name": TEXT}
 _STATE: Final = {"state": TEXT, "was": TEXT}
 
 KINDS: Final[Mapping[str, Mapping[str, str]]] = {
@@ -74,6 +77,27 @@ KINDS: Final[Mapping[str, Mapping[str, str]]] = {
     "channel_state": _CHANNEL | _STATE,
     "queue_declared": _QUEUE | {"durable": TRUTH},
     "queue_deleted": _QUEUE,
+    "exchange_declared": _EXCHANGE
+    | {"type": TEXT, "durable": TRUTH, "auto_delete": TRUTH, "internal": TRUTH},
+    "exchange_deleted": _EXCHANGE,
+    "binding_added": _BINDING,
+    "binding_removed": _BINDING,
+    "vhost_created": {"vhost": TEXT},
+    "vhost_deleted": {"vhost": TEXT},
+    "user_created": {"user": TEXT},
+    "user_deleted": {"user": TEXT},
+    "permission_set": {
+        "user": TEXT,
+        "vhost": TEXT,
+        "configure": TEXT,
+        "write": TEXT,
+        "read": TEXT,
+    },
+    "permission_deleted": {"user": TEXT, "vhost": TEXT},
+    "policy_set": {"vhost": TEXT, "policy": TEXT, "pattern": TEXT, "apply_to": TEXT},
+    "policy_deleted": {"vhost": TEXT, "policy": TEXT},
+    "parameter_set": _PARAMETER,
+    "parameter_deleted": _PARAMETER,
     "queue_state": _QUEUE | _STATE,
     "queue_rates": _QUEUE
     | {

@@ -41,6 +41,7 @@ from penstock.node.control_file import new_token, remove_control, write_control
 from penstock.node.data_dir import lock_data_dir, refuse_old_data
 from penstock.node.flow_settings import make_flow
 from penstock.node.inspection.event_collector import EventCollector
+from penstock.node.inspection.event_exchange import EventExchange
 from penstock.node.inspection.log_exchange import LogExchange
 from penstock.node.inspection.logs import Logs
 from penstock.node.inspection.state_lines import log_events
@@ -187,7 +188,8 @@ class Node:
             log_events,
             writes=settings.event_log,
         )
-        return EventCollector(self.broker, self.loop, log, settings, self.name)
+        exchange = EventExchange(self.broker, settings)
+        return EventCollector(self.broker, self.loop, log, exchange, settings, self.name)
 
     def _wake(self) -> None:
         self.loop.wake()

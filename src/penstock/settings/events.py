@@ -11,6 +11,14 @@ class EventSettings:
         "Whether the broker keeps an event log: flow control, alarms, paging, rates of queues,"
         " times of some messages. `penstock pipeline latency` and `flow` read it.",
     )
+    event_exchange = Boolean(
+        False,
+        "Whether events are published to the topic exchange `amq.rabbitmq.event`, as by RabbitMQ's"
+        " plug-in `rabbitmq_event_exchange`.",
+    )
+    event_exchange_vhost = Text(
+        "", "Virtual host of that exchange. Empty: as `default_vhost`.", min_bytes=0
+    )
     event_log_dir = Text(
         "", "Directory of the event log. Empty: `events` in the data directory.", min_bytes=0
     )

@@ -305,6 +305,8 @@ class Vhost:
     def make_exchange(self, exchange: Exchange) -> None:
         """The declaration was checked."""
         self.add_exchange(exchange)
+        shape = exchange.type, exchange.durable, exchange.auto_delete, exchange.internal
+        self._note("exchange_declared", (self.name, exchange.name, *shape))
         if exchange.durable:
             self.definitions.put_exchange(record_of(exchange))
         if has_room(exchange):
@@ -338,6 +340,7 @@ class Vhost:
 
     def _strike(self, exchange: Exchange) -> None:
         del self.exchanges[exchange.name]
+        self._note("exchange_deleted", (self.name, exchange.name))
         if exchange.type == NSQ_TOPIC:
             self.topics.detach(exchange)
         self.rooms.close(exchange)
@@ -366,6 +369,9 @@ class Vhost:
     def _is_unused(self, exchange: Exchange) -> bool:
         """Does it go with its last binding?  In a cluster it goes when all agree that it does."""
         return unused(exchange) and not self.changes.follows
+
+    def _note(self, kind: str, facts: tuple[object, ...]) -> None:
+        self._engine.events.note(kind, facts)
 
     # -- bindings ------------------------------------------------------------------------
 
@@ -402,6 +408,7 @@ class Vhost:
             self.changes.bind(record, exchange, destination)
             return
         exchange.bind(destination, key, arguments)
+        self._note("binding_added", _facts_of(record))
         self.forget_routes()
         if exchange.type == NSQ_TOPIC:
             self.topics.binding_changed(exchange, destination)
@@ -439,6 +446,7 @@ class Vhost:
         if not exchange.unbind(destination, record.routing_key, record.arguments):
             return
         self.forget_routes()
+        self._note("binding_removed", _facts_of(record))
         self.definitions.delete_binding(record)
         if self._is_unused(exchange):
             self.remove_exchange(exchange)
@@ -560,3 +568,9 @@ class Vhost:
     def touch(self, queue: Queue) -> None:
         """The queue was used: its ``x-expires`` starts again."""
         self.idleness.touch(queue)
+
+
+def _facts_of(binding: BindingRecord) -> tuple[object, ...]:
+    """As events name them."""
+    target = binding.destination, binding.destination_type
+    return binding.vhost, binding.source, *target, binding.routing_key

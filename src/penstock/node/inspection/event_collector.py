@@ -1,7 +1,7 @@
 """``EventCollector``: looks at the node for its event log, and carries events to the writer.
 
     book (what rooms noted) ───────────────────────────┐
-    alarms, every look ─────────────────────────────────┼─► EventLog
+    alarms, every look ─────────────────────────────────┼─► EventLog, EventExchange
     node, waits, rates and states, every interval ─────┘
 
 Called by the data loop between two turns, like the resource monitor.  What costs with the number
@@ -19,6 +19,7 @@ from penstock.clocks import wall_ms
 from penstock.core.clock_types import MonoMs
 from penstock.core.credit import CHANNEL, IDLE_AFTER_MS, KINDS, QUEUE, READER, FlowPeer
 from penstock.core.event_book import EventBook
+from penstock.node.inspection.event_exchange import EventExchange
 from penstock.node.inspection.flow_view import because, stage_name, waited_for, why_most
 from penstock.node.sessions import describe
 from penstock.protocols.description import SessionDescription
@@ -42,12 +43,19 @@ class EventCollector:
     """Of one node."""
 
     def __init__(
-        self, broker: Broker, loop: Loop, log: EventLog, settings: Settings, node_name: str
+        self,
+        broker: Broker,
+        loop: Loop,
+        log: EventLog,
+        exchange: EventExchange,
+        settings: Settings,
+        node_name: str,
     ) -> None:
         self._broker = broker
         self._book: EventBook = broker.events
         self._loop = loop
         self._log = log
+        self._exchange = exchange
         self._node_name = node_name
         self._interval_ms = 1000 * settings.event_log_interval_s
         self._quota = settings.event_log_samples_per_s * settings.event_log_interval_s
@@ -102,6 +110,7 @@ class EventCollector:
         if now_ms >= self._carry_at_ms:
             self._carry_at_ms = MonoMs(now_ms + CARRY_MS)
             self._carry()
+        self._exchange.look()
 
     def stop(self) -> None:
         """The last words; what waits is written."""
@@ -118,7 +127,9 @@ class EventCollector:
             self._log.drop(dropped, "too many at a time")
         events = self._book.take()
         if events:
-            self._log.put([(at, kind, _named(values)) for at, kind, values in events])
+            named = [(at, kind, _named(values)) for at, kind, values in events]
+            self._log.put(named)
+            self._exchange.put(named)
 
     # -- the node --------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.topology.vhost import Vhost
 from penstock.clocks import wall_ms
 from penstock.core.clock_types import WallMs
-from penstock.core.message import Message
+from penstock.core.message import PERSISTENT, Message
 from penstock.node.inspection.logs import Logs, Outbox, Waiting
 from penstock.protocols.amqp.codec.encoder import short_bytes
 from penstock.protocols.amqp.codec.properties import Properties, encode_content
@@ -44,39 +44,50 @@ class LogExchange:
             self._publish_some(outbox, wall_ms())
 
     def _publish_some(self, outbox: Outbox, now_ms: WallMs) -> None:
-        vhost = self._there()
+        vhost = own_exchange(self._broker, self._vhost, NAME)
         for _ in range(min(SLICE, len(outbox.waiting))):
             line = outbox.waiting.popleft()
             if vhost is not None:
                 self._publish(vhost, line, now_ms)
 
-    def _there(self) -> Vhost | None:
-        """The virtual host, with the exchange in it; None while it is not there, or is going."""
-        vhost = self._broker.vhosts.get(self._vhost)
-        if vhost is None or vhost.closing:
-            return None
-        if NAME in vhost.exchanges:
-            return vhost
-        # The broker's own, as its prefix says: no client could declare or delete it.
-        exchange = Exchange(vhost.name, NAME, "topic", True, False, True, {})
-        if self._broker.changes.proposes:
-            self._broker.changes.add_exchange(exchange)  # it is there when all have agreed on it
-            return None
-        vhost.make_exchange(exchange)
-        return vhost
-
     def _publish(self, vhost: Vhost, line: Waiting, now_ms: WallMs) -> None:
-        queues = vhost.find_queues(NAME, line.level, {}, [], now_ms)
-        if not queues:
-            return
         node_name = self._broker.node_name
         properties = Properties(
             content_type="application/json" if line.text[:1] == "{" else "text/plain",
             timestamp=line.at_ms // 1000,
             headers={"level": line.level, "category": line.category, "node": node_name},
         )
-        content = encode_content(properties, line.text.encode("utf-8", "replace"), 0, FRAME_MAX)
-        address = short_bytes(NAME) + short_bytes(line.level)
-        vhost.publish_some(queues, [Message(content, address, 0, WallMs(0))], now_ms)
-        vhost.waits.forget_after(0)
-        self.published += 1
+        body = line.text.encode("utf-8", "replace")
+        if publish_own(vhost, NAME, line.level, properties, body, now_ms):
+            self.published += 1
+
+
+def own_exchange(broker: Broker, vhost_name: str, name: str) -> Vhost | None:
+    """The virtual host, with that exchange in it; None while it is not there, or is going."""
+    vhost = broker.vhosts.get(vhost_name)
+    if vhost is None or vhost.closing:
+        return None
+    if name in vhost.exchanges:
+        return vhost
+    # The broker's own, as its prefix says: no client could declare or delete it.
+    exchange = Exchange(vhost.name, name, "topic", True, False, True, {})
+    if broker.changes.proposes:
+        broker.changes.add_exchange(exchange)  # it is there when all have agreed on it
+        return None
+    vhost.make_exchange(exchange)
+    return vhost
+
+
+def publish_own(
+    vhost: Vhost, name: str, key: str, properties: Properties, body: bytes, now_ms: WallMs
+) -> bool:
+    """To the exchange ``name``, by the broker; False where no queue gets it."""
+    queues = vhost.find_queues(name, key, properties.headers or {}, [], now_ms)
+    if not queues:
+        return False
+    content = encode_content(properties, body, 0, FRAME_MAX)
+    flags = PERSISTENT if properties.delivery_mode == 2 else 0
+    address = short_bytes(name) + short_bytes(key)
+    vhost.publish_some(queues, [Message(content, address, flags, WallMs(0))], now_ms)
+    vhost.waits.forget_after(0)
+    return True
