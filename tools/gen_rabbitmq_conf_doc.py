@@ -42,9 +42,10 @@ Erlang terms it is a warning, since RabbitMQ does not check those); so does a va
 not take. `penstock config explain KEY` says what a key means here.
 
 A line that asks for security which Penstock does not have stops the start as well: the rows marked
-**stops the start** below, a list of `auth_mechanisms` without PLAIN and AMQPLAIN, and a list of
-`ssl_options.versions` without TLS 1.2. With `accept_missing_security`
-(`PENSTOCK_ACCEPT_MISSING_SECURITY=true`) the node starts, and each such line is a warning.
+**stops the start** below, and a list of `auth_mechanisms` without PLAIN and AMQPLAIN. A list of
+`ssl_options.versions` with TLS 1.3 and without 1.2 sets `ssl_min_version`. With
+`accept_missing_security` (`PENSTOCK_ACCEPT_MISSING_SECURITY=true`) the node starts, and each such
+line is a warning.
 
 Three things differ from RabbitMQ:
 
@@ -130,6 +131,7 @@ def page() -> str:
     obeyed["listeners.ssl"] = ("none", "no TLS")
     obeyed["listeners.tcp.$name"] = ("port, or address:port", "`bind`, `amqp_port`")
     obeyed["listeners.ssl.$name"] = ("port, or address:port", "`ssl_bind`, `ssl_port`")
+    obeyed["ssl_options.versions.$version"] = ("tlsv1.2, tlsv1.3", "`ssl_min_version`")
     obeyed["loopback_users"] = ("none", "`loopback_users`")
     for key in ("loopback_users.$user", "default_user_tags.$tag", "proxy_protocol"):
         obeyed[key] = ("true, false", obeyed[key][1])

@@ -17,6 +17,7 @@ from penstock.settings.rabbitmq_variables import SIMPLE
 from penstock.settings.settings import DECLARED, Settings, load_settings
 
 ROOT = Path(__file__).resolve().parents[2]
+STAMP = "message_interceptors.incoming.set_header_timestamp.overwrite"
 KEYS = Path(__file__).with_name("rabbitmq-keys.txt")
 
 
@@ -59,6 +60,12 @@ def values(text: str) -> Mapping[str, object]:
         ("listeners.tcp.default = 5673", "amqp_port", 5673),
         ("management.tcp.ip = 0.0.0.0", "http_bind", "0.0.0.0"),
         ("proxy_protocol = true", "proxy_protocol", ("amqp",)),
+        ("max_connections = 50", "connection_max", 50),
+        ("max_channels_per_connection = 50", "channel_max", 50),
+        (f"{STAMP} = true", "message_timestamp", "overwrite"),
+        (f"{STAMP} = false", "message_timestamp", "keep"),
+        ("shovel.topology.predeclared = true", "shovel_topology_predeclared", True),
+        ("shovel.delete_after_duration_floor = 20", "shovel_delete_after_duration_floor_s", 20),
     ],
 )
 def test_a_line_is_a_setting(line: str, key: str, value: object) -> None:
@@ -224,7 +231,6 @@ LISTENER = "listeners.ssl.1 = 5671\nssl_options.certfile = c\n"
         "management.listener.ssl = true",
         "management.disable_basic_auth = true",
         "prometheus.ssl.port = 15691",
-        LISTENER + "ssl_options.versions.1 = tlsv1.3",
         LISTENER + "ssl_options.ciphers.1 = ECDHE-RSA-AES256-GCM-SHA384",
         LISTENER + "ssl_options.crl_check = true",
         "trust_store.directory = /certs",
@@ -233,6 +239,29 @@ LISTENER = "listeners.ssl.1 = 5671\nssl_options.certfile = c\n"
 def test_security_that_would_not_be_in_force_is_told_apart(line: str) -> None:
     (unsafe,) = load(line).unsafe
     assert line.splitlines()[-1] in unsafe
+
+
+@pytest.mark.parametrize(
+    "versions, least, warnings",
+    [
+        (["tlsv1.3"], "1.3", 0),
+        (["tlsv1.3", "tlsv1.2"], "1.2", 0),
+        (["tlsv1.2"], "1.2", 0),
+        (["tlsv1.2", "tlsv1.1"], "1.2", 1),
+        (["tlsv1.3", "tlsv1.1"], "1.3", 1),
+        (["tlsv1.1"], "1.2", 1),
+    ],
+)
+def test_versions_of_tls_are_offered_from_the_oldest_on(
+    versions: list[str], least: str, warnings: int
+) -> None:
+    """But none before 1.2; without a TLS listener they say nothing, as with RabbitMQ."""
+    lines = "".join(f"ssl_options.versions.{n} = {one}\n" for n, one in enumerate(versions, 1))
+    settings = load(LISTENER + lines)
+    assert settings.ssl_min_version == least
+    assert settings.unsafe == ()
+    assert len(settings.warnings) == warnings
+    assert load(lines).ssl_min_version == "1.2"
 
 
 @pytest.mark.parametrize(

@@ -41,12 +41,12 @@ STRONGER: Final = (
 HIDDEN: Final = frozenset(
     {"default_pass", "ssl_options.password", "management.ssl.password", "shovel.shovels"}
 )
+TLS_VERSIONS: Final = ("tlsv1.2", "tlsv1.3")
 LISTS: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "auth_mechanisms.": (
         frozenset({"PLAIN", "AMQPLAIN"}),
         "PLAIN and AMQPLAIN are offered all the same",
     ),
-    "ssl_options.versions.": (frozenset({"tlsv1.2"}), "TLS 1.2 is offered all the same"),
 }
 """How the keys of a list begin ─► what is offered here anyway: a list without it is stricter."""
 
@@ -104,6 +104,7 @@ class _Translation:
         self._found = Translated({}, {}, [], [])
         self._names: dict[str, list[str]] = {}
         self._listeners: dict[str, dict[str, Line]] = {"tcp": {}, "ssl": {}}
+        self._versions: list[Line] = []
         self._proxied: Line | None = None
         self._has_tls = False
 
@@ -192,6 +193,10 @@ class _Translation:
             self._set(line, key, tuple(names))
         elif row == "proxy_protocol":
             self._proxied = line if self._truth(line) else None
+        elif row == "ssl_options.versions.$version":
+            self._versions.append(line)
+            if line.value not in TLS_VERSIONS:
+                self._warn(line, IGNORED["ssl_options.*"])
         elif row in ("listeners.tcp.$name", "listeners.ssl.$name"):
             self._listeners[row.split(".")[1]][name] = line
         elif line.value != "none":
@@ -216,9 +221,11 @@ class _Translation:
             self._without_tls(last)
         for prefix, (offered, why) in LISTS.items():
             lines = [line for line in sorted(last.values()) if line.key.startswith(prefix)]
-            is_stricter = bool(lines) and not any(line.value in offered for line in lines)
-            if is_stricter and (self._has_tls or not prefix.startswith("ssl_options.")):
+            if lines and not any(line.value in offered for line in lines):
                 self._warn(lines[0], why, unsafe=True)
+        versions = {line.value for line in self._versions}
+        if self._has_tls and "tlsv1.3" in versions and "tlsv1.2" not in versions:
+            self._set(self._versions[0], "ssl_min_version", "1.3")
         if self._proxied is not None:
             both = ("amqp", "amqp/ssl") if "ssl_certfile" in values else ("amqp",)
             self._set(self._proxied, "proxy_protocol", both)

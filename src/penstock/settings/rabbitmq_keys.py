@@ -123,6 +123,7 @@ TEXT: Final = Kind("text", lambda text: text)
 ADDRESS: Final = Kind("an IP address", _ip)
 LEVEL: Final = Kind(", ".join(LEVELS), LEVELS.get)
 FORMATTER: Final = Kind("plaintext, json", _formatter)
+STAMPS: Final = Kind("true, false", {"true": "overwrite", "false": "keep"}.get)
 FILE: Final = Kind("a file name, or false", _file_or_false)
 
 OBEYED: Final[Mapping[str, tuple[str, Kind]]] = {
@@ -132,7 +133,10 @@ OBEYED: Final[Mapping[str, tuple[str, Kind]]] = {
     "frame_max": ("frame_max", FRAME),
     "channel_max": ("channel_max", CHANNELS),
     "queue_master_locator": ("queue_master_locator", TEXT),
+    "max_channels_per_connection": ("channel_max", CHANNELS),
     "connection_max": ("connection_max", MOST),
+    "max_connections": ("connection_max", MOST),
+    "message_interceptors.incoming.set_header_timestamp.overwrite": ("message_timestamp", STAMPS),
     "consumer_timeout": ("consumer_timeout_ms", NUMBER),
     "max_message_size": ("max_message_size_bytes", NUMBER),
     "tcp_listen_options.backlog": ("listen_backlog", NUMBER),
@@ -212,6 +216,7 @@ GATHERED: Final[Mapping[str, str]] = {
     "loopback_users.$user": "loopback_users",
     "default_user_tags.$tag": "default_user_tags",
     "proxy_protocol": "proxy_protocol",
+    "ssl_options.versions.$version": "ssl_min_version",
 }
 """Keys of which several lines make one setting, or one line two; ``rabbitmq_conf`` reads them."""
 
@@ -290,7 +295,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "cluster_partition_handling": _MAJORITY,
     "cluster_partition_handling.*": _MAJORITY,
     "cluster_queue_limit": _LIMITS,
-    "cluster_tags.*": "a cluster has no tags",
+    "cluster_tags.*": "they are set at run time: `PUT /api/global-parameters/cluster_tags`",
     "collect_statistics": "statistics are always collected",
     "consumer_disconnected_timeout": _QUORUM,
     "consumer_max_per_channel": _LIMITS,
@@ -382,10 +387,8 @@ IGNORED: Final[Mapping[str, str]] = {
     "management.uaa_client_secret": _INTERNAL,
     "management.uaa_location": _INTERNAL,
     "management_agent.*": _HTTP,
-    "max_channels_per_connection": "`channel_max` is about it",
-    "max_connections": "`connection_max` is about it",
     "memory_monitor_interval": "memory is looked at all the time",
-    "message_interceptors.*": "`message_timestamp` stamps messages",
+    "message_interceptors.*": "messages get no other header than `timestamp_in_ms`",
     "message_store_shutdown_timeout": "`stop_timeout_s` is about the whole stop",
     "metadata_store.*": _MEMBERS,
     "mirroring_sync_batch_size": "a policy says it: `ha-sync-batch-size`",
