@@ -91,6 +91,8 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "disk_free_limit": "mem_relative 1.5",
         "priority_drop_order": "highest",
         "message_timestamp": "keep",
+        "event_exchange": "true",
+        "event_exchange_vhost": "there",
         "event_log": "false",
         "event_log_dir": "there",
         "rates_mode": "none",

@@ -12,7 +12,7 @@ PLUGINS: Final[Mapping[str, str]] = {
     "rabbitmq_auth_mechanism_ssl": "clients log in by name and password",
     "rabbitmq_consistent_hash_exchange": "",
     "rabbitmq_delayed_message_exchange": "",
-    "rabbitmq_event_exchange": "the event log has the events",
+    "rabbitmq_event_exchange": "the setting event_exchange switches it on",
     "rabbitmq_exchange_federation": "",
     "rabbitmq_federation": "",
     "rabbitmq_federation_common": "",
