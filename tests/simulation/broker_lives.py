@@ -2,8 +2,10 @@
 
 Each way is a family of queues (``tests/helpers/families.py``): a transaction takes messages from
 one queue to another, a full queue drops its head or buries it, a consumer rejects, times to live
-end, delays end.  The committer and the disk's threads do what they are told when chance says so;
-groups of the journal are written one by one.  Any verb of the disk may fail, once or for ever.
+end, delays end, a quorum queue counts what comes back, delays it and buries it at its limit, a
+queue knows the keys of its messages.  The committer and the disk's threads do what they are told
+when chance says so; groups of the journal are written one by one.  Any verb of the disk may fail,
+once or for ever.
 
 A life is a row of processes.  Each ends by a kill or a power cut, and before it goes on, more
 images of the same disk are made, with other parts of what was not synced; the judge starts a
@@ -35,8 +37,15 @@ STEPS = 60
 SIZES = (5, 100, 3000)
 BRIEF_MS = 2000
 LATER_MS = 3000
+RETRY_MS = 100
 DISK_VERBS = ("pwrite", "sync", "rename", "remove", "sync_dir", "open_write", "pread", "read")
 TO_LATE = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "late"}
+RETRIED = {
+    "x-queue-type": "quorum",
+    "x-delivery-limit": 1,
+    "x-delayed-retry-type": "all",
+    "x-delayed-retry-min": RETRY_MS,
+}
 QUEUES: dict[str, dict[str, object]] = {
     "in": {},
     "out": {"x-queue-mode": "lazy"},
@@ -46,6 +55,8 @@ QUEUES: dict[str, dict[str, object]] = {
     "brief": {"x-message-ttl": BRIEF_MS, **TO_LATE},
     "due": {},
     "chosen": {},
+    "counted": RETRIED | TO_LATE,
+    "once": {"x-message-deduplication": True},
     "late": {},
     "barrier": {"x-max-length": 1},
 }
@@ -84,6 +95,8 @@ class BrokerLife:
                 Family("brief", "brief", "late"),
                 Family("due", "due"),
                 Family("chosen", "chosen", "late"),
+                Family("counted", "counted", "late"),
+                Family("once", "once"),
             )
         }
         self.node = self.opened(SimFileSystem(), self.directory)
@@ -129,6 +142,10 @@ class BrokerLife:
         self.rejecter.call("basic.qos", prefetch_count=20)
         self.rejecter.consume("tried")
         self.rejectable = 0
+        self.returner = self.node.client()
+        self.returner.call("basic.qos", prefetch_count=20)
+        self.returner.consume("counted")
+        self.returnable = 0
         self.failing = ""
 
     def live(self) -> None:
@@ -151,6 +168,7 @@ class BrokerLife:
             (10, self.publish),
             (6, self.transact),
             (4, self.reject),
+            (6, self.give_back),
             (3, self.move_chosen),
             (3, self.pass_time),
             (4, self.hold),
@@ -170,7 +188,9 @@ class BrokerLife:
             self.number += 1
             body = family.body(self.number, size)
             delayed = family.name == "due"
-            headers = {"x-delay": self.rng.choice([0, LATER_MS])} if delayed else {}
+            headers: dict[str, object] = {"x-deduplication-header": str(self.number)}
+            if delayed:
+                headers = {"x-delay": self.rng.choice([0, LATER_MS])}
             self.published += 1
             self.unconfirmed[self.published] = (family, self.number)
             exchange, key = ("later", "") if delayed else ("", family.queues[0])
@@ -195,6 +215,14 @@ class BrokerLife:
                 1, "basic.nack", delivery_tag=self.rejectable, multiple=True, requeue=False
             )
             self.rejectable = 0
+
+    def give_back(self) -> None:
+        """Those that fail wait longer, or have failed too often."""
+        if self.returnable:
+            self.returner.method(
+                1, "basic.nack", delivery_tag=self.returnable, multiple=True, requeue=True
+            )
+            self.returnable = 0
 
     def move_chosen(self) -> None:
         """As an operator does; slices that read from the disk wait for it."""
@@ -263,6 +291,10 @@ class BrokerLife:
             if name != "basic.deliver":
                 raise Died(name)
             self.rejectable = int(fields["delivery_tag"])
+        for name, fields in self.returner.methods():
+            if name != "basic.deliver":
+                raise Died(name)
+            self.returnable = int(fields["delivery_tag"])
 
     def look_at_disk(self) -> None:
         if self.node.engine.disk_error() or self.node.committer.error:

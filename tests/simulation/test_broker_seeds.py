@@ -35,6 +35,7 @@ WANTED = (
     "tried found in late",
     "brief found in late",
     "chosen found in late",
+    "counted found in late",
 )
 
 
