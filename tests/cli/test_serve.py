@@ -91,6 +91,8 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "disk_free_limit": "mem_relative 1.5",
         "priority_drop_order": "highest",
         "message_timestamp": "keep",
+        "static_shovels": "[]",
+        "shovel_topology_predeclared": "true",
         "event_exchange": "true",
         "event_exchange_vhost": "there",
         "event_log": "false",
