@@ -210,6 +210,7 @@ def test_all_nodes_are_listed_the_one_that_is_asked_first(
         "name": C,
         "type": "disc",
         "running": False,
+        "being_drained": False,
         "partitions": [],
         "cluster_links": [],
     }

@@ -6,9 +6,9 @@
     POST    /api/queues/quorum/replicas/on/{node}/grow           {"strategy": "all" or "even"}
     DELETE  /api/queues/quorum/replicas/on/{node}/shrink
 
-A quorum queue has one member, which this node is: to add that one, and to grow onto it, changes
-nothing and succeeds; to take it away is refused.  The indexes of the status are positions of
-messages in the queue: there is no log of Raft.
+A quorum queue has one member, on the node where its messages are: to add that one, and to grow onto
+it, changes nothing and succeeds; another, and to take it away, is refused.  The indexes of the
+status count messages of the queue: there is no log of Raft.
 """
 
 from typing import Final
@@ -59,10 +59,10 @@ class QuorumApi(Endpoints):
         queue = self._broker.vhost(vhost).queue(name)
         if not _has_members(queue):
             return None
-        last = int(queue.backing.parts()[0].next_seq_id()) - 1
+        last = sum(int(part.next_seq_id()) for part in queue.backing.parts()) - 1
         indexes = ("Last Log Index", "Last Written", "Last Applied", "Commit Index")
         return {
-            "Node Name": self._view.node_name,
+            "Node Name": self._member(queue),
             "Raft State": "leader",
             "Membership": "voter",
             **dict.fromkeys(indexes, last),
@@ -82,18 +82,26 @@ class QuorumApi(Endpoints):
         """Why the queue cannot have that member, "" = it is its member.  Raises BadQuery."""
         asked = await json_body(request)
         node = text("node", asked.get("node", request.query.get("node", "")))
+        if node not in await self._on_loop(self._broker.changes.homes):
+            try:
+                self._context.must_be_us(node)
+            except NotFound as error:
+                raise BadQuery("bad_request", NO_MEMBER) from error
+            node = self._view.node_name
         try:
-            self._context.must_be_us(node)
-        except NotFound as error:
-            raise BadQuery("bad_request", NO_MEMBER) from error
-        try:
-            has_members = await self._on_loop(self._has_members, *_asked(request))
+            return await self._on_loop(self._why_not, *_asked(request), node)
         except NotFound:
             return "not_found"
-        return "" if has_members else NOT_SUPPORTED
 
-    def _has_members(self, vhost: str, name: str) -> bool:
-        return _has_members(self._broker.vhost(vhost).queue(name))
+    def _why_not(self, vhost: str, name: str, node: str) -> str:
+        queue = self._broker.vhost(vhost).queue(name)
+        if not _has_members(queue):
+            return NOT_SUPPORTED
+        member = self._member(queue)
+        return "" if node == member else f"its one member is on {member}"
+
+    def _member(self, queue: Queue) -> str:
+        return queue.master_node() or self._view.node_name
 
     async def grow(self, request: web.Request, visitor: Visitor) -> web.Response:
         asked = await json_body(request)
