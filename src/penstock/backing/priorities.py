@@ -112,8 +112,8 @@ class PriorityBacking(BackingQueue):
 
     def _priority(self, message: Message) -> i64:
         priority = (message.flags & PRIORITY_MASK) >> PRIORITY_SHIFT
-        if priority == 0:
-            return 0 if message.flags & LEAST_PRIORITY else self._normal
+        if priority == 0 and message.flags & LEAST_PRIORITY == 0:
+            priority = self._normal
         return priority if priority < self._top else self._top
 
     def _by_priority(self, messages: list[Message]) -> list[list[Message]]:
@@ -188,7 +188,9 @@ class PriorityBacking(BackingQueue):
         return fetched
 
     def _marked(self, messages: list[Message], priority: i64) -> list[Message]:
-        mark = priority_flags(-1 if priority == self._normal else priority)
+        mark: i64 = 0
+        if priority != self._normal:
+            mark = priority_flags(priority)
         for message in messages:
             message.flags = (message.flags & ~PRIORITY_BITS) | mark
         return messages

@@ -73,9 +73,9 @@ BODY_SIZE_AT: Final[i64] = 11
 
 def priority_flags(priority: i64) -> i64:
     """The bits that say so; -1 = the publisher names none."""
-    if priority == 0:
-        return LEAST_PRIORITY
-    return 0 if priority < 0 else priority << PRIORITY_SHIFT
+    if priority < 0:
+        return 0
+    return LEAST_PRIORITY if priority == 0 else priority << PRIORITY_SHIFT
 
 
 def body_size(content: bytes) -> i64:
