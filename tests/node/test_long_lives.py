@@ -177,7 +177,7 @@ def test_a_peer_that_is_slow_but_takes_bytes_stays(node: QuietBroker) -> None:
     client = node.connect()
     client.open(heartbeat=1)
     session = client.session
-    session.clogged = True  # the loop does not read it while so much waits for it
+    session.note_reading(False, True)  # the loop does not read it while so much waits for it
     for _ in range(20):
         session.sent(1, node.now_ms)
         node.tick(250)

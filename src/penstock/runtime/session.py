@@ -5,6 +5,7 @@ it when the peer is gone; the session says when it wants to be closed.
 """
 
 from collections.abc import Callable
+from typing import final
 
 from librt.strings import BytesWriter
 from mypy_extensions import i64, mypyc_attr
@@ -18,6 +19,37 @@ from penstock.core.pending import Ticket
 from penstock.queues.allocator import Delivery
 from penstock.queues.consumers import Consumer, OutputWindow
 from penstock.queues.queue import Queue
+
+
+@final
+class SessionClient:
+    """The client of a session: its user, and its name in the event log, once it has logged in."""
+
+    def __init__(self) -> None:
+        self.user: User | None = None
+        self.event_name: str = ""
+        self.entered_at_ms = WallMs(0)  # as the event log has it; 0 = it has not, or has left
+        self._rights_lost: i64 = 0  # of the user, when it was last looked at
+
+    def log_in(self, user: User) -> None:
+        self.user = user
+        self._rights_lost = user.rights_lost
+
+    def lost_rights(self) -> bool:
+        """Has the user lost rights since the last look?"""
+        user = self.user
+        if user is None or user.rights_lost == self._rights_lost:
+            return False
+        self._rights_lost = user.rights_lost
+        return True
+
+    def enter(self, name: str, now_ms: WallMs) -> None:
+        """It has that name in the event log, from that time on."""
+        self.event_name = name
+        self.entered_at_ms = now_ms
+
+    def leave(self) -> None:
+        self.entered_at_ms = WallMs(0)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -46,10 +78,7 @@ class Session:
         self.touched: bool = False  # listed for flushing
         self.waiting_listed: bool = False  # listed for confirms
         self.carrier: object = None  # the loop's connection
-        self.user: User | None = None  # once it has logged in
-        self._rights_lost: i64 = 0  # of that user, when it was last looked at
-        self.event_name: str = ""  # in the event log, once a user has logged in
-        self.entered_at_ms = WallMs(0)
+        self.client = SessionClient()
         self.swaps_carrier: bool = False  # as soon as what it has said has left
         self.close_after_ms: MonoMs = MonoMs(0)  # and not before this time
         self.mute_until_ms: MonoMs = MonoMs(0)  # what it says waits until then (a refused login)
@@ -58,6 +87,11 @@ class Session:
     def has_waiters(self) -> bool:
         """Wants ``tick`` more often, because a peer waits for something to happen."""
         return False
+
+    @property
+    def user(self) -> User | None:
+        """None before the log-in."""
+        return self.client.user
 
     def count_held(self, more_bytes: i64) -> None:
         """It holds so much more, or less."""
@@ -72,29 +106,38 @@ class Session:
         self.unread = unread
         self.clogged = clogged
 
-    def note_log_in(self, name: str, now_ms: WallMs) -> None:
-        """It has that name in the event log, from that time on."""
-        self.event_name = name
-        self.entered_at_ms = now_ms
-
     def abort(self) -> None:
         """A fault of ours: nothing more comes from it."""
         self.closed = True
         self.awaiting_disk = False
 
-    def log_in_as(self, user: User) -> None:
-        self.user = user
-        self._rights_lost = user.rights_lost
+    def abandon(self) -> None:
+        """Close it at once: the peer cannot read the last output."""
+        self.abandoned = True
+        self.closed = True
+
+    def close_after(self, when_ms: MonoMs) -> None:
+        """Nothing more to say: close it when the output has left, and not before that time."""
+        self.closed = True
+        self.close_after_ms = when_ms
+
+    def mute(self, until_ms: MonoMs) -> None:
+        """A log-in was refused: what is said about it waits until then."""
+        self.mute_until_ms = until_ms
+
+    def wait_for(self, ticket: Ticket | None) -> None:
+        """An answer is on its way, which is not to be asked for before the ticket is done."""
+        self.waiting_head = True
+        self.ticket = ticket
 
     def look_at_user(self) -> None:
         """The user may be deleted, or may have lost rights on which something here rests."""
-        user = self.user
+        user = self.client.user
         if user is None or self.closed:
             return
         if user.deleted:
             self.user_deleted()
-        elif user.rights_lost != self._rights_lost:
-            self._rights_lost = user.rights_lost
+        elif self.client.lost_rights():
             self.rights_changed()
 
     def user_deleted(self) -> None:

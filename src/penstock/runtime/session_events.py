@@ -4,7 +4,6 @@ In: a session whose client has just logged in, or that is about to be forgotten.
 keeps the name it came in by, because later there is no socket to ask.
 """
 
-from penstock.core.clock_types import WallMs
 from penstock.core.event_book import EventBook
 from penstock.runtime.connection import Connection
 from penstock.runtime.session import Session
@@ -20,24 +19,25 @@ def entered(
 ) -> None:
     """A client has logged in; ``given_name``: what it calls its connection, if that is a text."""
     carrier = session.carrier
-    if book.on and isinstance(carrier, Connection) and session.entered_at_ms == 0:
-        session.note_log_in(carrier.name, book.now_ms)
+    if book.on and isinstance(carrier, Connection) and session.client.entered_at_ms == 0:
+        session.client.enter(carrier.name, book.now_ms)
         name = given_name if isinstance(given_name, str) else None
-        book.note("connection_opened", (session.event_name, user, vhost, protocol, name))
+        book.note("connection_opened", (carrier.name, user, vhost, protocol, name))
 
 
 def left(book: EventBook, session: Session) -> None:
     """It is over; only the first call counts."""
-    if session.entered_at_ms != 0:
-        lasted_ms = int(book.now_ms - session.entered_at_ms)
-        book.note("connection_closed", (session.event_name, lasted_ms))
-        session.note_log_in(session.event_name, WallMs(0))
+    client = session.client
+    if client.entered_at_ms != 0:
+        lasted_ms = int(book.now_ms - client.entered_at_ms)
+        book.note("connection_closed", (client.event_name, lasted_ms))
+        client.leave()
 
 
 def channel_moved(book: EventBook, kind: str, session: Session, number: int) -> None:
     """``kind`` is channel_opened or channel_closed."""
-    if session.event_name != "":
-        book.note(kind, (session.event_name, number))
+    if session.client.event_name != "":
+        book.note(kind, (session.client.event_name, number))
 
 
 def failed(
@@ -58,6 +58,6 @@ def failed(
 def connection_name(session: Session) -> str:
     """Before log-in it has none of its own."""
     carrier = session.carrier
-    if session.event_name == "" and isinstance(carrier, Connection):
+    if session.client.event_name == "" and isinstance(carrier, Connection):
         return carrier.name
-    return session.event_name
+    return session.client.event_name

@@ -11,7 +11,9 @@ from collections.abc import Callable
 
 import pytest
 
-from penstock.protocols.amqp.opening import CLOSING_TIMEOUT_MS
+from penstock.protocols.amqp.closing import CLOSING_TIMEOUT_MS
+from penstock.protocols.amqp.opening import OPENED
+from penstock.protocols.amqp.session import OPENING
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 
@@ -143,7 +145,8 @@ def outcome(client: ClientEnd, before: str) -> str:
 
 
 def state_of(session: object) -> str:
-    return list(STATES)[int(session.state)]
+    opening = session.opening.state  # as long as it lasts
+    return list(STATES)[int(opening if session.state == OPENING else OPENED - 1 + session.state)]
 
 
 @pytest.mark.parametrize("said", INPUTS)

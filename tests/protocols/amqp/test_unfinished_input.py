@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.protocols.amqp.input import OVERHEAD_BYTES
-from penstock.protocols.amqp.opening import RUNNING
+from penstock.protocols.amqp.session import RUNNING
 from penstock.protocols.ranges.session import LOGIN_MAX_BYTES
 from penstock.storage.engine.ram import INPUT_ALONE_PART, INPUT_FREE_BYTES, INPUT_PART
 from penstock_ranges import frames as range_frames

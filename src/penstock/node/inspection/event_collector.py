@@ -253,9 +253,9 @@ class EventCollector:
     def _look_at_session(self, one: SessionDescription, states: dict[object, str]) -> None:
         session = one.session
         one.note_entered(self._book)
-        if session.entered_at_ms == 0:
+        if session.client.entered_at_ms == 0:
             return
-        name = session.event_name
+        name = session.client.event_name
         self._note_state("connection_state", session, (name,), one.state(), states)
         for number, channel, state in one.channel_states():
             self._note_state("channel_state", channel, (name, number), state, states)

@@ -150,4 +150,4 @@ def _connection_name(session: Session) -> str:
     carrier = session.carrier
     if isinstance(carrier, Connection):
         return carrier.name
-    return session.event_name or "a closed connection"
+    return session.client.event_name or "a closed connection"

@@ -18,8 +18,7 @@ from penstock.management.facts.sessions import (
 )
 from penstock.protocols.amqp.channel import AmqpChannel
 from penstock.protocols.amqp.deadlines import timeout_of
-from penstock.protocols.amqp.opening import RUNNING
-from penstock.protocols.amqp.session import AmqpSession
+from penstock.protocols.amqp.session import RUNNING, AmqpSession
 from penstock.protocols.description import SessionDescription, connection_facts
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
@@ -49,22 +48,23 @@ class AmqpDescription(SessionDescription):
         return session.link.vhost.name if session.state == RUNNING else None
 
     def given_name(self) -> str:
-        given = self._session.client_properties.get("connection_name")
+        given = self._session.opening.client_properties.get("connection_name")
         return given if isinstance(given, str) else ""
 
     def facts(self, connection: Connection) -> ConnectionFacts:
         session = self._session
+        opening = session.opening
         user = session.user
         assert user is not None
         names = (user.name, session.link.vhost.name, self.state(), PROTOCOL)
         terms = ConnectionTerms(
-            session.mechanism,
-            session.client_properties,
-            heartbeat_s=int(session.heartbeat.interval_ms // 1000),
+            opening.mechanism,
+            opening.client_properties,
+            heartbeat_s=int(opening.heartbeat.interval_ms // 1000),
             frame_max=int(session.decoder.frame_max),
-            channel_max=int(session.channel_max),
+            channel_max=int(opening.channel_max),
         )
-        connected_at_ms = session.connected_at_ms
+        connected_at_ms = opening.connected_at_ms
         return connection_facts(connection, names, connected_at_ms, terms, len(session.channels))
 
     def close(self, reason: str) -> None:

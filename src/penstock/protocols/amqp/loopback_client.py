@@ -48,7 +48,7 @@ class LoopbackClient(Session, ManagementClient):
         super().__init__(turn.flow.book)
         self._inner = session
         self._turn = turn
-        self._frame_max = int(session.limits.frame_max)
+        self._frame_max = int(session.opening.limits.frame_max)
         self._answer: Future[bool] | None = None
         self._returned = False
         self._contents = bytearray()  # of the frames behind the last method

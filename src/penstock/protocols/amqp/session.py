@@ -1,4 +1,9 @@
-"""One AMQP connection without its socket, once it is open: its channels, and what they say.
+"""One AMQP connection without its socket: its opening, its channels, and its end.
+
+    OPENING (``amqp/opening.py``) ─► RUNNING ─► CLOSING (``amqp/closing.py``) ─► CLOSED
+
+What goes wrong before the connection is tuned is not answered, and slowly so; later the peer is
+told why, and given time to say that it heard.
 
 Events of the decoder come in runs; this file only finds the channel and turns errors into
 the right kind of goodbye: a soft error closes the channel, a hard one the connection, and
@@ -12,16 +17,18 @@ connection.blocked and unblocked.
 
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from penstock.broker.broker import Broker
 from penstock.core.clock_types import MonoMs, WallMs
-from penstock.core.errors import BrokerError, CommandInvalid
+from penstock.core.errors import BrokerError, CommandInvalid, LoginRefused
 from penstock.core.pending import Pending
 from penstock.protocols.amqp.channel import AmqpChannel
+from penstock.protocols.amqp.closing import CLOSING_TIMEOUT_MS, Closing
 from penstock.protocols.amqp.codec import methods as m
+from penstock.protocols.amqp.codec.decoder import AmqpDecoder
 from penstock.protocols.amqp.codec.errors import NAMES, ProtocolViolation, is_hard, reply_code
 from penstock.protocols.amqp.codec.events import (
     AckRun,
@@ -32,14 +39,11 @@ from penstock.protocols.amqp.codec.events import (
     PublishRun,
 )
 from penstock.protocols.amqp.codec.methods import Method
-from penstock.protocols.amqp.handshake import Limits
-from penstock.protocols.amqp.heartbeat import HEARTBEAT_FRAME
+from penstock.protocols.amqp.handshake import FRAME_MIN_BYTES, PROTOCOL_HEADER, Limits
+from penstock.protocols.amqp.heartbeat import DEAD, HEARTBEAT_FRAME, SPEAK
 from penstock.protocols.amqp.input import UnfinishedInput, too_much
-from penstock.protocols.amqp.link import CancelSink, NameSource, Suspended
+from penstock.protocols.amqp.link import CancelSink, Link, NameSource, Suspended
 from penstock.protocols.amqp.opening import (
-    CLOSING,
-    CLOSING_TIMEOUT_MS,
-    RUNNING,
     WAIT_HEADER,
     WAIT_OPEN,
     WAIT_START_OK,
@@ -47,11 +51,18 @@ from penstock.protocols.amqp.opening import (
     AmqpOpening,
 )
 from penstock.protocols.amqp.publish_buffer import OVERTAKES
-from penstock.runtime.session_events import failed, left
+from penstock.runtime.session import Session
+from penstock.runtime.session_events import entered, failed, left
+
+OPENING: Final = 0
+RUNNING: Final = 1
+CLOSING: Final = 2
+CLOSED: Final = 3
+SILENT_CLOSE_DELAY_MS: Final = 3000
 
 
 @final
-class AmqpSession(AmqpOpening):
+class AmqpSession(Session):
     """See the head of this file."""
 
     def __init__(
@@ -66,30 +77,31 @@ class AmqpSession(AmqpOpening):
         now_ms: WallMs,
         external: str | None = None,
     ) -> None:
-        super().__init__(
-            broker,
-            limits,
-            server_properties,
-            new_name,
-            tell_cancelled,
-            report,
-            peer,
-            now_ms,
-            external,
-        )
+        # ``peer`` and ``external`` as in ``AmqpOpening``.
+        super().__init__(broker.flow.book)
+        most_bytes = limits.max_message_size_bytes
+        self.broker = broker
+        self.state: i64 = OPENING
+        self.decoder = AmqpDecoder(FRAME_MIN_BYTES, most_bytes)
+        self.link = Link(self, broker, self.decoder, new_name, tell_cancelled)
+        self.opening = AmqpOpening(self.link, limits, server_properties, peer, external, now_ms)
+        self.active_at_ms: WallMs = now_ms  # heartbeats are no activity
+        self._report = report
+        self._closing: Closing | None = None  # once we have sent connection.close
         self.channels: dict[int, AmqpChannel] = {}
         self._confirm_ready: list[AmqpChannel] = []
         self._is_lost: bool = False
         self._postponed: list[Event] = []  # behind a get whose message is not at hand
         self._close_waits: bool = False  # behind what is held
-        most_bytes = limits.max_message_size_bytes
         self._input = UnfinishedInput(broker.engine.ram, broker.flow, most_bytes)
 
     @property
     def state_name(self) -> str:
         """As RabbitMQ names them; ``blocking`` = it would be blocked, if it published."""
-        if self.state != RUNNING:
-            return self.opening_state
+        if self.state == OPENING:
+            return self.opening.state_name
+        if self.state >= CLOSING:
+            return "closing" if self.state == CLOSING else "closed"
         if self.gate != "":
             return "blocked" if self.has_published else "blocking"
         return self.reader.state(self.broker.events.now_ms - self.active_at_ms)
@@ -104,7 +116,7 @@ class AmqpSession(AmqpOpening):
         self.link.traffic.receive(len(data))
         if len(data) > len(HEARTBEAT_FRAME):
             self.active_at_ms = now_ms
-        if self.state == WAIT_HEADER:
+        if self.state == OPENING and self.opening.state == WAIT_HEADER:
             data = self._protocol_header(data)
         if self.state >= CLOSING and self.decoder.failed:
             self._await_close_ok(data)
@@ -335,10 +347,9 @@ class AmqpSession(AmqpOpening):
     def _hold_outcome(self, number: i64, method: Method, outcome: object) -> None:
         """While it is pending, what comes behind it on this connection waits."""
         if isinstance(outcome, Pending):
-            self.waiting_head = True
+            self.wait_for(outcome.ticket)
             if self.link.share == 0 or self.link.has_routed_enough():
                 self.has_more = True
-            self.ticket = outcome.ticket
             self._postponed.append(Suspended(number, method, outcome))
         elif self.link.awaits_copies():
             self.has_more = self.waiting_head = True
@@ -386,15 +397,25 @@ class AmqpSession(AmqpOpening):
 
     # -- the connection itself -------------------------------------------------------------
 
+    def _protocol_header(self, data: bytes) -> bytes:
+        """What follows it.  A peer of another protocol is told ours, as AMQP clients know it."""
+        rest = self.opening.header(data)
+        if rest is None:
+            self.out.write(PROTOCOL_HEADER)
+            self._close_now()
+            return b""
+        return rest
+
     def _connection_method(self, method: Method) -> None:
         key = method.key
+        step = self.opening.state
         if key == m.CONNECTION_CLOSE:
             self._close_asked()
-        elif key == m.CONNECTION_START_OK and self.state == WAIT_START_OK:
-            self._start_ok(method)
-        elif key == m.CONNECTION_TUNE_OK and self.state == WAIT_TUNE_OK:
-            self._tune_ok(method)
-        elif key == m.CONNECTION_OPEN and self.state == WAIT_OPEN:
+        elif key == m.CONNECTION_START_OK and step == WAIT_START_OK:
+            self._log_in(method)
+        elif key == m.CONNECTION_TUNE_OK and step == WAIT_TUNE_OK:
+            self.opening.tune_ok(method)
+        elif key == m.CONNECTION_OPEN and step == WAIT_OPEN:
             self._open(method)
         elif key == m.CONNECTION_UPDATE_SECRET and self.state == RUNNING:
             # Passwords are judged once, at login, as RabbitMQ's internal users are.
@@ -408,17 +429,73 @@ class AmqpSession(AmqpOpening):
                 key,
             )
 
+    def _log_in(self, method: Method) -> None:
+        try:
+            user = self.opening.start_ok(method)
+        except LoginRefused as error:
+            self.mute(MonoMs(self.broker.idleness.now_ms + error.delay_ms))
+            self._refuse_login()
+            return
+        if user is None:
+            self._hang_up_later()
+        else:
+            self.client.log_in(user)
+
+    def _refuse_login(self) -> None:
+        """403 to those who understand it; silence, and after a while the end, to the others."""
+        if self.opening.capabilities().get("authentication_failure_close") is not True:
+            self._hang_up_later()
+            return
+        self._say_close(
+            403,
+            "ACCESS_REFUSED - Login was refused using authentication mechanism "
+            + self.opening.mechanism
+            + ". For details see the broker logfile.",
+            0,
+        )
+
+    def _open(self, method: Method) -> None:
+        self.opening.open(method)
+        self.state = RUNNING
+        user, vhost = self.link.who
+        given_name = self.opening.client_properties.get("connection_name")
+        entered(self.broker.events, self, user, vhost, "AMQP 0-9-1", given_name)
+        self.look_at_gate()
+        self.link.send(0, m.CONNECTION_OPEN_OK, [""])
+
+    # -- endings -------------------------------------------------------------------------
+
     def _close_asked(self) -> None:
         """Everything is given back before close-ok says so; then it is the peer's to hang up."""
-        if self.state < RUNNING:
+        if self.state == OPENING:
             self._hang_up_later()
             return
         self.lost(self.link.now_ms)
         self.link.send(0, m.CONNECTION_CLOSE_OK, [])
-        self._close_now()
-        self.close_after_ms = MonoMs(self.broker.idleness.now_ms + CLOSING_TIMEOUT_MS)
+        self.state = CLOSED
+        self.close_after(MonoMs(self.broker.idleness.now_ms + CLOSING_TIMEOUT_MS))
 
-    # -- endings -------------------------------------------------------------------------
+    def _hang_up_later(self) -> None:
+        self.state = CLOSED
+        self.close_after(MonoMs(self.broker.idleness.now_ms + SILENT_CLOSE_DELAY_MS))
+
+    def _close_now(self) -> None:
+        self.state = CLOSED
+        self.closed = True
+
+    def _abandon(self) -> None:
+        self.state = CLOSED
+        self.abandon()
+
+    def _say_close(self, code: int, reply: str, method_key: i64) -> None:
+        self.link.send(0, m.CONNECTION_CLOSE, [code, reply, method_key >> 16, method_key & 0xFFFF])
+        self.state = CLOSING
+        self._closing = Closing(self.broker.idleness.now_ms)
+
+    def _await_close_ok(self, data: bytes) -> None:
+        closing = self._closing
+        if closing is not None and closing.is_answered(data):
+            self._close_now()
 
     def _violated(self, number: i64, wrong: ProtocolViolation) -> None:
         """Say why, give everything back, and wait for the peer's close-ok."""
@@ -427,9 +504,9 @@ class AmqpSession(AmqpOpening):
         text = wrong.name
         if wrong.text != "":
             text += " - " + wrong.text
-        if self.state < WAIT_OPEN:
+        if self.state == OPENING and self.opening.state < WAIT_OPEN:
             if wrong.code not in (0, 320):
-                self._opening_failed(text)
+                self.opening.failed(text)
             self._hang_up_later()
             return
         if wrong.code != 0:
@@ -503,24 +580,32 @@ class AmqpSession(AmqpOpening):
         self.sent_count += 1
         self.link.traffic.send(count)
         if self.clogged:
-            self.heartbeat.heard()
+            self.opening.heartbeat.heard()
 
     def tick(self, now_ms: WallMs) -> None:
         self.link.set_now(now_ms)
         mono_ms = self.broker.idleness.now_ms
+        opening, closing = self.opening, self._closing
         if self.state == CLOSING:
-            if mono_ms - self._closing_since_ms > CLOSING_TIMEOUT_MS:
+            if closing is not None and closing.is_overdue(mono_ms):
                 self._abandon()
-        elif self.state < RUNNING:
-            if mono_ms - self._began_ms > self.limits.handshake_timeout_ms:
-                self._opening_failed("handshake timeout in state " + self.opening_state)
+        elif self.state == OPENING:
+            if opening.is_overdue(mono_ms):
+                opening.failed("handshake timeout in state " + opening.state_name)
                 self._close_now()
         elif self.state == RUNNING:
             self.look_at_user()
             self._check_channels()
-            heartbeat = self.heartbeat
             received, sent = self.received_count, self.sent_count
-            self._beat(heartbeat.tick(mono_ms, received, sent, self.unread))
+            self._beat(opening.heartbeat.tick(mono_ms, received, sent, self.unread))
+
+    def _beat(self, todo: int) -> None:
+        if todo == SPEAK:
+            self.out.write(HEARTBEAT_FRAME)
+        elif todo == DEAD:
+            seconds = self.opening.heartbeat.interval_ms // 1000
+            self._report(f"missed heartbeats from client, timeout: {seconds}s")
+            self._abandon()
 
     def user_deleted(self) -> None:
         self.force_close(f"user '{self.link.who[0]}' is deleted")

@@ -66,7 +66,7 @@ class NsqDescription(SessionDescription):
 
     def note_entered(self, book: EventBook) -> None:
         session = self._session
-        if session.entered_at_ms == 0 and self.is_entered() and not session.closed:
+        if session.client.entered_at_ms == 0 and self.is_entered() and not session.closed:
             entered(book, session, session.user_name, session.vhost_name, PROTOCOL)
 
     def channel_numbers(self) -> list[int]:

@@ -163,7 +163,7 @@ class NsqOpening(Session):
         """Raises BrokerError."""
         broker = self.shared.broker
         vhost = broker.enter(user, self.shared.vhost_name)
-        self.log_in_as(user)
+        self.client.log_in(user)
         self._vhost = vhost
         self._rights = Rights(user, vhost.name)
         self.traffic.add_to(broker.traffic.of(vhost.name, NSQ))
@@ -224,7 +224,7 @@ class NsqOpening(Session):
             self._enter_as(user)
         except BrokerError as error:
             if isinstance(error, LoginRefused):
-                self.mute_until_ms = MonoMs(shared.broker.idleness.now_ms + error.delay_ms)
+                self.mute(MonoMs(shared.broker.idleness.now_ms + error.delay_ms))
             raise Invalid("E_AUTH_FAILED", "AUTH failed") from None
         self._welcome(Identified(user.name, "", [], 0), 1)
 

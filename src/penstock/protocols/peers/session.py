@@ -223,7 +223,7 @@ class PeerSession(Session):
 
     def give_up(self, text: str) -> None:
         """The peer would not read a last word."""
-        self.abandoned = True
+        self.abandon()
         self._end(text)
 
     def _end(self, reason: str) -> None:

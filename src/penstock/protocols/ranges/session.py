@@ -170,7 +170,7 @@ class RangeSession(Session):
         found = self._broker.users.authenticate(user, password, self._source)
         self._peer = (found, self._broker.enter(found, vhost))
         self._broker.count_connection(*self._peer, 1)
-        self.log_in_as(found)
+        self.client.log_in(found)
         self._splitter.allow(range_frames.REQUEST_MAX_BYTES)
         entered(self._broker.events, self, user, vhost, PROTOCOL)
         return self._peer
@@ -225,7 +225,7 @@ class RangeSession(Session):
         except MalformedFrame as error:
             self._fail(range_frames.MALFORMED, str(error))
         except LoginRefused as error:
-            self.mute_until_ms = MonoMs(self.mono_ms + error.delay_ms)
+            self.mute(MonoMs(self.mono_ms + error.delay_ms))
             self._fail(range_frames.ACCESS_REFUSED, str(error))
         except BrokerError as error:
             self._fail(_code_of(error), str(error))
