@@ -85,7 +85,7 @@ ROOMS: Final = [
     Room("protocols/amqp/codec", FAST),
     Room("protocols/amqp", SMALL, leave="description loopback_client"),
     Room("protocols/nsq/codec", SMALL),
-    Room("protocols/nsq", SMALL, only="consuming opening publishing rights session shared"),
+    Room("protocols/nsq", SMALL, leave="authority description layers settings"),
     Room("protocols/peers/codec", SMALL, only="frames queues"),
     Room("protocols/peers", SMALL, only="queues"),
     Room("protocols/ranges/codec", SMALL, only="block"),

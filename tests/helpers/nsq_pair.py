@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from penstock.protocols.nsq.layer_stack import Layers, LayerStack
 from penstock.protocols.nsq.session import NsqSession
 from penstock.protocols.nsq.settings import make_nsq
-from penstock.protocols.nsq.shared import Layers
-from penstock.runtime.session import Session
 from penstock.settings.settings import load_settings
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.raw_nsq import (
@@ -29,10 +28,9 @@ class NoLayers(Layers):
     def __init__(self) -> None:
         self.put: list[tuple[str, bytes]] = []
 
-    def over(self, kind: str, sock: object, rest: bytes, session: Session) -> object:
-        assert isinstance(session, NsqSession)
+    def over(self, kind: str, sock: object, rest: bytes, stack: LayerStack) -> object:
         self.put.append((kind, rest))
-        session.layer_is_up()
+        stack.layer_is_up()
         return sock
 
 

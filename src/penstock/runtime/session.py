@@ -111,13 +111,21 @@ class Session:
         self.closed = True
         self.awaiting_disk = False
 
+    def close(self) -> None:
+        """Nothing more to say: close it once the output has left."""
+        self.closed = True
+
+    def swap_carrier(self, wanted: bool) -> None:
+        """Whether it goes on with its ``next_carrier`` as soon as the output has left."""
+        self.swaps_carrier = wanted
+
     def abandon(self) -> None:
         """Close it at once: the peer cannot read the last output."""
         self.abandoned = True
         self.closed = True
 
     def close_after(self, when_ms: MonoMs) -> None:
-        """Nothing more to say: close it when the output has left, and not before that time."""
+        """As ``close``, but not before that time."""
         self.closed = True
         self.close_after_ms = when_ms
 

@@ -18,12 +18,11 @@ from penstock.protocols.nsq.codec.commands import Command, Fault, FinishRun, Pub
 from penstock.protocols.nsq.codec.contents import body as body_in
 from penstock.protocols.nsq.codec.ids import IdFactory
 from penstock.protocols.nsq.codec.reader import WORK_MAX, NsqReader, ReaderLimits
+from penstock.protocols.nsq.layer_stack import Layers, LayerStack
 from penstock.protocols.nsq.publishing import HELD_MESSAGE_BYTES
 from penstock.protocols.nsq.session import NsqSession
-from penstock.protocols.nsq.shared import Layers
 from penstock.runtime.connection import Connection, SessionFactory
 from penstock.runtime.loop import TICK_MS, Loop
-from penstock.runtime.session import Session
 from tests.helpers.nsq_pair import PEER, NsqBroker
 from tests.helpers.raw_nsq import MAGIC, auth, fin, identify, mpub, pub
 
@@ -116,7 +115,7 @@ def test_a_session_reads_all_of_a_burst(node: NsqBroker) -> None:
 def test_a_turn_does_so_much_of_a_burst_and_the_others_the_rest(node: NsqBroker) -> None:
     client = node.nsq_client()
     bursts = iter([b"NOP\n" * 16_384] * 40 + [pub("t", b"m")])
-    client.session.draw_from(lambda: next(bursts, b""))
+    client.session.layers.draw_from(lambda: next(bursts, b""))
     client.send(b"NOP\n" * 16_384, run=False)
     assert client.session.has_more
     assert client.session.hung_up(node.now_ms), "what it had sent comes first"
@@ -135,7 +134,7 @@ def test_a_layer_that_fails_ends_the_connection(node: NsqBroker) -> None:
         raise ConnectionAbortedError
 
     client = node.nsq_client()
-    client.session.draw_from(fail)
+    client.session.layers.draw_from(fail)
     client.send(b"NOP\n")
     assert client.lost
 
@@ -229,7 +228,7 @@ def test_nor_what_it_had_postponed(node: NsqBroker) -> None:
 
 
 class BrokenLayers(Layers):
-    def over(self, kind: str, sock: object, rest: bytes, session: Session) -> object:
+    def over(self, kind: str, sock: object, rest: bytes, stack: LayerStack) -> object:
         raise RuntimeError("no such layer")
 
 

@@ -16,8 +16,7 @@ from penstock.management.facts.sessions import (
     TlsFacts,
 )
 from penstock.protocols.description import SessionDescription, connection_facts
-from penstock.protocols.nsq.opening import CLOSING
-from penstock.protocols.nsq.session import NsqSession
+from penstock.protocols.nsq.session import CLOSING, NsqSession
 from penstock.queues.consumers import Consumer
 from penstock.runtime.connection import Connection
 from penstock.runtime.publish_credit import PublishCredit
@@ -35,7 +34,7 @@ class NsqDescription(SessionDescription):
         self._session = session
 
     def is_entered(self) -> bool:
-        return self._session.user_name != ""
+        return self._session.log_in.user_name != ""
 
     def state(self) -> str:
         session = self._session
@@ -44,14 +43,15 @@ class NsqDescription(SessionDescription):
         return "blocked" if session.gate and session.has_published else "running"
 
     def vhost_name(self) -> str | None:
-        return self._session.vhost_name or None
+        return self._session.log_in.vhost_name or None
 
     def facts(self, connection: Connection) -> ConnectionFacts:
         session = self._session
-        names = (session.user_name, session.vhost_name, self.state(), PROTOCOL)
+        log_in, layers = session.log_in, session.layers
+        names = (log_in.user_name, log_in.vhost_name, self.state(), PROTOCOL)
         identity = session.identity
         terms = ConnectionTerms(
-            "AUTH" if session.identified is not None else "",
+            "AUTH" if log_in.identified is not None else "",
             {
                 "product": identity.user_agent,
                 "client_id": identity.client_id,
@@ -60,14 +60,15 @@ class NsqDescription(SessionDescription):
             heartbeat_s=int(identity.heartbeat_ms // 1000),
             channel_max=CHANNEL,
         )
-        tls = TlsFacts(session.tls_version, session.tls_cipher)
+        tls = TlsFacts(layers.tls_version, layers.tls_cipher)
         connected_at_ms = session.connected_at_ms
         return connection_facts(connection, names, connected_at_ms, terms, CHANNEL, tls)
 
     def note_entered(self, book: EventBook) -> None:
         session = self._session
         if session.client.entered_at_ms == 0 and self.is_entered() and not session.closed:
-            entered(book, session, session.user_name, session.vhost_name, PROTOCOL)
+            log_in = session.log_in
+            entered(book, session, log_in.user_name, log_in.vhost_name, PROTOCOL)
 
     def channel_numbers(self) -> list[int]:
         return [CHANNEL] if self.is_entered() else []

@@ -17,11 +17,9 @@ import zlib
 from contextlib import suppress
 from typing import Any, Final, cast
 
-from penstock.protocols.nsq.opening import NsqOpening
-from penstock.protocols.nsq.shared import SNAPPY, TLS, Layers
+from penstock.protocols.nsq.layer_stack import SNAPPY, TLS, Layers, LayerStack
 from penstock.runtime.connection import Carrier
 from penstock.runtime.secure_socket import SecureSocket, TlsOptions
-from penstock.runtime.session import Session
 
 SEND_BYTES: Final = 128 * 1024
 SNAPPY_READ_BYTES: Final = 64 * 1024
@@ -189,27 +187,26 @@ class SocketLayers(Layers):
     def __init__(self, tls: TlsOptions | None) -> None:
         self._tls = tls
 
-    def over(self, kind: str, sock: object, rest: bytes, session: Session) -> object:
-        assert isinstance(session, NsqOpening)
+    def over(self, kind: str, sock: object, rest: bytes, stack: LayerStack) -> object:
         below = cast(Carrier, sock)
         if kind == TLS:
-            return self._secure(cast(socket.socket, sock), rest, session)
+            return self._secure(cast(socket.socket, sock), rest, stack)
         if kind == SNAPPY:
             layer: Layer = SnappyLayer(below, rest)
         else:
-            layer = deflate = DeflateLayer(below, rest, int(session.identity.deflate_level))
-            session.draw_from(deflate.more)
-        session.layer_is_up()
+            layer = deflate = DeflateLayer(below, rest, int(stack.deflate_level))
+            stack.draw_from(deflate.more)
+        stack.layer_is_up()
         return layer
 
-    def _secure(self, sock: socket.socket, rest: bytes, session: NsqOpening) -> SecureSocket:
+    def _secure(self, sock: socket.socket, rest: bytes, stack: LayerStack) -> SecureSocket:
         assert self._tls is not None
 
         def up() -> None:
-            session.describe_tls(
+            stack.describe_tls(
                 secure.version.replace("tlsv", "TLS"), secure.cipher, secure.common_name
             )
-            session.layer_is_up()
+            stack.layer_is_up()
 
-        secure = SecureSocket(sock, self._tls, session.peer, rest, up)
+        secure = SecureSocket(sock, self._tls, stack.peer, rest, up)
         return secure

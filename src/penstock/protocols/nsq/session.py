@@ -1,11 +1,11 @@
 """The session of one NSQ connection: commands in, answers and messages out.
 
     bytes ─► reader ─► commands ─► publishing or consuming
+                                ├► IDENTIFY: limits and texts (codec), the layers of its socket
+                                └► AUTH: the log-in
 
 ``state`` is nsqd's number: 0 until SUB, 3 subscribed, 4 after CLS.  A fault is answered in its
 turn and then the connection ends; only a FIN, REQ or TOUCH that came too late does not end it.
-
-What it is (IDENTIFY, AUTH, the layers on its socket) is in ``nsq/opening.py``.
 
 Commands that have to wait (for a callback's answer, for one of another node, ``core/pending.py``,
 for the next turn's share of new topics) set ``waiting_head``; what came behind them waits too.
@@ -19,9 +19,11 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.broker.topology.topics import is_name, queue_name
+from penstock.broker.topology.vhost import Vhost
 from penstock.core.clock_types import WallMs
-from penstock.core.errors import AccessRefused, BrokerError
+from penstock.core.errors import BrokerError
 from penstock.core.pending import Pending
+from penstock.core.traffic import Traffic
 from penstock.protocols.nsq.codec.commands import (
     Command,
     Fault,
@@ -34,22 +36,31 @@ from penstock.protocols.nsq.codec.commands import (
     quoted,
     text_of,
 )
-from penstock.protocols.nsq.codec.frames import BAD_PROTOCOL, CLOSE_WAIT, HEARTBEAT, OK, error_frame
-from penstock.protocols.nsq.codec.reader import MAGIC
-from penstock.protocols.nsq.codec.unfinished import fault_in
-from penstock.protocols.nsq.opening import (
-    CLOSING,
-    INIT,
-    SUBSCRIBED,
-    TOPICS_SHARE,
-    NsqOpening,
-    unauthorized,
+from penstock.protocols.nsq.codec.frames import (
+    BAD_PROTOCOL,
+    CLOSE_WAIT,
+    HEARTBEAT,
+    OK,
+    error_frame,
+    response_frame,
 )
-from penstock.protocols.nsq.rights import check_publish, check_subscribe
-from penstock.protocols.nsq.shared import DEFLATE, SNAPPY, TLS
+from penstock.protocols.nsq.codec.identify import Identity
+from penstock.protocols.nsq.codec.reader import MAGIC, NsqReader
+from penstock.protocols.nsq.codec.unfinished import fault_in
+from penstock.protocols.nsq.consuming import NsqConsuming
+from penstock.protocols.nsq.heartbeat import DEAD, SPEAK, NsqHeartbeat
+from penstock.protocols.nsq.layer_stack import DEFLATE, SNAPPY, TLS, LayerStack
+from penstock.protocols.nsq.log_in import NsqLogIn, unauthorized
+from penstock.protocols.nsq.publishing import NsqPublishing
+from penstock.protocols.nsq.shared import NsqShared
+from penstock.runtime.session import Session
 from penstock.runtime.session_events import left
 
-TICK_MAX_MS: Final[i64] = 1000
+INIT: Final = 0
+SUBSCRIBED: Final = 3
+CLOSING: Final = 4
+TOPICS_SHARE: Final[i64] = 100
+"""New topics one connection may make in a turn; the rest waits for the next one."""
 EARLY_MAX_BYTES: Final[i64] = 64 * 1024
 """Kept of what comes before a layer is up."""
 DRAWS_MAX: Final[i64] = 16
@@ -57,28 +68,52 @@ DRAWS_MAX: Final[i64] = 16
 
 
 @final
-class NsqSession(NsqOpening):
+class NsqSession(Session):
     """See the head of this file."""
+
+    def __init__(
+        self, shared: NsqShared, peer: tuple[str, int], peer_is_loopback: bool, now_ms: i64
+    ) -> None:
+        super().__init__(shared.broker.flow.book)
+        self.shared = shared
+        self.state: i64 = INIT
+        self.identity = Identity(shared.identify_limits, peer[0])
+        self.traffic = Traffic(None)
+        self.publishing = NsqPublishing(self, shared, self.traffic)
+        self.consuming = NsqConsuming(self, shared, self.identity, self.traffic)
+        self.layers = LayerStack(self, self.identity, peer)
+        self.log_in = NsqLogIn(self, shared, self.traffic, self.layers, peer_is_loopback)
+        self.connected_at_ms: WallMs = now_ms
+        self._heartbeat = NsqHeartbeat(shared.broker.idleness.now_ms)
+        self._line = NsqReader(
+            shared.reader_limits, shared.ids, is_name, shared.identify_limits.auth_required
+        )
+        self._now_ms: WallMs = now_ms
+        self._ended: bool = False  # the last word is in the queue of answers, or was said
+        self._has_hung_up: bool = False
+        self._postponed: list[Command] = []
+        self._share: i64 = TOPICS_SHARE
+        self.log_in.enter()
+        self.look_at_gate()
+        shared.sessions[self] = None
 
     # -- bytes in --------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_ms: WallMs) -> None:
-        self._silent_ms = 0
         self.received_bytes += len(data)
         self.received_count += 1
         self.traffic.receive(len(data))
-        if self._magic_due:
-            self._magic_due = False
+        if self.received_count == 1:
             if data[: len(MAGIC)] != MAGIC:
-                self._opening_failed("bad protocol magic " + repr(data[: len(MAGIC)]))
+                self.log_in.failed("bad protocol magic " + repr(data[: len(MAGIC)]))
                 self.out.write(BAD_PROTOCOL)
-                self.closed = True
+                self.close()
                 return
             data = data[len(MAGIC) :]
         if self._ended or self.closed:
             return
         self._begin(now_ms)
-        if self._layers_due or self.waiting_head:
+        if self.layers.due or self.waiting_head:
             self._keep(data)
             return
         self._commands(self._line.receive(data, now_ms))
@@ -86,10 +121,9 @@ class NsqSession(NsqOpening):
 
     def _keep(self, data: bytes) -> None:
         """For later.  A client that waits for its layer sends little: a hello of TLS at most."""
-        if self._line.keep(data) > EARLY_MAX_BYTES and self._layers_due:
+        if self._line.keep(data) > EARLY_MAX_BYTES and self.layers.due:
             self._line.take_rest()
-            self._layers_due = []
-            self.swaps_carrier = False
+            self.layers.give_up()
             text = f"more than {int(EARLY_MAX_BYTES)} bytes before a layer was up"
             self._fault(Invalid("E_INVALID", text))
             self._said()
@@ -132,26 +166,24 @@ class NsqSession(NsqOpening):
                 self._commands(line.receive(b"", self._now_ms))
             else:
                 draws += 1
-                data = self._draw()
+                data = self.layers.draw()
                 if len(data) == 0:
                     break
                 self._commands(line.receive(data, self._now_ms))
         self._said()
 
     def _may_go_on(self) -> bool:
-        return not (self._layers_due or self.waiting_head or self._ended or self.closed)
+        return not (self.layers.due or self.waiting_head or self._ended or self.closed)
 
     def go_on(self, now_ms: WallMs) -> None:
         self._begin(now_ms)
         if self.closed:
             self.waiting_head = False
             return
-        inquiry = self._inquiry
-        if inquiry is not None:
-            if not inquiry.done:
+        if self.log_in.is_asking():
+            if not self.log_in.has_answer():
                 return
-            self._inquiry = None
-            self._answered(inquiry.answer)
+            self._answered()
         if not self.may_go_on():
             return
         self.waiting_head = False
@@ -161,6 +193,17 @@ class NsqSession(NsqOpening):
         if self._line.full and self._may_go_on():
             self._commands(self._line.receive(b"", self._now_ms))
         self._read_on()
+
+    def _answered(self) -> None:
+        """An authority was asked about the client."""
+        self.waiting_head = False
+        try:
+            welcome = self.log_in.take_answer()
+        except Invalid as wrong:
+            self._fault(wrong)
+            return
+        if welcome is not None:
+            self._welcome(welcome)
 
     def _commands(self, commands: list[Command]) -> None:
         for command in commands:
@@ -220,21 +263,66 @@ class NsqSession(NsqOpening):
         elif verb != b"NOP":
             raise Invalid("E_INVALID", "invalid command " + text_of(verb))
 
+    def _check_tls(self, verb: bytes) -> None:
+        if self.shared.tls_required and TLS not in self.layers.up:
+            raise Invalid("E_INVALID", f"cannot {text_of(verb)} in current state (TLS required)")
+
     def _check_subscribed(self, verb: str) -> None:
         if self.state != SUBSCRIBED and self.state != CLOSING:
             raise Invalid("E_INVALID", f"cannot {verb} in current state")
 
+    def _wait_with(self, command: Command) -> None:
+        self.waiting_head = True
+        self._postponed.append(command)
+
+    # -- the opening -----------------------------------------------------------------------
+
+    def _identify(self, body: bytes) -> None:
+        if self.state != INIT:
+            raise Invalid("E_INVALID", "cannot IDENTIFY in current state")
+        identity = self.identity
+        identity.take(body)
+        self._heartbeat.begin()
+        if not identity.negotiates:
+            self.publishing.answer(0, OK)
+            return
+        wanted = self.layers.wanted()
+        self.publishing.answer(0, response_frame(identity.response()))
+        self.layers.agree(wanted)
+
+    def next_carrier(self, sock: object, touch: Callable[[], None]) -> object:
+        return self.layers.put_next(self.shared.layers, sock, self._line.take_rest(), touch)
+
+    def _auth(self, request: Request) -> None:
+        if self.state != INIT:
+            raise Invalid("E_INVALID", "cannot AUTH in current state")
+        welcome = self.log_in.auth(request.params, request.body)
+        if welcome is None:
+            self.waiting_head = True
+            return
+        self.look_at_gate()
+        self._welcome(welcome)
+
+    def _welcome(self, text: bytes) -> None:
+        self._line.logged_in()
+        self.publishing.answer(0, response_frame(text))
+
     # -- publishing ------------------------------------------------------------------------
 
-    def _publish(self, run: PublishRun) -> None:
-        vhost = self._vhost
-        if vhost is None or vhost.epoch != self._allowed_epoch or run.topic not in self._allowed:
-            if not self._may_publish(run):
-                return
-            vhost = self._vhost
-        elif self._expires_ms > 0 and self._is_expired(run):
+    def look_at_gate(self) -> None:
+        vhost = self.log_in.vhost
+        if vhost is None:
             return
-        assert vhost is not None
+        self.gate = self.shared.broker.admission.reason(vhost.name)
+        if self.gate == "" and self.publishing.has_held():
+            self.shared.broker.flow.book.freed.append(self.reader)
+
+    def _publish(self, run: PublishRun) -> None:
+        vhost = self.log_in.allowed(run.topic)
+        if vhost is None:
+            vhost = self._judge(run)
+            if vhost is None:
+                return
         self.has_published = True
         publishing = self.publishing
         if self.gate != "" or publishing.credit.balance <= 0 or publishing.has_held():
@@ -242,31 +330,21 @@ class NsqSession(NsqOpening):
         else:
             publishing.publish(vhost, run, self._now_ms)
 
-    def _may_publish(self, run: PublishRun) -> bool:
-        """False: not yet; raises Invalid."""
+    def _judge(self, run: PublishRun) -> Vhost | None:
+        """Where it may be published; None: not yet, it waits.  Raises Invalid."""
         self._check_tls(run.verb.encode())
-        if not self._is_authorized(run, run.verb, run.topic, ""):
-            return False
-        vhost = self._vhost
-        rights = self._rights
-        assert vhost is not None
-        assert rights is not None
-        try:
-            check_publish(rights, vhost, run.topic)
-        except AccessRefused:
-            raise unauthorized(run.verb, run.topic, "") from None
+        vhost = self.log_in.check_publish(run.verb, run.topic)
+        if vhost is None:
+            self._wait_with(run)
+            return None
         if run.topic not in vhost.topics.topics:
-            if not self._take_share(run):
-                return False
-            # It is there before something is published to it, or held for it.
-            make = partial(vhost.topics.topic, run.topic)
-            self._await(run.verb, self._agreed(make), partial(self._publish, run))
-            return False
-        if vhost.epoch != self._allowed_epoch or len(self._allowed) > 1024:
-            self._allowed.clear()
-            self._allowed_epoch = vhost.epoch
-        self._allowed.add(run.topic)
-        return True
+            if self._take_share(run):
+                # It is there before something is published to it, or held for it.
+                make = partial(vhost.topics.topic, run.topic)
+                self._await(run.verb, self._agreed(make), partial(self._publish, run))
+            return None
+        self.log_in.allow(vhost, run.topic)
+        return vhost
 
     def _take_share(self, command: Command) -> bool:
         """For a new topic or channel; False: in the next turn."""
@@ -278,7 +356,7 @@ class NsqSession(NsqOpening):
         return False
 
     def resume(self, now_ms: WallMs) -> None:
-        vhost = self._vhost
+        vhost = self.log_in.vhost
         if vhost is not None and not self.closed:
             self._now_ms = now_ms
             self.publishing.publish_held(vhost, now_ms)
@@ -300,16 +378,10 @@ class NsqSession(NsqOpening):
             raise Invalid("E_BAD_TOPIC", f"SUB topic name {quoted(params[1])} is not valid")
         if not is_name(name):
             raise Invalid("E_BAD_CHANNEL", f"SUB channel name {quoted(params[2])} is not valid")
-        if not self._is_authorized(request, "SUB", topic, name):
+        vhost = self.log_in.check_subscribe(topic, name)
+        if vhost is None:
+            self._wait_with(request)
             return
-        vhost = self._vhost
-        rights = self._rights
-        assert vhost is not None
-        assert rights is not None
-        try:
-            check_subscribe(rights, vhost, topic, name)
-        except AccessRefused:
-            raise unauthorized("SUB", topic, name) from None
         join = partial(self.consuming.subscribe, vhost, topic, name)
         self._await("SUB", self._agreed(join), self._subscribed)
 
@@ -329,9 +401,9 @@ class NsqSession(NsqOpening):
         except BrokerError as error:
             raise Invalid(f"E_{verb}_FAILED", f"{verb} failed {error}") from None
         if isinstance(outcome, Pending):
-            self.ticket = outcome.ticket
+            self.wait_for(outcome.ticket)
             go_on = partial(self._await, verb, outcome.resume, following)
-            self._wait_with(Suspended(go_on))
+            self._postponed.append(Suspended(go_on))
             return
         following()
 
@@ -368,11 +440,10 @@ class NsqSession(NsqOpening):
 
     def rights_changed(self) -> None:
         channel = self.consuming.channel
-        rights = self._rights
-        if channel is None or rights is None or self._ended:
+        if channel is None or self._ended:
             return
         topic = channel.topic.name
-        if not rights.may_read("queue", queue_name(topic, channel.name)):
+        if not self.log_in.may_read(queue_name(topic, channel.name)):
             self._fault(unauthorized("SUB", topic, channel.name))
             self._said()
 
@@ -382,9 +453,10 @@ class NsqSession(NsqOpening):
         """As nsqd shows a client, in its order."""
         identity = self.identity
         consuming = self.consuming
-        identified = self.identified
+        identified = self.log_in.identified
+        layers = self.layers
         counts = self.publishing.counts
-        host, port = self.peer
+        host, port = layers.peer
         row: dict[str, object] = {
             "client_id": identity.client_id,
             "hostname": identity.hostname,
@@ -398,8 +470,8 @@ class NsqSession(NsqOpening):
             "requeue_count": int(consuming.requeue_count),
             "connect_ts": int(self.connected_at_ms // 1000),
             "sample_rate": int(identity.sample_rate),
-            "deflate": DEFLATE in self.layers,
-            "snappy": SNAPPY in self.layers,
+            "deflate": DEFLATE in layers.up,
+            "snappy": SNAPPY in layers.up,
             "user_agent": identity.user_agent,
         }
         if identified is not None:
@@ -408,54 +480,62 @@ class NsqSession(NsqOpening):
             row["auth_identity_url"] = identified.url
         if counts:
             row["pub_counts"] = [{"topic": topic, "count": counts[topic]} for topic in counts]
-        row["tls"] = TLS in self.layers
-        row["tls_cipher_suite"] = self.tls_cipher
-        row["tls_version"] = self.tls_version
+        row["tls"] = TLS in layers.up
+        row["tls_cipher_suite"] = layers.tls_cipher
+        row["tls_version"] = layers.tls_version
         row["tls_negotiated_protocol"] = ""
         row["tls_negotiated_protocol_is_mutual"] = False
         return row
 
     # -- endings -------------------------------------------------------------------------------
 
+    def _end(self) -> None:
+        """Nothing it says counts any more, and it takes no more messages."""
+        self._ended = True
+        self.consuming.stop()
+
+    def _fault(self, wrong: Invalid) -> None:
+        self._end()
+        self._postponed = []
+        if wrong.code == "":
+            self.close()
+        else:
+            self.publishing.finish(error_frame(wrong.code, wrong.text))
+
     def _said(self) -> None:
         """Let go of answers whose time has come, and see what comes then."""
         publishing = self.publishing
         if publishing.flush():
             self._end()
-            self.closed = True
+            self.close()
         self.awaiting_disk = publishing.awaits_disk()
-        if self._layers_due and publishing.all_said() and not self.closed:
-            self.swaps_carrier = True
+        if self.layers.due and publishing.all_said() and not self.closed:
+            self.swap_carrier(True)
 
     def confirm(self, durable_position: i64) -> None:
         self._said()
 
     def lost(self, now_ms: WallMs) -> None:
-        if self._is_lost:
+        if self not in self.shared.sessions:
             return
-        self._is_lost = True
+        del self.shared.sessions[self]
         left(self.shared.broker.events, self)
         self._end()
-        self.closed = True
+        self.close()
         self.waiting_head = False
         self.drop_ticket()
-        if self._inquiry is not None:
-            self._inquiry.drop()
-        self.shared.sessions.pop(self, None)
         self.publishing.close()
-        vhost = self._vhost
-        user = self.user
-        if vhost is None or user is None:
-            return
-        lost = self.consuming.leave(vhost, now_ms)
-        if lost:
-            self.shared.tell_cancelled(lost)
-        self.shared.broker.count_connection(user, vhost, -1)
+        vhost = self.log_in.vhost
+        if vhost is not None:
+            lost = self.consuming.leave(vhost, now_ms)
+            if lost:
+                self.shared.tell_cancelled(lost)
+        self.log_in.leave()
 
     def shut_down(self) -> None:
         """As nsqd, which only hangs up."""
         self._end()
-        self.closed = True
+        self.close()
 
     # -- time ----------------------------------------------------------------------------------
 
@@ -464,27 +544,21 @@ class NsqSession(NsqOpening):
         self.sent_count += 1
         self.traffic.send(count)
         if self.clogged:
-            self._silent_ms = 0
+            self._heartbeat.heard()
 
     def tick(self, now_ms: WallMs) -> None:
-        mono_ms = self.shared.broker.idleness.now_ms
-        elapsed_ms = min(mono_ms - self._ticked_at_ms, TICK_MAX_MS)
-        self._ticked_at_ms = mono_ms
+        heartbeat = self._heartbeat
+        elapsed_ms = heartbeat.elapsed_ms(self.shared.broker.idleness.now_ms)
         self.look_at_user()
-        if self._must_log_in():
-            self._unknown_ms += elapsed_ms
-            if self._unknown_ms > self.shared.opening_timeout_ms:
-                self._opening_failed("no AUTH in time")
-                self.shut_down()
+        if self.log_in.is_overdue(elapsed_ms):
+            self.log_in.failed("no AUTH in time")
+            self.shut_down()
         interval_ms = self.identity.heartbeat_ms
-        if self.closed or interval_ms == 0 or self._magic_due:
+        if self.closed or interval_ms == 0 or self.received_count == 0:
             return
-        if not self.unread:
-            self._silent_ms += elapsed_ms
-        self._beat_ms += elapsed_ms
-        if self._silent_ms >= 2 * interval_ms:
-            self.abandoned = True
-            self.closed = True
-        elif self._beat_ms >= interval_ms and not self._layers_due:
-            self._beat_ms = 0
+        todo = heartbeat.tick(elapsed_ms, interval_ms, self.received_count, self.unread)
+        if todo == DEAD:
+            self.abandon()
+        elif todo == SPEAK and not self.layers.due:
+            heartbeat.begin()
             self.out.write(HEARTBEAT)

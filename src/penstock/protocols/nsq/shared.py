@@ -5,7 +5,7 @@ samples, ``authority`` asks who a client is, ``layers`` puts TLS and compression
 """
 
 from collections.abc import Callable
-from typing import Final, final
+from typing import final
 
 from mypy_extensions import i64, mypyc_attr
 
@@ -17,14 +17,11 @@ from penstock.core.traffic import NSQ
 from penstock.protocols.nsq.codec.identify import IdentifyLimits
 from penstock.protocols.nsq.codec.ids import IdFactory
 from penstock.protocols.nsq.codec.reader import ReaderLimits
+from penstock.protocols.nsq.layer_stack import Layers
 from penstock.protocols.nsq.rights import Inquiry
 from penstock.queues.consumers import Consumer
 from penstock.runtime.session import Session
 from penstock.settings.settings import Settings
-
-TLS: Final = "tls"
-SNAPPY: Final = "snappy"
-DEFLATE: Final = "deflate"
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -36,15 +33,6 @@ class Authority:
 
     def close(self) -> None:
         """The node stops: what has not been asked is not asked any more."""
-
-
-@mypyc_attr(allow_interpreted_subclasses=True)
-class Layers:
-    """Puts a layer on a session's socket, and tells the session once it is up."""
-
-    def over(self, kind: str, sock: object, rest: bytes, session: Session) -> object:
-        """``rest``: what was read of the socket already."""
-        raise NotImplementedError
 
 
 @final
