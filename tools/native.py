@@ -98,7 +98,7 @@ ROOMS: Final = [
     Room("storage/journal", SMALL),
     Room("storage/index", SMALL),
     Room("storage/engine", SMALL),
-    Room("broker", SMALL, only="broker budgets lookup"),
+    Room("broker", SMALL, only="broker budgets lookup queue_turns vhost_maker"),
     Room("broker/rules", SMALL, leave="erlang_terms ha_policy queue_options"),
     Room("broker/topology", SMALL, leave="changes declaring"),
     Room("broker/transfers", SMALL, only="dead_letters delays replies"),

@@ -113,10 +113,10 @@ def test_an_exchange_that_goes_meanwhile_takes_what_waits(
     client.publish("later", key(0), b"m", headers={"x-delay": 1000})
     node.now_ms += 2000
     most_in_a_turn(node, 2)
-    assert node.broker.rooms.waiting
+    assert node.broker.queue_turns.rooms.waiting
     client.call("exchange.delete", exchange="later")
     node.run()
-    assert not node.broker.rooms.waiting
+    assert not node.broker.queue_turns.rooms.waiting
     assert bodies_in(node, "q") == []
     node.check()
 

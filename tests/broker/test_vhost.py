@@ -268,14 +268,7 @@ class VhostMachine(RuleBasedStateMachine):
         """A crash right after a turn."""
         self.node.definitions.commit()
         self.node.files.kill()
-        definitions = self.node.definitions
-        self.node = QuietBroker.__new__(QuietBroker)
-        self.node.__dict__.update(QuietBroker().__dict__)
-        again = self.node.broker
-        again.definitions = definitions
-        self.node.definitions = definitions
-        again.vhosts.clear()
-        again.open(definitions.load(), 1, NOW_MS)
+        self.node = QuietBroker(definitions=self.node.definitions)
         self.model.restart()
         for queue in self.vhost.queues.values():
             queue.publish([Message(b"m", b"", 0, 0)], NOW_MS)
@@ -418,9 +411,9 @@ def test_a_queue_that_is_due_again_at_once_has_one_slice_a_turn(node: QuietBroke
     queue = vhost.declare_queue("q", False, None, False, {})
     messages = [Message(b"x", b"", 0, 0) for _ in range(3 * RELEASED_AT_ONCE)]
     vhost.publish_deferred([queue], messages, NOW_MS + 10, NOW_MS)
-    broker.expire_messages(queue, NOW_MS)
+    broker.queue_turns.expire_messages(queue, NOW_MS)
     for slices in (1, 2, 3):
-        broker.visit_due(NOW_MS + 10)
+        broker.queue_turns.visit_due(NOW_MS + 10)
         assert queue.backing.ready_count() == slices * RELEASED_AT_ONCE
 
 
@@ -534,7 +527,7 @@ def test_what_has_very_many_bindings_is_deleted_at_once(kind: str, tmp_path: Pat
     small = vhost.queues["small"]
     vhost.bind_queue(small, "x", "7", {"n": 7})
     turns = 0
-    while again.broker.sweep.run(NOW_MS, True):
+    while again.broker.vhost_maker.sweep.run(NOW_MS, True):
         turns += 1
         assert [one.name for one in vhost.find_queues("x", "7", {"n": 7}, [], 0)] == ["small"]
     assert turns > 1

@@ -114,7 +114,7 @@ class QuietBroker:
     def __init__(
         self,
         files: SimFileSystem | None = None,
-        definitions: str = ":memory:",
+        definitions: str | Definitions = ":memory:",
         memory_bytes: int = EVERYTHING,
         drop_order: str = "lowest",
         limits: EngineLimits | None = None,
@@ -123,7 +123,9 @@ class QuietBroker:
         segment_entries: int = SEGMENT_ENTRIES,
     ) -> None:
         self.files = files or SimFileSystem()
-        self.definitions = Definitions(definitions)
+        if isinstance(definitions, str):
+            definitions = Definitions(definitions)
+        self.definitions = definitions
         self.now_ms = 1_700_000_000_000
         self.mono_ms = mono_ms
         self.reports: list[str] = []

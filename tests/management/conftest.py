@@ -48,7 +48,7 @@ class Served:
         self._thread.start()
         watch = NodeSessionInspector(self.node.loop, self.node.sessions.inside)
         self.view = BrokerView(self.node.broker, watch, "penstock@test", self.node.opening)
-        self.node.broker.node_name = "penstock@test"
+        self.node.broker.options = self.node.broker.options._replace(node_name="penstock@test")
         self.facts = NodeFacts(
             "penstock@test", settings, self.node.broker.admission.alarms, self.node.io.counts
         )

@@ -176,11 +176,11 @@ def test_the_numbers_of_the_scan_loop_where_there_is_one(served: Served, clicks:
 
     def switch_on() -> None:
         scan.refresh([clicks], time.time_ns() // 1_000_000)
-        broker.scan = scan
+        broker.queue_turns.scan = scan
         clicks.scanned = True
 
     def switch_off() -> None:
-        broker.scan = None
+        broker.queue_turns.scan = None
         clicks.scanned = False
 
     served.on_loop(switch_on)

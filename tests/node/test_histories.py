@@ -80,9 +80,9 @@ def test_a_long_history_takes_several_turns() -> None:
         client.publish("x", "k", b"%d" % number)
     node.run()
     bound(client, "q")
-    assert len(node.broker.histories.waiting) <= 1
+    assert len(node.broker.vhost_maker.histories.waiting) <= 1
     node.run()
-    assert len(node.broker.histories.waiting) == 0
+    assert len(node.broker.vhost_maker.histories.waiting) == 0
     assert rest(client, "q") == [b"%d" % number for number in range(count)]
 
 
@@ -98,7 +98,7 @@ def test_a_history_that_goes_meanwhile_ends_what_is_under_way() -> None:
     client.method(1, "queue.bind", queue="q", exchange="x")
     client.method(1, "exchange.delete", exchange="x")
     node.run()
-    assert len(node.broker.histories.waiting) == 0
+    assert len(node.broker.vhost_maker.histories.waiting) == 0
     client.method(1, "queue.delete", queue="q")
     node.run()
     assert not node.broker.vhosts["/"].rooms.rooms

@@ -81,7 +81,7 @@ def test_mixed_times_to_live_leave_one_entry_in_the_schedule(node: QuietBroker) 
         client.method(1, "basic.get", queue="q", no_ack=True)
         client.publish("", "q", expiration="1")
         node.tick(50)
-    schedule: Any = node.broker.schedule
+    schedule: Any = node.broker.queue_turns.schedule
     assert len(schedule.entries) < 320  # one for each head that was earlier than those before it
     node.tick(100_000)
     assert queue_of(node, "q").backing.ready_count() == 0

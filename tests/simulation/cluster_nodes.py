@@ -255,7 +255,7 @@ class Machine:
         self.quiet.machine = self
         self.quiet.now_ms = self.world.wall_ms()
         self.quiet.new_name = self._new_name  # type: ignore[method-assign]
-        self.quiet.broker.node_name = self.name
+        self.quiet.broker.options = self.quiet.broker.options._replace(node_name=self.name)
 
     def _new_name(self, prefix: str) -> str:
         return f"{prefix}{self.world.rng.getrandbits(64)}"

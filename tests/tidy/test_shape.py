@@ -28,9 +28,9 @@ WORDS = ("whoever", "somebody", "nobody")
 
 RATCHETS = {
     "functions longer than 70 lines": 0,
-    "classes deeper than 2": 2,
-    "classes of more than 25 fields": 5,
-    "writes to fields of other objects": 110,
+    "classes deeper than 2": 0,
+    "classes of more than 25 fields": 1,
+    "writes to fields of other objects": 107,
     "lines with a word that names no actor": 0,
 }
 

@@ -253,7 +253,7 @@ class Administration:
         vhost = self._broker.vhosts.get(name)
         if vhost is None:
             vhost = self._broker.add_vhost(name, self._segment_entries)
-            metadata = self._broker.types.of_new_vhost(metadata)
+            metadata = self._broker.options.types.of_new_vhost(metadata)
             self._note("vhost_created", (name,))
         vhost.describe(metadata)
         self._broker.definitions.put_vhost(VhostRecord(name, vhost.segment_entries, metadata))

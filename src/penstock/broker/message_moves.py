@@ -268,14 +268,10 @@ class MessageMove:
 
     def _origin(self, message: Message) -> tuple[str, str, Queue | None]:
         """Where it was published before it died last, and in which queue; None = it did not."""
-        deaths = self._broker.header_reader.read(message, "x-death")
-        death = deaths[0] if isinstance(deaths, list) and deaths else None
-        if not isinstance(death, dict):
+        died = self._broker.dead_letters.origin(message)
+        if died is None:
             return "", "", None
-        name, exchange, keys = death.get("queue"), death.get("exchange"), death.get("routing-keys")
-        key = keys[0] if isinstance(keys, list) and keys else None
-        if not (isinstance(name, str) and isinstance(exchange, str) and isinstance(key, str)):
-            return "", "", None
+        exchange, key, name = died
         queue = self._vhost.queues.get(name)
         if queue is None or not self._buries_so(queue, key, message):
             return "", "", None

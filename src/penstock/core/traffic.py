@@ -15,6 +15,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.histogram import Histogram
 from penstock.core.letters import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 
 AMQP: Final = "amqp091"
@@ -170,6 +171,8 @@ class TrafficBook:
     def __init__(self) -> None:
         self._kept: dict[tuple[str, str], Traffic] = {}
         self._gone: dict[str, tuple[int, ...]] = {}
+        self.churn: Final = Churn()
+        self.confirm_times: Final = Histogram()
 
     def of(self, vhost: str, protocol: str) -> Traffic:
         traffic = self._kept.get((vhost, protocol))
@@ -240,6 +243,18 @@ class Churn:
             self.connections_opened += more
         else:
             self.connections_closed -= more
+
+    def open_connections(self) -> i64:
+        return self.connections_opened - self.connections_closed
+
+    def queue_declared(self) -> None:
+        self.queues_declared += 1
+
+    def queue_created(self) -> None:
+        self.queues_created += 1
+
+    def queue_deleted(self) -> None:
+        self.queues_deleted += 1
 
     def count_channel(self, more: i64) -> None:
         """1: one was opened; -1: one was closed."""

@@ -83,7 +83,7 @@ class LinkControl(LinkInspector):
     def look(self) -> None:
         """Follow what has changed."""
         homes = self._broker.changes.homes()
-        runs_here = not homes or min(homes) == self._broker.node_name
+        runs_here = not homes or min(homes) == self._broker.options.node_name
         count = self._broker.parameters.change_count
         if (count, runs_here) != self._shovels_seen:
             self._shovels_seen = (count, runs_here)
@@ -198,7 +198,7 @@ class LinkControl(LinkInspector):
         now_ms = wall_ms()
         sock.setblocking(False)
         self._opened += 1
-        here = (self._broker.node_name, 0)
+        here = (self._broker.options.node_name, 0)
         connection = Connection(sock, ("link", self._opened), mono_ms(), own=here)
         self._loop.adopt(connection, self._sessions.inside(user, now_ms))
 
@@ -207,7 +207,7 @@ class LinkControl(LinkInspector):
     def shovels(self) -> list[Row]:
         return [
             {
-                "node": self._broker.node_name,
+                "node": self._broker.options.node_name,
                 **({"vhost": spec.vhost} if spec.vhost else {}),
                 "name": spec.name,
                 "type": spec.kind,
@@ -221,7 +221,7 @@ class LinkControl(LinkInspector):
 
     def federation_links(self) -> list[Row]:
         return [
-            {"node": self._broker.node_name, **_federation_row(spec, row)}
+            {"node": self._broker.options.node_name, **_federation_row(spec, row)}
             for spec, row in self._federation.rows()
         ]
 

@@ -82,8 +82,8 @@ class Turn:
             UnusedQueues(self, broker),
             DueQueues(broker),
             # Before all else that routes: these had to wait.
-            broker.rooms,
-            broker.histories,
+            broker.queue_turns.rooms,
+            broker.vhost_maker.histories,
             # Behind what ends messages: what has expired goes on in the same turn.
             broker.dead_letters,
             # Behind the dead letters: it waits for those that are left, not for the newest.
@@ -92,7 +92,7 @@ class Turn:
             broker.traces,
             # What was released, has died or was staged is delivered in the same turn.
             deliveries,
-            broker.sweep,
+            broker.vhost_maker.sweep,
             broker.letting_go,
             # Before the definitions: a session that goes on may declare something.
             StagerNews(self, broker),
@@ -105,7 +105,7 @@ class Turn:
             # All that this turn has brought forth, in one batch.
             Sent(self._cluster),
         ]
-        broker.deliver_with(deliveries.deliver_from)
+        broker.queue_turns.deliver_with(deliveries.deliver_from)
 
     def join(self, cluster: ClusterPart) -> None:
         """From now on this is a node of a cluster."""
@@ -175,7 +175,7 @@ class Turn:
     def wait_ms(self, longest_ms: i64, now_ms: WallMs, mono_ms: MonoMs) -> i64:
         """How long nothing is due by either clock; at most ``longest_ms``."""
         wait_ms = longest_ms
-        due_ms = self._broker.next_due_ms()
+        due_ms = self._broker.queue_turns.next_due_ms()
         if due_ms > 0:
             wait_ms = min(wait_ms, due_ms - now_ms)
         unused_ms = self._broker.idleness.next_ms()
@@ -291,14 +291,14 @@ class Refills(TurnPart):
     def __init__(self, turn: Turn, broker: Broker) -> None:
         super().__init__(broker.queue_context.refills)
         self._turn = turn
-        self._broker = broker
+        self._turns = broker.queue_turns
         self._since_ms = WallMs(0)  # the last turn that had none waiting
 
     def run(self, now_ms: WallMs, idle: bool) -> bool:
         if self._since_ms == 0:
             self._since_ms = self._turn.previous_ms
         if idle or not 0 <= now_ms - self._since_ms <= REFILL_DELAY_MS:
-            self._broker.wake_refills()
+            self._turns.wake_refills()
             self._since_ms = WallMs(0)
         return False
 
@@ -328,11 +328,11 @@ class Scan(TurnPart):
     """nsqd's scan loop, of a node that has it (``queues/scan_loop.py``)."""
 
     def __init__(self, broker: Broker) -> None:
-        super().__init__(() if broker.scan is None else ALWAYS)
-        self._broker = broker
+        super().__init__(() if broker.queue_turns.scan is None else ALWAYS)
+        self._turns = broker.queue_turns
 
     def run(self, now_ms: WallMs, idle: bool) -> bool:
-        return self._broker.scan_channels(now_ms)
+        return self._turns.scan_channels(now_ms)
 
 
 @final
@@ -342,24 +342,25 @@ class Deliveries(TurnPart):
     def __init__(self, turn: Turn, broker: Broker) -> None:
         super().__init__(broker.queue_context.wakeups)
         self._turn = turn
-        self._broker = broker
+        self._turns = broker.queue_turns
+        self._traces = broker.traces
 
     def run(self, now_ms: WallMs, idle: bool) -> bool:
-        for queue in self._broker.take_wakeups():
+        for queue in self._turns.take_wakeups():
             self.deliver_from(queue, now_ms)
             # A time to live of 0 means "at once or not at all": go on while a consumer takes.
             while queue.awake and 0 < queue.next_expiry_ms() <= now_ms:
-                self._broker.take_wakeup(queue)
+                self._turns.take_wakeup(queue)
                 self.deliver_from(queue, now_ms)
             if not queue.deleted and queue.next_due_ms() > 0:
-                self._broker.expire_messages(queue, now_ms)
+                self._turns.expire_messages(queue, now_ms)
         return False
 
     def deliver_from(self, queue: Queue, now_ms: WallMs) -> None:
         if queue.releases_to is not None:
-            self._broker.sort_room(queue, now_ms)
+            self._turns.sort_room(queue, now_ms)
             return
-        if self._broker.traces.behind and self._broker.traces.hold(queue):
+        if self._traces.behind and self._traces.hold(queue):
             return
         for delivery in queue.deliver(now_ms):
             subscriber = cast(Subscriber, delivery.consumer.holder)
@@ -387,12 +388,12 @@ class DueQueues(TurnPart):
     """Expires and releases messages whose time has come."""
 
     def __init__(self, broker: Broker) -> None:
-        super().__init__(broker.schedule.entries)
-        self._broker = broker
+        super().__init__(broker.queue_turns.schedule.entries)
+        self._turns = broker.queue_turns
 
     def run(self, now_ms: WallMs, idle: bool) -> bool:
-        if self._broker.schedule.next_ms() <= now_ms:
-            self._broker.visit_due(now_ms)
+        if self._turns.schedule.next_ms() <= now_ms:
+            self._turns.visit_due(now_ms)
         return False
 
 

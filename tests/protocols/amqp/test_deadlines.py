@@ -25,7 +25,7 @@ TIMED_OUT = (
 @pytest.fixture
 def node() -> QuietBroker:
     node = QuietBroker()
-    node.broker.consumer_timeout_ms = LIMIT_MS
+    node.broker.options = node.broker.options._replace(consumer_timeout_ms=LIMIT_MS)
     return node
 
 
@@ -115,7 +115,7 @@ def test_a_longer_time_than_the_nodes(node: QuietBroker) -> None:
 
 
 def test_a_node_without_a_limit(node: QuietBroker) -> None:
-    node.broker.consumer_timeout_ms = 0
+    node.broker.options = node.broker.options._replace(consumer_timeout_ms=0)
     client = client_with(node)
     client.consume("q")
     tick(node, 10 * LIMIT_MS)

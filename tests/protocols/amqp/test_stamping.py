@@ -23,7 +23,7 @@ BOTH = {"timestamp": NOW_MS // 1000, "headers": {"timestamp_in_ms": NOW_MS}}
 
 def node_that(stamping: int) -> QuietBroker:
     node = QuietBroker()
-    node.broker.stamping = stamping
+    node.broker.options = node.broker.options._replace(stamping=stamping)
     node.now_ms = NOW_MS
     return node
 

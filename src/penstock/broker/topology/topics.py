@@ -124,9 +124,7 @@ class Topic:
     ``scanned``  does a scan loop find the deadlines of its channels?
     """
 
-    def __init__(
-        self, exchange: Exchange, changed: Callable[[], None], scanned: Callable[[], bool]
-    ) -> None:
+    def __init__(self, exchange: Exchange, changed: Callable[[], None], scanned: bool) -> None:
         self.exchange = exchange
         self.name = exchange.name[len(PREFIX) :]
         self.reached: list[Queue] = []  # from its bindings on, as of ``reached_epoch``
@@ -135,7 +133,7 @@ class Topic:
         self.paused: bool = exchange.arguments.get(PAUSED) is True
         self.preparing: bool = False
         self._changed = changed
-        self._scanned = scanned
+        self._scanned: bool = scanned
 
     def remember(self, reached: list[Queue], epoch: i64) -> None:
         """Messages without a key reach these queues, as long as the epoch lasts."""
@@ -209,7 +207,7 @@ class Topic:
             return None
         if not bound or not queue.use_leases():
             return None
-        queue.scanned = self._scanned()
+        queue.scanned = self._scanned
         self.channels[name] = Channel(self, name, queue)
         return self.channels[name]
 
@@ -218,7 +216,7 @@ class Topic:
 class Topics:
     """Those of one virtual host; ``scanned``: does a scan loop find their deadlines?"""
 
-    def __init__(self, vhost: "Vhost", scanned: Callable[[], bool]) -> None:
+    def __init__(self, vhost: "Vhost", scanned: bool) -> None:
         self.topics: dict[str, Topic] = {}
         self.version: i64 = 0  # moves when a topic or channel comes or goes
         self._on_change: Callable[[], None] | None = None
@@ -227,7 +225,7 @@ class Topics:
         self.latency_window_ms: i64 = 0
         self.publish_time: PublishTime = enqueue_time
         self._vhost = vhost
-        self._scanned = scanned
+        self._scanned: bool = scanned
 
     def measure(self, targets: list[float], window_ms: i64, publish_time: PublishTime) -> None:
         """``targets``: quantiles of the end-to-end latency of its channels; none = no measuring."""

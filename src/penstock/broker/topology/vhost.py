@@ -8,7 +8,6 @@ with its epoch.
 Errors are the kinds of ``core.errors`` with RabbitMQ's texts.
 """
 
-from collections.abc import Callable
 from typing import cast, final
 
 from mypy_extensions import i64
@@ -92,7 +91,7 @@ class Vhost:
         new_incarnation: IncarnationSource,
         idleness: Idleness,
         sweep: BindingReaper,
-        scanned: Callable[[], bool],
+        scanned: bool,
         epoch: i64,
         churn: Churn,
         changes: Changes,
@@ -474,7 +473,7 @@ class Vhost:
 
         None = a cluster has to agree on it first.
         """
-        self._churn.queues_declared += 1
+        self._churn.queue_declared()
         existing = self.queues.get(name)
         if existing is not None:
             relaxed = self._types.relaxed
@@ -508,7 +507,7 @@ class Vhost:
             queue_id = self.definitions.next_queue_id(id_count(one.arguments))
         queue = self._make_queue(queue_id, kept, one)
         queue.owner = owner
-        self._churn.queues_created += 1
+        self._churn.queue_created()
         self.touch(queue)
         if kept:
             who = (queue_id, one.incarnation, self.name, one.name)
@@ -554,7 +553,7 @@ class Vhost:
             self.changes.delete_queue(self, queue)
             return []
         del self.queues[queue.name]
-        self._churn.queues_deleted += 1
+        self._churn.queue_deleted()
         if queue.name in self.queue_ids:
             del self.queue_ids[queue.name]
             self.definitions.delete_queue(self.name, queue.name)

@@ -28,6 +28,7 @@ from penstock.core.confirm_watermark import (
     any_refused,
     any_stranded,
 )
+from penstock.core.headers import HeaderReader
 from penstock.core.letters import HeaderWriter
 from penstock.core.message import PENDING, PERSISTENT, Message, priority_flags
 from penstock.core.traffic import DropCounters
@@ -86,6 +87,7 @@ class DeadLetters(TurnPart):
         vhosts: dict[str, Vhost],
         replies: Replies,
         writer: HeaderWriter,
+        reader: HeaderReader,
         journal: Journal,
         context: QueueContext,
     ) -> None:
@@ -95,7 +97,8 @@ class DeadLetters(TurnPart):
         self._share = RoutingShare()
         self._vhosts = vhosts
         self._replies = replies
-        self._writer = writer
+        self.writer: Final = writer
+        self._reader: Final = reader
         self._journal = journal
         self._deaths = context.deaths
         self._waits = context.waits
@@ -106,6 +109,18 @@ class DeadLetters(TurnPart):
         # What no queue took, of queues that bury surely; all of it is tried at one time.
         self._kept: list[DeadLetterBatch] = []
         self._retry_at_ms = WallMs(0)
+
+    def origin(self, message: Message) -> tuple[str, str, str] | None:
+        """Exchange and key of the publish before its last death, and the queue it died in."""
+        deaths = self._reader.read(message, "x-death")
+        death = deaths[0] if isinstance(deaths, list) and deaths else None
+        if not isinstance(death, dict):
+            return None
+        name, exchange, keys = death.get("queue"), death.get("exchange"), death.get("routing-keys")
+        key = keys[0] if isinstance(keys, list) and keys else None
+        if not (isinstance(name, str) and isinstance(exchange, str) and isinstance(key, str)):
+            return None
+        return exchange, key, name
 
     def run(self, now_ms: WallMs, idle: bool) -> bool:
         """Publish what died."""
@@ -281,7 +296,7 @@ class DeadLetters(TurnPart):
         """The journal's position behind its letter; 0 = none is needed, or ``NOWHERE``."""
         time_s = int(now_ms) // 1000
         key = queue.limits.dead_letter_key
-        letter = self._writer.write(
+        letter = self.writer.write(
             whole, queue.name, reason, time_s, exchange, key, queue.is_quorum
         )
         flags = (whole.flags & PERSISTENT) | priority_flags(letter.priority)

@@ -236,13 +236,13 @@ class PeerServer:
         queue = served.queue
         served.vhost.touch(queue)
         queue.expire(now_ms)
-        self._broker.serve_consumers(queue, now_ms)
+        self._broker.queue_turns.serve_consumers(queue, now_ms)
         no_ack = request.flags & q.NO_ACK != 0
         message = queue.get(served.account(no_ack))
         if isinstance(message, Pending):
             self._postponed.append((served, request))
             return
-        self._broker.expire_messages(queue, now_ms)
+        self._broker.queue_turns.expire_messages(queue, now_ms)
         first: i64 = 0
         got: list[Message] = []
         if message is not None:

@@ -222,7 +222,7 @@ def _queue_row(vhost: str, name: str) -> Row:
 
 
 def _connections(broker: Broker) -> tuple[int, int]:
-    return int(broker.connection_count), int(broker.connection_max)
+    return int(broker.connection_count), int(broker.options.connection_max)
 
 
 def _alarms_in_words(broker: Broker) -> str:

@@ -249,7 +249,7 @@ class Gathering:
             view.queues.flow_row(),
             broker.pipelines.rows(broker.vhosts, wall_ms()),
             broker.users.counts(),
-            broker.confirm_times,
+            broker.traffic.confirm_times,
             broker.queue_context.sampling.times,
             _by_kind(view.watch.links.shovels()),
             Counter(str(row["status"]) for row in view.watch.links.federation_links()),

@@ -131,7 +131,7 @@ def _soonest_row(one: Waiting, now_ms: WallMs) -> Row:
 
 def _scan_row(queue: Queue, broker: Broker) -> Row | None:
     """Nsqd's scan loop, if the node has it; None = every deadline is known, in one heap."""
-    scan = broker.scan
+    scan = broker.queue_turns.scan
     if scan is None:
         return None
     return {

@@ -146,7 +146,8 @@ class QueueRows(Rows):
                 details = self._channel_details(consumer, known)
                 delivered, acked = int(consumer.delivered_count), int(consumer.acked_count)
                 counts = (0, delivered, acked) if consumer.no_ack else (delivered, 0, acked)
-                row = _consumer_row(consumer, details, int(self._broker.consumer_timeout_ms))
+                timeout_ms = self._broker.options.consumer_timeout_ms
+                row = _consumer_row(consumer, details, timeout_ms)
                 found.append((row, counts))
         return found
 

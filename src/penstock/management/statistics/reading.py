@@ -90,7 +90,7 @@ class Reading:
 def cluster_counts(broker: Broker) -> Counts:
     """In the order of the counters of ``kinds.CLUSTER``."""
     totals = [broker.traffic.total(protocol) for protocol in PROTOCOLS]
-    churn = broker.churn
+    churn = broker.traffic.churn
     return (
         *(sum(column) for column in zip(*(total[:SHOWN] for total in totals), strict=True)),
         int(broker.engine.disk_reads),

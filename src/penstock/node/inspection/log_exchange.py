@@ -51,7 +51,7 @@ class LogExchange:
                 self._publish(vhost, line, now_ms)
 
     def _publish(self, vhost: Vhost, line: Waiting, now_ms: WallMs) -> None:
-        node_name = self._broker.node_name
+        node_name = self._broker.options.node_name
         properties = Properties(
             content_type="application/json" if line.text[:1] == "{" else "text/plain",
             timestamp=line.at_ms // 1000,

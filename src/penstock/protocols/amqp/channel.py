@@ -198,7 +198,7 @@ class AmqpChannel(Subscriber):
     def wake_queues(self) -> None:
         """In turn: the queue of the consumer that was served last is the last one."""
         for consumer in self.consumers.values():
-            self.link.broker.wake_behind(cast(Queue, consumer.queue))
+            self.link.broker.queue_turns.wake_behind(cast(Queue, consumer.queue))
 
     # -- transactions --------------------------------------------------------------------
 
@@ -428,7 +428,7 @@ class AmqpChannel(Subscriber):
         queue = self.topology.readable_queue(method)
         link.vhost.touch(queue)
         queue.expire(link.now_ms)
-        link.broker.serve_consumers(queue, link.now_ms)
+        link.broker.queue_turns.serve_consumers(queue, link.now_ms)
         no_ack = method.flag("no_ack")
         account = self._accounts.get(queue.incarnation)
         if account is None or account.no_ack != no_ack or account.queue is not queue:
@@ -446,7 +446,8 @@ class AmqpChannel(Subscriber):
     def _got(self, method: Method, account: Consumer, message: Message | None) -> None:
         link, no_ack = self.link, account.no_ack
         queue = cast(Queue, account.queue)
-        link.broker.expire_messages(queue, link.now_ms)  # a new head may have a time to die
+        # A new head may have a time to die.
+        link.broker.queue_turns.expire_messages(queue, link.now_ms)
         if message is None:
             self.traffic.get(0, 0, no_ack)
             self._reply(method, m.BASIC_GET_EMPTY, [""])
@@ -473,7 +474,7 @@ class AmqpChannel(Subscriber):
         if self.ledger.open_count > 0:
             consumers = [*self.consumers.values(), *self._accounts.values()]
             broker = self.link.broker
-            default_ms = broker.consumer_timeout_ms
+            default_ms = broker.options.consumer_timeout_ms
             self.deadlines.check(broker.idleness.now_ms, default_ms, consumers, self.number)
 
     # -- ends ----------------------------------------------------------------------------

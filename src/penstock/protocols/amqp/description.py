@@ -144,7 +144,7 @@ def _of_channel(channel: AmqpChannel, queue: Queue, at_most: int) -> list[OpenDe
     if ledger.open_count == 0:
         return []
     broker = channel.link.broker
-    default_ms = broker.consumer_timeout_ms
+    default_ms = broker.options.consumer_timeout_ms
     to_wall_ms = int(broker.events.now_ms - broker.idleness.now_ms)  # both are the turn's
     last = int(ledger.oldest_tag()) + PLACES_PER_DELIVERY * at_most
     found: list[OpenDelivery] = []

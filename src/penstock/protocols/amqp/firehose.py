@@ -90,4 +90,6 @@ def _message(content: bytes, key: str) -> Message:
 def _party(link: Link, channel: i64) -> Party:
     connection = getattr(link.session.carrier, "name", "")  # none where tests have no sockets
     user = cast(User, link.session.user)
-    return Party(link.broker.node_name, link.vhost.name, connection, int(channel), user.name)
+    return Party(
+        link.broker.options.node_name, link.vhost.name, connection, int(channel), user.name
+    )

@@ -60,6 +60,7 @@ class Link:
         self.decoder = decoder
         self.new_name = new_name
         self.tell_cancelled = tell_cancelled
+        self.stamping: Final[i64] = broker.options.stamping
         self.outlet: OutputWindow = session.outlet
         self.now_ms = WallMs(0)
         self.share: i64 = TOPOLOGY_SHARE  # changes of the topology that are left in this turn
@@ -211,7 +212,7 @@ class Link:
             raise violation(RESOURCE_ERROR, NO_MEMORY, m.CHANNEL_OPEN)
         self._channel_count += more
         user.count_channel(more)
-        self.broker.churn.count_channel(more)
+        self.broker.traffic.churn.count_channel(more)
 
     def tell_blocked(self, reason: str) -> None:
         """The client is held for that reason; "" = not any more.

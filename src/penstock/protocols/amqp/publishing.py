@@ -119,8 +119,8 @@ class Publishing:
                 link.broker.budgets.spent(self.vhost)
             if route.topic is not None:
                 count_published(route.topic, run.messages)
-            if link.broker.stamping != UNSTAMPED:
-                run.replace(stamped(run.messages, link.now_ms, link.broker.stamping))
+            if link.stamping != UNSTAMPED:
+                run.replace(stamped(run.messages, link.now_ms, link.stamping))
             if run.flags & ASKS_REPLY:
                 run.replace(self.replies.name_in(run.messages))
         if self.transactional:
@@ -390,5 +390,5 @@ class Publishing:
         """The journal is on disk so far."""
         broker = self.link.broker
         confirms = cast(ConfirmLedger, self.confirms)
-        confirms.advance(durable_position, broker.events.now_ms, broker.confirm_times)
+        confirms.advance(durable_position, broker.events.now_ms, broker.traffic.confirm_times)
         self.write_confirms()

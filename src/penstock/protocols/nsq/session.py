@@ -72,7 +72,7 @@ class NsqSession(Session):
     """See the head of this file."""
 
     def __init__(
-        self, shared: NsqShared, peer: tuple[str, int], peer_is_loopback: bool, now_ms: i64
+        self, shared: NsqShared, peer: tuple[str, int], peer_is_loopback: bool, now_ms: WallMs
     ) -> None:
         super().__init__(shared.broker.flow.book)
         self.shared = shared

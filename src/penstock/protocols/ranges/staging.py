@@ -419,8 +419,9 @@ class StagingRequests(RequestHandler):
                 judging.count_routed(self._must_lead_somewhere(run, judging.routed))
                 if thread_time_ns() > until_ns:
                     return
-            if self.broker.stamping != UNSTAMPED:
-                run.replace(stamped(run.messages, self.session.now_ms, self.broker.stamping))
+            stamping = self.broker.options.stamping
+            if stamping != UNSTAMPED:
+                run.replace(stamped(run.messages, self.session.now_ms, stamping))
             judging.take(run)
             if judging.events and thread_time_ns() > until_ns:
                 return

@@ -1,0 +1,185 @@
+"""``QueueTurns``: the queues that have something to do in this turn, or at a time.
+
+    a queue asks ─► wakeups ─► deliver_from (the turn), or sort for an internal queue
+    a time comes ─► schedule ─► expire, or release for an internal queue
+                 └► the scan loop, of a node that has it
+
+A queue that is not served in this turn asks again.
+"""
+
+from collections.abc import Callable
+from typing import Final, cast, final
+
+from mypy_extensions import i64
+
+from penstock.broker.rules.flow import Flow
+from penstock.broker.topology.internal_queues import is_staged
+from penstock.broker.topology.vhost import Vhost
+from penstock.broker.transfers.dead_letters import DeadLetters
+from penstock.broker.transfers.delays import Delays
+from penstock.broker.transfers.room_routes import RoomRoutes
+from penstock.broker.transfers.staging import Staging
+from penstock.core.clock_types import WallMs
+from penstock.core.headers import HeaderReader
+from penstock.queues.context import QueueContext
+from penstock.queues.queue import Queue
+from penstock.queues.scan_loop import ScanLoop
+from penstock.queues.schedule import Schedule
+from penstock.routing.exchanges import Exchange
+
+ROOM_WAITS_MS: Final[i64] = 20
+"""A backlog that would move faster than the disk takes it looks again after so long."""
+DUE_AT_ONCE: Final[i64] = 64
+"""Queues whose time has come, in one turn: with hundreds, the first would wait for the last."""
+
+
+@final
+class QueueTurns:
+    """``vhosts`` is the broker's own registry; ``schedule`` has the times of messages."""
+
+    def __init__(
+        self,
+        context: QueueContext,
+        scan: ScanLoop | None,
+        vhosts: dict[str, Vhost],
+        reader: HeaderReader,
+        dead_letters: DeadLetters,
+        staging: Staging,
+        flow: Flow,
+    ) -> None:
+        self.schedule: Final = Schedule()
+        self.scan: ScanLoop | None = scan
+        self._context: Final = context
+        self._vhosts: Final = vhosts
+        self.rooms: Final = RoomRoutes(self.sort_room)  # a part of the turn
+        self._delays: Final = Delays(
+            vhosts, self.schedule, reader, dead_letters.writer, dead_letters.settle_later
+        )
+        self._dead_letters: Final = dead_letters
+        self._staging: Final = staging
+        self._flow: Final = flow
+        self._deliver_from: Callable[[Queue, WallMs], None] = _deliver_nothing
+
+    def deliver_with(self, deliver_from: Callable[[Queue, WallMs], None]) -> None:
+        """``deliver_from`` hands what a queue has to the sessions of its consumers."""
+        self._deliver_from = deliver_from
+
+    # -- queues that ask ---------------------------------------------------------------------
+
+    def take_wakeups(self) -> list[Queue]:
+        """Queues that may have something to deliver; they ask again when they do."""
+        awake = self._context.wakeups[:]
+        self._context.wakeups.clear()
+        return awake
+
+    def take_wakeup(self, queue: Queue) -> None:
+        """This one, which is awake, out of its turn."""
+        self._context.wakeups.remove(queue)
+        queue.begin_turn()
+
+    def wake_behind(self, queue: Queue) -> None:
+        """Its turn comes after those of queues that have asked already."""
+        if queue.awake:
+            self.take_wakeup(queue)
+        queue.wake()
+
+    def wake_refills(self) -> None:
+        """The moment is over: consumers with nearly full windows get their refill now."""
+        for queue in self._context.refills:
+            queue.refilled()
+        self._context.refills.clear()
+
+    def serve_consumers(self, queue: Queue, now_ms: WallMs) -> None:
+        """Before a client polls the queue: consumers that wait with room have their turn first."""
+        while queue.spare_room() > 0:
+            if queue.awake:
+                self.take_wakeup(queue)
+            self._deliver_from(queue, now_ms)
+            if not queue.awake:
+                break
+
+    def sort_room(self, room: Queue, now_ms: WallMs) -> None:
+        """Something in an internal queue may go on."""
+        room.begin_turn()
+        if room.deleted:
+            return
+        if is_staged(room.name):
+            self._staging.woken(room)
+            return
+        exchange = cast(Exchange, room.releases_to)
+        if not exchange.delays and self._flow.journal_behind:
+            self.schedule.plan(WallMs(now_ms + ROOM_WAITS_MS), room)
+            return
+        share = self.rooms.share_for(room)
+        if share is None:
+            return
+        letters = self._dead_letters
+        if exchange.delays:
+            self._delays.sort(room, share, now_ms)
+        else:
+            topics = self._vhosts[room.vhost].topics
+            topics.move(exchange, letters.writer, letters.settle_later, share, now_ms)
+
+    # -- times -------------------------------------------------------------------------------
+
+    def next_due_ms(self) -> WallMs:
+        """When something is due, as far as time alone makes it; 0 = nothing is."""
+        next_ms = WallMs(self.schedule.next_ms())
+        scan = self.scan
+        if scan is None or 0 < next_ms < scan.next_ms():
+            return next_ms
+        return scan.next_ms()
+
+    def scan_channels(self, now_ms: WallMs) -> bool:
+        """Let the scan loop, if there is one, look at some; True = it would go on at once."""
+        scan = self.scan
+        if scan is None:
+            return False
+        if scan.wants_channels(now_ms):
+            queues: list[Queue] = []
+            for vhost in self._vhosts.values():
+                queues.extend(vhost.topics.channel_queues())
+            scan.refresh(queues, now_ms)
+        return scan.step(now_ms)
+
+    def expire_messages(self, queue: Queue, now_ms: WallMs) -> None:
+        """Drop what is over its time, and be called again when the next one is."""
+        queue.expire(now_ms)
+        self.schedule.plan(queue.next_due_ms(), queue)
+
+    def visit_due(self, now_ms: WallMs) -> None:
+        """Expire or release messages whose time has come.
+
+        Of many queues that are due the first ones: what they let out leaves before the next are
+        looked at, and the schedule says that there are more.  All are taken before any is visited:
+        a queue that is due again at once waits for its next turn.
+        """
+        for queue in self._due(now_ms):
+            if not queue.deleted:
+                self._visit_due(queue, now_ms)
+
+    def _due(self, now_ms: WallMs) -> list[Queue]:
+        """Entries that a later one has replaced cost nothing and do not count."""
+        found: list[Queue] = []
+        while len(found) < DUE_AT_ONCE:
+            entries = self.schedule.take_due(now_ms, DUE_AT_ONCE - len(found))
+            if len(entries) == 0:
+                break
+            for when_ms, queue in entries:
+                if not queue.deleted and when_ms == queue.expiry_due_ms:
+                    found.append(queue)
+        return found
+
+    def _visit_due(self, queue: Queue, now_ms: WallMs) -> None:
+        queue.visited()
+        exchange = queue.releases_to
+        if exchange is None:
+            self.expire_messages(queue, now_ms)
+        elif cast(Exchange, exchange).delays:
+            self._delays.release(queue, now_ms)
+        else:
+            queue.wake()
+
+
+def _deliver_nothing(queue: Queue, now_ms: WallMs) -> None:
+    """In a broker without a turn."""
