@@ -24,13 +24,13 @@ import random
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from penstock.storage.engine.engine import EngineLimits
 from penstock_ranges import ranges, subscriptions
 from tests.helpers.connection_pair import EVERYTHING, ClientEnd, QuietBroker
+from tests.helpers.failing_rows import FailingRows
 from tests.helpers.range_blocks import Rows
 from tests.helpers.range_pair import Answered, StagingEnd, bodies_in, body_of, leases_of
 from tests.helpers.sim_files import SimFileSystem
@@ -46,36 +46,6 @@ READS = ("pread", "read")
 
 class Died(Exception):
     """The disk failed, and so does the process."""
-
-
-class FailingRows:
-    """A connection to SQLite whose statements fail, the next but so many and those behind it.
-
-    How long SQLite waits for a lock is set without the disk, and does not fail.
-    """
-
-    def __init__(self, db: sqlite3.Connection) -> None:
-        self._db = db
-        self.after = -1  # they do not fail
-        self.once = False
-        self.failed = False
-
-    def fail(self, after: int, *, once: bool) -> None:
-        self.after, self.once = after, once
-
-    def execute(self, statement: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
-        if self.after == 0 and not statement.startswith("PRAGMA busy_timeout"):
-            if self.once:
-                self.after = -1
-            self.failed = True
-            error = sqlite3.OperationalError("disk I/O error")
-            error.sqlite_errorcode = sqlite3.SQLITE_IOERR
-            raise error
-        self.after -= self.after > 0
-        return self._db.execute(statement, values)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._db, name)
 
 
 class Reader:

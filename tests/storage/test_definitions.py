@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import random
 import re
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -33,11 +34,13 @@ from penstock.storage.definitions.records import (
     QueueRecord,
     TopicPermissionRecord,
     UserRecord,
+    VhostMetadata,
     VhostRecord,
 )
 from penstock.storage.definitions.staging import ProducerRecord, StagedSetRecord
 from penstock.storage.definitions.sweep import SWEPT_AT_ONCE
 from penstock.storage.definitions.values import arguments_from_json, arguments_to_json
+from tests.helpers.failing_rows import FailingRows
 
 PAGE = Path(__file__).parents[2] / "docs/formats/definitions.md"
 HEX = "0123456789abcdef" * 2
@@ -330,6 +333,70 @@ def test_an_error_of_the_disk_is_no_damage(path: str, monkeypatch: pytest.Monkey
         definitions.load()
     assert raised.value.errno == errno.EIO
     definitions.close()
+
+
+def change_everything(definitions: Definitions) -> None:
+    """Each verb that writes, in one transaction but for the first."""
+    queue_id = definitions.next_queue_id()
+    definitions.put_vhost(VhostRecord("two", metadata=VhostMetadata(default_queue_type="quorum")))
+    definitions.put_vhost(VhostRecord("three"))
+    definitions.vhost_leaves("three")
+    definitions.vhost_stays("three")
+    definitions.put_user(UserRecord("guest", "another", "sha256", []))
+    definitions.put_user(UserRecord("other", "hash", "sha256", []))
+    definitions.delete_user("other")
+    definitions.delete_permission("guest", "/")
+    definitions.delete_topic_permissions("guest", "/")
+    definitions.delete_policy("/", "policy", "p")
+    definitions.put_limits("user", "guest", {"max-channels": 2})
+    for component in ("shovel", "federation-upstream"):
+        record = ParameterRecord("s", {"src-queue": "q"}, "/", component, "guest")
+        put_parameter(definitions.change, record)
+    delete_parameter(definitions.change, ParameterRecord("g", None))
+    arguments: dict[str, object] = {"x-queue-type": "quorum", "x-delivery-limit": 3}
+    definitions.put_queue(QueueRecord(queue_id, HEX, "/", "quorum", False, arguments))
+    definitions.put_binding(BindingRecord("/", "e", "quorum", "queue", "#", {}))
+    definitions.delete_binding(BindingRecord("/", "e", "quorum", "queue", "#", {}))
+    definitions.pause_queue("/", "quorum", True)
+    definitions.rename_queue("/", "quorum", "other")
+    definitions.delete_queue("/", "q")
+    definitions.delete_exchange("/", "e")
+    definitions.delete_vhost("two")
+    definitions.delete_unknown_queues([999])
+    definitions.forget_deleted_queues()
+
+
+@pytest.mark.parametrize("once", [True, False], ids=["once", "for ever"])
+def test_no_statement_that_fails_is_nothing_to_do(path: str, tmp_path: Path, once: bool) -> None:
+    """Whichever of a transaction it is: the caller hears of it, and nothing of it is on disk."""
+    definitions = Definitions(path)
+    fill(definitions)
+    definitions.commit()
+    definitions.checkpoint()
+    before = everything(definitions)
+    definitions.close()
+    failed = 0
+    while True:
+        place = str(shutil.copy(path, tmp_path / "copy.db"))
+        definitions = Definitions(place)
+        rows = FailingRows(definitions._db)
+        definitions._db = definitions._transaction._db = rows  # type: ignore[assignment]
+        rows.fail(failed, once=once)
+        heard = ""
+        try:
+            change_everything(definitions)
+            definitions.commit()
+        except OSError as error:
+            heard = str(error)
+        definitions.close()
+        assert rows.failed == ("disk I/O error" in heard), failed
+        if not rows.failed:
+            break
+        failed += 1
+        again = Definitions(place)
+        assert everything(again) == before, failed
+        again.close()
+    assert failed > 30
 
 
 def test_clause_4_1_another_version_is_refused(path: str) -> None:

@@ -374,7 +374,7 @@ class Definitions:
 
     def _note_deleted(self, which: str, *cells: str | bytes) -> None:
         statement = f"SELECT queue_id, arguments FROM queues WHERE {which}"  # noqa: S608
-        for queue_id, arguments in self._db.execute(statement, cells).fetchall():
+        for queue_id, arguments in self._transaction.read(statement, cells):
             table = arguments_from_json(arguments)
             ids = QueueRecord(queue_id, "", "", "", False, table).queue_ids()
             self._deleted.add(ids[0], ids[-1] + 1)

@@ -7,7 +7,7 @@ may be room now: a full disk loses no change and ends nothing.
 
 import sqlite3
 from collections.abc import Callable
-from typing import Final, final
+from typing import Any, Final, final
 
 from penstock.storage.common.sqlite_errors import disk_error, is_full
 
@@ -43,6 +43,15 @@ class Transaction:
         if first:
             self._execute(BEGIN, ())
         return self._execute(statement, values)
+
+    def read(self, statement: str, values: tuple[Value, ...]) -> list[tuple[Any, ...]]:
+        """Rows, with what was changed in them.  Raises as ``change``."""
+        if self._error is not None:
+            raise self._error
+        try:
+            return self._db.execute(statement, values).fetchall()
+        except sqlite3.OperationalError as error:
+            raise self._final(error) from error
 
     def commit(self) -> None:
         """All of it is on disk on return.  Raises as ``change``."""
