@@ -2,7 +2,10 @@
 
     python benchmarks/instructions.py --old ../penstock-before --only ack-100-1k,safe-through-1k
 
+    python benchmarks/instructions.py --words "--queue-arg x-queue-type=quorum" --only safe
+
 ``--old`` and ``--new`` (default: this checkout) are checkouts in which ``make setup`` has run;
+``--words`` are more options of ``penstock bench`` for the second count alone.
 ``valgrind`` is installed.  Each broker runs under callgrind, which counts the instructions of its
 process while ``penstock bench`` sends ``--count`` messages.  Other load on the machine does not
 change the count; how full the batches were does, so each count is the lowest of ``--rounds``.
@@ -60,8 +63,9 @@ class Counted(Checkout):
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Instructions per message of two builds.")
-    parser.add_argument("--old", type=Path, required=True, help="a checkout, set up")
+    parser.add_argument("--old", type=Path, default=ROOT, help="a checkout, set up (this one)")
     parser.add_argument("--new", type=Path, default=ROOT, help="a checkout, set up (this one)")
+    parser.add_argument("--words", default="", help="more options of penstock bench for --new")
     parser.add_argument("--only", default="", help="names or beginnings of names, with commas")
     parser.add_argument("--count", type=int, default=30_000, help="messages")
     parser.add_argument("--rounds", type=int, default=2)
@@ -75,13 +79,15 @@ def main() -> int:
         return 1
     for scenario in chosen(given.only):
         if scenario.figure != LATENCY:
-            old, new = (lowest(scenario, root.resolve(), given) for root in (given.old, given.new))
+            old = lowest(scenario, given.old.resolve(), "", given)
+            new = lowest(scenario, given.new.resolve(), given.words, given)
             show(scenario, old, new)
     return 0
 
 
-def lowest(scenario: Scenario, root: Path, given: argparse.Namespace) -> Costs:
-    counts = (counted(scenario, root, given.count) for _ in range(given.rounds))
+def lowest(scenario: Scenario, root: Path, words: str, given: argparse.Namespace) -> Costs:
+    options = [*scenario.options.split(), *words.split()]
+    counts = (counted(options, root, given.count) for _ in range(given.rounds))
     return min(counts, key=total)
 
 
@@ -89,12 +95,12 @@ def total(costs: Costs) -> float:
     return sum(costs.values())
 
 
-def counted(scenario: Scenario, root: Path, count: int) -> Costs:
+def counted(options: list[str], root: Path, count: int) -> Costs:
     with tempfile.TemporaryDirectory() as directory:
         profile = Path(directory) / "callgrind.out"
         with Counted(root, profile) as broker:
             bench = [sys.executable, "-m", "penstock", "bench", "--uri", broker.url, "--cleanup"]
-            bench += [*scenario.options.split(), "--json", "-", "--count"]
+            bench += [*options, "--json", "-", "--count"]
             run([*bench, str(WARM_UP)])
             broker.count(on=True)
             run([*bench, str(count)])
