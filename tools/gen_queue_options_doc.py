@@ -11,8 +11,6 @@ from pathlib import Path
 
 from penstock.broker.rules.queue_options import (
     OPTIONS,
-    OTHER_TYPES_ARGUMENTS,
-    OTHER_TYPES_KEYS,
     Option,
 )
 
@@ -45,15 +43,6 @@ has the same rows.
 |---|---|---|---|---|
 """
 
-OTHER_TYPES = """
-## Refused
-
-Of streams, which are not built:
-
-- arguments: {arguments}
-- keys of policies: {keys}
-"""
-
 
 def value(option: Option) -> str:
     """What may be written."""
@@ -74,15 +63,8 @@ def row(option: Option) -> str:
     return f"| {' | '.join(cells)} |\n"
 
 
-def listed(names: tuple[str, ...]) -> str:
-    return ", ".join(f"`{name}`" for name in sorted(names))
-
-
 def render() -> str:
-    refused = OTHER_TYPES.format(
-        arguments=listed(OTHER_TYPES_ARGUMENTS), keys=listed(OTHER_TYPES_KEYS)
-    )
-    return HEAD + "".join(row(option) for option in OPTIONS) + refused
+    return HEAD + "".join(row(option) for option in OPTIONS)
 
 
 def main(arguments: list[str]) -> int:

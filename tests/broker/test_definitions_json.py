@@ -178,7 +178,6 @@ def test_each_wrong_row_is_named_and_costs_only_itself() -> None:
             "vhosts": [
                 {"name": "v", "default_queue_type": "quorum"},
                 {"name": "odd type", "metadata": {"default_queue_type": "sparkling"}},
-                {"name": "streams", "default_queue_type": "stream"},
                 {"name": "w", "metadata": {"description": "d", "tags": ["t"]}, "tracing": True},
                 {"name": "off", "tracing": False},
                 {"name": "odd", "tracing": "yes"},
@@ -194,7 +193,7 @@ def test_each_wrong_row_is_named_and_costs_only_itself() -> None:
                 {"vhost": "v", "component": "vhost-limits", "name": "limits", "value": {"x": 1}},
             ],
             "policies": [
-                {"vhost": "v", "name": "p", "pattern": "^", "definition": {"max-age": "1D"}},
+                {"vhost": "v", "name": "p", "pattern": "^", "definition": {"max-age": "1X"}},
                 {"vhost": "v", "name": "h", "pattern": "^", "definition": {"ha-mode": "some"}},
                 {"vhost": "v", "name": "q", "pattern": "^", "definition": {"nonsense": 1}},
                 {"vhost": "v", "name": "r", "pattern": "^", "definition": {"expires": 9},
@@ -206,7 +205,7 @@ def test_each_wrong_row_is_named_and_costs_only_itself() -> None:
                 {"vhost": "v", "name": "\ud800"},
                 {"vhost": "v", "name": "good"},
                 {"vhost": "v", "name": "good", "auto_delete": True},
-                {"vhost": "v", "name": "typed", "type": "stream"},
+                {"vhost": "v", "name": "typed", "type": "stream", "durable": False},
             ],
             "exchanges": [
                 {"vhost": "v", "name": "amq.direct", "type": "direct", "durable": True},
@@ -227,7 +226,6 @@ def test_each_wrong_row_is_named_and_costs_only_itself() -> None:
         "user 'c': 'tags' is no list of names",
         "user 'None': 'name' is missing",
         "vhost 'odd type': sparkling is not a valid queue type",
-        "vhost 'streams': stream queues are not implemented",
         "vhost 'odd': 'tracing' is neither true nor false",
         f"vhost '{'x' * 256}': 'name' has more than 255 bytes",
         "permission 'a' in vhost 'none': vhost none not found",
@@ -238,7 +236,7 @@ def test_each_wrong_row_is_named_and_costs_only_itself() -> None:
         "permission 'a' in vhost 'v': 'read' is missing",
         "parameter 's' in vhost 'v': component nosuch not found",
         "parameter 'limits' in vhost 'v': Unrecognised terms [{<<\"x\">>,1}] in limits",
-        "policy 'p' in vhost 'v': policy setting 'max-age'",
+        "policy 'p' in vhost 'v': <<\"1X\">> is not a valid max age",
         "policy 'h' in vhost 'v': <<\"some\">> is not a valid ha-mode value",
         "policy 'q' in vhost 'v': [{<<\"nonsense\">>,1}] are not recognised policy settings",
         f"policy 'r' in vhost 'v': priority should be a number, actually was {1 << 40}",
@@ -258,8 +256,8 @@ def test_each_wrong_row_is_named_and_costs_only_itself() -> None:
             " vhost 'v': received 'true' but current is 'false'"
         ),
         (
-            "queue 'typed' in vhost 'v': stream queues are not implemented (x-queue-type 'stream'"
-            " for queue 'typed' in vhost 'v'): omit the argument"
+            "queue 'typed' in vhost 'v': invalid property 'non-durable' for queue 'typed' in"
+            " vhost 'v'"
         ),
         "binding 'amq.direct' to 'good' in vhost 'v': unknown destination_type 'stream'",
     ]

@@ -11,6 +11,7 @@ from penstock.broker.rules.arguments import check_exchange_arguments, check_queu
 from penstock.broker.rules.equivalence import check_same_arguments
 from penstock.broker.rules.policies import Policy, PolicyBook, check_policy
 from penstock.broker.rules.queue_options import (
+    AGE,
     ARGUMENTS,
     EXCHANGE,
     FLAG,
@@ -35,6 +36,7 @@ TYPES: dict[str, type] = {
     FLAG: bool,
     WORD: str,
     TEXT: str,
+    AGE: str,
     EXCHANGE: str,
 }
 TYPED = [option for option in OPTIONS if option.kind in TYPES]
@@ -56,11 +58,13 @@ def bad(option: Option) -> list[object]:
     if TYPES[option.kind] is int:
         values += [option.lowest - 1, True]
         values += [option.highest + 1] if option.highest is not None else []
-    return values + (["", "nonsense"] if option.kind == WORD else [])
+    return values + (["", "nonsense"] if option.kind in (WORD, AGE) else [])
 
 
 def check_argument(option: Option, value: object) -> None:
-    arguments: dict[str, object] = {"x-dead-letter-exchange": "", str(option.argument): value}
+    arguments: dict[str, object] = {str(option.argument): value}
+    if option.name == "dead-letter-routing-key":
+        arguments["x-dead-letter-exchange"] = ""
     arguments.setdefault("x-queue-type", option.types[0])
     if option.applies_to == "queue":
         check_queue_arguments(arguments, WHAT)

@@ -427,7 +427,7 @@ def test_a_queue_that_is_due_again_at_once_has_one_slice_a_turn(node: QuietBroke
         ({"x-expires": 315_360_000_001}, "PreconditionFailed"),
         ({"x-queue-mode": "odd"}, "PreconditionFailed"),
         ({"x-queue-type": "odd"}, "PreconditionFailed"),
-        ({"x-queue-type": "stream"}, "NotImplementedYet"),
+        ({"x-queue-type": "stream", "x-max-length": 5}, "PreconditionFailed"),
         ({"x-queue-type": "quorum", "x-max-priority": 5}, "PreconditionFailed"),
         ({"x-max-priority": 256}, "PreconditionFailed"),
         ({"x-max-priority": True}, "PreconditionFailed"),

@@ -36,10 +36,10 @@ def test_out_to_a_file_and_in_again(url: str, tmp_path: Path) -> None:
 
 
 def test_what_is_left_out_is_named_and_fails(url: str) -> None:
-    body = b'{"queues": [{"name": "s", "arguments": {"x-queue-type": "stream"}}]}'
+    body = b'{"queues": [{"name": "s", "arguments": {"x-queue-mode": "odd"}}]}'
     code, output = run("import", "--vhost", "/", "--url", url, stdin=body)
     assert code == 1
-    assert "left out: queue 's' in vhost '/': stream queues are not implemented" in output
+    assert "left out: queue 's' in vhost '/': invalid arg 'x-queue-mode'" in output
     assert "1 left out" in output
 
 

@@ -278,7 +278,7 @@ def test_words_of_failure(penstock: LiveBroker, other: LiveBroker, tmp_path: Pat
     assert CliRunner().invoke(cli, [*queues, "("]).exit_code == 2
     file = tmp_path / "d.json"
     row = {"name": "s", "vhost": "/", "durable": True, "auto_delete": False}
-    row |= {"arguments": {"x-queue-type": "stream"}}
+    row |= {"arguments": {"x-queue-mode": "odd"}}
     file.write_text(json.dumps({"queues": [row]}))
     result = CliRunner().invoke(cli, ["migrate", "definitions", "--from", str(file), "--dry-run"])
     assert result.exit_code == 1

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pika
+import pika.exceptions
 import pytest
 
 from tests.helpers.live_broker import LiveBroker
@@ -47,6 +48,12 @@ def nodes(broker: LiveBroker) -> dict[str, Any]:
 
 def channel(broker: LiveBroker) -> pika.adapters.blocking_connection.BlockingChannel:
     return pika.BlockingConnection(pika.URLParameters(broker.url)).channel()
+
+
+@pytest.mark.parametrize("kind", ["quorum", "stream"])
+def test_lasting_queues_are_refused_in_a_cluster(broker: LiveBroker, kind: str) -> None:
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="of a cluster are not"):
+        channel(broker).queue_declare(kind, durable=True, arguments={"x-queue-type": kind})
 
 
 def test_clients_come_to_one_port_and_see_one_broker(broker: LiveBroker) -> None:

@@ -56,6 +56,29 @@ _COUNTED_HEAD = "'x-acquired-count': Typed(letter='l', value=1), "
 _COUNTED = ", 'x-delivery-count': Typed(letter='l', value=1)"
 
 
+_NO_CRASH = (
+    "RabbitMQ 4.3.6 ends the connection with an internal error; Penstock says what is wrong."
+)
+_CONSUMED = "A > basic.consume ch=1 queue='<s>' consumer_tag='c' arguments={{'x-stream-{}': {}}}"
+
+
+def _not_consumed(key: str, why: str) -> str:
+    text = f"PRECONDITION_FAILED - invalid arg 'x-stream-{key}' for queue '<s>' in vhost '/': {why}"
+    return f"A < channel.close ch=1 code=406 text={text!r} {_CONSUME}"
+
+
+_OF_STREAM = (
+    "A < basic.deliver ch=1 consumer_tag='c' delivery_tag={0} routing_key='<s>' body=b'm{1}'"
+    " headers={{'x-stream-offset': Typed(letter='l', value={1})}} delivery_mode=1"
+)
+_WRONG_OFFSETS = (
+    ("True", "{invalid_stream_offset_arg,{bool,true}}"),
+    ("1.5", "{invalid_stream_offset_arg,{double,1.5}}"),
+    ("{'a': 1}", '{invalid_stream_offset_arg,{table,#{<<"a">> => 1}}}'),
+    ("[1]", "{invalid_stream_offset_arg,{array,[1]}}"),
+)
+
+
 def _declare(name: str, value: int) -> str:
     return (
         "A > queue.declare ch=1 queue='<q>' durable=True "
@@ -252,6 +275,36 @@ FOR_GOOD = (
                 "routing_key='amq.rabbitmq.reply-to.<key>' body=b'committed'"
             ),
         ),
+    ),
+    Difference(
+        ("stream.offsets_of_wrong_types",),
+        _NO_CRASH,
+        "A < connection.close code=541 text='INTERNAL_ERROR'",
+        tuple(
+            line
+            for place, (shown, kind) in enumerate(_WRONG_OFFSETS)
+            for line in (
+                *([_CONSUMED.format("offset", shown)] if place else []),
+                _not_consumed("offset", kind),
+                "A > channel.close-ok ch=1",
+            )
+        ),
+        rest=True,
+    ),
+    Difference(
+        ("stream.consumed_from_a_number_below_zero",),
+        "RabbitMQ 4.3.6 takes a negative offset for the first one; here, as in LavinMQ, it counts "
+        "back from the end.",
+        _OF_STREAM.format(1, 0),
+        (_OF_STREAM.format(1, 3), _OF_STREAM.format(2, 4)),
+        rest=True,
+    ),
+    Difference(
+        ("stream.filters_of_wrong_types",),
+        _NO_CRASH,
+        "A < connection.close code=541 text='INTERNAL_ERROR'",
+        (_not_consumed("filter", "{unacceptable_type,signedint}"), "A > channel.close-ok ch=1"),
+        rest=True,
     ),
     Difference(
         ("quorum.consumed_exclusively",),

@@ -22,11 +22,10 @@ class Elsewhere:
 
 ELSEWHERE: Final = (
     Elsewhere(
-        "Streams, and quorum queues of a cluster",
-        "`x-queue-type` is `stream`, or `quorum` with copies on several nodes.",
-        "Refused with 540, by argument; left out and named, in definitions. A quorum queue of a "
-        "single node is there, as RabbitMQ 4.3.6 has it.",
-        "broker/test_vhost.py::test_a_queue_is_not_made_with_arguments_nobody_keeps",
+        "Streams and quorum queues of a cluster",
+        "`x-queue-type` is `stream` or `quorum` with copies on several nodes.",
+        "Refused with 540. On a single node both are there, as RabbitMQ 4.3.6 has them.",
+        "cluster/test_several_nodes.py::test_lasting_queues_are_refused_in_a_cluster",
     ),
     Elsewhere(
         "Newer headers",

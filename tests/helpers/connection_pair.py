@@ -16,15 +16,18 @@ from penstock.backing.factory import BackingMaker
 from penstock.broker.broker import Broker
 from penstock.broker.rules.access import HASHING, hash_password
 from penstock.core.clock_types import MonoMs, WallMs
+from penstock.node.node import stream_ids
+from penstock.protocols.amqp.codec.header_edit import with_stream_offsets
 from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
 from penstock.protocols.amqp.codec.letters import AmqpLetterWriter
 from penstock.protocols.amqp.handshake import Limits
 from penstock.protocols.amqp.session import AmqpSession
+from penstock.queues.stream_backing import BackingChoice
 from penstock.runtime.disk.committer import Committer
 from penstock.runtime.disk.worker import DiskWorker
 from penstock.runtime.session import Session
 from penstock.runtime.turn import Turn
-from penstock.storage.common.disk_jobs import DiskJob, run_job
+from penstock.storage.common.disk_jobs import DiskJob, JobBoard, run_job
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import (
     PermissionRecord,
@@ -35,6 +38,9 @@ from penstock.storage.engine.engine import EngineLimits
 from penstock.storage.engine.recovery import Opening
 from penstock.storage.journal.codec import JournalGroup
 from penstock.storage.store.groups import StoreWriter
+from penstock.streams.reading import BlockCache
+from penstock.streams.streams import Streams
+from penstock.streams.writer import StreamWriter
 from tests.helpers import raw_codec as codec
 from tests.helpers.sim_files import SimFileSystem
 
@@ -54,6 +60,7 @@ class HeldCommitter(Committer):
             file_bytes,
             StoreWriter(files, f"{DIRECTORY}/store/persistent"),
             lambda: None,
+            StreamWriter(files),
         )
         self.hold = False
         self.held: list[JournalGroup] = []
@@ -148,11 +155,19 @@ class QuietBroker:
             },
             journal_file_bytes,
             deleted=self.definitions.deleted_queues(),
+            streams=stream_ids(topology),
+            beside=self._make_streams,
         )
         self.engine = self.opening.engine
         self.opening.run(self._run_jobs, lambda _text: None)
+        known = {one: self.opening.next_seq_id(one) for one in stream_ids(topology)}
+        jobs = self.streams.recoveries(self.files, known, self.definitions.deleted_queues())
+        self._run_jobs(jobs)
+        self.streams.recovered(jobs)
         self.definitions.forget_deleted_queues()
-        self.make_backing = BackingMaker(self.engine, drop_order, AmqpHeaderReader()).make
+        reader = AmqpHeaderReader()
+        make = BackingMaker(self.engine, drop_order, reader).make
+        self.make_backing = BackingChoice(self.streams, self.engine.journal, reader, make).make
         self.broker = Broker(
             self.definitions,
             self.engine,
@@ -167,6 +182,10 @@ class QuietBroker:
         self.committer = HeldCommitter(self.files, journal_file_bytes)
         self.worker = PromptWorker(self.files, self.engine.board.finish)
         self.turn = Turn(self.broker, self.engine, self.committer, self.worker)
+
+    def _make_streams(self, board: JobBoard) -> Streams:
+        self.streams = Streams(DIRECTORY, board, BlockCache(1 << 20, with_stream_offsets))
+        return self.streams
 
     def _run_jobs(self, jobs: list[DiskJob]) -> None:
         for job in jobs:

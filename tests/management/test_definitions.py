@@ -44,10 +44,10 @@ def test_many_rows_arrive_in_slices(served: Served) -> None:
 
 
 def test_what_is_left_out_is_said(served: Served) -> None:
-    body = {"queues": [{"name": "q", "vhost": "/", "arguments": {"x-queue-type": "stream"}}]}
+    body = {"queues": [{"name": "q", "vhost": "/", "arguments": {"x-queue-mode": "odd"}}]}
     line = (
-        "queue 'q' in vhost '/': stream queues are not implemented (x-queue-type 'stream' for"
-        " queue 'q' in vhost '/'): omit the argument"
+        "queue 'q' in vhost '/': invalid arg 'x-queue-mode' for queue 'q' in vhost '/':"
+        " \"unsupported queue mode 'odd'\""
     )
     for vhost in ("", "/%2F"):
         path = "/api/definitions" + vhost

@@ -73,7 +73,6 @@ def test_one_that_is_not_there_is_made(served: Served) -> None:
         ('{"tracing":null}', "not_boolean"),
         ('{"description":7}', "'description' is no text"),
         ('{"tags":7}', "'tags' is no list of names"),
-        ('{"default_queue_type":"stream"}', "stream queues are not implemented"),
         ('{"default_queue_type":"sparkling"}', "sparkling is not a valid queue type"),
         ('{"unknown":1}', "unknown field 'unknown'"),
         ("[]", "not_json"),

@@ -12,7 +12,7 @@ from penstock.streams.filtering import Wanted
 from penstock.streams.log import StreamFound, StreamLimits, StreamLog
 from penstock.streams.reading import BlockCache
 from penstock.streams.recovery import StreamRecovery
-from penstock.streams.writer import StreamGroup, StreamWriter
+from penstock.streams.writer import StreamGroup, StreamGroups, StreamWriter
 from tests.helpers.sim_files import SimFileSystem
 
 DIRECTORY = "streams/7"
@@ -73,7 +73,7 @@ class StreamWorld:
 
     def commit(self) -> None:
         """The oldest sealed group is written, synced and reported."""
-        self.writer.write(self.sealed[0])
+        self.writer.write(StreamGroups([self.sealed[0]], []))
         self.writer.sync()
         group = self.sealed.pop(0)
         self.safe = group.end

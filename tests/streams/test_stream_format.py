@@ -17,6 +17,7 @@ from penstock.streams.cursor import Start, StreamCursor
 from penstock.streams.filtering import may_hold
 from penstock.streams.log import StreamLimits
 from penstock.streams.recovery import StreamRecovery
+from penstock.streams.writer import StreamGroups
 from tests.helpers.sim_files import SimFileSystem
 from tests.storage.record_reader import examples
 from tests.streams.stream_tools import DIRECTORY, STREAM, StreamWorld
@@ -279,7 +280,7 @@ def test_clause_6_3_what_may_be_in_memory_only_is_written_again() -> None:
     world = example()
     world.append(b"more")
     world.seal()
-    world.writer.write(world.sealed.pop())
+    world.writer.write(StreamGroups([world.sealed.pop()], []))
     world.files.kill()
     world.recover()
     assert world.log.next_offset == 5

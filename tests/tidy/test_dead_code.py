@@ -25,7 +25,6 @@ REASONS = {
     "io calls it": "seekable",
     "the table of pipelines names it, with a dash": "py_files",
     "logging calls it": "emit",
-    "tests call it: no queue is a stream yet": "StreamCursor StreamRecovery",
     "Spark calls it": "getDefaultReadLimit initialOffset onQueryIdle onQueryProgress onQueryStarted"
     " onQueryTerminated prepareForTriggerAvailableNow reportLatestOffset streamReader streamWriter",
     "urllib calls it": "redirect_request",

@@ -174,7 +174,8 @@ class Broker:
                 vhost.copies.recover(queue_record)
                 continue
             queue = vhost.recover_queue(queue_record)
-            queue.range_lease.begin(range_lease_epoch)
+            if isinstance(queue, LocalQueue):
+                queue.range_lease.begin(range_lease_epoch)
             if is_backlog(queue.name):
                 vhost.topics.attach(cast(Exchange, queue.releases_to))
         self._bind_all(topology)

@@ -39,7 +39,7 @@ from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.core.message import STORED, Address, Message
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
-from penstock.queues.refusals import check_read, leased
+from penstock.queues.refusals import check_parts, check_read, leased
 from penstock.routing.steps import RouteUnfinished, RoutingShare
 
 COPY, MOVE, RETRY = "copy", "move", "retry"
@@ -95,6 +95,7 @@ class MessageMove:
         self._share = RoutingShare()
         rights.read("queue", queue.name)
         queue.check_owner(None)
+        check_parts(queue.backing, queue.name, queue.vhost)
         if not isinstance(queue, LocalQueue):
             raise PreconditionFailed(
                 f"the master of {vhost.queue_text(queue.name)} is on another node: ask there"

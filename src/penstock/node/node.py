@@ -54,13 +54,15 @@ from penstock.node.sessions import Sessions
 from penstock.node.shutdown import Shutdown
 from penstock.node.startup_progress import StartingPage, StartProgress
 from penstock.node.systemd import Notifier
+from penstock.protocols.amqp.codec.header_edit import with_stream_offsets
 from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
 from penstock.protocols.amqp.codec.letters import AmqpLetterWriter
 from penstock.protocols.amqp.stamping import STAMPINGS
 from penstock.protocols.nsq.codec.contents import publish_time_ms
 from penstock.protocols.nsq.settings import make_nsq, make_scan_loop
 from penstock.protocols.ranges.codec.publish_times import publish_times
-from penstock.queues.context import CLASSIC
+from penstock.queues.context import CLASSIC, STREAM, queue_type
+from penstock.queues.stream_backing import BackingChoice
 from penstock.runtime.disk.committer import Committer
 from penstock.runtime.disk.event_log import EventLog
 from penstock.runtime.disk.failpoint import arm_from
@@ -73,6 +75,7 @@ from penstock.runtime.secure_socket import tls_options
 from penstock.runtime.turn import Turn
 from penstock.settings.listener_table import HTTP, door_of
 from penstock.settings.settings import NEWER, Settings
+from penstock.storage.common.disk_jobs import JobBoard
 from penstock.storage.common.failpoints import reach
 from penstock.storage.common.files import RealFileSystem
 from penstock.storage.definitions.definitions import Definitions
@@ -83,6 +86,9 @@ from penstock.storage.engine.engine import EngineLimits
 from penstock.storage.engine.recovery import Opening, close_engine
 from penstock.storage.engine.resting_queue import RestingQueue
 from penstock.storage.store.groups import StoreWriter
+from penstock.streams.reading import BlockCache
+from penstock.streams.streams import Streams
+from penstock.streams.writer import StreamWriter
 
 if TYPE_CHECKING:
     from penstock.node.cluster.member import ClusterAccess, ClusterMember
@@ -92,6 +98,9 @@ if TYPE_CHECKING:
 COMMITTER_LOOK_S: Final = 0.001
 
 logger = logging.getLogger("penstock")
+
+STREAM_CACHE_BYTES: Final = 16 * 1024 * 1024
+"""Blocks of streams that were written or read last, for all their readers."""
 
 
 class Node:
@@ -138,6 +147,7 @@ class Node:
             settings.journal_file_size_bytes,
             StoreWriter(self.files, self.engine.store.directory),
             self._wake,
+            StreamWriter(self.files),
         )
         self.worker = DiskWorker(
             self.files, settings.data_dir, self._wake, self.engine.board.finish
@@ -211,7 +221,14 @@ class Node:
             settings.journal_file_size_bytes,
             settings.msg_store_file_size_limit_bytes,
             self.definitions.deleted_queues(),
+            stream_ids(topology),
+            self._make_streams,
         )
+
+    def _make_streams(self, board: JobBoard) -> Streams:
+        cache = BlockCache(STREAM_CACHE_BYTES, with_stream_offsets)
+        self._streams = Streams(self.settings.data_dir, board, cache)
+        return self._streams
 
     def _topology(self) -> Topology:
         topology = self.definitions.load()
@@ -225,7 +242,7 @@ class Node:
         return Broker(
             self.definitions,
             self.engine,
-            BackingMaker(self.engine, settings.priority_drop_order, AmqpHeaderReader()).make,
+            self._backings(settings.priority_drop_order, AmqpHeaderReader()).make,
             lambda: secrets.token_hex(16),
             list(settings.loopback_users),
             AmqpLetterWriter(settings.compatibility == NEWER),
@@ -233,12 +250,20 @@ class Node:
             broker_options(settings, self.name),
         )
 
+    def _backings(self, drop_order: str, reader: AmqpHeaderReader) -> BackingChoice:
+        make = BackingMaker(self.engine, drop_order, reader).make
+        return BackingChoice(self._streams, self.engine.journal, reader, make)
+
     def _recover(self, topology: Topology) -> str:
         """Messages; returns what was found, for the start screen."""
         opening = self.opening
         progress = StartProgress(self.files, self._notifier.progress)
         with StartingPage(http_bind(self.settings), self.settings.http_port, progress):
             opening.run(progress.run, progress.say)
+            known = {one: opening.next_seq_id(one) for one in stream_ids(topology)}
+            jobs = self._streams.recoveries(self.files, known, self.definitions.deleted_queues())
+            progress.run(jobs)
+            streamed = int(self._streams.recovered(jobs))
         self.definitions.forget_deleted_queues()
         self.broker.open(topology, wall_ms(), mono_ms())
         warn_of_refused(self.broker)
@@ -254,7 +279,7 @@ class Node:
         copies = [one for one in topology.queues if is_copy(one.name)]
         text = f"{len(topology.queues) - len(copies)} durable queues"
         text += f", {len(copies)} copies of mirrored ones" if copies else ""
-        text += f", {int(opening.messages)} messages"
+        text += f", {int(opening.messages) + streamed} messages"
         if opening.clean:
             return text
         cut = int(opening.bytes_cut)
@@ -501,6 +526,10 @@ class Node:
     def _collect(self) -> None:
         for done in self.committer.collect():
             self.engine.committed(done)
+
+
+def stream_ids(topology: Topology) -> set[int]:
+    return {one.queue_id for one in topology.queues if queue_type(one.arguments) == STREAM}
 
 
 def type_rules(settings: Settings) -> TypeRules:

@@ -13,16 +13,19 @@ if TYPE_CHECKING:
 
 CLASSIC: Final = "classic"
 QUORUM: Final = "quorum"
-QUEUE_TYPES: Final = (CLASSIC, QUORUM)
+STREAM: Final = "stream"
+QUEUE_TYPES: Final = (CLASSIC, QUORUM, STREAM)
+LASTING_TYPES: Final = (QUORUM, STREAM)
 
 
 def queue_type(arguments: dict[str, object]) -> str:
     """One of ``QUEUE_TYPES``, of arguments that were checked."""
-    return QUORUM if arguments.get("x-queue-type") == QUORUM else CLASSIC
+    kind = arguments.get("x-queue-type")
+    return kind if isinstance(kind, str) and kind in LASTING_TYPES else CLASSIC
 
 
-def can_be_quorum(durable: bool, exclusive: bool, auto_delete: bool) -> bool:
-    """A quorum queue is durable, of no connection, and stays."""
+def can_last(durable: bool, exclusive: bool, auto_delete: bool) -> bool:
+    """A queue of a type of ``LASTING_TYPES`` is durable, of no connection, and stays."""
     return durable and not exclusive and not auto_delete
 
 

@@ -13,6 +13,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.core.message import Message
+from penstock.streams.log import StreamLimits
 
 NO_LIMIT: Final[i64] = -1
 
@@ -54,6 +55,7 @@ class QueueLimits:
     ``expires_ms``           an unused queue goes after that time; 0 = never
     ``consumer_timeout_ms``  for unsettled deliveries; 0 = the node's
     ``on_disconnect``        "timeout" or "requeue": what a lost consumer held; "" = its choice
+    ``stream``               of a stream, which has no others
     ``buries_surely``        a dead message stays until a queue has it, where overflow is
                              reject-publish: with drop-head nothing would bound what stays
     """
@@ -72,6 +74,7 @@ class QueueLimits:
         on_disconnect: str = "",
         buries_surely: bool = False,
         retry: RetryDelays | None = None,
+        stream: StreamLimits | None = None,
     ) -> None:
         self.max_length: i64 = max_length
         self.max_length_bytes: i64 = max_length_bytes
@@ -85,6 +88,7 @@ class QueueLimits:
         self.buries_refused: bool = overflow == REJECT_PUBLISH_DLX
         self.buries_surely: bool = buries_surely and overflow == REJECT_PUBLISH
         self.retry: RetryDelays | None = retry
+        self.stream: StreamLimits | None = stream
         self.buries: bool = dead_letter_exchange is not None
         bounded = max_length >= 0 or max_length_bytes >= 0
         self.drops: bool = bounded and overflow == DROP_HEAD

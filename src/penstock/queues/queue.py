@@ -1,6 +1,7 @@
 """``Queue``: the interface of all queues.
 
     LocalQueue   its messages are on this node                 (``local.py``)
+    StreamQueue  they stay, and each consumer reads all        (``stream.py``)
     RemoteQueue  its master is on another node                 (``cluster/remote/queue.py``)
 
 In come batches of messages (``publish``) and settlements (``settle``, ``reject``, ``requeue``,
@@ -36,7 +37,7 @@ from penstock.core.message import Message
 from penstock.core.pending import Pending
 from penstock.queues.allocator import Delivery
 from penstock.queues.consumers import UNLIMITED, Consumer
-from penstock.queues.context import QUORUM, QueueContext, QueueIdentity, queue_type
+from penstock.queues.context import QUORUM, STREAM, QueueContext, QueueIdentity, queue_type
 from penstock.queues.counting import QueueStatistics
 from penstock.queues.leases import Leases
 from penstock.queues.limits import NO_LIMITS, QueueLimits
@@ -91,6 +92,10 @@ class Queue:
     @property
     def is_quorum(self) -> bool:
         return queue_type(self.arguments) == QUORUM
+
+    @property
+    def is_stream(self) -> bool:
+        return queue_type(self.arguments) == STREAM
 
     @property
     def exclusive(self) -> bool:

@@ -10,7 +10,8 @@ from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
-from penstock.core.errors import NotFound, ResourceLocked
+from penstock.core.errors import NotFound, PreconditionFailed, ResourceLocked
+from penstock.queues.stream_backing import StreamBacking
 
 
 def locked(name: str, vhost: str) -> ResourceLocked:
@@ -30,6 +31,14 @@ def check_going(backing: BackingQueue, name: str, vhost: str) -> None:
     why = backing.why_stopped()
     if why != "":
         raise NotFound(f"queue '{name}' in vhost '{vhost}' is stopped: {why}")
+
+
+def check_parts(backing: BackingQueue, name: str, vhost: str) -> None:
+    """Raises PreconditionFailed of a stream, which is not made of variable queues."""
+    if isinstance(backing, StreamBacking):
+        raise PreconditionFailed(
+            f"queue '{name}' in vhost '{vhost}' is a stream: its messages are read by consumers"
+        )
 
 
 def check_read(positions: VariableQueue, failed_before: i64, name: str, vhost: str) -> None:

@@ -425,7 +425,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "ssl_options.*": _TLS,
     "ssl_options.ciphers.$cipher": _TLS,
     "stomp.*": "there is no STOMP listener",
-    "stream.*": "there are no streams",
+    "stream.*": "there is no stream protocol; streams are read by AMQP 0-9-1",
     "sysmon_handler.*": _ERLANG,
     "tcp_listen_options": "the options below it count",
     "tcp_listen_options.*": _SOCKET,

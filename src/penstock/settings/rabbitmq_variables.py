@@ -64,7 +64,7 @@ IGNORED: Final[Mapping[str, str]] = {
     "RABBITMQ_CTL_DIST_PORT_MAX": _TOOLS,
     "RABBITMQ_NODE_TYPE": "every node keeps what it has on its disk",
     "RABBITMQ_QUORUM_DIR": "quorum queues have no settings here",
-    "RABBITMQ_STREAM_DIR": "there are no streams",
+    "RABBITMQ_STREAM_DIR": "streams are in the data directory",
     "RABBITMQ_FEATURE_FLAGS": "all features are on",
     "RABBITMQ_FEATURE_FLAGS_FILE": "all features are on",
     "RABBITMQ_ENABLED_PLUGINS": _PLUGINS,

@@ -135,7 +135,7 @@ class StreamCursor:
         """At most so many of the messages at hand, of one block."""
         block = self._blocks[0]
         begin = self.offset - block.first
-        messages = block.messages[begin : begin + most]
+        messages = block.messages()[begin : begin + most]
         self.offset += len(messages)
         if self.offset == block.next_offset():
             del self._blocks[0]

@@ -43,7 +43,7 @@ from penstock.streams.block_codec import (
 )
 from penstock.streams.filtering import FILTER_BYTES, UNFILTERED, Wanted, make_filter
 from penstock.streams.reading import Block, BlockCache, StreamRead
-from penstock.streams.removal import StreamDeletion, StreamRemoval
+from penstock.streams.removal import StreamRemoval
 from penstock.streams.segments import SegmentTable
 from penstock.streams.writer import StreamGroup, StreamPiece
 
@@ -205,7 +205,7 @@ class StreamLog:
             return None
         self._sealed_offset = self.next_offset
         self._sealed_floor = self.first_offset
-        return StreamGroup(pieces, self.next_offset, self.first_offset)
+        return StreamGroup(self.stream, pieces, self.next_offset, self.first_offset)
 
     def _place(self, pieces: list[StreamPiece], kind: i64, block: _OpenBlock) -> None:
         """The block, at the end of the last segment, or in a new one behind a full one."""
@@ -283,7 +283,7 @@ class StreamLog:
                 del self._finishing[int(piece.segment)]
             if piece.messages:
                 self.last_block = piece.head.first
-                self.cache.put(Block(piece.segment, piece.head, piece.messages))
+                self.cache.put(Block(piece.segment, piece.head, piece.messages, self.cache.show))
         self.durable_offset = group.end
         gone = [first for first in self._dropped if first < group.floor]
         if gone:
@@ -322,9 +322,12 @@ class StreamLog:
         """They hold from the next block and the next ``retire`` on."""
         self.limits = limits
 
-    def delete(self) -> None:
-        """The stream is gone: its files too, once the writer has forgotten them."""
-        self._board.reads.append(StreamDeletion(self.directory))
+    def next_retirement_ms(self) -> WallMs:
+        """When the oldest segment will be over the age; 0 = that is not known yet, or never."""
+        limits = self.limits
+        if limits.max_age_ms == 0 or len(self.segments) < 2:
+            return WallMs(0)
+        return WallMs(self.segments.time(1) + limits.max_age_ms + 1)
 
     # -- reading ---------------------------------------------------------------------------
 

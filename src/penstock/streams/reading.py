@@ -6,6 +6,7 @@ passed over by its head.  What is not true here was true when it was written and
 which names file, place and length; nothing is left out in silence.
 """
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
@@ -40,23 +41,41 @@ MESSAGE_BYTES: Final[i64] = 200
 """What a decoded message costs beside its content, about."""
 
 
+Show = Callable[[list[Message]], list[Message]]
+"""Messages as they are stored -> as readers get them."""
+
+
+def as_stored(messages: list[Message]) -> list[Message]:
+    return messages
+
+
 @final
 class Block:
-    """The messages of one block; shared between readers and never changed."""
+    """The messages of one block; shared between readers."""
 
-    __slots__ = ("first", "head", "messages", "segment")
+    __slots__ = ("_messages", "_show", "_shown", "count", "first", "head", "segment")
 
-    def __init__(self, segment: i64, head: BlockHead, messages: list[Message]) -> None:
+    def __init__(self, segment: i64, head: BlockHead, messages: list[Message], show: Show) -> None:
         self.segment: i64 = segment
         self.first: i64 = head.first
+        self.count: i64 = len(messages)
         self.head: BlockHead = head
-        self.messages: list[Message] = messages
+        self._messages: list[Message] = messages
+        self._show: Show = show
+        self._shown: bool = False
+
+    def messages(self) -> list[Message]:
+        """As readers get them; made for the first one."""
+        if not self._shown:
+            self._messages = self._show(self._messages)
+            self._shown = True
+        return self._messages
 
     def next_offset(self) -> i64:
-        return self.first + len(self.messages)
+        return self.first + self.count
 
     def memory_bytes(self) -> i64:
-        return self.head.size + MESSAGE_BYTES * len(self.messages)
+        return self.head.size + MESSAGE_BYTES * self.count
 
 
 @final
@@ -67,7 +86,8 @@ class BlockCache:
       B1  ``bytes`` is the sum over the blocks, and no more than the limit
     """
 
-    def __init__(self, limit_bytes: i64) -> None:
+    def __init__(self, limit_bytes: i64, show: Show = as_stored) -> None:
+        self.show: Show = show
         self.bytes: i64 = 0
         self._limit_bytes: i64 = limit_bytes
         self._blocks: dict[tuple[int, int], Block] = {}
@@ -185,4 +205,4 @@ class StreamRead(DiskJob):
         messages = read_records(payload, head) if head.is_payload(payload) else None
         if messages is None:
             raise damage(path, int(head.at), int(head.end() - head.at))
-        return Block(self.segment, head, messages)
+        return Block(self.segment, head, messages, self._log.cache.show)

@@ -143,7 +143,7 @@ class StreamRecovery(DiskJob):
         self.found: StreamFound = StreamFound()
         self.bytes_cut: i64 = 0
         self._directory: str = directory
-        self._stream: i64 = stream
+        self.stream: i64 = stream
         self._known_offset: i64 = known_offset
 
     def run(self, files: FileSystem) -> None:
@@ -183,7 +183,7 @@ class StreamRecovery(DiskJob):
         if not firsts:
             return None
         path = segment_path(self._directory, firsts[-1])
-        last = _LastSegment(path, self._stream, firsts[-1])
+        last = _LastSegment(path, self.stream, firsts[-1])
         last.read(files)
         return last
 
@@ -222,12 +222,12 @@ class StreamRecovery(DiskJob):
         path = segment_path(self._directory, first)
         size = files.size(path)
         data = files.pread(path, 0, int(HEAD_BYTES + FILTER_BYTES_MAX))
-        head = read_head(data, 0, 0, self._stream, path)
+        head = read_head(data, 0, 0, self.stream, path)
         at: i64 = int.from_bytes(files.pread(path, max(size - 8, 0), 8), "big")
         index: BlockHead | None = None
         if at < size:
             data = files.pread(path, int(at), int(HEAD_BYTES))
-            index = read_head(data, 0, at, self._stream, path)
+            index = read_head(data, 0, at, self.stream, path)
         if head is None or head.first != first:
             raise damage(path, 0, size)
         if index is None or index.kind != INDEX or index.end() != size:

@@ -12,6 +12,7 @@ from mypy_extensions import i64
 
 from penstock.core.message import Message
 from penstock.storage.common.files import FileSystem
+from penstock.storage.common.side_log import SideGroup, SideWriter
 from penstock.streams.block_codec import BlockHead, segment_path
 
 OPEN_FILES_MAX: Final = 64
@@ -43,12 +44,22 @@ class StreamPiece:
 class StreamGroup:
     """What one stream sealed at once; ``end`` is the offset behind its messages."""
 
-    __slots__ = ("end", "floor", "pieces")
+    __slots__ = ("end", "floor", "pieces", "stream")
 
-    def __init__(self, pieces: list[StreamPiece], end: i64, floor: i64) -> None:
+    def __init__(self, stream: i64, pieces: list[StreamPiece], end: i64, floor: i64) -> None:
+        self.stream: i64 = stream
         self.pieces: list[StreamPiece] = pieces
         self.end: i64 = end
         self.floor: i64 = floor
+
+
+@final
+class StreamGroups(SideGroup):
+    """What all streams of a node sealed at once; those of ``deleted`` are gone."""
+
+    def __init__(self, groups: list[StreamGroup], deleted: list[int]) -> None:
+        self.groups: list[StreamGroup] = groups
+        self.deleted: list[int] = deleted
 
 
 @final
@@ -59,19 +70,25 @@ class _OpenFile:
 
 
 @final
-class StreamWriter:
-    """Writes the groups of all streams of a node.
-
-    An ``OSError`` of ``write`` for want of space may be tried again; any other is final.
-    """
+class StreamWriter(SideWriter):
+    """Writes the groups of all streams of a node."""
 
     def __init__(self, files: FileSystem) -> None:
+        super().__init__()
         self._files: FileSystem = files
         self._open: dict[int, _OpenFile] = {}  # by stream
-        self._unsynced: set[int] = set()
+        self._written: set[int] = set()  # since the last sync
 
-    def write(self, group: StreamGroup) -> None:
+    def write(self, group: SideGroup) -> None:
         """Write it; syncs only where a file is left for the next."""
+        assert isinstance(group, StreamGroups)
+        for one in group.groups:
+            self._write(one)
+        for stream in group.deleted:
+            if stream in self._open:
+                self._close(stream)
+
+    def _write(self, group: StreamGroup) -> None:
         for piece in group.pieces:
             if piece.written:
                 continue
@@ -79,16 +96,18 @@ class StreamWriter:
             file = self._open.get(stream)
             if file is None or file.segment != piece.segment:
                 file = self._begin(piece, file)
-            self._unsynced.add(stream)
+            self._written.add(stream)
+            self.unsynced = True
             parts = [piece.head.encode(piece.payload), piece.payload]
             self._files.pwrite_parts(file.handle, int(piece.head.at), parts)
             piece.note_written()
 
     def sync(self) -> None:
         """Bring everything written so far to the disk."""
-        for stream in list(self._unsynced):
+        for stream in list(self._written):
             self._files.sync(self._open[stream].handle)
-            self._unsynced.discard(stream)
+            self._written.discard(stream)
+        self.unsynced = False
         while len(self._open) > OPEN_FILES_MAX:
             self._close(next(iter(self._open)))
 
@@ -97,20 +116,15 @@ class StreamWriter:
         for stream in list(self._open):
             self._close(stream)
 
-    def forget(self, stream: i64) -> None:
-        """The stream is deleted."""
-        if int(stream) in self._open:
-            self._close(int(stream))
-
     def _close(self, stream: int) -> None:
         file = self._open.pop(stream)
-        self._unsynced.discard(stream)
+        self._written.discard(stream)
         self._files.close(file.handle)
 
     def _begin(self, piece: StreamPiece, old: _OpenFile | None) -> _OpenFile:
         stream = int(piece.head.stream)
         if old is not None:
-            if stream in self._unsynced:
+            if stream in self._written:
                 self._files.sync(old.handle)
             self._close(stream)
         if piece.head.at == 0:

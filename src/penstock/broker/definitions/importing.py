@@ -17,7 +17,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.rules.access import HASHING, hash_password
 from penstock.broker.rules.arguments import UNSAID, check_default_type
 from penstock.broker.rules.erlang_terms import term
-from penstock.broker.rules.policies import Policy, check_is_built
+from penstock.broker.rules.policies import Policy
 from penstock.broker.topology.internal_queues import is_room
 from penstock.broker.topology.mirror_copies import is_copy
 from penstock.broker.topology.vhost import Vhost
@@ -25,7 +25,6 @@ from penstock.core.errors import (
     AccessRefused,
     Blocked,
     BrokerError,
-    NotImplementedYet,
     PreconditionFailed,
 )
 from penstock.core.pending import Pending
@@ -253,17 +252,7 @@ class DefinitionsImport:
     def _put_policy(self, row: Json, rule: Json, *, operator: bool) -> None:
         """``rule``: where pattern and definition stand."""
         vhost = self._vhost(row)
-        definition: Json = {}
-        given = _table(rule, "definition")
-        for key, value in given.items():
-            try:
-                check_is_built(key)
-            except NotImplementedYet as error:
-                self._leave_out("policies", row, str(error))
-            else:
-                definition[key] = value
-        if given and not definition:
-            return  # all of it is named above
+        definition = _table(rule, "definition")
         priority = rule.get("priority", 0)
         small = isinstance(priority, int) and abs(priority) < 1 << 31
         if isinstance(priority, bool) or not small:

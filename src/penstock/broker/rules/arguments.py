@@ -9,25 +9,29 @@ from typing import Final, NamedTuple
 
 from penstock.broker.rules.erlang_terms import term
 from penstock.broker.rules.queue_options import (
+    AGE,
     ARGUMENTS,
     ARGUMENTS_OF_TYPE,
     EXCHANGE,
     FLAG,
     MILLISECONDS,
-    OTHER_TYPES_ARGUMENTS,
     QUEUE_ARGUMENTS,
     Option,
 )
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import CommandInvalid, NotImplementedYet, PreconditionFailed
 from penstock.core.headers import CACHE_TTL_HEADER
 from penstock.queues.context import (
     CLASSIC,
+    LASTING_TYPES,
     QUEUE_TYPES,
     QUORUM,
-    can_be_quorum,
+    STREAM,
+    can_last,
     queue_type,
 )
 from penstock.queues.queue import Queue
+from penstock.queues.stream_start import FILTER_ARGUMENT, OFFSET_ARGUMENT, age_ms, start_of
 from penstock.routing.consistent_hash import CONSISTENT_HASH, HASH_HEADER, HASH_PROPERTY
 from penstock.routing.exchanges import DELAYED, EXCHANGE_TYPES, inner_type
 from penstock.routing.headers import is_integer, type_name
@@ -36,13 +40,17 @@ from penstock.routing.one_of_all import LOCAL_RANDOM
 from penstock.routing.recent_history import HISTORY_LENGTH, RECENT_HISTORY
 from penstock.storage.definitions.records import VhostMetadata
 
-INSTEAD: Final = {"stream": "omit the argument"}
+NAMES: Final = {QUORUM: "quorum queues", STREAM: "streams"}
+NOT_OF_STREAMS: Final = ("x-priority", "x-consumer-timeout")
+"""Arguments of consumers."""
+SEGMENT_BYTES_MAX: Final = 3_000_000_000
+FILTER_SIZES: Final = range(16, 256)
 UNSAID: Final = (None, "undefined")
 """Values of ``default_queue_type`` that name no type."""
 
 
 def check_queue_arguments(arguments: dict[str, object], what: str, exclusive: bool = False) -> None:
-    """Raises PreconditionFailed or NotImplementedYet (streams); ``what`` names the queue."""
+    """Raises PreconditionFailed; ``what`` names the queue."""
     kind = queue_type(arguments)
     known = ARGUMENTS_OF_TYPE[kind]
     for key, option in known.items():
@@ -53,7 +61,7 @@ def check_queue_arguments(arguments: dict[str, object], what: str, exclusive: bo
         _check_value(option, arguments[key], what)
         if key == "x-dead-letter-routing-key" and "x-dead-letter-exchange" not in arguments:
             raise _invalid(key, what, "routing_key_but_no_dlx_defined")
-    for key in (*QUEUE_ARGUMENTS, *OTHER_TYPES_ARGUMENTS):
+    for key in QUEUE_ARGUMENTS:
         if key in arguments and key not in known:
             raise _of_other_type(key, what, kind)
 
@@ -79,7 +87,7 @@ class TypeRules(NamedTuple):
 def check_default_type(value: object) -> None:
     """Of a virtual host, as definitions and HTTP bodies have it.
 
-    Raises PreconditionFailed, or NotImplementedYet for streams.
+    Raises PreconditionFailed.
     """
     if value in UNSAID:
         return
@@ -87,8 +95,6 @@ def check_default_type(value: object) -> None:
         raise PreconditionFailed("default_queue_type must not be an empty string")
     if not isinstance(value, (str, bool)):
         raise PreconditionFailed(f"{term(value)} is not a valid default_queue_type value")
-    if value in INSTEAD:
-        raise NotImplementedYet(f"{value} queues are not implemented")
     if value not in QUEUE_TYPES:
         shown = value if isinstance(value, str) else term(value)
         raise PreconditionFailed(f"{shown} is not a valid queue type")
@@ -103,7 +109,7 @@ def with_default_type(
     """
     if kind == "" or "x-queue-type" in arguments:
         return arguments
-    if not can_be_quorum(durable, exclusive, auto_delete):
+    if not can_last(durable, exclusive, auto_delete):
         kind = CLASSIC
     return {**arguments, "x-queue-type": kind}
 
@@ -111,8 +117,8 @@ def with_default_type(
 def check_properties(
     arguments: dict[str, object], what: str, durable: bool, exclusive: bool, auto_delete: bool
 ) -> None:
-    """What a quorum queue cannot be, in RabbitMQ's order; raises PreconditionFailed."""
-    if queue_type(arguments) == QUORUM:
+    """What a quorum queue or a stream cannot be, in RabbitMQ's order; raises PreconditionFailed."""
+    if queue_type(arguments) in LASTING_TYPES:
         for wrong, name in (
             (auto_delete, "auto-delete"),
             (exclusive, "exclusive-owner"),
@@ -122,25 +128,41 @@ def check_properties(
                 raise PreconditionFailed(f"invalid property '{name}' for {what}")
 
 
+def check_stream(arguments: dict[str, object]) -> None:
+    """What RabbitMQ finds of a stream's arguments last; raises PreconditionFailed."""
+    size = arguments.get("x-stream-max-segment-size-bytes", 0)
+    if isinstance(size, int) and size > SEGMENT_BYTES_MAX:
+        raise PreconditionFailed("Exceeded max value for x-stream-max-segment-size-bytes")
+    filter_size = arguments.get("x-stream-filter-size-bytes", FILTER_SIZES.start)
+    if filter_size not in FILTER_SIZES:
+        raise PreconditionFailed("Invalid value for x-stream-filter-size-bytes")
+
+
 def check_in_cluster(arguments: dict[str, object], what: str) -> None:
     """Raises NotImplementedYet."""
-    if queue_type(arguments) == QUORUM:
+    kind = queue_type(arguments)
+    if kind in LASTING_TYPES:
         raise NotImplementedYet(
-            f"quorum queues of a cluster are not implemented (x-queue-type 'quorum' for {what}):"
+            f"{NAMES[kind]} of a cluster are not implemented (x-queue-type '{kind}' for {what}):"
             " omit the argument; a policy with ha-mode mirrors queues"
         )
 
 
 def check_default_in_cluster(kind: str) -> None:
     """Raises NotImplementedYet for a default type that a cluster has not."""
-    if kind == QUORUM:
-        raise NotImplementedYet("quorum queues of a cluster are not implemented: leave the default")
+    if kind in LASTING_TYPES:
+        raise NotImplementedYet(
+            f"{NAMES[kind]} of a cluster are not implemented: leave the default"
+        )
 
 
 def check_without_name(arguments: dict[str, object]) -> None:
     """The name is the server's choice; raises PreconditionFailed."""
-    if queue_type(arguments) == QUORUM:
-        raise PreconditionFailed("Cannot declare a server-named queue for type rabbit_quorum_queue")
+    kind = queue_type(arguments)
+    if kind in LASTING_TYPES:
+        raise PreconditionFailed(
+            f"Cannot declare a server-named queue for type rabbit_{kind}_queue"
+        )
 
 
 def _check_value(option: Option, value: object, what: str) -> None:
@@ -151,12 +173,9 @@ def _check_value(option: Option, value: object, what: str) -> None:
         _check_text(key, value, what)
     elif not isinstance(value, bool if option.kind == FLAG else str):
         raise _invalid(key, what, _of_type(value))
+    if option.kind == AGE and age_ms(value) is None:
+        raise _invalid(key, what, "invalid_max_age")
     if option.words and value not in option.words:
-        if key == "x-queue-type" and value in INSTEAD:
-            raise NotImplementedYet(
-                f"{value} queues are not implemented (x-queue-type '{value}' for {what}):"
-                f" {INSTEAD[str(value)]}"
-            )
         raise _invalid(key, what, option.refusal.format(value=value, term=term(value)))
 
 
@@ -242,8 +261,18 @@ def consumer_priority(arguments: dict[str, object], what: str) -> int:
 
 def check_consumer_arguments(arguments: dict[str, object], what: str, kind: str) -> None:
     """Those of a consumer of the queue ``what`` of that type; raises PreconditionFailed."""
-    if "x-stream-offset" in arguments:
-        raise _of_other_type("x-stream-offset", what, kind)
+    for key in NOT_OF_STREAMS if kind == STREAM else (OFFSET_ARGUMENT,):
+        if key in arguments:
+            raise _of_other_type(key, what, kind)
+    if kind == STREAM and start_of(arguments, WallMs(0)) is None:
+        value = arguments[OFFSET_ARGUMENT]
+        shown = f"{{invalid_stream_offset_arg,{{{type_name(value)},{term(value)}}}}}"
+        raise _invalid(OFFSET_ARGUMENT, what, shown)
+    wanted = arguments.get(FILTER_ARGUMENT)
+    if kind == STREAM and isinstance(wanted, list):
+        for value in wanted:
+            if not isinstance(value, str):
+                raise _invalid(FILTER_ARGUMENT, what, _of_type(value))
     cancel = arguments.get("x-cancel-on-ha-failover", False)
     if not isinstance(cancel, bool):
         raise _invalid("x-cancel-on-ha-failover", what, _of_type(cancel))

@@ -12,6 +12,7 @@ from penstock.core.errors import PreconditionFailed
 from penstock.queues.context import CLASSIC, queue_type
 from penstock.queues.queue import Queue
 from penstock.queues.refusals import locked
+from penstock.queues.stream_start import age_ms
 from penstock.routing.exchanges import Exchange
 from penstock.routing.headers import as_bytes, term, type_name
 
@@ -91,6 +92,8 @@ def check_same_arguments(
         one, other = received.get(key, MISSING), current.get(key, MISSING)
         if key == "x-queue-type" and (isinstance(one, str) or isinstance(other, str)):
             one, other = (CLASSIC if kind is MISSING else kind for kind in (one, other))
+        if key == "x-max-age" and MISSING not in (one, other):
+            one, other = age_ms(one), age_ms(other)
         check_equivalent(key, what, one, other, MISSING)
 
 

@@ -10,9 +10,7 @@ Of all policies whose pattern is found in the name the one with the highest prio
 mirrored: those that are durable and not exclusive.  A policy with a key that queues of a type
 cannot have (``UNSUITED_KEYS``) does not reach them at all, as in RabbitMQ.
 
-What a policy may say is checked key by key with RabbitMQ's words.  Keys of other queue types that
-have no effect here (``OTHER_TYPES_KEYS``) are refused by name, as ``NotImplementedYet``: a policy
-that does nothing would be believed.
+What a policy may say is checked key by key with RabbitMQ's words.
 
 ``PolicyBook.epoch`` moves with every change: what is remembered of them carries it.
 """
@@ -24,6 +22,7 @@ from mypy_extensions import i64
 from penstock.broker.rules.erlang_terms import term
 from penstock.broker.rules.ha_policy import HA_KEYS, NO_MIRRORS, HaPolicy, read_ha_policy
 from penstock.broker.rules.queue_options import (
+    AGE,
     ARGUMENTS,
     DEFAULT_DELIVERY_LIMITS,
     FEDERATION_KEYS,
@@ -31,30 +30,31 @@ from penstock.broker.rules.queue_options import (
     LIMIT,
     LOWER,
     OPERATORS,
-    OTHER_TYPES_KEYS,
     POLICY_KEYS,
     PREFERRED,
     UNSUITED_KEYS,
     Option,
 )
 from penstock.core import patterns
-from penstock.core.errors import NotImplementedYet, PreconditionFailed
-from penstock.queues.context import CLASSIC, QUORUM, queue_type
+from penstock.core.errors import PreconditionFailed
+from penstock.queues.context import CLASSIC, QUORUM, STREAM, queue_type
 from penstock.queues.limits import DROP_HEAD, RETRIES, QueueLimits, RetryDelays
 from penstock.queues.queue import Queue
+from penstock.queues.stream_start import age_ms
 from penstock.routing.exchanges import Exchange
 from penstock.routing.headers import is_integer
+from penstock.streams.filtering import FILTER_BYTES
+from penstock.streams.log import SEGMENT_BYTES, StreamLimits
 
 EXCHANGES: Final = "exchanges"
-QUEUES_OF: Final = {CLASSIC: "classic_queues", QUORUM: "quorum_queues"}
+QUEUES_OF: Final = {CLASSIC: "classic_queues", QUORUM: "quorum_queues", STREAM: "streams"}
 APPLY_TO: Final[dict[str, tuple[str, ...]]] = {
     "queues": tuple(QUEUES_OF.values()),
     EXCHANGES: (EXCHANGES,),
     "all": (*QUEUES_OF.values(), EXCHANGES),
     **{kind: (kind,) for kind in QUEUES_OF.values()},
-    "streams": (),
 }
-"""What a policy may apply to -> which kinds of entities these are; there are no streams yet."""
+"""What a policy may apply to -> which kinds of entities these are."""
 UNSUITED: Final = {QUEUES_OF[kind]: keys for kind, keys in UNSUITED_KEYS.items()}
 VALUE_MAX: Final = 1 << 53
 """What JSON carries exactly; no queue needs more."""
@@ -125,8 +125,18 @@ class QueueSettings:
         # An exchange's name may be empty: None is "not set" here.
         self.dead_letter_exchange: str | None = _text(values.get("dead-letter-exchange"))
         self.dead_letter_routing_key: str | None = _text(values.get("dead-letter-routing-key"))
+        self.stream: StreamLimits | None = None
+        if queue_type(arguments) == STREAM:
+            self.stream = StreamLimits(
+                max(self.max_length_bytes, 0),
+                age_ms(values.get("max-age")) or 0,
+                _number(values, "stream-max-segment-size-bytes", SEGMENT_BYTES),
+                _number(values, "stream-filter-size-bytes", FILTER_BYTES),
+            )
 
     def limits(self) -> QueueLimits:
+        if self.stream is not None:
+            return QueueLimits(stream=self.stream)
         return QueueLimits(
             self.max_length,
             self.max_length_bytes,
@@ -275,7 +285,7 @@ def _text(value: object) -> str | None:
 
 
 def check_policy(policy: Policy, operator: bool) -> None:
-    """Raises PreconditionFailed or NotImplementedYet."""
+    """Raises PreconditionFailed."""
     _check_pattern("pattern", policy.pattern)
     if policy.apply_to not in APPLY_TO:
         raise PreconditionFailed(
@@ -283,14 +293,7 @@ def check_policy(policy: Policy, operator: bool) -> None:
         )
     if len(policy.definition) == 0:
         raise PreconditionFailed("no policy provided")
-    for key in policy.definition:
-        check_is_built(key)
     _check_definition(policy.definition, operator)
-
-
-def check_is_built(key: str) -> None:
-    if key in OTHER_TYPES_KEYS:
-        raise NotImplementedYet(f"policy setting '{key}'")
 
 
 def _is_allowed(key: str, operator: bool) -> bool:
@@ -344,7 +347,9 @@ def _check_pattern(key: str, pattern: object) -> None:
 
 
 def _check_value(option: Option, value: object) -> None:
-    if option.is_number:
+    if option.kind == AGE:
+        good = age_ms(value) is not None
+    elif option.is_number:
         good = is_integer(value) and isinstance(value, int) and option.lowest <= value <= VALUE_MAX
     else:
         good = isinstance(value, str)

@@ -8,7 +8,7 @@ it, and default delivery limits.  The order is RabbitMQ's: of wrong arguments th
 
 from typing import Final, NamedTuple
 
-from penstock.queues.context import CLASSIC, QUEUE_TYPES, QUORUM
+from penstock.queues.context import CLASSIC, LASTING_TYPES, QUEUE_TYPES, QUORUM, STREAM
 from penstock.queues.limits import OVERFLOWS, RETRIES
 from penstock.settings.cluster import MASTER_LOCATORS
 
@@ -19,6 +19,7 @@ FLAG: Final = "true or false"
 WORD: Final = "word"
 TEXT: Final = "text"
 EXCHANGE: Final = "name of an exchange"
+AGE: Final = "number and unit of time"
 COUNT_OR_NODES: Final = "number or list of nodes"
 
 # Which value holds; so also where the option may be given.
@@ -33,6 +34,8 @@ PREFERRED: Final = "the policy, else the argument"
 HIGHER: Final = "the higher"
 OPERATORS: Final = "the operator policy"
 
+MESSAGES_GO: Final = (CLASSIC, QUORUM)
+"""Types of queues from which messages are taken."""
 TEN_YEARS_MS: Final = 10 * 365 * 86_400_000
 """RabbitMQ's limit of times in arguments."""
 
@@ -94,16 +97,18 @@ class Option(NamedTuple):
 OPTIONS: Final = (
     Option("expires", MILLISECONDS, LIMIT, 1_800_000, "queue expiry",
            "time after which an unused queue is deleted: no consumer, no get, no new declaration",
-           "Exp", lowest=1, highest=TEN_YEARS_MS),
+           "Exp", lowest=1, highest=TEN_YEARS_MS, types=MESSAGES_GO),
     Option("message-ttl", MILLISECONDS, LIMIT, 60_000, "message TTL",
            "time after which a message expires; it is dropped, or becomes a dead letter",
-           "TTL", highest=TEN_YEARS_MS),
+           "TTL", highest=TEN_YEARS_MS, types=MESSAGES_GO),
     Option("dead-letter-exchange", EXCHANGE, FIRST, "dlx", "dead letter exchange name",
-           "where messages go that expire, are rejected or are dropped", "DLX"),
+           "where messages go that expire, are rejected or are dropped", "DLX", types=MESSAGES_GO),
     Option("dead-letter-routing-key", TEXT, FIRST, "dead", "dead letter routing key",
-           "the routing key of dead letters; without it they keep their own", "DLK"),
+           "the routing key of dead letters; without it they keep their own", "DLK",
+           types=MESSAGES_GO),
     Option("max-length", NUMBER, LIMIT, 10_000, "maximum length",
-           "how many messages may be ready; at that limit overflow decides", "Lim"),
+           "how many messages may be ready; at that limit overflow decides", "Lim",
+           types=MESSAGES_GO),
     Option("max-length-bytes", NUMBER, LIMIT, 104_857_600, "maximum length in bytes",
            "how many bytes of bodies may be ready; at that limit overflow decides", "Lim B"),
     Option("max-priority", NUMBER, ARGUMENT, 10, "",
@@ -111,7 +116,7 @@ OPTIONS: Final = (
     Option("overflow", WORD, FIRST, "reject-publish", "overflow value",
            "what a full queue does: drops the oldest, refuses new messages, or buries them",
            "Ovfl", words=OVERFLOWS, refusal="invalid_overflow", operator=OPERATORS,
-           quorum_merge=PREFERRED),
+           quorum_merge=PREFERRED, types=MESSAGES_GO),
     Option("queue-mode", WORD, FIRST, "lazy", "queue-mode value",
            "lazy: messages rest on disk", "Mode",
            words=("default", "lazy"), refusal="\"unsupported queue mode '{value}'\"",
@@ -120,14 +125,15 @@ OPTIONS: Final = (
            "RabbitMQ's formats of classic queues; no effect here",
            words=(1, 2), refusal="\"unsupported queue version '{value}'\"", types=(CLASSIC,)),
     Option("single-active-consumer", FLAG, ARGUMENT, True, "",
-           "one consumer at a time gets messages; when it goes, the next one does", "SAC"),
+           "one consumer at a time gets messages; when it goes, the next one does", "SAC",
+           types=MESSAGES_GO),
     Option("queue-type", WORD, ARGUMENT, "classic", "",
-           "the type of queue; streams are refused",
+           "the type of queue",
            words=QUEUE_TYPES, refusal="\"unsupported queue type '{value}'\""),
     Option("delivery-limit", NUMBER, LIMIT, 5, "delivery limit",
            "how often a message may come back before it is a dead letter; -1: without a limit;"
            " a quorum queue's is 20 otherwise, and basic.nack does not count there",
-           "DL", lowest=-1),
+           "DL", lowest=-1, types=MESSAGES_GO),
     Option("dead-letter-strategy", WORD, FIRST, "at-most-once", "dead letter strategy",
            "at-least-once: a dead message stays until a queue has taken its letter; with"
            " overflow reject-publish only",
@@ -165,16 +171,28 @@ OPTIONS: Final = (
     Option("queue-leader-locator", WORD, FIRST, "client-local", "queue leader locator value",
            "on which node the queue is; no effect on a single node",
            words=("client-local", "balanced", "random", "least-leaders"),
-           refusal="invalid_queue_locator_arg", types=(QUORUM,)),
+           refusal="invalid_queue_locator_arg", types=LASTING_TYPES),
     Option("consumer-disconnected-timeout", MILLISECONDS, POLICY, 60_000,
            "consumer disconnected timeout",
            "how long a quorum queue waits for a consumer on a node that cannot be reached; no"
            " effect on a single node"),
+    Option("max-age", AGE, PREFERRED, "7D", "max age",
+           "how long a stream keeps messages: a number and Y, M, D, h, m or s; whole segments go",
+           "MxAge", types=(STREAM,)),
+    Option("stream-max-segment-size-bytes", NUMBER, PREFERRED, 500_000_000,
+           "stream max segment size",
+           "the size at which a stream begins a new file; retention takes whole files",
+           types=(STREAM,)),
+    Option("stream-filter-size-bytes", NUMBER, ARGUMENT, 16, "",
+           "the size of the filter of each block of a stream", types=(STREAM,)),
+    Option("initial-cluster-size", NUMBER, PREFERRED, 1, "initial cluster size",
+           "how many copies a stream has; no effect on a single node",
+           lowest=1, types=(STREAM,)),
     Option("consumer-timeout", MILLISECONDS, LOWER, 1_800_000, "consumer timeout",
            "time a consumer may hold a delivery; then its channel is closed",
-           lowest=1, highest=TEN_YEARS_MS),
+           lowest=1, highest=TEN_YEARS_MS, types=MESSAGES_GO),
     Option("message-deduplication", FLAG, ARGUMENT, True, "",
-           "a message whose x-deduplication-header is in the queue is dropped"),
+           "a message whose x-deduplication-header is in the queue is dropped", types=MESSAGES_GO),
     Option("queue-master-locator", WORD, FIRST, "min-masters", "queue-master-locator value",
            "on which node of a cluster a new queue is",
            words=MASTER_LOCATORS, refusal='"{term} invalid queue-master-locator value"',
@@ -228,18 +246,13 @@ FEDERATION_KEYS: Final = tuple(
 )
 POLICY_KEYS: Final = {option.name: option for option in OPTIONS if option.in_policies}
 UNSUITED_KEYS: Final = {
-    kind: [option.name for option in OPTIONS if option.unsuited == kind] for kind in QUEUE_TYPES
+    kind: [
+        option.name
+        for option in OPTIONS
+        if option.unsuited == kind or (kind == STREAM and STREAM not in option.types)
+    ]
+    for kind in QUEUE_TYPES
 }
 """A policy with one of them does not reach queues of that type."""
 
-DEFAULT_DELIVERY_LIMITS: Final = {CLASSIC: -1, QUORUM: 20}
-
-OTHER_TYPES_KEYS: Final = (
-    "initial-cluster-size",
-    "max-age",
-    "stream-max-segment-size-bytes",
-)
-"""Of policies, for streams: refused by name."""
-OTHER_TYPES_ARGUMENTS: Final = tuple(
-    key for key in ("x-" + name for name in OTHER_TYPES_KEYS) if key not in ARGUMENTS
-)
+DEFAULT_DELIVERY_LIMITS: Final = {CLASSIC: -1, QUORUM: 20, STREAM: -1}

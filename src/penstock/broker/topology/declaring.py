@@ -92,6 +92,8 @@ def check_deletable(vhost: Vhost, queue: Queue, if_unused: bool, if_empty: bool)
 
     One that is forsaken goes uncounted, but not as an empty one: so RabbitMQ does it.
     """
+    if queue.is_stream:
+        return 0  # as RabbitMQ: neither looked at nor counted
     if queue.is_quorum:
         _check_unconditional(vhost.queue_text(queue.name), if_unused, if_empty)
     if queue.is_forsaken():

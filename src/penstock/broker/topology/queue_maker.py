@@ -12,6 +12,8 @@ from penstock.queues.consumers import Consumer
 from penstock.queues.context import QueueContext, QueueIdentity
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
+from penstock.queues.stream import StreamQueue
+from penstock.queues.stream_backing import StreamBacking
 
 BackingFactory = Callable[[int, bool, int, dict[str, object]], BackingQueue]
 """(queue id, durable, segment entries, arguments) -> the backing of a new queue."""
@@ -31,9 +33,14 @@ class QueueMaker:
         self._make_backing = make_backing
         self._context = context
 
-    def make(self, queue_id: int, kept: bool, identity: QueueIdentity) -> LocalQueue:
+    def make(self, queue_id: int, kept: bool, identity: QueueIdentity) -> Queue:
         """``kept``: its messages are to be there after a restart."""
-        queue = self.over(self.backing(queue_id, kept, identity.arguments), identity)
+        backing = self.backing(queue_id, kept, identity.arguments)
+        queue: Queue
+        if isinstance(backing, StreamBacking):
+            queue = StreamQueue(identity, backing, self._context)
+        else:
+            queue = self.over(backing, identity)
         self._note("queue_declared", (self._vhost, queue.name, queue.durable))
         return queue
 

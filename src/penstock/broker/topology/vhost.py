@@ -22,6 +22,7 @@ from penstock.broker.rules.arguments import (
     check_local_binding,
     check_properties,
     check_queue_arguments,
+    check_stream,
     with_default_type,
 )
 from penstock.broker.rules.budget import Budget
@@ -47,12 +48,11 @@ from penstock.broker.topology.routes import (
 from penstock.broker.topology.topics import Topics, check_topic_exchange
 from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirms
-from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
+from penstock.core.errors import AccessRefused, NotFound, NotImplementedYet, PreconditionFailed
 from penstock.core.message import Address, Message
 from penstock.core.traffic import Churn, ExchangeTraffic
 from penstock.queues.consumers import Consumer
 from penstock.queues.context import QueueIdentity
-from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import (
     NSQ_TOPIC,
@@ -403,6 +403,8 @@ class Vhost:
         exchange.matcher.check(key, arguments)
         if LOCAL_RANDOM in (exchange.type, inner_type(exchange.arguments)):
             check_local_binding(destination, key)
+        if exchange.type == NSQ_TOPIC and isinstance(destination, Queue) and destination.is_stream:
+            raise NotImplementedYet("streams as channels of NSQ")
         if self.changes.proposes:
             self.changes.bind(record, exchange, destination)
             return
@@ -486,6 +488,7 @@ class Vhost:
         what = self.queue_text(name)
         check_queue_arguments(arguments, what, owner is not None)
         check_properties(arguments, what, durable, owner is not None, auto_delete)
+        check_stream(arguments)
         self.changes.check_memory(arguments, part_count(arguments))
         if durable and owner is None:
             self.changes.check_room()
@@ -498,7 +501,7 @@ class Vhost:
         identity = QueueIdentity(self.name, name, incarnation, durable, auto_delete, arguments)
         return self.make_queue(identity, owner)
 
-    def make_queue(self, one: QueueIdentity, owner: object) -> LocalQueue:
+    def make_queue(self, one: QueueIdentity, owner: object) -> Queue:
         """Its declaration was checked."""
         queue_id = 0
         # An exclusive queue dies with its connection, so with the process: nothing to keep.
@@ -514,7 +517,7 @@ class Vhost:
             self.definitions.put_queue(QueueRecord(*who, one.auto_delete, one.arguments))
         return queue
 
-    def recover_queue(self, record: QueueRecord) -> LocalQueue:
+    def recover_queue(self, record: QueueRecord) -> Queue:
         """Open a durable queue again; its messages are the node's business."""
         if is_room(record.name):
             return self.rooms.recover(record, self.exchanges)
@@ -526,7 +529,7 @@ class Vhost:
         self.touch(queue)
         return queue
 
-    def _make_queue(self, queue_id: int, kept: bool, identity: QueueIdentity) -> LocalQueue:
+    def _make_queue(self, queue_id: int, kept: bool, identity: QueueIdentity) -> Queue:
         queue = self._maker.make(queue_id, kept, identity)
         self.enter_queue(queue)
         if kept:

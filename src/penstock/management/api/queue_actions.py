@@ -34,7 +34,7 @@ from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import DIGITS_MAX, json_body, json_response, required, text
 from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import BadQuery
-from penstock.queues.refusals import check_read
+from penstock.queues.refusals import check_parts, check_read
 
 COUNT: Final = 10
 COUNT_MAX: Final = 1000
@@ -133,6 +133,7 @@ def read_slice(
     """
     queue = broker.vhost(vhost).queue(name)
     queue.check_owner(None)
+    check_parts(queue.backing, name, vhost)
     priorities = queue.backing.priorities()
     if priority < 0:
         priority = _highest_with_messages(queue.backing)

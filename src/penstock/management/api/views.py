@@ -27,6 +27,7 @@ from penstock.management.rows.forecast_view import forecast_row
 from penstock.management.rows.heaps_view import SAMPLED, heaps_row
 from penstock.management.rows.queue_flow import flow_facts
 from penstock.management.rows.recent import Recent
+from penstock.queues.refusals import check_parts
 
 SEGMENTS_SHOWN: Final = 200
 """Of one queue; of more those in the middle are left out."""
@@ -64,6 +65,7 @@ class ViewsApi(Endpoints):
 
     def _queue_flow(self, vhost: str, name: str) -> Row:
         queue = self._broker.vhost(vhost).queue(name)
+        check_parts(queue.backing, name, vhost)
         return {"vhost": vhost, "name": name, **flow_facts(queue.backing)}
 
     async def queue_storage(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -72,6 +74,7 @@ class ViewsApi(Endpoints):
     def _queue_storage(self, vhost: str, name: str) -> Row:
         """The index; of a queue with priorities that of each which has one."""
         queue = self._broker.vhost(vhost).queue(name)
+        check_parts(queue.backing, name, vhost)
         parts, priorities = queue.backing.parts(), queue.backing.priorities()
         limits = self._broker.engine.limits
         rows: list[Row] = []

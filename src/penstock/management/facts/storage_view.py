@@ -15,10 +15,12 @@ from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.description import Facts, describe_index, describe_queue
 from penstock.backing.interface import BackingQueue
 from penstock.broker.rules.alarms import NO_PAGING
+from penstock.queues.stream_backing import StreamBacking
 from penstock.storage.engine.engine import Engine
 from penstock.storage.engine.recovery import Opening
 from penstock.storage.journal.codec import journal_file_name
 from penstock.storage.store.message_store import MessageStore
+from penstock.streams.log import StreamLog
 
 LISTED: Final = 0
 """Messages that may be looked at for a line of a list: counters only."""
@@ -42,7 +44,7 @@ def listed_fields(backing: BackingQueue) -> Facts:
     """What a queue's line in a list says of its backing."""
     rows = [_in_their_shape(describe_queue(part, LISTED)) for part in backing.parts()]
     if not rows:
-        return {}  # its messages are on another node
+        return {}  # it is a stream, or its messages are on another node
     row = rows[0] if len(rows) == 1 else _sum_of(rows)
     if isinstance(backing, DeduplicatingBacking):
         row["penstock_duplicates"] = int(backing.duplicate_count)
@@ -52,6 +54,8 @@ def listed_fields(backing: BackingQueue) -> Facts:
 def shown_fields(backing: BackingQueue) -> Facts:
     """The same of one queue, with the object ``penstock``."""
     parts = backing.parts()
+    if isinstance(backing, StreamBacking):
+        return {"penstock": _stream_facts(backing.log)}
     if not parts:
         return {}  # its messages are on another node
     described = [describe_queue(part, SHOWN // len(parts)) for part in parts]
@@ -66,6 +70,18 @@ def shown_fields(backing: BackingQueue) -> Facts:
     if isinstance(backing, DeduplicatingBacking):
         cast(Facts, row["penstock"])["duplicates"] = int(backing.duplicate_count)
     return row
+
+
+def _stream_facts(log: StreamLog) -> Facts:
+    segments = log.segments
+    return {
+        "first_offset": int(log.first_offset),
+        "next_offset": int(log.next_offset),
+        "durable_offset": int(log.durable_offset),
+        "segments": len(segments),
+        "bytes": int(segments.total_bytes),
+        "first_ms": int(segments.time(0)) if len(segments) > 0 else None,
+    }
 
 
 def _sum_of(rows: list[Facts]) -> Facts:

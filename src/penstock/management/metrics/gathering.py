@@ -52,6 +52,13 @@ STATES: Final = (("alpha", ("q1", "q4")), ("beta", ("q2", "q3")))
 state, delta, is on disk only."""
 
 
+NO_STATUS: Final[dict[str, object]] = {
+    "delta": [0, 0, 0],
+    **dict.fromkeys((name for _, names in STATES for name in names), 0),
+}
+"""Of a stream."""
+
+
 class Table:
     """Numbers of many objects, column by column.
 
@@ -315,7 +322,7 @@ def _queue_numbers(queue: Queue) -> Numbers:
     row = listed_fields(queue.backing)
     ready, unacked = int(queue.backing.ready_count()), int(queue.unacked_count)
     parts = queue.backing.parts()
-    status = cast(dict[str, object], row["backing_queue_status"])
+    status = cast(dict[str, object], row.get("backing_queue_status", NO_STATUS))
     delta = cast(list[int], status["delta"])[2]
     leases, flow = queue.leases, queue.flow
     return (

@@ -385,7 +385,7 @@ class AmqpChannel(Subscriber):
             self.link.outlet,
             self.shared,
             no_ack,
-            0 if no_ack else self.prefetch,
+            0 if no_ack and not queue.is_stream else self.prefetch,
             method.flag("exclusive"),
             arguments,
             priority,

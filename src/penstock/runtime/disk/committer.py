@@ -10,11 +10,11 @@ when a group is sealed, and whether it must be synced.
 One write per group.  Groups that wait together are written together and share one sync, up
 to ``BATCH_MAX_BYTES``: more would only make everybody wait for a longer sync.
 
-The disk keeps the order: contents of the message store before the journal's block that speaks
-of them; a journal file is synced to its end before the next one is begun, and its name is
-durable before anything in it is reported.  Files the journal has retired are let go only
-after the sync of the group that says so; a few of them are kept as spares and become the
-next files, since writing over pages and blocks that are there costs a third of new ones.  What
+The disk keeps the order: contents of the message store, and what goes to streams, before the
+journal's block that speaks of them; a journal file is synced to its end before the next one is
+begun, and its name is durable before anything in it is reported.  Files the journal has retired are
+let go only after the sync of the group that says so; a few of them are kept as spares and become
+the next files, since writing over pages and blocks that are there costs a third of new ones.  What
 a spare still holds names another file, so recovery does not believe it.
 
 A disk without space is waited for: ``stalled`` says so, the group is tried again every half
@@ -40,6 +40,7 @@ from typing import Final
 from penstock.runtime.disk.worker import NO_SPACE, RETRY_MS, space_text
 from penstock.storage.common.failpoints import reach
 from penstock.storage.common.files import FileSystem
+from penstock.storage.common.side_log import SideWriter
 from penstock.storage.journal.codec import JournalGroup, journal_file_name, spare_file_name
 from penstock.storage.store.groups import StoreWriter
 
@@ -59,7 +60,9 @@ class Committer:
         file_size_bytes: int,
         store: StoreWriter,
         wake: Callable[[], None],
+        side: SideWriter | None = None,
     ) -> None:
+        """``side``: of the logs beside the journal."""
         self.stalled = ""
         self.last_sync_ms = 0.0
         self.sync_count = 0
@@ -68,6 +71,7 @@ class Committer:
         self._directory = directory
         self._file_size_bytes = file_size_bytes
         self._store = store
+        self._side = SideWriter() if side is None else side
         self._wake = wake
         self._waiting: deque[JournalGroup] = deque()
         self._done: list[JournalGroup] = []
@@ -129,6 +133,7 @@ class Committer:
         if self._handle >= 0:
             self._close_file()
         self._store.close()
+        self._side.close()
 
     def _close_file(self) -> None:
         try:
@@ -213,6 +218,8 @@ class Committer:
                 self._write(group)
             if any(group.sync for group in batch):
                 self._store.sync()
+                if self._side.unsynced:
+                    self._side.sync()
                 if self._unsynced:
                     self._sync()
             removed = [number for group in batch for number in group.files_to_remove]
@@ -232,6 +239,8 @@ class Committer:
     def _write(self, group: JournalGroup) -> None:
         if group.store is not None:
             self._store.write(group.store)
+        if group.side is not None:
+            self._side.write(group.side)
         if group.size == 0 or group.written:
             return
         if group.file_no != self._file_no:
@@ -248,6 +257,8 @@ class Committer:
         if self._handle >= 0:
             if self._unsynced:
                 self._store.sync()
+                if self._side.unsynced:
+                    self._side.sync()
                 self._sync()
             self._files.close(self._handle)
             self._handle = -1

@@ -142,8 +142,9 @@ class Engine:
         readers: list[object] = []
         for queue_id in self.board.take_arrived():
             queue = self.queues.get(queue_id)
-            if queue is not None and queue.reader is not None:
-                readers.append(queue.reader)
+            reader = self.journal.side.reader(queue_id) if queue is None else queue.reader
+            if reader is not None:
+                readers.append(reader)
         return readers
 
     def take_faults(self) -> list[str]:
@@ -170,7 +171,7 @@ class Engine:
         """The journal's next group, with the contents it speaks of."""
         group = self.journal.seal(sync)
         if group is not None:
-            group.store = self.store.seal(sync)
+            group.store = self.store.seal(group.sync)
         return group
 
     def committed(self, group: JournalGroup) -> None:
@@ -183,7 +184,8 @@ class Engine:
     def pending_bytes(self) -> i64:
         """Appended and not yet sealed."""
         journal = self.journal
-        return journal.position - journal.sealed_position + self.store.unsealed_bytes
+        beside = self.store.unsealed_bytes + journal.side.unsealed_bytes
+        return journal.position - journal.sealed_position + beside
 
     def is_retiring(self, file: JournalFile) -> bool:
         """Is what lives in it being written elsewhere, so that it can go?"""

@@ -48,6 +48,7 @@ from penstock.storage.common.disk_jobs import DiskJob, JobBoard, run_job
 from penstock.storage.common.failpoints import reach
 from penstock.storage.common.files import FileSystem
 from penstock.storage.common.seq_ranges import SeqRanges
+from penstock.storage.common.side_log import SideLog
 from penstock.storage.engine.engine import Engine, EngineLimits
 from penstock.storage.engine.lost_journal import QUEUES, lost_journal
 from penstock.storage.engine.resting_queue import FLUSHED, RestingQueue
@@ -64,8 +65,15 @@ from penstock.storage.store.message_store import MessageStore
 RunJobs = Callable[[list[DiskJob]], None]
 """Runs jobs, in any order, perhaps several at a time, and returns when all have run."""
 Progress = Callable[[str], None]
+MakeSideLog = Callable[[JobBoard], SideLog]
 WRITES_AT_ONCE: Final[i64] = 64 * 1024 * 1024
 STORE_FILE_BYTES: Final[i64] = 16 * 1024 * 1024
+STREAM_ENTRIES: Final[i64] = 8
+"""Of a queue without an index."""
+
+
+def _no_side_log(_board: JobBoard) -> SideLog:
+    return SideLog()
 
 
 @final
@@ -96,11 +104,15 @@ class Opening:
         journal_file_bytes: i64 = JOURNAL_FILE_BYTES,
         store_file_bytes: i64 = STORE_FILE_BYTES,
         deleted: SeqRanges | None = None,
+        streams: set[int] | None = None,
+        beside: MakeSideLog = _no_side_log,
     ) -> None:
         """``entries``: the durable queues that exist, and their segment sizes.
 
         ``deleted``: ids of queues whose deletion the definitions have recorded.
+        ``streams``: those of ``entries`` that keep their messages in ``beside``.
         """
+        self._streams: set[int] = set() if streams is None else streams
         self.queues: dict[int, FoundQueue] = {}
         self.clean: bool = False
         self.new: bool = False  # the data directory had nothing in it
@@ -117,9 +129,16 @@ class Opening:
         transient = MessageStore(
             files, f"{directory}/store/transient", board, store_file_bytes, durable=False
         )
-        journal = Journal(files, f"{directory}/journal", journal_file_bytes)
+        journal = Journal(files, f"{directory}/journal", journal_file_bytes, beside(board))
         self.engine: Engine = Engine(
-            files, directory, journal, store, transient, board, limits, 2 * store_file_bytes
+            files,
+            directory,
+            journal,
+            store,
+            transient,
+            board,
+            limits,
+            2 * store_file_bytes,
         )
 
     def run(self, run_jobs: RunJobs, progress: Progress) -> None:
@@ -156,6 +175,11 @@ class Opening:
         files.makedirs(f"{self._directory}/{QUEUES}")  # see lost_journal.py
         for found in self.queues.values():
             self.messages += found.count()
+
+    def next_seq_id(self, queue_id: int) -> int:
+        """The one that the next message of a queue will not be below, as the journal has it."""
+        found = self.queues.get(queue_id)
+        return 0 if found is None else int(found.next_seq_id)
 
     # -- after a clean stop ----------------------------------------------------------------
 
@@ -252,7 +276,9 @@ class Opening:
         self.bytes_cut += scan.bytes_cut
         index = self.engine.make_index(scan.queue_id, True, scan.entries)
         next_seq_id = scan.journalled.safe_next_seq_id()
-        if next_seq_id < scan.next_seq_id:
+        if int(scan.queue_id) in self._streams:
+            next_seq_id = scan.journalled.next_seq_id  # so much of it was on disk, no more
+        elif next_seq_id < scan.next_seq_id:
             next_seq_id = (scan.next_seq_id + SEQ_ID_STEP - 1) // SEQ_ID_STEP * SEQ_ID_STEP
         index.adopt(scan.segments, next_seq_id)
         if missing:
@@ -347,4 +373,6 @@ def close_engine(
                 [] if index is None else list(index.segments.values()),
             )
         )
+    for queue_id, next_offset in engine.journal.side.next_offsets().items():
+        terms_queues.append(QueueTerms(queue_id, STREAM_ENTRIES, next_offset, 0, False, []))
     write_terms(files, engine.directory, Terms(everything, engine.store.save_table(), terms_queues))

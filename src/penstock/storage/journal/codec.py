@@ -35,6 +35,7 @@ from mypy_extensions import i32, i64
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import Corrupt
 from penstock.storage.common.message_record import MESSAGE, message_record_end
+from penstock.storage.common.side_log import SideGroup
 from penstock.storage.store.groups import StoreGroup
 
 FORMAT_VERSION: Final = 1
@@ -105,6 +106,7 @@ class JournalGroup:
     ``end_position``     the journal's position after the group
     ``files_to_remove``  numbers of files to delete, after the sync
     ``store``            contents for the message store, to be on disk before the block is
+    ``side``             the same, of the logs beside the journal
     ``written``          it needs no second write when its batch is tried again
     """
 
@@ -114,6 +116,7 @@ class JournalGroup:
         "files_to_remove",
         "offset",
         "parts",
+        "side",
         "size",
         "store",
         "sync",
@@ -130,6 +133,7 @@ class JournalGroup:
         sync: bool,
         end_position: i64,
         files_to_remove: list[int],
+        side: SideGroup | None = None,
     ) -> None:
         self.file_no: i64 = file_no
         self.offset: i64 = offset
@@ -143,6 +147,7 @@ class JournalGroup:
         self.end_position: i64 = end_position
         self.files_to_remove: list[int] = files_to_remove
         self.store: StoreGroup | None = None
+        self.side: SideGroup | None = side
         self.written: bool = False
 
     def end_offset(self) -> i64:

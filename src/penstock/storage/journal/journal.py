@@ -49,6 +49,7 @@ from penstock.core.clock_types import WallMs
 from penstock.core.message import LOGGED, PERSISTENT, STORED, Message, counts_in
 from penstock.storage.common.files import FileSystem
 from penstock.storage.common.message_record import write_message_head
+from penstock.storage.common.side_log import SideLog
 from penstock.storage.journal.codec import (
     BLOCK_HEADER_BYTES,
     FILES,
@@ -84,8 +85,14 @@ class Journal:
     """Call ``begin`` once, before anything else."""
 
     def __init__(
-        self, files: FileSystem, directory: str, file_size_bytes: i64 = JOURNAL_FILE_BYTES
+        self,
+        files: FileSystem,
+        directory: str,
+        file_size_bytes: i64 = JOURNAL_FILE_BYTES,
+        side: SideLog | None = None,
     ) -> None:
+        """``side``: the logs beside it, whose groups go with its own."""
+        self.side: SideLog = SideLog() if side is None else side
         self.position: i64 = 0
         self.durable_position: i64 = 0
         self.directory: str = directory
@@ -246,8 +253,12 @@ class Journal:
         """Freeze what was appended since the last seal; None when there is nothing to do.
 
         With ``sync`` the group also covers unsynced ones before it; when only those are
-        left it comes without data.
+        left it comes without data.  One that carries something for a log beside it is synced:
+        readers wait for that.
         """
+        side = self.side.seal() if self.side.dirty else None
+        if side is not None:
+            sync = True
         dropped: list[int] = []
         if sync and self._retired:
             dropped = self._retired
@@ -257,6 +268,7 @@ class Journal:
                 write_drop(self._buffer, file_no)
             self.position += len(self._buffer) - before
         size: i64 = len(self._buffer)
+        assert size > 0 or side is None, "what is appended beside the journal has a record here"
         if size == 0 and (not sync or self._sync_position == self.sealed_position):
             return None
         parts: list[bytes] = []
@@ -271,7 +283,9 @@ class Journal:
             if file.size == 0:
                 parts.insert(0, self._tables())
         synced = self._synced_offset if self._synced_file_no == file.number else 0
-        group = JournalGroup(file.number, file.size, synced, parts, sync, self.position, dropped)
+        group = JournalGroup(
+            file.number, file.size, synced, parts, sync, self.position, dropped, side
+        )
         self._note_sealed(group)
         return group
 
@@ -303,6 +317,8 @@ class Journal:
 
     def committed(self, group: JournalGroup) -> None:
         """The committer has done the group, and all before it."""
+        if group.side is not None:
+            self.side.committed(group.side)
         if group.sync:
             self.durable_position = group.end_position
             self._synced_file_no = group.file_no

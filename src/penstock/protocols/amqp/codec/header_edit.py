@@ -18,6 +18,7 @@ from penstock.core.message import Message, attempts_of, returns_of
 from penstock.protocols.amqp.codec.properties import (
     CLUSTER_ID,
     CONTENT_TYPE,
+    DELIVERY_MODE,
     FLAGS_AT,
     HEADERS,
     REPLY_TO,
@@ -40,6 +41,7 @@ STRING: Final = b"S"
 LONG: Final = b"l"
 ACQUIRED_COUNT: Final = b"x-acquired-count"
 DELIVERY_COUNT: Final = b"x-delivery-count"
+STREAM_OFFSET: Final = b"x-stream-offset"
 Field = tuple[bytes, bytes]
 """A key, and its value with the type before it."""
 
@@ -125,6 +127,21 @@ def with_delivery_counts(messages: list[Message]) -> list[Message]:
             shown.append(Message(content, message.address, message.flags, message.expires_at_ms))
         else:
             shown.append(message)
+    return shown
+
+
+def with_stream_offsets(messages: list[Message]) -> list[Message]:
+    """As RabbitMQ's streams deliver: each says its offset, and is transient if it says nothing."""
+    shown: list[Message] = []
+    for message in messages:
+        fields = [one for one in header_fields(message.content) if one[0] != STREAM_OFFSET]
+        fields.append((STREAM_OFFSET, LONG + int(message.seq_id).to_bytes(8, "big")))
+        content = with_headers(message.content, sorted(fields), 0)
+        if locate(content, 0, DELIVERY_MODE) == 0:
+            content = _with_property(content, DELIVERY_MODE, b"\x01")
+        copy = Message(content, message.address, message.flags, message.expires_at_ms)
+        copy.place(message.seq_id, WallMs(message.enqueued_at_ms))
+        shown.append(copy)
     return shown
 
 

@@ -1,0 +1,126 @@
+"""``StreamBacking``: where the messages of a stream rest, as the management sees it.
+
+The queue (``stream.py``) reads its log by cursors.  Nothing is fetched here, nothing acknowledged:
+of the verbs of a backing only those are here that count, retire and delete.
+"""
+
+from collections.abc import Callable
+from typing import Final, final
+
+from mypy_extensions import i64
+
+from penstock.backing.interface import BackingQueue
+from penstock.backing.variable_queue import VariableQueue
+from penstock.core.clock_types import WallMs
+from penstock.core.errors import PreconditionFailed
+from penstock.core.headers import HeaderReader
+from penstock.core.message import Message
+from penstock.queues.context import STREAM, queue_type
+from penstock.storage.journal.journal import Journal
+from penstock.streams.log import StreamLog
+from penstock.streams.streams import Streams
+
+FILTER_VALUE: Final = "x-stream-filter-value"
+
+
+MakeBacking = Callable[[int, bool, int, dict[str, object]], BackingQueue]
+
+
+@final
+class BackingChoice:
+    """Makes the backing of a stream, or lets ``make`` make one."""
+
+    def __init__(
+        self, streams: Streams, journal: Journal, reader: HeaderReader, make: MakeBacking
+    ) -> None:
+        self._streams = streams
+        self._journal = journal
+        self._reader = reader
+        self._make = make
+
+    def make(
+        self, queue_id: int, durable: bool, segment_entries: int, arguments: dict[str, object]
+    ) -> BackingQueue:
+        if queue_type(arguments) == STREAM:
+            return StreamBacking(self._streams, self._journal, self._reader, queue_id)
+        return self._make(queue_id, durable, segment_entries, arguments)
+
+
+@final
+class StreamBacking(BackingQueue):
+    """``stream``: the queue's number."""
+
+    def __init__(
+        self, streams: Streams, journal: Journal, reader: HeaderReader, stream: i64
+    ) -> None:
+        self.stream: i64 = stream
+        self.log: StreamLog = streams.open(stream)
+        self._streams: Streams = streams
+        self._journal: Journal = journal
+        self._reader: HeaderReader = reader
+
+    def publish(self, messages: list[Message], now_ms: WallMs) -> None:
+        """The journal notes how much of the stream is on disk already: a start compares."""
+        values: list[bytes] = []
+        some = False
+        for message in messages:
+            value = self._reader.read(message, FILTER_VALUE)
+            text = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else b""
+            values.append(text)
+            some = some or len(text) > 0
+        before = self.log.pending_bytes()
+        self.log.append(messages, values if some else [], now_ms)
+        self._note(self.log.pending_bytes() - before)
+
+    def _note(self, size: i64) -> None:
+        self._streams.note(self.log, size)
+        self._journal.reserve(self.stream, self.log.durable_offset)
+
+    def retire(self, now_ms: WallMs) -> None:
+        if self.log.retire(now_ms) > 0:
+            self._note(0)
+
+    def delete(self) -> None:
+        self._streams.delete(self.stream)
+        self._journal.forget_queue(self.stream)
+
+    # -- what is known ---------------------------------------------------------------------
+
+    def ready_count(self) -> i64:
+        return self.log.next_offset - self.log.first_offset
+
+    def ready_bytes(self) -> i64:
+        return self.log.segments.total_bytes
+
+    def count_delayed(self) -> i64:
+        return 0
+
+    def parts(self) -> list[VariableQueue]:
+        return []
+
+    def positions(self) -> VariableQueue:
+        raise PreconditionFailed("a stream is read by its consumers, not by ranges")
+
+    def why_stopped(self) -> str:
+        return ""
+
+    def may_expire(self) -> bool:
+        return False
+
+    def next_due_ms(self) -> WallMs:
+        return self.log.next_retirement_ms()
+
+    def next_expiry_ms(self) -> WallMs:
+        return WallMs(0)
+
+    def next_sweep_ms(self) -> WallMs:
+        return WallMs(0)
+
+    def set_reader(self, reader: object) -> None:
+        self._streams.read_by(self.stream, reader)
+
+    def set_mode(self, lazy: bool) -> None:
+        """It rests on disk, whatever is said."""
+
+    def check(self) -> None:
+        self.log.check()

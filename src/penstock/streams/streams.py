@@ -1,0 +1,136 @@
+"""``Streams``: all streams of a node, in front of the group commit.
+
+In: logs as queues open them; what was appended, retired or deleted (``note``, ``delete``).  Out:
+one group of all of them (``seal``), and which queues have something new to read (``reader``).
+"""
+
+from typing import final
+
+from mypy_extensions import i64
+
+from penstock.core.errors import Corrupt
+from penstock.storage.common.disk_jobs import DiskJob, JobBoard
+from penstock.storage.common.files import FileSystem
+from penstock.storage.common.seq_ranges import SeqRanges
+from penstock.storage.common.side_log import SideGroup, SideLog
+from penstock.streams.log import StreamFound, StreamLimits, StreamLog
+from penstock.streams.reading import BlockCache
+from penstock.streams.recovery import StreamRecovery
+from penstock.streams.removal import StreamDeletion
+from penstock.streams.writer import StreamGroup, StreamGroups
+
+
+@final
+class Streams(SideLog):
+    """``directory``: of the node's data."""
+
+    def __init__(self, directory: str, board: JobBoard, cache: BlockCache) -> None:
+        super().__init__()
+        self.cache: BlockCache = cache
+        self._directory: str = f"{directory}/streams"
+        self._board: JobBoard = board
+        self._logs: dict[int, StreamLog] = {}
+        self._readers: dict[int, object] = {}
+        self._found: dict[int, StreamFound] = {}
+        self._noted: dict[int, StreamLog] = {}  # with something to seal
+        self._deleted: list[int] = []
+
+    def directory_of(self, stream: i64) -> str:
+        return f"{self._directory}/{int(stream)}"
+
+    # -- start -----------------------------------------------------------------------------
+
+    def recoveries(
+        self, files: FileSystem, known: dict[int, int], deleted: SeqRanges
+    ) -> list[DiskJob]:
+        """Jobs that read what is there; then ``recovered``.
+
+        ``known``: streams that exist, and up to where each was on disk.  Raises Corrupt for one
+        that does not exist, and is not ``deleted`` either.
+        """
+        names = files.listdir(self._directory) if files.exists(self._directory) else []
+        for name in names:
+            if not name.isdigit() or int(name) in known:
+                continue
+            path = f"{self._directory}/{name}"
+            if files.listdir(path) and not deleted.contains(int(name)):
+                raise Corrupt(f"{path}: definitions.db does not name this stream")
+            files.remove_dir(path)
+        jobs: list[DiskJob] = []
+        for stream, offset in known.items():
+            jobs.append(StreamRecovery(self.directory_of(stream), stream, offset))
+        return jobs
+
+    def recovered(self, jobs: list[DiskJob]) -> i64:
+        """They have run; raises what they found wrong.  Returns how many messages there are."""
+        count: i64 = 0
+        for job in jobs:
+            assert isinstance(job, StreamRecovery)
+            if job.error is not None:
+                raise job.error
+            self._found[int(job.stream)] = job.found
+            count += job.found.next_offset - job.found.first_offset
+        return count
+
+    def open(self, stream: i64) -> StreamLog:
+        """A stream that was found at the start, or a new one."""
+        found = self._found.pop(int(stream), None)
+        log = StreamLog(
+            self._board,
+            self.cache,
+            self.directory_of(stream),
+            stream,
+            StreamLimits(),
+            StreamFound() if found is None else found,
+        )
+        self._logs[int(stream)] = log
+        return log
+
+    def read_by(self, stream: i64, reader: object) -> None:
+        """The queue to be woken when there is something new to read."""
+        self._readers[int(stream)] = reader
+
+    # -- groups ----------------------------------------------------------------------------
+
+    def note(self, log: StreamLog, size: i64) -> None:
+        """It has something to seal; so many bytes of it are new."""
+        self._noted[int(log.stream)] = log
+        self.unsealed_bytes += size
+        self.dirty = True
+
+    def delete(self, stream: i64) -> None:
+        """Its files go, with the next group."""
+        self.unsealed_bytes -= self._logs.pop(int(stream)).pending_bytes()
+        self.dirty = True
+        self._readers.pop(int(stream), None)
+        self._noted.pop(int(stream), None)
+        self._deleted.append(int(stream))
+
+    def seal(self) -> SideGroup | None:
+        groups: list[StreamGroup] = []
+        for log in self._noted.values():
+            group = log.seal()
+            if group is not None:
+                groups.append(group)
+        sealed = StreamGroups(groups, self._deleted)
+        self._noted = {}
+        self._deleted = []
+        self.dirty = False
+        self.unsealed_bytes = 0
+        return sealed
+
+    def committed(self, group: SideGroup) -> None:
+        assert isinstance(group, StreamGroups)
+        for one in group.groups:
+            log = self._logs.get(int(one.stream))
+            if log is not None:
+                log.committed(one)
+                self._board.announce(one.stream)
+        for stream in group.deleted:
+            self._board.reads.append(StreamDeletion(self.directory_of(stream)))
+
+    def reader(self, queue_id: i64) -> object:
+        return self._readers.get(int(queue_id))
+
+    def next_offsets(self) -> dict[int, int]:
+        return {stream: int(log.next_offset) for stream, log in self._logs.items()}
