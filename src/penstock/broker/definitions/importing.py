@@ -56,7 +56,7 @@ ABOUT_THE_FILE: Final = (
 )
 TYPES_CHANGED: Final = "penstock_types_changed"
 """Section of an export that says which arguments JSON could not carry as they are."""
-MADE_BY_NODES: Final = ("amq.rabbitmq.log",)
+MADE_BY_NODES: Final = ("amq.rabbitmq.log", "amq.rabbitmq.event")
 """Exchanges of an export which a node makes where a setting asks for them."""
 NAME_MAX_BYTES: Final = 255
 """What a name on the line may have."""
