@@ -38,6 +38,7 @@ NOT_HERE: dict[str, tuple[Any, ...]] = {
     "fetch_expired": (0, 1),
     "sweep_expired": (0, 1),
     "expire": (0,),
+    "delay": ([], 0),
     "release_due": (0, 1),
     "delete": (),
     "take_chosen": (0, []),
@@ -48,7 +49,7 @@ NOT_HERE: dict[str, tuple[Any, ...]] = {
 """What a queue asks of its backing, and one that is elsewhere has no answer to."""
 
 HAS_A_DEFAULT = {
-    *("adopted", "disk_count", "fetch_surplus", "plain"),
+    *("adopted", "disk_count", "fetch_surplus", "part", "plain", "priorities"),
 }
 
 Story = Callable[[NodePair, ClientEnd], None]
