@@ -15,11 +15,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.backing.disk_records import RETRY_LEAST_MS
 from penstock.broker.topology.topics import Channel, Topic, exchange_name, is_ephemeral, queue_name
 from penstock.core.message import PERSISTENT, Message
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock.queues.queue import Queue
+from penstock.storage.common.read_retry import RETRY_LEAST_MS
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.raw_codec import content_frames, short_string
 from tests.models.model_topics import ModelTopic, Sink

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.backing.disk_records import RETRY_LEAST_MS, RETRY_MOST_MS
 from penstock.queues.queue import Queue
+from penstock.storage.common.read_retry import RETRY_LEAST_MS, RETRY_MOST_MS
 from tests.backing.engine_tools import OpenEngine, message
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.sim_files import SimFileSystem

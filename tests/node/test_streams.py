@@ -12,6 +12,7 @@ import pytest
 from penstock.broker.administration import Administration
 from penstock.broker.rules.policies import Policy
 from penstock.core.errors import Corrupt
+from penstock.storage.common.read_retry import RETRY_LEAST_MS
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.raw_codec import Typed
 
@@ -274,6 +275,45 @@ def test_a_stream_whose_files_are_gone_stops_the_start(node: QuietBroker, defini
     node.files.kill()
     with pytest.raises(Corrupt, match="messages 0 to 1 of the stream are missing at its end"):
         QuietBroker(node.files, definitions)
+
+
+def test_a_reader_that_meets_a_failing_disk_goes_on_later(
+    node: QuietBroker, definitions: str
+) -> None:
+    client = node.client()
+    declare(client, "s")
+    fill(node, client, "s", range(3))
+    node = after_a_power_cut(node, definitions)
+    backing = node.broker.vhosts["/"].queues["s"].backing
+    reader = node.client()
+    node.files.fail("pread")
+    consume(reader, "s", "first")
+    assert delivered(node, reader) == []
+    assert "Input/output error" in backing.why_stopped()
+    [fault] = node.engine.take_faults()
+    assert "is stopped: " in fault
+    node.tick(int(RETRY_LEAST_MS) // 2)
+    assert delivered(node, reader) == []
+    node.tick(int(RETRY_LEAST_MS))
+    assert delivered(node, reader) == expected(0, 1, 2)
+    assert backing.why_stopped() == ""
+
+
+def test_damage_stops_readers_and_is_told_once_for_each_try(
+    node: QuietBroker, definitions: str
+) -> None:
+    client = node.client()
+    declare(client, "s")
+    fill(node, client, "s", range(3))
+    node = after_a_power_cut(node, definitions)
+    [name] = [name for name in node.files.names if name.endswith(".stm")]
+    node.files.flip(name, 8 * node.files.size(name) - 1)
+    for reader in (node.client(), node.client()):
+        consume(reader, "s", "first")
+        assert delivered(node, reader) == expected(0, 1)
+    assert len(node.engine.take_faults()) == 1
+    node.tick(int(RETRY_LEAST_MS))
+    assert len(node.engine.take_faults()) == 1
 
 
 def test_ten_readers_decode_once(node: QuietBroker) -> None:

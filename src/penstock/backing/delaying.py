@@ -33,7 +33,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.backing.deferrals import Deferred
-from penstock.backing.disk_records import RETRY_LEAST_MS, DiskRecords
+from penstock.backing.disk_records import DiskRecords
 from penstock.backing.ending import QueueSettlement
 from penstock.backing.paging import Pager
 from penstock.backing.read_ahead import ReadAhead
@@ -41,6 +41,7 @@ from penstock.backing.returning import TailMoves
 from penstock.backing.tiers import ASIDE, Tiers
 from penstock.core.clock_types import WallMs
 from penstock.core.message import INDEXED, LOGGED, STORED, Message, body_size, mark_redelivered
+from penstock.storage.common.read_retry import RETRY_LEAST_MS
 from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
 from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.store.message_store import MessageStore

@@ -32,6 +32,7 @@ from penstock.core.message import (
     counts_in,
 )
 from penstock.storage.common.disk_jobs import DiskJob, run_job
+from penstock.storage.common.read_retry import ReadRetry
 from penstock.storage.engine.engine import Engine
 from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.index.segment_jobs import SegmentRead
@@ -44,9 +45,6 @@ A reservation must be on disk before the ids are handed out; half of it lasts fo
 the journal goes unsynced, at any rate a queue takes (see ``Journal.reserve``)."""
 UNKNOWN_POSITION: Final = 1 << 62
 """Of the journal, behind whatever it will have: what is being published just now."""
-RETRY_LEAST_MS: Final[i64] = 5_000
-RETRY_MOST_MS: Final[i64] = 320_000
-"""How long a queue with a fault waits before it reads again."""
 
 
 @final
@@ -69,8 +67,7 @@ class DiskRecords:
         self.disk_writes: i64 = 0
         self.looked_bytes: i64 = 0  # see ``take_looked_bytes``
         self.failed_reads: i64 = 0
-        self._tried_at_ms = WallMs(0)  # a fault was seen first, or taken back last
-        self._retry_after_ms: i64 = RETRY_LEAST_MS
+        self._retry: Final = ReadRetry()
         self.oldest_file: i64 = 0  # of the journal that may be needed; 0 = none
         self.newest_file: i64 = 0
         # Moved to the tail or new for later: (the first of some, the journal's position then).
@@ -110,21 +107,9 @@ class DiskRecords:
 
     def retry(self, now_ms: WallMs) -> bool:
         """Called a few times a second; True = there is a fault no more, so the queue may read."""
-        if self.fault == "":
-            if self._tried_at_ms > 0 and now_ms - self._tried_at_ms > 2 * RETRY_MOST_MS:
-                self._tried_at_ms = WallMs(0)
-                self._retry_after_ms = RETRY_LEAST_MS
-            return False
-        since_ms = now_ms - self._tried_at_ms
-        if not 0 <= since_ms <= 2 * RETRY_MOST_MS:
-            self._tried_at_ms = now_ms
-            return False
-        if since_ms < self._retry_after_ms:
+        if not self._retry.is_due(self.fault != "", now_ms):
             return False
         self.fault = ""
-        self._tried_at_ms = now_ms
-        if self._retry_after_ms < RETRY_MOST_MS:
-            self._retry_after_ms *= 2
         self.engine.board.announce(self.queue_id)
         return True
 

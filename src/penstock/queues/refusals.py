@@ -48,7 +48,12 @@ def check_read(positions: VariableQueue, failed_before: i64, name: str, vhost: s
 
 
 def check_head(backing: BackingQueue, name: str, vhost: str) -> None:
-    """Raises NotFound when the first message cannot be read."""
+    """Raises NotFound when the first message cannot be read.
+
+    A reader of a stream begins where it likes, so none is refused.
+    """
+    if isinstance(backing, StreamBacking):
+        return
     if backing.why_stopped() == "" or backing.ready_count() == 0:
         return
     messages = backing.fetch(1, 0)

@@ -90,6 +90,8 @@ class StreamQueue(Queue):
             self.unacked_count += count
             self.statistics.delivered(consumer, count, now_ms)
             deliveries.append(Delivery(consumer, messages))
+        if cursor.error is not None:
+            self._stored.failed(cursor.error, now_ms)
 
     def get(self, account: Consumer) -> Message | None:
         raise self._refusal("basic.get")
@@ -164,9 +166,14 @@ class StreamQueue(Queue):
         return False
 
     def expire(self, now_ms: WallMs) -> None:
-        """Let retention take what is too old."""
-        if not self.deleted:
-            self._stored.retire(now_ms)
+        """Let retention take what is too old; readers that were stopped read again in time."""
+        if self.deleted:
+            return
+        self._stored.retire(now_ms)
+        if self._stored.may_read_again(now_ms):
+            for cursor in self._cursors.values():
+                cursor.read_again()
+            self.wake()
 
     def release_due(self, now_ms: WallMs) -> bool:
         return False

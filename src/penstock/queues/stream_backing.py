@@ -16,6 +16,7 @@ from penstock.core.errors import PreconditionFailed
 from penstock.core.headers import HeaderReader
 from penstock.core.message import Message
 from penstock.queues.context import STREAM, queue_type
+from penstock.storage.common.read_retry import ReadRetry
 from penstock.storage.journal.journal import Journal
 from penstock.streams.log import StreamLog
 from penstock.streams.streams import Streams
@@ -58,6 +59,8 @@ class StreamBacking(BackingQueue):
         self._streams: Streams = streams
         self._journal: Journal = journal
         self._reader: HeaderReader = reader
+        self._fault: str = ""
+        self._retry: ReadRetry = ReadRetry()
 
     def publish(self, messages: list[Message], now_ms: WallMs) -> None:
         """The journal notes how much of the stream is on disk already: a start compares."""
@@ -79,6 +82,23 @@ class StreamBacking(BackingQueue):
     def retire(self, now_ms: WallMs) -> None:
         if self.log.retire(now_ms) > 0:
             self._note(0)
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def failed(self, error: Exception, now_ms: WallMs) -> None:
+        """A reader met damage, or a disk that fails."""
+        if self._fault == "":
+            self._fault = str(error)
+            self._streams.stopped(self.stream, self._fault)
+            self._retry.is_due(True, now_ms)
+
+    def may_read_again(self, now_ms: WallMs) -> bool:
+        if not self._retry.is_due(self._fault != "", now_ms):
+            return False
+        self._fault = ""
+        return True
+
+    # -- its end ---------------------------------------------------------------------------
 
     def delete(self) -> None:
         self._streams.delete(self.stream)
@@ -102,13 +122,17 @@ class StreamBacking(BackingQueue):
         raise PreconditionFailed("a stream is read by its consumers, not by ranges")
 
     def why_stopped(self) -> str:
-        return ""
+        return self._fault
 
     def may_expire(self) -> bool:
         return False
 
     def next_due_ms(self) -> WallMs:
-        return self.log.next_retirement_ms()
+        """Of retention, or of the next try to read; 0 = never."""
+        due_ms = self.log.next_retirement_ms()
+        if self._fault != "" and (due_ms == 0 or self._retry.at_ms() < due_ms):
+            return self._retry.at_ms()
+        return due_ms
 
     def next_expiry_ms(self) -> WallMs:
         return WallMs(0)

@@ -71,6 +71,10 @@ class StreamCursor:
         self._blocks: list[Block] = []
         self._read: StreamRead | None = None
 
+    def read_again(self) -> None:
+        """What failed may be over."""
+        self.error = None
+
     def look(self) -> bool:
         """Are messages at hand?  If not and there are some, a read for them is under way."""
         while self.error is None:

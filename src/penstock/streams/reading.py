@@ -154,6 +154,13 @@ class StreamRead(DiskJob):
         if self.at < 0:
             self.at = self._look_up(files, path)
         window = FileWindow(files, path, WINDOW_BYTES)
+        try:
+            self._walk(files, window, path)
+        except (Corrupt, OSError):
+            if not self.blocks:
+                raise  # else the next read, which begins there, meets it again
+
+    def _walk(self, files: FileSystem, window: FileWindow, path: str) -> None:
         size: i64 = 0
         while size < READ_BYTES and self.offset < self.end:
             head = self._head(files, window, path)

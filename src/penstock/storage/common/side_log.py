@@ -24,6 +24,7 @@ class SideLog:
     def __init__(self) -> None:
         self.dirty: bool = False
         self.unsealed_bytes: i64 = 0
+        self._faults: list[str] = []
 
     def seal(self) -> SideGroup | None:
         """Freeze what was appended: each append has a record in the journal's group, too."""
@@ -35,6 +36,16 @@ class SideLog:
     def reader(self, queue_id: i64) -> object:
         """The queue for which something of that log has arrived; None = there is none."""
         return None
+
+    def stopped(self, queue_id: i64, why: str) -> None:
+        """Nothing more can be read of that log for now."""
+        self._faults.append(f"queue {int(queue_id)} is stopped: {why}")
+
+    def take_faults(self) -> list[str]:
+        """A sentence for each stop since the last time."""
+        faults = self._faults
+        self._faults = []
+        return faults
 
     def next_offsets(self) -> dict[int, int]:
         """Of a clean stop: queue id -> the offset behind its last message."""

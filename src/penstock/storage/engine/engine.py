@@ -149,7 +149,7 @@ class Engine:
 
     def take_faults(self) -> list[str]:
         """What was found damaged since the last time, in a sentence each."""
-        faults = self.faults
+        faults = self.faults + self.journal.side.take_faults()
         self.faults = []
         return faults
 
