@@ -18,6 +18,9 @@ from penstock.cluster.agreement.coordinator import CHANGED, Entry, Event
 FOUNDED: Final = "cluster/founded"
 """The key that says that there is a cluster, and which."""
 
+Known = tuple[int, str | None]
+"""A revision, and the value of ``FOUNDED``."""
+
 
 def founded_in(entries: Sequence[Entry]) -> str | None:
     """The value of that key; None = there is no cluster."""
@@ -42,16 +45,23 @@ class KnownKeys:
         self.revision = revision
         self.lost = ""
 
-    def look(self, founded: str | None, revision: int) -> None:
-        """The coordinator is at that revision now, and ``FOUNDED`` has that value."""
-        if revision < self.revision:
+    def state(self) -> Known:
+        """To be kept when the coordinator is asked; what is told meanwhile is no part of it."""
+        return self.revision, self._founded
+
+    def look(self, founded: str | None, revision: int, known: Known | None = None) -> None:
+        """The coordinator is at that revision, and ``FOUNDED`` has that value.
+
+        ``known``: the state when it was asked; None = that of now.
+        """
+        told, known_founded = known or self.state()
+        if revision < told:
             self.lost = (
-                f"its data is older than what it said before (revision {revision}, not"
-                f" {self.revision})"
+                f"its data is older than what it said before (revision {revision}, not {told})"
             )
-        elif self._founded is not None and founded is None:
+        elif known_founded is not None and founded is None:
             self.lost = "its data is gone: it knows this cluster no more"
-        elif self._founded not in (None, founded):
+        elif known_founded not in (None, founded):
             self.lost = "it has the data of another cluster now"
 
     def distrust(self, why: str) -> None:

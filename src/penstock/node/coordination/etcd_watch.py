@@ -74,11 +74,12 @@ class EtcdWatch:
     async def check(self) -> None:
         """Ask etcd whether it still has what was told; raises ``DataLost``, and as ``call``."""
         if not self.known.lost:
+            known = self.known.state()  # the stream may tell more before the answer is here
             answer = await self._http.call("kv/range", self._names.one_key(FOUNDED))
             kvs = answer.get("kvs", [])
             with self._distrust():
                 founded = self._names.entry(kvs[0]).value if kvs else None
-            self.known.look(founded, revision_of(answer))
+            self.known.look(founded, revision_of(answer), known)
         self._stop_if_lost()
 
     @contextmanager
