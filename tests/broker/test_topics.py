@@ -334,7 +334,7 @@ def test_a_queue_that_is_no_channel_any_more_keeps_its_deadlines() -> None:
     """Nobody scans it then."""
     node = QuietBroker()
     vhost = node.broker.vhosts["/"]
-    vhost.topics._scanned = lambda: True
+    vhost.topics._scanned = True
     topic = vhost.topics.topic("t")
     queue = vhost.topics.channel(topic, "a").queue
     other = vhost.topics.channel(topic, "b").queue

@@ -146,7 +146,7 @@ def test_a_batch_goes_to_the_next_master(pair: NodePair) -> None:
     end.ask_commit(1, [end.stage(1, "q", part) for part in bodies])
     pair.tick()
     assert len(bodies_in(pair.here, "q")) == 1400
-    pair.here.now_ms += 60_000
+    pair.tick(60_000)
     end.session.tick(pair.here.now_ms)
     pair.run()
     told = staging.decode_committed(end.expect(staging.COMMITTED))

@@ -77,7 +77,7 @@ def test_one_property_is_found_without_the_others(values: dict[str, Any], before
     content = raw_codec.content_frames(9, b"body", values)
     offset = len(before)
     assert props.delivery_mode(before + content, offset) == values.get("delivery_mode", 0)
-    assert props.priority(before + content, offset) == values.get("priority", 0)
+    assert props.priority(before + content, offset) == values.get("priority", -1)
     assert props.expiration(before + content, offset) == values.get("expiration")
     assert headers_of(content) == values.get("headers")
     for key in values.get("headers", {}):
