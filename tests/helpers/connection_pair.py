@@ -33,6 +33,7 @@ from penstock.storage.definitions.records import (
     PermissionRecord,
     UserRecord,
     VhostRecord,
+    owners_of_ids,
 )
 from penstock.storage.engine.engine import EngineLimits
 from penstock.storage.engine.recovery import Opening
@@ -150,8 +151,7 @@ class QuietBroker:
             limits or EngineLimits(4096, EVERYTHING, 32_768, memory_bytes, memory_bytes // 2),
             {
                 queue_id: entries[record.vhost]
-                for record in topology.queues
-                for queue_id in record.queue_ids()
+                for queue_id, record in owners_of_ids(topology.queues).items()
             },
             journal_file_bytes,
             deleted=self.definitions.deleted_queues(),

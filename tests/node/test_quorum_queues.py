@@ -11,7 +11,7 @@ import pytest
 from penstock.broker.administration import Administration
 from penstock.broker.rules.policies import Policy
 from penstock.broker.transfers.dead_letters import RETRY_MS
-from penstock.core.errors import PreconditionFailed
+from penstock.core.errors import Corrupt, PreconditionFailed
 from penstock.queues.local import LocalQueue
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 
@@ -40,6 +40,20 @@ def after_a_power_cut(node: QuietBroker, definitions: str) -> QuietBroker:
     node.definitions.close()
     node.files.power_cut(random.Random(7))
     return QuietBroker(node.files, definitions)
+
+
+def test_a_queue_within_the_ids_of_a_quorum_queue_stops_the_start(definitions: str) -> None:
+    """As a build between the releases left them, which gave a quorum queue one id."""
+    node = QuietBroker(definitions=definitions)
+    declare(node.client(), "safe")
+    record = node.definitions.load().queues[0]
+    node.definitions.put_queue(
+        record._replace(queue_id=record.queue_id + 1, name="plain", arguments={})
+    )
+    node.definitions.commit()
+    node.definitions.close()
+    with pytest.raises(Corrupt, match="the queues 'safe' and 'plain' have the same number"):
+        QuietBroker(node.files, definitions)
 
 
 @pytest.mark.parametrize("body", [b"small", LARGE], ids=["in the index", "in the store"])

@@ -81,6 +81,7 @@ from penstock.storage.common.files import RealFileSystem
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import (
     Topology,
+    owners_of_ids,
 )
 from penstock.storage.engine.engine import EngineLimits
 from penstock.storage.engine.recovery import Opening, close_engine
@@ -214,9 +215,8 @@ class Node:
             settings.data_dir,
             engine_limits(settings, settings.vm_memory_high_watermark.bytes_of(memory_bytes)),
             {
-                queue_id: entries[record.vhost]
-                for record in topology.queues
-                for queue_id in record.queue_ids()
+                queue_id: entries[queue.vhost]
+                for queue_id, queue in owners_of_ids(topology.queues).items()
             },
             settings.journal_file_size_bytes,
             settings.msg_store_file_size_limit_bytes,

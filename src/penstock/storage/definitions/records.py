@@ -3,9 +3,11 @@
 They carry values and decide nothing; who declares writes them, who starts reads them.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from penstock.core.errors import Corrupt
 from penstock.storage.definitions.parameters import ParameterRecord
 from penstock.storage.definitions.staging import ProducerRecord, StagedSetRecord
 
@@ -125,6 +127,24 @@ class QueueRecord(NamedTuple):
     def queue_ids(self) -> list[int]:
         """Of all its backings."""
         return list(range(self.queue_id, self.queue_id + id_count(self.arguments)))
+
+
+def owners_of_ids(queues: Iterable[QueueRecord]) -> dict[int, QueueRecord]:
+    """Queue id -> its queue.  Raises Corrupt when two queues have the same.
+
+    Builds between the releases 0.1.0 and the next gave a quorum queue one id.
+    """
+    owners: dict[int, QueueRecord] = {}
+    for queue in queues:
+        for queue_id in queue.queue_ids():
+            other = owners.setdefault(queue_id, queue)
+            if other is not queue:
+                raise Corrupt(
+                    f"definitions.db: the queues '{other.name}' and '{queue.name}' have the same"
+                    f" number {queue_id}: drain and delete quorum queues with the build that made"
+                    " them, then start this one"
+                )
+    return owners
 
 
 class BindingRecord(NamedTuple):
