@@ -56,6 +56,13 @@ def test_lasting_queues_are_refused_in_a_cluster(broker: LiveBroker, kind: str) 
         channel(broker).queue_declare(kind, durable=True, arguments={"x-queue-type": kind})
 
 
+@pytest.mark.parametrize("kind", ["x-local-random", "x-recent-history"])
+def test_exchanges_of_one_node_are_refused_in_a_cluster(broker: LiveBroker, kind: str) -> None:
+    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="of a cluster") as refused:
+        channel(broker).exchange_declare("e", kind)
+    assert refused.value.reply_code == 540
+
+
 def test_clients_come_to_one_port_and_see_one_broker(broker: LiveBroker) -> None:
     assert sorted(nodes(broker)) == ["penstock@here-1", "penstock@here-2"]
     channels = [channel(broker) for _ in range(8)]
