@@ -37,7 +37,7 @@ from penstock.storage.engine.recovery import Opening
 from penstock.storage.store.groups import StoreWriter
 
 CHUNK_BYTES = 64 * 1024
-NOW_MS = 1_700_000_000_000
+NOW_MS = WallMs(1_700_000_000_000)
 
 
 class Bench:
@@ -86,18 +86,18 @@ class Bench:
     def take_turn(self) -> None:
         """As the loop does, but for the sockets."""
         flow = self.broker.flow
-        now_ms = time.time_ns() // 1_000_000
+        now_ms = WallMs(time.time_ns() // 1_000_000)
         # one clock will do: no queue expires here
-        self.turn.begin(WallMs(now_ms), MonoMs(now_ms))
+        self.turn.begin(now_ms, MonoMs(now_ms))
         for stage in flow.book.take_freed():
             cast(AmqpSession, stage.owner).resume(now_ms)
         self.turn.run(now_ms, True)
-        flow.end_turn(time.time_ns() // 1_000_000)
+        flow.end_turn(MonoMs(time.time_ns() // 1_000_000))
         if self.log is not None and now_ms >= self._carry_at_ms:
             self._carry_at_ms = now_ms + 250
             self._carry_events(self.log, now_ms)
 
-    def _carry_events(self, log: EventLog, now_ms: int) -> None:
+    def _carry_events(self, log: EventLog, now_ms: WallMs) -> None:
         """As the collector does, for one queue."""
         if now_ms >= self._interval_at_ms:
             self._interval_at_ms = now_ms + 1000

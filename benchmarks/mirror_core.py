@@ -28,6 +28,7 @@ from penstock.cluster.mirrors.group import MirrorGroup
 from penstock.cluster.remote.link_session import LinkSession
 from penstock.cluster.ring.ring import Ring
 from penstock.cluster.ring.views import NO_VIEW, View
+from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.confirm_watermark import PendingConfirm, PendingConfirms
 from penstock.core.message import PERSISTENT, Message
 from penstock.node.node import is_compiled
@@ -40,7 +41,8 @@ from penstock.storage.engine.engine import EngineLimits
 from penstock.storage.engine.recovery import Opening
 from penstock.storage.store.groups import StoreWriter
 
-NOW_MS: Final = 1_700_000_000_000
+NOW_MS: Final = WallMs(1_700_000_000_000)
+MONO_MS: Final = MonoMs(1_000_000)
 ADDRESS: Final = b"\x00\x05queue"
 STREAM: Final = 3
 PARTS: Final = ("queue", "told", "link out", "link in", "applied", "disk")
@@ -170,7 +172,7 @@ class Node:
             self.group.receive(sender, speaker, data)
         clock.spent("applied")
         self.active.clear()
-        ready = self.group.take(NOW_MS, NOW_MS)
+        ready = self.group.take(NOW_MS, MONO_MS)
         clock.spent("told")
         self.wanted = ready.view or NO_VIEW
         self.complete = ready.complete
@@ -232,7 +234,7 @@ class Cluster:
         newest = self.nodes[-1]
         for other in self.nodes[:-1]:
             for one, two in ((newest, other), (other, newest)):
-                one.sessions[two.name] = LinkSession(NOW_MS)
+                one.sessions[two.name] = LinkSession(MONO_MS)
                 one.sessions[two.name].connected(0)
             for one, two in ((newest, other), (other, newest)):
                 one.out[two.name] = Line(one.sessions[two.name], two.sessions[one.name])
@@ -307,7 +309,7 @@ def measured(
             while time.monotonic() < until_s:
                 cluster.measure(on=True)
                 for _ in range(DRAIN_EVERY):
-                    messages = [Message(content, ADDRESS, flags, 0) for _ in range(batch)]
+                    messages = [Message(content, ADDRESS, flags, WallMs(0)) for _ in range(batch)]
                     waits = cluster.master.publish(messages)
                     cluster.rest()
                     assert all(wait.done for wait in waits)

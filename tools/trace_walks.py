@@ -56,6 +56,7 @@ def record(name: str, run: Callable[[], object]) -> Walk:
 
 def walks() -> list[Walk]:
     """The five and that part, on a broker that has done all of it before."""
+    from penstock.core.clock_types import WallMs
     from tests.helpers import raw_codec as codec
     from tests.helpers.connection_pair import QuietBroker
 
@@ -70,11 +71,11 @@ def walks() -> list[Walk]:
         return method + codec.content_frames(1, b"hello", {"delivery_mode": 2})
 
     def turn() -> None:
-        node.turn.run(node.now_ms, False)
+        node.turn.run(WallMs(node.now_ms), False)
 
     def receive(data: bytes) -> Callable[[], None]:
         def run() -> None:
-            client.session.receive(data, node.now_ms)
+            client.session.receive(data, WallMs(node.now_ms))
             node.turn.fed(client.session)
 
         return run

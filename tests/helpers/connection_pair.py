@@ -214,7 +214,7 @@ class QuietBroker:
             self.turn.cancelled,
             self.reports.append,
             ("127.0.0.1" if loopback else "10.0.0.7", loopback),
-            self.now_ms,
+            WallMs(self.now_ms),
         )
         client = ClientEnd(self, session)
         self.clients.append(client)
@@ -233,18 +233,18 @@ class QuietBroker:
             self.turn.begin(WallMs(self.now_ms), MonoMs(self.mono_ms))
             for stage in self.turn.flow.book.take_freed():
                 assert isinstance(stage.owner, Session)
-                stage.owner.resume(self.now_ms)
+                stage.owner.resume(WallMs(self.now_ms))
                 self.turn.fed(stage.owner)
-            self.turn.run(self.now_ms, idle)
+            self.turn.run(WallMs(self.now_ms), idle)
             for client in self.clients:
                 if client.session.waiting_head:
-                    client.session.go_on(self.now_ms)
+                    client.session.go_on(WallMs(self.now_ms))
                     self.turn.fed(client.session)
             self.turn.blocked_reason()  # it looks
             for client in self.clients:
                 client.session.look_at_gate()
             self.flush()
-            self.turn.flow.end_turn(self.mono_ms)
+            self.turn.flow.end_turn(MonoMs(self.mono_ms))
             if self.engine.disk_error() is not None:
                 return  # a node would stop here
             if self.worker.hold and turns > 50:
@@ -265,7 +265,7 @@ class QuietBroker:
         self.mono_ms += ms
         self.turn.begin(WallMs(self.now_ms), MonoMs(self.mono_ms))
         for client in self.clients:
-            client.session.tick(self.now_ms)
+            client.session.tick(WallMs(self.now_ms))
             self.turn.touch(client.session)
         self.run()
 
@@ -294,7 +294,7 @@ class ClientEnd:
     # -- bytes -----------------------------------------------------------------------------
 
     def send(self, data: bytes, *, run: bool = True) -> None:
-        self.session.receive(data, self.node.now_ms)
+        self.session.receive(data, WallMs(self.node.now_ms))
         self.node.turn.fed(self.session)
         if run:
             self.node.run()
@@ -307,7 +307,7 @@ class ClientEnd:
         data = session.out.getvalue()
         session.out.truncate(0)
         if data:
-            session.sent(len(data), self.node.now_ms)
+            session.sent(len(data), WallMs(self.node.now_ms))
             self.received += data
         if not session.outlet.open:
             session.outlet.open = True
@@ -316,7 +316,7 @@ class ClientEnd:
     def drop(self) -> None:
         """The line is cut."""
         self.lost = True
-        self.session.lost(self.node.now_ms)
+        self.session.lost(WallMs(self.node.now_ms))
         self.node.run()
 
     # -- AMQP ------------------------------------------------------------------------------
