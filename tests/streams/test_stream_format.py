@@ -275,6 +275,19 @@ def test_clause_6_2_d_damage_to_a_finished_file_is_named(place: int) -> None:
     assert "damaged" in told
 
 
+@pytest.mark.parametrize("bit", range(8))
+def test_clause_3_3_a_place_of_the_index_beyond_any_file_is_damage(bit: int) -> None:
+    """The highest byte of it: the number may be negative for a machine integer."""
+    world = example()
+    world.recover()
+    world.files.flip(FIRST, 8 * (world.files.size(FIRST) - 8) + bit)
+    cursor = StreamCursor(world.log, Start(at.FIRST))
+    world.read(cursor)
+    assert str(cursor.error).startswith(FIRST)
+    with pytest.raises(Corrupt, match="damaged"):
+        world.recover()
+
+
 def test_clause_6_3_what_may_be_in_memory_only_is_written_again() -> None:
     """A process that was killed before its sync, a start, then a power cut."""
     world = example()

@@ -285,6 +285,11 @@ class IndexRows:
             assert row == 0 or self._field(row - 1, 8) <= self._field(row, 8), "R1"
 
 
+def index_place(tail: bytes) -> i64:
+    """Where the index of a finished file begins, by the file's last 8 bytes; below 0 = nowhere."""
+    return read_i64_be(tail, 0) if len(tail) == 8 else -1
+
+
 def read_index(payload: bytes, head: BlockHead) -> IndexRows | None:
     """The rows of an index block; None = the payload holds something else."""
     rows = payload[: head.count * ROW_BYTES]

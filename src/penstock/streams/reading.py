@@ -23,6 +23,7 @@ from penstock.streams.block_codec import (
     BlockHead,
     IndexRows,
     damage,
+    index_place,
     read_head,
     read_index,
     read_records,
@@ -179,9 +180,9 @@ class StreamRead(DiskJob):
     def _look_up(self, files: FileSystem, path: str) -> i64:
         """The place to begin at in a finished segment, by the index at its end."""
         end: i64 = files.size(path)
-        at: i64 = int.from_bytes(files.pread(path, int(end) - 8, 8), "big") if end > 8 else end
+        at = index_place(files.pread(path, max(int(end) - 8, 0), 8))
         rows: IndexRows | None = None
-        if at < end:
+        if 0 <= at < end:
             head = read_head(files.pread(path, int(at), int(HEAD_BYTES)), 0, at, self._stream, path)
             if head is not None and head.kind == INDEX and head.end() == end:
                 payload = files.pread(path, int(head.payload_at()), int(head.size))

@@ -37,6 +37,7 @@ from penstock.streams.block_codec import (
     BlockHead,
     IndexRows,
     damage,
+    index_place,
     read_head,
     segment_first,
     segment_path,
@@ -223,15 +224,16 @@ class StreamRecovery(DiskJob):
         size = files.size(path)
         data = files.pread(path, 0, int(HEAD_BYTES + FILTER_BYTES_MAX))
         head = read_head(data, 0, 0, self.stream, path)
-        at: i64 = int.from_bytes(files.pread(path, max(size - 8, 0), 8), "big")
+        at = index_place(files.pread(path, max(size - 8, 0), 8))
         index: BlockHead | None = None
-        if at < size:
+        if 0 <= at < size:
             data = files.pread(path, int(at), int(HEAD_BYTES))
             index = read_head(data, 0, at, self.stream, path)
         if head is None or head.first != first:
             raise damage(path, 0, size)
         if index is None or index.kind != INDEX or index.end() != size:
-            raise damage(path, int(min(at, size)), int(size - min(at, size)))
+            begin = int(at) if 0 <= at < size else size
+            raise damage(path, begin, size - begin)
         if index.first != next_first:
             missing = segment_path(self._directory, index.first)
             raise Corrupt(
