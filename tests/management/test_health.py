@@ -101,13 +101,13 @@ def test_the_limit_of_connections(served: Served) -> None:
     path = "below-node-connection-limit"
     assert check(served, path) == (200, {"status": "ok", "limit": "infinity", "connections": 0})
     broker = served.node.broker
-    served.on_loop(lambda: setattr(broker, "connection_max", 0))
+    served.on_loop(lambda: broker.reload(0, broker.options.consumer_timeout_ms))
     try:
         refused = {"status": "failed", "reason": "node connection limit is reached"}
         assert check(served, path) == (503, refused | {"limit": 0, "connections": 0})
         assert check(served, "ready-to-serve-clients") == (503, refused | {"connections": 0})
     finally:
-        served.on_loop(lambda: setattr(broker, "connection_max", -1))
+        served.on_loop(lambda: broker.reload(-1, broker.options.consumer_timeout_ms))
 
 
 def test_the_old_check_fails_with_an_alarm(served: Served) -> None:
