@@ -2,7 +2,8 @@
 
 In: where to begin; then ``look`` again and again, and ``take``.  Out: messages in the order of
 their offsets.  A cursor holds the blocks of one read, which it shares with others; at rest it is
-its numbers.  A reader that retention overtakes goes on at the floor and is told how much it lost.
+its numbers.  A reader that retention overtakes goes on at the floor; ``overtaken`` counts what it
+lost.
 
 Invariant (``check``):
   C1  the offset is that of a message at hand, if there is one

@@ -46,7 +46,7 @@ class KnownKeys:
         self.lost = ""
 
     def state(self) -> Known:
-        """To be kept when the coordinator is asked; what is told meanwhile is no part of it."""
+        """The member keeps this when it asks the coordinator: later events do not change it."""
         return self.revision, self._founded
 
     def look(self, founded: str | None, revision: int, known: Known | None = None) -> None:

@@ -98,7 +98,7 @@ class AmqpOpening:
         return capabilities if isinstance(capabilities, dict) else {}
 
     def start_ok(self, method: Method) -> User | None:
-        """Its user, who is told our limits; None: the response names none.  Raises LoginRefused."""
+        """Send ``tune``; returns the user whom the response names, if any.  Raises LoginRefused."""
         link = self._link
         self.client_properties = method.table("client_properties")
         link.learn(self.capabilities())

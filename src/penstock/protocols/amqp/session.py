@@ -398,7 +398,7 @@ class AmqpSession(Session):
     # -- the connection itself -------------------------------------------------------------
 
     def _protocol_header(self, data: bytes) -> bytes:
-        """What follows it.  A peer of another protocol is told ours, as AMQP clients know it."""
+        """Returns the bytes behind the header; the session answers another header with its own."""
         rest = self.opening.header(data)
         if rest is None:
             self.out.write(PROTOCOL_HEADER)
