@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.management.api import cluster as cluster_api
+from penstock.management.api.nodes import cluster as cluster_api
 from penstock.node.inspection.state_lines import log_events
 from tests.management.conftest import Served
 

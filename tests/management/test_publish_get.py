@@ -16,7 +16,7 @@ import pika
 import pytest
 
 from penstock.management import app
-from penstock.management.api import messages as messages_api
+from penstock.management.api.queues import messages as messages_api
 from tests.helpers.live_broker import LiveBroker
 from tests.management.conftest import Raw, Served
 from tests.management.write_cases import Step, ask

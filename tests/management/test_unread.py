@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.errors import NotFound
-from penstock.management.api.queue_actions import read_slice
+from penstock.management.api.queues.queue_actions import read_slice
 from tests.helpers.connection_pair import QuietBroker
 
 COUNT = 1500

@@ -18,7 +18,7 @@ from typing import Final
 from aiohttp import web
 
 from penstock.core.message import Message
-from penstock.management.api.queue_actions import (
+from penstock.management.api.queues.queue_actions import (
     ENCODINGS,
     Slice,
     message_row,

@@ -15,7 +15,7 @@ from penstock.broker.topology import declaring
 from penstock.clocks import wall_ms
 from penstock.core.errors import AccessRefused
 from penstock.core.pending import Pending
-from penstock.management.api.messages import leave
+from penstock.management.api.queues.messages import leave
 from penstock.management.facts.sessions import ManagementClient
 from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import json_response

@@ -1,0 +1,1 @@
+"""Endpoints of queues and their messages, mirrors and members."""
