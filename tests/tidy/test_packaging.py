@@ -70,6 +70,12 @@ def test_only_what_is_copied_goes_to_the_builder() -> None:
     assert {"**/*.so", "**/__pycache__"} <= set(rules)
 
 
+def test_the_base_image_is_named_by_its_digest() -> None:
+    base = next(rest for rest in of("ARG") if rest.startswith("BASE="))
+    assert re.fullmatch(r"BASE=python:3\.1\d\.\d+-slim-bookworm@sha256:[0-9a-f]{64}", base)
+    assert {stage.split(" AS ")[0] for stage in of("FROM")} == {"${BASE}"}
+
+
 def test_the_image_is_what_the_guide_promises() -> None:
     assert of("USER") == ["5672:5672"]
     assert any("--uid 5672" in rest for rest in of("RUN"))
