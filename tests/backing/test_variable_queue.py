@@ -11,7 +11,8 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from penstock.backing.variable_queue import VariableQueue
 from tests.backing.backing_suite import SEGMENT_ENTRIES, BackingMachine
-from tests.backing.engine_tools import OpenEngine
+from tests.backing.engine_tools import OpenEngine, limits, message
+from tests.helpers.sim_files import SimFileSystem
 
 # A failed run is shrunk, and that alone may take five minutes.
 pytestmark = pytest.mark.timeout(600 + settings().max_examples // 2)
@@ -39,6 +40,18 @@ for machine in (DurableQueue, LazyQueue, TransientQueue):
 TestDurable = DurableQueue.TestCase
 TestLazy = LazyQueue.TestCase
 TestTransient = TransientQueue.TestCase
+
+
+def test_a_step_into_a_tail_that_no_segment_has_says_how_far_it_got() -> None:
+    """Readers acknowledge in steps, and stop at one that got no further."""
+    one = OpenEngine(SimFileSystem(), {}, limits())
+    queue = VariableQueue(one.engine, 1, True, SEGMENT_ENTRIES)
+    queue.set_mode(True)
+    queue.publish([message(b"body") for _ in range(SEGMENT_ENTRIES + 1)], 1000)
+    first = int(queue.floor_seq_id())
+    assert queue.drop_step(first + SEGMENT_ENTRIES + 1, 1) == SEGMENT_ENTRIES
+    assert queue.floor_seq_id() == first + SEGMENT_ENTRIES
+    assert queue.ready_count() == 1
 
 
 class CountedQueue(DurableQueue):

@@ -236,8 +236,8 @@ class QueueSettlement:
         index = self._records.index
         if index is not None and self._tiers.delta_count > 0:
             count += self.drop_segments(index, self._tiers.delta_start, seq_id)
-            if self._tiers.delta_count > 0 and self._records.failed_reads == failed:
-                self._tiers.cut_delta(seq_id)
+        if self._tiers.delta_count > 0 and self._records.failed_reads == failed:
+            self._tiers.cut_delta(seq_id)
         self.close_ranks()
         return count
 
