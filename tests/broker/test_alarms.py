@@ -368,3 +368,34 @@ def test_the_process_is_not_asked_at_every_turn() -> None:
         ram.queued_bytes += 10_000
         alarms.look()
     assert 1 <= len(looks) <= 10
+
+
+def test_an_alarm_of_another_node_holds_publishers_and_names_it() -> None:
+    machine = Machine()
+    gate = Admission(machine.alarms)
+    gate.vhost_reasons["over"] = "budget"
+    gate.note_elsewhere({"b": ["memory"]})
+    assert gate.reason("/") == gate.cluster_reason() == "low on memory (node b)"
+    assert gate.reason("over") == "low on memory (node b)"
+    assert (gate.node_reason(), gate.reason_here("/"), gate.reason_here("over")) == (
+        "",
+        "",
+        "budget",
+    )
+    gate.note_elsewhere({"b": ["memory"], "c": ["disk"]})
+    assert gate.reason("/") == "low on disk & memory (nodes b, c)"
+    assert machine.hold(4901)
+    assert gate.reason("/") == gate.reason_here("/") == "low on memory"
+    assert (gate.short_of(), gate.is_short_of("disk")) == (["memory"], True)
+    gate.note_elsewhere({f"penstock@{n:0100}": ["disk"] for n in range(9)})
+    machine.hold(0)
+    assert gate.reason("/").endswith("00 and 8 more)")
+    assert len(gate.reason("/").encode()) < 256
+    gate.note_elsewhere({"é" * 200: ["disk"], "b": ["disk"]})
+    assert gate.reason("/") == "low on disk (2 of the cluster's nodes)"
+    gate.note_elsewhere({})
+    assert (gate.reason("/"), gate.reason("over"), gate.is_short_of("disk")) == (
+        "",
+        "budget",
+        False,
+    )

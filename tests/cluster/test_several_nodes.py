@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import time
+import urllib.error
 import urllib.request
 from base64 import b64encode
 from collections.abc import Iterator
@@ -44,6 +45,20 @@ def nodes(broker: LiveBroker) -> dict[str, Any]:
     request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
     with urllib.request.urlopen(request, timeout=10) as answer:
         return {one["name"]: one for one in json.load(answer)["nodes"]}
+
+
+def api(broker: LiveBroker, path: str, body: object = None) -> tuple[int, Any]:
+    """One of the nodes answers; a body is put."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(
+        broker.http_url + path, data, method="GET" if data is None else "PUT"
+    )
+    request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        return error.code, json.load(error)
 
 
 def channel(broker: LiveBroker) -> pika.adapters.blocking_connection.BlockingChannel:
@@ -93,6 +108,39 @@ def test_both_nodes_have_guests(broker: LiveBroker) -> None:
     for one in opened:
         one.connection.close()
     assert where == {"penstock@here-1", "penstock@here-2"}
+
+
+def test_an_alarm_of_one_node_blocks_the_publishers_of_all(broker: LiveBroker) -> None:
+    """And names that node; health checks of both nodes agree."""
+    path = "/api/penstock/vm-memory-high-watermark"
+    short = api(broker, path, {"fraction": 0.0})[1]["node"]
+    told: dict[int, str] = {}
+    publishers = [channel(broker) for _ in range(12)]
+    for number, one in enumerate(publishers):
+        one.connection.add_on_connection_blocked_callback(
+            lambda _, method, number=number: told.setdefault(number, method.method.reason)
+        )
+        one.queue_declare("alarmed")
+    deadline = time.monotonic() + 20
+    while len(told) < len(publishers) and time.monotonic() < deadline:
+        for one in publishers:
+            one.basic_publish("", "alarmed", b"held")
+            one.connection.process_data_events(0)
+    assert set(told.values()) == {"low on memory", f"low on memory (node {short})"}
+    assert len(told) == len(publishers)
+    for _ in range(10):
+        status, answer = api(broker, "/api/health/checks/alarms")
+        assert (status, answer["alarms"]) == (503, [{"node": short, "resource": "memory"}])
+        rows = {row["name"]: row for row in api(broker, "/api/nodes")[1]}
+        assert [name for name, row in rows.items() if row["mem_alarm"]] == [short]
+    while api(broker, path, {"fraction": 0.4})[1]["node"] != short:
+        pass
+    publishers.append(channel(broker))
+    publishers[-1].confirm_delivery()
+    publishers[-1].basic_publish("", "alarmed", b"goes on", PERSISTENT, True)
+    for one in publishers:
+        one.connection.close()
+    assert api(broker, "/api/health/checks/alarms") == (200, {"status": "ok"})
 
 
 def test_a_node_that_is_killed_is_started_again(broker: LiveBroker) -> None:

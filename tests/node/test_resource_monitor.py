@@ -7,6 +7,7 @@ import threading
 
 import pytest
 
+from penstock.broker.rules.admission import Admission
 from penstock.broker.rules.alarms import Alarms
 from penstock.core.capacity import DiskLimit, MemoryLimit
 from penstock.node.machine import Heap
@@ -51,7 +52,7 @@ class Watched:
         self.disk_error: OSError | None = None
         self.looks = 0
         self.monitor = ResourceMonitor(
-            self.alarms, "penstock@here", "data", self._resident, self._space, self.heap
+            Admission(self.alarms), "penstock@here", "data", self._resident, self._space, self.heap
         )
         self.monitor.set_limits(total, MemoryLimit(0.25), 0.5, DiskLimit(1000 * MB))
 

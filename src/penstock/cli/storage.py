@@ -260,8 +260,8 @@ def _status_lines(overview: Mapping[str, Any], storage: Mapping[str, Any]) -> It
 
 
 def _alarms_text(alarms: Mapping[str, Any]) -> str:
-    names = [name for name in ("memory", "disk") if alarms[name]]
-    return f"{' and '.join(names)}: publishers are blocked" if names else "none"
+    reason = alarms["reason"]
+    return f"{reason}: publishers are blocked" if reason else "none"
 
 
 def _process_text(alarms: Mapping[str, Any]) -> str:

@@ -31,9 +31,9 @@ SINGLE: Final = "seems to be the only one in a single node cluster, the check do
 # -- alarms ----------------------------------------------------------------------------------
 
 
-def alarms_of(call: Call) -> list[str]:
-    """In words, one for each."""
-    answer = call.node.ask("GET", "/api/health/checks/local-alarms")
+def alarms_of(call: Call, which: str = "local-alarms") -> list[str]:
+    """In words, one for each; ``which``: ``alarms`` for those of the whole cluster."""
+    answer = call.node.ask("GET", f"/api/health/checks/{which}")
     if answer.status != 503:
         call.node.must(answer)
         return []
@@ -45,7 +45,7 @@ def alarms(call: Call) -> object:
     call.take(0)
     node = call.node.name
     call.say(f"Asking node {node} to report any known resource alarms ...")
-    found = alarms_of(call)
+    found = alarms_of(call, "alarms")
     if not found:
         value: object = {"result": "ok", "node": node, "alarms": []}
         return Facts(f"Node {node} reported no alarms, local or clusterwide", value)
@@ -53,27 +53,28 @@ def alarms(call: Call) -> object:
 
 
 def _alarmed(node: str, found: Sequence[str], result: str) -> dict[str, object]:
+    local = [one for one in found if one.endswith(f" on node {node}")]
     return {
         "result": result,
-        "local": list(found),
-        "global": [],
+        "local": local,
+        "global": [one for one in found if one not in local],
         "message": f"Node {node} reported alarms",
     }
 
 
 def check_alarms(call: Call) -> object:
-    return _check(call, "no alarms, local or clusterwide", "")
+    return _check(call, "alarms", "no alarms, local or clusterwide", "")
 
 
 def check_local_alarms(call: Call) -> object:
-    return _check(call, "no local alarms", "Error:\n")
+    return _check(call, "local-alarms", "no local alarms", "Error:\n")
 
 
-def _check(call: Call, none: str, head: str) -> Facts:
+def _check(call: Call, which: str, none: str, head: str) -> Facts:
     call.take(0)
     node = call.node.name
     call.say(f"Asking node {node} to report any local resource alarms ...")
-    found = alarms_of(call)
+    found = alarms_of(call, which)
     if found:
         raise _failed(call, _alarmed(node, found, "error"), head + "\n".join(found))
     return Facts(f"Node {node} reported {none}", {"result": "ok"})

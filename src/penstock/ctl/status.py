@@ -175,7 +175,7 @@ def cluster_status(call: Call) -> object:
     drained = {one["name"] for one in running if one["drained"]}
     if _is_draining(call):
         drained.add(node)
-    found = alarms_of(call)
+    found = alarms_of(call, "alarms")
     facts = {
         "alarms": found,
         "cluster_name": overview["cluster_name"],

@@ -134,7 +134,7 @@ class Node:
         self.opening = self._opening(topology, memory or ASSUMED_BYTES)
         self.engine = self.opening.engine
         self.broker = self._broker()
-        self.monitor = ResourceMonitor(self.broker.admission.alarms, self.name, settings.data_dir)
+        self.monitor = ResourceMonitor(self.broker.admission, self.name, settings.data_dir)
         self.monitor.set_limits(
             memory,
             settings.vm_memory_high_watermark,

@@ -25,7 +25,8 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from penstock.broker.rules.alarms import UNKNOWN, Alarms
+from penstock.broker.rules.admission import DISK, MEMORY, Admission
+from penstock.broker.rules.alarms import UNKNOWN
 from penstock.core.capacity import DiskLimit, MemoryLimit
 from penstock.core.clock_types import MonoMs
 from penstock.node.machine import ASSUMED_BYTES, Heap, free_space, resident_bytes
@@ -48,7 +49,7 @@ class ResourceMonitor:
 
     def __init__(
         self,
-        alarms: Alarms,
+        admission: Admission,
         node_name: str,
         data_dir: str,
         resident: Callable[[], int] = resident_bytes,
@@ -56,11 +57,12 @@ class ResourceMonitor:
         heap: Heap | None = None,
     ) -> None:
         self.failures = 0  # to ask the disk, in a row
-        self._alarms = alarms
+        self._admission = admission
+        self._alarms = admission.alarms
         self._node_name = node_name
         self._data_dir = data_dir
         self._resident = resident
-        alarms.measure_with(resident)
+        self._alarms.measure_with(resident)
         self._space = space
         self._heap = heap or Heap()
         self._memory_at_ms = MonoMs(0)
@@ -180,7 +182,7 @@ class ResourceMonitor:
                 max(alarms.used_bytes(), alarms.resident_bytes),
                 alarms.memory_limit_bytes,
             )
-            self._tell("memory", is_set=memory)
+            tell_alarm(self._admission, MEMORY, self._node_name, is_set=memory)
         if disk != self._told[1]:
             logger.info(
                 "Free disk space is %s. Free bytes: %d. Limit: %d",
@@ -188,22 +190,22 @@ class ResourceMonitor:
                 alarms.disk_free_bytes,
                 alarms.disk_limit_bytes,
             )
-            self._tell("disk", is_set=disk)
+            tell_alarm(self._admission, DISK, self._node_name, is_set=disk)
         self._told = (memory, disk)
 
-    def _tell(self, resource: str, *, is_set: bool) -> None:
-        """RabbitMQ's lines: people have rules that look for them."""
-        if is_set:
-            logger.warning(
-                "%s resource limit alarm set on node '%s'.\n\n%s\n%s\n%s",
-                resource,
-                self._node_name,
-                "*" * 58,
-                "*** Publishers will be blocked until this alarm clears ***",
-                "*" * 58,
-            )
-        else:
-            logger.warning(
-                "%s resource limit alarm cleared on node '%s'", resource, self._node_name
-            )
-            logger.warning("%s resource limit alarm cleared across the cluster", resource)
+
+def tell_alarm(admission: Admission, resource: str, node: str, *, is_set: bool) -> None:
+    """RabbitMQ's lines, on every node of a cluster: people have rules that look for them."""
+    if is_set:
+        logger.warning(
+            "%s resource limit alarm set on node '%s'.\n\n%s\n%s\n%s",
+            resource,
+            node,
+            "*" * 58,
+            "*** Publishers will be blocked until this alarm clears ***",
+            "*" * 58,
+        )
+        return
+    logger.warning("%s resource limit alarm cleared on node '%s'", resource, node)
+    if not admission.is_short_of(resource):
+        logger.warning("%s resource limit alarm cleared across the cluster", resource)

@@ -210,7 +210,7 @@ class Turn:
 
     def blocked_reason(self) -> str:
         """Why publishers are blocked now, in RabbitMQ's words; "" = they are not."""
-        return self.look().node_reason()
+        return self.look().cluster_reason()
 
     def look(self) -> Admission:
         """The gate, with what is known by now."""

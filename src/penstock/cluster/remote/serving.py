@@ -300,7 +300,7 @@ class PeerServer:
 
     def _takes(self, served: Served) -> bool:
         """An alarm or a budget of this node holds up publishers at the other one, too."""
-        return self._broker.admission.reason(served.vhost.name) == ""
+        return self._broker.admission.reason_here(served.vhost.name) == ""
 
     def tick(self) -> None:
         """Now and then: how are the queues?  Only what has changed is said."""

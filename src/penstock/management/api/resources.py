@@ -14,6 +14,7 @@ from typing import Final
 
 from aiohttp import web
 
+from penstock.broker.rules.admission import DISK, MEMORY, Admission
 from penstock.broker.rules.alarms import Alarms
 from penstock.core.capacity import (
     MEM_RELATIVE,
@@ -31,6 +32,7 @@ from penstock.settings.kinds import written_size
 
 FRACTION: Final = "fraction"
 ABSOLUTE: Final = "absolute"
+NAMED: Final = {DISK: "disk space", MEMORY: "memory"}
 BAD_ARGUMENT: Final = "Bad argument."
 NO_FRACTION: Final = "Bad argument: The threshold should be a fraction between 0.0 and 1.0"
 
@@ -57,17 +59,21 @@ class ResourcesApi(Endpoints):
         return self._broker.admission.alarms
 
     async def check_alarms(self, _request: web.Request, _visitor: Visitor) -> web.Response:
-        return await self._checked("There are alarms in effect in the cluster")
+        return await self._checked("There are alarms in effect in the cluster", is_local=False)
 
     async def check_local_alarms(self, _request: web.Request, _visitor: Visitor) -> web.Response:
-        return await self._checked("There are alarms in effect on the node")
+        return await self._checked("There are alarms in effect on the node", is_local=True)
 
-    async def _checked(self, reason: str) -> web.Response:
-        memory, disk = await self._on_loop(_state, self._alarms)
-        found = [name for name, is_set in (("disk space", disk), ("memory", memory)) if is_set]
-        if not found:
+    async def _checked(self, reason: str, *, is_local: bool) -> web.Response:
+        nodes = await self._on_loop(_short_of, self._broker.admission, self._view.node_name)
+        alarms = [
+            {"node": node, "resource": NAMED[resource]}
+            for node, resources in nodes.items()
+            if node == self._view.node_name or not is_local
+            for resource in resources
+        ]
+        if not alarms:
             return json_response({"status": "ok"})
-        alarms = [{"node": self._view.node_name, "resource": name} for name in found]
         row: Row = {"alarms": alarms, "reason": reason, "status": "failed"}
         return json_response(row, 503)
 
@@ -95,8 +101,9 @@ class ResourcesApi(Endpoints):
         return json_response({"node": self._view.node_name, "limit_bytes": limit_bytes})
 
 
-def _state(alarms: Alarms) -> tuple[bool, bool]:
-    return alarms.memory, alarms.disk
+def _short_of(admission: Admission, here: str) -> dict[str, list[str]]:
+    """This node first."""
+    return {here: admission.short_of(), **admission.elsewhere}
 
 
 async def _asked(request: web.Request) -> tuple[str, str]:

@@ -14,7 +14,8 @@ def alarms_row(admission: Admission) -> Facts:
     return {
         "memory": alarms.memory,
         "disk": alarms.disk,
-        "reason": admission.node_reason() or None,
+        "reason": admission.cluster_reason() or None,
+        "elsewhere": admission.elsewhere,
         "memory_used_bytes": int(alarms.used_bytes()),
         "memory_resident_bytes": int(alarms.resident_bytes),
         "memory_limit_bytes": int(alarms.memory_limit_bytes),

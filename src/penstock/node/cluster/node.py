@@ -25,7 +25,9 @@ from penstock.broker.vhost_removal import CloseSome
 from penstock.clocks import mono_ms, wall_ms
 from penstock.cluster.agreement.agreed import Agreed
 from penstock.cluster.agreement.batch_homes import BatchHomes
+from penstock.cluster.agreement.cluster_alarms import ClusterAlarms
 from penstock.cluster.agreement.common_metadata import CommonMetadata
+from penstock.cluster.agreement.coordinator import Event
 from penstock.cluster.agreement.forgetting import Forgetting
 from penstock.cluster.agreement.locating import Locating
 from penstock.cluster.agreement.lost_transients import LostTransients
@@ -57,6 +59,7 @@ from penstock.node.cluster.mirrors import MIRRORS_STREAM, MirrorsHere
 from penstock.node.cluster.queues import QUEUES_STREAM, ClusterQueues
 from penstock.node.coordination.etcd_coordinator import EtcdUnavailable
 from penstock.node.coordination.etcd_lease import boot_ms
+from penstock.node.resource_monitor import tell_alarm
 from penstock.protocols.peers.access import unix_path_of
 from penstock.protocols.peers.link import LinkFacts, Member
 from penstock.protocols.peers.peers import PeerLimits, PeerOwner, Peers
@@ -99,6 +102,8 @@ class ClusterNode(ClusterPart, PeerOwner):
         self._joined = member
         self._settings = access.settings
         self._ram = broker.engine.ram
+        self._admission = broker.admission
+        self._alarms = ClusterAlarms(self.coordinator, self.membership)
         self._tell_cancelled = tell_cancelled
         self._now_ms = WallMs(0)
         self._more = False
@@ -193,6 +198,7 @@ class ClusterNode(ClusterPart, PeerOwner):
         self._lost_transients.turn(mono_ms())
         self.batches.turn(WallMs(now_ms))
         self.metadata.changes.look()  # others may have said that they know
+        self._alarms.tell(self._admission.short_of(), boot_ms())
         self.mirrors.begin(now_ms)
         self._pauses.turned(boot_ms())
 
@@ -241,6 +247,7 @@ class ClusterNode(ClusterPart, PeerOwner):
         self.mirrors.look_who_lives(mono_ms())
         self.mirrors.mirroring.told(events)
         self.batches.told(events)
+        self._hear_alarms(news)
         self._more = self.metadata.turn(mono_ms(), events)
         if self.metadata.is_begun and not self._more:
             self.metadata.heard(self.mirrors.mirroring.hear(now_ms))
@@ -248,6 +255,17 @@ class ClusterNode(ClusterPart, PeerOwner):
         if lost:
             self._tell_cancelled(lost)
         return happenings
+
+    def _hear_alarms(self, news: list[Event]) -> None:
+        if not self._alarms.hear(news):
+            return
+        before, now = self._admission.elsewhere, self._alarms.elsewhere
+        self._admission.note_elsewhere(now)
+        for node in sorted({*before, *now}):
+            for resource in sorted({*before.get(node, ()), *now.get(node, ())}):
+                is_set = resource in now.get(node, ())
+                if is_set != (resource in before.get(node, ())):
+                    tell_alarm(self._admission, resource, node, is_set=is_set)
 
     def _patience_ms(self) -> int:
         """With a master that is not reached; if it died it has a successor, known here, by then."""

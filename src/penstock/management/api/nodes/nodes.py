@@ -17,6 +17,7 @@ from typing import Final, cast
 from aiohttp import web
 
 from penstock.broker.broker import Broker
+from penstock.broker.rules import admission
 from penstock.management.facts.node_memory import binary_row, counted_bytes, memory_row
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import MONITORING, Visitor
@@ -59,11 +60,16 @@ class NodesApi(Endpoints):
         return await self._on_loop(self._other_nodes)
 
     def _other_nodes(self) -> list[Row]:
-        """What the cluster tells of all nodes but this one, and whether they are drained."""
+        """What the cluster tells of all nodes but this one: whether drained, and their alarms."""
         nodes = cast(list[Row], self._view.watch.cluster()["nodes"])
         drained = self._broker.mirrors.drained()
+        elsewhere = self._broker.admission.elsewhere
         return [
-            node | {"being_drained": node["name"] in drained}
+            node
+            | {
+                "being_drained": node["name"] in drained,
+                "short_of": elsewhere.get(str(node["name"]), []),
+            }
             for node in nodes
             if node["name"] != self._view.node_name
         ]
@@ -121,11 +127,14 @@ def _in_percent(memory: Row) -> Row:
 
 
 def _other_row(node: Row) -> Row:
+    short_of = cast(list[str], node["short_of"])
     return {
         "name": node["name"],
         "type": "disc",
         "running": node["running"],
         "being_drained": node["being_drained"],
+        "mem_alarm": admission.MEMORY in short_of,
+        "disk_free_alarm": admission.DISK in short_of,
         "partitions": [],
         "cluster_links": [],
     }
