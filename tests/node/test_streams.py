@@ -249,6 +249,81 @@ def test_filters_pass_blocks_over(node: QuietBroker) -> None:
         assert delivered(node, reader) == expected(*numbers), wanted
 
 
+def test_filters_of_headers_look_at_each_message(node: QuietBroker) -> None:
+    client = node.client()
+    declare(client, "s")
+    client.call("confirm.select")
+    for number, headers in enumerate(
+        (
+            {"region": "eu", "size": 5},
+            {"region": "us", "size": 5},
+            {"region": "eu", "size": 6, "x-stream-filter-value": "v"},
+            {},
+            {"region": "eu", "paid": True},
+        )
+    ):
+        client.publish("", "s", b"m%d" % number, headers=headers)
+    node.run()
+    eu, five = {"region": "eu"}, {"size": "5"}
+    for wanted, numbers in (
+        ({"x-stream-filter": eu}, (0, 2, 4)),
+        ({"x-stream-filter": eu | {"size": 5}}, (0,)),
+        ({"x-stream-filter": [eu, five], "x-filter-match-type": "all"}, (0,)),
+        ({"x-stream-filter": [eu, five], "x-filter-match-type": "any"}, (0, 1, 2, 4)),
+        ({"x-stream-filter": {"paid": True}}, (4,)),
+        ({"x-stream-filter": {"region": ""}}, ()),
+        ({"x-stream-filter": [eu, "v"]}, (2,)),
+        ({"x-stream-filter": [eu, "w"]}, ()),
+        ({"x-stream-filter": {}}, (0, 1, 2, 3, 4)),
+    ):
+        reader = node.client()
+        consume(reader, "s", "first", prefetch=2, **wanted)
+        found = delivered(node, reader)
+        assert found == expected(*numbers[:2]), wanted
+        if len(numbers) > 2:
+            reader.method(1, "basic.ack", delivery_tag=2, multiple=True)
+            node.now_ms += 5
+            assert delivered(node, reader) == expected(*numbers[2:4]), wanted
+
+
+def test_a_filter_of_headers_that_finds_nothing_lets_others_have_their_turn(
+    node: QuietBroker,
+) -> None:
+    client = node.client()
+    declare(client, "s")
+    client.call("confirm.select")
+    for number in range(3000):
+        headers = {"last": "yes"} if number == 2999 else {"last": "no"}
+        client.publish("", "s", b"m%d" % number, headers=headers)
+    node.run()
+    queue = node.broker.vhosts["/"].queues["s"]
+    reader = node.client()
+    consume(reader, "s", "first", **{"x-stream-filter": {"last": "yes"}})
+    (consumer,) = queue.consumers
+    assert delivered(node, reader) == expected(2999)
+    assert queue.cursor_of(consumer).offset == 3000
+
+
+@pytest.mark.parametrize(
+    "arguments, why",
+    [
+        ({"x-stream-filter": {"geo-bbox": {"x": 1}}}, "unacceptable_type,table"),
+        ({"x-stream-filter": [{"a": None}]}, "unacceptable_type,table"),
+        ({"x-stream-filter": {"a": "b"}, "x-filter-match-type": "some"}, "invalid_match_type"),
+    ],
+)
+def test_filters_of_headers_that_are_none(
+    node: QuietBroker, arguments: dict[str, object], why: str
+) -> None:
+    client = node.client()
+    declare(client, "s")
+    consume(client, "s", "first", **arguments)
+    node.run()
+    (name, told), *_ = client.methods()
+    assert (name, told["code"]) == ("channel.close", 406)
+    assert why in told["text"]
+
+
 def test_a_deleted_stream_leaves_nothing(node: QuietBroker, definitions: str) -> None:
     client = node.client()
     declare(client, "s")

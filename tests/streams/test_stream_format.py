@@ -149,6 +149,90 @@ def test_clause_2_2_a_block_elsewhere_is_not_true() -> None:
     assert read_head(data, 119, 0, STREAM, "") is not None
 
 
+def read_positions(block: Block) -> dict[bytes, tuple[int, int]]:
+    """Clause 3.5."""
+    found: dict[bytes, tuple[int, int]] = {}
+    place = 0
+    while place < len(block.payload):
+        end = place + 1 + block.payload[place]
+        offset, came_ms = struct.unpack_from(">Qq", block.payload, end)
+        found[block.payload[place + 1 : end]] = (offset, came_ms)
+        place = end + 16
+    assert (place, len(found)) == (len(block.payload), block.count)
+    return found
+
+
+def test_clause_3_5_positions_come_behind_messages_and_first_in_a_segment() -> None:
+    world = StreamWorld(StreamLimits(segment_bytes=150))
+    world.append(b"one", b"two")
+    world.seal()
+    world.log.marks.positions.move("a", 1, 1000)
+    world.log.marks.positions.move("b" * 255, 0, 0)
+    world.flush()
+    world.append(b"three")
+    world.flush()
+    first = read_file(world.files.read(FIRST))
+    second = read_file(world.files.read(f"{DIRECTORY}/2.stm"))
+    assert [block.kind for block in first] == [1, 4, 2]
+    assert [block.kind for block in second] == [4, 1]
+    expected = {b"a": (1, 1000), b"b" * 255: (0, 0)}
+    assert read_positions(first[1]) == read_positions(second[0]) == expected
+    assert [block.first for block in (*first, *second)] == [0, 2, 2, 2, 2]
+
+
+def test_clause_3_5_the_last_block_counts() -> None:
+    world = StreamWorld()
+    world.append(b"one", b"two")
+    for offset in (0, 1, 2):
+        world.log.marks.positions.move("a", offset, 1000)
+        world.log.marks.positions.move(f"once-{offset}", offset, 1000)
+        world.log.marks.positions.forget(f"once-{offset - 1}")
+        world.flush()
+    world.recover()
+    positions = world.log.marks.positions
+    assert positions.names() == ["a", "once-2"]
+    marks = [positions.find(name) for name in positions.names()]
+    assert [mark.number for mark in marks if mark is not None] == [2, 2]
+    assert not positions.changed
+
+
+def test_clause_3_6_numbers_follow_their_group_and_are_first_in_a_segment() -> None:
+    world = StreamWorld(StreamLimits(segment_bytes=300))
+    world.log.marks.number_publishers()
+    for number in range(4):
+        world.append(b"x" * 90, b"y" * 90)
+        world.log.marks.publishers.move("p", number, 2 * number + 1)
+        world.flush()
+    first = read_file(world.files.read(FIRST))
+    second = read_file(world.files.read(f"{DIRECTORY}/2.stm"))
+    assert [block.kind for block in first] == [5, 1, 5, 2]
+    assert [block.kind for block in second] == [5, 1, 5, 2]
+    assert [read_positions(block) for block in first[:3:2]] == [{}, {b"p": (0, 1)}]
+    assert [read_positions(block) for block in second[:3:2]] == [{b"p": (0, 1)}, {b"p": (1, 3)}]
+
+
+def test_clause_3_6_a_segment_is_not_begun_within_a_group() -> None:
+    world = StreamWorld(StreamLimits(segment_bytes=300_000))
+    world.log.marks.number_publishers()
+    world.append(*[b"x" * 100_000] * 9)
+    world.log.marks.publishers.move("p", 8, 8)
+    world.flush()
+    assert [block.kind for block in read_file(world.files.read(FIRST))] == [5, 1, 1, 1, 5]
+
+
+def test_clause_6_2_d_damage_to_the_last_positions_is_named() -> None:
+    world = StreamWorld()
+    world.append(b"one")
+    world.log.marks.positions.move("a", 1, 1000)
+    world.flush()
+    world.append(b"two")
+    world.flush()
+    positions = read_file(world.files.read(FIRST))[0]
+    world.files.flip(FIRST, 8 * (positions.at + 80))
+    with pytest.raises(Corrupt, match=f"damaged at offset {positions.at}"):
+        world.recover()
+
+
 def test_clause_4_1_without_values_there_is_no_filter() -> None:
     world = StreamWorld()
     world.append(b"a", b"b")

@@ -2,6 +2,9 @@
 
 An acknowledgement, or any other settlement, is credit for one delivery more: nothing comes back,
 and nothing goes but by retention.  What a stream does not do is refused here.
+
+The position of a consumer that asks for it is kept by its tag (``streams/reader.py``): in memory
+at once, on disk ``KEEP_MS`` later, for all consumers of the stream in one block.
 """
 
 from typing import Final, final
@@ -18,11 +21,22 @@ from penstock.queues.context import QueueContext, QueueIdentity
 from penstock.queues.limits import QueueLimits
 from penstock.queues.queue import CROWDED_BYTES, Queue
 from penstock.queues.stream_backing import StreamBacking
-from penstock.queues.stream_start import filter_of, start_of
-from penstock.streams.cursor import StreamCursor
+from penstock.queues.stream_start import (
+    TRACKING_ARGUMENT,
+    filter_of,
+    header_filter_of,
+    kept_name,
+    start_of,
+)
+from penstock.streams.cursor import OFFSET, Start, StreamCursor
+from penstock.streams.log import StreamLog
+from penstock.streams.marks import POSITIONS_MAX
+from penstock.streams.reader import StreamReader
 
 DELIVER_BYTES_MAX: Final[i64] = 256 * 1024
 """One pass gives a consumer so much, and a block more."""
+KEEP_MS: Final[i64] = 1000
+"""Positions that move are written so often at most."""
 
 
 @final
@@ -37,7 +51,9 @@ class StreamQueue(Queue):
     ) -> None:
         super().__init__(identity, backing, context)
         self._stored: StreamBacking = backing
-        self._cursors: dict[Consumer, StreamCursor] = {}
+        self._readers: dict[Consumer, StreamReader] = {}
+        self._moved: bool = False  # positions of named ones
+        self._keep_at_ms: WallMs = WallMs(0)
         backing.set_reader(self)
 
     def _refusal(self, verb: str) -> NotImplementedYet:
@@ -68,26 +84,31 @@ class StreamQueue(Queue):
         if self.deleted:
             return deliveries
         self._stored.retire(now_ms)
+        self._keep_positions(now_ms)
         if not self.paused:
             for consumer in self.consumers:
                 self._deliver_to(consumer, now_ms, deliveries)
         return deliveries
 
     def _deliver_to(self, consumer: Consumer, now_ms: WallMs, deliveries: list[Delivery]) -> None:
-        cursor = self._cursors[consumer]
+        reader = self._readers[consumer]
+        cursor = reader.cursor
         room = consumer.room()
         left = min(consumer.outlet.room_bytes(), DELIVER_BYTES_MAX)
         while room > 0 and cursor.look():
             if left <= 0:
                 self.wake()
                 break
-            messages = cursor.take(room)
+            messages = reader.take(room)
+            left -= reader.taken_bytes
             count: i64 = len(messages)
+            if count == 0:
+                continue
             room -= count
-            for message in messages:
-                left -= message.size
             consumer.take(count)
             self.unacked_count += count
+            if reader.name != "":
+                reader.took(messages)
             self.statistics.delivered(consumer, count, now_ms)
             deliveries.append(Delivery(consumer, messages))
         if cursor.error is not None:
@@ -103,62 +124,131 @@ class StreamQueue(Queue):
 
     def settle(self, consumer: Consumer, messages: list[Message]) -> None:
         self.statistics.acked(consumer, messages)
-        self._credit(consumer, messages)
+        self._credit(consumer, messages, False)
 
     def reject(self, consumer: Consumer, messages: list[Message]) -> None:
-        self._credit(consumer, messages)
+        self._credit(consumer, messages, False)
 
     def requeue(
         self, consumer: Consumer, messages: list[Message], failed: bool, now_ms: WallMs
     ) -> None:
-        self._credit(consumer, messages)
+        self._credit(consumer, messages, True)
 
     def give_back(
         self, consumer: Consumer, messages: list[Message], delay_ms: i64, now_ms: WallMs
     ) -> None:
-        self._credit(consumer, messages)
+        self._credit(consumer, messages, True)
 
     def give_back_all(self, owner: i64) -> None:
         """No delivery has a deadline."""
 
-    def _credit(self, consumer: Consumer, messages: list[Message]) -> None:
+    def _credit(self, consumer: Consumer, messages: list[Message], back: bool) -> None:
         consumer.release(len(messages))
         self.unacked_count -= len(messages)
-        if consumer in self._cursors:
-            if consumer.nearly_full():
-                self.refill()
-            else:
-                self.wake()
+        reader = self._readers.get(consumer)
+        if reader is None:
+            return
+        if reader.name != "":
+            reader.settled(messages, back)
+            self._moved = True
+        if consumer.cancelled:
+            self._leave(consumer)
+        elif consumer.nearly_full():
+            self.refill()
+        else:
+            self.wake()
 
     # -- consumers -------------------------------------------------------------------------
 
     def add_consumer(self, consumer: Consumer) -> None:
-        """Raises PreconditionFailed (no prefetch) or NotImplementedYet (no acknowledgements)."""
+        """Raises PreconditionFailed (its prefetch, offset or position) or NotImplementedYet."""
         what = f"stream queue '{self.name}' in vhost '{self.vhost}'"
         if consumer.prefetch == 0 and consumer.window <= 0 and consumer.shared.limit == 0:
             raise PreconditionFailed(f"consumer prefetch count is not set for {what}")
         if consumer.no_ack:
             raise NotImplementedYet(f"automatic acknowledgement not supported by {what}")
-        start = start_of(consumer.arguments, self._context.sampling.book.now_ms)
+        name = kept_name(consumer.tag, consumer.arguments)
+        if name is None:
+            raise PreconditionFailed(
+                f"invalid arg '{TRACKING_ARGUMENT}' for {what}: the consumer tag is the server's"
+            )
+        start = self._start_of(consumer, name)
         if start is None:
             raise PreconditionFailed(f"invalid x-stream-offset for {what}")
-        self._cursors[consumer] = StreamCursor(
-            self._stored.log, start, filter_of(consumer.arguments)
-        )
+        if name != "" and not self.log.marks.positions.has_room(name):
+            raise PreconditionFailed(
+                f"{int(POSITIONS_MAX)} positions of consumers are kept for {what}: delete some"
+            )
+        cursor = StreamCursor(self.log, start, filter_of(consumer.arguments))
+        headers = header_filter_of(consumer.arguments, self._stored.reader)
+        reader = StreamReader(name, cursor, headers)
+        self._readers[consumer] = reader
+        if name != "":
+            reader.report(self.log.marks.positions)
+            self._moved = True
         consumer.join(self)
         self.consumers.append(consumer)
         self.had_consumer = True
         self.wake()
 
+    def _start_of(self, consumer: Consumer, name: str) -> Start | None:
+        """A position that is kept comes before what its arguments say; None = they say nothing."""
+        if name != "":
+            self._report()
+            kept = self.log.marks.positions.find(name)
+            if kept is not None:
+                return Start(OFFSET, kept.number)
+        return start_of(consumer.arguments, self._context.sampling.book.now_ms)
+
     def remove_consumer(self, consumer: Consumer) -> None:
         consumer.cancel()
         if consumer in self.consumers:
             self.consumers.remove(consumer)
-            del self._cursors[consumer]
+            self._leave(consumer)
+
+    def _leave(self, consumer: Consumer) -> None:
+        """A consumer that was cancelled may still settle what it holds: its position follows."""
+        reader = self._readers.get(consumer)
+        if reader is None:
+            return
+        if reader.name != "":
+            self._moved = True
+            self.wake()
+            if consumer.outstanding > 0:
+                return
+            reader.report(self.log.marks.positions)
+            self._keep_at_ms = WallMs(0)
+        del self._readers[consumer]
+
+    def _report(self) -> None:
+        for reader in self._readers.values():
+            if reader.name != "":
+                reader.report(self.log.marks.positions)
+
+    def _keep_positions(self, now_ms: WallMs) -> None:
+        """Unless that was a moment ago; a clock that goes back does not put it off."""
+        if not self._moved or 0 < self._keep_at_ms - now_ms <= KEEP_MS:
+            return
+        self._report()
+        self._stored.keep_positions()
+        self._moved = False
+        self._keep_at_ms = WallMs(now_ms + KEEP_MS)
 
     @property
     def unused(self) -> bool:
         return False
+
+    @property
+    def log(self) -> StreamLog:
+        return self._stored.log
+
+    def cursor_of(self, consumer: Consumer) -> StreamCursor:
+        """Of one that is here."""
+        return self._readers[consumer].cursor
+
+    def forget_position(self, name: str) -> bool:
+        """What is kept by this name; True = something was."""
+        return self._stored.forget_position(name)
 
     # -- time ------------------------------------------------------------------------------
 
@@ -170,16 +260,20 @@ class StreamQueue(Queue):
         if self.deleted:
             return
         self._stored.retire(now_ms)
+        self._keep_positions(now_ms)
         if self._stored.may_read_again(now_ms):
-            for cursor in self._cursors.values():
-                cursor.read_again()
+            for reader in self._readers.values():
+                reader.cursor.read_again()
             self.wake()
 
     def release_due(self, now_ms: WallMs) -> bool:
         return False
 
     def next_due_ms(self) -> WallMs:
-        return self._stored.next_due_ms()
+        due_ms = self._stored.next_due_ms()
+        if self._moved and (due_ms == 0 or self._keep_at_ms < due_ms):
+            return self._keep_at_ms
+        return due_ms
 
     # -- limits and counts -----------------------------------------------------------------
 
@@ -203,6 +297,6 @@ class StreamQueue(Queue):
 
     def end(self) -> list[Consumer]:
         self.deleted = True
-        self._cursors = {}
+        self._readers = {}
         self._stored.delete()
         return self.retire()

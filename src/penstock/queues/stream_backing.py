@@ -13,15 +13,26 @@ from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import PreconditionFailed
-from penstock.core.headers import HeaderReader
+from penstock.core.headers import DEDUPLICATION_HEADER, HeaderReader
 from penstock.core.message import Message
 from penstock.queues.context import STREAM, queue_type
 from penstock.storage.common.read_retry import ReadRetry
 from penstock.storage.journal.journal import Journal
 from penstock.streams.log import StreamLog
+from penstock.streams.marks import NAME_BYTES_MAX
 from penstock.streams.streams import Streams
 
 FILTER_VALUE: Final = "x-stream-filter-value"
+NUMBER_DIGITS_MAX: Final = 18
+
+
+def publisher_of(key: object) -> tuple[str, int]:
+    """``orders-7:123`` -> the name of a publisher and its number; "" = it is no such text."""
+    name, _, digits = key.rpartition(":") if isinstance(key, str) else ("", "", "")
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= NUMBER_DIGITS_MAX
+    if not is_number or len(name.encode("utf-8", "surrogateescape")) > NAME_BYTES_MAX:
+        return "", 0
+    return name, int(digits)
 
 
 MakeBacking = Callable[[int, bool, int, dict[str, object]], BackingQueue]
@@ -43,37 +54,61 @@ class BackingChoice:
         self, queue_id: int, durable: bool, segment_entries: int, arguments: dict[str, object]
     ) -> BackingQueue:
         if queue_type(arguments) == STREAM:
-            return StreamBacking(self._streams, self._journal, self._reader, queue_id)
+            once = arguments.get("x-message-deduplication") is True
+            return StreamBacking(self._streams, self._journal, self._reader, queue_id, once)
         return self._make(queue_id, durable, segment_entries, arguments)
 
 
 @final
 class StreamBacking(BackingQueue):
-    """``stream``: the queue's number."""
+    """``stream``: the queue's number; ``once``: it takes each number of a publisher once."""
 
     def __init__(
-        self, streams: Streams, journal: Journal, reader: HeaderReader, stream: i64
+        self, streams: Streams, journal: Journal, reader: HeaderReader, stream: i64, once: bool
     ) -> None:
         self.stream: i64 = stream
         self.log: StreamLog = streams.open(stream)
         self._streams: Streams = streams
         self._journal: Journal = journal
-        self._reader: HeaderReader = reader
+        self.reader: HeaderReader = reader
         self._fault: str = ""
         self._retry: ReadRetry = ReadRetry()
+        self.duplicate_count: i64 = 0
+        self._once: bool = once
+        if once:
+            for message in self.log.marks.behind:
+                self._is_new(message, message.seq_id)
+            self.log.marks.number_publishers()
 
     def publish(self, messages: list[Message], now_ms: WallMs) -> None:
         """The journal notes how much of the stream is on disk already: a start compares."""
+        if self._once:
+            messages = self._new_of(messages)
+            if not messages:
+                return
         values: list[bytes] = []
         some = False
         for message in messages:
-            value = self._reader.read(message, FILTER_VALUE)
+            value = self.reader.read(message, FILTER_VALUE)
             text = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else b""
             values.append(text)
             some = some or len(text) > 0
         before = self.log.pending_bytes()
         self.log.append(messages, values if some else [], now_ms)
         self._note(self.log.pending_bytes() - before)
+
+    def _new_of(self, messages: list[Message]) -> list[Message]:
+        taken: list[Message] = []
+        for message in messages:
+            if self._is_new(message, self.log.next_offset + len(taken)):
+                taken.append(message)
+        self.duplicate_count += len(messages) - len(taken)
+        return taken
+
+    def _is_new(self, message: Message, offset: i64) -> bool:
+        """Is its number above all that its publisher gave before?  So is one without a number."""
+        name, number = publisher_of(self.reader.read(message, DEDUPLICATION_HEADER))
+        return name == "" or self.log.marks.publishers.move(name, number, offset)
 
     def _note(self, size: i64) -> None:
         self._streams.note(self.log, size)
@@ -82,6 +117,17 @@ class StreamBacking(BackingQueue):
     def retire(self, now_ms: WallMs) -> None:
         if self.log.retire(now_ms) > 0:
             self._note(0)
+
+    def keep_positions(self) -> None:
+        """Those that moved, with the next group."""
+        if self.log.marks.positions.changed:
+            self._note(0)
+
+    def forget_position(self, name: str) -> bool:
+        """True = there was one of that name."""
+        known = self.log.marks.positions.forget(name)
+        self.keep_positions()
+        return known
 
     # -- reading ---------------------------------------------------------------------------
 

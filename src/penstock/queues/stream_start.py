@@ -8,11 +8,17 @@ import re
 from typing import Final
 
 from penstock.core.clock_types import WallMs
+from penstock.core.headers import HeaderReader
 from penstock.streams.cursor import FIRST, LAST, NEXT, OFFSET, TIME, Start
-from penstock.streams.filtering import Wanted
+from penstock.streams.filtering import HeaderFilter, Wanted, header_text
 
 OFFSET_ARGUMENT: Final = "x-stream-offset"
 FILTER_ARGUMENT: Final = "x-stream-filter"
+TRACKING_ARGUMENT: Final = "x-stream-automatic-offset-tracking"
+"""LavinMQ's; its broker keeps a position as well when the offset is void."""
+GENERATED_TAGS: Final = "amq.ctag-"
+MATCH_ARGUMENT: Final = "x-filter-match-type"
+MATCHES: Final = {"all": True, "any": False}
 UNFILTERED_ARGUMENT: Final = "x-stream-match-unfiltered"
 
 _DAY_MS: Final = 86_400_000
@@ -34,8 +40,25 @@ def age_ms(value: object) -> int | None:
     return None if found is None else int(found[1]) * _UNITS_MS[found[2]]
 
 
+def kept_name(tag: str, arguments: dict[str, object]) -> str | None:
+    """The name that a consumer's position is kept by: its tag, if it asks for it; "" = it does not.
+
+    None = it asks for it, but its tag is a new one each time.
+    """
+    is_new = tag.startswith(GENERATED_TAGS)
+    if arguments.get(TRACKING_ARGUMENT) in (True, "true"):
+        return None if is_new else tag
+    return tag if _is_void(arguments) and not is_new else ""
+
+
+def _is_void(arguments: dict[str, object]) -> bool:
+    return OFFSET_ARGUMENT in arguments and arguments[OFFSET_ARGUMENT] is None
+
+
 def start_of(arguments: dict[str, object], now_ms: WallMs) -> Start | None:
     """Where a consumer with these arguments begins; without one of them with what comes next."""
+    if _is_void(arguments):
+        return Start(FIRST)
     value = arguments.get(OFFSET_ARGUMENT, "next")
     kind = type(value)
     if isinstance(value, str) and value in _WORDS:
@@ -56,3 +79,24 @@ def filter_of(arguments: dict[str, object]) -> Wanted | None:
     if not texts:
         return None
     return Wanted(texts, arguments.get(UNFILTERED_ARGUMENT) is True)
+
+
+def headers_of(arguments: dict[str, object]) -> list[tuple[str, str]] | None:
+    """Headers that a consumer wants, of the tables among its filters; None = one is no text."""
+    value = arguments.get(FILTER_ARGUMENT)
+    wanted: list[tuple[str, str]] = []
+    for table in value if isinstance(value, list) else [value]:
+        for name, one in table.items() if isinstance(table, dict) else ():
+            text = header_text(one)
+            if text is None:
+                return None
+            wanted.append((name, text))
+    return wanted
+
+
+def header_filter_of(arguments: dict[str, object], reader: HeaderReader) -> HeaderFilter | None:
+    """As LavinMQ has it; None = all."""
+    wanted = headers_of(arguments)
+    if not wanted:
+        return None
+    return HeaderFilter(reader, wanted, arguments.get(MATCH_ARGUMENT, "all") != "any")

@@ -9,6 +9,8 @@ A file is a row of blocks; everything is big-endian:
     kind 2    index, the last block of a finished file: ``count`` rows (first u64, first_ms i64,
               at u64), then its own ``at`` u64
     kind 3    floor: no payload
+    kind 4    positions of readers: ``count`` rows (name_size u8, name, offset u64, came_ms i64)
+    kind 5    numbers of publishers: the same, (name_size u8, name, number u64, offset u64)
     record    address_size u16 | size u32 | address | content
 
 ``at`` is the place of the block in its file, ``synced`` how many bytes of the file were known to
@@ -41,6 +43,8 @@ ROW_BYTES: Final[i64] = 24
 MESSAGES: Final[i64] = 1
 INDEX: Final[i64] = 2
 FLOOR: Final[i64] = 3
+POSITIONS: Final[i64] = 4
+PUBLISHERS: Final[i64] = 5
 
 
 def segment_path(directory: str, first: i64) -> str:

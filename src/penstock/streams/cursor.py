@@ -57,12 +57,14 @@ class StreamCursor:
     """``offset`` is that of the next message; ``overtaken`` counts what retention took before.
 
     ``error`` is what keeps it from reading on: damage, or a disk that fails.
+    ``came_ms``: when the last message came that was taken, 0 = unknown.
     """
 
     def __init__(self, log: StreamLog, start: Start, wanted: Wanted | None = None) -> None:
         self.offset: i64 = start.offset_in(log)
         self.overtaken: i64 = 0
         self.error: Exception | None = None
+        self.came_ms: i64 = log.last_ms if start.kind == NEXT else 0
         self._log: StreamLog = log
         self._wanted: Wanted | None = wanted
         self._time_ms: i64 = start.value if start.kind == TIME else -1
@@ -71,6 +73,10 @@ class StreamCursor:
         self._behind: i64 = 0  # the offset behind the last read, which may have passed blocks over
         self._blocks: list[Block] = []
         self._read: StreamRead | None = None
+
+    def place(self) -> i64:
+        """The offset of the next message; -1 while that of a time is looked for."""
+        return self.offset if self._time_ms < 0 else -1
 
     def read_again(self) -> None:
         """What failed may be over."""
@@ -142,6 +148,7 @@ class StreamCursor:
         begin = self.offset - block.first
         messages = block.messages()[begin : begin + most]
         self.offset += len(messages)
+        self.came_ms = messages[-1].enqueued_at_ms
         if self.offset == block.next_offset():
             del self._blocks[0]
             self.offset = max(self.offset, self._blocks[0].first if self._blocks else self._behind)

@@ -10,6 +10,9 @@ from zlib import crc32
 
 from mypy_extensions import i64
 
+from penstock.core.headers import HeaderReader
+from penstock.core.message import Message
+
 FILTER_BYTES: Final[i64] = 16
 """RabbitMQ's default."""
 HASHES: Final[i64] = 3
@@ -61,3 +64,28 @@ class Wanted:
 
     def may_match(self, block_filter: bytes) -> bool:
         return any(may_hold(block_filter, value) for value in self.values)
+
+
+@final
+class HeaderFilter:
+    """The headers that a reader wants of a message: all of these, or any."""
+
+    __slots__ = ("_all", "_reader", "_wanted")
+
+    def __init__(self, reader: HeaderReader, wanted: list[tuple[str, str]], all_: bool) -> None:
+        self._reader: HeaderReader = reader
+        self._wanted: list[tuple[str, str]] = wanted
+        self._all: bool = all_
+
+    def matches(self, message: Message) -> bool:
+        for name, text in self._wanted:
+            if (header_text(self._reader.read(message, name)) == text) != self._all:
+                return not self._all
+        return self._all
+
+
+def header_text(value: object) -> str | None:
+    """A value of a header as a filter compares it; None = it has no such text."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, (str, int, float)) else None

@@ -6,6 +6,7 @@ jobs that read and remove.  A message's *offset* is its number in the log, from 
     first_offset  the floor: retention has left what begins here
     durable_offset  the log is on disk up to here: readers see what is below
     next_offset   the next message gets this one
+    last_ms       when the last message came; 0 = none did
 
 **Append.**  Records are collected in a block, which is closed when it is large or when ``seal``
 takes all of them as a group.  When the committer has written and synced the group, ``committed``
@@ -15,6 +16,10 @@ used again; one that a reader saw keeps its offset for good.
 **Retention** takes whole segments from the begin, never the last one.  It is a fact of the log: the
 floor is in the head of each block, in one of its own if no message comes.  The files go after that
 block is on disk; what is missing above the floor is damage, and never taken for retention.
+
+**Marks** (positions of named readers, numbers of publishers) are blocks of their own whenever they
+changed, and come first in each segment, so that a start needs the newest segment only.  Numbers
+follow the messages of their group: a start looks at the messages behind the last ones.
 
 **Memory** is 24 bytes a segment, the sparse index of the last segment, and what is under way.
 Segments grow with the stream above ``segments_usual`` of them, so that small ones are not millions.
@@ -42,6 +47,7 @@ from penstock.streams.block_codec import (
     write_record,
 )
 from penstock.streams.filtering import FILTER_BYTES, UNFILTERED, Wanted, make_filter
+from penstock.streams.marks import Marks, StreamMarks
 from penstock.streams.reading import Block, BlockCache, StreamRead
 from penstock.streams.removal import StreamRemoval
 from penstock.streams.segments import SegmentTable
@@ -91,6 +97,7 @@ class StreamFound:
         self.next_offset: i64 = 0
         self.last_ms: i64 = 0
         self.last_block: i64 = 0
+        self.marks: StreamMarks = StreamMarks()
 
     def take_last(
         self,
@@ -147,11 +154,12 @@ class StreamLog:
         self.durable_offset: i64 = found.next_offset
         self.next_offset: i64 = found.next_offset
         self.last_block: i64 = found.last_block
+        self.last_ms: i64 = found.last_ms
+        self.marks: StreamMarks = found.marks
         self._board: JobBoard = board
         self._rows: IndexRows = found.rows
         self._finishing: dict[int, IndexRows] = {}  # of segments whose index is not on disk yet
         self._finished: bool = found.finished
-        self._last_ms: i64 = found.last_ms
         self._sealed_offset: i64 = found.next_offset
         self._sealed_floor: i64 = found.first_offset
         self._synced_segment: i64 = -1
@@ -172,10 +180,10 @@ class StreamLog:
         ``values``: their filter values, b"" for one without; empty = none has any.  A clock that
         goes back does not take times back.
         """
-        self._last_ms = max(self._last_ms, now_ms)
+        self.last_ms = max(self.last_ms, now_ms)
         for i in range(len(messages)):
             message = messages[i]
-            message.place(self.next_offset, WallMs(self._last_ms))
+            message.place(self.next_offset, WallMs(self.last_ms))
             self.next_offset += 1
             self._open.add(message, values[i] if values else UNFILTERED)
             if len(self._open.buffer) >= BLOCK_BYTES:
@@ -199,6 +207,10 @@ class StreamLog:
         pieces: list[StreamPiece] = []
         for block in blocks:
             self._place(pieces, MESSAGES, block)
+        changed = self.marks.take_changed()
+        if changed:
+            self._make_room(pieces, self.next_offset, self.last_ms)
+            self._place_marks(pieces, changed, self.next_offset, self.last_ms)
         if not pieces and self._sealed_floor != self.first_offset:
             self._place(pieces, FLOOR, _OpenBlock())
         if not pieces:
@@ -208,13 +220,37 @@ class StreamLog:
         return StreamGroup(self.stream, pieces, self.next_offset, self.first_offset)
 
     def _place(self, pieces: list[StreamPiece], kind: i64, block: _OpenBlock) -> None:
-        """The block, at the end of the last segment, or in a new one behind a full one."""
         messages = block.messages
         first = messages[0].seq_id if messages else self.next_offset
-        first_ms = messages[0].enqueued_at_ms if messages else self._last_ms
-        last_ms = messages[-1].enqueued_at_ms if messages else self._last_ms
+        first_ms = messages[0].enqueued_at_ms if messages else self.last_ms
+        last_ms = messages[-1].enqueued_at_ms if messages else self.last_ms
+        self._make_room(pieces, first, first_ms)
+        at = self.segments.size(-1)
+        step = self._rows.last_at()
+        if kind == MESSAGES and (step < 0 or at - step >= INDEX_STEP_BYTES):
+            self._rows.add(first, first_ms, at)
+        block_filter = make_filter(block.values, self.limits.filter_bytes)
+        payload = block.buffer.getvalue()
+        head = self._head(kind, len(messages), first, first_ms, last_ms, block_filter, payload)
+        self._write(pieces, head, payload, messages)
+
+    def _place_marks(
+        self, pieces: list[StreamPiece], sealed: list[Marks], first: i64, first_ms: i64
+    ) -> None:
+        for marks in sealed:
+            count = marks.sealed_count
+            head = self._head(marks.kind, count, first, first_ms, first_ms, b"", marks.sealed)
+            self._write(pieces, head, marks.sealed, [])
+
+    def _make_room(self, pieces: list[StreamPiece], first: i64, first_ms: i64) -> None:
+        """The next block goes to the end of the last segment, or into a new one behind a full one.
+
+        Numbers of publishers that are sealed are those of all groups before this one: with a
+        part of it in the segment before, its numbers would be nowhere.
+        """
         segments = self.segments
-        if len(segments) > 0 and not self._finished and self._is_full():
+        is_within = self.marks.is_numbered and len(pieces) > 0
+        if len(segments) > 0 and not self._finished and not is_within and self._is_full():
             rows = self._rows
             payload = rows.payload(segments.size(-1))
             head = self._head(INDEX, len(rows), first, first_ms, first_ms, b"", payload)
@@ -225,14 +261,7 @@ class StreamLog:
             segments.add(first, first_ms, 0)
             self._rows = IndexRows()
             self._finished = False
-        at = segments.size(-1)
-        step = self._rows.last_at()
-        if kind == MESSAGES and (step < 0 or at - step >= INDEX_STEP_BYTES):
-            self._rows.add(first, first_ms, at)
-        block_filter = make_filter(block.values, self.limits.filter_bytes)
-        payload = block.buffer.getvalue()
-        head = self._head(kind, len(messages), first, first_ms, last_ms, block_filter, payload)
-        self._write(pieces, head, payload, messages)
+            self._place_marks(pieces, self.marks.beginning(), first, first_ms)
 
     def _is_full(self) -> bool:
         """The last segment has messages enough."""

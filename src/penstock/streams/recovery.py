@@ -25,6 +25,7 @@ from typing import final
 from mypy_extensions import i64
 
 from penstock.core.errors import Corrupt
+from penstock.core.message import Message
 from penstock.storage.common.disk_jobs import DiskJob
 from penstock.storage.common.file_window import FileWindow
 from penstock.storage.common.files import FileSystem
@@ -34,15 +35,19 @@ from penstock.streams.block_codec import (
     INDEX,
     MAGIC_BYTES,
     MESSAGES,
+    POSITIONS,
+    PUBLISHERS,
     BlockHead,
     IndexRows,
     damage,
     index_place,
     read_head,
+    read_records,
     segment_first,
     segment_path,
 )
 from penstock.streams.log import INDEX_STEP_BYTES, StreamFound
+from penstock.streams.marks import StreamMarks
 from penstock.streams.reading import FILTER_BYTES_MAX, WINDOW_BYTES
 
 
@@ -64,6 +69,8 @@ class _LastSegment:
         self.last_ms: i64 = 0
         self.last_block: i64 = -1
         self.finished: bool = False
+        self._last_marks: dict[int, BlockHead] = {}  # by kind
+        self._behind: list[BlockHead] = []  # of messages behind the numbers of publishers
         self._path: str = path
         self._stream: i64 = stream
         self._doubtful: list[BlockHead] = []
@@ -91,6 +98,7 @@ class _LastSegment:
         expected = heads[-1].next_offset() if heads else self.next_offset
         finished = heads[-1].kind == INDEX if heads else self.finished
         known = MESSAGES <= head.kind <= FLOOR and (head.count > 0) == (head.kind != FLOOR)
+        known = known or head.kind in (POSITIONS, PUBLISHERS)
         if finished or head.first != expected or not known:
             raise damage(self._path, int(head.at), int(head.end() - head.at))
 
@@ -108,6 +116,25 @@ class _LastSegment:
                 return
             self._count(head)
 
+    def read_marks(self, files: FileSystem, marks: StreamMarks) -> None:
+        """The last ones of each kind, and the messages behind the numbers of publishers."""
+        for kind, head in self._last_marks.items():
+            if not marks.of_kind(kind).read(self._payload(files, head), head.count):
+                raise damage(self._path, int(head.at), int(head.end() - head.at))
+        behind: list[Message] = []
+        for head in self._behind:
+            messages = read_records(self._payload(files, head), head)
+            if messages is None:
+                raise damage(self._path, int(head.at), int(head.end() - head.at))
+            behind += messages
+        marks.found_behind(behind)
+
+    def _payload(self, files: FileSystem, head: BlockHead) -> bytes:
+        payload = files.pread(self._path, int(head.payload_at()), int(head.size))
+        if not head.is_payload(payload):
+            raise damage(self._path, int(head.at), int(head.end() - head.at))
+        return payload
+
     def _count(self, head: BlockHead) -> None:
         if head.at == 0:
             self.first_ms = head.first_ms
@@ -116,6 +143,12 @@ class _LastSegment:
             if step < 0 or head.at - step >= INDEX_STEP_BYTES:
                 self.rows.add(head.first, head.first_ms, head.at)
             self.last_block = head.first
+            if int(PUBLISHERS) in self._last_marks:
+                self._behind.append(head)
+        if head.kind in (POSITIONS, PUBLISHERS):
+            self._last_marks[int(head.kind)] = head
+        if head.kind == PUBLISHERS:
+            self._behind = []
         self.finished = head.kind == INDEX
         self.next_offset = head.next_offset()
         self.last_ms = head.last_ms
@@ -217,6 +250,7 @@ class StreamRecovery(DiskJob):
         found.take_last(
             last.rows, last.finished, last.floor, last.next_offset, last.last_ms, last_block
         )
+        last.read_marks(files, found.marks)
 
     def _take_one(self, files: FileSystem, first: int, next_first: int) -> None:
         """A finished segment: its first head, and the index at its end."""

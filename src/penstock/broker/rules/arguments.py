@@ -31,7 +31,15 @@ from penstock.queues.context import (
     queue_type,
 )
 from penstock.queues.queue import Queue
-from penstock.queues.stream_start import FILTER_ARGUMENT, OFFSET_ARGUMENT, age_ms, start_of
+from penstock.queues.stream_start import (
+    FILTER_ARGUMENT,
+    MATCH_ARGUMENT,
+    MATCHES,
+    OFFSET_ARGUMENT,
+    age_ms,
+    headers_of,
+    start_of,
+)
 from penstock.routing.consistent_hash import CONSISTENT_HASH, HASH_HEADER, HASH_PROPERTY
 from penstock.routing.exchanges import DELAYED, EXCHANGE_TYPES, inner_type
 from penstock.routing.headers import is_integer, type_name
@@ -271,8 +279,12 @@ def check_consumer_arguments(arguments: dict[str, object], what: str, kind: str)
     wanted = arguments.get(FILTER_ARGUMENT)
     if kind == STREAM and isinstance(wanted, list):
         for value in wanted:
-            if not isinstance(value, str):
+            if not isinstance(value, (str, dict)):
                 raise _invalid(FILTER_ARGUMENT, what, _of_type(value))
+    if kind == STREAM and headers_of(arguments) is None:
+        raise _invalid(FILTER_ARGUMENT, what, "{unacceptable_type,table}")
+    if kind == STREAM and arguments.get(MATCH_ARGUMENT, "all") not in MATCHES:
+        raise _invalid(MATCH_ARGUMENT, what, "invalid_match_type")
     cancel = arguments.get("x-cancel-on-ha-failover", False)
     if not isinstance(cancel, bool):
         raise _invalid("x-cancel-on-ha-failover", what, _of_type(cancel))

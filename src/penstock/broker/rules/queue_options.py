@@ -192,7 +192,8 @@ OPTIONS: Final = (
            "time a consumer may hold a delivery; then its channel is closed",
            lowest=1, highest=TEN_YEARS_MS, types=MESSAGES_GO),
     Option("message-deduplication", FLAG, ARGUMENT, True, "",
-           "a message whose x-deduplication-header is in the queue is dropped", types=MESSAGES_GO),
+           "a message whose x-deduplication-header is in the queue is dropped; a stream drops one"
+           " that is NAME:NUMBER and not above all numbers that came of this name"),
     Option("queue-master-locator", WORD, FIRST, "min-masters", "queue-master-locator value",
            "on which node of a cluster a new queue is",
            words=MASTER_LOCATORS, refusal='"{term} invalid queue-master-locator value"',
