@@ -7,7 +7,8 @@ from penstock.client.management import path_of
 from penstock.ctl.call import Call
 from penstock.ctl.cluster import nodes_of
 from penstock.ctl.faults import DATA, UNAVAILABLE, USAGE, Fault, Invalid, Refused
-from penstock.ctl.output import Table, boxes, shown
+from penstock.ctl.output import Table, shown
+from penstock.ctl.streams import framed
 
 PEEKED_BYTES: Final = 64
 PAGE: Final = 1000
@@ -47,7 +48,7 @@ def quorum_status(call: Call) -> object:
     if answer.status == 503:
         raise Refused("{:unsupported, :rabbit_classic_queue}", UNAVAILABLE)
     (member,) = call.node.must(answer).json()
-    return _framed(call, list(member), [list(member.values())])
+    return framed(call, list(member), [list(member.values())])
 
 
 def shrink(call: Call) -> Table:
@@ -75,7 +76,7 @@ def peek(call: Call) -> object:
     message = _message_at(call, queue, int(place))
     if message is None:
         raise Refused("Target queue does not have a message at that position", UNAVAILABLE)
-    return _framed(call, ["keys", "values"], [list(one) for one in _facts(message)])
+    return framed(call, ["keys", "values"], [list(one) for one in _facts(message)])
 
 
 def _message_at(call: Call, queue: str, place: int) -> Mapping[str, Any] | None:
@@ -106,10 +107,3 @@ def _facts(message: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield f"payload (max {PEEKED_BYTES} bytes)", message["payload"]
     for name, value in headers.items():
         yield f"header.{name}", shown(value)
-
-
-def _framed(call: Call, columns: list[str], rows: list[list[object]]) -> object:
-    """A table in a frame, unless another form is asked for."""
-    if call.formatter:
-        return Table(columns, rows)
-    return boxes(columns, [[shown(cell) for cell in row] for row in rows])

@@ -37,7 +37,7 @@ ONE_MEMBER: Final = Refusal(
     most=1000,
 )
 NO_REPLICAS: Final = Refusal(
-    "Error: streams have no replicas and no coordinator here; list_queues shows what a queue has",
+    "Error: streams have no replicas and no coordinator here; stream_status shows what one has",
     most=1000,
 )
 NO_PROTECTION: Final = Refusal(
@@ -74,7 +74,7 @@ ROWS: Final[Mapping[str, Refusal]] = {
     **dict.fromkeys(("observer", "remote_shell", "resolver_info"), NO_ERLANG),
     **dict.fromkeys(("grow_to_count", "transfer_leadership"), ONE_MEMBER),
     **dict.fromkeys(("force_checkpoint", "reclaim_quorum_memory"), ONE_MEMBER),
-    **dict.fromkeys(("stream_status", "coordinator_status", "restart_stream"), NO_REPLICAS),
+    **dict.fromkeys(("coordinator_status", "restart_stream"), NO_REPLICAS),
     **dict.fromkeys(("add_replica", "delete_replica"), NO_REPLICAS),
     "set_stream_retention_policy": Refusal(
         "Error: set_policy with max-age or max-length-bytes says how long messages stay", 2, 2

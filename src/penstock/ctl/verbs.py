@@ -106,7 +106,11 @@ Quorum queues
     plain: Succeeds: no queue gets another member
 Streams
   stream_status [--vhost <vhost>] [--tracking] <stream>
-    refused: Refused: streams have no replicas here
+    streams: Displays a stream: offsets, files, readers; with --tracking what it keeps of clients
+  list_stream_tracking <stream> [--all | --offset | --writer] [--vhost <vhost>]
+    streams: Lists the positions of consumers and the numbers of publishers that a stream keeps
+  list_stream_consumers [--vhost <vhost>] [<column> ...]
+    streams: Lists consumers of streams, with their position and how far behind they are
   coordinator_status
     refused: Refused: streams have no replicas here
   add_replica [--vhost <vhost>] <stream> <node>
@@ -470,6 +474,7 @@ UNTOLD: Final[Mapping[str, dict[str, str]]] = {
     "add_member": {"membership": TEXT},
     "grow": {"membership": TEXT},
     "resolve_hostname": {"offline": FLAG},
+    "list_stream_consumers": {"verbose": FLAG},
 }
 """Options that the usage of RabbitMQ 3.10 does not have."""
 

@@ -15,12 +15,12 @@ from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.description import Facts, describe_index, describe_queue
 from penstock.backing.interface import BackingQueue
 from penstock.broker.rules.alarms import NO_PAGING
+from penstock.management.facts.stream_view import stream_facts
 from penstock.queues.stream_backing import StreamBacking
 from penstock.storage.engine.engine import Engine
 from penstock.storage.engine.recovery import Opening
 from penstock.storage.journal.codec import journal_file_name
 from penstock.storage.store.message_store import MessageStore
-from penstock.streams.log import StreamLog
 
 LISTED: Final = 0
 """Messages that may be looked at for a line of a list: counters only."""
@@ -55,7 +55,8 @@ def shown_fields(backing: BackingQueue) -> Facts:
     """The same of one queue, with the object ``penstock``."""
     parts = backing.parts()
     if isinstance(backing, StreamBacking):
-        return {"penstock": _stream_facts(backing.log)}
+        duplicates = {"duplicates": int(backing.duplicate_count)}
+        return {"penstock": stream_facts(backing.log) | duplicates}
     if not parts:
         return {}  # its messages are on another node
     described = [describe_queue(part, SHOWN // len(parts)) for part in parts]
@@ -70,18 +71,6 @@ def shown_fields(backing: BackingQueue) -> Facts:
     if isinstance(backing, DeduplicatingBacking):
         cast(Facts, row["penstock"])["duplicates"] = int(backing.duplicate_count)
     return row
-
-
-def _stream_facts(log: StreamLog) -> Facts:
-    segments = log.segments
-    return {
-        "first_offset": int(log.first_offset),
-        "next_offset": int(log.next_offset),
-        "durable_offset": int(log.durable_offset),
-        "segments": len(segments),
-        "bytes": int(segments.total_bytes),
-        "first_ms": int(segments.time(0)) if len(segments) > 0 else None,
-    }
 
 
 def _sum_of(rows: list[Facts]) -> Facts:

@@ -17,6 +17,7 @@ from penstock.management.facts.portions import SLICE, Part, portions
 from penstock.management.facts.rows import Row
 from penstock.management.facts.sessions import ChannelFacts, ConnectionFacts
 from penstock.management.facts.storage_view import listed_fields, storage_row
+from penstock.management.facts.stream_view import stream_numbers
 from penstock.management.metrics.families import CHANNEL as CHANNEL_FAMILIES
 from penstock.management.metrics.families import CONNECTION as CONNECTION_FAMILIES
 from penstock.management.metrics.families import QUEUE as QUEUE_FAMILIES
@@ -26,6 +27,7 @@ from penstock.management.statistics.completing import Statistics
 from penstock.management.statistics.node_facts import NodeFacts
 from penstock.management.statistics.reading import SHOWN
 from penstock.management.statistics.sampler import Sampler
+from penstock.queues.context import queue_type
 from penstock.queues.queue import Queue
 
 T = TypeVar("T")
@@ -64,7 +66,7 @@ class Table:
 
     A page may have a million of them, so they are not objects themselves: those would keep the
     collector of garbage, and with it the data loop, busy for longer than reading them does.
-    ``labels`` are spelt once for all families; ``groups`` is the protocol of each.
+    ``labels`` are spelt once for all families; ``groups``: the protocol, or a queue's type.
     """
 
     def __init__(self, width: int) -> None:
@@ -96,6 +98,8 @@ STATES_AT: Final = QUEUE_WIDTH
 """Alpha, beta and delta."""
 OWN_AT: Final = STATES_AT + len(STATES) + 1
 """In flight with a deadline, deferred, seconds in flow."""
+STREAM_AT: Final = OWN_AT + 3
+"""``stream_numbers``."""
 PUBLISHES_AT: Final = len(CONNECTION_FAMILIES)
 """Of connections: whether they published, and how many consumers they have."""
 CONSUMERS_AT: Final = PUBLISHES_AT + 1
@@ -142,14 +146,14 @@ class Gathering:
         return await self._on_loop(self.view.vhost_names)
 
     async def queues(self, vhosts: Sequence[str]) -> Table:
-        table = Table(OWN_AT + 3)
+        table = Table(STREAM_AT + 4)
         for vhost in vhosts:
             names = await self._on_loop(self._queue_names, vhost)
             for start in range(0, len(names), SLICE):
                 some = names[start : start + SLICE]
-                for name, numbers in await self._on_loop(self._queues, vhost, some):
+                for name, kind, numbers in await self._on_loop(self._queues, vhost, some):
                     shown = labels(vhost=vhost, queue=name)
-                    table.add(shown, labels(queue_vhost=vhost, queue=name), "", numbers)
+                    table.add(shown, labels(queue_vhost=vhost, queue=name), kind, numbers)
         return table
 
     async def exchanges(self, vhosts: Sequence[str]) -> Table:
@@ -199,14 +203,14 @@ class Gathering:
         found = self.view.broker.vhosts.get(vhost)
         return [] if found is None else list(found.queues)
 
-    def _queues(self, vhost: str, names: Sequence[str]) -> list[tuple[str, Numbers]]:
+    def _queues(self, vhost: str, names: Sequence[str]) -> list[tuple[str, str, Numbers]]:
         found = self.view.broker.vhosts.get(vhost)
         if found is None:
             return []
         queues = [(name, found.queues[name]) for name in names if name in found.queues]
         return [
             # Other queues are reported by the node of their master: scrape all nodes and add up.
-            (name, _queue_numbers(queue))
+            (name, queue_type(queue.arguments), _queue_numbers(queue))
             for name, queue in queues
             if not queue.remote
         ]
@@ -340,6 +344,7 @@ def _queue_numbers(queue: Queue) -> Numbers:
         0 if leases is None else int(leases.count()),
         int(queue.deferred_count()),
         0 if flow is None else int(flow.flow_s),
+        *stream_numbers(queue),
     )
 
 

@@ -12,12 +12,14 @@ from penstock.management.metrics.gathering import (
     OWN_AT,
     STATES,
     STATES_AT,
+    STREAM_AT,
     Gathering,
     NodeNumbers,
     Table,
     collections,
 )
 from penstock.management.metrics.text import HISTOGRAM, Family, Number, labels
+from penstock.queues.context import STREAM as STREAM_TYPE
 
 STATE_NAMES: Final = (*(name for name, _ in STATES), "delta")
 VQ_MESSAGES: Final = Family(
@@ -29,6 +31,20 @@ QUEUE_OWN: Final = (
     Family("penstock_queue_deferred", "Messages that wait for their time"),
     Family("penstock_queue_flow_seconds_total", "Seconds in which a queue was in flow"),
 )
+STREAM: Final = (
+    Family("penstock_stream_bytes", "Bytes in the files of a stream"),
+    Family("penstock_stream_files", "Files of a stream"),
+    Family(
+        "penstock_stream_lag_messages",
+        "Messages that the consumer furthest behind has not got or not settled",
+    ),
+    Family(
+        "penstock_stream_lag_seconds",
+        "How much older than the newest message is the last one that it got",
+    ),
+)
+LAGS: Final = 2
+"""Of the last ones the largest number counts."""
 SHOVELS: Final = {
     kind: Family(f"rabbitmq_shovel_{kind}", f"Number of {kind} shovels")
     for kind in ("dynamic", "static")
@@ -206,12 +222,19 @@ def queue_totals(queues: Table) -> Iterator[str]:
     )
     for place, family in enumerate(QUEUE_OWN):
         yield family.alone(queues.sum(OWN_AT + place))
+    for place, family in enumerate(STREAM):
+        column = queues.columns[STREAM_AT + place]
+        yield family.alone(sum(column) if place < LAGS else max(column, default=0))
 
 
 def each_queue(queues: Table) -> Iterator[tuple[Family, Iterator[tuple[str, int]]]]:
     yield VQ_MESSAGES, _states(queues)
     for place, family in enumerate(QUEUE_OWN):
         yield family, zip(queues.labels, queues.columns[OWN_AT + place], strict=True)
+    streams = [at for at, kind in enumerate(queues.groups) if kind == STREAM_TYPE]
+    for place, family in enumerate(STREAM):
+        column = queues.columns[STREAM_AT + place]
+        yield family, ((queues.labels[at], column[at]) for at in streams)
 
 
 def _states(queues: Table) -> Iterator[tuple[str, int]]:

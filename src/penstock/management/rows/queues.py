@@ -13,6 +13,7 @@ from penstock.core.pending import Pending, then
 from penstock.management.facts.rows import Row, Rows, activity, jsonable
 from penstock.management.facts.sessions import ConnectionFacts
 from penstock.management.facts.storage_view import listed_fields, shown_fields
+from penstock.management.facts.stream_view import consumer_fields
 from penstock.management.rows.mirrors import queue_fields
 from penstock.management.statistics.kinds import QUEUE as QUEUE_KIND
 from penstock.management.statistics.reading import Counts, consumer_tally, queue_counts
@@ -208,6 +209,7 @@ def _consumer_row(consumer: Consumer, channel_details: Row, timeout_ms: int) -> 
         "consumer_timeout": int(
             consumer.timeout_ms or queue.limits.consumer_timeout_ms or timeout_ms
         ),
+        **consumer_fields(queue, consumer),
     }
 
 

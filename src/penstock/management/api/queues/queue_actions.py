@@ -1,7 +1,8 @@
 """Actions on one queue over HTTP: pause, resume, browse.
 
     POST /api/queues/{vhost}/{name}/actions    {"action": "pause"} or {"action": "resume"}
-                                               "sync", "cancel_sync"; "hand_over" with "node"
+                                               "sync", "cancel_sync"; "hand_over" with "node";
+                                               "forget_position" with "name"
     GET  /api/queues/{vhost}/{name}/messages   ?from=SEQ_ID&count=N&truncate=BYTES&encoding=auto
                                                &priority=P
 
@@ -11,6 +12,9 @@ one stays paused over a restart.  All actions want the right to configure the qu
 ``sync`` and ``cancel_sync`` are about a queue's mirrors; one without mirrors has nothing to
 synchronise, and they answer so, as RabbitMQ does.  ``hand_over`` makes the synchronised copy on
 ``node`` the master.
+
+``forget_position``: a stream no longer keeps the position of its consumers of that name; 404 where
+it keeps none.
 
 Looking takes nothing from the queue, marks nothing as redelivered, and wants the right to
 read.  ``from`` is a position (``seq_id``); without it the head of the queue.  A queue with
@@ -35,6 +39,7 @@ from penstock.management.http.bodies import DIGITS_MAX, json_body, json_response
 from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import BadQuery
 from penstock.queues.refusals import check_parts, check_read
+from penstock.queues.stream import StreamQueue
 
 COUNT: Final = 10
 COUNT_MAX: Final = 1000
@@ -70,6 +75,9 @@ class QueueActionsApi(Endpoints):
         elif action == "hand_over":
             _, node = required(asked, "action", "node")
             await self.change(self._hand_over, vhost, name, text("node", node))
+        elif action == "forget_position":
+            _, reader = required(asked, "action", "name")
+            await self.change(self._forget_position, vhost, name, text("name", reader))
         else:
             raise BadQuery("bad_request", ["unknown", str(action)])
         return web.Response(status=204)
@@ -83,6 +91,11 @@ class QueueActionsApi(Endpoints):
 
     def _hand_over(self, vhost: str, name: str, node: str) -> None:
         self._broker.mirrors.hand_over(self._broker.vhost(vhost).queue(name), node)
+
+    def _forget_position(self, vhost: str, name: str, reader: str) -> None:
+        queue = self._broker.vhost(vhost).queue(name)
+        if not isinstance(queue, StreamQueue) or not queue.forget_position(reader):
+            raise NotFound(f"queue '{name}' in vhost '{vhost}' keeps no position of '{reader}'")
 
     def _pause(self, vhost: str, name: str, paused: bool) -> None:
         self.admin().pause_queue(vhost, name, paused)

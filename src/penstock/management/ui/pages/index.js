@@ -41,10 +41,12 @@ export const pages = [
 ];
 
 // The tabs of a queue that are drawn by panels/<module>; each gets {vhost, name, queue}.
+// stream: true = of a stream, false = of all others, none = of any queue.
 export const queuePanels = [
-  { id: "flow", title: "Flow", module: "flow.js" },
-  { id: "messages", title: "Messages", module: "messages.js" },
-  { id: "heaps", title: "Deadlines", module: "heaps.js" },
-  { id: "storage", title: "Storage", module: "storage.js" },
+  { id: "flow", title: "Flow", module: "flow.js", stream: false },
+  { id: "stream", title: "Stream", module: "stream.js", stream: true },
+  { id: "messages", title: "Messages", module: "messages.js", stream: false },
+  { id: "heaps", title: "Deadlines", module: "heaps.js", stream: false },
+  { id: "storage", title: "Storage", module: "storage.js", stream: false },
   { id: "mirrors", title: "Mirrors", module: "mirrors.js" },
 ];

@@ -18,7 +18,8 @@ export default function QueuePage({ params: { vhost, name } }) {
   const path = at("queues", vhost, name);
   const { data: queue, error } = useLive(`${path}?${sampled()}`);
   const gone = error?.status === 404;
-  const panels = queuePanels.map(({ id, title, module }) => ({
+  const isStream = queue?.type === "stream";
+  const panels = queuePanels.filter(({ stream }) => stream === undefined || stream === isStream).map(({ id, title, module }) => ({
     id, title, draw: () => html`<${Panel} module=${module} vhost=${vhost} name=${name} queue=${queue} />`,
   }));
   return html`
@@ -30,14 +31,14 @@ export default function QueuePage({ params: { vhost, name } }) {
       <${Figures} queue=${queue} />
       <${Tabs} label=${`Queue ${name}`} tabs=${[
         { id: "overview", title: "Overview", draw: () => html`<${Overview} queue=${queue} />` },
-        ...panels.filter(({ id }) => id === "flow"),
+        ...panels.filter(({ id }) => id === "flow" || id === "stream"),
         { id: "consumers", title: "Consumers", count: queue.consumers,
           draw: () => html`<${Card}><${Consumers} consumers=${queue.consumer_details ?? []} /><//>` },
         { id: "bindings", title: "Bindings", draw: () => html`<${Bindings} vhost=${vhost} name=${name} />` },
         { id: "publish", title: "Publish / get", draw: () => html`<div class="split">
           <${Card} title="Publish a message"><${PublishForm} vhost=${vhost} exchange="amq.default" routingKey=${name} /><//>
-          <${Card} title="Get messages"><${GetMessages} vhost=${vhost} name=${name} /><//></div>` },
-        ...panels.filter(({ id }) => id !== "flow"),
+          ${!isStream && html`<${Card} title="Get messages"><${GetMessages} vhost=${vhost} name=${name} /><//>`}</div>` },
+        ...panels.filter(({ id }) => id !== "flow" && id !== "stream"),
         { id: "settings", title: "Settings", draw: () => html`<${Settings} vhost=${vhost} name=${name} queue=${queue} />` },
       ]} />`}`;
 }
@@ -164,10 +165,10 @@ function Settings({ vhost, name, queue }) {
             ? html`<button type="button" class="primary" onClick=${() => act("resume")}>Resume</button>`
             : html`<button type="button" onClick=${() => act("pause")}>Pause</button>`}</p>
         <//>
-        <${Card} title="Purge">
+        ${queue.type !== "stream" && html`<${Card} title="Purge">
           <p class="quiet">Drops the ready messages.</p>
           <p class="gap"><button type="button" class="danger" onClick=${purge}>Purge…</button></p>
-        <//>
+        <//>`}
         <${Card} title="Delete">
           <${Form} inline danger onSubmit=${remove} submit="Delete…">
             <${Field} kind="checkbox" name="if_empty" label="only if empty" />
