@@ -437,6 +437,58 @@ def consumed_from_an_interval(w: World) -> None:
 
 
 @case
+def consumed_from_a_void_offset(w: World) -> None:
+    a = w.client()
+    s = _filled(w, a, 2)
+    _consuming(w, a, s, None, 2, arguments={"x-stream-offset": None})
+
+
+@case
+def consumed_with_a_position_to_be_kept(w: World) -> None:
+    a = w.client()
+    s = _filled(w, a, 3)
+    kept = {"x-stream-automatic-offset-tracking": True}
+    _consuming(w, a, s, "first", 3, arguments=kept)
+    a.send(1, "basic.ack", delivery_tag=2, multiple=True)
+    w.barrier(a)
+    w.attempt(a, "channel.close", code=200)
+    b = w.client("B")
+    _consuming(w, b, s, "first", 1, arguments=kept)
+
+
+@case
+def consumed_with_single_active_consumer(w: World) -> None:
+    """An argument of consumers in RabbitMQ's stream protocol; here it is one that is not known."""
+    a, b = w.client(), w.client("B")
+    s = _filled(w, a, 1)
+    alone = {"x-single-active-consumer": True}
+    _consuming(w, a, s, "first", 1, arguments=alone)
+    _consuming(w, b, s, "first", 1, arguments=alone)
+
+
+@case
+def filtered_by_headers(w: World) -> None:
+    a = w.client()
+    s = _labelled(w, a)
+    _consuming(w, a, s, "first", 4, arguments={"x-stream-filter": {"x-stream-filter-value": "eu"}})
+    w.barrier(a)
+
+
+@case
+def declared_with_deduplication(w: World) -> None:
+    _each(w, ("message_deduplication", True))
+
+
+@case
+def published_twice_with_a_number(w: World) -> None:
+    a = w.client()
+    s = _stream(w, a)
+    for _ in range(2):
+        w.put(s, b"one", headers={"x-deduplication-header": "p:1"})
+    _consuming(w, a, s, "first", 2)
+
+
+@case
 def wrong_offsets(w: World) -> None:
     for offset in ("foo", "5", "", "First", "-1h", "1x"):
         a = w.client()

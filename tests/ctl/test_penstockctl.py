@@ -475,6 +475,18 @@ def queues(live: LiveBroker) -> LiveBroker:
         for number in range(3):
             properties = pika.BasicProperties(message_id=f"m{number}", headers={"a": number})
             channel.basic_publish("", "members", b"text %d" % number, properties)
+        stream = {"x-queue-type": "stream", "x-message-deduplication": True}
+        channel.queue_declare("log", durable=True, arguments=stream)
+        channel.queue_declare("bare", durable=True, arguments={"x-queue-type": "stream"})
+        for number in range(3):
+            headers = {"x-deduplication-header": f"orders:{number}"}
+            channel.basic_publish("", "log", b"m", pika.BasicProperties(headers=headers))
+        channel.basic_qos(prefetch_count=5)
+        kept = {"x-stream-offset": "first", "x-stream-automatic-offset-tracking": True}
+        for method, _, _ in channel.consume("log", arguments=kept, inactivity_timeout=30):
+            channel.basic_ack(method.delivery_tag)
+            if method.delivery_tag == 2:
+                break
     return live
 
 
@@ -488,6 +500,17 @@ def queues(live: LiveBroker) -> LiveBroker:
         ("peek members 9", 69, "Target queue does not have a message at that position"),
         ("peek nosuch 1", 69, "Target queue was not found in virtual host '/'"),
         ("peek members 0", 64, '"position value must be a positive integer"'),
+        ("stream_status log", 0, "committed_offset"),
+        ("stream_status log --tracking", 0, "orders"),
+        ("stream_status old", 69, "Cannot get stream status of a classic queue"),
+        ("stream_status nosuch", 65, "queue 'nosuch' was not found in virtual host '/'"),
+        ("list_stream_tracking log", 0, "writer"),
+        ("list_stream_tracking log --offset", 0, "ctag"),
+        ("list_stream_tracking bare", 0, "Listing tracking information for stream bare"),
+        ("list_stream_tracking log --offset --writer", 64, "Specify only one of"),
+        ("list_stream_tracking nosuch", 69, "The stream does not exist."),
+        ("list_stream_consumers", 0, "offset_lag"),
+        ("list_stream_consumers stream nosuch", 64, "nosuch"),
         ("add_member members @NODE@", 0, "Adding a member for queue members"),
         ("add_member members rabbit@other", 64, "rabbit@other is not a member of the cluster"),
         ("add_member old @NODE@", 69, "classic_queue_not_supported"),

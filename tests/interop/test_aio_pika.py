@@ -10,7 +10,7 @@ from typing import Any
 
 import aio_pika
 import pytest
-from aio_pika.abc import AbstractConnection, AbstractIncomingMessage
+from aio_pika.abc import AbstractConnection, AbstractIncomingMessage, AbstractQueue
 
 from tests.helpers.broker_process import BrokerProcess
 
@@ -165,5 +165,80 @@ def test_a_robust_connection_restores_its_consumer_after_kill_9(
             # The acknowledgement of the first may have died with the broker.
             while (body := await got.get()) != b"2":
                 assert body == b"1"
+
+    run(story())
+
+
+async def stream_of(channel: aio_pika.abc.AbstractChannel, name: str) -> AbstractQueue:
+    """With twenty messages, each confirmed before the next."""
+    await channel.set_qos(prefetch_count=50)
+    queue = await channel.declare_queue(name, durable=True, arguments={"x-queue-type": "stream"})
+    for number in range(20):
+        await channel.default_exchange.publish(numbered(number), name)
+    return queue
+
+
+class Offsets:
+    """Those that come to one consumer; each is acknowledged."""
+
+    def __init__(self) -> None:
+        self.seen: list[object] = []
+        self._came = asyncio.Event()
+
+    async def got(self, message: AbstractIncomingMessage) -> None:
+        self.seen.append(message.headers["x-stream-offset"])
+        self._came.set()
+        await message.ack()
+
+    async def wait(self, count: int) -> list[object]:
+        async with asyncio.timeout(30):
+            while len(self.seen) < count:
+                self._came.clear()
+                await self._came.wait()
+        return self.seen
+
+
+def test_a_stream_from_every_kind_of_place(broker: BrokerProcess, name: str) -> None:
+    async def story() -> None:
+        async with connected(broker.url) as connection:
+            queue = await stream_of(await connection.channel(), name)
+            for offset, first in (
+                ("first", 0),
+                (5, 5),
+                (-3, 17),
+                ("last", 19),
+                ("1h", 0),
+                (dt.datetime.now(dt.UTC) - dt.timedelta(hours=1), 0),
+            ):
+                offsets = Offsets()
+                tag = await queue.consume(offsets.got, arguments={"x-stream-offset": offset})
+                assert await offsets.wait(20 - first) == list(range(first, 20)), offset
+                await queue.cancel(tag)
+
+    run(story())
+
+
+def test_a_robust_consumer_of_a_stream_goes_on_after_a_kill(own_broker: BrokerProcess) -> None:
+    """Its arguments are the same each time; the position that the broker keeps is another one."""
+
+    async def story() -> None:
+        connection = await aio_pika.connect_robust(own_broker.url, reconnect_interval=0.1)
+        channel = await connection.channel()
+        queue = await stream_of(channel, "s")
+        offsets = Offsets()
+        arguments: dict[str, Any] = {
+            "x-stream-offset": "first",
+            "x-stream-automatic-offset-tracking": True,
+        }
+        await queue.consume(offsets.got, arguments=arguments, consumer_tag="billing")
+        await offsets.wait(20)
+        await asyncio.sleep(2.5)  # until its position is written
+        own_broker.kill()
+        await asyncio.to_thread(own_broker.start)
+        async with connected(own_broker.url) as other:
+            publisher = await other.channel()
+            await publisher.default_exchange.publish(numbered(20), "s")
+        assert await offsets.wait(21) == list(range(21))
+        await connection.close()
 
     run(story())

@@ -7,6 +7,7 @@ other way round, so that two implementations have to agree about every byte.
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,37 @@ def test_it_is_answered_without_a_queue(
         if question == b"question 4":
             break
     assert finish(process) == {"answers": [f"answer to question {number}" for number in range(5)]}
+
+
+def test_it_reads_a_stream_from_every_kind_of_place(
+    broker: BrokerProcess,
+    program: tuple[Program, Path],
+    say: Say,
+    channel: BlockingChannel,
+    name: str,
+) -> None:
+    channel.queue_declare(name, durable=True, arguments={"x-queue-type": "stream"})
+    channel.confirm_delivery()
+    for number in range(20):
+        channel.basic_publish("", name, b"m%d" % number)
+    ago = int(time.time()) - 3600
+    for offset, first in (
+        ("first", 0),
+        ("#5", 5),
+        ("#-3", 17),
+        ("last", 19),
+        ("1h", 0),
+        (f"@{ago}", 0),
+    ):
+        said = say("stream", broker.url, name, offset, 20 - first)
+        assert said == {"offsets": list(range(first, 20))}, offset
+    process = start(*program, "stream", broker.url, name, "next", 1)
+    hear(process, "consuming")
+    channel.basic_publish("", name, b"late")
+    assert finish(process) == {"offsets": [20]}
+    for begin, count in ((0, 8), (8, 5), (13, 8)):
+        said = say("stream", broker.url, name, "first", count, "billing")
+        assert said == {"offsets": list(range(begin, begin + count))}
 
 
 def test_it_comes_back_after_kill_9_and_nothing_confirmed_is_lost(

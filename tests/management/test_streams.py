@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -37,6 +38,89 @@ def test_its_row(stream: Served) -> None:
     assert facts["bytes"] > 100
     (listed,) = [row for row in stream.get("/api/queues") if row["name"] == "s"]
     assert (listed["type"], listed["messages"]) == ("stream", 3)
+
+
+def test_its_ends_and_what_goes_next(stream: Served) -> None:
+    facts = stream.get(STREAM)["penstock"]
+    assert 0 < facts["first_ms"] <= facts["last_ms"]
+    assert facts["retention"] == {
+        "max_bytes": None,
+        "max_age_ms": None,
+        "segment_bytes": 500_000_000,
+        "next": None,
+    }
+    assert facts["positions"] == []
+
+
+def test_the_next_step_of_retention(stream: Served) -> None:
+    connection = connect(stream)
+    channel = connection.channel()
+    arguments: dict[str, object] = {
+        "x-queue-type": "stream",
+        "x-max-age": "1h",
+        "x-max-length-bytes": 5000,
+        "x-stream-max-segment-size-bytes": 300,
+    }
+    channel.queue_declare("t", durable=True, arguments=arguments)
+    channel.confirm_delivery()
+    for number in range(6):
+        channel.basic_publish("", "t", b"m%d" % number)
+    facts = stream.get("/api/queues/%2F/t")["penstock"]
+    step = facts["retention"]["next"]
+    assert (facts["retention"]["max_bytes"], facts["retention"]["max_age_ms"]) == (5000, 3_600_000)
+    assert 0 < step["messages"] < 6
+    assert 0 < step["bytes"] < facts["bytes"]
+    assert step["after_bytes"] == 5000 - facts["bytes"]
+    assert facts["first_ms"] + 3_600_000 <= step["at_ms"] <= facts["last_ms"] + 3_600_001
+    channel.queue_delete("t")
+    connection.close()
+
+
+def test_consumers_and_kept_positions(stream: Served) -> None:
+    connection = connect(stream)
+    channel = connection.channel()
+    channel.basic_qos(prefetch_count=2)
+    arguments = {"x-stream-offset": "first", "x-stream-automatic-offset-tracking": True}
+    got: list[int] = []
+    channel.basic_consume(
+        "s", lambda _c, method, _p, _b: got.append(method.delivery_tag), False, False, "billing",
+        arguments,
+    )  # fmt: skip
+    deadline = time.monotonic() + 30
+    while len(got) < 2 and time.monotonic() < deadline:
+        connection.process_data_events(0.1)
+    (consumer,) = stream.get(STREAM)["consumer_details"]
+    facts = consumer["penstock"]
+    assert (facts["offset"], facts["lag_messages"], facts["overtaken"]) == (2, 3, 0)
+    assert (facts["delivered"], facts["credit"]) == (2, 0)
+    assert facts["lag_ms"] >= 0
+    status, text = ask(stream, "GET", "/metrics/per-object")
+    assert status == 200
+    assert 'penstock_stream_lag_messages{vhost="/",queue="s"} 3' in text
+    assert "penstock_stream_lag_messages 3" in ask(stream, "GET", "/metrics")[1]
+    channel.basic_ack(1)
+    connection.close()
+    while time.monotonic() < deadline and stream.get(STREAM)["consumers"] > 0:
+        time.sleep(0.05)
+    (position,) = stream.get(STREAM)["penstock"]["positions"]
+    assert (position["name"], position["offset"], position["lag_messages"]) == ("billing", 1, 2)
+    action = json.dumps({"action": "forget_position", "name": "billing"})
+    assert ask(stream, "POST", STREAM + "/actions", action)[0] == 204
+    assert stream.get(STREAM)["penstock"]["positions"] == []
+    status, text = ask(stream, "POST", STREAM + "/actions", action)
+    assert status == 404
+    assert "keeps no position of 'billing'" in text
+
+
+def test_metrics_of_streams_are_of_streams_alone(stream: Served) -> None:
+    connection = connect(stream)
+    connection.channel().queue_declare("plain", exclusive=True)
+    text = ask(stream, "GET", "/metrics/per-object")[1]
+    assert 'rabbitmq_queue_messages{vhost="/",queue="plain"} 0' in text
+    lines = [line for line in text.splitlines() if line.startswith("penstock_stream_")]
+    assert len(lines) == 4
+    assert all('queue="s"' in line for line in lines)
+    connection.close()
 
 
 def test_its_numbers(stream: Served) -> None:

@@ -268,6 +268,38 @@ def pause(visit: Visit, interval_ms: str) -> None:
     visit.page.reload()
 
 
+def test_a_stream_shows_its_ends_and_what_it_keeps(visit: Visit, life: Life) -> None:
+    channel = life.connect("reader")
+    arguments: dict[str, Any] = {"x-queue-type": "stream", "x-max-age": "7D"}
+    channel.queue_declare("log", durable=True, arguments=arguments)
+    channel.confirm_delivery()
+    for number in range(5):
+        channel.basic_publish("", "log", b"%d" % number)
+    channel.basic_qos(prefetch_count=3)
+    kept = {"x-stream-offset": "first", "x-stream-automatic-offset-tracking": True}
+    channel.basic_consume("log", lambda *_: None, consumer_tag="billing", arguments=kept)
+    channel.connection.process_data_events(1)
+    visit.go("/queues/%2F/log")
+    visit.heading("log")
+    tabs = visit.page.get_by_role("tab")
+    assert "Stream" in "".join(tabs.all_text_contents())
+    assert "Storage" not in "".join(tabs.all_text_contents())
+    visit.page.get_by_role("tab", name="Stream").click()
+    rows = visit.page.get_by_role("table", name="Positions that are kept").get_by_role("row")
+    eventually(lambda: rows.count() == 2)
+    assert "connected" in rows.nth(1).inner_text()
+    text = visit.page.get_by_role("main").inner_text()
+    assert "nothing goes yet: the last file always stays" in text
+    assert "7 d" in text
+    visit.shoot("stream")
+    visit.page.get_by_role("tab", name="Consumers").click()
+    cells = visit.page.get_by_role("table", name="Consumers").get_by_role("row").nth(1)
+    eventually(lambda: "billing" in cells.inner_text())
+    headings = visit.page.get_by_role("columnheader").all_text_contents()
+    assert {"Next offset", "Messages behind", "Time behind"} <= set(headings)
+    channel.queue_delete("log")
+
+
 def test_the_forecast_has_both_bars(visit: Visit) -> None:
     visit.go("/forecast")
     visit.heading("Alarm forecast")

@@ -143,6 +143,44 @@ func consume(url, queue string, count int) result {
 	}
 }
 
+func offsetOf(text string) interface{} {
+	if strings.HasPrefix(text, "#") || strings.HasPrefix(text, "@") {
+		number, err := strconv.ParseInt(text[1:], 10, 64)
+		check(err)
+		if text[0] == '@' {
+			return time.Unix(number, 0)
+		}
+		return number
+	}
+	return text
+}
+
+func stream(url, queue, offset, count, tag string) result {
+	connection, channel, err := open(url, amqp.Config{})
+	check(err)
+	check(channel.Qos(prefetch, 0, false))
+	arguments := amqp.Table{"x-stream-offset": offsetOf(offset)}
+	if tag != "" {
+		arguments["x-stream-automatic-offset-tracking"] = true
+	}
+	deliveries, err := channel.Consume(queue, tag, false, false, false, false, arguments)
+	check(err)
+	fmt.Println("consuming")
+	wanted, err := strconv.Atoi(count)
+	check(err)
+	offsets := []interface{}{}
+	for delivery := range deliveries {
+		offsets = append(offsets, delivery.Headers["x-stream-offset"])
+		check(delivery.Ack(false))
+		if len(offsets) == wanted {
+			break
+		}
+	}
+	check(channel.Close())
+	check(connection.Close())
+	return result{"offsets": offsets}
+}
+
 // refusal is what the server closes a channel with.
 func refusal(connection *amqp.Connection, act func(*amqp.Channel) error) result {
 	channel, err := connection.Channel()
@@ -305,6 +343,11 @@ func main() {
 		return
 	}
 	word, url, queue := os.Args[1], os.Args[2], os.Args[3]
+	if word == "stream" {
+		tag := append(os.Args[6:], "")[0]
+		check(json.NewEncoder(os.Stdout).Encode(stream(url, queue, os.Args[4], os.Args[5], tag)))
+		return
+	}
 	numbers := []int{}
 	for _, text := range os.Args[4:] {
 		number, err := strconv.Atoi(text)

@@ -16,6 +16,7 @@ import java.nio.charset.StandardCharsets;
 import java.security.MessageDigest;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Date;
 import java.util.List;
 import java.util.Map;
 import java.util.StringJoiner;
@@ -121,6 +122,48 @@ public class Client {
                         "content_type", first[0].getContentType(),
                         "message_id", first[0].getMessageId(),
                         "headers", first[0].getHeaders()));
+    }
+
+    static Object offsetOf(String text) {
+        switch (text.charAt(0)) {
+            case '#': return Long.parseLong(text.substring(1));
+            case '@': return new Date(1000 * Long.parseLong(text.substring(1)));
+            default: return text;
+        }
+    }
+
+    static Object stream(String url, String queue, String offset, int count, String tag)
+            throws Exception {
+        Connection connection = connect(url, 60);
+        Channel channel = connection.createChannel();
+        channel.basicQos(PREFETCH);
+        Map<String, Object> arguments = new TreeMap<>();
+        arguments.put("x-stream-offset", offsetOf(offset));
+        if (!tag.isEmpty()) {
+            arguments.put("x-stream-automatic-offset-tracking", true);
+        }
+        List<Object> offsets = new ArrayList<>();
+        CountDownLatch done = new CountDownLatch(count);
+        channel.basicConsume(queue, false, tag, false, false, arguments,
+                new DefaultConsumer(channel) {
+            @Override
+            public void handleDelivery(
+                    String ownTag, Envelope envelope, AMQP.BasicProperties properties, byte[] body)
+                    throws IOException {
+                if (done.getCount() > 0) {
+                    offsets.add(properties.getHeaders().get("x-stream-offset"));
+                    channel.basicAck(envelope.getDeliveryTag(), false);
+                    done.countDown();
+                }
+            }
+        });
+        System.out.println("consuming");
+        if (!done.await(60, TimeUnit.SECONDS)) {
+            throw new IllegalStateException("only " + offsets.size() + " messages came");
+        }
+        channel.close();
+        connection.close();
+        return Map.of("offsets", offsets);
     }
 
     static Object mandatory(Channel channel, String queue) throws Exception {
@@ -288,11 +331,16 @@ public class Client {
         String word = args[0];
         String url = args[1];
         String queue = args[2];
-        int[] n = Arrays.stream(args).skip(3).mapToInt(Integer::parseInt).toArray();
+        boolean isStream = word.equals("stream");
+        int[] n = Arrays.stream(args).skip(isStream ? 4 : 3).limit(isStream ? 1 : args.length)
+                .mapToInt(Integer::parseInt).toArray();
         Object said;
         switch (word) {
             case "publish": said = publish(url, queue, n[0], n[1], n[2]); break;
             case "consume": said = consume(url, queue, n[0]); break;
+            case "stream":
+                said = stream(url, queue, args[3], n[0], args.length > 5 ? args[5] : "");
+                break;
             case "behave": said = behave(url, queue); break;
             case "ask": said = ask(url, queue, n[0]); break;
             case "endure": said = endure(url, queue, n[0]); break;

@@ -84,6 +84,33 @@ async function consume(url, queue, count) {
   };
 }
 
+function offsetOf(text) {
+  if (text.startsWith('#')) return Number(text.slice(1));
+  if (text.startsWith('@')) return { '!': 'timestamp', value: Number(text.slice(1)) };
+  return text;
+}
+
+async function stream(url, queue, offset, count, consumerTag) {
+  const connection = await connect(url);
+  const channel = await connection.createChannel();
+  await channel.prefetch(PREFETCH);
+  const offsets = [];
+  const args = { 'x-stream-offset': offsetOf(offset) };
+  if (consumerTag) args['x-stream-automatic-offset-tracking'] = true;
+  await new Promise((resolve, reject) => {
+    channel.on('error', reject);
+    channel.consume(queue, (message) => {
+      if (offsets.length === Number(count)) return;
+      offsets.push(message.properties.headers['x-stream-offset']);
+      channel.ack(message);
+      if (offsets.length === Number(count)) resolve();
+    }, { consumerTag, arguments: args }).then(() => console.log('consuming'));
+  });
+  await channel.close();
+  await connection.close();
+  return { offsets };
+}
+
 // What the server closes a channel with; amqplib quotes it in the error's message.
 async function refusal(connection, act) {
   const channel = await connection.createChannel();
@@ -214,11 +241,12 @@ const words = {
   consume,
   behave,
   ask,
+  stream,
   endure,
   survive: (url, queue, count) => require('./survive')(url, queue, count, body, options),
 };
-const [word, url, queue, ...numbers] = process.argv.slice(2);
-words[word](url, queue, ...numbers.map(Number)).then(print, (error) => {
+const [word, url, queue, ...rest] = process.argv.slice(2);
+words[word](url, queue, ...(word === 'stream' ? rest : rest.map(Number))).then(print, (error) => {
   console.error(error);
   process.exit(1);
 });
