@@ -61,7 +61,7 @@ DIFFERENCES: Final = (
         ("nodes2.cluster_links.sock_*", "nodes2.cluster_links.stats.*_details"),
         "`sock_addr`, `sock_port` and rates of `cluster_links` of nodes",
         "A link outlives its connections, and its bytes are counted over all of them. The links "
-        "of the node that is asked are told; of other nodes only whether they run.",
+        "of the node that is asked are told; of other nodes whether they run, and their alarms.",
     ),
     DifferentShape(
         ("*.head_message_timestamp",),

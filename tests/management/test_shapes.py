@@ -98,16 +98,25 @@ def answers(served: Served) -> Iterator[dict[str, Any]]:
     channel.queue_declare("orders", durable=True, arguments={"x-max-length": 1000})
     channel.queue_bind("orders", "events", "a.#")
     channel.basic_qos(prefetch_count=1)
-    for _ in range(3):
+
+    def use() -> None:
+        """A queue that nothing has used for some seconds is idle, and has another shape."""
         channel.basic_publish("events", "a.b", b"x", pika.BasicProperties(delivery_mode=2))
+
+    for _ in range(3):
+        use()
     channel.basic_get("orders", auto_ack=True)
     channel.basic_consume("orders", lambda *_: None)
     connection.process_data_events(0)
-    found = {name: _asked(served, path) for name, path in ASKED.items()}
+    found = {}
+    for name, path in ASKED.items():
+        use()
+        found[name] = _asked(served, path)
     alone = served.node.broker.mirrors
     mirrors = served.node.broker.mirrors = FakeMirrors()
     for name, of_the_queue in MIRRORED.items():
         mirrors.known["/", "orders"] = of_the_queue
+        use()
         found[name] = _asked(served, ASKED["queue"])
     served.node.broker.mirrors = alone
     watch = cast(NodeSessionInspector, served.view.watch)
