@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest
 CHECKED := src tests setup.py $(wildcard benchmarks fuzz tools examples)
 QUIET  := $(addprefix tests/,core settings routing queues backing storage broker) $(wildcard tests/protocols/*/codec)
 
-.PHONY: help setup run quick test spark test-exactly-once test-cluster test-losses test-peers nightly lint types fmt bench
+.PHONY: help setup run quick test spark test-exactly-once test-cluster test-losses test-peers test-links nightly lint types fmt bench
 .PHONY: lock wheel sdist sbom release-check clean deps-core deps-lint deps-clients deps-spark deps-ui
 
 help:
@@ -25,6 +25,7 @@ help:
 	@echo "make test-cluster setup, then clusters of processes under a load and kills and cuts, as root, half an hour"
 	@echo "make test-losses setup, then what once lost or doubled messages, 100 times, some hours"
 	@echo "make test-peers setup, then hostile peers and the time of the loop, an hour for each"
+	@echo "make test-links setup, then shovels and federation between Penstock and RabbitMQ under kills"
 	@echo "make nightly setup, then storage, links, mirrors and kills by chance, for some hours"
 	@echo "make lint    ruff and the import contracts"
 	@echo "make types   mypy, strict"
@@ -102,6 +103,11 @@ test-peers: setup deps-core
 		HYPOTHESIS_PROFILE=ci $(PYTEST) -q --timeout=1800 tests/node/test_memory_of_a_peer.py $(ARGS) || exit 1; \
 		rounds=$$((rounds + 1)); \
 	done; echo "$$rounds rounds of a hostile peer, 120 examples of each test, nothing found"
+
+# PENSTOCK_RABBITMQ_SERVER names the start script of another RabbitMQ than the one installed.
+test-links: setup deps-core deps-clients
+	@PENSTOCK_LINK_KILLS=$${PENSTOCK_LINK_KILLS:-8} PENSTOCK_LINK_MESSAGES=$${PENSTOCK_LINK_MESSAGES:-6000} \
+		$(PYTEST) -rP tests/links/test_kills.py $(ARGS)
 
 # One test is thousands of lives here, so the limit for one that hangs is hours, not minutes.
 nightly: setup deps-core deps-clients deps-spark

@@ -26,9 +26,9 @@ from penstock.cli.migrate import Progress
 from penstock.client.amqp import Connection, Endpoint
 from penstock.client.shovel import Refused, Shovel
 from penstock.protocols.amqp.codec.properties import Properties
-from tests.helpers.broker_process import BrokerProcess, free_port
+from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.live_broker import REPOSITORY, LiveBroker
-from tests.helpers.rabbit import RabbitServer, missing_reason
+from tests.helpers.rabbit import ManagedRabbit, missing_reason
 
 GUIDE = (REPOSITORY / "docs" / "guide" / "migrate.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"<!-- migrate: (\w+) -->\n```console\n(.*?)```", re.DOTALL)
@@ -37,29 +37,12 @@ COUNT = 6000
 WINDOW = 500
 
 
-class Managed(RabbitServer):
-    """With its management API, whose counts are at most half a second old."""
-
-    def __init__(self, directory: Path) -> None:
-        self.http_port = free_port()
-        super().__init__(
-            directory,
-            config=f"management.tcp.port = {self.http_port}\nmanagement.tcp.ip = 127.0.0.1\n"
-            "collect_statistics_interval = 500\n",
-        )
-
-    def environment(self) -> dict[str, str]:
-        plugins = self.directory / "plugins"
-        plugins.write_text("[rabbitmq_management].\n")
-        return {**super().environment(), "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins)}
-
-
 @pytest.fixture(scope="module")
-def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Managed]:
+def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ManagedRabbit]:
     reason = missing_reason()
     if reason:
         pytest.skip(reason)
-    server = Managed(tmp_path_factory.mktemp("rabbit"))
+    server = ManagedRabbit(tmp_path_factory.mktemp("rabbit"))
     server.start()
     yield server
     server.kill()  # an orderly stop takes it six seconds
@@ -71,7 +54,7 @@ def penstock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
         yield broker
 
 
-Side = Managed | LiveBroker
+Side = ManagedRabbit | LiveBroker
 
 
 def arguments(name: str, old: Side, new: Side) -> list[str]:
@@ -151,7 +134,7 @@ def verified(old: Side, new: Side) -> str:
     raise AssertionError(result.output)
 
 
-def test_there_and_back_with_a_kill_each_way(rabbit: Managed, penstock: LiveBroker) -> None:
+def test_there_and_back_with_a_kill_each_way(rabbit: ManagedRabbit, penstock: LiveBroker) -> None:
     fill(rabbit, "orders", COUNT)
     fill(rabbit, "orders.late", 3)
     fill(rabbit, "other", 1)

@@ -7,6 +7,7 @@ so that nothing is left behind and several nodes may run side by side.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -22,8 +23,7 @@ SCRIPTS = (
     "rabbitmq-server",
 )
 
-
-PLUGINS = "[rabbitmq_consistent_hash_exchange]."
+HASH_EXCHANGE = "rabbitmq_consistent_hash_exchange"
 """Adds an exchange type, and changes nothing else."""
 
 
@@ -54,12 +54,14 @@ class RabbitServer(BrokerProcess):
         erl_args: str = "",
         config: str = "",
         ready_timeout_s: float = 90.0,
+        plugins: tuple[str, ...] = (HASH_EXCHANGE,),
     ) -> None:
         super().__init__(directory, ready_timeout_s)
         self.epmd_port = free_port()
         self.distribution_port = free_port()
         self._erl_args = erl_args
         self._config = config
+        self._plugins = plugins
         self._epmd: subprocess.Popen[bytes] | None = None
 
     def command(self) -> list[str]:
@@ -91,7 +93,7 @@ class RabbitServer(BrokerProcess):
     def start(self) -> Self:
         self.directory.mkdir(parents=True, exist_ok=True)
         (self.directory / "rabbitmq.conf").write_text(self._config)
-        (self.directory / "enabled_plugins").write_text(PLUGINS + "\n")
+        (self.directory / "enabled_plugins").write_text(f"[{','.join(self._plugins)}].\n")
         self._start_epmd()
         return super().start()
 
@@ -147,3 +149,26 @@ class RabbitServer(BrokerProcess):
             self._epmd.kill()
             self._epmd.wait()
             self._epmd = None
+
+
+class ManagedRabbit(RabbitServer):
+    """With its management API, whose counts are at most half a second old, and more plug-ins."""
+
+    def __init__(self, directory: Path, plugins: tuple[str, ...] = ()) -> None:
+        self.http_port = free_port()
+        super().__init__(
+            directory,
+            config=f"management.tcp.port = {self.http_port}\nmanagement.tcp.ip = 127.0.0.1\n"
+            "collect_statistics_interval = 500\n",
+            plugins=("rabbitmq_management", *plugins),
+        )
+
+    @property
+    def http_url(self) -> str:
+        return f"http://127.0.0.1:{self.http_port}"
+
+    def release(self) -> str:
+        """As it says at its start."""
+        found = re.search(r"RabbitMQ (\d+\.\d+\.\d+)", self.output())
+        assert found is not None, self.output()
+        return found[1]

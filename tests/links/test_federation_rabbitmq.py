@@ -3,30 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.helpers.broker_process import free_port
 from tests.helpers.live_broker import LiveBroker
-from tests.helpers.rabbit import RabbitServer, missing_reason
+from tests.helpers.rabbit import ManagedRabbit, missing_reason
 from tests.links.links_tools import Side, until
 
 DEFINITION = {"federation-upstream": "far"}
-
-
-class Federating(RabbitServer):
-    """With its management API, and with the plug-in."""
-
-    def __init__(self, directory: Path) -> None:
-        self.http_port = free_port()
-        config = f"management.tcp.port = {self.http_port}\nmanagement.tcp.ip = 127.0.0.1\n"
-        super().__init__(directory, config=config)
-
-    def environment(self) -> dict[str, str]:
-        plugins = self.directory / "plugins"
-        plugins.write_text("[rabbitmq_management,rabbitmq_federation].\n")
-        return {**super().environment(), "RABBITMQ_ENABLED_PLUGINS_FILE": str(plugins)}
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +18,9 @@ def rabbit(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
     reason = missing_reason()
     if reason:
         pytest.skip(reason)
-    server = Federating(tmp_path_factory.mktemp("rabbit"))
+    server = ManagedRabbit(tmp_path_factory.mktemp("rabbit"), ("rabbitmq_federation",))
     server.start()
-    yield Side(server, f"http://127.0.0.1:{server.http_port}")
+    yield Side(server, server.http_url)
     server.kill()
 
 
