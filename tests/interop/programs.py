@@ -147,11 +147,11 @@ NSQ_PROGRAMS = (
 
 OSLO = Program(
     "oslo",
-    ("requirements.txt", "app.py"),
+    ("requirements.txt",),
     ("python3",),
     "apt-get install python3-venv",
     build_python,
-    lambda directory: [str(directory / "bin/python"), str(directory / "app.py")],
+    lambda directory: [str(directory / "bin/python"), str(HERE / "oslo" / "app.py")],
 )
 """It brings some fifty packages: too many for the environment of all tests."""
 

@@ -1,7 +1,8 @@
 """oslo.messaging, OpenStack's RPC and notifications, with its settings for quorum queues.
 
 Queues of topics are durable quorum queues, those of replies and fan-out are quorum queues that
-expire.
+expire.  With stream fan-out (``rabbit_stream_fanout``) a topic has one stream in place of these,
+which each server reads from where it was.
 """
 
 from __future__ import annotations
@@ -20,10 +21,14 @@ from tests.interop.programs import OSLO, built
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # it may have to fetch its libraries
 
 
+@pytest.mark.parametrize("kind", ["quorum", "streams"])
 def test_calls_casts_and_notifications(
-    own_broker: BrokerProcess, tmp_path: Path, connect_to: Callable[..., pika.BlockingConnection]
+    own_broker: BrokerProcess,
+    tmp_path: Path,
+    connect_to: Callable[..., pika.BlockingConnection],
+    kind: str,
 ) -> None:
-    program = OSLO.command(built(OSLO))
+    program = [*OSLO.command(built(OSLO)), kind]
 
     def started(name: str, *words: str) -> AppProcess:
         return AppProcess(own_broker.url, name, tmp_path, [*words], program)
@@ -44,6 +49,10 @@ def test_calls_casts_and_notifications(
                 own_broker.start()
         heard = (one.log() + two.log()).count("heard vm.started of client: {'id': 7}")
         assert heard == 2
-        channel = connect_to(own_broker.url).channel()
-        with pytest.raises(pika.exceptions.ChannelClosedByBroker, match="current is 'quorum'"):
-            channel.queue_declare("compute", durable=True)
+        assert [server.log().count("noted to all") for server in (one, two)] == [2, 2]
+        fanout = [("compute_fanout", "stream")] if kind == "streams" else []
+        for queue, its_type in [("compute", "quorum"), *fanout]:
+            channel = connect_to(own_broker.url).channel()
+            with pytest.raises(pika.exceptions.ChannelClosedByBroker) as refused:
+                channel.queue_declare(queue, durable=True)
+            assert f"current is '{its_type}'" in refused.value.reply_text

@@ -1,7 +1,9 @@
 """oslo.messaging as OpenStack's services use it, with quorum queues.
 
-app.py server NAME     answers calls, prints what it hears
-app.py client          calls, casts and notifies once; prints the sum
+app.py KIND server NAME     answers calls, prints what it hears
+app.py KIND client          calls, casts and notifies once; prints the sum
+
+KIND: ``quorum``, or ``streams`` where one stream of a topic has what is for all its servers.
 """
 
 import os
@@ -16,15 +18,23 @@ from oslo_config import cfg
 
 URL = os.environ["INTEROP_BROKER_URL"].replace("amqp://", "rabbit://")
 COUNT = 20
+QUORUM = {
+    "rabbit_quorum_queue": True,
+    "rabbit_transient_quorum_queue": True,
+    "use_queue_manager": True,
+}
+OPTIONS: dict[str, dict[str, object]] = {
+    "quorum": QUORUM,
+    "streams": QUORUM | {"rabbit_stream_fanout": True, "rabbit_qos_prefetch_count": 100},
+}
 
 
-def configure(name: str) -> cfg.ConfigOpts:
+def configure(kind: str, name: str) -> cfg.ConfigOpts:
     cfg.CONF([])
     lockutils.set_defaults(str(Path.cwd()))  # the queue manager locks a file of the host
     oslo_messaging.get_rpc_transport(cfg.CONF, url=URL)  # registers the driver's options
-    for option in ("rabbit_quorum_queue", "rabbit_transient_quorum_queue", "use_queue_manager"):
-        cfg.CONF.set_override(option, True, group="oslo_messaging_rabbit")
-    cfg.CONF.set_override("processname", name, group="oslo_messaging_rabbit")
+    for option, value in {**OPTIONS[kind], "processname": name}.items():
+        cfg.CONF.set_override(option, value, group="oslo_messaging_rabbit")
     return cfg.CONF
 
 
@@ -45,8 +55,8 @@ class Audit:
         print(f"heard {kind} of {publisher}: {payload}", flush=True)
 
 
-def serve(name: str) -> None:
-    conf = configure(name)
+def serve(kind: str, name: str) -> None:
+    conf = configure(kind, name)
     rpc = oslo_messaging.get_rpc_transport(conf, url=URL)
     target = oslo_messaging.Target(topic="compute", server=name)
     oslo_messaging.get_rpc_server(rpc, target, [Compute()]).start()
@@ -57,8 +67,8 @@ def serve(name: str) -> None:
     threading.Event().wait()
 
 
-def call() -> None:
-    conf = configure("client")
+def call(kind: str) -> None:
+    conf = configure(kind, "client")
     transport = oslo_messaging.get_rpc_transport(conf, url=URL)
     client = oslo_messaging.get_rpc_client(transport, oslo_messaging.Target(topic="compute"))
     print("sum", sum(client.call({}, "double", number=number) for number in range(COUNT)))
@@ -70,5 +80,5 @@ def call() -> None:
 
 
 if __name__ == "__main__":
-    role, *words = sys.argv[1:]
-    serve(*words) if role == "server" else call()
+    its_kind, role, *words = sys.argv[1:]
+    serve(its_kind, *words) if role == "server" else call(its_kind)
