@@ -21,8 +21,12 @@ from tests.helpers.raw_nsq import MAGIC, MESSAGE, message_in, split_frames
 
 
 def main() -> None:
-    program, directory = Path(sys.argv[1]), Path(sys.argv[2])
     count = int(sys.argv[3]) if len(sys.argv) > 3 else 20
+    record(Path(sys.argv[1]), Path(sys.argv[2]), count)
+
+
+def record(program: Path, directory: Path, count: int) -> None:
+    """Fill a new nsqd, stop it and copy its files into the directory."""
     nsqd = NsqdProcess(program.resolve(), {"mem-queue-size": "5", "log-level": "error"}).start()
     with fill(nsqd, count):
         nsqd.stop()

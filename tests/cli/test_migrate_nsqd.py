@@ -23,9 +23,10 @@ from penstock.cli.main import cli
 from penstock.cli.nsq import taking_over
 from penstock.cli.nsq.disk_queues import DiskQueue, SavedMessage
 from penstock.cli.nsq.record import FILE
+from tests.cli.record_nsqd_data import record
 from tests.cli.test_nsqd import Program
 from tests.helpers.broker_process import BrokerFailed, free_port
-from tests.helpers.nsq_broker import ask
+from tests.helpers.nsq_broker import ask, real
 from tests.helpers.raw_nsq import MAGIC, MESSAGE, NsqMessage, message_in, split_frames
 
 DATA = Path(__file__).with_name("nsqd_data")
@@ -33,6 +34,7 @@ COUNTS = {
     "lonely": 20, "orders": 0, "orders:archive": 21, "orders:bill": 21, "paused": 20, "paused:c": 0,
 }  # fmt: skip
 """As nsqd's own notes have them; two of ``archive`` were in flight, two deferred."""
+MANY = 250_000
 
 
 @pytest.fixture
@@ -63,12 +65,13 @@ def digest(directory: Path) -> dict[str, str]:
 class Started(Program):
     """``penstock nsqd`` on a data directory."""
 
-    def __init__(self, data_path: Path) -> None:
+    def __init__(self, data_path: Path, ready_timeout_s: float = 20.0) -> None:
         self.port, self.api_port = free_port(), free_port()
         super().__init__(
             *("nsqd", f"--data-path={data_path}", f"--tcp-address=127.0.0.1:{self.port}"),
             *(f"--http-address=127.0.0.1:{self.api_port}", "--https-address="),
         )
+        self.ready_timeout_s = ready_timeout_s
 
     def stats(self) -> dict[str, Any]:
         rows = ask(self.api_port, "GET", "/stats?format=json").data["topics"]
@@ -176,6 +179,24 @@ def write_queue(directory: Path, name: str, count: int, body: bytes = b"small") 
     topic, _, channel = name.partition(":")
     row = {"name": topic, "channels": [{"name": channel}] if channel else []}
     (directory / "nsqd.dat").write_text(json.dumps({"topics": [row], "version": "1.3.0"}))
+
+
+@pytest.mark.nsqd
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_million_messages_of_nsqd(tmp_path: Path) -> None:
+    """Of four queues; some were deferred, some in flight when nsqd stopped."""
+    source = tmp_path / "nsqd"
+    record(Path(real("nsqd")), source, MANY)
+    result = migrate(source)
+    assert result.exit_code == 0, result.output
+    counts = {name: count and count - 20 + MANY for name, count in COUNTS.items()}
+    assert table_of(result) == {name: [str(count)] * 3 for name, count in counts.items()}
+    with Started(source, ready_timeout_s=300.0) as broker:
+        stats = broker.stats()
+        depths = {one["channel_name"]: one["depth"] for one in stats["orders"]["channels"]}
+        assert depths == {"archive": MANY + 1, "bill": MANY + 1}
+        assert [stats[topic]["depth"] for topic in ("lonely", "paused")] == [MANY, MANY]
 
 
 def test_one_that_was_killed_goes_on(tmp_path: Path) -> None:
