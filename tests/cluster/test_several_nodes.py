@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import time
 import urllib.error
@@ -47,18 +48,22 @@ def nodes(broker: LiveBroker) -> dict[str, Any]:
         return {one["name"]: one for one in json.load(answer)["nodes"]}
 
 
-def api(broker: LiveBroker, path: str, body: object = None) -> tuple[int, Any]:
-    """One of the nodes answers; a body is put."""
+def management(broker: LiveBroker) -> tuple[str, str]:
+    """Of the first node, and of the second."""
+    address, _, port = broker.http_url.rpartition(":")
+    return broker.http_url, f"{address}:{int(port) + 1}"
+
+
+def ask(url: str, body: object = None) -> tuple[int, str]:
+    """Status and answer; a body is put."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(
-        broker.http_url + path, data, method="GET" if data is None else "PUT"
-    )
+    request = urllib.request.Request(url, data, method="GET" if data is None else "PUT")
     request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
-            return answer.status, json.load(answer)
+            return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
-        return error.code, json.load(error)
+        return error.code, error.read().decode()
 
 
 def channel(broker: LiveBroker) -> pika.adapters.blocking_connection.BlockingChannel:
@@ -111,9 +116,11 @@ def test_both_nodes_have_guests(broker: LiveBroker) -> None:
 
 
 def test_an_alarm_of_one_node_blocks_the_publishers_of_all(broker: LiveBroker) -> None:
-    """And names that node; health checks of both nodes agree."""
-    path = "/api/penstock/vm-memory-high-watermark"
-    short = api(broker, path, {"fraction": 0.0})[1]["node"]
+    """And names that node; both nodes say the same."""
+    first, second = management(broker)
+    short = "penstock@here-2"
+    limit = f"{second}/api/penstock/vm-memory-high-watermark"
+    assert ask(limit, {"fraction": 0.0})[0] == 200
     told: dict[int, str] = {}
     publishers = [channel(broker) for _ in range(12)]
     for number, one in enumerate(publishers):
@@ -128,19 +135,35 @@ def test_an_alarm_of_one_node_blocks_the_publishers_of_all(broker: LiveBroker) -
             one.connection.process_data_events(0)
     assert set(told.values()) == {"low on memory", f"low on memory (node {short})"}
     assert len(told) == len(publishers)
-    for _ in range(10):
-        status, answer = api(broker, "/api/health/checks/alarms")
-        assert (status, answer["alarms"]) == (503, [{"node": short, "resource": "memory"}])
-        rows = {row["name"]: row for row in api(broker, "/api/nodes")[1]}
+    for url in (first, second):
+        status, text = ask(f"{url}/api/health/checks/alarms")
+        alarms = [{"node": short, "resource": "memory"}]
+        assert (status, json.loads(text)["alarms"]) == (503, alarms)
+        rows = {row["name"]: row for row in json.loads(ask(f"{url}/api/nodes")[1])}
         assert [name for name, row in rows.items() if row["mem_alarm"]] == [short]
-    while api(broker, path, {"fraction": 0.4})[1]["node"] != short:
-        pass
+    assert ask(f"{first}/api/health/checks/local-alarms")[0] == 200
+    assert ask(limit, {"fraction": 0.4})[0] == 200
     publishers.append(channel(broker))
     publishers[-1].confirm_delivery()
     publishers[-1].basic_publish("", "alarmed", b"goes on", PERSISTENT, True)
     for one in publishers:
         one.connection.close()
-    assert api(broker, "/api/health/checks/alarms") == (200, {"status": "ok"})
+    assert ask(f"{second}/api/health/checks/alarms")[0] == 200
+
+
+def test_prometheus_hears_of_one_cluster(broker: LiveBroker) -> None:
+    """RabbitMQ's dashboards choose nodes by the name of their cluster."""
+    nodes, clusters = [], set()
+    for url in management(broker):
+        page = ask(url + "/metrics")[1]
+        (line,) = re.findall(r"^rabbitmq_identity_info\{(.*)\} 1$", page, re.MULTILINE)
+        node, *cluster = re.findall(r'="([^"]*)"', line)
+        nodes.append(node)
+        clusters.add(tuple(cluster))
+    assert nodes == ["penstock@here-1", "penstock@here-2"]
+    ((name, permanent_id),) = clusters
+    assert name == "penstock"
+    assert permanent_id.startswith("penstock-cluster-id-")
 
 
 def test_a_node_that_is_killed_is_started_again(broker: LiveBroker) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Final, NamedTuple, ParamSpec, TypeVar, cast
 
+from penstock.broker.administration import CLUSTER_ID
 from penstock.clocks import wall_ms
 from penstock.core.histogram import Histogram
 from penstock.core.traffic import PROTOCOLS, DropCounters
@@ -109,6 +110,8 @@ class NodeNumbers(NamedTuple):
     """What is one of a kind."""
 
     row: Row
+    cluster_name: str
+    cluster_id: str
     churn: dict[str, int]
     traffic: dict[str, Numbers]
     buried: dict[str, int]
@@ -252,6 +255,8 @@ class Gathering:
         row["sockets_used"] = len(view.clients.sessions())
         return NodeNumbers(
             row,
+            broker.cluster_name(),
+            str(broker.parameters.value(CLUSTER_ID)),
             view.cluster_counts(),
             {protocol: broker.traffic.total(protocol) for protocol in PROTOCOLS},
             _fates(broker.dead_letters.fates),

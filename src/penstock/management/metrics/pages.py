@@ -63,7 +63,7 @@ class Pages:
         node = await self._gathering.node()
         queues = await self._gathering.queues(vhosts)
         connections, channels = await self._gathering.clients(vhosts)
-        yield from_node(self._gathering.view.node_name, node)
+        yield from_node(node)
         yield "".join(_totals(queues, connections, channels))
         yield "".join(_global(node, connections))
         yield "".join(_sums(f.QUEUE, queues))
@@ -84,7 +84,7 @@ class Pages:
         node = await self._gathering.node()
         queues = await self._gathering.queues(vhosts)
         connections, channels = await self._gathering.clients(vhosts)
-        yield from_node(self._gathering.view.node_name, node)
+        yield from_node(node)
         yield "".join(_totals(queues, connections, channels))
         yield "".join(_global(node, connections))
         for family, samples in self._objects(queues, connections, channels):
@@ -111,7 +111,7 @@ class Pages:
         there = await self._gathering.vhosts()
         asked = [vhost for vhost in there if not vhosts or vhost in vhosts]
         node = await self._gathering.node()
-        yield identity(self._gathering.view.node_name)
+        yield identity(node)
         if "connection_churn_metrics" in wanted:
             for name, family in f.CHURN.items():
                 yield _alone(family, node.churn[name])
@@ -162,7 +162,8 @@ class Pages:
 # -- pieces -----------------------------------------------------------------------------------
 
 
-def identity(node_name: str) -> str:
+def identity(node: NodeNumbers) -> str:
+    """RabbitMQ's dashboards choose the nodes of a cluster by its name."""
     build = labels(
         rabbitmq_version=DIALECT,
         prometheus_plugin_version=DIALECT,
@@ -172,15 +173,15 @@ def identity(node_name: str) -> str:
         product_version=__version__,
     )
     own_name = labels(
-        rabbitmq_node=node_name,
-        rabbitmq_cluster=node_name,
-        rabbitmq_cluster_permanent_id=node_name,
+        rabbitmq_node=str(node.row["name"]),
+        rabbitmq_cluster=node.cluster_name,
+        rabbitmq_cluster_permanent_id=node.cluster_id,
     )
     return f.BUILD_INFO.labelled([(build, 1)]) + f.IDENTITY_INFO.labelled([(own_name, 1)])
 
 
-def from_node(node_name: str, node: NodeNumbers) -> str:
-    pieces = [identity(node_name)]
+def from_node(node: NodeNumbers) -> str:
+    pieces = [identity(node)]
     pieces += [family.alone(_of_row(node, name)) for name, family in f.NODE.items()]
     pieces += [family.alone(node.churn[name]) for name, family in f.CHURN.items()]
     pieces += _log_ins(node)
