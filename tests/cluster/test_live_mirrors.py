@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 import urllib.request
 from base64 import b64encode
@@ -106,6 +107,8 @@ def test_a_master_that_stops_hands_over_and_comes_back_as_a_mirror(cluster: Live
     second = cluster.nodes[1]
     until(lambda: is_synced(second, "queue_stops", 1))
     assert facts(second, "queue_stops")["term"] == 2
+    line = r"Mirrored queue 'queue_stops' in vhost '/': (\S+) is the master"
+    assert re.search(line, second.output())
     with Client(second) as channel:
         publish(channel, "queue_stops", 50, 60)
     first.start()

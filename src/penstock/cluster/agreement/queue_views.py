@@ -55,6 +55,21 @@ class QueueView:
     def __post_init__(self) -> None:
         self.check()
 
+    def news_since(self, before: "QueueView") -> list[str]:
+        """What became of the copies, in words for the log."""
+        news: list[str] = []
+        if self.master == "":
+            return ["it is down"] if before.master else news
+        if self.master != before.master:
+            news.append(f"{node_of(self.master)} is the master")
+        out = {*map(node_of, before.members)} - {*map(node_of, self.members)}
+        news += [f"{node} has no copy that counts" for node in sorted(out)]
+        new = [one for one in self.members if one not in (*before.members, *self.synced)]
+        news += [f"{node_of(one)} mirrors it, and fetches what it lacks" for one in new]
+        synced = [one for one in self.synced if one not in (*before.synced, self.master)]
+        news += [f"{node_of(one)} is synchronised" for one in synced]
+        return news
+
     # -- changes ---------------------------------------------------------------------------
 
     def with_member(self, member: str) -> "QueueView":

@@ -26,16 +26,18 @@ from penstock.cluster.mirrors.queue import MirroredQueue
 class IsolatedMasters:
     def __init__(self) -> None:
         self._found: bool = False
+        self._is_cut_off: bool = False
 
-    def look(
-        self, queues: Iterable[MirroredQueue], nodes: LivingNodes, *, is_cut_off: bool
-    ) -> None:
+    def told(self, *, is_cut_off: bool) -> None:
         """``is_cut_off``: this node's lease is over, as far as it knows."""
-        if not is_cut_off and not self._found:
+        self._is_cut_off = is_cut_off
+
+    def look(self, queues: Iterable[MirroredQueue], nodes: LivingNodes) -> None:
+        if not self._is_cut_off and not self._found:
             return
         self._found = False
         for known in queues:
-            why = _why_alone(known, nodes) if is_cut_off else ""
+            why = _why_alone(known, nodes) if self._is_cut_off else ""
             if why or known.alone():
                 known.cut_off(why)
                 self._found = self._found or why != ""

@@ -98,12 +98,12 @@ class Mirroring:
         self._member = member
         self._masters = masters
         self._waiting: list[Event] = []
+        self._news: list[str] = []
         self._lost_ms: dict[str, MonoMs] = {}  # by node: since when there is no link
         self._seen_ms: dict[str, MonoMs] = {}  # by member: when it was first seen here
         self._dirty: dict[Place, bool] = {}  # did anything happen since it was last looked at?
         self._active: dict[Place, None] = {}
         self._isolated = IsolatedMasters()
-        self._is_cut_off: bool = False
         self._first = first
         self._policies: dict[str, int] = {}  # by virtual host: the epoch that was looked at
         self._own: list[tuple[str, str, str, bytes]] = []  # from one group here to another
@@ -176,6 +176,11 @@ class Mirroring:
             return
         self._first.forget(place)
         view = view_from_json(event.value)
+        if known.view is not None:
+            news = "; ".join(view.news_since(known.view))
+            why = f" ({known.why})" if known.awaits_view() else ""
+            if news:
+                self._news.append(f"Mirrored queue '{place[1]}' in vhost '{place[0]}': {news}{why}")
         known.view_changed(view, event.revision, self._member, self.nodes.lives, now_ms)
 
     def _hear_ring(self, known: MirroredQueue, event: Event) -> None:
@@ -184,6 +189,11 @@ class Mirroring:
         else:
             view = ring_from_json(event.value)
             known.ring_changed(view, event.revision, self.nodes.lives)
+
+    def take_news(self) -> list[str]:
+        """What became of copies since the last time, a sentence for each change."""
+        news, self._news = self._news, []
+        return news
 
     # -- live nodes --------------------------------------------------------------------------
 
@@ -202,7 +212,7 @@ class Mirroring:
         ``is_cut_off``: this node's lease is over, as far as it knows.
         """
         self._mono_ms = mono_ms
-        self._is_cut_off = is_cut_off
+        self._isolated.told(is_cut_off=is_cut_off)
         if member != self._member:
             self._member = member
             self._look_at_all()
@@ -355,7 +365,7 @@ class Mirroring:
         """At the end of a turn: what groups have to say; True = there is more at once."""
         if self._mono_ms - self._looked_ms >= LOOK_MS:
             self._looked_ms = self._mono_ms
-            self._isolated.look(self.queues.values(), self.nodes, is_cut_off=self._is_cut_off)
+            self._isolated.look(self.queues.values(), self.nodes)
             for place, known in self.queues.items():
                 if known.groups():
                     self._active[place] = None

@@ -4,6 +4,7 @@ links ─► arrived ─► Mirroring          Mirroring ─► say ─► one p
 Mirroring ─► ClusterQueues: which queue follows which node, and whose consumers moved
 """
 
+import logging
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -23,6 +24,8 @@ from penstock.protocols.peers.codec.mirrors import decode_said, encode_said
 from penstock.protocols.peers.peers import Peers
 from penstock.runtime.session import Session
 from penstock.runtime.turn import Turn
+
+logger = logging.getLogger("penstock.mirroring")
 
 MIRRORS_STREAM: Final = 3
 """Of a link: what groups of mirrored queues say to each other."""
@@ -129,6 +132,8 @@ class MirrorsHere:
 
     def begin(self, now_ms: WallMs) -> None:
         self.mirroring.begin(now_ms)
+        for news in self.mirroring.take_news():
+            logger.info("%s", news)
         self._waiter.look(self._turn)
 
     def arrived(self, member: str, payload: bytes) -> None:
