@@ -20,6 +20,7 @@ from penstock.queues.consumers import Consumer
 from penstock.queues.context import QueueContext, QueueIdentity
 from penstock.queues.limits import QueueLimits
 from penstock.queues.queue import CROWDED_BYTES, Queue
+from penstock.queues.range_groups import RangeGroups
 from penstock.queues.stream_backing import StreamBacking
 from penstock.queues.stream_start import (
     TRACKING_ARGUMENT,
@@ -249,6 +250,10 @@ class StreamQueue(Queue):
     def forget_position(self, name: str) -> bool:
         """What is kept by this name; True = something was."""
         return self._stored.forget_position(name)
+
+    @property
+    def groups(self) -> RangeGroups:
+        return self._stored.groups
 
     # -- time ------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from penstock.core.errors import PreconditionFailed
 from penstock.core.headers import DEDUPLICATION_HEADER, HeaderReader
 from penstock.core.message import Message
 from penstock.queues.context import STREAM, queue_type
+from penstock.queues.range_groups import RangeGroups
 from penstock.storage.common.read_retry import ReadRetry
 from penstock.storage.journal.journal import Journal
 from penstock.streams.log import StreamLog
@@ -68,6 +69,7 @@ class StreamBacking(BackingQueue):
     ) -> None:
         self.stream: i64 = stream
         self.log: StreamLog = streams.open(stream)
+        self.groups: RangeGroups = RangeGroups(self.log)
         self._streams: Streams = streams
         self._journal: Journal = journal
         self.reader: HeaderReader = reader
@@ -165,7 +167,7 @@ class StreamBacking(BackingQueue):
         return []
 
     def positions(self) -> VariableQueue:
-        raise PreconditionFailed("a stream is read by its consumers, not by ranges")
+        raise PreconditionFailed("a stream has no variable queue: it is read from its log")
 
     def why_stopped(self) -> str:
         return self._fault

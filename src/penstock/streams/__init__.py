@@ -10,6 +10,7 @@ docs/formats/streams.md is the page of the files.
     writer      puts sealed groups on the disk, for the committer's thread
     recovery    reads the files of a stream at start, and cuts what a crash left
     segments    where segments begin, in offsets and in time
+    holding     what readers keep retention from
     filtering   the filter of a block: which values its messages may have
     block_codec the bytes of blocks
 """

@@ -3,7 +3,8 @@
 In: where to begin; then ``look`` again and again, and ``take``.  Out: messages in the order of
 their offsets.  A cursor holds the blocks of one read, which it shares with others; at rest it is
 its numbers.  A reader that retention overtakes goes on at the floor; ``overtaken`` counts what it
-lost.
+lost.  A reader of stored blocks (``reading.py``) uses ``blocks`` and ``pass_to`` instead of
+``take``.
 
 Invariant (``check``):
   C1  the offset is that of a message at hand, if there is one
@@ -60,13 +61,16 @@ class StreamCursor:
     ``came_ms``: when the last message came that was taken, 0 = unknown.
     """
 
-    def __init__(self, log: StreamLog, start: Start, wanted: Wanted | None = None) -> None:
+    def __init__(
+        self, log: StreamLog, start: Start, wanted: Wanted | None = None, stored: bool = False
+    ) -> None:
         self.offset: i64 = start.offset_in(log)
         self.overtaken: i64 = 0
         self.error: Exception | None = None
         self.came_ms: i64 = log.last_ms if start.kind == NEXT else 0
         self._log: StreamLog = log
         self._wanted: Wanted | None = wanted
+        self._stored: bool = stored
         self._time_ms: i64 = start.value if start.kind == TIME else -1
         self._segment: i64 = -1
         self._at: i64 = -1
@@ -94,11 +98,16 @@ class StreamCursor:
             if self.offset >= log.durable_offset:
                 return False
             block: Block | None = None
-            if self._time_ms < 0:
+            if self._time_ms < 0 and not self._stored:
                 block = log.cache.get(log.stream, self.offset)
             if block is None:
                 self._read = log.read(
-                    self.offset, self._time_ms, self._segment, self._at, self._wanted
+                    self.offset,
+                    self._time_ms,
+                    self._segment,
+                    self._at,
+                    self._wanted,
+                    self._stored,
                 )
                 if not self._read.done:
                     return False
@@ -153,6 +162,22 @@ class StreamCursor:
             del self._blocks[0]
             self.offset = max(self.offset, self._blocks[0].first if self._blocks else self._behind)
         return messages
+
+    def is_reading(self) -> bool:
+        """Is something on its way from the disk?"""
+        return self._read is not None
+
+    def blocks(self) -> list[Block]:
+        """Those at hand, of one read; the first one has ``offset``."""
+        return self._blocks
+
+    def pass_to(self, offset: i64) -> None:
+        """All messages below were used, and those of the blocks at hand only."""
+        self.offset = offset
+        passed = 0
+        while passed < len(self._blocks) and self._blocks[passed].next_offset() <= offset:
+            passed += 1
+        del self._blocks[:passed]
 
     def check(self) -> None:
         """Assert the numbered invariant."""

@@ -16,6 +16,7 @@ used again; one that a reader saw keeps its offset for good.
 **Retention** takes whole segments from the begin, never the last one.  It is a fact of the log: the
 floor is in the head of each block, in one of its own if no message comes.  The files go after that
 block is on disk; what is missing above the floor is damage, and never taken for retention.
+Readers may hold back what is over a limit, from an offset on and up to so many bytes (``hold``).
 
 **Marks** (positions of named readers, numbers of publishers) are blocks of their own whenever they
 changed, and come first in each segment, so that a start needs the newest segment only.  Numbers
@@ -47,6 +48,7 @@ from penstock.streams.block_codec import (
     write_record,
 )
 from penstock.streams.filtering import FILTER_BYTES, UNFILTERED, Wanted, make_filter
+from penstock.streams.holding import Hold
 from penstock.streams.marks import Marks, StreamMarks
 from penstock.streams.reading import Block, BlockCache, StreamRead
 from penstock.streams.removal import StreamRemoval
@@ -170,6 +172,7 @@ class StreamLog:
         self._open: _OpenBlock = _OpenBlock()
         self._full: list[_OpenBlock] = []
         self._dropped: list[int] = []  # segments, until the floor above them is on disk
+        self._hold: Hold = Hold()
         self._reads: dict[int, StreamRead] = {}  # under way, by offset
 
     # -- appending -------------------------------------------------------------------------
@@ -329,47 +332,66 @@ class StreamLog:
         Readers get nothing of them any more.  Their files go when a group that says so, the next
         one, is on disk.
         """
-        count = 0
-        while count + 1 < len(self.segments) and self._is_over(count, now_ms):
-            count += 1
+        over = 0
+        size = self.segments.total_bytes
+        while over + 1 < len(self.segments) and self._is_over(over, size, now_ms):
+            size -= self.segments.size(over)
+            over += 1
+        count = self._hold.take(self.segments, over)
         if count > 0:
             self._dropped += self.segments.drop(count)
             self.first_offset = self.segments.first(0)
         return count
 
-    def _is_over(self, dropped: int, now_ms: WallMs) -> bool:
-        """Is the oldest segment behind that many over a limit?"""
+    def _is_over(self, dropped: int, size: i64, now_ms: WallMs) -> bool:
+        """Is the oldest segment behind that many, which leave ``size`` bytes, over a limit?"""
         segments = self.segments
         limits = self.limits
         if segments.first(dropped + 1) > self.durable_offset:
             return False
         if limits.max_age_ms > 0 and segments.time(dropped + 1) < now_ms - limits.max_age_ms:
             return True
-        return limits.max_bytes > 0 and segments.bytes_behind(dropped) > limits.max_bytes
+        return limits.max_bytes > 0 and size > limits.max_bytes
+
+    def hold(self, offset: i64, most_bytes: i64) -> None:
+        """Keep what is from the offset on, up to so many bytes over the limits; -1 = nothing."""
+        self._hold.move(offset, most_bytes)
+
+    def held_bytes(self) -> i64:
+        """So much would be gone if no reader held it."""
+        return self._hold.held_bytes(self.segments)
 
     def set_limits(self, limits: StreamLimits) -> None:
         """They hold from the next block and the next ``retire`` on."""
         self.limits = limits
 
     def next_retirement_ms(self) -> WallMs:
-        """When the oldest segment will be over the age; 0 = that is not known yet, or never."""
+        """When one more segment will be over the age; 0 = that is not known yet, or never."""
         limits = self.limits
-        if limits.max_age_ms == 0 or len(self.segments) < 2:
+        following = self._hold.segments + 1
+        if limits.max_age_ms == 0 or len(self.segments) <= following:
             return WallMs(0)
-        return WallMs(self.segments.time(1) + limits.max_age_ms + 1)
+        return WallMs(self.segments.time(following) + limits.max_age_ms + 1)
 
     # -- reading ---------------------------------------------------------------------------
 
     def read(
-        self, offset: i64, time_ms: i64, segment: i64, at: i64, wanted: Wanted | None
+        self,
+        offset: i64,
+        time_ms: i64,
+        segment: i64,
+        at: i64,
+        wanted: Wanted | None,
+        stored: bool = False,
     ) -> StreamRead:
         """A read of what is there from the offset on, or, with ``time_ms``, from that time on.
 
         ``segment`` and ``at`` are where a read before it ended, if that is still there.  Readers
         that want the same at the same time get the same read.
         """
-        known = self._reads.get(int(offset))
-        if time_ms < 0 and wanted is None and known is not None:
+        shared = time_ms < 0 and wanted is None and not stored
+        known = self._reads.get(int(offset)) if shared else None
+        if known is not None:
             return known
         if segment < self.first_offset:
             number = self.segments.holding(offset)
@@ -378,8 +400,8 @@ class StreamLog:
                 number = min(self.segments.holding_time(time_ms), written)
             segment = self.segments.first(number)
             at = self._look_up(number, offset, time_ms)
-        read = StreamRead(self, offset, time_ms, segment, at, wanted)
-        if time_ms < 0 and wanted is None:
+        read = StreamRead(self, offset, time_ms, segment, at, wanted, stored)
+        if shared:
             self._reads[int(offset)] = read
         self._board.submit_read(read, self.stream)
         return read
@@ -396,8 +418,33 @@ class StreamLog:
     def read_done(self, read: StreamRead) -> None:
         if self._reads.get(int(read.began_at)) is read:
             del self._reads[int(read.began_at)]
-        for block in read.blocks:
-            self.cache.put(block)
+        if not read.stored:
+            for block in read.blocks:
+                self.cache.put(block)
+
+    def estimate(self, start: i64, end: i64, most_bytes: i64) -> tuple[i64, i64]:
+        """How far about so many bytes of messages go from ``start`` on, which is below ``end``.
+
+        At least one message.  Returns the offset behind them and their bytes, by the mean size in
+        each segment: nothing is read.
+        """
+        segments = self.segments
+        number = segments.holding(start)
+        at = start
+        size: i64 = 0
+        while at < end:
+            first = segments.first(number)
+            last = number + 1 == len(segments)
+            behind = self.durable_offset if last else segments.first(number + 1)
+            mean = segments.size(number) // (behind - first)
+            count = min(end, behind) - at
+            fit: i64 = max((most_bytes - size) // mean, 1 if at == start else 0)
+            size += min(count, fit) * mean
+            at += min(count, fit)
+            if fit < count:
+                break
+            number += 1
+        return at, size
 
     # -- looking ---------------------------------------------------------------------------
 

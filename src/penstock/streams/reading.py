@@ -4,6 +4,9 @@ In: an offset or a time, and where in which segment to begin.  Out: a row of who
 once for all readers that come by, and the place behind them.  A block whose filter says *no* is
 passed over by its head.  What is not true here was true when it was written and synced: damage,
 which names file, place and length; nothing is left out in silence.
+
+A *stored* read leaves the records of a block as they are on disk, for readers that pass them on as
+bytes (of ranges): its blocks hold no message objects, and are not kept for others.
 """
 
 from collections.abc import Callable
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
 
 READ_BYTES: Final[i64] = 256 * 1024
 """A read ends with the block that reaches this."""
+STORED_READ_BYTES: Final[i64] = 768 * 1024
+"""The same of a stored read: with a block of usual size it has a megabyte."""
 WINDOW_BYTES: Final[i64] = 64 * 1024
 FILTER_BYTES_MAX: Final[i64] = 255
 MESSAGE_BYTES: Final[i64] = 200
@@ -52,15 +57,23 @@ def as_stored(messages: list[Message]) -> list[Message]:
 
 @final
 class Block:
-    """The messages of one block; shared between readers."""
+    """The messages of one block, shared between readers; or, of a stored read, its records."""
 
-    __slots__ = ("_messages", "_show", "_shown", "count", "first", "head", "segment")
+    __slots__ = ("_messages", "_show", "_shown", "count", "first", "head", "payload", "segment")
 
-    def __init__(self, segment: i64, head: BlockHead, messages: list[Message], show: Show) -> None:
+    def __init__(
+        self,
+        segment: i64,
+        head: BlockHead,
+        messages: list[Message],
+        show: Show,
+        payload: bytes = b"",
+    ) -> None:
         self.segment: i64 = segment
         self.first: i64 = head.first
-        self.count: i64 = len(messages)
+        self.count: i64 = head.count
         self.head: BlockHead = head
+        self.payload: bytes = payload
         self._messages: list[Message] = messages
         self._show: Show = show
         self._shown: bool = False
@@ -119,6 +132,7 @@ class StreamRead(DiskJob):
 
     ``time_ms``  look for the first block with a message of that time or later; -1 = by offset
     ``segment``  first offset of the segment, and ``at`` the place in it; -1 = look it up
+    ``stored``   see the head of this file
     ``blocks``   what was found; the fields above then say where the next read goes on
     """
 
@@ -130,8 +144,10 @@ class StreamRead(DiskJob):
         segment: i64,
         at: i64,
         wanted: Wanted | None,
+        stored: bool = False,
     ) -> None:
         super().__init__()
+        self.stored: bool = stored
         self.offset: i64 = offset
         self.began_at: i64 = offset
         self.time_ms: i64 = time_ms
@@ -163,7 +179,8 @@ class StreamRead(DiskJob):
 
     def _walk(self, files: FileSystem, window: FileWindow, path: str) -> None:
         size: i64 = 0
-        while size < READ_BYTES and self.offset < self.end:
+        most = STORED_READ_BYTES if self.stored else READ_BYTES
+        while size < most and self.offset < self.end:
             head = self._head(files, window, path)
             if head.kind == INDEX:
                 self.segment = head.first
@@ -210,7 +227,11 @@ class StreamRead(DiskJob):
 
     def _block(self, window: FileWindow, path: str, head: BlockHead) -> Block:
         payload = window.take(head.payload_at(), head.size)
-        messages = read_records(payload, head) if head.is_payload(payload) else None
-        if messages is None:
-            raise damage(path, int(head.at), int(head.end() - head.at))
-        return Block(self.segment, head, messages, self._log.cache.show)
+        show = self._log.cache.show
+        if head.is_payload(payload):
+            if self.stored:
+                return Block(self.segment, head, [], show, payload)
+            messages = read_records(payload, head)
+            if messages is not None:
+                return Block(self.segment, head, messages, show)
+        raise damage(path, int(head.at), int(head.end() - head.at))

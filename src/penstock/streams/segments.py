@@ -58,10 +58,6 @@ class SegmentTable:
     def size(self, number: i64) -> i64:
         return i64(self._sizes[number])
 
-    def bytes_behind(self, dropped: int) -> i64:
-        """Of all segments without that many of the oldest."""
-        return self.total_bytes - sum(self._sizes[:dropped])
-
     def time(self, number: i64) -> i64:
         """When its first message came."""
         return i64(self._times[number])
