@@ -51,6 +51,9 @@ ELSEWHERE: Final = 8
 NO_MASTER: Final = 9
 """The queue's master is lost, and its next is not there yet: ask again."""
 
+GONE: Final = 10
+"""Retention has taken what is asked for of a stream."""
+
 REQUEST_MAX_BYTES: Final = 1 << 20
 REPLY_MAX_BYTES: Final = 0xFFFFFFFF
 ERROR_TEXT_MAX_BYTES: Final = 4096

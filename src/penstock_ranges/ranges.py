@@ -7,6 +7,8 @@ and their replies here are::
 
     OPEN   user, password, vhost, queue strings; u8 mode; u64 token; u8 force
            -> OPENED   string incarnation; i64 floor, acked, next, ready; u64 token
+    GROUP  string name
+           -> GROUPED  i64 position
     WAIT   i64 from; u32 timeout_ms
            -> HEAD     i64 floor, acked, next, ready     once next > from, or in time
     PLAN   i64 start, end, max_messages, max_bytes
@@ -32,6 +34,12 @@ nothing, so it may be repeated.
 
 Modes: BROWSE looks and cannot acknowledge; READ owns the queue's lease (at most one reader
 does) and may ACK; JOIN reads for the owner of the lease and shows its token.
+
+A *stream* is opened by BROWSE, by any number of readers: its messages stay, and each keeps its
+number until retention takes it; a request for one that is taken is answered by the error GONE.  A
+reader with a GROUP has its place kept by the broker: START and ACK are those of the group from then
+on, retention is held back for it (within bounds), and ``position`` is what is next for it, -1 if
+the broker knows nothing of it.  PLAN goes by mean sizes there.
 
 A BLOCK is columnar because that is what costs least at both ends: the broker joins bytes
 it already has, and the reader wraps the columns as Arrow buffers.  Columns are therefore
@@ -65,6 +73,7 @@ RANGE: Final = 4
 ACK: Final = 5
 CLOSE: Final = 6
 ACK_SOME: Final = 7
+GROUP: Final = 8
 OPENED: Final = 65
 HEAD: Final = 66
 PLANNED: Final = 67
@@ -72,6 +81,7 @@ BLOCK: Final = 68
 ACKED: Final = 69
 CLOSED: Final = 70
 ACKED_SOME: Final = 71
+GROUPED: Final = 72
 
 BROWSE: Final = 0
 READ: Final = 1
@@ -146,6 +156,8 @@ class Block:
 # -- requests --------------------------------------------------------------------------------
 
 _OPEN = Form[OpenRequest](OPEN, "OPEN", "ssssBQ?", OpenRequest)
+_GROUP = Form[str](GROUP, "GROUP", "s")
+encode_group, decode_group = _GROUP.encode, _GROUP.decode
 _WAIT = Form[tuple[int, int]](WAIT, "WAIT", "qI")  # from, timeout_ms
 encode_wait, decode_wait = _WAIT.encode, _WAIT.decode
 # start, end, max_messages, max_bytes
@@ -200,6 +212,8 @@ def decode_ack_some(payload: bytes) -> list[int]:
 # -- replies ---------------------------------------------------------------------------------
 
 _OPENED = Form[tuple[str, int, int, int, int, int]](OPENED, "OPENED", "sqqqqQ")
+_GROUPED = Form[int](GROUPED, "GROUPED", "q")
+encode_grouped, decode_grouped = _GROUPED.encode, _GROUPED.decode
 _HEAD = Form[Head](HEAD, "HEAD", "qqqq", Head)
 decode_head = _HEAD.decode
 # end, count, content_bytes, more

@@ -14,8 +14,10 @@ SUBSCRIBE comes after LOGIN and says which queues are meant::
     BY_QUEUES    the queues themselves
     BY_EXCHANGE  exchange, group, binding keys; the group has a queue of its own
     BY_TOPIC     topic, channel, as NSQ has them
+    BY_STREAM    a stream
 
-With ``make`` the broker makes what is missing, else that is an error.
+With ``make`` the broker makes what is missing, else that is an error.  Then streams are
+refused among queues: messages are taken from those that are read with ``make``.
 
 START and OFFSET_AT come after OPEN.  START keeps, until something beyond it is acknowledged, where
 the reader of this queue begins: ``request`` is what the user asked for, and the same request gets
@@ -39,6 +41,7 @@ OFFSET: Final = 98
 BY_QUEUES: Final = 0
 BY_EXCHANGE: Final = 1
 BY_TOPIC: Final = 2
+BY_STREAM: Final = 3
 
 NAMES_MAX: Final = 1000
 REQUEST_MAX: Final = 100
@@ -61,11 +64,11 @@ encode_offset, decode_offset = _OFFSET.encode, _OFFSET.decode
 def decode_subscribe(payload: bytes) -> tuple[bool, int, list[str]]:
     """(make, by, names)"""
     make, by, names = _SUBSCRIBE.decode(payload)
-    if payload[0] > 1 or by > BY_TOPIC:
+    if payload[0] > 1 or by > BY_STREAM:
         raise MalformedFrame(f"SUBSCRIBE with unknown flags {payload[0]}, {by}")
     if len(names) > NAMES_MAX:
         raise MalformedFrame(f"SUBSCRIBE to {len(names)} names, at most {NAMES_MAX} are allowed")
-    least = 1 if by == BY_QUEUES else 2
+    least = 1 if by in (BY_QUEUES, BY_STREAM) else 2
     if len(names) < least or (by == BY_TOPIC and len(names) != 2):
         raise MalformedFrame(f"SUBSCRIBE of kind {by} with {len(names)} names")
     return make, by, names

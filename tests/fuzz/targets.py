@@ -195,6 +195,7 @@ def properties(rng: random.Random, corpus: list[bytes]) -> None:
 _RANGE_DECODERS: tuple[Callable[[bytes], Any], ...] = (
     ranges.decode_open, ranges.decode_wait, ranges.decode_plan, ranges.decode_range,
     ranges.decode_ack, ranges.decode_ack_some, ranges.decode_opened, ranges.decode_head,
+    ranges.decode_group, ranges.decode_grouped,
     ranges.decode_planned, ranges.decode_acked, range_frames.decode_error, ranges.Block,
     range_frames.decode_login, range_frames.decode_welcome,
     subscriptions.decode_subscribe, subscriptions.decode_subscribed, subscriptions.decode_start,

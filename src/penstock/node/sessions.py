@@ -80,7 +80,10 @@ class Sessions:
         self._tell_cancelled = tell_cancelled
         self._nsq = nsq
         self._leases = RangeLeases(
-            settings.range_lease_grace_ms, broker.letting_go, broker.idleness
+            settings.range_lease_grace_ms,
+            broker.letting_go,
+            broker.idleness,
+            settings.stream_hold_max_bytes,
         )
         self._leases.adopt(broker)  # it has its queues again, and no reader is there yet
         self._limits = Limits(

@@ -214,6 +214,14 @@ class Settings(
         " restart finds it free of others.",
         unit="ms",
     )
+    stream_hold_max_bytes = Integer(
+        1 << 30,
+        0,
+        1 << 50,
+        "How much more than its limits a stream keeps because a group of Spark has not read it yet."
+        " 0: groups hold nothing back.",
+        unit="bytes",
+    )
     staged_set_ttl_s = Integer(
         86_400,
         60,

@@ -19,6 +19,7 @@ from penstock.protocols.ranges.leases import RangeLeases
 from penstock.protocols.ranges.reading import ReadRequests
 from penstock.protocols.ranges.reporting import ReportRequests
 from penstock.protocols.ranges.session import RangeSession
+from penstock.protocols.ranges.sources import QueueSource
 from penstock.protocols.ranges.staging import StagingRequests
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock_ranges import frames as range_frames
@@ -521,7 +522,9 @@ def test_whatever_reads_the_disk_waits_for_its_turn(
 ) -> None:
     backing = room.queue.backing
     reader = room.opened(ranges.READ)
-    monkeypatch.setattr(ReadRequests, "opened", lambda _: (room.hall, SparseQueue(room.queue)))
+    sparse: Any = SparseQueue(room.queue)
+    monkeypatch.setattr(ReadRequests, "owned_queue", lambda _: sparse)
+    monkeypatch.setattr(ReadRequests, "source", lambda _: QueueSource(sparse))
     asked = ranges.encode_plan(0, 10, 5, 1 << 20) + subscriptions.encode_offset_at(0, 0, 10)
     reader.receive(asked + ranges.encode_ack_some([1, 3, 5]), NOW)
     kinds = []

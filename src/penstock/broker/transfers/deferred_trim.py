@@ -14,6 +14,7 @@ from typing import Final, final
 from penstock.core.clock_types import WallMs
 from penstock.core.turn_part import TurnPart
 from penstock.queues.local import LocalQueue
+from penstock.queues.queue import Queue
 
 POSITIONS_AT_ONCE: Final = 2048
 """Of a turn: a millisecond or two."""
@@ -31,7 +32,7 @@ class DeferredTrim(TurnPart):
         _, before = self._below.get(queue.incarnation, (queue, 0))
         self._below[queue.incarnation] = (queue, max(before, below))
 
-    def holds(self, queue: LocalQueue) -> bool:
+    def holds(self, queue: Queue) -> bool:
         """Is something of it still to go?"""
         return queue.incarnation in self._below
 

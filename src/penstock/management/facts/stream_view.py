@@ -8,6 +8,7 @@ from typing import NamedTuple
 from penstock.backing.description import Facts
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
+from penstock.queues.range_groups import RangeGroups
 from penstock.queues.stream import StreamQueue
 from penstock.streams.log import StreamLog
 
@@ -26,6 +27,23 @@ def stream_facts(log: StreamLog) -> Facts:
         "retention": _retention(log),
         "positions": [_position(log, name) for name in log.marks.positions.names()],
         "publishers": [_publisher(log, name) for name in log.marks.publishers.names()],
+    }
+
+
+def group_facts(log: StreamLog, groups: RangeGroups) -> Facts:
+    """Readers of ranges: where they are, and what retention leaves to them."""
+    return {
+        "groups": [
+            {
+                "name": name,
+                "position": int(one.position),
+                "behind": int(log.next_offset - one.position),
+                "lost": int(max(log.first_offset - one.position, 0)),
+            }
+            for name, one in groups.by_name.items()
+        ],
+        "held_bytes": int(log.held_bytes()),
+        "hold_max_bytes": int(groups.hold_bytes),
     }
 
 

@@ -31,6 +31,7 @@ from penstock.broker.topology.vhost import Vhost
 from penstock.broker.transfers.deferred_trim import DeferredTrim
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.errors import BrokerError, NoMaster, ResourceLocked
+from penstock.protocols.ranges.groups import HOLD_BYTES, GroupBook
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 from penstock.storage.definitions.range_readers import RangeReaders
@@ -107,7 +108,14 @@ class _Lease:
 class RangeLeases:
     """Who reads which queue by ranges, and how far it has acknowledged; one per node."""
 
-    def __init__(self, grace_ms: int, letting_go: DeferredTrim, idleness: Idleness) -> None:
+    def __init__(
+        self,
+        grace_ms: int,
+        letting_go: DeferredTrim,
+        idleness: Idleness,
+        hold_bytes: int = HOLD_BYTES,
+    ) -> None:
+        self.groups = GroupBook(hold_bytes, idleness)
         self._grace_ms = grace_ms
         self._letting_go = letting_go
         self._idleness = idleness  # of the same broker: the time by its clock
@@ -119,6 +127,7 @@ class RangeLeases:
 
     def adopt(self, broker: Broker) -> None:
         """The leases there were when the node ended, of queues that are there; once, at start."""
+        self.groups.adopt(broker)
         for vhost_name, name, incarnation, token in RangeReaders(broker.definitions).tokens():
             vhost = broker.vhosts.get(vhost_name)
             queue = None if vhost is None else vhost.queues.get(name)
@@ -169,7 +178,7 @@ class RangeLeases:
             self._open(vhost, queue, None, token)
         self.require(queue, token)
 
-    def require(self, queue: LocalQueue, token: int) -> None:
+    def require(self, queue: Queue, token: int) -> None:
         """Raises Fenced or LeaseGone unless ``token`` is the current one."""
         held = self._current(queue)
         if held is None:
@@ -182,7 +191,7 @@ class RangeLeases:
             self._acked_below[queue.incarnation] = upto
             self._noted[queue.incarnation] = queue
 
-    def acked_below(self, queue: LocalQueue) -> int:
+    def acked_below(self, queue: Queue) -> int:
         """Everything below was acknowledged by a reader since this node started."""
         return self._acked_below.get(queue.incarnation, 0)
 
@@ -227,6 +236,7 @@ class RangeLeases:
         for queue in list(self._noted.values()):
             if queue.deleted:
                 self.forget(queue)
+        self.groups.tick()
         now_ms = self._now_ms()
         for incarnation, lease in list(self._leases.items()):
             if lease.owner is None and now_ms - lease.orphaned_at_ms >= self._grace_ms:
@@ -242,7 +252,7 @@ class RangeLeases:
         if queue.name in vhost.queue_ids:
             RangeReaders(vhost.definitions).delete_token(vhost.name, queue.name)
 
-    def forget(self, queue: LocalQueue) -> None:
+    def forget(self, queue: Queue) -> None:
         """It was deleted, or its master has moved: then another may be here in its place."""
         incarnation = queue.incarnation
         lease = self._leases.get(incarnation)
@@ -256,14 +266,14 @@ class RangeLeases:
     def _now_ms(self) -> MonoMs:
         return self._idleness.now_ms
 
-    def _current(self, queue: LocalQueue) -> _Lease | None:
+    def _current(self, queue: Queue) -> _Lease | None:
         held = self._leases.get(queue.incarnation)
-        if held is not None and queue.check_range_lease(held.token):
+        if held is not None and held.queue is queue and held.queue.check_range_lease(held.token):
             return held
         return None
 
 
-def check_moved(vhost: Vhost, queue: LocalQueue) -> None:
+def check_moved(vhost: Vhost, queue: Queue) -> None:
     """It counts as deleted here; raises QueueElsewhere if only its master has moved."""
     successor = vhost.queues.get(queue.name)
     if successor is not None and successor.incarnation == queue.incarnation:

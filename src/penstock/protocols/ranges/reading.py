@@ -1,4 +1,4 @@
-"""Reading a queue: the requests of ``penstock_ranges.ranges``, answered from the queue's backing.
+"""Reading a queue or stream: the requests of ``penstock_ranges.ranges``, answered by its source.
 
 A WAIT is answered early when another request follows it.  One request has bounds
 (``PLAN_*``, ``BLOCK_*``, ``CHOSEN_*``), and so has what all readers get, or have read from the
@@ -11,12 +11,15 @@ from penstock.broker.broker import Broker
 from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.clock_types import MonoMs
-from penstock.core.errors import NotFound
-from penstock.protocols.ranges.codec.block import encode_block
+from penstock.core.errors import NotFound, PreconditionFailed
+from penstock.protocols.ranges.groups import check_group
 from penstock.protocols.ranges.leases import RangeLeases, check_moved, named
 from penstock.protocols.ranges.request_handler import RequestHandler
+from penstock.protocols.ranges.sources import BlockBounds, RangeSource, source_of
 from penstock.queues.local import LocalQueue
-from penstock.queues.refusals import check_going, check_read
+from penstock.queues.queue import Queue
+from penstock.queues.refusals import check_going
+from penstock.queues.stream import StreamQueue
 from penstock_ranges import ranges
 from penstock_ranges.frames import MalformedFrame
 
@@ -35,11 +38,11 @@ PLAN_BYTES_MAX: Final = 1 << 40
 
 @final
 class ReadRequests(RequestHandler):
-    """One queue, once it is open."""
+    """One queue, once it is open; ``group`` reads it, if it is a stream."""
 
     kinds: ClassVar = frozenset(
         (
-            *(ranges.OPEN, ranges.WAIT, ranges.PLAN, ranges.RANGE),
+            *(ranges.OPEN, ranges.GROUP, ranges.WAIT, ranges.PLAN, ranges.RANGE),
             *(ranges.ACK, ranges.ACK_SOME, ranges.CLOSE),
         )
     )
@@ -49,8 +52,10 @@ class ReadRequests(RequestHandler):
         super().__init__(session, broker)
         self._leases = leases
         self._vhost: Vhost | None = None
-        self._queue: LocalQueue | None = None
+        self._queue: Queue | None = None
+        self._source: RangeSource | None = None  # of that queue
         self.mode = ranges.BROWSE
+        self.group = ""
         self._token = 0
         self._wait: tuple[int, MonoMs] | None = None  # (from, deadline_ms)
         self._put_off: tuple[int, bytes] | None = None  # what waits for its turn
@@ -66,6 +71,8 @@ class ReadRequests(RequestHandler):
     def request(self, kind: int, payload: bytes) -> None:
         if kind == ranges.OPEN:
             self._open(ranges.decode_open(payload))
+        elif kind == ranges.GROUP:
+            self._join_group(ranges.decode_group(payload))
         elif kind == ranges.WAIT:
             self._start_waiting(payload)
         elif kind in (ranges.PLAN, ranges.RANGE):
@@ -117,20 +124,35 @@ class ReadRequests(RequestHandler):
         Rights(user, vhost.name).read("queue", request.queue)
         queue = vhost.queue(request.queue)
         queue.check_owner(self.session)
-        queue.backing.positions()  # raises where there are none, or not here
-        assert isinstance(queue, LocalQueue)
-        if request.mode == ranges.READ:
-            token, force = request.token, request.force
-            self._token = self._leases.take(vhost, queue, self.session, token, force)
-        elif request.mode == ranges.JOIN:
-            self._leases.join(vhost, queue, request.token)
-            self._token = request.token
+        self._source = source_of(queue)
+        if request.mode != ranges.BROWSE:
+            if not isinstance(queue, LocalQueue):
+                raise PreconditionFailed(
+                    f"{named(queue)} is a stream: it is read under the name of a group, not leased"
+                )
+            self._take_lease(vhost, queue, request)
         self.mode = request.mode
         self._vhost = vhost
         self._queue = queue
         vhost.touch(queue)
         opened = ranges.encode_opened(queue.incarnation, self._head(queue), self._token)
         self.session.send(opened)
+
+    def _take_lease(self, vhost: Vhost, queue: LocalQueue, request: ranges.OpenRequest) -> None:
+        token = request.token
+        if request.mode == ranges.READ:
+            token = self._leases.take(vhost, queue, self.session, token, request.force)
+        else:
+            self._leases.join(vhost, queue, token)
+        self._token = token
+
+    def _join_group(self, name: str) -> None:
+        queue = self.opened()[1]
+        if not isinstance(queue, StreamQueue):
+            raise PreconditionFailed(f"{named(queue)} is no stream, so it has no groups")
+        check_group(name)
+        self.group = name
+        self.session.send(ranges.encode_grouped(self._leases.groups.position(queue, name)))
 
     def _start_waiting(self, payload: bytes) -> None:
         start, timeout_ms = ranges.decode_wait(payload)
@@ -140,24 +162,24 @@ class ReadRequests(RequestHandler):
     def _look_for_messages(self) -> None:
         assert self._wait is not None
         start, deadline_ms = self._wait
-        queue = self._opened_queue()
-        if queue.backing.positions().firm_seq_id() <= start and self.session.mono_ms < deadline_ms:
+        queue = self.opened()[1]
+        if self.source().end() <= start and self.session.mono_ms < deadline_ms:
             return
         self._wait = None
         self.session.send(ranges.encode_head(self._head(queue)))
 
     def _look(self, kind: int, payload: bytes) -> None:
         """What may read the disk: when its turn has come."""
-        queue = self._opened_queue()
+        queue = self.opened()[1]
         if not self._leases.budget.is_open(self.session.now_ms):
             self._put_off = (kind, payload)
             queue.wake()  # so that the loop comes back at once
         elif kind == ranges.PLAN:
-            self._plan(queue, payload)
+            self._plan(payload)
         else:
-            self._range(queue, payload)
+            self._range(payload)
 
-    def _plan(self, queue: LocalQueue, payload: bytes) -> None:
+    def _plan(self, payload: bytes) -> None:
         """Say where a slice of so many messages or bytes ends.
 
         One look has the bounds of PLAN_*; ``more`` tells the reader to ask on from ``end``.
@@ -168,37 +190,36 @@ class ReadRequests(RequestHandler):
             raise MalformedFrame("PLAN for no messages at all")
         count_bound = min(max_messages, PLAN_MESSAGES_MAX)
         byte_bound = min(max_bytes, PLAN_BYTES_MAX)
-        positions = queue.backing.positions()
-        failed = positions.failed_reads()
-        found = positions.measure_range(start, end, count_bound, byte_bound)
-        self._leases.budget.spend(int(positions.take_looked_bytes()))
+        source = self.source()
+        found = source.measure(start, end, count_bound, byte_bound)
+        self._leases.budget.spend(source.take_looked_bytes())
         count = int(found.count)
-        if count == 0:
-            check_read(positions, failed, queue.name, queue.vhost)
         size = int(found.size)
         planned = int(found.upto) if count or found.more else start
         more = found.more or (count > 0 and planned < end and count < max_messages)
         self.session.send(ranges.encode_planned(planned, count, size, more and size < max_bytes))
 
-    def _range(self, queue: LocalQueue, payload: bytes) -> None:
+    def _range(self, payload: bytes) -> None:
         start, end, max_bytes, with_body = ranges.decode_range(payload)
-        byte_bound = min(max_bytes, BLOCK_BYTES_MAX)
-        positions = queue.backing.positions()
-        failed = positions.failed_reads()
-        messages = positions.read_some(start, end, BLOCK_MESSAGES_MAX, byte_bound)
-        if not messages:
-            check_read(positions, failed, queue.name, queue.vhost)
-        next_start = int(messages[-1].seq_id) + 1 if messages else end
-        block = encode_block(messages, next_start, with_body)
-        self._leases.budget.spend(max(len(block), int(positions.take_looked_bytes())))
+        most = BlockBounds(BLOCK_MESSAGES_MAX, min(max_bytes, BLOCK_BYTES_MAX))
+        source = self.source()
+        block = source.block(start, end, most, with_body)
+        if block is None:
+            self._put_off = (ranges.RANGE, payload)  # what is read wakes the queue
+            return
+        self._leases.budget.spend(max(len(block), source.take_looked_bytes()))
         self.session.send(block)
 
     def _ack(self, payload: bytes) -> None:
         upto, later = ranges.decode_ack(payload)
-        queue = self._owned_queue()
-        if upto > queue.backing.positions().next_seq_id():
+        vhost, read = self.opened()
+        if upto > self.source().next():
             raise MalformedFrame(f"ACK up to {upto}, which does not exist yet")
-        vhost, _ = self.opened()
+        if isinstance(read, StreamQueue) and self.group != "":
+            self._leases.groups.move(vhost, read, self.group, upto)
+            self.session.send(ranges.encode_acked(0))
+            return
+        queue = self.owned_queue()
         start = self._leases.start(vhost, queue)
         if start is not None:
             if upto <= start[1]:  # what the start position skips stays until the reader is beyond
@@ -219,7 +240,7 @@ class ReadRequests(RequestHandler):
         assert self._acking is not None
         upto, count = self._acking
         self._acking = None
-        queue = self._owned_queue()
+        queue = self.owned_queue()
         before = int(queue.backing.positions().floor_seq_id())
         count += queue.drop_step(upto, ACK_POSITIONS_AT_ONCE)
         if before < queue.backing.positions().floor_seq_id() < upto:
@@ -233,7 +254,7 @@ class ReadRequests(RequestHandler):
     def _ack_some(self, payload: bytes) -> None:
         """Chosen ones; what is in between stays, so nothing is known to be done below."""
         seq_ids = ranges.decode_ack_some(payload)
-        queue = self._owned_queue()
+        queue = self.owned_queue()
         if seq_ids[-1] >= queue.backing.positions().next_seq_id():
             raise MalformedFrame(f"ACK_SOME of {seq_ids[-1]}, which does not exist yet")
         self._choosing = (seq_ids, 0)
@@ -244,7 +265,7 @@ class ReadRequests(RequestHandler):
         assert self._choosing is not None
         seq_ids, count = self._choosing
         self._choosing = None
-        queue = self._owned_queue()
+        queue = self.owned_queue()
         budget = self._leases.budget
         positions = queue.backing.positions()
         if budget.is_open(self.session.now_ms):
@@ -261,29 +282,32 @@ class ReadRequests(RequestHandler):
             return
         self.session.send(ranges.encode_acked_some(count))
 
-    def _owned_queue(self) -> LocalQueue:
-        queue = self._opened_queue()
-        if self.mode != ranges.READ:
-            raise MalformedFrame("only the reader that owns the lease acknowledges")
+    def owned_queue(self) -> LocalQueue:
+        queue = self.opened()[1]
+        if self.mode != ranges.READ or not isinstance(queue, LocalQueue):
+            raise MalformedFrame("only the reader that owns the lease says what is done")
         return queue
 
     def _close(self) -> None:
         """At once; but the next to read or consume must not find what was acknowledged."""
-        self._closing = self._queue is not None and self.broker.letting_go.holds(self._queue)
+        queue = self._queue
+        self._closing = queue is not None and self.broker.letting_go.holds(queue)
         if self._closing:
             return
-        if self._queue is not None and self.mode == ranges.READ and not self._queue.deleted:
-            _check_gone(self._queue, self._leases.acked_below(self._queue))
+        if isinstance(queue, LocalQueue) and self.mode == ranges.READ and not queue.deleted:
+            _check_gone(queue, self._leases.acked_below(queue))
         self._leases.release(self.session)
         self.session.send(ranges.encode_closed())
         self.session.shut_down()
 
     # -- helpers ---------------------------------------------------------------------------
 
-    def _opened_queue(self) -> LocalQueue:
-        return self.opened()[1]
+    def source(self) -> RangeSource:
+        """Of the queue that is open."""
+        assert self._source is not None
+        return self._source
 
-    def opened(self) -> tuple[Vhost, LocalQueue]:
+    def opened(self) -> tuple[Vhost, Queue]:
         """The queue of this connection, if it is still the same one and still ours."""
         queue = self._queue
         vhost = self._vhost
@@ -298,15 +322,11 @@ class ReadRequests(RequestHandler):
             self._leases.require(queue, self._token)
         return vhost, queue
 
-    def _head(self, queue: LocalQueue) -> ranges.Head:
-        positions = queue.backing.positions()
-        end = int(positions.firm_seq_id())  # what a reader notes as done must not come again
-        return ranges.Head(
-            min(int(positions.floor_seq_id()), end),
-            self._leases.acked_below(queue),
-            end,
-            int(positions.ready_count()),
-        )
+    def _head(self, queue: Queue) -> ranges.Head:
+        source = self.source()
+        end = source.end()  # what a reader notes as done must not come again
+        acked = self._leases.acked_below(queue)
+        return ranges.Head(min(source.floor(), end), acked, end, source.ready())
 
 
 def _check_gone(queue: LocalQueue, below: int) -> None:

@@ -3,7 +3,7 @@
 ``RangeSession`` takes frames apart, knows who is there, and answers one request after the
 other.  What the requests mean is the matter of request handlers, one file each:
 
-    reading      OPEN WAIT PLAN RANGE ACK ACK_SOME CLOSE
+    reading      OPEN GROUP WAIT PLAN RANGE ACK ACK_SOME CLOSE
     subscribing  SUBSCRIBE START OFFSET_AT
     staging      STAGE_* TXN_* PUBLISH TARGET
     reporting    REPORT EVENT_FILES EVENT_READ

@@ -35,6 +35,7 @@ from penstock.protocols.ranges.leases import Fenced, LeaseGone, RangeLeases
 from penstock.protocols.ranges.reading import ReadRequests
 from penstock.protocols.ranges.reporting import ReportRequests
 from penstock.protocols.ranges.request_handler import RequestHandler
+from penstock.protocols.ranges.sources import MessagesGone
 from penstock.protocols.ranges.staging import StagingRequests
 from penstock.protocols.ranges.subscribing import SubscriptionRequests
 from penstock.runtime.session import Session
@@ -293,4 +294,6 @@ def _code_of(error: BrokerError) -> int:
         return range_frames.FENCED
     if isinstance(error, LeaseGone):
         return range_frames.LEASE_GONE
+    if isinstance(error, MessagesGone):
+        return range_frames.GONE
     return range_frames.REFUSED

@@ -29,10 +29,11 @@ from penstock.protocols.nsq.rights import check_subscribe
 from penstock.protocols.ranges.leases import RangeLeases, named
 from penstock.protocols.ranges.reading import ReadRequests
 from penstock.protocols.ranges.request_handler import RequestHandler
+from penstock.protocols.ranges.sources import source_of
 from penstock.queues.queue import Queue
-from penstock.queues.refusals import check_read
+from penstock.queues.stream import StreamQueue
 from penstock.routing.exchanges import Exchange
-from penstock_ranges import ranges, subscriptions
+from penstock_ranges import subscriptions
 from penstock_ranges.frames import MalformedFrame
 
 if TYPE_CHECKING:
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 GROUP_PREFIX: Final = "spark."
 GROUP_SEPARATOR: Final = ":"
 QUEUE_NAME_BYTES_MAX: Final = 255
-LOOKS_MAX: Final = 4
-"""Steps of one search by time; each may read a block of a segment."""
 
 ALL_KEYS: Final = {"topic": "#", "fanout": "", "headers": "", "x-nsq-topic": ""}
 """What a binding must be called that gets everything, of exchanges that have such a thing."""
@@ -115,8 +114,11 @@ class SubscriptionRequests(RequestHandler):
 
     def _found(self, make: bool, by: int, names: list[str]) -> list[str] | Pending:
         rights = Rights(self.user(), self.vhost().name)
-        if by == subscriptions.BY_QUEUES:
-            return [self._readable(self._queue(rights, name)) for name in names]
+        if by in (subscriptions.BY_QUEUES, subscriptions.BY_STREAM):
+            queues = [self._queue(rights, name) for name in names]
+            for queue in queues:
+                _check_kind(queue, by == subscriptions.BY_STREAM, make)
+            return [self._readable(queue) for queue in queues]
         if by == subscriptions.BY_EXCHANGE:
             found = self._queue_of_group(rights, names[0], names[1], names[2:], make)
         else:
@@ -127,7 +129,7 @@ class SubscriptionRequests(RequestHandler):
         """Its name; raises why it cannot be read by positions."""
         queue.check_owner(self.session)
         with suppress(QueueElsewhere):  # then its master's node says whether it has positions
-            queue.backing.positions()
+            source_of(queue)
         return queue.name
 
     def _queue(self, rights: Rights, name: str) -> Queue:
@@ -190,11 +192,14 @@ class SubscriptionRequests(RequestHandler):
     # -- from where ------------------------------------------------------------------------
 
     def _start(self, request: str, seq_id: int) -> None:
-        vhost, queue = self._reading.opened()
-        if self._reading.mode != ranges.READ:
-            raise MalformedFrame("only the reader that owns the lease says where it begins")
-        if seq_id < 0 or seq_id > queue.backing.positions().next_seq_id():
+        vhost, read = self._reading.opened()
+        if seq_id < 0 or seq_id > self._reading.source().next():
             raise MalformedFrame(f"START at {seq_id}, which does not exist yet")
+        if isinstance(read, StreamQueue) and self._reading.group != "":
+            begin = self._leases.groups.start(vhost, read, self._reading.group, request, seq_id)
+            self.session.send(subscriptions.encode_started(begin))
+            return
+        queue = self._reading.owned_queue()
         stored = self._leases.start(vhost, queue)
         if request == "":
             if stored is not None:
@@ -208,28 +213,20 @@ class SubscriptionRequests(RequestHandler):
     def _offset_at(self, payload: bytes) -> None:
         timestamp_ms, low, high = subscriptions.decode_offset_at(payload)
         _, queue = self._reading.opened()
-        positions = queue.backing.positions()
-        if not 0 <= low <= high <= positions.next_seq_id():
+        source = self._reading.source()
+        if not 0 <= low <= high <= source.next():
             raise MalformedFrame(f"OFFSET_AT between {low} and {high}, which is no range here")
         budget = self._leases.budget
         if not budget.is_open(self.session.now_ms):
             self._suspended = partial(self._offset_at, payload)
             queue.wake()  # so that the loop comes back at once
             return
-        failed = positions.failed_reads()
-        for _ in range(LOOKS_MAX):
-            if low == high:
-                break
-            middle = (low + high) // 2
-            found = positions.peek_range(middle, high, 1, 1)
-            if not found:
-                check_read(positions, failed, queue.name, queue.vhost)
-            if not found or found[0].enqueued_at_ms >= timestamp_ms:
-                high = middle
-            else:
-                low = int(found[0].seq_id) + 1
-        budget.spend(int(positions.take_looked_bytes()))
-        self.session.send(subscriptions.encode_offset(low, high))
+        found = source.search(timestamp_ms, low, high)
+        if found is None:
+            self._suspended = partial(self._offset_at, payload)
+            return
+        budget.spend(source.take_looked_bytes())
+        self.session.send(subscriptions.encode_offset(*found))
 
 
 def _all_keys(exchange: Exchange) -> list[str]:
@@ -240,6 +237,12 @@ def _all_keys(exchange: Exchange) -> list[str]:
             " gets everything: name the keys with option routingKey"
         )
     return [key]
+
+
+def _check_kind(queue: Queue, stream: bool, make: bool) -> None:
+    """A stream is looked at as any queue is, but not read as one."""
+    if queue.is_stream != stream and (stream or make):
+        raise PreconditionFailed(f"{named(queue)} is {'no' if stream else 'a'} stream")
 
 
 def _missing(exchange: Exchange, queue: Queue | None, wanted: list[str], make: bool) -> list[str]:

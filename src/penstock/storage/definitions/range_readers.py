@@ -6,14 +6,30 @@ the first batch was not committed.  "The newest message" must then mean what it 
 **Tokens.**  A pipeline whose broker comes back goes on where it was: its tasks show the token they
 were started with, and consumers find the queue taken, as before.
 
+**Groups** of a stream each have a row like a start: the name of the queue, a line feed and that of
+the group.  Its request is empty as soon as the position is what the group has committed.
+
 Rows are about one incarnation of a durable queue and go with it; those of a queue declared again
 are not found.
 """
 
-from typing import final
+from typing import Final, NamedTuple, final
 
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.values import name_in_cell, name_to_cell
+
+GROUP_MARK: Final = "\n"
+
+
+class GroupRow(NamedTuple):
+    """Where a group is in a stream; ``request`` as in ``RangeGroup``."""
+
+    vhost: str
+    queue: str
+    incarnation: str
+    group: str
+    request: str
+    position: int
 
 
 @final
@@ -48,6 +64,21 @@ class RangeReaders:
 
     def delete_start(self, vhost: str, queue: str) -> None:
         self._delete("range_starts", vhost, queue)
+
+    def groups(self) -> list[GroupRow]:
+        """All there are."""
+        rows = self._definitions.rows(
+            "SELECT vhost, queue, incarnation, request, seq_id FROM range_starts"
+        )
+        found = []
+        for vhost, name, incarnation, request, position in rows:
+            queue, mark, group = _name(name).partition(GROUP_MARK)
+            if mark:
+                at = int(position)
+                found.append(
+                    GroupRow(_name(vhost), queue, str(incarnation), group, str(request), at)
+                )
+        return found
 
     def tokens(self) -> list[tuple[str, str, str, int]]:
         """(vhost, queue, incarnation, token) of all leases there were."""

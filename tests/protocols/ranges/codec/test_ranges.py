@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from librt.strings import BytesWriter
 
-from penstock.core.message import Message
-from penstock.protocols.ranges.codec.block import encode_block
+from penstock.core.message import PERSISTENT, Message
+from penstock.protocols.ranges.codec.block import BlockColumns, encode_block
+from penstock.streams.block_codec import write_record
 from penstock_ranges import frames as range_frames
 from penstock_ranges import ranges
 from tests.helpers.range_blocks import Rows
@@ -70,6 +72,8 @@ def test_small_frames_keep_every_field(
     assert ranges.decode_acked(only(ranges.encode_acked(a))[1]) == a
     assert ranges.decode_acked_some(only(ranges.encode_acked_some(a))[1]) == a
     assert ranges.decode_ack_some(only(ranges.encode_ack_some([a]))[1]) == [a]
+    assert ranges.decode_group(only(ranges.encode_group(text))[1]) == text
+    assert ranges.decode_grouped(only(ranges.encode_grouped(a))[1]) == a
     planned = ranges.encode_planned(a, b, c, flag)
     assert ranges.decode_planned(only(planned)[1]) == (a, b, c, flag)
     assert range_frames.decode_error(only(range_frames.encode_error(7, text))[1]) == (7, text)
@@ -176,3 +180,37 @@ def test_chosen_messages_ascend_and_are_not_too_many(seq_ids: list[int]) -> None
 def test_as_many_as_allowed_may_be_chosen() -> None:
     seq_ids = [*range(0, ranges.ACK_SOME_MAX * 3, 3)]
     assert ranges.decode_ack_some(only(ranges.encode_ack_some(seq_ids))[1]) == seq_ids
+
+
+@given(
+    st.lists(st.tuples(st.binary(max_size=300), NAMES), min_size=1, max_size=30),
+    st.integers(0, 30),
+    st.integers(0, 30),
+    st.booleans(),
+)
+def test_stored_records_make_the_block_that_their_messages_make(
+    published: list[tuple[bytes, str]], start: int, count: int, with_body: bool
+) -> None:
+    messages = [message(n, body, key, PERSISTENT) for n, (body, key) in enumerate(published)]
+    for one in messages:
+        one.enqueued_at_ms = 7
+    writer = BytesWriter()
+    for one in messages:
+        write_record(writer, one)
+    columns = BlockColumns(with_body, 1 << 20, 1 << 30)
+    end = min(start + count, len(messages))
+    upto = columns.add(writer.getvalue(), 0, 7, start, end)
+    assert upto == max(end, 0)
+    assert columns.frame(99) == encode_block(messages[start:end], 99, with_body)
+
+
+def test_a_block_of_records_is_full_in_time() -> None:
+    writer = BytesWriter()
+    for number in range(10):
+        write_record(writer, message(number, bytes(100)))
+    payload = writer.getvalue()
+    size = len(payload) // 10
+    for messages, content_bytes, taken in ((3, 1 << 20, 3), (99, 4 * size, 4), (99, 1, 1)):
+        columns = BlockColumns(True, messages, content_bytes)
+        assert columns.add(payload, 50, 7, 52, 99) == 52 + taken
+        assert Rows(only(columns.frame(0))[1]).seq_ids == list(range(52, 52 + taken))

@@ -1,4 +1,4 @@
-// A stream: its two ends, what retention takes next, and the positions it keeps of its consumers.
+// A stream: its two ends, what retention takes next, and the positions it keeps of its readers.
 
 import { html } from "../lib/ui.js";
 import { at, send } from "../lib/api.js";
@@ -7,7 +7,7 @@ import { bytes, count, duration, missing, some, when } from "../lib/format.js";
 
 export default function StreamPanel({ vhost, name, queue }) {
   const stream = queue.penstock ?? {};
-  const { retention, positions = [] } = stream;
+  const { retention, positions = [], groups = [] } = stream;
   const isEmpty = stream.first_ms === null;
   return html`
     <div class="cards">
@@ -24,11 +24,20 @@ export default function StreamPanel({ vhost, name, queue }) {
         ["Age", retention?.max_age_ms == null ? "no limit" : duration(retention.max_age_ms)],
         ["A file ends at", retention && bytes(retention.segment_bytes)],
         ["Next step", nextStep(stream), "wide"],
+        ...(groups.length ? [["Held for groups", `${bytes(stream.held_bytes)} of ${bytes(stream.hold_max_bytes)}`]] : []),
       ]} /><//>
       <${Card} title="Positions that are kept" wide>
         <p class="quiet">A consumer with this tag, and with the argument x-stream-automatic-offset-tracking, begins there.</p>
         <${Positions} positions=${positions} vhost=${vhost} name=${name} consumers=${queue.consumer_details ?? []} />
       <//>
+      ${groups.length > 0 && html`<${Card} title="Groups of Spark" wide>
+        <${Table} caption="Groups of Spark" rows=${groups} empty="None." columns=${[
+          { id: "name", title: "Group", sort: (row) => row.name, cell: (row) => html`<code>${row.name}</code>` },
+          { id: "position", title: "Next offset", number: true, sort: (row) => row.position, cell: (row) => count(row.position) },
+          { id: "behind", title: "Messages behind", number: true, sort: (row) => row.behind, cell: (row) => count(row.behind) },
+          { id: "lost", title: "Taken unread", number: true, sort: (row) => row.lost, cell: (row) => count(row.lost) },
+        ]} />
+      <//>`}
     </div>`;
 }
 
