@@ -11,6 +11,7 @@ Errors, by whose fault they are and what helps:
     Locked, Fenced, LeaseGone   kinds of it, told apart also where only a name is left
     Elsewhere       another node is the queue's master: ask that
     NoMaster        no node is, for now: ask again
+    Gone            retention has taken messages of a stream
 
 **Several nodes.**  An endpoint may name more nodes of one cluster.  A reader of a queue asks them
 in order, first the one where it was found last, until one has it (``RangeClient``); a caller that
@@ -76,12 +77,17 @@ class NoMaster(Refused):
     """The queue has no master for now: its node is gone, and no other has taken its place yet."""
 
 
+class Gone(Refused):
+    """Retention has taken what was asked for of a stream."""
+
+
 _KINDS: dict[int, type[Refused]] = {
     frames.LOCKED: Locked,
     frames.FENCED: Fenced,
     frames.LEASE_GONE: LeaseGone,
     frames.ELSEWHERE: Elsewhere,
     frames.NO_MASTER: NoMaster,
+    frames.GONE: Gone,
 }
 
 
@@ -245,6 +251,10 @@ class RangeClient(Connection):
         except BaseException:
             self._socket.close()
             raise
+
+    def follow(self, group: str) -> int:
+        """Read a stream as this group; returns what is next for it, -1 if it has no place yet."""
+        return self.ask(ranges.encode_group(group), ranges.decode_grouped)
 
     def wait(self, start: int, timeout_ms: int) -> Head:
         """The head, as soon as there is something at or after ``start``, or in time."""

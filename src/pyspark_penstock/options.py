@@ -18,7 +18,9 @@ from urllib.parse import parse_qsl, unquote
 
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/%2f"
 DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
-SUBSCRIPTIONS = ("queue", "queues", "exchange", "topic")
+SUBSCRIPTIONS = ("queue", "queues", "stream", "exchange", "topic")
+BELONGS = {"group": ("exchange", "stream"), "routingKey": ("exchange",), "channel": ("topic",)}
+"""Options that go with some of these only."""
 TLS_OPTIONS = ("caCertFile", "certFile", "keyFile", "verify")
 """Also allowed in the URL behind ``?``, where case does not count either: that is how RabbitMQ's
 URLs spell them."""
@@ -99,19 +101,27 @@ class Endpoint:
 class Subscription:
     """What is read: queues by name, or what the broker has a queue for."""
 
-    by: str  # an option: queue, queues, exchange or topic
-    names: tuple[str, ...]  # queues; or exchange, group, keys; or topic, channel
+    by: str  # an option of SUBSCRIPTIONS
+    names: tuple[str, ...]  # queues or a stream; or exchange, group, keys; or topic, channel
+    group: str = ""  # of a stream
 
     @property
     def queues(self) -> tuple[str, ...] | None:
         """Their names, if the options say them."""
-        return self.names if self.by in ("queue", "queues") else None
+        return self.names if self.by in ("queue", "queues", "stream") else None
+
+    @property
+    def is_stream(self) -> bool:
+        """Messages stay, and are read under the name of a group."""
+        return self.by == "stream"
 
     def __str__(self) -> str:
         if self.by == "exchange":
             return f"group '{self.names[1]}' of exchange '{self.names[0]}'"
         if self.by == "topic":
             return f"channel '{self.names[1]}' of topic '{self.names[0]}'"
+        if self.is_stream:
+            return f"stream '{self.names[0]}'"
         return " and ".join(f"queue '{name}'" for name in self.names)
 
 
@@ -154,6 +164,11 @@ class Settings:
 
     def check_for_stream(self) -> None:
         self._refuse(BATCH_ONLY, "batch reads (read)")
+        if self.subscription.is_stream and not self.subscription.group:
+            raise ValueError(
+                "penstock: option 'stream' needs 'group' in readStream: the name under which the "
+                "broker keeps this query's place, and holds messages for it"
+            )
 
     def _refuse(self, names: tuple[str, ...], place: str) -> None:
         wrong = [name for name in names if name.lower() in self.given]
@@ -342,13 +357,16 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
         what = "is missing: name the queue to read" if not given else f"and '{given[-1]}' are given"
         raise ValueError(
             f"penstock: option '{given[0] if given else 'queue'}' {what}; what is read is said by"
-            " exactly one of queue, queues (a,b,c), exchange (with group, routingKey) and topic"
-            " (with channel)"
+            " exactly one of queue, queues (a,b,c), stream (with group), exchange (with group,"
+            " routingKey) and topic (with channel)"
         )
     by = given[0]
-    for name, belongs in (("group", "exchange"), ("routingKey", "exchange"), ("channel", "topic")):
-        if name.lower() in options and by != belongs:
-            raise ValueError(f"penstock: option '{name}' belongs to '{belongs}', not to '{by}'")
+    for name, belongs in BELONGS.items():
+        if name.lower() in options and by not in belongs:
+            owners = " or ".join(f"'{owner}'" for owner in belongs)
+            raise ValueError(f"penstock: option '{name}' belongs to {owners}, not to '{by}'")
+    if by == "stream":
+        return Subscription(by, (options[by],), options.get("group", "").strip())
     if by == "queue":
         return Subscription(by, (options[by],))
     if by == "queues":

@@ -1,5 +1,7 @@
 """The planner's line to one queue: holds its lease, and comes back when the line breaks.
 
+A stream has no lease: its planner reads as a group, and the group's place is what it acknowledges.
+
 Every request may be repeated, so a broken line only costs time, up to ``reconnectTimeout``.  So
 does a queue whose master is lost or moves: the next attempt finds the new one (``RangeClient`` goes
 round the nodes of the URL), and opens the lease there with the token it had.  What the broker
@@ -14,7 +16,7 @@ from select import select
 from typing import Any, TypeVar
 
 from penstock_ranges import frames, subscriptions
-from penstock_ranges.ranges import READ, Head
+from penstock_ranges.ranges import BROWSE, READ, Head
 from pyspark_penstock import client
 from pyspark_penstock.client import (
     ConnectionLost,
@@ -52,6 +54,8 @@ CURES = (
         "",
         "name that node in option url, too: amqp://user@host:5672,host:5672/vhost",
     ),
+    (frames.REFUSED, "is a stream", "name it by option stream, and a group of its own by group"),
+    (frames.REFUSED, "is no stream", "name it by option queue"),
     (frames.FENCED, "", "this query has ended for good; only one may read a queue at a time"),
 )
 """Code, words in the broker's text, what helps."""
@@ -69,7 +73,11 @@ def advised(error: Refused) -> Refused:
 
 def subscribe(settings: Settings, *, make: bool) -> list[str]:
     """The names of the queues to read."""
-    by = {"exchange": subscriptions.BY_EXCHANGE, "topic": subscriptions.BY_TOPIC}
+    by = {
+        "exchange": subscriptions.BY_EXCHANGE,
+        "topic": subscriptions.BY_TOPIC,
+        "stream": subscriptions.BY_STREAM,
+    }
     chosen = settings.subscription
     kind = by.get(chosen.by, subscriptions.BY_QUEUES)
     return patiently(
@@ -153,7 +161,8 @@ class Planner:
             return self._start(f"at:{starting.timestamp_ms}", at)
         if starting.word == "latest":
             return self._start("latest", head.next_seq)
-        return self._start("", head.floor)
+        # Retention moves the floor of a stream, so the group keeps it.
+        return self._start("earliest" if self._settings.subscription.is_stream else "", head.floor)
 
     def forget_position(self) -> None:
         self._start("", 0)
@@ -186,6 +195,11 @@ class Planner:
     def connected(self) -> RangeClient:
         if self._client is None:
             settings = self._settings
+            if settings.subscription.is_stream:
+                self._client = RangeClient(settings.endpoint, self.queue, BROWSE)
+                self._client.follow(settings.subscription.group)
+                self.incarnation = self._client.opened.incarnation
+                return self._client
             # Force only the first time: a reader that was forced out must not force its way back.
             force = settings.take_over and self.incarnation == ""
             self._client = RangeClient(settings.endpoint, self.queue, READ, self.token, force=force)
@@ -204,19 +218,25 @@ class Planner:
 
 
 def give_back(
-    endpoint: Endpoint, queue: str, done: tuple[str, int] = ("", 0), patience_s: float = 3.0
+    endpoint: Endpoint,
+    queue: str,
+    done: tuple[str, int] = ("", 0),
+    patience_s: float = 3.0,
+    group: str = "",
 ) -> bool:
     """Free a queue whose reader has just ended, instead of letting its lease run out.
 
     Spark kills its planner process when a query stops, so the reader itself can neither acknowledge
     the last batch nor say goodbye.  Taking the lease it left behind does both: in the incarnation
     ``done[0]`` everything below ``done[1]`` is acknowledged first.  False: another reader leases
-    the queue, or the broker cannot be asked.
+    the queue, or the broker cannot be asked.  ``group``: of a stream, which has no lease.
     """
     deadline_s = time.monotonic() + patience_s
     while True:
         try:
-            with RangeClient(endpoint, queue, READ) as reader:
+            with RangeClient(endpoint, queue, BROWSE if group else READ) as reader:
+                if group:
+                    reader.follow(group)
                 if reader.opened.incarnation == done[0]:
                     reader.ack(done[1])
                 return True

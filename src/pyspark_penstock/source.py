@@ -28,13 +28,15 @@ reader has acknowledged messages this one has not read (``processedBelow`` says 
 was this one, when its checkpoint fell behind what it had done).  Not lost, only counted, are
 numbers that are simply missing: expired, purged, consumed before this reader came, or never
 given to anybody because the broker was killed.  Not even counted is what a queue skips when another
-node becomes its master (``claims.TERM_SHIFT``).
+node becomes its master (``claims.TERM_SHIFT``).  Of a stream it is lost data when retention has
+taken what is to be read.
 
 **Limits** of a batch are shared by the queues: each gets an equal part, and what one does not use
 is dealt out again.
 
 **Fencing.**  The planner holds the queues' leases; their tokens travel with the partitions.  A
-newer reader of the same queue makes one invalid, and the older query fails loudly.
+newer reader of the same queue makes one invalid, and the older query fails loudly.  A stream has no
+leases and no tokens: its offsets mean the same to all readers.
 """
 
 import itertools
@@ -53,7 +55,7 @@ from pyspark.sql.streaming.datasource import (
 
 from penstock_ranges.ranges import BROWSE, JOIN, Head
 from pyspark_penstock.claims import TERM_SHIFT, Claim, claim_batch, holes_in, pieces_of
-from pyspark_penstock.client import ConnectionLost, RangeClient, Refused
+from pyspark_penstock.client import ConnectionLost, Gone, RangeClient, Refused
 from pyspark_penstock.options import Position, Settings
 from pyspark_penstock.planner import (
     Patience,
@@ -68,6 +70,7 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 UNLIMITED = (1 << 62) - 1
+GO_ON = "Start with a new checkpoint, or go on with what is there by option failOnDataLoss=false"
 
 log = logging.getLogger("pyspark_penstock")
 
@@ -153,22 +156,29 @@ def read_range(settings: Settings, partition: RangePartition) -> "Iterator[Recor
     builder = BatchBuilder(queue, settings.columns)
     mode = JOIN if partition.token else BROWSE
     with_body = "body" in settings.columns
-    at = partition.start
+    at, end = partition.start, partition.end
+    gone = False
     patience = Patience(settings)
-    while at < partition.end:
+    while at < end:
         try:
             with RangeClient(settings.endpoint, queue, mode, partition.token) as reader:
                 if reader.opened.incarnation != partition.incarnation:
                     raise DataLoss(
                         f"queue '{queue}' was deleted and declared again while it was read"
                     )
-                for block in reader.blocks(
-                    at, partition.end, settings.fetch_bytes, with_body=with_body
-                ):
+                if gone:
+                    head = reader.opened.head
+                    at, end, gone = max(at, head.floor), min(end, head.next_seq), False
+                for block in reader.blocks(at, end, settings.fetch_bytes, with_body=with_body):
                     if block.count:
                         yield builder.batch(block)
                     at = block.next_start
                     patience.renew()
+        except Gone as error:
+            if settings.fail_on_data_loss:
+                raise DataLoss(f"{error}.  {GO_ON}") from error
+            log.warning("%s; going on with what is there", error)
+            gone = True
         except (ConnectionLost, Refused) as error:
             patience.use(error)
 
@@ -339,6 +349,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         head = planner.head()
         position = planner.first_position(head)
         wanted = self._settings.starting.seq_ids.get(planner.queue, position)
+        if self._settings.subscription.is_stream:
+            position = max(position, head.floor)  # where an earlier run began may be gone
         if position != wanted:
             if self._settings.fail_on_data_loss:
                 planner.forget_position()
@@ -384,6 +396,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             what = f"the checkpoint is at {seq}, the queue only reaches {head.next_seq}"
         elif seq < head.acked and head.acked > self._settings.processed_below.get(queue, 0):
             what = f"another reader has acknowledged {seq} to {head.acked - 1}"
+        elif seq < head.floor and self._settings.subscription.is_stream:
+            what = f"retention has taken {seq} to {head.floor - 1}"
         else:
             return place
         self._lost(queue, what)
@@ -392,10 +406,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _lost(self, queue: str, what: str) -> None:
         text = f"queue '{queue}' has lost data for this query: {what}"
         if self._settings.fail_on_data_loss:
-            raise DataLoss(
-                f"{text}.  Start with a new checkpoint, or go on with what is there by "
-                "option failOnDataLoss=false"
-            )
+            raise DataLoss(f"{text}.  {GO_ON}")
         log.warning("%s; going on with what is there", text)
 
     # -- the next batch --------------------------------------------------------------------

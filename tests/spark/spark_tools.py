@@ -56,11 +56,21 @@ def java_of(which: str, cache: Path) -> Path:
     return wrapped(from_pip, cache).parents[1]
 
 
-def publish(url: str, queue: str, bodies: list[bytes], **properties: Any) -> None:
-    """Durable queue, persistent messages, each confirmed; message_id says which it is."""
+STREAM = {"x-queue-type": "stream"}
+
+
+def publish(
+    url: str,
+    queue: str,
+    bodies: list[bytes],
+    *,
+    arguments: dict[str, Any] | None = None,
+    **properties: Any,
+) -> None:
+    """Durable queue, persistent messages, each confirmed; ``arguments``: of the queue."""
     connection = pika.BlockingConnection(pika.URLParameters(url))
     channel = connection.channel()
-    channel.queue_declare(queue, durable=True)
+    channel.queue_declare(queue, durable=True, arguments=arguments)
     channel.confirm_delivery()
     for body in bodies:
         channel.basic_publish(

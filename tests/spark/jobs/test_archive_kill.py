@@ -6,6 +6,7 @@
     PENSTOCK_SPARK_FORMAT     parquet or delta (default parquet)
 
 A batch is several files, one for each ``type`` of its messages, so that kills come between them.
+Of a stream two archives read at once, into a table each, and one of them is killed, or the broker.
 
 A publisher goes on with confirms all the while.  What it was told is safe must be in the
 table exactly once; what it sent and was not answered may be there, once.  It never sends a
@@ -30,11 +31,12 @@ import pytest
 
 from tests.helpers.live_broker import LiveBroker
 from tests.spark.spark_tools import (
-    archive_command,
+    STREAM,
     archive_environment,
     depth,
     descendants,
     kill_all,
+    pipeline_command,
     publish,
     require_spark,
     table_rows,
@@ -94,7 +96,10 @@ class Publisher(threading.Thread):
 class Arena:
     """The broker, the table, and the pipeline of the moment."""
 
-    def __init__(self, broker: LiveBroker, table: Path, chance: random.Random) -> None:
+    def __init__(
+        self, broker: LiveBroker, table: Path, chance: random.Random, source: str = "--queue"
+    ) -> None:
+        self.source = source
         self.broker = broker
         self.table = table
         self.chance = chance
@@ -120,7 +125,9 @@ class Arena:
     def _start(self) -> subprocess.Popen[str]:
         options = ("--max-messages", str(BATCH), "--partition-by", "type", "--format", FORMAT)
         return subprocess.Popen(
-            archive_command(self.broker.url, QUEUE, self.table, *options),
+            pipeline_command(
+                *("archive", self.broker.url, self.source, QUEUE, "--to", str(self.table)), *options
+            ),
             env=archive_environment(),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -194,8 +201,45 @@ def test_no_message_is_lost_or_doubled(tmp_path: Path) -> None:
                 break
         assert arena.codes[DONE], arena.errors
         _judge(arena, publisher)
+        assert arena.killed, "nothing was there to kill"
         told = json.loads(arena.last_line)
         assert (told["left_in_queue"], depth(broker.url, QUEUE)) == (0, 0)
+
+
+@pytest.mark.long
+def test_two_groups_of_a_stream_lose_and_double_nothing(tmp_path: Path) -> None:
+    require_spark()
+    chance = random.Random(SEED)
+    print(f"\nPENSTOCK_SPARK_SEED={SEED} kills {KILLS}, of a stream")
+    with LiveBroker(tmp_path / "broker") as broker:
+        for kind in range(TYPES):
+            bodies = [b"%d" % n for n in range(kind, MESSAGES, TYPES)]
+            publish(broker.url, QUEUE, bodies, arguments=STREAM, type=str(kind))
+        arenas = [Arena(broker, tmp_path / name, chance, "--stream") for name in ("one", "two")]
+        publisher = Publisher(broker.url, MESSAGES)
+        publisher.start()
+        victims = ["everything", "broker", "driver", "java"]
+        victims = (victims + chance.choices(victims, k=KILLS))[:KILLS]
+        for victim in victims:
+            killed, spared = arenas
+            beside = threading.Thread(target=spared.run)
+            beside.start()
+            killed.run_and_kill(victim)
+            beside.join()
+            for arena in arenas:
+                _no_duplicates(arena.table)
+            arenas.reverse()
+        assert sum(sum(arena.killed.values()) for arena in arenas), "nothing was there to kill"
+        publisher.stopping.set()
+        publisher.join(30)
+        for arena in arenas:
+            for _ in range(3):
+                if arena.run() == DONE:
+                    break
+            assert arena.codes[DONE], arena.errors
+            _judge(arena, publisher)
+            assert json.loads(arena.last_line)["left_in_queue"] == 0
+        assert depth(broker.url, QUEUE) >= len(publisher.safe) + MESSAGES
 
 
 def rows_of(table: Path, column: str) -> list[dict[str, Any]]:
@@ -227,6 +271,5 @@ def _judge(arena: Arena, publisher: Publisher) -> None:
         f"confirmed {len(safe)}, uncertain {len(publisher.uncertain)}, in the table {len(landed)} "
         f"in {arena.files()} files, lost {len(lost)}, doubled 0"
     )
-    assert arena.killed, "nothing was there to kill"
     assert not lost, sorted(lost)[:10]
     assert not invented, sorted(invented)[:10]

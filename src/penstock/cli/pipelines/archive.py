@@ -1,10 +1,12 @@
 """``penstock pipeline archive``: a queue into a table, each message exactly once."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.failure import Failure
 from penstock.cli.options import option
 from penstock.cli.pipelines.common import (
     EXIT_CODES,
@@ -14,7 +16,6 @@ from penstock.cli.pipelines.common import (
     at_work,
     check_spark,
     common_options,
-    left_in,
     say_failure,
     say_summary,
     take_over_option,
@@ -44,6 +45,7 @@ and no message is lost or doubled in the table.
 Examples:
   penstock pipeline archive --queue orders --to ./lake/orders
   penstock pipeline archive --queue orders --to ./lake/orders --every 30s
+  penstock pipeline archive --stream clicks --to ./lake/clicks --every 30s
   penstock pipeline archive --exchange events --routing-key 'eu.#' --group lake \\
       --to ./lake/events --partition-by day --format delta
 """
@@ -111,9 +113,12 @@ def archive(
 
     Messages are acknowledged after the file that holds them is on disk.  A queue that is named
     must have no consumers meanwhile; to archive what others consume, name the exchange and a
-    group, or the topic and a channel: the archive then gets messages of its own.
+    group, or the topic and a channel: the archive then gets messages of its own.  A stream keeps
+    its messages and has any number of readers; --group names this one (default: the table).
     """
     options = source_options(common.group, **what)
+    if "stream" in options:
+        options.setdefault("group", str(directory.absolute()))
     check_spark(common)
     from penstock.spark.jobs.archive import ArchiveJob
     from penstock.spark.tables.table import Table
@@ -190,7 +195,9 @@ def _run(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> None:
             teller.batch(line, 0 if landed.before else landed.messages)
 
         summary = run_archive(job, on_landed, stopping, say_failure)
-    left = left_in(common.url, *subscribed.queues)
+    left = None  # when the broker cannot be asked any more
+    with suppress(Failure):
+        left = subscribe(common, job.source).ready
     say_summary(
         {"queue": str(subscribed), "to": str(job.table.directory)}
         | summary

@@ -134,7 +134,9 @@ def common_options(*, stream: bool = True, group: bool = True) -> Callable[[Comm
         ]
     if group:
         options.append(
-            option("--group", "With --exchange: whose queue it is that is read.", metavar="NAME")
+            option(
+                "--group", "With --exchange or --stream: the name to read under.", metavar="NAME"
+            )
         )
 
     def decorate(command: Command) -> Command:

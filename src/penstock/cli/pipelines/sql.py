@@ -56,7 +56,7 @@ Examples:
 @option("--out", "Write the rows to this file.", LOCAL_PATH)
 @common_options(stream=False, group=False)
 def sql(common: Common, query: str, form: str, limit: int, out: Path | None) -> None:
-    """Ask queues a question in SQL: queue('orders') is a table, and topic('t', 'channel').
+    """Ask queues in SQL: queue('orders') is a table; so are stream('s') and topic('t', 'channel').
 
     QUERY is a SELECT of Spark's SQL.  Messages are looked at, none is taken, and consumers
     may go on.  A query is answered from what is there when it starts; for answers that go on

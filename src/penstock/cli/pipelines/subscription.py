@@ -1,8 +1,9 @@
 """What a pipeline reads, on the command line: a queue, several, or messages of its own.
 
-``--queue``; or ``--queues a,b``; or ``--exchange`` with ``--group`` (and ``--routing-key``), which
-makes a durable queue for that group, so live consumers are untouched; or NSQ's ``--topic`` with
-``--channel``.  Exactly one of them.  What it comes to is the source's options of the same names.
+``--queue``; or ``--queues a,b``; or ``--stream``, whose messages stay; or ``--exchange`` with
+``--group`` (and ``--routing-key``), which makes a durable queue for that group, so live consumers
+are untouched; or NSQ's ``--topic`` with ``--channel``.  Exactly one of them.  What it comes to is
+the source's options of the same names.
 """
 
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ class Subscribed:
 subscription_options = all_of(
     option("--queue", "The queue to read."),
     option("--queues", "Several queues.", metavar="NAME,…"),
+    option("--stream", "A stream: its messages stay, and others may read it, too."),
     option("--exchange", "With --group: what comes through an exchange."),
     option("--routing-key", "With --exchange: which of it; all if left out.", metavar="KEY,…"),
     option("--topic", "With --channel: a topic of NSQ."),
@@ -49,25 +51,27 @@ def source_options(
     group: str | None,
     queue: str | None,
     queues: str | None,
+    stream: str | None,
     exchange: str | None,
     routing_key: str | None,
     topic: str | None,
     channel: str | None,
 ) -> dict[str, str]:
     """Checks that they make sense together."""
-    given = {"queue": queue, "queues": queues, "exchange": exchange, "topic": topic}
+    given = {"queue": queue, "queues": queues, "stream": stream}
+    given |= {"exchange": exchange, "topic": topic}
     chosen = [name for name, value in given.items() if value]
     if len(chosen) != 1:
         raise click.UsageError(
-            "say what to read by exactly one of --queue, --queues, --exchange (with --group) "
-            "and --topic (with --channel)"
+            "say what to read by exactly one of --queue, --queues, --stream, --exchange (with "
+            "--group) and --topic (with --channel)"
         )
     more = {"group": group, "routingKey": routing_key, "channel": channel}
-    owner = {"group": "exchange", "routingKey": "exchange", "channel": "topic"}
+    owners = {"group": ("exchange", "stream"), "routingKey": ("exchange",), "channel": ("topic",)}
     for name, value in more.items():
-        if value and owner[name] != chosen[0]:
+        if value and chosen[0] not in owners[name]:
             flag = "routing-key" if name == "routingKey" else name
-            raise click.UsageError(f"--{flag} belongs to --{owner[name]}")
+            raise click.UsageError(f"--{flag} belongs to --{' or --'.join(owners[name])}")
     for name, needed in (("exchange", "group"), ("topic", "channel")):
         if chosen[0] == name and not more[needed]:
             raise click.UsageError(
@@ -97,7 +101,11 @@ def subscribe(common: Common, options: dict[str, str]) -> Subscribed:
         heads = []
         for queue in queues:
             with client.RangeClient(settings.endpoint, queue, BROWSE) as looker:
-                heads.append(looker.opened.head)
+                head = looker.opened.head
+                if settings.subscription.is_stream:  # what was read stays there
+                    at = max(looker.follow(settings.subscription.group), head.floor)
+                    head = head._replace(floor=at, ready=head.next_seq - at)
+                heads.append(head)
     return Subscribed(options, _subject(options), tuple(queues), tuple(heads))
 
 
@@ -106,6 +114,7 @@ def _subject(options: dict[str, str]) -> str:
         return f"{options['exchange']}.{options['group']}"
     if "topic" in options:
         return f"{options['topic']}.{options['channel']}"
-    if "queue" in options:
-        return options["queue"]
+    for name in ("queue", "stream"):
+        if name in options:
+            return options[name]
     return ",".join(sorted(name.strip() for name in options["queues"].split(",")))

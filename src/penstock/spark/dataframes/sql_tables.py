@@ -20,7 +20,7 @@ from penstock.core.errors import PenstockError
 
 
 class BadQuery(PenstockError):
-    """What is written is no use of ``queue`` or ``topic``, or not a query."""
+    """What is written is no use of ``ARGUMENTS``, or not a query."""
 
 
 class Token(NamedTuple):
@@ -31,7 +31,7 @@ class Token(NamedTuple):
 
 
 class Place(NamedTuple):
-    """``kind`` queue or topic; ``names`` what stands between the parentheses."""
+    """``kind`` one of ``ARGUMENTS``; ``names`` what stands between the parentheses."""
 
     kind: str
     names: tuple[str, ...]
@@ -44,7 +44,11 @@ class Rewritten(NamedTuple):
     starred: bool  # a star that may mean all columns
 
 
-ARGUMENTS = {"queue": ("queue('name')", 1, 1), "topic": ("topic('name', 'channel')", 2, 2)}
+ARGUMENTS = {
+    "queue": ("queue('name')", 1, 1),
+    "stream": ("stream('name')", 1, 1),
+    "topic": ("topic('name', 'channel')", 2, 2),
+}
 BEGINNINGS = ("select", "with", "from", "values", "explain", "(")
 TABLES_END = frozenset(
     (

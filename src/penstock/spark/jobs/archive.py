@@ -128,7 +128,8 @@ def run_archive(
         finally:
             places = landing.landed_places(publisher)
             for queue in job.queues:
-                give_back(parse_url(job.url), queue, places.get(queue, ("", 0)))
+                group = job.source["group"] if "stream" in job.source else ""
+                give_back(parse_url(job.url), queue, places.get(queue, ("", 0)), group=group)
     return vars(archive.done) | {
         "restarts": restarts,
         "spark_start_s": round(archive.first_query_s - began_s, 1),

@@ -33,7 +33,7 @@ def extents(url: str, query: Rewritten) -> dict[str, Extent]:
 
 def _queue_of(url: str, place: Place) -> str:
     """The channel of a topic is a queue, too; it is not made for a question."""
-    if place.kind == "queue":
+    if place.kind != "topic":
         return place.names[0]
     (queue,) = subscribe(parse_url(url), BY_TOPIC, place.names, make=False)
     return queue
