@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import errno
 from collections import deque
+from collections.abc import Sequence
 from typing import Any
 
 from penstock.backing.variable_queue import VariableQueue
+from penstock.core.headers import HeaderReader
 from penstock.core.message import PERSISTENT, Message
+from penstock.queues.stream_backing import StreamBacking
 from penstock.runtime.disk.committer import Committer
 from penstock.runtime.disk.worker import no_space
-from penstock.storage.common.disk_jobs import DiskJob, run_job
+from penstock.storage.common.disk_jobs import DiskJob, JobBoard, run_job
 from penstock.storage.common.files import FileSystem
 from penstock.storage.common.seq_ranges import SeqRanges
 from penstock.storage.engine.engine import EngineLimits
-from penstock.storage.engine.recovery import Opening, close_engine
+from penstock.storage.engine.recovery import STREAM_ENTRIES, Opening, close_engine
 from penstock.storage.engine.resting_queue import RestingQueue
 from penstock.storage.journal.codec import JournalGroup
 from penstock.storage.store.groups import StoreWriter
+from penstock.streams.reading import BlockCache
+from penstock.streams.streams import Streams
+from penstock.streams.writer import StreamWriter
 
 DIRECTORY = "data"
 ADDRESS = b"\x00\x01q"
@@ -38,6 +44,19 @@ def message(content: bytes, *, persistent: bool = True, expires_at_ms: int = 0) 
     return Message(content, ADDRESS, PERSISTENT if persistent else 0, expires_at_ms)
 
 
+class NameReader(HeaderReader):
+    """Contents here are no AMQP; a message's headers follow from the number it begins with."""
+
+    def read(self, message: Message, name: str) -> object:
+        return value_of(message.content)
+
+
+def value_of(content: bytes) -> str | None:
+    """The filter value of a message of a stream: every other one has none."""
+    name = int(content.partition(b":")[0])
+    return f"v{name % 5}" if name % 2 else None
+
+
 def run_serially(files: FileSystem) -> Any:
     def run(jobs: list[DiskJob]) -> None:
         for job in jobs:
@@ -47,7 +66,10 @@ def run_serially(files: FileSystem) -> Any:
 
 
 class OpenEngine:
-    """An opened engine with its durable queues; ``queues`` maps ids to segment sizes."""
+    """An opened engine with its durable queues; ``queues`` maps ids to segment sizes.
+
+    ``streams``: ids of streams; ``cache_bytes``: of the blocks that their readers share.
+    """
 
     def __init__(
         self,
@@ -59,20 +81,27 @@ class OpenEngine:
         store_file_bytes: int = 1 << 24,
         deleted: SeqRanges | None = None,
         directory: str = DIRECTORY,
+        streams: Sequence[int] = (),
+        cache_bytes: int = 20_000,
     ) -> None:
         self.disk_is_short = False
         self.files = files
+        self._directory = directory
+        self._cache_bytes = cache_bytes
         self.opening = Opening(
             files,
             directory,
             limits_ or limits(),
-            queues,
+            queues | dict.fromkeys(streams, int(STREAM_ENTRIES)),
             journal_file_bytes,
             store_file_bytes,
             deleted,
+            set(streams),
+            self._make_streams,
         )
         self.opening.run(run_serially(files), lambda _text: None)
         self.engine = self.opening.engine
+        self.streams = self._open_streams(streams)
         self.queues: dict[int, VariableQueue] = {}
         for queue_id, entries in queues.items():
             queue = VariableQueue(self.engine, queue_id, True, entries)
@@ -86,7 +115,21 @@ class OpenEngine:
             journal_file_bytes,
             StoreWriter(files, f"{directory}/store/persistent"),
             lambda: None,
+            StreamWriter(files),
         )
+
+    def _make_streams(self, board: JobBoard) -> Streams:
+        cache = BlockCache(self._cache_bytes, held_limit_bytes=5000)
+        self._side = Streams(self._directory, board, cache)
+        return self._side
+
+    def _open_streams(self, streams: Sequence[int]) -> dict[int, StreamBacking]:
+        known = {one: self.opening.next_seq_id(one) for one in streams}
+        jobs = self._side.recoveries(known)
+        run_serially(self.files)(jobs)
+        self._side.recovered(jobs)
+        journal = self.engine.journal
+        return {one: StreamBacking(self._side, journal, NameReader(), one) for one in streams}
 
     def commit(self, *, sync: bool = True) -> None:
         group = self.engine.seal(sync)
@@ -148,6 +191,8 @@ class PatientEngine(OpenEngine):
         *,
         journal_file_bytes: int = 1 << 24,
         store_file_bytes: int = 1 << 24,
+        streams: Sequence[int] = (),
+        cache_bytes: int = 20_000,
     ) -> None:
         super().__init__(
             files,
@@ -155,6 +200,8 @@ class PatientEngine(OpenEngine):
             limits_,
             journal_file_bytes=journal_file_bytes,
             store_file_bytes=store_file_bytes,
+            streams=streams,
+            cache_bytes=cache_bytes,
         )
         self.stalls = 0  # tries that met a full disk
         self._sealed: deque[JournalGroup] = deque()
@@ -232,6 +279,13 @@ class PatientEngine(OpenEngine):
             run_job(job, self.files)
         self._done.append(job)
         return True
+
+    def run_reads(self) -> bool:
+        """All reads are done and heard of; False = there were none."""
+        some = False
+        while self.run_read() or self.hear_job():
+            some = True
+        return some
 
     def hear_job(self) -> bool:
         """The next of those done, of both lanes, is finished."""

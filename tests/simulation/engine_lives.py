@@ -5,12 +5,13 @@ of them or to both (small and large, persistent and not), fetches, acknowledgeme
 the place or to the tail, delays, purges, commits, slices of the engine's work, disk jobs one at a
 time, changes of mode, clean stops, kills and power cuts.  In a *slow* life many messages are
 handed out and few acknowledged, here and there, so that segments are rewritten again and again.
+A life may have a stream beside its queues: appends, retention, readers from every kind of place.
 
 Trouble is part of it.  The disk is full for a while: what waits for space is tried again, and
 everything goes on when there is some.  A verb of the disk fails once: as soon as the engine or the
 committer says so the process dies, perhaps the machine too.  Starts meet both as well.
 
-queue_judge.py says what must be found then.  All chance comes from the seed.
+queue_judge.py and stream_judge.py say what must be found then.  All chance comes from the seed.
 """
 
 from __future__ import annotations
@@ -25,9 +26,11 @@ from penstock.core.message import Message
 from tests.backing.engine_tools import PatientEngine, limits, message
 from tests.helpers.sim_files import UNLIMITED, SimFileSystem
 from tests.simulation.queue_judge import JudgedQueue
+from tests.simulation.stream_judge import JudgedStream
 
 ENTRIES = {7: 64, 8: 24}
 """The queues, and how many places their segments have."""
+STREAM = 9
 STEPS = 300
 SLOW_STEPS = 600
 SIZES = (5, 50, 150, 400)
@@ -39,9 +42,9 @@ Verbs = list[tuple[float, Callable[[], object]]]
 
 
 class Life:
-    """Two queues, one disk, one judge each; ``live`` it."""
+    """Two queues, perhaps a stream, one disk, one judge each; ``live`` it."""
 
-    def __init__(self, seed: int, *, trouble: bool = True) -> None:
+    def __init__(self, seed: int, *, trouble: bool = True, stream: bool = False) -> None:
         self.rng = random.Random(seed)
         self.trouble = trouble
         self.files = SimFileSystem()
@@ -62,11 +65,15 @@ class Life:
         self.counts: Counter[str] = Counter()
         self.contents: dict[int, tuple[bytes, bool]] = {}
         self.queues = {number: JudgedQueue(self.rng, self.contents) for number in ENTRIES}
+        self.streams = {STREAM: JudgedStream(self.rng)} if stream else {}
+        self.cache_bytes = self.rng.choice([0, 2000, 50_000]) if stream else 0
         self.unsynced_groups = 0
         self.open()
 
     def live(self) -> None:
         verbs = self.slow_verbs() if self.slow else self.verbs()
+        for stream in self.streams.values():
+            verbs += self.stream_verbs(stream)
         if self.trouble:
             often = 0.3 if self.slow else 1
             verbs += [(often, self.fill_disk), (often, self.make_fail)]
@@ -132,9 +139,24 @@ class Life:
             (0.3, self.end),
         ]
 
+    def stream_verbs(self, stream: JudgedStream) -> Verbs:
+        return [
+            (20, lambda: stream.publish(self.batch(), self.now_ms)),
+            (4, lambda: stream.retire(self.now_ms)),
+            (1, stream.change_limits),
+            (3, stream.attach),
+            (12, stream.follow),
+            (1, lambda: stream.read_on(self.opened)),
+            (2, lambda: stream.read_by_time(self.opened, self.now_ms)),
+            (2, lambda: stream.read_by_filter(self.opened)),
+        ]
+
+    def judges(self) -> list[JudgedQueue | JudgedStream]:
+        return [*self.queues.values(), *self.streams.values()]
+
     def check(self) -> None:
-        for queue in self.queues.values():
-            queue.check()
+        for judge in self.judges():
+            judge.check()
         self.opened.engine.check()
         self.opened.engine.store.check()
         self.opened.engine.transient_store.check()
@@ -184,6 +206,8 @@ class Life:
         if self.opened.seal(sync=sync):
             for queue in self.queues.values():
                 queue.promises.seal()
+            for stream in self.streams.values():
+                stream.seal()
 
     def hear_groups(self) -> None:
         for group in self.opened.hear_groups():
@@ -191,6 +215,8 @@ class Life:
             if group.sync:
                 for queue in self.queues.values():
                     queue.promises.commit(self.unsynced_groups)
+                for stream in self.streams.values():
+                    stream.commit(self.unsynced_groups)
                 self.unsynced_groups = 0
 
     def work(self) -> None:
@@ -239,8 +265,8 @@ class Life:
         """In one of three ways."""
         if self.rng.random() < 0.3 and self.close_cleanly():
             self.counts["clean stops"] += 1
-            for queue in self.queues.values():
-                queue.closed_cleanly()
+            for judge in self.judges():
+                judge.closed_cleanly()
             self.leave(self.rng.random() < 0.3)
             self.open()
         else:
@@ -294,6 +320,8 @@ class Life:
         self.unsynced_groups = 0
         for number, queue in self.queues.items():
             queue.reopened(self.opened.queues[number], clean=self.opened.opening.clean)
+        for number, stream in self.streams.items():
+            stream.reopened(self.opened.streams[number], self.opened)
 
     def try_to_open(self) -> bool:
         try:
@@ -303,6 +331,8 @@ class Life:
                 limits(**self.limits),
                 journal_file_bytes=4000,
                 store_file_bytes=self.store_file_bytes,
+                streams=list(self.streams),
+                cache_bytes=self.cache_bytes,
             )
         except OSError as error:
             must_be_trouble(error)
@@ -339,6 +369,10 @@ class Life:
         self.settle()
         for queue in self.queues.values():
             queue.check_is_empty()
+        for stream in self.streams.values():
+            stream.read_on(self.opened)
+            stream.read_all(self.opened)
+            self.counts += stream.counts
         assert self.opened.engine.store.statistics()["references"] == 0
         self.counts["rewrites"] += self.opened.engine.account.rewritten
         for queue in self.queues.values():

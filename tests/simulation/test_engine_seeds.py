@@ -1,7 +1,8 @@
 """Random lives of queues (engine_lives.py): nothing confirmed is lost, nothing else comes back.
 
-``PENSTOCK_ENGINE_SEEDS`` says how many, ``PENSTOCK_ENGINE_SEED`` where to begin; the counts
-are printed.  A seed that failed once is in ``FAILED_ONCE`` and always run.
+``PENSTOCK_ENGINE_SEEDS`` says how many, ``PENSTOCK_STREAM_LIVES`` how many more, with a stream
+beside the queues, ``PENSTOCK_ENGINE_SEED`` where to begin; the counts are printed.  A seed that
+failed once is in ``FAILED_ONCE`` and always run.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ from __future__ import annotations
 import os
 import random
 from collections import Counter
+from collections.abc import Iterable
 
 import pytest
 
 from penstock.core.errors import Corrupt
-from tests.simulation.engine_lives import Life
+from tests.simulation.engine_lives import STREAM, Life
 from tests.simulation.queue_judge import EVERYTHING
 
 SEEDS = int(os.environ.get("PENSTOCK_ENGINE_SEEDS", "150"))
+STREAM_SEEDS = int(os.environ.get("PENSTOCK_STREAM_LIVES", "40"))
 FIRST = int(os.environ.get("PENSTOCK_ENGINE_SEED") or random.SystemRandom().randrange(10**9))
 FAILED_ONCE = (
     4,  # a group tried again was written over in a store file left behind
@@ -36,36 +39,56 @@ WANTED = (
     "failures",
     "clean stops",
 )
+WANTED_OF_STREAMS = (
+    *WANTED,
+    "messages read",
+    "messages cut",
+    "segments retired",
+    "readers overtaken",
+    "found by time",
+    "passed over",
+)
 
 
-def test_random_lives() -> None:
-    lives = 0
+def lived(seeds: Iterable[int], *, stream: bool = False) -> Counter[str]:
+    """What happened in these lives; fails with the seed of one that goes wrong."""
     counts: Counter[str] = Counter()
-    for seed in (*FAILED_ONCE, *range(FIRST, FIRST + SEEDS)):
-        life = Life(seed)
+    for seed in seeds:
+        life = Life(seed, stream=stream)
         try:
             life.live()
         except Exception as error:
             pytest.fail(f"seed {seed}: {type(error).__name__}: {error}")
-        lives += 1
+        counts["lives"] += 1
         counts += life.counts
     said = ", ".join(f"{count} {name}" for name, count in sorted(counts.items()))
-    print(f"{lives} lives from seed {FIRST}, nothing lost: {said}")
+    print(f"from seed {FIRST}, nothing lost: {said}")
+    return counts
+
+
+def test_random_lives() -> None:
+    counts = lived((*FAILED_ONCE, *range(FIRST, FIRST + SEEDS)))
     assert all(counts[name] > 0 for name in WANTED), counts
+
+
+def test_random_lives_with_a_stream() -> None:
+    counts = lived(range(FIRST, FIRST + STREAM_SEEDS), stream=True)
+    assert all(counts[name] > 0 for name in WANTED_OF_STREAMS), counts
 
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_life_is_its_seed(seed: int) -> None:
-    lives = [Life(seed), Life(seed)]
+    lives = [Life(seed, stream=True), Life(seed, stream=True)]
     for life in lives:
         life.live()
     assert lives[0].files.calls == lives[1].files.calls
 
 
-def flipped(life: Life) -> str:
+def flipped(life: Life, suffix: str = "") -> str:
     """Kill it and change one bit of what lies on its disk; where."""
     life.files.kill()
     names = [name for name in sorted(life.files.names) if life.files.size(name) > 0]
+    names = [name for name in names if name.endswith(suffix)]
     name = life.rng.choice(names)
     life.files.flip(name, life.rng.randrange(8 * life.files.size(name)))
     return name
@@ -105,3 +128,31 @@ def test_a_flipped_bit_is_refused_or_harmless_and_never_delivered() -> None:
     print(f"{refused} flips refused, {harmless} harmless")
     assert refused > harmless // 4
     assert all(judged), "a refusal names the file, or another journal file"
+
+
+def test_a_flipped_bit_of_a_stream_is_named_or_harmless_and_never_delivered() -> None:
+    """By the start, or by the reader that comes to it; nothing is left out in silence."""
+    refused = stopped = harmless = 0
+    judged: list[bool] = []
+    for seed in range(FIRST, FIRST + STREAM_SEEDS):
+        life = Life(seed, trouble=False, stream=True)
+        [stream] = life.streams.values()
+        verbs = [verb for _, verb in life.stream_verbs(stream)]
+        for _ in range(60):
+            life.now_ms += 1
+            life.rng.choice([*verbs, life.commit, life.run_jobs])()
+        life.commit()
+        name = flipped(life, ".stm")
+        is_open = False
+        try:
+            is_open = life.try_to_open()
+            stream.reopened_damaged(life.opened.streams[STREAM], life.opened)
+            harmless += 1
+        except Corrupt as error:
+            told = str(error)
+            stopped += is_open
+            refused += not is_open
+            judged.append(name in told or (not is_open and "missing" in told))
+    print(f"{refused} flips refused, {stopped} stopped a reader, {harmless} harmless")
+    assert refused + stopped > harmless // 4
+    assert all(judged), "an error names the file, or what is missing"
