@@ -360,7 +360,8 @@ class Churner(Worker):
         self.bound[name] = None
         self.filled[name] = 0
         line.call("exchange.declare", exchange=name, type="topic", durable=True)
-        arguments = {"x-queue-mode": self.rng.choice(self.modes)}
+        mode = self.rng.choice(self.modes)
+        arguments = {"x-queue-type": mode} if mode == "stream" else {"x-queue-mode": mode}
         line.call("queue.declare", queue=name, durable=True, arguments=arguments)
         self.wanted[name] = True
         line.call("queue.bind", queue=name, exchange=name, routing_key="#")

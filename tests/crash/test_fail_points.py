@@ -171,8 +171,10 @@ class FailingLives(Lives):
             acknowledger.queue = queue
             workers.append(acknowledger)
         churner = Churner(url, f"c{life}", f"{SEED}:{life}:c", promises)
+        churner.modes = ("default", "stream")
         self.churners.append(churner)
         workers.append(churner)
+        workers += self.stream.workers(url, life, SEED)
         if self.wastes:
             waster = Waster(url, f"c{life}.waste", f"{SEED}:{life}:w", promises)
             waster.count, waster.size = self.wastes

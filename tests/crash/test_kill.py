@@ -23,6 +23,8 @@ What the broker promises, and this test demands:
   not may be either, but a queue whose deletion is undone has its messages.  Transient
   queues and exchanges, exclusive queues and transient messages are gone.
 
+* A stream keeps offsets, order and whatever was confirmed (``stream_clients``).
+
 There are two shapes of a broker: one whose messages mostly pass through the journal, and one
 whose limits are so small that, while it is being killed, queues are paged out, journal files
 retire and the message store is rewritten; half of its queues are lazy, and what they hold is
@@ -61,6 +63,7 @@ from tests.crash.kill_clients import (
     body_of,
     id_of,
 )
+from tests.crash.stream_clients import ARGUMENTS, STREAM, StreamAccount
 from tests.helpers.broker_process import BrokerFailed
 from tests.helpers.live_broker import LiveBroker, MemoryAbove
 
@@ -120,6 +123,7 @@ class Lives:
             directory, (*shape.flags, "--log-level", "error"), ready_timeout_s=30.0
         )
         self.promises = {queue: Promises() for queue in QUEUES}
+        self.stream = StreamAccount()
         self.churners: list[Churner] = []
         self.kept: dict[str, int] = {}
         self.counts: dict[str, int] = {}
@@ -134,6 +138,7 @@ class Lives:
         for queue in QUEUES:
             arguments = {"x-queue-mode": "lazy"} if queue in self.shape.lazy else {}
             line.call("queue.declare", queue=queue, durable=True, arguments=arguments)
+        line.call("queue.declare", queue=STREAM, durable=True, arguments=ARGUMENTS)
         for exchange, kind in (
             ("fan", "fanout"),
             ("relay", "fanout"),
@@ -163,9 +168,10 @@ class Lives:
             acknowledger.queue = rng.choice(QUEUES[:-1])
             workers.append(acknowledger)
         churner = Churner(url, f"c{life}", f"{SEED}:{life}:c", promises)
-        churner.modes = ("default", "lazy") if self.shape.lazy else ("default",)
+        churner.modes = ("default", "lazy", "stream") if self.shape.lazy else ("default", "stream")
         self.churners.append(churner)
         workers.append(churner)
+        workers += self.stream.workers(url, life, SEED)
         for worker in workers:
             worker.sizes = self.shape.sizes
             worker.start()
@@ -242,6 +248,10 @@ class Lives:
         self.promises["barrier"].delivered.add((publishing.name, publishing.number))
         for queue, ids in settled.items():
             self.promises[queue].certain.update(ids)
+        line.close()
+        line = Line(self.broker.url)
+        self.count("confirmed in a stream", self.stream.confirmed)
+        self.count("looked at in a stream", self.stream.look(line))
         line.close()
 
     def read(self, line: Line, queue: str) -> list[Delivery]:
@@ -333,7 +343,7 @@ class Lives:
         for name, filled in self.kept.items():
             assert queues.get(name) == filled, f"{name} has {queues.get(name)} of {filled}"
         own = {"fan", "relay", "top", "heads", "churn"}
-        assert {n for n in queues if not n.startswith("c")} == set(QUEUES)
+        assert {n for n in queues if not n.startswith("c")} == {*QUEUES, STREAM}
         assert own <= exchanges
         assert not [n for n in [*queues, *exchanges] if n.endswith(("transient", "exclusive"))]
         assert {
@@ -406,6 +416,7 @@ def test_kill_at_any_moment(
     kill_again_and_again(lives, capsys)
     assert lives.counts["confirmed and found"] > 0
     assert lives.counts["acknowledged for certain"] > 0
+    assert lives.counts["confirmed in a stream"] > 0
 
 
 def kill_again_and_again(lives: Lives, capsys: pytest.CaptureFixture[str]) -> None:

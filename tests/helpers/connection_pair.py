@@ -161,7 +161,7 @@ class QuietBroker:
         self.engine = self.opening.engine
         self.opening.run(self._run_jobs, lambda _text: None)
         known = {one: self.opening.next_seq_id(one) for one in stream_ids(topology)}
-        jobs = self.streams.recoveries(self.files, known, self.definitions.deleted_queues())
+        jobs = self.streams.recoveries(known)
         self._run_jobs(jobs)
         self.streams.recovered(jobs)
         self.definitions.forget_deleted_queues()

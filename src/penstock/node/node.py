@@ -261,7 +261,7 @@ class Node:
         with StartingPage(http_bind(self.settings), self.settings.http_port, progress):
             opening.run(progress.run, progress.say)
             known = {one: opening.next_seq_id(one) for one in stream_ids(topology)}
-            jobs = self._streams.recoveries(self.files, known, self.definitions.deleted_queues())
+            jobs = self._streams.recoveries(known)
             progress.run(jobs)
             streamed = int(self._streams.recovered(jobs))
         self.definitions.forget_deleted_queues()

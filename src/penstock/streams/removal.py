@@ -4,6 +4,7 @@ import contextlib
 from typing import final
 
 from penstock.storage.common.disk_jobs import DiskJob
+from penstock.storage.common.failpoints import reach
 from penstock.storage.common.files import FileSystem
 
 
@@ -19,6 +20,7 @@ class StreamRemoval(DiskJob):
         for path in self._paths:
             with contextlib.suppress(FileNotFoundError):
                 files.remove(path)
+                reach("stream.retired")
 
 
 @final
@@ -30,3 +32,4 @@ class StreamDeletion(DiskJob):
     def run(self, files: FileSystem) -> None:
         if files.exists(self._directory):
             files.remove_dir(self._directory)
+            reach("stream.removed")

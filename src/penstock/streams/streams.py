@@ -8,10 +8,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from penstock.core.errors import Corrupt
 from penstock.storage.common.disk_jobs import DiskJob, JobBoard
-from penstock.storage.common.files import FileSystem
-from penstock.storage.common.seq_ranges import SeqRanges
 from penstock.storage.common.side_log import SideGroup, SideLog
 from penstock.streams.log import StreamFound, StreamLimits, StreamLog
 from penstock.streams.reading import BlockCache
@@ -40,22 +37,11 @@ class Streams(SideLog):
 
     # -- start -----------------------------------------------------------------------------
 
-    def recoveries(
-        self, files: FileSystem, known: dict[int, int], deleted: SeqRanges
-    ) -> list[DiskJob]:
+    def recoveries(self, known: dict[int, int]) -> list[DiskJob]:
         """Jobs that read what is there; then ``recovered``.
 
-        ``known``: streams that exist, and up to where each was on disk.  Raises Corrupt for one
-        that does not exist, and is not ``deleted`` either.
+        ``known``: streams that exist, and up to where each was on disk.
         """
-        names = files.listdir(self._directory) if files.exists(self._directory) else []
-        for name in names:
-            if not name.isdigit() or int(name) in known:
-                continue
-            path = f"{self._directory}/{name}"
-            if files.listdir(path) and not deleted.contains(int(name)):
-                raise Corrupt(f"{path}: definitions.db does not name this stream")
-            files.remove_dir(path)
         jobs: list[DiskJob] = []
         for stream, offset in known.items():
             jobs.append(StreamRecovery(self.directory_of(stream), stream, offset))

@@ -11,12 +11,13 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.core.message import Message
+from penstock.storage.common.failpoints import reach
 from penstock.storage.common.files import FileSystem
 from penstock.storage.common.side_log import SideGroup, SideWriter
 from penstock.streams.block_codec import BlockHead, segment_path
 
-OPEN_FILES_MAX: Final = 64
-"""Handles that are kept between groups."""
+OPEN_FILES_MAX: Final = 32
+"""Of all streams together: half of the descriptors that no client gets."""
 
 
 @final
@@ -80,7 +81,7 @@ class StreamWriter(SideWriter):
         self._written: set[int] = set()  # since the last sync
 
     def write(self, group: SideGroup) -> None:
-        """Write it; syncs only where a file is left for the next."""
+        """Write it; syncs only where a file is left for another."""
         assert isinstance(group, StreamGroups)
         for one in group.groups:
             self._write(one)
@@ -108,8 +109,7 @@ class StreamWriter(SideWriter):
             self._files.sync(self._open[stream].handle)
             self._written.discard(stream)
         self.unsynced = False
-        while len(self._open) > OPEN_FILES_MAX:
-            self._close(next(iter(self._open)))
+        reach("stream.synced")
 
     def close(self) -> None:
         """Let go of all files, without a sync."""
@@ -121,12 +121,18 @@ class StreamWriter(SideWriter):
         self._written.discard(stream)
         self._files.close(file.handle)
 
+    def _leave(self, stream: int) -> None:
+        """Another file is opened instead: this one is on disk to its end."""
+        if stream in self._written:
+            self._files.sync(self._open[stream].handle)
+        self._close(stream)
+
     def _begin(self, piece: StreamPiece, old: _OpenFile | None) -> _OpenFile:
         stream = int(piece.head.stream)
         if old is not None:
-            if stream in self._written:
-                self._files.sync(old.handle)
-            self._close(stream)
+            self._leave(stream)
+        elif len(self._open) >= OPEN_FILES_MAX:
+            self._leave(next(iter(self._open)))
         if piece.head.at == 0:
             self._files.makedirs(piece.directory)
         handle = self._files.open_write(segment_path(piece.directory, piece.segment))
@@ -134,4 +140,5 @@ class StreamWriter(SideWriter):
         self._open[stream] = file
         if piece.head.at == 0:
             self._files.sync_dir(piece.directory)
+            reach("stream.rolled")
         return file

@@ -21,33 +21,41 @@ from penstock.storage.index.segment_codec import segment_no
 from penstock.storage.journal.recovery import JournalledQueue
 
 NAMED_AT_MOST: Final = 20
+PLACES: Final = ("queues", "streams")
+STREAM_SUFFIX: Final = ".stm"
 
 
 @final
 class UnknownQueue:
-    """``messages`` and ``segments`` (files): what was found of it, at least one is not 0."""
+    """``messages`` and ``segments`` (files): what was found of it, at least one is not 0.
 
-    __slots__ = ("messages", "queue_id", "segments")
+    ``place``  the directory of these files, within that of the data
+    """
 
-    def __init__(self, queue_id: int, messages: i64, segments: i64) -> None:
+    __slots__ = ("messages", "place", "queue_id", "segments")
+
+    def __init__(self, queue_id: int, messages: i64, segments: i64, place: str) -> None:
         self.queue_id: int = queue_id
         self.messages: i64 = messages
         self.segments: i64 = segments
+        self.place: str = place
 
     def text(self) -> str:
         found: list[str] = []
         if self.messages > 0:
             found.append(f"{int(self.messages)} messages")
         if self.segments > 0:
-            found.append(f"{int(self.segments)} segment files in queues/{self.queue_id}")
+            found.append(f"{int(self.segments)} segment files in {self.place}")
         return f"queue {self.queue_id} ({', '.join(found)})"
 
 
 @final
 class QueueDirectories:
-    """What lies in ``queues`` and belongs to no queue; ``unknown`` stops a start, ``dead`` goes.
+    """Directories of queues and streams that are not known.
 
-    ``strange``  names that are no queue's
+    ``unknown``  of these something lives: they stop a start
+    ``dead``     paths of the others, which go
+    ``strange``  names beside them that are no queue's
     """
 
     def __init__(self, files: FileSystem, directory: str, known: set[int]) -> None:
@@ -55,23 +63,32 @@ class QueueDirectories:
         self.dead: list[str] = []
         self.strange: list[str] = []
         self._files: FileSystem = files
-        self._directory: str = f"{directory}/queues"
+        self._directory: str = directory
         self._known: set[int] = known
-        self._segments: dict[int, int] = {}  # of queues that are not known
-        if not files.exists(self._directory):
-            return
-        for name in files.listdir(self._directory):
-            if not name.isdigit():
-                self.strange.append(name)
-            elif int(name) not in known:
-                self._segments[int(name)] = self._count_segments(name)
+        self._places: dict[int, str] = {}  # of queues that are not known
+        self._segments: dict[int, int] = {}  # how many files are there
+        for place in PLACES:
+            if files.exists(f"{directory}/{place}"):
+                for name in files.listdir(f"{directory}/{place}"):
+                    self._look_at(place, name)
 
-    def _count_segments(self, name: str) -> int:
-        count: i64 = 0
-        for file in self._files.listdir(f"{self._directory}/{name}"):
-            if segment_no(file) >= 0:
-                count += 1
-        return int(count)
+    def _look_at(self, place: str, name: str) -> None:
+        if not name.isdigit():
+            self.strange.append(f"{place}/{name}")
+        elif int(name) not in self._known:
+            count: i64 = 0
+            for file in self._files.listdir(f"{self._directory}/{place}/{name}"):
+                if segment_no(file) >= 0 or file.endswith(STREAM_SUFFIX):
+                    count += 1
+            self._places[int(name)] = f"{place}/{name}"
+            self._segments[int(name)] = int(count)
+
+    def _is_stream(self, queue_id: int) -> bool:
+        return self._places.get(queue_id, "").startswith(PLACES[1])
+
+    def _refuse(self, queue_id: int, messages: i64, segments: i64) -> None:
+        place = self._places.get(queue_id, f"{PLACES[0]}/{queue_id}")
+        self.unknown.append(UnknownQueue(queue_id, messages, segments, place))
 
     def judge_terms(self, terms: Terms, deleted: SeqRanges) -> None:
         """After a clean stop, whose terms name every durable queue there was."""
@@ -85,23 +102,25 @@ class QueueDirectories:
             for segment in queue.segments:
                 messages += segment.live_count
             if messages > 0:
-                self.unknown.append(UnknownQueue(queue_id, messages, len(queue.segments)))
-        for queue_id in self._segments:
+                self._refuse(queue_id, messages, len(queue.segments))
+            elif self._is_stream(queue_id) and self._segments[queue_id] > 0:
+                self._refuse(queue_id, 0, self._segments[queue_id])
+        for queue_id, place in self._places.items():
             if queue_id not in named:
-                self.dead.append(f"{self._directory}/{queue_id}")
+                self.dead.append(f"{self._directory}/{place}")
 
     def judge_journal(self, found: dict[int, JournalledQueue], deleted: SeqRanges) -> None:
         """After a crash; ``found``: what the journal knows of queues that are not known."""
-        for queue_id in sorted(set(found) | set(self._segments)):
+        for queue_id in sorted(set(found) | set(self._places)):
             segments = self._segments.get(queue_id, 0)
             journalled = found.get(queue_id)
             forgotten = journalled is not None and journalled.forgotten
             messages = 0 if journalled is None else len(journalled.messages)
             gone = forgotten or deleted.contains(queue_id)
             if not gone and (messages > 0 or segments > 0):
-                self.unknown.append(UnknownQueue(queue_id, messages, segments))
-            elif queue_id in self._segments:
-                self.dead.append(f"{self._directory}/{queue_id}")
+                self._refuse(queue_id, messages, segments)
+            elif queue_id in self._places:
+                self.dead.append(f"{self._directory}/{self._places[queue_id]}")
 
     def remove_dead(self, deleted: SeqRanges) -> None:
         """With the names durable: a power cut brings none of them back.
@@ -111,8 +130,10 @@ class QueueDirectories:
         """
         for path in self.dead:
             self._files.remove_dir(path)
-        if self.dead or (deleted.starts and self._files.exists(self._directory)):
-            self._files.sync_dir(self._directory)
+        if self.dead or deleted.starts:
+            for place in PLACES:
+                if self._files.exists(f"{self._directory}/{place}"):
+                    self._files.sync_dir(f"{self._directory}/{place}")
 
 
 def refusal(directory: str, unknown: list[UnknownQueue]) -> str:
