@@ -15,7 +15,8 @@ from penstock.streams.recovery import StreamRecovery
 from penstock.streams.writer import StreamGroup, StreamGroups, StreamWriter
 from tests.helpers.sim_files import SimFileSystem
 
-DIRECTORY = "streams/7"
+DATA = "data"
+DIRECTORY = f"{DATA}/streams/7"
 STREAM = 7
 ADDRESS = b"\x00\x01q"
 
@@ -38,10 +39,12 @@ class StreamWorld:
         limits: StreamLimits | None = None,
         files: SimFileSystem | None = None,
         cache_bytes: int = 2000,
+        held_bytes: int = 1 << 20,
     ) -> None:
         self.files = files or SimFileSystem()
         self.limits = limits or StreamLimits(segment_bytes=1000)
         self.cache_bytes = cache_bytes
+        self.held_bytes = held_bytes
         self.now_ms = 1000
         self.entries: list[Entry] = []
         self.sealed: list[StreamGroup] = []
@@ -53,7 +56,7 @@ class StreamWorld:
 
     def open(self, found: StreamFound) -> None:
         self.board = JobBoard()
-        self.cache = BlockCache(self.cache_bytes)
+        self.cache = BlockCache(self.cache_bytes, held_limit_bytes=self.held_bytes)
         self.log = StreamLog(self.board, self.cache, DIRECTORY, STREAM, self.limits, found)
         self.writer = StreamWriter(self.files)
 

@@ -7,12 +7,14 @@ import tracemalloc
 
 import pytest
 
+from penstock.storage.common.disk_jobs import run_job
 from penstock.streams import cursor as at
 from penstock.streams.cursor import Start, StreamCursor
-from penstock.streams.log import StreamLimits
+from penstock.streams.log import StreamFound, StreamLimits
+from penstock.streams.recovery import StreamRecovery
 from penstock.streams.segments import SegmentTable
 from tests.helpers.sim_files import SimFileSystem
-from tests.streams.stream_tools import StreamWorld
+from tests.streams.stream_tools import DIRECTORY, STREAM, StreamWorld
 
 
 class CountingFiles(SimFileSystem):
@@ -110,3 +112,31 @@ def test_segments_grow_with_a_stream_of_many() -> None:
         world.flush()
     assert len(world.log.segments) < 50
     world.read_all()
+
+
+def test_slow_readers_at_many_places_hold_a_bounded_sum() -> None:
+    world, _files = long_stream(2000)
+    limit = 300_000
+    world.held_bytes = limit
+    world.open(found_again(world))
+    starts = list(range(0, 2000, 50))
+    cursors = [StreamCursor(world.log, Start(at.OFFSET, start)) for start in starts]
+    found = [world.read(cursor, limit=1) for cursor in cursors]
+    most = world.cache.held_bytes
+    for cursor, told in zip(cursors, found, strict=True):
+        told.extend(world.read(cursor, limit=3))
+        most = max(most, world.cache.held_bytes)
+        world.cache.check()
+    assert [[one.seq_id for one in told] for told in found] == [
+        list(range(start, start + 4)) for start in starts
+    ]
+    assert limit // 2 < most < limit + 600_000, "one read more than the limit"
+    for cursor in cursors:
+        cursor.close()
+    assert world.cache.held_bytes == 0
+
+
+def found_again(world: StreamWorld) -> StreamFound:
+    job = StreamRecovery(DIRECTORY, STREAM, world.safe)
+    run_job(job, world.files)
+    return job.found

@@ -44,7 +44,9 @@ class Life:
             rng.choice([200, 900, 4000]),
             rng.choice([1, 16, 255]),
         )
-        self.world = StreamWorld(limits, cache_bytes=rng.choice([0, 1000, 20_000]))
+        self.world = StreamWorld(
+            limits, cache_bytes=rng.choice([0, 1000, 20_000]), held_bytes=rng.choice([100, 1 << 20])
+        )
         self.readers: list[tuple[StreamCursor, int]] = []
         self.steps: list[Callable[[], None]] = [
             self.append,

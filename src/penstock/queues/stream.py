@@ -212,6 +212,7 @@ class StreamQueue(Queue):
         reader = self._readers.get(consumer)
         if reader is None:
             return
+        reader.cursor.close()
         if reader.name != "":
             self._moved = True
             self.wake()
@@ -302,6 +303,8 @@ class StreamQueue(Queue):
 
     def end(self) -> list[Consumer]:
         self.deleted = True
+        for reader in self._readers.values():
+            reader.cursor.close()
         self._readers = {}
         self._stored.delete()
         return self.retire()

@@ -1,10 +1,10 @@
 """``StreamCursor``: the place of one reader in a stream.
 
 In: where to begin; then ``look`` again and again, and ``take``.  Out: messages in the order of
-their offsets.  A cursor holds the blocks of one read, which it shares with others; at rest it is
-its numbers.  A reader that retention overtakes goes on at the floor; ``overtaken`` counts what it
-lost.  A reader of stored blocks (``reading.py``) uses ``blocks`` and ``pass_to`` instead of
-``take``.
+their offsets.  A cursor holds the blocks of one read, which it shares with others, and gives them
+back when too many are held; at rest it is its numbers.  A reader that retention overtakes goes on
+at the floor; ``overtaken`` counts what it lost.  A reader of stored blocks (``reading.py``) uses
+``blocks`` and ``pass_to`` instead of ``take``.
 
 Invariant (``check``):
   C1  the offset is that of a message at hand, if there is one
@@ -17,7 +17,7 @@ from mypy_extensions import i64
 from penstock.core.message import Message
 from penstock.streams.filtering import Wanted
 from penstock.streams.log import StreamLog
-from penstock.streams.reading import Block, StreamRead
+from penstock.streams.reading import Block, BlocksAtHand, StreamRead
 
 FIRST: Final[i64] = 1
 LAST: Final[i64] = 2
@@ -75,7 +75,7 @@ class StreamCursor:
         self._segment: i64 = -1
         self._at: i64 = -1
         self._behind: i64 = 0  # the offset behind the last read, which may have passed blocks over
-        self._blocks: list[Block] = []
+        self._hand: BlocksAtHand = BlocksAtHand(log.cache)
         self._read: StreamRead | None = None
 
     def place(self) -> i64:
@@ -86,14 +86,18 @@ class StreamCursor:
         """What failed may be over."""
         self.error = None
 
+    def close(self) -> None:
+        """It reads no more."""
+        self._hand.give_back()
+
     def look(self) -> bool:
         """Are messages at hand?  If not and there are some, a read for them is under way."""
         while self.error is None:
             if self._read is not None and not self._arrived():
                 return False
-            if self._blocks:
+            if self._hand.blocks:
                 return True
-            self._jump_to_floor()
+            self._settle()
             log = self._log
             if self.offset >= log.durable_offset:
                 return False
@@ -116,12 +120,16 @@ class StreamCursor:
                 self._at = block.head.end()
                 self._behind = block.next_offset()
                 if self._wanted is None or self._wanted.may_match(block.head.filter):
-                    self._blocks.append(block)
+                    self._hand.take([block])
                 else:
                     self.offset = block.next_offset()
         return False
 
-    def _jump_to_floor(self) -> None:
+    def _settle(self) -> None:
+        """Where to read on: not behind blocks that were given back, and not below the floor."""
+        if self.offset < self._behind:
+            self._segment = -1
+            self._behind = 0
         floor = self._log.first_offset
         if self.offset < floor:
             if self._time_ms < 0:
@@ -147,20 +155,22 @@ class StreamCursor:
         self._at = read.at
         self._behind = read.offset
         self._time_ms = read.time_ms if read.offset < read.end else -1
-        self._blocks = read.blocks[:]
-        self.offset = max(self.offset, self._blocks[0].first if self._blocks else read.offset)
+        self._hand.take(read.blocks)
+        blocks = self._hand.blocks
+        self.offset = max(self.offset, blocks[0].first if blocks else read.offset)
         return True
 
     def take(self, most: i64) -> list[Message]:
         """At most so many of the messages at hand, of one block."""
-        block = self._blocks[0]
+        block = self._hand.blocks[0]
         begin = self.offset - block.first
         messages = block.messages()[begin : begin + most]
         self.offset += len(messages)
         self.came_ms = messages[-1].enqueued_at_ms
         if self.offset == block.next_offset():
-            del self._blocks[0]
-            self.offset = max(self.offset, self._blocks[0].first if self._blocks else self._behind)
+            self._hand.use_up()
+            blocks = self._hand.blocks
+            self.offset = max(self.offset, blocks[0].first if blocks else self._behind)
         return messages
 
     def is_reading(self) -> bool:
@@ -169,19 +179,18 @@ class StreamCursor:
 
     def blocks(self) -> list[Block]:
         """Those at hand, of one read; the first one has ``offset``."""
-        return self._blocks
+        return self._hand.blocks
 
     def pass_to(self, offset: i64) -> None:
         """All messages below were used, and those of the blocks at hand only."""
         self.offset = offset
-        passed = 0
-        while passed < len(self._blocks) and self._blocks[passed].next_offset() <= offset:
-            passed += 1
-        del self._blocks[:passed]
+        while self._hand.blocks and self._hand.blocks[0].next_offset() <= offset:
+            self._hand.use_up()
 
     def check(self) -> None:
         """Assert the numbered invariant."""
-        if self._blocks:
-            assert self._blocks[0].first <= self.offset < self._blocks[0].next_offset(), "C1"
-        for i in range(1, len(self._blocks)):
-            assert self._blocks[i - 1].next_offset() <= self._blocks[i].first, "C1"
+        blocks = self._hand.blocks
+        if blocks:
+            assert blocks[0].first <= self.offset < blocks[0].next_offset(), "C1"
+        for i in range(1, len(blocks)):
+            assert blocks[i - 1].next_offset() <= blocks[i].first, "C1"

@@ -43,6 +43,7 @@ STORED_READ_BYTES: Final[i64] = 768 * 1024
 """The same of a stored read: with a block of usual size it has a megabyte."""
 WINDOW_BYTES: Final[i64] = 64 * 1024
 FILTER_BYTES_MAX: Final[i64] = 255
+HELD_BYTES_MAX: Final[i64] = 64 * 1024 * 1024
 MESSAGE_BYTES: Final[i64] = 200
 """What a decoded message costs beside its content, about."""
 
@@ -59,7 +60,17 @@ def as_stored(messages: list[Message]) -> list[Message]:
 class Block:
     """The messages of one block, shared between readers; or, of a stored read, its records."""
 
-    __slots__ = ("_messages", "_show", "_shown", "count", "first", "head", "payload", "segment")
+    __slots__ = (
+        "_holders",
+        "_messages",
+        "_show",
+        "_shown",
+        "count",
+        "first",
+        "head",
+        "payload",
+        "segment",
+    )
 
     def __init__(
         self,
@@ -77,6 +88,17 @@ class Block:
         self._messages: list[Message] = messages
         self._show: Show = show
         self._shown: bool = False
+        self._holders: i64 = 0
+
+    def hold(self) -> i64:
+        """A reader keeps it; returns what memory it takes that it did not take before."""
+        self._holders += 1
+        return self.memory_bytes() if self._holders == 1 else 0
+
+    def let_go(self) -> i64:
+        """The reader keeps it no longer; returns what memory it does not take any more."""
+        self._holders -= 1
+        return self.memory_bytes() if self._holders == 0 else 0
 
     def messages(self) -> list[Message]:
         """As readers get them; made for the first one."""
@@ -93,18 +115,64 @@ class Block:
 
 
 @final
+class BlocksAtHand:
+    """Blocks of one reader, which it uses up one by one; the cache may take all of them back."""
+
+    def __init__(self, cache: "BlockCache") -> None:
+        self.blocks: list[Block] = []
+        self._cache: BlockCache = cache
+
+    def take(self, blocks: list[Block]) -> None:
+        if blocks:
+            self.blocks += blocks
+            self._cache.hold(self, blocks)
+
+    def use_up(self) -> None:
+        """The first one."""
+        self._cache.let_go(self, [self.blocks.pop(0)])
+
+    def give_back(self) -> None:
+        blocks = self.blocks
+        self.blocks = []
+        self._cache.let_go(self, blocks)
+
+
+@final
 class BlockCache:
-    """The blocks that were written or read last, of all streams of a node.
+    """The blocks that were written or read last, and those of readers, of all streams of a node.
+
+    Readers that are slow, each at a place of its own, would keep a read each: when they have more
+    than ``held_limit_bytes``, those that took theirs first read again when they go on.
 
     Invariants (``check``):
       B1  ``bytes`` is the sum over the blocks, and no more than the limit
+      B2  ``held_bytes`` is the sum over the blocks of readers, each once
     """
 
-    def __init__(self, limit_bytes: i64, show: Show = as_stored) -> None:
+    def __init__(
+        self, limit_bytes: i64, show: Show = as_stored, held_limit_bytes: i64 = HELD_BYTES_MAX
+    ) -> None:
         self.show: Show = show
         self.bytes: i64 = 0
+        self.held_bytes: i64 = 0
         self._limit_bytes: i64 = limit_bytes
+        self._held_limit_bytes: i64 = held_limit_bytes
         self._blocks: dict[tuple[int, int], Block] = {}
+        self._readers: dict[BlocksAtHand, None] = {}  # that have blocks, oldest first
+
+    def hold(self, reader: BlocksAtHand, blocks: list[Block]) -> None:
+        """The reader has these now; others may have to give theirs back."""
+        self._readers[reader] = None
+        for block in blocks:
+            self.held_bytes += block.hold()
+        while self.held_bytes > self._held_limit_bytes and len(self._readers) > 1:
+            next(iter(self._readers)).give_back()
+
+    def let_go(self, reader: BlocksAtHand, blocks: list[Block]) -> None:
+        for block in blocks:
+            self.held_bytes -= block.let_go()
+        if not reader.blocks:
+            self._readers.pop(reader, None)
 
     def put(self, block: Block) -> None:
         """Keep it, and let go of the oldest ones."""
@@ -124,6 +192,8 @@ class BlockCache:
     def check(self) -> None:
         assert self.bytes == sum([block.memory_bytes() for block in self._blocks.values()]), "B1"
         assert self.bytes <= self._limit_bytes or not self._blocks, "B1"
+        held = {block for reader in self._readers for block in reader.blocks}
+        assert self.held_bytes == sum([block.memory_bytes() for block in held]), "B2"
 
 
 @final
