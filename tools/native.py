@@ -92,7 +92,7 @@ ROOMS: Final = [
     Room("routing", SMALL),
     Room("queues", SMALL),
     Room("backing", FAST, leave="description"),
-    Room("streams", SMALL),
+    Room("streams", SMALL, leave="audit"),
     Room("storage/common", SMALL, leave="sqlite_*"),
     Room("storage/store", SMALL),
     Room("storage/journal", SMALL),
@@ -100,7 +100,7 @@ ROOMS: Final = [
     Room("storage/engine", SMALL),
     Room("broker", SMALL, only="broker budgets lookup queue_turns vhost_maker"),
     Room("broker/rules", SMALL, leave="erlang_terms ha_policy queue_options"),
-    Room("broker/topology", SMALL, leave="changes declaring"),
+    Room("broker/topology", SMALL, leave="changes declaring super_streams"),
     Room("broker/transfers", SMALL, only="dead_letters delays replies"),
     Room(
         "cluster/mirrors",

@@ -23,6 +23,7 @@ from penstock.storage.common.files import RealFileSystem
 from penstock.storage.common.seq_ranges import SeqRanges, ranges_of
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import QueueRecord, VhostRecord
+from penstock.streams.log import StreamLimits
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.live_broker import LiveBroker
@@ -141,6 +142,46 @@ def test_a_torn_tail_is_said_and_sound(engine: OpenEngine) -> None:
     assert result.output.splitlines()[0].endswith("data: sound, with torn tails")
     assert "torn tails: " in result.output
     assert "at the end of 1 files" in result.output
+
+
+def test_a_stream_is_read_and_counted(engine: OpenEngine) -> None:
+    """Its messages are in its segments, after a kill and after a clean stop."""
+    engine.close_cleanly()
+    definitions = Definitions("data/definitions.db")
+    queue_id = definitions.next_queue_id()
+    arguments: dict[str, object] = {"x-queue-type": "stream"}
+    definitions.put_queue(QueueRecord(queue_id, "0" * 32, "/", "log", False, arguments))
+    definitions.commit()
+    definitions.close()
+    files, queues = RealFileSystem(), {1: ENTRIES, 2: ENTRIES}
+    again = OpenEngine(files, queues, limits(embed=200), streams=(queue_id,))
+    stream = again.streams[queue_id]
+    stream.log.set_limits(StreamLimits(segment_bytes=300))
+    for number in range(5):
+        stream.publish([message(b"%d:" % number + b"x" * 100)], 10)
+        again.commit()
+    killed(again)
+    for stopped in (False, True):
+        code, found = report("data")
+        assert (code, found["damages"], found["notes"]) == (0, [], [])
+        [row] = [row for row in found["queues"] if row["name"] == "log"]
+        assert (row["messages"], row["in_segments"], row["segments"]) == (5, 5, 3)
+        assert found["messages"] == 154 + 5
+        assert run("data").exit_code == 0
+        if not stopped:
+            OpenEngine(files, queues, limits(embed=200), streams=(queue_id,)).close_cleanly()
+    path = Path(f"data/streams/{queue_id}/2.stm")
+    code, found = report("--file", str(path))
+    assert (code, [block["content"] for block in found["content"]]) == (
+        0,
+        ["messages, 1", "messages, 1", "index, 1"],
+    )
+    flip(path, 150)
+    code, found = report("data")
+    assert code == 1
+    [damage] = found["damages"]
+    assert damage["file"] == f"streams/{queue_id}/2.stm"
+    assert damage["offset"] <= 150 < damage["offset"] + damage["length"]
 
 
 # -- damage ---------------------------------------------------------------------------------

@@ -31,7 +31,8 @@ from penstock.cli.failure import USAGE, Failure
 from penstock.cli.options import OUTPUT, option
 from penstock.cli.tables import table
 from penstock.core.errors import Corrupt
-from penstock.storage.audit.audit import DataAudit, QueueFacts
+from penstock.queues.context import STREAM, queue_type
+from penstock.storage.audit.audit import DataAudit, QueueAudit, QueueFacts
 from penstock.storage.audit.files import (
     RECORD_NAMES,
     Damage,
@@ -47,6 +48,8 @@ from penstock.storage.common.sqlite_log import check_log
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.schema import FORMAT_VERSION, UPGRADES
 from penstock.storage.engine.terms import TERMS_FILE, read_terms
+from penstock.streams.audit import StreamAudit, StreamWalk
+from penstock.streams.block_codec import segment_first
 
 DEFINITIONS_FILE: Final = "definitions.db"
 DAMAGED: Final = 1
@@ -106,9 +109,14 @@ def audit_directory(directory: str) -> dict[str, Any]:
     with locked(directory), Counted(directory) as progress:
         damages: list[Damage] = []
         queues, deleted = read_definitions(directory, damages)
-        found = DataAudit(RealFileSystem(), directory, queues, progress.note, deleted)
+        files = RealFileSystem()
+        found = DataAudit(files, directory, queues, progress.note, deleted)
         found.run()
-    return describe(directory, found, damages + found.damages)
+        damages += found.damages
+        for queue in found.queues.values():
+            if queue.facts.is_stream:
+                damages += audit_stream(files, directory, found, queue, progress)
+    return describe(directory, found, damages)
 
 
 def must_be_data_directory(directory: str) -> None:
@@ -201,7 +209,13 @@ def _queues_of(copy: str) -> tuple[list[QueueFacts], SeqRanges]:
         if queue.vhost not in entries:
             raise Corrupt(f"queue {queue.name!r} belongs to no virtual host")
     facts = [
-        QueueFacts(queue_id, queue.vhost, queue.name, entries[queue.vhost])
+        QueueFacts(
+            queue_id,
+            queue.vhost,
+            queue.name,
+            entries[queue.vhost],
+            queue_type(queue.arguments) == STREAM,
+        )
         for queue in topology.queues
         for queue_id in queue.queue_ids()
     ]
@@ -217,12 +231,11 @@ def audit_file(path: str) -> dict[str, Any]:
     with locked(home):
         if name == TERMS_FILE:
             return describe_terms_file(directory, path)
-        with open(path, "rb") as file:
-            walk = walk_file(path, file.read())
+        walk = walk_one(path)
     if walk is None:
         raise CannotCheck(
             f"{path} is no file of the engine",
-            "names are N.jif (journal), N.idx (segments), N.rdq (store) and terms",
+            "names are N.jif (journal), N.idx (segments), N.stm (streams), N.rdq (store) and terms",
         )
     described = describe_walk(walk)
     described["content"] = [
@@ -232,6 +245,18 @@ def audit_file(path: str) -> dict[str, Any]:
     return {"file": path, "verdict": verdict(walk.damages, walk.torn_bytes), **described} | {
         "damages": [describe_damage(damage) for damage in walk.damages]
     }
+
+
+def walk_one(path: str) -> FileWalk | None:
+    """One file by itself, told by its name; None = no file of a data directory."""
+    directory, name = os.path.split(path)
+    first = segment_first(name)
+    if first >= 0:
+        stream = os.path.basename(directory)
+        number = int(stream) if stream.isdigit() else 0
+        return StreamWalk(RealFileSystem(), path, path, number, first, newest=True)
+    with open(path, "rb") as file:
+        return walk_file(path, file.read())
 
 
 def data_directory_of(directory: str) -> str:
@@ -299,6 +324,18 @@ class Counted:
         sys.stderr.flush()
 
 
+def audit_stream(
+    files: RealFileSystem, directory: str, found: DataAudit, queue: QueueAudit, progress: "Counted"
+) -> list[Damage]:
+    """What is in the stream joins ``found``; returns its damages."""
+    stream = queue.facts.queue_id
+    audited = StreamAudit(files, directory, stream, found.known_offset(stream))
+    progress.note(f"streams/{stream}", sum(walk.size for walk in audited.walks))
+    queue.note_stream(audited.walks, audited.messages(), audited.content_bytes())
+    found.notes += audited.notes
+    return audited.damages
+
+
 # -- telling -------------------------------------------------------------------------------
 
 
@@ -327,6 +364,8 @@ def describe_walk(walk: FileWalk) -> dict[str, Any]:
         row["settled"] = walk.settled_count
         row["transient"] = walk.transient_count
         row["delayed"] = walk.delayed_count
+    elif isinstance(walk, StreamWalk):
+        row |= {"messages": walk.count, "settled": 0, "transient": 0, "delayed": 0}
     elif isinstance(walk, StoreWalk):
         row["contents"] = walk.count
     return row | {"attested": walk.attested, "torn": walk.torn_bytes}

@@ -13,4 +13,5 @@ docs/formats/streams.md is the page of the files.
     holding     what readers keep retention from
     filtering   the filter of a block: which values its messages may have
     block_codec the bytes of blocks
+    audit       reads everything for ``penstock audit``, changes nothing
 """

@@ -31,7 +31,7 @@ Invariants:
   U2  where a start would refuse the directory, ``damages`` is not empty
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -69,7 +69,7 @@ QUEUES: Final = "queues"
 STORE: Final = "store/persistent"
 FORGOTTEN_AT_START: Final = ("transient", "store/transient")
 KNOWN_NAMES: Final = (
-    *("journal", "queues", "transient", "store", "terms", "lock", "reserve"),
+    *("journal", "queues", "streams", "transient", "store", "terms", "lock", "reserve"),
     *("events", "logs", "control.json", "nsqd-taken-over.json"),  # not of the engine
 )
 
@@ -85,6 +85,7 @@ class QueueFacts:
     vhost: str
     name: str
     entries: int
+    is_stream: bool = False
 
 
 @dataclass(slots=True)
@@ -99,7 +100,7 @@ class QueueAudit:
     """
 
     facts: QueueFacts
-    segments: list[SegmentWalk] = field(default_factory=list)
+    segments: list[FileWalk] = field(default_factory=list)
     in_segments: int = 0
     in_journal: int = 0
     journal_only: int = 0
@@ -115,6 +116,12 @@ class QueueAudit:
     def note_segment(self, walk: SegmentWalk) -> None:
         self.segments.append(walk)
         self.transient += walk.transient_count
+
+    def note_stream(self, walks: Sequence[FileWalk], messages: int, content_bytes: int) -> None:
+        """All of a stream is in its segments."""
+        self.segments = list(walks)
+        self.in_segments = messages
+        self.content_bytes = content_bytes
 
     def note_journal(self, messages: int) -> None:
         self.in_journal = messages
@@ -167,10 +174,19 @@ class DataAudit:
         self._read_journal()
         self._read_store()
         for queue in self.queues.values():
-            self._read_queue(queue)
+            if not queue.facts.is_stream:
+                self._read_queue(queue)
         self._compare_references()
         self._look_around()
         self.damages.sort(key=lambda damage: (damage.file, damage.offset))
+
+    def known_offset(self, queue_id: int) -> int:
+        """Of a stream: messages below it had been on disk."""
+        journalled = self._journalled.get(queue_id)
+        if self.terms is None:
+            return 0 if journalled is None else int(journalled.next_seq_id)
+        offsets = [int(one.next_seq_id) for one in self.terms.queues if one.queue_id == queue_id]
+        return max(offsets, default=0)
 
     def torn_bytes(self) -> int:
         return sum(walk.torn_bytes for walk in self.walks())
@@ -424,7 +440,7 @@ class DataAudit:
     def _count_journalled(self, queue: QueueAudit, journalled: JournalledQueue) -> None:
         """What lives only in the journal."""
         queue.note_journal(len(journalled.messages))
-        segments = {walk.number: walk for walk in queue.segments}
+        segments = {walk.number: walk for walk in queue.segments if isinstance(walk, SegmentWalk)}
         entries = queue.facts.entries
         for message in journalled.messages:
             seq_id = int(message.seq_id)
@@ -471,7 +487,7 @@ class DataAudit:
             name = path.removeprefix(f"{self._directory}/")
             self.notes.append(f"{name} is of a deleted queue; the next start removes it")
         for name in sorted(self._left.strange):
-            self.notes.append(f"{QUEUES}/{name} is no file of this broker")
+            self.notes.append(f"{name} is no file of this broker")
         for name in self._names(JOURNAL):
             if journal_file_no(name) == 0 and not name.endswith(SPARE_SUFFIX):
                 self.notes.append(f"{JOURNAL}/{name} is no file of this broker")
