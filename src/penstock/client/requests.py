@@ -57,6 +57,9 @@ declare_exchange             PUT     exchanges/{vhost}/{exchange}  \
 delete_exchange              DELETE  exchanges/{vhost}/{exchange}  if-unused
 declare_queue                PUT     queues/{vhost}/{queue}  durable auto_delete arguments
 delete_queue                 DELETE  queues/{vhost}/{queue}  if-empty if-unused
+add_super_stream             PUT     stream/super-streams/{vhost}/{name}  \
+                                     partitions binding-keys arguments
+delete_super_stream          DELETE  stream/super-streams/{vhost}/{name}
 purge_queue                  DELETE  queues/{vhost}/{queue}/contents
 add_member                   POST    queues/quorum/{vhost}/{queue}/replicas/add  node
 delete_member                DELETE  queues/quorum/{vhost}/{queue}/replicas/delete  node

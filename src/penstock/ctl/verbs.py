@@ -119,6 +119,11 @@ Streams
     refused: Refused: streams have no replicas here
   restart_stream [--vhost <vhost>] <stream> [--preferred-leader-node <node>]
     refused: Refused: streams have no replicas here
+  add_super_stream <name> [--vhost <vhost>] [--partitions <partitions>] \
+      [--binding-keys <binding-keys>]
+    super_streams: Makes an exchange and streams behind it, one for each key
+  delete_super_stream <name> [--vhost <vhost>]
+    super_streams: Deletes a super stream and its partitions
   set_stream_retention_policy [--vhost <vhost>] <name> <policy>
     refused: Refused: a policy sets it
 Plug-ins
@@ -464,7 +469,7 @@ OPTION: Final = re.compile(r"--([a-z-]+)(?:\|-\w)?([ =][<\"])?")
 """An option in a usage, and what shows that it has a value."""
 NUMBERS: Final = (
     *("duration", "iterations", "limit", "number", "per-connection-delay", "pid", "priority"),
-    *("queue-timeout", "within"),
+    *("queue-timeout", "within", "partitions", "initial-cluster-size"),
 )
 """The options whose value is a number."""
 SCOPES: Final = ("vhost", "timeout")
@@ -472,6 +477,14 @@ SCOPES: Final = ("vhost", "timeout")
 UNTOLD: Final[Mapping[str, dict[str, str]]] = {
     "add_user": {"pre-hashed-password": FLAG},
     "add_member": {"membership": TEXT},
+    "add_super_stream": {
+        "routing-keys": TEXT,
+        "max-length-bytes": TEXT,
+        "max-age": TEXT,
+        "stream-max-segment-size-bytes": TEXT,
+        "leader-locator": TEXT,
+        "initial-cluster-size": NUMBER,
+    },
     "grow": {"membership": TEXT},
     "resolve_hostname": {"offline": FLAG},
     "list_stream_consumers": {"verbose": FLAG},

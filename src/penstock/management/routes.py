@@ -27,6 +27,7 @@ from penstock.management.api.queues.mirrors import MirrorsApi
 from penstock.management.api.queues.queue_actions import QueueActionsApi
 from penstock.management.api.queues.queues import QueuesApi
 from penstock.management.api.queues.quorum import QuorumApi
+from penstock.management.api.queues.super_streams import SuperStreamsApi
 from penstock.management.api.resources import ResourcesApi
 from penstock.management.api.search import SearchApi
 from penstock.management.api.vhosts import VhostsApi
@@ -42,6 +43,7 @@ ENDPOINTS: Final[tuple[type[Endpoints], ...]] = (
     QueuesApi,
     QueueActionsApi,
     MirrorsApi,
+    SuperStreamsApi,
     ExchangesApi,
     BindingsApi,
     MessagesApi,
