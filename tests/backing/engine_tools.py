@@ -129,7 +129,9 @@ class OpenEngine:
         run_serially(self.files)(jobs)
         self._side.recovered(jobs)
         journal = self.engine.journal
-        return {one: StreamBacking(self._side, journal, NameReader(), one) for one in streams}
+        return {
+            one: StreamBacking(self._side, journal, NameReader(), one, False) for one in streams
+        }
 
     def commit(self, *, sync: bool = True) -> None:
         group = self.engine.seal(sync)

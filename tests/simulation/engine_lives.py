@@ -144,6 +144,7 @@ class Life:
             (20, lambda: stream.publish(self.batch(), self.now_ms)),
             (4, lambda: stream.retire(self.now_ms)),
             (1, stream.change_limits),
+            (3, stream.keep_position),
             (3, stream.attach),
             (12, stream.follow),
             (1, lambda: stream.read_on(self.opened)),

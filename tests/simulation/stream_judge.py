@@ -6,8 +6,10 @@
     floor  what retention took below it may not come back
     begin  what retention took below it is not read; until the floor is on disk it may come back
 
-``attested`` is what safe and floor were before the last group: nothing on disk says that this was
-there, so that damage in it is taken for a torn write.
+Positions of consumers are kept by name: a start finds that on disk, or a later one.
+
+``attested`` is what was on disk before the last group: nothing says that this was there, so that
+damage in it is taken for a torn write.
 
 Readers begin at every kind of place and go on when chance says so.  What the first message must be
 is computed from the list; from there on they must get each message, but what retention overtook.
@@ -17,6 +19,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from penstock.core.message import Message
@@ -35,6 +38,12 @@ class Entry(NamedTuple):
     time_ms: int
 
 
+class OnDisk(NamedTuple):
+    safe: int = 0
+    floor: int = 0
+    positions: Mapping[str, int] = {}
+
+
 class Reader:
     """``expected`` is the offset of its next message, if retention does not overtake it."""
 
@@ -50,12 +59,17 @@ class JudgedStream:
         self.stream: StreamBacking
         self.counts: Counter[str] = Counter()
         self.entries: list[Entry] = []
-        self.safe = self.floor = self.begin = 0
-        self.attested = (0, 0)
+        self.begin = 0
+        self.on_disk = self.attested = OnDisk()
+        self.positions: dict[str, int] = {}
         self._limits = StreamLimits(segment_bytes=rng.choice([300, 2000, 10_000]))
-        self._sealed: list[tuple[int, int, tuple[int, int]]] = []  # end, floor, attested: a group
+        self._sealed: list[tuple[OnDisk, OnDisk]] = []  # by each group, and before it
         self._readers: list[Reader] = []
         self._rng = rng
+
+    @property
+    def safe(self) -> int:
+        return self.on_disk.safe
 
     def check(self) -> None:
         log = self.stream.log
@@ -77,16 +91,34 @@ class JudgedStream:
         self.counts["messages appended"] += len(messages)
 
     def seal(self) -> None:
-        self._sealed.append((len(self.entries), self.begin, (self.safe, self.floor)))
+        by_now = OnDisk(len(self.entries), self.begin, dict(self.positions))
+        self._sealed.append((by_now, self.on_disk))
 
     def commit(self, count: int) -> None:
         """So many groups more are on disk."""
-        for end, floor, attested in self._sealed[:count]:
-            if (end, floor) != (self.safe, self.floor):
-                self.attested = attested
-            self.safe = end
-            self.floor = floor
+        for then, before in self._sealed[:count]:
+            if then != self.on_disk:
+                self.attested = before
+            self.on_disk = then
         del self._sealed[:count]
+
+    def keep_position(self) -> None:
+        """Of a consumer that has read some more."""
+        name = self._rng.choice("ab")
+        offset = self._rng.randint(self.positions.get(name, 0), self.safe + 1)
+        self.stream.log.marks.positions.move(name, offset, 0)
+        self.stream.keep_positions()
+        self.positions[name] = offset
+        self.counts["positions kept"] += 1
+
+    def _judge_positions(self) -> None:
+        marks = self.stream.log.marks.positions
+        for name in {*self.positions, *marks.names()}:
+            mark = marks.find(name)
+            found = None if mark is None else int(mark.number)
+            told = [self.on_disk, *(then for then, _ in self._sealed)]
+            assert found in [one.positions.get(name) for one in told], "a position is lost"
+        self.positions = {name: int(marks.find(name).number) for name in marks.names()}
 
     def change_limits(self) -> None:
         rng = self._rng
@@ -214,8 +246,7 @@ class JudgedStream:
     # -- the end, and after it -------------------------------------------------------------
 
     def closed_cleanly(self) -> None:
-        self.safe = len(self.entries)
-        self.floor = self.begin
+        self.on_disk = OnDisk(len(self.entries), self.begin, dict(self.positions))
 
     def reopened(self, stream: StreamBacking, opened: PatientEngine) -> None:
         """Judge what the disk has kept, and go on with that."""
@@ -224,7 +255,8 @@ class JudgedStream:
 
     def reopened_damaged(self, stream: StreamBacking, opened: PatientEngine) -> None:
         """The same after a bit was changed; raises what stops the reader."""
-        self.safe, self.floor = self.attested
+        self._sealed.append((self.on_disk, self.attested))
+        self.on_disk = self.attested
         assert self.safe <= stream.log.next_offset, "lost in silence"
         self._adopt(stream, opened)
 
@@ -233,11 +265,13 @@ class JudgedStream:
         log = stream.log
         assert log.next_offset <= len(self.entries), "from nowhere"
         assert log.durable_offset == log.next_offset
-        assert self.floor <= log.first_offset <= self.begin, "retention undone, or overdone"
+        floor = self.on_disk.floor
+        assert floor <= log.first_offset <= self.begin, "retention undone, or overdone"
+        self._judge_positions()
         self.counts["messages cut"] += len(self.entries) - log.next_offset
         del self.entries[log.next_offset :]
-        self.safe = log.next_offset
-        self.floor = self.begin = log.first_offset
+        self.begin = log.first_offset
+        self.on_disk = OnDisk(log.next_offset, self.begin, dict(self.positions))
         self._sealed = []
         self._readers = []
         log.set_limits(self._limits)

@@ -43,6 +43,7 @@ WANTED_OF_STREAMS = (
     *WANTED,
     "messages read",
     "messages cut",
+    "positions kept",
     "segments retired",
     "readers overtaken",
     "found by time",

@@ -17,6 +17,8 @@ from penstock.streams.block_codec import (
     INDEX,
     MAGIC_BYTES,
     MESSAGES,
+    POSITIONS,
+    PUBLISHERS,
     BlockHead,
     IndexRows,
     read_head,
@@ -25,9 +27,16 @@ from penstock.streams.block_codec import (
     segment_path,
 )
 from penstock.streams.log import INDEX_STEP_BYTES
+from penstock.streams.marks import StreamMarks
 from penstock.streams.reading import FILTER_BYTES_MAX
 
-KINDS: Final = {int(MESSAGES): "messages", int(INDEX): "index", int(FLOOR): "floor"}
+KINDS: Final = {
+    int(MESSAGES): "messages",
+    int(INDEX): "index",
+    int(FLOOR): "floor",
+    int(POSITIONS): "positions",
+    int(PUBLISHERS): "publishers",
+}
 
 
 class StreamWalk(FileWalk):
@@ -107,7 +116,8 @@ class StreamWalk(FileWalk):
         """Note a true block; False = it does not belong here."""
         kind = int(head.kind)
         messages = read_records(payload, head) if kind == MESSAGES else None
-        if self.finished or (head.first != self.next_offset and not self._skipped):
+        follows = head.first == self.next_offset or self._skipped
+        if self.finished or not follows or kind not in KINDS:
             return False
         if kind == MESSAGES:
             if messages is None:
@@ -121,7 +131,7 @@ class StreamWalk(FileWalk):
             self.finished = head.end() == self.size
             if payload != self._rows.payload(head.at) and not self.damages:
                 return False
-        elif kind != FLOOR:
+        elif kind != FLOOR and not StreamMarks().of_kind(kind).read(payload, head.count):
             return False
         self.floor = int(head.floor)
         content = f"{KINDS[kind]}, {int(head.count)}" if head.count else KINDS[kind]
