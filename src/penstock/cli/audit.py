@@ -332,7 +332,7 @@ def audit_stream(
     audited = StreamAudit(files, directory, stream, found.known_offset(stream))
     progress.note(f"streams/{stream}", sum(walk.size for walk in audited.walks))
     queue.note_stream(audited.walks, audited.messages(), audited.content_bytes())
-    found.notes += audited.notes
+    found.note(audited.notes)
     return audited.damages
 
 

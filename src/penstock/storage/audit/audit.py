@@ -180,6 +180,10 @@ class DataAudit:
         self._look_around()
         self.damages.sort(key=lambda damage: (damage.file, damage.offset))
 
+    def note(self, notes: list[str]) -> None:
+        """More that is odd but harmless, of a stream."""
+        self.notes += notes
+
     def known_offset(self, queue_id: int) -> int:
         """Of a stream: messages below it had been on disk."""
         journalled = self._journalled.get(queue_id)

@@ -75,10 +75,11 @@ def keys_in(asked: dict[str, Any]) -> list[str]:
         if len(set(keys)) < len(keys):
             raise BadQuery("bad_request", "Duplicate partition names found")
         return keys
-    if not str(partitions).removeprefix("-").isdecimal():
+    told = str(partitions)
+    if not told.removeprefix("-").isdecimal():
         raise BadQuery("bad_request", "The partitions must be a number")
-    _must_be_few("partition number", int(partitions))
-    return [str(number) for number in range(int(partitions))]
+    _must_be_few("partition number", int(told))
+    return [str(number) for number in range(int(told))]
 
 
 def _must_be_few(what: str, count: int) -> None:
