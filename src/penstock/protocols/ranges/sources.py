@@ -169,7 +169,10 @@ class StreamSource:
         if end > self._log.durable_offset:
             raise MessagesGone(f"{self._name()} ends at {self.end()}, not at {end}")
         cursor = self._cursor
-        if cursor is None or cursor.offset != start:
+        if cursor is not None and cursor.offset != start:
+            cursor.close()
+            cursor = None
+        if cursor is None:
             cursor = self._cursor = StreamCursor(self._log, Start(OFFSET, start), stored=True)
         if not self._arrived(cursor):
             return None
@@ -192,6 +195,7 @@ class StreamSource:
         if not self._arrived(cursor) and cursor.is_reading():
             return None
         self._searched = None
+        cursor.close()
         found = min(max(int(cursor.offset), low), high)
         return found, found
 
