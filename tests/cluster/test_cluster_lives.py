@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import time
+import urllib.error
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -192,6 +193,11 @@ def test_the_masters_node_is_cut_off(world: World) -> None:
             world.await_seen_down(victim)
             world.await_truth(gone=[victim])
             assert world.cluster.ask(victim, "/api/penstock/cluster")["why_not"]
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                world.cluster.ask(victim, "/healthz/ready")
+            assert (refused.value.code, b"is cut off" in refused.value.read()) == (503, True)
+            (row,) = [r for r in world.cluster.ask(victim, "/api/nodes") if r.get("partitions")]
+            assert len(row["partitions"]) == world.size - 1
             world.heal()
             load.await_confirms(GO_ON_S)
             world.settle()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from penstock.broker.mirrors import MASTER, MIRROR, MasterMove, SyncProgress
+from penstock.node.inspection.session_inspector import NodeSessionInspector
 from tests.helpers.mirrored import A, B, C, FakeMirrors, copy, down, facts, served_in_a_cluster
 from tests.management.conftest import Served
 
@@ -211,6 +212,8 @@ def test_all_nodes_are_listed_the_one_that_is_asked_first(
         "type": "disc",
         "running": False,
         "being_drained": False,
+        "mem_alarm": False,
+        "disk_free_alarm": False,
         "partitions": [],
         "cluster_links": [],
     }
@@ -241,3 +244,25 @@ def test_a_node_whose_masters_are_alone_is_critical(cluster: Served, mirrors: Fa
 def test_a_node_that_stands_alone_is_told_so(served: Served) -> None:
     assert served.get(CRITICAL) == {"status": "ok", "reason": "single node cluster"}
     assert served.get(OURS) == []
+
+
+def test_a_node_that_is_cut_off_wants_no_clients(cluster: Served) -> None:
+    watch = cast(NodeSessionInspector, cluster.view.watch)
+    told = watch._cluster_facts
+    why = f"node '{A}' is cut off: it hears neither the coordinator nor {B}"
+
+    def cut_off() -> dict[str, object]:
+        rows = cast(list[dict[str, Any]], told()["nodes"])
+        rows[1]["link"]["connected"] = False
+        return {**told(), "nodes": rows, "cut_off": why}
+
+    watch._cluster_facts = cut_off
+    try:
+        ready = cluster.ask("/healthz/ready", "")
+        assert (ready.status, json.loads(ready.body)["reason"]) == (503, why)
+        assert cluster.ask("/api/health/checks/is-in-service", "").status == 503
+        assert cluster.get(f"/api/nodes/{A}")["partitions"] == [B]
+    finally:
+        watch._cluster_facts = told
+    assert cluster.ask("/healthz/ready", "").status == 200
+    assert cluster.get(f"/api/nodes/{A}")["partitions"] == []

@@ -148,7 +148,7 @@ class ManagementServer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._turn: asyncio.Lock | None = None
-        self._pulse: asyncio.Future[None] | None = None
+        self._pulse: asyncio.Future[str] | None = None
         self.sampling: asyncio.Task[None] | None = None
 
     # -- life ----------------------------------------------------------------------------
@@ -233,15 +233,16 @@ class ManagementServer:
         self._statistics.complete(found)
         return found
 
-    async def _must_turn(self) -> None:
+    async def _must_turn(self) -> str:
         """Whether the data loop turns, out of turn: the lists of others are no fault of it.
 
+        Returns whether the node is cut off, and why, as the context says it.
         It needs no login, so one question on the loop answers all waiting requests.
         """
         if self._pulse is None or self._pulse.done():
-            self._pulse = asyncio.wrap_future(self._call_on_loop(_nothing))
+            self._pulse = asyncio.wrap_future(self._call_on_loop(self._context.cut_off))
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
-            await asyncio.shield(self._pulse)
+            return await asyncio.shield(self._pulse)
 
     # -- routes --------------------------------------------------------------------------
 
@@ -315,10 +316,10 @@ class ManagementServer:
         return json_response({"status": "ok"})
 
     async def _is_ready(self, request: web.Request) -> web.Response:
-        await self._must_turn()
-        if self._context.serves():
+        cut_off = await self._must_turn()
+        reason = self._context.why_closed() or cut_off
+        if not reason:
             return json_response({"status": "ok"})
-        reason = "draining" if self._context.is_serving else "not open for clients"
         return json_response({"status": "failed", "reason": reason}, 503)
 
     # -- who asks ------------------------------------------------------------------------
@@ -374,10 +375,6 @@ def _own_address(request: web.Request) -> str:
     """Where this connection arrived; "" when it is gone."""
     name = request.transport.get_extra_info("sockname") if request.transport else None
     return str(name[0]) if isinstance(name, tuple) else ""
-
-
-def _nothing() -> None:
-    """Asked of the data loop to hear that it turns."""
 
 
 @web.middleware

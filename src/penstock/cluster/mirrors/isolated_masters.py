@@ -25,7 +25,7 @@ from penstock.cluster.mirrors.queue import MirroredQueue
 @final
 class IsolatedMasters:
     def __init__(self) -> None:
-        self._found: bool = False
+        self.found: bool = False
         self._is_cut_off: bool = False
 
     def told(self, *, is_cut_off: bool) -> None:
@@ -33,14 +33,14 @@ class IsolatedMasters:
         self._is_cut_off = is_cut_off
 
     def look(self, queues: Iterable[MirroredQueue], nodes: LivingNodes) -> None:
-        if not self._is_cut_off and not self._found:
+        if not self._is_cut_off and not self.found:
             return
-        self._found = False
+        self.found = False
         for known in queues:
             why = _why_alone(known, nodes) if self._is_cut_off else ""
             if why or known.alone():
                 known.cut_off(why)
-                self._found = self._found or why != ""
+                self.found = self.found or why != ""
 
 
 def _why_alone(known: MirroredQueue, nodes: LivingNodes) -> str:

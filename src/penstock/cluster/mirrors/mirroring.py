@@ -224,6 +224,10 @@ class Mirroring:
         if not same or self.drained.keys() != nodes.drained:
             self._hear_who_lives(members, late)
 
+    def has_isolated(self) -> bool:
+        """Is there a master here that cannot reach its mirrors, and has sent its clients away?"""
+        return self._isolated.found
+
     def begin(self, now_ms: WallMs) -> None:
         """Once a turn, behind ``hear`` and ``arrived``."""
         own, self._own = self._own, []

@@ -158,9 +158,15 @@ class Context:
         wrong = AccessRefused(NO_CREDENTIALS)
         await self.on_loop(self.view.broker.users.refuse, source, "", wrong)
 
-    def serves(self) -> bool:
-        """May clients come?"""
-        return self.is_serving and self.control.is_open()
+    def why_closed(self) -> str:
+        """Why clients may not come; "" = they may, unless the node is cut off."""
+        if not self.is_serving:
+            return "not open for clients"
+        return "" if self.control.is_open() else "draining"
+
+    def cut_off(self) -> str:
+        """Why clients had better go to another node; "" = they need not.  On the data loop."""
+        return str(self.view.watch.cluster()["cut_off"])
 
     def listens(self, bind: str, port: int) -> None:
         """The API is reached there."""

@@ -299,11 +299,26 @@ class ClusterNode(ClusterPart, PeerOwner):
             "cluster_name": self._settings.cluster_name,
             "coordinator": ", ".join(self._settings.cluster_etcd_endpoints),
             "why_not": self.coordinator.why_not(),
+            "cut_off": self._cut_off(),
             "nodes": [
                 self._node_row(node, links.get(name))
                 for name, node in sorted(self.membership.nodes.items())
             ],
         }
+
+    def _cut_off(self) -> str:
+        """Why clients had better go to another node; "" = they need not.
+
+        Without the coordinator alone a node goes on, as all others do then.
+        """
+        others = [name for name in self.membership.running() if name != self.name]
+        away = [name for name in others if not self.peers.is_connected(name)]
+        is_alone = away == others or self.mirrors.mirroring.has_isolated()
+        if self._joined.may_act() or not away or not is_alone:
+            return ""
+        return (
+            f"node '{self.name}' is cut off: it hears neither the coordinator nor {', '.join(away)}"
+        )
 
     def _node_row(self, node: KnownNode, link: LinkFacts | None) -> dict[str, object]:
         living = node.living

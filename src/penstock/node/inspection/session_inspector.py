@@ -162,7 +162,8 @@ class NodeSessionInspector(SessionInspector):
         return open_deliveries(queue, at_most)
 
     def cluster(self) -> dict[str, object]:
-        return {"coordinator": "", "why_not": "", "nodes": []} | self._cluster_facts()
+        alone = {"coordinator": "", "why_not": "", "cut_off": "", "nodes": []}
+        return alone | self._cluster_facts()
 
     def forget_node(self, name: str) -> Pending | None:
         if self._forget_in_cluster is None:

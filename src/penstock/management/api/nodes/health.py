@@ -181,13 +181,16 @@ class HealthApi(Endpoints):
             return _failed(reason)
         return json_response({"status": "ok"})
 
+    async def _why_not_serving(self) -> str:
+        return self._context.why_closed() or await self._on_loop(self._context.cut_off)
+
     async def in_service(self, _request: web.Request, _visitor: Visitor) -> web.Response:
-        if not self._context.serves():
+        if await self._why_not_serving():
             return _failed("this rabbit node is not currently available to serve")
         return json_response({"status": "ok"})
 
     async def ready_to_serve(self, _request: web.Request, _visitor: Visitor) -> web.Response:
-        if not self._context.serves():
+        if await self._why_not_serving():
             return _failed(NOT_SERVING)
         protocols = {listener.protocol for listener in await self._listeners()}
         if protocols.isdisjoint(("amqp", "amqp/ssl")):

@@ -110,7 +110,9 @@ class NodesApi(Endpoints):
         row["contexts"] = self._context.contexts
         row["being_drained"] = not self._context.control.is_open()
         row.update(await self._on_loop(_from_broker, self._broker))
-        links = [_link_row(node) for node in await self._others()]
+        others = await self._others()
+        links = [_link_row(node) for node in others]
+        row["partitions"] = [str(node["name"]) for node in others if _is_away(node)]
         row["cluster_links"] = [link for link in links if link is not None]
         counts = await self._on_loop(self._view.cluster_counts)
         # What came and went at this node: each counts its own.
@@ -138,6 +140,12 @@ def _other_row(node: Row) -> Row:
         "partitions": [],
         "cluster_links": [],
     }
+
+
+def _is_away(node: Row) -> bool:
+    """It has a lease, and cannot be reached from here."""
+    link = node.get("link")
+    return bool(node["running"]) and isinstance(link, dict) and not link["connected"]
 
 
 def _link_row(node: Row) -> Row | None:
