@@ -71,6 +71,11 @@ _OF_STREAM = (
     "A < basic.deliver ch=1 consumer_tag='c' delivery_tag={0} routing_key='<s>' body=b'm{1}'"
     " headers={{'x-stream-offset': Typed(letter='l', value={1})}} delivery_mode=1"
 )
+_LABELLED = (
+    "A < basic.deliver ch=1 consumer_tag='c' delivery_tag=2 routing_key='<s>' body=b'm{1}' headers="
+    "{{'x-stream-filter-value': '{0}', 'x-stream-offset': Typed(letter='l', value={1})}}"
+    " delivery_mode=1"
+)
 _WRONG_OFFSETS = (
     ("True", "{invalid_stream_offset_arg,{bool,true}}"),
     ("1.5", "{invalid_stream_offset_arg,{double,1.5}}"),
@@ -298,6 +303,31 @@ FOR_GOOD = (
         _OF_STREAM.format(1, 0),
         (_OF_STREAM.format(1, 3), _OF_STREAM.format(2, 4)),
         rest=True,
+    ),
+    Difference(
+        ("stream.consumed_from_a_void_offset",),
+        "RabbitMQ 4.3.6 ends the connection with an internal error; here, as in LavinMQ, a void "
+        "offset keeps the position of the consumer, from the first message on.",
+        "A < connection.close code=541 text='INTERNAL_ERROR'",
+        (
+            "A < basic.consume-ok ch=1 consumer_tag='c'",
+            _OF_STREAM.format(1, 0),
+            _OF_STREAM.format(2, 1),
+        ),
+        rest=True,
+    ),
+    Difference(
+        ("stream.consumed_with_a_position_to_be_kept",),
+        "RabbitMQ 4.3.6 does not know `x-stream-automatic-offset-tracking`, which LavinMQ has: the "
+        "position of the consumer is kept, and it goes on there.",
+        _OF_STREAM.format(1, 0).replace("A <", "B <"),
+        (_OF_STREAM.format(1, 2).replace("A <", "B <"),),
+    ),
+    Difference(
+        ("stream.filtered_by_headers",),
+        "RabbitMQ 4.3.6 takes a table as no filter; here, as in LavinMQ, it is one of headers.",
+        _LABELLED.format("us", 1),
+        (_LABELLED.format("eu", 3),),
     ),
     Difference(
         ("stream.filters_of_wrong_types",),

@@ -208,6 +208,13 @@ ELSEWHERE: Final = (
         "routing/test_once.py::test_wrong_arguments_are_refused",
     ),
     Elsewhere(
+        "Deduplication by streams",
+        "In the native stream protocol a publisher has a name, and its messages numbers.",
+        "By AMQP: a stream with `x-message-deduplication` drops a message whose "
+        "`x-deduplication-header` is NAME:NUMBER and not above all that came of this name.",
+        "node/test_stream_numbers.py::test_a_number_that_came_is_confirmed_and_not_taken",
+    ),
+    Elsewhere(
         "Time to acknowledge",
         "One time for the node (`consumer_timeout`), looked at once a minute.",
         "`x-consumer-timeout` of a queue or a consumer too, kept to a second or two; who needs "
