@@ -152,6 +152,8 @@ def test_a_position_is_kept_over_kills(own_broker: BrokerProcess) -> None:
             assert reader.found[0][0] > 0
         seen = expected(0, max(len(seen), reader.found[-1][0] + 1))
         own_broker.kill()
+        with pytest.raises(pika.exceptions.AMQPError):
+            reader.read(COUNT + 1)
         own_broker.start()
     reader = Reader(url, "s", "first", kept_by="billing")
     first = reader.read(1)[0][0]

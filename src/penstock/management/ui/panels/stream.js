@@ -70,7 +70,7 @@ function Positions({ positions, vhost, name, consumers }) {
     { id: "lag", title: "Messages behind", number: true, sort: (row) => row.lag_messages, cell: (row) => count(row.lag_messages) },
     { id: "age", title: "Time behind", number: true, sort: (row) => row.lag_ms, cell: (row) => lag(row.lag_ms) },
     { id: "here", title: "Consumer", cell: (row) => (isHere(row) ? "connected" : "not connected") },
-    { id: "forget", title: "", cell: (row) => html`
+    { id: "forget", title: "Delete", cell: (row) => html`
       <button type="button" class="small danger" aria-label=${`Delete the position of ${row.name}`} onClick=${() => forget(row)}>Delete…</button>` },
   ]} />`;
 }
