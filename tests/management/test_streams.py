@@ -102,6 +102,8 @@ def test_consumers_and_kept_positions(stream: Served) -> None:
     facts = consumer["penstock"]
     assert (facts["offset"], facts["lag_messages"], facts["overtaken"]) == (2, 3, 0)
     assert (facts["delivered"], facts["credit"]) == (2, 0)
+    row = stream.get(STREAM)
+    assert (row["messages"], row["messages_unacknowledged"]) == (3, 2)
     assert facts["lag_ms"] >= 0
     scraped(stream, "/metrics/per-object", 'penstock_stream_lag_messages{vhost="/",queue="s"} 3')
     scraped(stream, "/metrics", "penstock_stream_lag_messages 3")

@@ -270,11 +270,16 @@ def pause(visit: Visit, interval_ms: str) -> None:
 
 def test_a_stream_shows_its_ends_and_what_it_keeps(visit: Visit, life: Life) -> None:
     channel = life.connect("reader")
-    arguments: dict[str, Any] = {"x-queue-type": "stream", "x-max-age": "7D"}
+    arguments: dict[str, Any] = {
+        "x-queue-type": "stream",
+        "x-max-age": "7D",
+        "x-message-deduplication": True,
+    }
     channel.queue_declare("log", durable=True, arguments=arguments)
     channel.confirm_delivery()
     for number in range(5):
-        channel.basic_publish("", "log", b"%d" % number)
+        headers = {"x-deduplication-header": f"orders:{number}"}
+        channel.basic_publish("", "log", b"m", pika.BasicProperties(headers=headers))
     channel.basic_qos(prefetch_count=3)
     kept = {"x-stream-offset": "first", "x-stream-automatic-offset-tracking": True}
     channel.basic_consume("log", lambda *_: None, consumer_tag="billing", arguments=kept)
@@ -288,6 +293,8 @@ def test_a_stream_shows_its_ends_and_what_it_keeps(visit: Visit, life: Life) -> 
     rows = visit.page.get_by_role("table", name="Positions that are kept").get_by_role("row")
     eventually(lambda: rows.count() == 2)
     assert "connected" in rows.nth(1).inner_text()
+    numbers = visit.page.get_by_role("table", name="Numbers of publishers").get_by_role("row")
+    assert numbers.nth(1).inner_text().split() == ["orders", "4", "4"]
     text = visit.page.get_by_role("main").inner_text()
     assert "nothing goes yet: the last file always stays" in text
     assert "7 d" in text

@@ -48,12 +48,15 @@ def group_facts(log: StreamLog, groups: RangeGroups) -> Facts:
 
 
 def _retention(log: StreamLog) -> Facts:
-    """``next``: the oldest file, which goes at a time, or when so many more bytes have come."""
+    """``next``: the oldest file, which goes at a time, or when so many more bytes have come.
+
+    None as well while readers hold it.
+    """
     limits, segments = log.limits, log.segments
     by_bytes, by_age = limits.max_bytes > 0, limits.max_age_ms > 0
     spare = int(limits.max_bytes - segments.total_bytes)
     next_step: Facts | None = None
-    if len(segments) > 1 and (by_bytes or by_age):
+    if len(segments) > 1 and (by_bytes or by_age) and log.held_bytes() == 0:
         next_step = {
             "messages": int(segments.first(1) - log.first_offset),
             "bytes": int(segments.size(0)),

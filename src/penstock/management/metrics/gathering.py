@@ -337,7 +337,7 @@ def _queue_numbers(queue: Queue) -> Numbers:
     return (
         ready,
         unacked,
-        ready + unacked,
+        ready if queue.is_stream else ready + unacked,
         len(queue.consumers),
         *(cast(int, row.get(name, 0)) for name in QUEUE_FIELDS),
         sum(int(part.ram_bytes()) for part in parts),

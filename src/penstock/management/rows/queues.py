@@ -113,7 +113,7 @@ class QueueRows(Rows):
         return {
             **self._lasting_fields(queue),
             **self._queue_state(queue),
-            "messages": ready + unacked,
+            "messages": ready if queue.is_stream else ready + unacked,
             "messages_ready": ready,
             "messages_unacknowledged": unacked,
             "consumers": int(queue.consumers_anywhere()),

@@ -7,17 +7,18 @@ import { bytes, count, duration, missing, some, when } from "../lib/format.js";
 
 export default function StreamPanel({ vhost, name, queue }) {
   const stream = queue.penstock ?? {};
-  const { retention, positions = [], groups = [] } = stream;
+  const { retention, positions = [], publishers = [], groups = [] } = stream;
   const isEmpty = stream.first_ms === null;
   return html`
     <div class="cards">
       <${Card} title="Messages"><${Facts} facts=${[
         ["First offset", isEmpty ? "none" : count(stream.first_offset)],
-        ["Came", isEmpty ? undefined : ago(stream.first_ms)],
+        ["First message came", isEmpty ? undefined : ago(stream.first_ms)],
         ["Last offset", isEmpty ? "none" : count(stream.next_offset - 1)],
-        ["Last one came", isEmpty ? undefined : ago(stream.last_ms)],
+        ["Last message came", isEmpty ? undefined : ago(stream.last_ms)],
         ["On disk below offset", count(stream.durable_offset)],
-        ["Files", `${count(stream.segments)}, ${bytes(stream.bytes)}`],
+        ["Files", `${some(stream.segments, "file")}, ${bytes(stream.bytes)}`],
+        ["Duplicates dropped since the start", publishers.length > 0 ? count(stream.duplicates) : undefined],
       ]} /><//>
       <${Card} title="Retention"><${Facts} facts=${[
         ["Bytes", retention?.max_bytes == null ? "no limit" : bytes(retention.max_bytes)],
@@ -38,14 +39,23 @@ export default function StreamPanel({ vhost, name, queue }) {
           { id: "lost", title: "Taken unread", number: true, sort: (row) => row.lost, cell: (row) => count(row.lost) },
         ]} />
       <//>`}
+      ${publishers.length > 0 && html`<${Card} title="Numbers of publishers" wide>
+        <p class="quiet">A message of such a publisher whose number is not higher is dropped.</p>
+        <${Table} caption="Numbers of publishers" rows=${publishers} columns=${[
+          { id: "name", title: "Publisher", sort: (row) => row.name, cell: (row) => html`<code>${row.name}</code>` },
+          { id: "number", title: "Highest number", number: true, sort: (row) => row.number, cell: (row) => count(row.number) },
+          { id: "offset", title: "Offset of it", number: true, sort: (row) => row.offset, cell: (row) => count(row.offset) },
+        ]} />
+      <//>`}
     </div>`;
 }
 
 const ago = (ms) => `${when(ms)}, ${duration(Math.max(0, Date.now() - ms))} ago`;
 
 /** Only whole files go, and never the last one. */
-function nextStep({ retention, segments }) {
+function nextStep({ retention, segments, held_bytes }) {
   if (!retention || (retention.max_bytes === null && retention.max_age_ms === null)) return "nothing goes: there is no limit";
+  if (held_bytes > 0) return `${bytes(held_bytes)} are over a limit, and stay for groups that read them`;
   if (!retention.next) return segments > 1 ? missing : "nothing goes yet: the last file always stays";
   const { messages, bytes: size, at_ms, after_bytes } = retention.next;
   const times = [];
