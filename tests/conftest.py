@@ -1,7 +1,7 @@
 """Fixtures and habits of the whole suite.
 
 ``PENSTOCK_TEST_URL``  run the client tests against another broker (see helpers/live_broker)
-``HYPOTHESIS_PROFILE`` examples tried: quick (10), dev (50, the default), ci (120), nightly (10,000)
+``HYPOTHESIS_PROFILE`` examples tried: quick (10), dev (50, the default), nightly (10,000)
 ``PENSTOCK_REPEAT=100`` each test so many times
 ``PENSTOCK_NO_SKIP=1`` a skipped test is a failure: for machines that must have everything
 ``PENSTOCK_NSQ_BIN``    directory with nsqd, nsqlookupd and nsqadmin 1.3.0: no registry has them, so
@@ -15,6 +15,7 @@ import os
 import random
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
@@ -25,9 +26,11 @@ from tests.helpers.kinds import lacking
 from tests.helpers.live_broker import broker_for_tests
 from tests.helpers.nsq_broker import real
 
+if TYPE_CHECKING:
+    from tests.helpers.scheduling import SideBySide
+
 hypothesis.settings.register_profile("quick", max_examples=10, deadline=None, print_blob=True)
 hypothesis.settings.register_profile("dev", max_examples=50, deadline=None, print_blob=True)
-hypothesis.settings.register_profile("ci", max_examples=120, deadline=None, print_blob=True)
 hypothesis.settings.register_profile("nightly", max_examples=10_000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
@@ -50,6 +53,13 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     ]
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SideBySide | None:
+    from tests.helpers.scheduling import SideBySide
+
+    return SideBySide(config, log) if config.option.dist == "loadfile" else None
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if REPEAT > 1:
         metafunc.fixturenames.append("repetition")
@@ -62,11 +72,14 @@ def repetition() -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if real("nsqd"):
-        return
-    asking = [item for item in items if item.get_closest_marker("nsqd") is not None]
-    config.hook.pytest_deselected(items=asking)
-    items[:] = [item for item in items if item.get_closest_marker("nsqd") is None]
+    if not real("nsqd"):
+        asking = [item for item in items if item.get_closest_marker("nsqd") is not None]
+        config.hook.pytest_deselected(items=asking)
+        items[:] = [item for item in items if item.get_closest_marker("nsqd") is None]
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        # One worker would end a long file alone, were it among the last.
+        long = {item.path for item in items if item.get_closest_marker("slow")}
+        items.sort(key=lambda item: item.path not in long)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -37,12 +37,9 @@ IN_THE_STORE = {
     "PENSTOCK_MSG_STORE_CREDIT_MORE_AFTER": "40",
 }
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(
-        slow_disk.missing_reason() is not None, reason=str(slow_disk.missing_reason())
-    ),
-]
+pytestmark = pytest.mark.skipif(
+    slow_disk.missing_reason() is not None, reason=str(slow_disk.missing_reason())
+)
 
 
 class Crawling:
