@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
+import random
+import threading
 import time
 
 import pika
@@ -14,23 +17,19 @@ from tests.helpers.broker_process import BrokerProcess
 
 STREAM = {"x-queue-type": "stream"}
 COUNT = 60
+KILLS = int(os.environ.get("PENSTOCK_STREAM_KILLS", "3"))
 
 
 class Reader:
     """A connection with one consumer of a stream."""
 
-    def __init__(
-        self, url: str, name: str, offset: object, prefetch: int = 100, kept_by: str = ""
-    ) -> None:
+    def __init__(self, url: str, name: str, offset: object, prefetch: int = 100) -> None:
         self.connection = pika.BlockingConnection(pika.URLParameters(url))
         self.channel = self.connection.channel()
         self.channel.basic_qos(prefetch_count=prefetch)
         self.found: list[tuple[int, bytes]] = []
-        arguments: dict[str, object] = {"x-stream-offset": offset}
-        if kept_by:
-            arguments["x-stream-automatic-offset-tracking"] = True
-        tag = kept_by or None
-        self.channel.basic_consume(name, self._got, arguments=arguments, consumer_tag=tag)
+        arguments = {"x-stream-offset": offset}
+        self.channel.basic_consume(name, self._got, arguments=arguments)
 
     def _got(
         self,
@@ -43,8 +42,8 @@ class Reader:
         self.found.append((properties.headers["x-stream-offset"], body))
         channel.basic_ack(method.delivery_tag)
 
-    def read(self, count: int, patience_s: float = 30.0) -> list[tuple[int, bytes]]:
-        deadline = time.monotonic() + patience_s
+    def read(self, count: int, wait_s: float = 30) -> list[tuple[int, bytes]]:
+        deadline = time.monotonic() + wait_s
         while len(self.found) < count and time.monotonic() < deadline:
             self.connection.process_data_events(0.2)
         return self.found
@@ -102,38 +101,122 @@ def test_every_kind_of_place_over_a_kill(own_broker: BrokerProcess) -> None:
     reader.connection.close()
 
 
-def test_what_was_confirmed_survives_kills_under_load(own_broker: BrokerProcess) -> None:
-    """Offsets are dense, nothing confirmed is missing or twice, order is kept."""
+class Client(threading.Thread):
+    """Works until the broker is gone; anything else that ends it is a failure."""
+
+    def __init__(self, url: str) -> None:
+        super().__init__(daemon=True)
+        self.url = url
+        self.failure: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            self.work()
+        except pika.exceptions.AMQPError:
+            pass
+        except BaseException as error:
+            self.failure = error
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+
+class Publisher(Client):
+    """Waits for each confirm."""
+
+    def __init__(self, url: str, name: str) -> None:
+        super().__init__(url)
+        self.name = name
+        self.confirmed: list[bytes] = []
+
+    def work(self) -> None:
+        channel = pika.BlockingConnection(pika.URLParameters(self.url)).channel()
+        channel.queue_declare("s", durable=True, arguments=STREAM)
+        channel.confirm_delivery()
+        for number in range(1_000_000):
+            body = b"%s %d" % (self.name.encode(), number)
+            channel.basic_publish("", "s", body)
+            self.confirmed.append(body)
+
+
+class Follower(Client):
+    """Reads from an offset on, or from where the broker says that it was."""
+
+    def __init__(self, url: str, offset: int, kept_by: str = "") -> None:
+        super().__init__(url)
+        self.offset = offset
+        self.kept_by = kept_by
+        self.found: list[tuple[int, bytes]] = []
+
+    def work(self) -> None:
+        reader = Reader(self.url, "s", self.offset, 50, self.kept_by)
+        self.found = reader.found
+        while True:
+            reader.connection.process_data_events(0.1)
+
+
+def test_what_was_confirmed_survives_kills_under_load(
+    own_broker: BrokerProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing confirmed is missing or twice; readers go on where they were.
+
+    ``PENSTOCK_STREAM_KILLS`` says how many times.
+    """
     url = own_broker.url
-    confirmed: list[bytes] = []
-    for life in range(3):
-        with pytest.raises(pika.exceptions.AMQPError):
-            _publish_until_killed(own_broker, url, life, confirmed)
+    published(url, "s", range(1))
+    publishers: list[Publisher] = []
+    followed: list[tuple[int, bytes]] = []
+    begun: list[Follower] = []
+    kept: list[tuple[int, bytes]] = []
+    again = 0
+    for life in range(KILLS):
+        load = [Publisher(url, f"{life}-{number}") for number in range(2)]
+        going_on, anew = Follower(url, len(followed)), Follower(url, 0)
+        billing = Follower(url, 0, "billing")
+        clients: list[Client] = [*load, going_on, anew, billing]
+        for client in clients:
+            client.start()
+        time.sleep(random.uniform(0.3, 0.8))
+        own_broker.kill()
+        for client in clients:
+            client.join(30)
+            assert not client.is_alive()
+            if client.failure is not None:
+                raise client.failure
+        publishers += load
+        followed += going_on.found
+        begun.append(anew)
+        if billing.found:
+            first = billing.found[0][0]
+            assert first <= len(kept), "what was not settled is passed over"
+            again += len(kept) - first
+            kept = kept[:first] + billing.found
         own_broker.start()
     reader = Reader(url, "s", "first")
-    reader.read(len(confirmed))
-    found = reader.read(len(confirmed) + 4, patience_s=1.0)
-    assert len(found) <= len(confirmed) + 3, "each kill may have left one that was not confirmed"
-    assert [offset for offset, _ in found] == list(range(len(found)))
-    bodies = [body for _, body in found]
-    assert [body for body in bodies if body in set(confirmed)] == confirmed
-    assert len(set(bodies)) == len(bodies)
+    count = 0
+    while len(reader.read(count + 1, 3)) > count:
+        count = len(reader.found)
     reader.connection.close()
-
-
-def _publish_until_killed(
-    broker: BrokerProcess, url: str, life: int, confirmed: list[bytes]
-) -> None:
-    connection = pika.BlockingConnection(pika.URLParameters(url))
-    channel = connection.channel()
-    channel.queue_declare("s", durable=True, arguments=STREAM)
-    channel.confirm_delivery()
-    for number in range(1000):
-        body = b"%d-%d" % (life, number)
-        if number == 40:
-            broker.kill()
-        channel.basic_publish("", "s", body)
-        confirmed.append(body)
+    found = reader.found
+    assert [offset for offset, _ in found] == list(range(count))
+    bodies = [body for _, body in found]
+    assert len(set(bodies)) == count
+    for publisher in publishers:
+        confirmed = set(publisher.confirmed)
+        assert [body for body in bodies if body in confirmed] == publisher.confirmed
+    assert followed == found[: len(followed)]
+    assert kept == found[: len(kept)]
+    for follower in begun:
+        assert follower.found == found[: len(follower.found)]
+    with capsys.disabled():
+        confirmations = sum(len(one.confirmed) for one in publishers)
+        seen = sum(len(one.found) for one in begun)
+        print(
+            f"\n{KILLS} kills: {confirmations} confirmed, {count} found, 0 lost;"
+            f" a reader went on {KILLS} times to {len(followed)}, one by the broker's memory to"
+            f" {len(kept)} with {again} again, others began anew and saw {seen}"
+        )
+    assert len(followed) > 0
 
 
 def test_a_position_is_kept_over_kills(own_broker: BrokerProcess) -> None:
