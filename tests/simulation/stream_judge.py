@@ -116,8 +116,9 @@ class JudgedStream:
         for name in {*self.positions, *marks.names()}:
             mark = marks.find(name)
             found = None if mark is None else int(mark.number)
-            told = [self.on_disk, *(then for then, _ in self._sealed)]
-            assert found in [one.positions.get(name) for one in told], "a position is lost"
+            told = [one.positions for one in (self.on_disk, *(then for then, _ in self._sealed))]
+            told.append(self.positions)  # a stop that failed has sealed them
+            assert found in [one.get(name) for one in told], "a position is lost"
         self.positions = {name: int(marks.find(name).number) for name in marks.names()}
 
     def change_limits(self) -> None:
