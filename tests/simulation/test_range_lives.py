@@ -276,7 +276,8 @@ class Life:
         except Died:
             reader.die()
         except Answered as error:
-            if not self.node.files.has_failed or "is stopped" not in error.text:
+            of_row = self.rows.failed and "is read from is unknown" in error.text
+            if not of_row and not (self.node.files.has_failed and "is stopped" in error.text):
                 raise
             self.refused += 1
             reader.token = 0  # a session that is refused gives its lease back

@@ -20,6 +20,7 @@ from penstock.storage.definitions.coordination import (
     CoordinationStore,
     HistoryForgotten,
 )
+from tests.helpers.failing_rows import FailingRows
 from tests.models.model_coordination import ModelCoordination
 
 TTL_MS = 3000
@@ -149,6 +150,66 @@ def test_after_an_error_of_the_disk_the_store_says_nothing_else(path: str) -> No
             store.transact(lease, [], [put("k")])
     with pytest.raises(OSError, match="Read-only"):
         store.entries()
+    store.close()
+
+
+def use_everything(store: CoordinationStore) -> None:
+    lease = store.grant(TTL_MS, 0)
+    assert store.transact(lease, [], [put("a/1"), put("a/2", leased=True)]) > 0
+    assert store.transact(lease, [("a/1", store.revision)], [("a/", None, False, True)]) > 0
+    store.transact(lease, [], [put("b", leased=True)])
+    assert store.entries()
+    assert store.value("b") == "1"
+    assert store.history(0)
+    store.end_lease(lease)
+    store.commit()
+
+
+@pytest.mark.parametrize("once", [True, False], ids=["once", "for ever"])
+def test_each_statement_fails_and_is_told(path: str, once: bool) -> None:
+    """With the path and the cause, and for all that is asked afterwards."""
+    failed = 0
+    while True:
+        store = CoordinationStore(path, 0)
+        rows = FailingRows(store._db)
+        store._db = rows  # type: ignore[assignment]
+        rows.fail(failed, once=once)
+        heard: OSError | None = None
+        try:
+            use_everything(store)
+        except OSError as error:
+            heard = error
+        assert rows.failed == (heard is not None), failed
+        if heard is not None:
+            assert "disk I/O error" in str(heard)
+            assert heard.filename == path
+            with pytest.raises(OSError, match="disk I/O error"):
+                store.entries()
+        store.close()
+        if not rows.failed:
+            break
+        failed += 1
+        again = CoordinationStore(path, 0)
+        assert again.entries() == []
+        again.close()
+    assert failed > 20
+
+
+def test_damage_that_a_read_meets_is_told_with_the_path(path: str) -> None:
+    store = CoordinationStore(path, 0)
+    lease = store.grant(TTL_MS, 0)
+    store.transact(lease, [], [put(f"{number:05}" * 40) for number in range(400)])
+    store.commit()
+    store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    store.close()
+    size = os.path.getsize(path)
+    with open(path, "r+b") as file:
+        file.seek(size // 3)
+        file.write(b"\xff" * (size // 3))
+    store = CoordinationStore(path, 0)
+    with pytest.raises(OSError, match="malformed") as error:
+        store.entries()
+    assert error.value.filename == path
     store.close()
 
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -26,6 +27,7 @@ from penstock.storage.definitions.parameters import (
     delete_parameter,
     put_parameter,
 )
+from penstock.storage.definitions.range_readers import RangeReaders
 from penstock.storage.definitions.records import (
     BindingRecord,
     ExchangeRecord,
@@ -397,6 +399,55 @@ def test_no_statement_that_fails_is_nothing_to_do(path: str, tmp_path: Path, onc
         assert everything(again) == before, failed
         again.close()
     assert failed > 30
+
+
+@pytest.mark.parametrize("changing", [False, True], ids=["alone", "in a transaction"])
+def test_a_read_that_fails_is_told_with_the_path(definitions: Definitions, changing: bool) -> None:
+    """Alone it is told and may be tried again; in a transaction that is the end of all changes."""
+    readers = RangeReaders(definitions)
+    readers.put_start("/", "q", "life1", "latest", 7)
+    definitions.commit()
+    rows = FailingRows(definitions._db)
+    definitions._db = definitions._transaction._db = rows  # type: ignore[assignment]
+    if changing:
+        definitions.put_vhost(VhostRecord("other"))
+    for read in (readers.tokens, lambda: readers.start("/", "q", "life1")):
+        rows.fail(0, once=True)
+        with pytest.raises(OSError, match="disk I/O error") as error:
+            read()
+        assert error.value.filename == definitions.path
+    if changing:
+        with pytest.raises(OSError, match="disk I/O error"):
+            definitions.commit()
+        return
+    assert readers.start("/", "q", "life1") == ("latest", 7)
+    definitions.put_vhost(VhostRecord("other"))
+    definitions.commit()
+
+
+def test_damage_that_a_read_meets_is_no_error_of_sqlite(definitions: Definitions) -> None:
+    definitions._db.execute("DROP TABLE range_starts")
+    with pytest.raises(Corrupt, match=f"{definitions.path}: unreadable definitions: no such table"):
+        RangeReaders(definitions).start("/", "q", "life1")
+
+
+def test_damage_that_a_change_meets_ends_the_transaction(definitions: Definitions) -> None:
+    """Else one session would end, and the rest of its turn be committed without the change."""
+
+    class Damaged(FailingRows):
+        def execute(self, statement: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+            if statement.startswith("INSERT OR REPLACE INTO queues"):
+                error = sqlite3.DatabaseError("database disk image is malformed")
+                error.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+                raise error
+            return super().execute(statement, values)
+
+    definitions._transaction._db = Damaged(definitions._db)  # type: ignore[assignment]
+    definitions.put_vhost(VhostRecord("other"))
+    with pytest.raises(Corrupt, match="malformed"):
+        definitions.put_queue(QueueRecord(7, HEX, "/", "q", False, {}))
+    with pytest.raises(Corrupt, match="malformed"):
+        definitions.commit()
 
 
 def test_clause_4_1_another_version_is_refused(path: str) -> None:

@@ -14,6 +14,7 @@ from penstock_ranges import frames as range_frames
 from penstock_ranges import ranges, subscriptions
 from penstock_ranges.subscriptions import BY_EXCHANGE, BY_QUEUES, BY_TOPIC
 from tests.helpers.connection_pair import QuietBroker
+from tests.helpers.failing_rows import FailingRows
 from tests.helpers.nsq_pair import NsqBroker
 from tests.helpers.range_grace import LEASE_GRACE_MS
 from tests.helpers.sim_files import SimFileSystem
@@ -26,6 +27,7 @@ class Peer:
 
     def __init__(self, node: QuietBroker, leases: RangeLeases, user: str = "guest") -> None:
         self._node = node
+        self.leases = leases
         self.session = RangeSession(node.broker, leases, ("127.0.0.1", True), WallMs(node.now_ms))
         self.session.receive(range_frames.MAGIC, node.now_ms)
         self._user = user
@@ -343,3 +345,43 @@ def test_a_lease_nobody_returns_to_ends(tmp_path: Path) -> None:
     assert not room.node.broker.vhosts["/"].queues["q"].is_leased
     later.adopt(room.node.broker)
     assert not room.node.broker.vhosts["/"].queues["q"].is_leased, "and is forgotten"
+
+
+def test_a_start_that_cannot_be_read_is_refused_and_not_taken_for_none() -> None:
+    """Neither a new start is stored, nor anything let go of; when the disk gives it all goes on."""
+    node = QuietBroker()
+    node.client().call("queue.declare", queue=QUEUE, durable=True)
+    end = node.client()
+    for _ in range(9):
+        end.publish("", QUEUE, delivery_mode=2)
+    peer = Peer(node, RangeLeases(LEASE_GRACE_MS, node.broker.letting_go, node.broker.idleness))
+    peer.open(QUEUE)
+    assert peer.start("earliest", 5) == 5
+    node.run()
+    rows = FailingRows(node.definitions._db)
+    node.definitions._db = node.definitions._transaction._db = rows  # type: ignore[assignment]
+    for frame in (subscriptions.encode_start("latest", 9), ranges.encode_ack(3)):
+        rows.fail(0, once=True)
+        kind, payload = peer.ask(frame)
+        assert kind == range_frames.ERROR
+        code, text = range_frames.decode_error(payload)
+        assert code == range_frames.REFUSED
+        assert f"'{QUEUE}'" in text
+        assert "disk I/O error" in text
+        peer = Peer(node, peer.leases)
+        peer.open(QUEUE)
+        node.run()
+    assert peer.start("earliest", 9) == 5
+    node.run()
+    assert node.broker.vhosts["/"].queues[QUEUE].backing.ready_count() == 9
+
+
+def test_leases_that_cannot_be_read_end_the_start() -> None:
+    node = QuietBroker()
+    rows = FailingRows(node.definitions._db)
+    node.definitions._db = node.definitions._transaction._db = rows  # type: ignore[assignment]
+    rows.fail(0, once=True)
+    leases = RangeLeases(LEASE_GRACE_MS, node.broker.letting_go, node.broker.idleness)
+    with pytest.raises(OSError, match="disk I/O error") as error:
+        leases.adopt(node.broker)
+    assert error.value.filename == ":memory:"

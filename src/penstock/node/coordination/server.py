@@ -110,7 +110,7 @@ class CoordinationServer:
         except (Corrupt, ConnectionError) as error:
             log.warning("a member of this machine is not served any more: %s", error)
         except OSError:
-            log.exception("the coordinator's file cannot be written: no member is served any more")
+            log.exception("the coordinator's file cannot be used: no member is served any more")
             assert self._stopping is not None
             self._stopping.set()
         finally:

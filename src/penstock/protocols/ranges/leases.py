@@ -30,7 +30,7 @@ from penstock.broker.topology.idleness import Idleness
 from penstock.broker.topology.vhost import Vhost
 from penstock.broker.transfers.deferred_trim import DeferredTrim
 from penstock.core.clock_types import MonoMs, WallMs
-from penstock.core.errors import BrokerError, NoMaster, ResourceLocked
+from penstock.core.errors import BrokerError, Corrupt, NoMaster, ResourceLocked, Unavailable
 from penstock.protocols.ranges.groups import HOLD_BYTES, GroupBook
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
@@ -198,10 +198,16 @@ class RangeLeases:
     # -- where a reader begins -------------------------------------------------------------
 
     def start(self, vhost: Vhost, queue: LocalQueue) -> tuple[str, int] | None:
-        """(what it asked for, the position it got); None = it begins with what there is."""
+        """(what it asked for, the position it got); None = it begins with what there is.
+
+        Raises Unavailable when that cannot be read.
+        """
         if queue.name not in vhost.queue_ids:
             return self._starts.get(queue.incarnation)
-        return RangeReaders(vhost.definitions).start(vhost.name, queue.name, queue.incarnation)
+        try:
+            return RangeReaders(vhost.definitions).start(vhost.name, queue.name, queue.incarnation)
+        except (OSError, Corrupt) as error:
+            raise Unavailable(f"where {named(queue)} is read from is unknown: {error}") from error
 
     def store_start(self, vhost: Vhost, queue: LocalQueue, request: str, seq_id: int) -> None:
         if queue.name not in vhost.queue_ids:

@@ -1,9 +1,11 @@
-"""SQLite's errors of the disk, as the operating system's error numbers."""
+"""SQLite's errors as those that storage declares: OSError of the disk, Corrupt of damage."""
 
 import errno
 import os
 import sqlite3
 from typing import Final, TypeGuard
+
+from penstock.core.errors import Corrupt
 
 _ERRORS: Final = {
     sqlite3.SQLITE_READONLY: errno.EROFS,
@@ -20,14 +22,23 @@ def is_of_disk(error: Exception) -> TypeGuard[sqlite3.OperationalError]:
     return error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_ERROR
 
 
-def is_full(error: sqlite3.OperationalError) -> bool:
+def is_full(error: Exception) -> bool:
     """Has the disk no room?  The shared memory of the log says it in a way of its own."""
+    if not is_of_disk(error):
+        return False
     code = error.sqlite_errorcode
     return code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE
 
 
-def disk_error(error: sqlite3.OperationalError, path: str) -> OSError:
+def disk_error(error: sqlite3.DatabaseError, path: str) -> OSError:
     if is_full(error):
         return OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} ({error})", path)
     number = _ERRORS.get(error.sqlite_errorcode & 0xFF, errno.EIO)
     return OSError(number, f"{os.strerror(number)} ({error})", path)
+
+
+def declared(error: Exception, path: str) -> OSError | Corrupt:
+    """What the disk refused, or damage of the file."""
+    if is_of_disk(error):
+        return disk_error(error, path)
+    return Corrupt(f"{path}: unreadable definitions: {error}")

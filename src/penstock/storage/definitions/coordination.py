@@ -10,7 +10,8 @@ again gives every lease its full time anew, because no member could keep it aliv
 a store whose holder was paused.
 
 What ``transact`` and the ends of leases change is on disk after ``commit``; until then no member
-may be told.  A crash undoes it.  After an error of the disk the store reports only that error.
+may be told.  A crash undoes it.  After an error of the disk, or damage (OSError, too), the store
+reports only that error.
 
 docs/formats/coordination.md has the tables.
   S1  no key's revision is above the store's, and it was made no later than that
@@ -19,7 +20,8 @@ docs/formats/coordination.md has the tables.
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, final
 
 from penstock.core.clock_types import BootMs
@@ -225,12 +227,13 @@ class CoordinationStore:
     def _delete_below(self, prefix: str) -> None:
         # Keys are sorted by their bytes, so those that begin with the prefix lie together.
         found: list[str] = []
-        for (key,) in self._db.execute(
-            "SELECT key FROM keys WHERE key >= ? ORDER BY key", [prefix]
-        ):
-            if not key.startswith(prefix):
-                break
-            found.append(key)
+        with self._declared():
+            for (key,) in self._db.execute(
+                "SELECT key FROM keys WHERE key >= ? ORDER BY key", [prefix]
+            ):
+                if not key.startswith(prefix):
+                    break
+                found.append(key)
         for key in found:
             self._delete(key)
 
@@ -281,9 +284,8 @@ class CoordinationStore:
     # -- SQLite --------------------------------------------------------------------------
 
     def _rows(self, statement: str, *values: str | int) -> list[Any]:
-        if self._error is not None:
-            raise self._error
-        return self._db.execute(statement, values).fetchall()
+        with self._declared():
+            return self._db.execute(statement, values).fetchall()
 
     def _change(self, statement: str, *values: str | int | None) -> int:
         if not self._dirty:
@@ -292,11 +294,17 @@ class CoordinationStore:
         return self._execute(statement, *values)
 
     def _execute(self, statement: str, *values: str | int | None) -> int:
-        """How many rows it changed.  Raises OSError, and from then on nothing else."""
+        """How many rows it changed."""
+        with self._declared():
+            return self._db.execute(statement, values).rowcount
+
+    @contextmanager
+    def _declared(self) -> Iterator[None]:
+        """SQLite's errors as OSError; from the first one on that is raised and nothing else."""
         if self._error is not None:
             raise self._error
         try:
-            return self._db.execute(statement, values).rowcount
-        except sqlite3.OperationalError as error:
+            yield
+        except sqlite3.DatabaseError as error:
             self._error = disk_error(error, self.path)
             raise self._error from error

@@ -27,7 +27,7 @@ from typing import Final, final
 
 from penstock.core.errors import Corrupt
 from penstock.storage.common.seq_ranges import SeqRanges
-from penstock.storage.common.sqlite_errors import disk_error, is_full, is_of_disk
+from penstock.storage.common.sqlite_errors import declared, disk_error, is_full
 from penstock.storage.common.sqlite_log import check_log, log_bytes
 from penstock.storage.definitions.deletions import DeletedQueues
 from penstock.storage.definitions.loading import load_topology
@@ -172,9 +172,9 @@ class Definitions:
         try:
             (busy, _, _) = self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             self.in_log = bool(busy)
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             if not is_full(error) and error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
-                raise disk_error(error, self.path) from error
+                raise declared(error, self.path) from error
         finally:
             self._db.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
 
@@ -188,8 +188,8 @@ class Definitions:
     def rows(
         self, statement: str, *values: str | bytes | int
     ) -> list[tuple[str | bytes | int, ...]]:
-        """As it is now, with what this turn has changed."""
-        return self._db.execute(statement, values).fetchall()
+        """As it is now, with what this turn has changed.  Raises OSError or Corrupt."""
+        return self._transaction.read(statement, values)
 
     def _set_aside(self) -> None:
         self._set_aside_below = below = self._next_queue_id + QUEUE_IDS_SET_ASIDE
@@ -478,6 +478,4 @@ class Definitions:
         try:
             return load_topology(self._db, self._departures, self.staging, self.rows)
         except (sqlite3.DatabaseError, ValueError, ArithmeticError, TypeError) as error:
-            if is_of_disk(error):
-                raise disk_error(error, self.path) from error
-            raise Corrupt(f"{self.path}: unreadable definitions: {error}") from error
+            raise declared(error, self.path) from error

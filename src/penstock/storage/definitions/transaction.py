@@ -9,7 +9,8 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, Final, final
 
-from penstock.storage.common.sqlite_errors import disk_error, is_full
+from penstock.core.errors import Corrupt
+from penstock.storage.common.sqlite_errors import declared, is_full
 
 Value = str | bytes | int
 BEGIN: Final = "BEGIN IMMEDIATE"
@@ -33,10 +34,10 @@ class Transaction:
         self._path = path
         self._make_room = make_room
         self._statements: list[tuple[str, tuple[Value, ...]]] = []
-        self._error: OSError | None = None
+        self._error: OSError | Corrupt | None = None
 
     def change(self, statement: str, values: tuple[Value, ...]) -> int:
-        """How many rows it changed.  Raises OSError, and from then on nothing else."""
+        """How many rows it changed.  Raises OSError or Corrupt, and from then on nothing else."""
         first = not self.open
         self.open = True
         self._statements.append((statement, values))
@@ -45,13 +46,16 @@ class Transaction:
         return self._execute(statement, values)
 
     def read(self, statement: str, values: tuple[Value, ...]) -> list[tuple[Any, ...]]:
-        """Rows, with what was changed in them.  Raises as ``change``."""
+        """Rows, with what was changed in them.
+
+        Raises OSError or Corrupt; of a transaction that is open as ``change`` does, else once.
+        """
         if self._error is not None:
             raise self._error
         try:
             return self._db.execute(statement, values).fetchall()
-        except sqlite3.OperationalError as error:
-            raise self._final(error) from error
+        except sqlite3.DatabaseError as error:
+            raise (self._final if self.open else self._declared)(error) from error
 
     def commit(self) -> None:
         """All of it is on disk on return.  Raises as ``change``."""
@@ -64,12 +68,12 @@ class Transaction:
             raise self._error
         try:
             return self._db.execute(statement, values).rowcount
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             if not is_full(error):
                 raise self._final(error) from error
             return self._once_more(error, statement)
 
-    def _once_more(self, full: sqlite3.OperationalError, last: str) -> int:
+    def _once_more(self, full: sqlite3.DatabaseError, last: str) -> int:
         """Everything since the beginning, up to the statement that found no space."""
         while self._make_room():
             if self._db.in_transaction:
@@ -82,13 +86,16 @@ class Transaction:
                 if last == "COMMIT":
                     self._db.execute(last)
                 return count
-            except sqlite3.OperationalError as error:
+            except sqlite3.DatabaseError as error:
                 if not is_full(error):
                     raise self._final(error) from error
                 full = error
         raise self._final(full) from full
 
-    def _final(self, error: sqlite3.OperationalError) -> OSError:
+    def _final(self, error: sqlite3.DatabaseError) -> OSError | Corrupt:
         """SQLite has dropped the transaction, so no session may confirm its changes."""
-        self._error = disk_error(error, self._path)
+        self._error = self._declared(error)
         return self._error
+
+    def _declared(self, error: sqlite3.DatabaseError) -> OSError | Corrupt:
+        return declared(error, self._path)
