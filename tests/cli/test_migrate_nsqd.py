@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from click.testing import CliRunner, Result
@@ -372,3 +372,154 @@ def test_penstock_does_not_pass_over_the_messages_of_nsqd(source: Path) -> None:
     """Started as nsqd was, where nsqd was: its messages would seem to be lost."""
     with pytest.raises(BrokerFailed, match="which were not taken over"):
         Started(source).start()
+
+
+# -- a disk that fails ---------------------------------------------------------------------
+
+
+class FailingSource:
+    """Calls to nsqd's directory, and to the record beside the messages, that fail.
+
+    The next but ``after``, once or all that follow.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, directories: list[Path]) -> None:
+        self.after, self.once, self.failed = -1, True, ""
+        self._places = [str(one) for one in directories]
+        monkeypatch.setattr(os, "listdir", self._guarded("listdir", os.listdir))
+        monkeypatch.setattr(Path, "read_text", self._guarded("read_text", Path.read_text))
+        monkeypatch.setattr(Path, "rename", self._guarded("rename", Path.rename))
+        monkeypatch.setattr(os, "fsync", self._guarded("fsync", os.fsync))
+        opened = self._guarded("open", Path.open)
+
+        def open_path(path: Path, mode: str = "r", *args: Any, **more: Any) -> Any:
+            file = opened(path, mode, *args, **more)
+            return self._reader(file, path) if mode == "rb" else file
+
+        monkeypatch.setattr(Path, "open", open_path)
+
+    def _reader(self, file: Any, path: Path) -> Any:
+        read = self._guarded("read", lambda _path, size: file.read(size))
+        return _Reading(file, lambda size: read(path, size))
+
+    def begin(self, after: int, *, once: bool) -> None:
+        self.after, self.once, self.failed = after, once, ""
+
+    def _guarded(self, verb: str, call: Any) -> Any:
+        def guarded(path: Any, *args: Any, **more: Any) -> Any:
+            place = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else str(path)
+            is_message = ".diskqueue." in place or "nsqd" in Path(place).name
+            if is_message and any(place.startswith(one) for one in self._places):
+                if self.after == 0:
+                    self.after = -1 if self.once else 0
+                    self.failed = f"{verb} {place}"
+                    raise OSError(5, "Input/output error", None if verb == "read" else place)
+                self.after -= self.after > 0
+            return call(path, *args, **more)
+
+        return guarded
+
+
+class _Reading:
+    def __init__(self, file: Any, read: Any) -> None:
+        self._file, self.read = file, read
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+@pytest.mark.parametrize("once", [True, False], ids=["once", "for ever"])
+def test_each_call_to_the_disk_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: bool
+) -> None:
+    """It is named, with its file; the next run goes on, and each message is there once."""
+    source = tmp_path / "nsqd"
+    source.mkdir()
+    write_queue(source, "one", 3)
+    write_queue(source, "two:c", 3)
+    failing = FailingSource(monkeypatch, [tmp_path])
+    after = 0
+    verbs = set()
+    while True:
+        into = tmp_path / f"penstock{after}"
+        failing.begin(after, once=once)
+        result = migrate(source, "--into", str(into))
+        failed = failing.failed
+        failing.begin(-1, once=True)
+        assert bool(failed) == (result.exit_code != 0), (after, failed, result.output)
+        if not failed:
+            break
+        assert "Input/output error" in result.output, (after, result.output)
+        assert "this is a fault of penstock" not in result.output, (after, result.output)
+        assert str(tmp_path) in result.output.partition("Input/output error")[0]
+        again = migrate(source, "--into", str(into))
+        assert again.exit_code == 0, (after, failed, again.output)
+        assert table_of(again) == {"one": ["3"] * 3, "two:c": ["3"] * 3}, (after, failed)
+        shutil.rmtree(into)
+        after += 1
+        verbs.add(failed.split()[0])
+    assert verbs == {"listdir", "read_text", "rename", "fsync", "open", "read"}
+
+
+def test_what_an_interrupted_run_could_not_read_is_told_by_the_next_one(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = source / "lonely.diskqueue.000000.dat"
+    os.truncate(file, file.stat().st_size - 5)
+    into = str(tmp_path / "penstock")
+    whole = DiskQueue.messages
+
+    def some(queue: DiskQueue) -> Iterator[SavedMessage]:
+        if queue.name == "orders:bill":
+            raise RuntimeError("stopped by the test")
+        return whole(queue)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(DiskQueue, "messages", some)
+        assert migrate(source, "--into", into).exit_code == 1
+    for _ in range(2):
+        result = migrate(source, "--into", into)
+        assert result.exit_code == 1
+        assert f"not read: {file.name}, offset" in result.stderr
+
+
+def test_files_and_ends_that_are_missing_are_named(source: Path, tmp_path: Path) -> None:
+    """Not taken for queues without messages."""
+    file = source / "lonely.diskqueue.000000.dat"
+    size = file.stat().st_size
+    meta = source / "lonely.diskqueue.meta.dat"
+    name = "lonely.diskqueue"
+    for number, (note, fault) in enumerate(
+        [
+            (f"20\n0,0\n0,{size + 40}\n", f"{file.name}: 40 bytes at its end are missing"),
+            (f"40\n0,0\n2,{size}\n", f"files {name}.000001.dat to {name}.000002.dat: missing"),
+            ("40\n0,0\n2,0\n", f"files {name}.000001.dat to {name}.000001.dat: missing"),
+        ]
+    ):
+        meta.write_text(note)
+        result = migrate(source, "--into", str(tmp_path / f"into{number}"))
+        assert result.exit_code == 1, note
+        assert f"not read: {fault}" in result.stderr
+        assert table_of(result)["lonely"][1:] == ["20", "20"]
+    file.unlink()
+    meta.write_text(f"20\n0,0\n0,{size}\n")
+    result = migrate(source, "--into", str(tmp_path / "none"))
+    assert result.exit_code == 1
+    assert f"files {file.name} to {file.name}: missing" in result.stderr
+
+
+def test_a_directory_that_cannot_be_read_is_not_one_without_nsqd(
+    source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that took it for an empty one would leave the messages aside."""
+    failing = FailingSource(monkeypatch, [source])
+    failing.begin(0, once=True)
+    result = CliRunner().invoke(cli, ["nsqd", f"--data-path={source}"])
+    assert result.exit_code != 0
+    assert f"cannot read {source}: Input/output error" in result.output

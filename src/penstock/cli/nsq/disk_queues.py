@@ -8,6 +8,7 @@
 NAME is ``topic``, or ``topic:channel``.  A stop writes what is in memory, in flight or deferred to
 these files.  nsqd reads on behind the offset to write at when the file is longer, since it was not
 stopped then; so does this.  A size that cannot be right ends the file, and the next one is read.
+A disk that does not give what is there is a Failure, and never taken for a file that is not there.
 """
 
 import fcntl
@@ -50,7 +51,10 @@ class SavedTopic(NamedTuple):
 
 
 class DiskQueue:
-    """The files of a topic or a channel; ``faults`` fills up while they are read."""
+    """The files of a topic or a channel; ``faults`` fills up while they are read.
+
+    Raises Failure for what the disk does not give.
+    """
 
     def __init__(self, directory: Path, name: str) -> None:
         self.name = name
@@ -63,22 +67,27 @@ class DiskQueue:
         pattern = re.compile(f"{start}([0-9]{{6,}}){end}")
         self._numbers = sorted(
             int(found[1])
-            for one in os.listdir(directory)
+            for one in _names_in(directory)
             if (found := pattern.fullmatch(one)) is not None
         )
         self._first = (self._numbers or [0])[0], 0
+        self._written = 0, 0
         self._read_meta(directory / f"{name}{META_END}")
 
     def _read_meta(self, path: Path) -> None:
-        if not path.exists():
+        try:
+            self.meta = path.read_text(errors="replace")
+        except FileNotFoundError:
             return
-        self.meta = path.read_text(errors="replace")
+        except OSError as error:
+            raise unread(path, error) from error
         found = _META.fullmatch(self.meta)
         if found is None:
             self.faults.append(f"{path.name}: cannot be read, so all of its files are")
             return
         self.depth = int(found[1])
         self._first = int(found[2]), int(found[3])
+        self._written = int(found[4]), int(found[5])
 
     @property
     def topic(self) -> str:
@@ -92,15 +101,33 @@ class DiskQueue:
     def messages(self) -> Iterator[SavedMessage]:
         """In their order, one file after the other."""
         first, offset = self._first
+        last, written = self._written
+        due = first
         for number in self._numbers:
             if number < first:
                 continue
+            self._miss(due, number)
+            due = number + 1
             path = self._directory / f"{self.name}.diskqueue.{number:06d}.dat"
-            with path.open("rb", buffering=1 << 20) as file:
-                yield from self._in_file(file, path.name, offset if number == first else 0)
+            begin = offset if number == first else 0
+            try:
+                with path.open("rb", buffering=1 << 20) as file:
+                    end = os.fstat(file.fileno()).st_size
+                    yield from self._in_file(file, path.name, begin, end)
+            except OSError as error:
+                raise unread(path, error) from error
+            torn = bool(self.faults) and self.faults[-1].startswith(f"{path.name}, ")
+            if number == last and end < written and not torn:
+                self.faults.append(f"{path.name}: {written - end} bytes at its end are missing")
+        self._miss(due, last + (written > (offset if last == first else 0)))
 
-    def _in_file(self, file: BinaryIO, name: str, offset: int) -> Iterator[SavedMessage]:
-        end = os.fstat(file.fileno()).st_size
+    def _miss(self, due: int, upto: int) -> None:
+        """Files from ``due`` up to and without ``upto`` should be there."""
+        if due < upto:
+            name = f"{self.name}.diskqueue"
+            self.faults.append(f"files {name}.{due:06d}.dat to {name}.{upto - 1:06d}.dat: missing")
+
+    def _in_file(self, file: BinaryIO, name: str, offset: int, end: int) -> Iterator[SavedMessage]:
         file.seek(offset)
         while offset < end:
             size = int.from_bytes(file.read(4), "big", signed=True)
@@ -127,7 +154,10 @@ class DiskQueue:
 @contextmanager
 def stopped(directory: Path) -> Iterator[None]:
     """No nsqd uses the directory, nor will while this lasts.  Raises Failure."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise unread(directory, error) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
@@ -160,9 +190,10 @@ def read_topics(directory: Path) -> list[SavedTopic]:
 
 
 def _metadata_of(directory: Path) -> Path:
-    if (directory / METADATA).exists():
+    names = _names_in(directory)
+    if METADATA in names:
         return directory / METADATA
-    older = sorted(one for one in os.listdir(directory) if _OLD_METADATA.fullmatch(one))
+    older = sorted(one for one in names if _OLD_METADATA.fullmatch(one))
     if len(older) == 1:
         return directory / older[0]
     found = f"; it has {', '.join(older)}" if older else ""
@@ -172,10 +203,34 @@ def _metadata_of(directory: Path) -> Path:
     )
 
 
+def has_metadata(directory: Path) -> bool:
+    """Was it ever an nsqd's?  Raises Failure."""
+    try:
+        return METADATA in os.listdir(directory)
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise unread(directory, error) from error
+
+
+def _names_in(directory: Path) -> list[str]:
+    try:
+        return os.listdir(directory)
+    except OSError as error:
+        raise unread(directory, error) from error
+
+
+def unread(path: Path, error: OSError) -> Failure:
+    return Failure(
+        f"cannot read {path}: {error.strerror}",
+        "nothing of nsqd's was changed; run it again when that is mended: it goes on where it was",
+    )
+
+
 def queue_names(directory: Path) -> list[str]:
     """Of all disk queues that have files, also of those that the metadata do not name."""
     names = {
-        one.partition(".diskqueue.")[0] for one in os.listdir(directory) if ".diskqueue." in one
+        one.partition(".diskqueue.")[0] for one in _names_in(directory) if ".diskqueue." in one
     }
     return sorted(name for name in names if _is_kept(name))
 

@@ -18,7 +18,7 @@ import click
 from penstock import __version__
 from penstock.cli.config import warnings_of
 from penstock.cli.failure import WrongSetting
-from penstock.cli.nsq.disk_queues import METADATA
+from penstock.cli.nsq.disk_queues import has_metadata
 from penstock.cli.nsq.record import is_taken_over
 from penstock.cli.serve import run_broker
 from penstock.core.errors import SettingInvalid
@@ -177,9 +177,7 @@ def _warn(settings: Settings) -> None:
 
 def _refuse_unread_messages(directory: str) -> None:
     """Messages that nsqd left there would be lost to consumers."""
-    if os.path.exists(os.path.join(directory, METADATA)) and not is_taken_over(
-        directory, directory
-    ):
+    if has_metadata(Path(directory)) and not is_taken_over(directory, directory):
         raise WrongSetting(
             f"{directory} has topics and messages of nsqd, which were not taken over",
             f"`penstock migrate nsqd {directory}` takes them over; or name another --data-path",

@@ -16,13 +16,13 @@ FILE: Final = "nsqd-taken-over.json"
 
 
 class Record:
-    """Of one data directory; each change is on disk when the call returns."""
+    """Of one data directory; each change is on disk when the call returns, or raises Failure."""
 
     def __init__(self, directory: str) -> None:
         """Raises Failure when the file cannot be read."""
         self._path = Path(directory, FILE)
         try:
-            found = _checked(self._path.read_text()) if self._path.exists() else {}
+            found = _checked(self._path)
             self.source: str = found.get("source", "")
             self.finished: bool = found.get("finished", True)
             self._queues: dict[str, tuple[str, int | None]] = {
@@ -58,9 +58,18 @@ class Record:
             for name, (meta, messages) in self._queues.items()
         }
         found = {"source": self.source, "finished": self.finished, "queues": queues}
+        try:
+            self._replace(json.dumps(found | {"crc": _checksum(found)}, indent=1))
+        except OSError as error:
+            raise Failure(
+                f"cannot write {self._path}: {error.strerror}",
+                "run it again when that is mended: it goes on where it was",
+            ) from error
+
+    def _replace(self, text: str) -> None:
         new = self._path.with_suffix(".new")
         with new.open("w") as file:
-            json.dump(found | {"crc": _checksum(found)}, file, indent=1)
+            file.write(text)
             file.flush()
             os.fsync(file.fileno())
         new.rename(self._path)
@@ -75,9 +84,12 @@ def _checksum(found: dict[str, Any]) -> int:
     return crc32(json.dumps(found, sort_keys=True).encode())
 
 
-def _checked(text: str) -> dict[str, Any]:
-    """Raises ValueError."""
-    found: dict[str, Any] = json.loads(text)
+def _checked(path: Path) -> dict[str, Any]:
+    """Empty: there is no file.  Raises OSError, ValueError."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return {}
     if found.pop("crc", None) != _checksum(found):
         raise ValueError("the checksum is wrong")
     return found

@@ -111,6 +111,8 @@ def _known(queue: DiskQueue, record: Record) -> Taken | None:
     found = record.find(queue.name)
     if found is None or found[1] is None:
         return None
+    for _ in queue.messages():
+        pass  # what could not be read then is told again
     return Taken(queue.name, queue.depth, found[1], found[1])
 
 
