@@ -116,9 +116,11 @@ nightly: setup deps-core deps-clients deps-spark
 		PENSTOCK_LIVES=1000 PENSTOCK_MIRROR_SEEDS=20000 PENSTOCK_METADATA_SEEDS=5000 \
 		PENSTOCK_GROUP_SEEDS=3000 PENSTOCK_NODES_SEEDS=2000 PENSTOCK_LOOP_TIME_S=1200 \
 		PENSTOCK_BROKER_SEEDS=1500 PENSTOCK_RANGE_LIVES=2000 PENSTOCK_ROOM_LIVES=1000 PENSTOCK_DUE_LIVES=2000 \
+		PENSTOCK_LINK_CALLS=1000 \
 		$(PYTEST) --timeout=14400 -rP tests/backing tests/simulation tests/core tests/queues tests/broker \
 		tests/cluster tests/storage tests/protocols/amqp tests/protocols/peers/test_peers.py \
-		tests/node/test_memory_of_a_peer.py tests/fuzz/test_loop_time.py $(ARGS)
+		tests/node/test_memory_of_a_peer.py tests/fuzz/test_loop_time.py \
+		tests/links/test_failing_links.py $(ARGS)
 	@PENSTOCK_KILLS=$${PENSTOCK_KILLS:-500} $(PYTEST) --timeout=14400 -rP tests/crash $(ARGS)
 	@$(PYTEST) --timeout=1800 -rP -m long tests/spark $(ARGS)
 

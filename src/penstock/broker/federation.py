@@ -36,13 +36,16 @@ class FederatedEnd(NamedTuple):
     declared: dict[str, Any]
 
 
-def federated_ends(vhost: Vhost, parameters: Parameters) -> list[FederatedEnd]:
-    """Of one virtual host; costs a look at each exchange and queue if a policy federates some."""
+def federated_ends(vhost: Vhost, parameters: Parameters) -> Iterator[list[FederatedEnd]]:
+    """Of one virtual host: those of an exchange or queue, and those of the next one.
+
+    So the caller may go on in another turn.
+    """
     book = vhost.policies
     if not any(_federates(policy) for policy in book.policies.values()):
-        return []
-    ends: list[FederatedEnd] = []
-    for exchange in vhost.exchanges.values():
+        return
+    chosen = Chosen(vhost.name, parameters)
+    for exchange in list(vhost.exchanges.values()):
         declared: dict[str, Any] = {
             "type": exchange.type,
             "durable": exchange.durable,
@@ -51,38 +54,51 @@ def federated_ends(vhost: Vhost, parameters: Parameters) -> list[FederatedEnd]:
             "arguments": exchange.arguments,
         }
         policy = book.exchange_policy(exchange.name)
-        ends += _ends(vhost, (EXCHANGE, exchange.name), declared, policy, parameters)
-    for queue in vhost.queues.values():
+        yield chosen.ends((EXCHANGE, exchange.name), declared, policy)
+    for queue in list(vhost.queues.values()):
         declared = {
             "durable": queue.durable,
             "auto_delete": queue.auto_delete,
             "arguments": queue.arguments,
         }
         policy = book.queue_policy(queue.name, queue_type(queue.arguments))
-        if not queue.exclusive:
-            ends += _ends(vhost, (QUEUE, queue.name), declared, policy, parameters)
-    return ends
+        yield [] if queue.exclusive else chosen.ends((QUEUE, queue.name), declared, policy)
 
 
 def _federates(policy: Policy | None) -> bool:
     return policy is not None and any(key in policy.definition for key in FEDERATION_KEYS)
 
 
-def _ends(
-    vhost: Vhost,
-    end: tuple[str, str],
-    declared: dict[str, Any],
-    policy: Policy | None,
-    parameters: Parameters,
-) -> Iterator[FederatedEnd]:
-    if policy is None or not _federates(policy):
-        return
-    for chosen in _chosen(policy.definition, vhost.name, parameters):
-        record = parameters.find(str(chosen["upstream"]), vhost.name, UPSTREAM)
-        if record is None or not isinstance(record.value, dict):
-            continue
-        value = record.value | {key: one for key, one in chosen.items() if key != "upstream"}
-        yield FederatedEnd(vhost.name, *end, record.name, value, record.user, declared)
+class Chosen:
+    """What policies choose in a virtual host: looked up once for all that one of them is for."""
+
+    def __init__(self, vhost: str, parameters: Parameters) -> None:
+        self._vhost = vhost
+        self._parameters = parameters
+        self._known: dict[str, list[tuple[str, dict[str, Any], str]]] = {}
+
+    def ends(
+        self, end: tuple[str, str], declared: dict[str, Any], policy: Policy | None
+    ) -> list[FederatedEnd]:
+        if policy is None or not _federates(policy):
+            return []
+        if policy.name not in self._known:
+            self._known[policy.name] = self._upstreams(policy)
+        found = self._known[policy.name]
+        return [
+            FederatedEnd(self._vhost, *end, name, value, user, declared)
+            for name, value, user in found
+        ]
+
+    def _upstreams(self, policy: Policy) -> list[tuple[str, dict[str, Any], str]]:
+        """Name, value and user of each."""
+        found: list[tuple[str, dict[str, Any], str]] = []
+        for chosen in _chosen(policy.definition, self._vhost, self._parameters):
+            record = self._parameters.find(str(chosen["upstream"]), self._vhost, UPSTREAM)
+            if record is not None and isinstance(record.value, dict):
+                more = {key: one for key, one in chosen.items() if key != "upstream"}
+                found.append((record.name, record.value | more, record.user))
+        return found
 
 
 def _chosen(

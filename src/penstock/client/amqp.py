@@ -55,6 +55,9 @@ PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 FRAME_HEARTBEAT: Final = 8
 HEARTBEAT: Final = b"\x08\x00\x00\x00\x00\x00\x00\xce"
 RECEIVE_BYTES: Final = 131_072
+FRAMES_AT_ONCE: Final = 1024
+KEPT_BYTES: Final = 16 * 1024 * 1024
+"""With more deliveries that wait to be fetched ``take_all`` leaves the rest to the broker."""
 
 CLIENT_PROPERTIES: Final[dict[str, object]] = {
     "product": "Penstock client",
@@ -201,11 +204,23 @@ class Connection:
             if not self._receive(left_s) and left_s == 0.0:
                 return False
 
-    def take_all(self, timeout_s: float = 0.0) -> None:
-        """Dispatch all frames that are there, or that come within the time."""
-        if self.process(timeout_s):
-            while self.process(0.0):
-                pass
+    def take_all(self, timeout_s: float = 0.0) -> bool:
+        """Dispatch frames that are there, or that come within the time; True = more may be there.
+
+        A broker that sends faster than its messages are used is not read meanwhile.
+        """
+        if self.is_full():
+            self._received_s = time.monotonic()  # it is silent because of this side
+            return False
+        for _ in range(FRAMES_AT_ONCE):
+            if not self.process(timeout_s):
+                return False
+            timeout_s = 0.0
+        return True
+
+    def is_full(self) -> bool:
+        """Deliveries enough wait to be fetched."""
+        return sum(channel.kept_bytes for channel in self._channels.values()) >= KEPT_BYTES
 
     def fileno(self) -> int:
         """To wait for frames of several connections."""
@@ -226,6 +241,8 @@ class Connection:
         if len(received) < 7:
             return None
         end = 7 + int.from_bytes(received[3:7], "big")
+        if end >= self.frame_max:
+            raise self._lose(f"a frame of {end + 1} bytes came, {self.frame_max} were agreed on")
         if len(received) <= end:
             return None
         if received[end] != m.FRAME_END:

@@ -75,6 +75,7 @@ class Channel:
         self._closed: ClientError | None = None
         self._methods: deque[Method] = deque()
         self._deliveries: deque[Delivery] = deque()
+        self.kept_bytes = 0  # of these
         self._cancelled: str | None = None
         self._content_method: Method | None = None
         self._content: list[bytes] = []
@@ -213,7 +214,9 @@ class Channel:
             self._check_open()
             if not self.connection.process(max(0.0, deadline - time.monotonic())):
                 return None
-        return self._deliveries.popleft()
+        delivery = self._deliveries.popleft()
+        self.kept_bytes -= len(delivery.body)
+        return delivery
 
     def cancel(self, consumer_tag: str) -> None:
         self.call(m.BASIC_CANCEL, m.BASIC_CANCEL_OK, consumer_tag, False)
@@ -225,7 +228,9 @@ class Channel:
         if answer.key == m.BASIC_GET_EMPTY:
             return None
         assert answer.key == m.BASIC_GET_OK, answer
-        return self._deliveries.pop()  # put there, last, together with its method
+        delivery = self._deliveries.pop()  # put there, last, together with its method
+        self.kept_bytes -= len(delivery.body)
+        return delivery
 
     def ack(self, delivery_tag: int, *, multiple: bool = False) -> None:
         self._tell(m.BASIC_ACK, delivery_tag, multiple)
@@ -322,6 +327,7 @@ class Channel:
             self.returned.append(delivery)
             return
         self._deliveries.append(delivery)
+        self.kept_bytes += len(delivery.body)
         if method.key == m.BASIC_GET_OK:
             self._methods.append(method)
 

@@ -110,19 +110,20 @@ class Forwarding:
     def settle(self) -> None:
         """Acknowledge at the source what the target has confirmed.
 
-        Raises Refused when the target has returned or refused one, and has answered for all others:
-        a refusal comes before the confirms of what is on its way to the disk.
+        Raises Refused when the target has refused one, and has answered for all others: a refusal
+        comes before the confirms of what is on its way to the disk.  One that no queue took is
+        returned, and confirmed as if one had, so after a return no confirm counts.
         """
+        if self._target.returned:
+            raise Refused("no queue of the target takes a message")
         last = 0
         while self._waiting and self._is_confirmed(self._waiting[0][0]):
             _, last = self._waiting.popleft()
             self.settled += 1
         if last:
             self._source.ack(last, multiple=True)
-        if not self._is_refused() or self._target.unconfirmed:
+        if not self._target.nacked or self._target.unconfirmed:
             return
-        if self._target.returned:
-            raise Refused("no queue of the target takes a message")
         for tag, delivery_tag in self._waiting:
             if tag not in self._target.nacked:
                 self._source.ack(delivery_tag)

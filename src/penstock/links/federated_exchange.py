@@ -26,9 +26,11 @@ from penstock.links.federation import (
     LocalBroker,
     declare_missing,
     has_seen,
+    number_in,
     passed,
 )
 from penstock.links.link import Pace, Row
+from penstock.protocols.amqp.codec.tables import encode_table
 
 SUFFIXES: Final = ("A", "B")
 
@@ -46,7 +48,7 @@ class FederatedExchange:
         self._max_hops = int(spec.value.get("max-hops", MAX_HOPS))
         self._seen = -1
         self._pace = Pace()
-        self._bound: list[tuple[str, dict[str, object]]] = []
+        self._bound: dict[tuple[str, bytes], dict[str, object]] = {}
         try:
             self._check_names()
             self._queue = self._queue_name()
@@ -127,18 +129,16 @@ class FederatedExchange:
         if changed is None:
             return
         self._seen, bindings = changed
-        wanted: list[tuple[str, dict[str, object]]] = []
+        wanted: dict[tuple[str, bytes], dict[str, object]] = {}
         for key, arguments in bindings:
             sent = self._sent(arguments)
-            if sent is not None and (key, sent) not in wanted:
-                wanted.append((key, sent))
+            if sent is not None:
+                wanted[key, encode_table(sent)] = sent
         there = self._spec.upstream_name
-        for key, arguments in wanted:
-            if (key, arguments) not in self._bound:
-                self._commands.exchange_bind(internal, there, key, arguments)
-        for key, arguments in self._bound:
-            if (key, arguments) not in wanted:
-                self._commands.exchange_unbind(internal, there, key, arguments)
+        for one in wanted.keys() - self._bound.keys():
+            self._commands.exchange_bind(internal, there, one[0], wanted[one])
+        for one in self._bound.keys() - wanted.keys():
+            self._commands.exchange_unbind(internal, there, one[0], self._bound[one])
         self._bound = wanted
 
     def _sent(self, arguments: dict[str, Any]) -> dict[str, object] | None:
@@ -149,7 +149,7 @@ class FederatedExchange:
             cluster, vhost = self._ends.upstream_cluster(), self._ends.upstream.vhost
             if has_seen(before, cluster, vhost):
                 return None
-            hops = min(int(before[0].get("hops", 1)) - 1, hops)
+            hops = min(number_in(before[0], "hops") - 1, hops)
         if hops <= 0:
             return None
         spec = self._spec
@@ -184,7 +184,7 @@ class FederatedExchange:
         return Address(self._spec.name, delivery.routing_key, written)
 
     def clean(self) -> None:
-        if self._spec.value.get("resource-cleanup-mode", "default") == "never":
+        if keeps_its_queue(self._spec):
             return
         channel = self._ends.upstream.connection.channel()
         channel.queue_delete(self._queue)
@@ -192,3 +192,8 @@ class FederatedExchange:
 
     def facts(self) -> Row:
         return {"uri": self._ends.upstream.uri, "forwarded": self._forwarding.published}
+
+
+def keeps_its_queue(spec: FederationSpec) -> bool:
+    """Also when the link ends for good."""
+    return bool(spec.value.get("resource-cleanup-mode", "default") == "never")

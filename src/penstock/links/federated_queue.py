@@ -16,6 +16,7 @@ from penstock.links.federation import (
     FederationSpec,
     LocalBroker,
     declare_missing,
+    number_in,
     passed,
 )
 from penstock.links.link import Pace, Row
@@ -95,7 +96,7 @@ class FederatedQueue:
             headers[FIRST_EXCHANGE] = delivery.exchange
             headers[FIRST_KEY] = delivery.routing_key
         former = [one for one in before if one.get("uri") == mark["uri"]]
-        visits = 1 + sum(int(one.get(VISITS, 1)) for one in former)
+        visits = 1 + sum(number_in(one, VISITS) for one in former)
         others = [one for one in before if one not in former]
         headers[RECEIVED_FROM] = [{**mark, VISITS: visits}, *others]
         return Address("", self._spec.name, self._ends.written(delivery, headers))

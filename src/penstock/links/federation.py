@@ -20,11 +20,9 @@ BOUND_FROM: Final = "x-bound-from"
 MAX_HOPS: Final = 1
 PREFETCH: Final = 1000
 NOT_FOUND: Final = 404
+NUMBER_MAX: Final = 1 << 31
 CLUSTER_NAME: Final = "cluster_name"
 PURPOSE: Final = {"x-internal-purpose": "federation"}
-
-Binding = tuple[str, str]
-"""Routing key, and the arguments as JSON with tags (``storage/definitions/values``)."""
 
 
 class FederationSpec(NamedTuple):
@@ -107,6 +105,12 @@ def passed(headers: Mapping[str, object], key: str) -> list[dict[str, Any]]:
     """The links that a message (or a binding) has come over, as its header says."""
     found = headers.get(key)
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+
+
+def number_in(row: Mapping[str, object], key: str) -> int:
+    """What a header says, which a client may have made up; 1 where that is no sensible number."""
+    found = row.get(key)
+    return int(found) if isinstance(found, int) and 0 < found < NUMBER_MAX else 1
 
 
 def has_seen(links: list[dict[str, Any]], cluster: str, vhost: str) -> bool:

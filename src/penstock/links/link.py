@@ -1,10 +1,11 @@
 """``Link``: the life of one link in a thread of its own: connect, run, and again after a delay.
 
-    STARTING ─► RUNNING ─┬─► done: its parameter is deleted
+    STARTING ─► RUNNING ─┬─► done: TERMINATED, and its parameter is deleted
         ▲                └─► TERMINATED, with the reason
         └──── after the reconnect delay ───┘
 
-Whatever ends a run leaves each message at the source, at the target or at both.
+Whatever ends a run leaves each message at the source, at the target or at both.  A deletion that
+fails is tried again after the delay, and nothing is moved meanwhile.
 """
 
 import contextlib
@@ -23,6 +24,8 @@ STARTING: Final = "starting"
 RUNNING: Final = "running"
 BLOCKED: Final = "blocked"
 TERMINATED: Final = "terminated"
+RESTARTED: Final = "restarted"
+DONE: Final = "all that it was to move is moved"
 LOOK_MS: Final = 200
 """So long at most until a link notices that it is to stop, and looks at its heartbeats."""
 
@@ -49,23 +52,27 @@ class Run(Protocol):
 
 
 class Link:
-    """Of one parameter; ``start`` is called once."""
+    """Of one parameter; ``start`` is called until it has started."""
 
     def __init__(
         self,
         name: str,
         open_run: Callable[[], Run],
         reconnect_delay_s: float,
-        done: Callable[[], object],
+        done: Callable[[], object] = bool,
+        leaves: str = "",
     ) -> None:
         """``name``: for the log and the thread; ``reconnect_delay_s``: 0 = it ends at a fault.
 
-        ``done``: called once in the thread of the link, when it has moved all it was to move.
+        ``done``: called in the thread of the link, when it has moved all it was to move, until it
+        is stopped for that; raises ClientError.  ``leaves``: what stays at the other side unless
+        ``clean`` of a run has removed it.
         """
         self.name = name
         self._open_run = open_run
         self._delay_s = reconnect_delay_s
         self._done = done
+        self._leaves = leaves
         self._cleans = False
         self._stopping = threading.Event()
         self._again = threading.Event()
@@ -74,8 +81,14 @@ class Link:
         self._set_state(STARTING)
         self._thread = threading.Thread(target=self._live, name=name, daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
+    def start(self) -> bool:
+        """False: the process has no thread for it."""
+        try:
+            self._thread.start()
+        except RuntimeError as error:
+            self._terminated(str(error))
+            return False
+        return True
 
     def stop(self, *, clean: bool = False) -> None:
         """Soon; unsettled messages go back to the source.  ``clean``: it never comes back."""
@@ -101,28 +114,38 @@ class Link:
             self._row = {"state": state, "timestamp": moment, **(facts or {}), **more}
 
     def _live(self) -> None:
-        while not self._stopping.is_set():
+        is_done = False
+        why = RESTARTED
+        while True:
             self._again.clear()
-            self._set_state(STARTING)
-            why = "restarted"
+            if self._stopping.is_set():
+                break
             try:
-                if self._run():
+                is_done = is_done or self._run()
+                if is_done:
                     self._done()
-                    return
+                why = DONE if is_done else RESTARTED
             except ClientError as error:
                 why = str(error)
             except Exception as error:
                 logger.exception("internal error of %s", self.name)
                 why = f"internal error: {error!r}"
             if self._stopping.is_set():
-                return
-            self._set_state(TERMINATED, reason=why)
-            logger.warning("%s stopped: %s", self.name, why)
+                break
+            self._terminated(why)
             if not self._again.is_set():
                 self._again.wait(self._delay_s or None)
+        if self._cleans and self._leaves and why != RESTARTED:
+            logger.warning("%s has ended, and %s stay: %s", self.name, self._leaves, why)
+
+    def _terminated(self, why: str) -> None:
+        if self.row().get("reason") != why:
+            logger.warning("%s stopped: %s", self.name, why)
+        self._set_state(TERMINATED, reason=why)
 
     def _run(self) -> bool:
         """True = it is done for good."""
+        self._set_state(STARTING)
         run = self._open_run()
         logger.info("%s is running", self.name)
         poll = select.poll()
@@ -130,13 +153,17 @@ class Link:
             for connection in run.connections:
                 poll.register(connection.fileno(), select.POLLIN)
             while not self._again.is_set():
+                more = False
                 for connection in run.connections:
-                    connection.take_all()
+                    more = connection.take_all() or more
                     connection.beat()
                 if run.step():
                     return True
                 self._set_state(BLOCKED if run.is_blocked() else RUNNING, run.facts())
-                poll.poll(LOOK_MS)
+                if any(connection.is_full() for connection in run.connections):
+                    self._again.wait(LOOK_MS / 1000)  # what is not read would end the poll at once
+                elif not more:
+                    poll.poll(LOOK_MS)
             if self._cleans:
                 run.clean()
             return False

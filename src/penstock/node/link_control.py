@@ -8,22 +8,23 @@ twice.
 
 import json
 import socket
+import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import TimeoutError as CallTimeout
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
-from penstock.broker.federation import QUEUE, federated_ends
+from penstock.broker.federation import QUEUE, FederatedEnd, federated_ends
 from penstock.broker.rules.parameter_values import SHOVEL, check_parameter
 from penstock.client.endpoint import ConnectionLost
 from penstock.clocks import mono_ms, wall_ms
 from penstock.core.clock_types import MonoMs
-from penstock.core.errors import NotFound, PreconditionFailed, SettingInvalid
+from penstock.core.errors import BrokerError, NotFound, PreconditionFailed, SettingInvalid
 from penstock.links.dialing import Dialer
-from penstock.links.federated_exchange import FederatedExchange
+from penstock.links.federated_exchange import FederatedExchange, keeps_its_queue
 from penstock.links.federated_queue import FederatedQueue
 from penstock.links.federation import FederationSpec
 from penstock.links.link import RUNNING, STARTING, TERMINATED, Link, Run
@@ -38,6 +39,8 @@ from penstock.settings.settings import Settings
 CALL_TIMEOUT_S: Final = 10.0
 LOOK_MS: Final = 1000
 """Queues and exchanges are looked through for federated ones at most so often."""
+LOOK_AT_ONCE_S: Final = 0.005
+"""And so long in a turn."""
 RECONNECT_DELAY_S: Final = 5
 DECLARATIONS: Final = ("src-declarations", "dest-declarations")
 """Keys of static shovels which a parameter has not."""
@@ -73,6 +76,9 @@ class LinkControl(LinkInspector):
         self._shovels_seen = (-1, False)
         self._federation_seen: tuple[object, ...] = ()
         self._looked_ms = MonoMs(0)
+        self._survey: Iterator[list[FederatedEnd]] | None = None
+        self._surveyed: dict[Any, FederationSpec] = {}
+        self._start_ms = MonoMs(0)
         self._opened = 0
         self._dialer = Dialer(self._open_local)
         self._shovels = LinkSet(self._shovel)
@@ -89,13 +95,35 @@ class LinkControl(LinkInspector):
             self._shovels_seen = (count, runs_here)
             self._shovels.follow(self._wanted_shovels() if runs_here else {})
         now_ms = mono_ms()
-        if now_ms - self._looked_ms >= LOOK_MS:
+        if self._survey is None and now_ms - self._looked_ms >= LOOK_MS:
             self._looked_ms = now_ms
             epochs = tuple(int(vhost.epoch) for vhost in self._broker.vhosts.values())
             seen = (count, runs_here, int(self._broker.policy_epoch), epochs)
             if seen != self._federation_seen:
                 self._federation_seen = seen
-                self._federation.follow(self._wanted_links() if runs_here else {})
+                self._surveyed = {}
+                self._survey = self._federated_ends() if runs_here else iter(())
+        if self._survey is not None:
+            self._go_on_looking(self._survey)
+        if now_ms >= self._start_ms and not (
+            self._shovels.start_some() and self._federation.start_some()
+        ):
+            self._start_ms = MonoMs(now_ms + LOOK_MS)
+
+    def _federated_ends(self) -> Iterator[list[FederatedEnd]]:
+        for vhost in list(self._broker.vhosts.values()):
+            yield from federated_ends(vhost, self._broker.parameters)
+
+    def _go_on_looking(self, survey: Iterator[list[FederatedEnd]]) -> None:
+        until_s = time.monotonic() + LOOK_AT_ONCE_S
+        for ends in survey:
+            for end in ends:
+                spec = FederationSpec(*end)._replace(user=end.user or self._default_user)
+                self._surveyed[_key(spec)] = spec
+            if time.monotonic() >= until_s:
+                return
+        self._survey = None
+        self._federation.follow(self._surveyed)
 
     def _wanted_shovels(self) -> dict[Any, ShovelSpec]:
         return self._static | {
@@ -111,14 +139,6 @@ class LinkControl(LinkInspector):
             value[DURATION] = max(value[DURATION], self._least_s)
         return ShovelSpec(vhost, name, value, user or self._default_user)
 
-    def _wanted_links(self) -> dict[Any, FederationSpec]:
-        specs = [
-            FederationSpec(*one)._replace(user=one.user or self._default_user)
-            for vhost in self._broker.vhosts.values()
-            for one in federated_ends(vhost, self._broker.parameters)
-        ]
-        return {_key(spec): spec for spec in specs}
-
     def stop(self) -> None:
         self._shovels.stop()
         self._federation.stop()
@@ -131,7 +151,7 @@ class LinkControl(LinkInspector):
             f"{spec.kind} shovel '{spec.name}'" + f" in vhost '{spec.vhost}'" * bool(spec.vhost),
             lambda: Shovel(spec, self._dialer, self._broker.cluster_name()),
             delay_s,
-            lambda: self._loop.call(partial(self._delete_shovel, spec.vhost, spec.name)),
+            lambda: self._ask(partial(self._delete_shovel, spec.vhost, spec.name)),
         )
 
     def _federation_link(self, spec: FederationSpec) -> Link:
@@ -143,7 +163,9 @@ class LinkControl(LinkInspector):
 
         name = f"{spec.kind} '{spec.name}' in vhost '{spec.vhost}'"
         title = f"federation link of {name} with upstream '{spec.upstream}'"
-        return Link(title, open_run, delay_s, bool)
+        own = kind is FederatedExchange and not keeps_its_queue(spec)
+        leaves = f"its queue and exchange at '{spec.upstream}'" if own else ""
+        return Link(title, open_run, delay_s, leaves=leaves)
 
     def _delete_shovel(self, vhost: str, name: str) -> None:
         """It has moved all; an administrator may have been faster."""
@@ -163,9 +185,12 @@ class LinkControl(LinkInspector):
             epoch = int(there.epoch)
             if epoch == seen:
                 return None
-            return epoch, [(one.routing_key, one.arguments) for one in found.bindings()]
+            return epoch, found.bindings()
 
-        return self._ask(ask)
+        told = self._ask(ask)
+        if told is None:
+            return None
+        return told[0], [(one.routing_key, one.arguments) for one in told[1]]
 
     def wants(self, vhost: str, queue: str) -> bool:
         def ask() -> bool:
@@ -178,14 +203,19 @@ class LinkControl(LinkInspector):
         return self._ask(ask)
 
     def _ask(self, function: Callable[[], T]) -> T:
-        """Run it on the loop; raises ConnectionLost when the loop does not come to it."""
+        """Run it on the loop; raises ConnectionLost when that fails or does not come about."""
         try:
             return self._loop.call(function).result(CALL_TIMEOUT_S)
         except CallTimeout as error:
             raise ConnectionLost("this node does not answer") from error
+        except (OSError, BrokerError) as error:
+            raise ConnectionLost(f"this node: {error}") from error
 
     def _open_local(self, user: str) -> socket.socket:
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise ConnectionLost(f"this node: {error}") from error
         try:
             self._ask(partial(self._adopt, theirs, user))
         except ConnectionLost:
