@@ -126,7 +126,10 @@ class Node:
         return self.replica(copy)
 
     def replica(self, copy: Copy) -> Replica:
-        return Replica(copy.backing, self.quiet.engine.journal)
+        replica = Replica(copy.backing, self.quiet.engine.journal)
+        while replica.prepare():
+            pass
+        return replica
 
     def records(self) -> list[str]:
         """Names of durable queues, as the next start will find them."""

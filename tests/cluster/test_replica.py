@@ -49,6 +49,8 @@ def pair_of(master: OpenEngine, copy: OpenEngine) -> Pair:
 
 def joined(mirrored: MirroredBacking, copy: OpenEngine) -> Pair:
     replica = Replica(copy.queues[1], copy.engine.journal)
+    while replica.prepare():
+        pass
     replica.follow(TERM, False)
     return Pair(mirrored, replica, copy)
 
@@ -290,6 +292,94 @@ def test_what_ended_here_untold_is_fetched_again_with_its_segment() -> None:
     again.opened.commit()
     files.power_cut(random.Random(1))
     assert set_of(engine(files).queues[1], NOW_MS) == set_of(master.queues[1], NOW_MS)
+
+
+def copy_with_endings(segments: int, size: int = 10) -> tuple[OpenEngine, SimFileSystem]:
+    """A master, and the disk of a mirror that acknowledged a message of each segment untold."""
+    master, files = engine(), SimFileSystem()
+    batch = [message(b"m" * size) for _ in range(16 * segments)]
+    master.queues[1].publish(batch, NOW_MS)
+    pair = pair_of(master, engine(files))
+    pair.synchronise()
+    pair.opened.engine.ram.paging_bytes = 8
+    pair.opened.settle(NOW_MS)
+    pair.replica.parts[0].queue.drop_some(list(range(FIRST, FIRST + 16 * segments, 16)))
+    pair.opened.settle(NOW_MS)
+    files.kill()
+    return master, files
+
+
+def test_segments_in_which_something_ended_are_forgotten_in_steps() -> None:
+    """A step reads once or gives up one, however many there are; the copy hears nothing then."""
+    master, files = copy_with_endings(60)
+    opened = engine(files)
+    queue = opened.queues[1]
+    before = len(files.calls)
+    replica = Replica(queue, opened.engine.journal)
+    assert files.calls[before:] == []
+    replica.follow(TERM, False)
+    joiner = Joiner(replica, opened.engine.journal)
+    steps = 0
+    while not replica.is_ready:
+        assert replica.apply(parcel_of(steps + 1))
+        assert replica.number == 0
+        assert joiner.next_question() is None
+        before = len(files.calls)
+        there = int(queue.ready_count())
+        assert replica.prepare()
+        replica.tick(NOW_MS)
+        steps += 1
+        assert there - queue.ready_count() <= 16
+        done = [call.split()[0] for call in files.calls[before:]]
+        assert done in (["pread"], ["remove", "sync_dir"]), done
+        replica.check()
+    assert steps >= 2 * 50
+    assert not replica.prepare()
+    mirrored = MirroredBacking(master.queues[1], {}, ("/", "q"))
+    mirrored.begin(TERM, 0)
+    again = Pair(mirrored, replica, opened)
+    again.synchronise()
+    assert set_of(queue, NOW_MS) == set_of(master.queues[1], NOW_MS)
+
+
+def test_a_segment_that_cannot_be_read_is_not_one_without_messages() -> None:
+    """What ended in it cannot be fetched into a segment that says so: the copy waits."""
+    master, files = copy_with_endings(20)
+    opened = engine(files)
+    queue = opened.queues[1]
+    replica = Replica(queue, opened.engine.journal)
+    files.fail("pread")
+    assert not replica.prepare()
+    assert not replica.prepare()
+    assert "Input/output error" in queue.why_stopped()
+    now_ms = NOW_MS
+    for _ in range(20):
+        now_ms += 1000
+        queue.tick(now_ms)
+        while replica.prepare():
+            pass
+    assert replica.is_ready
+    mirrored = MirroredBacking(master.queues[1], {}, ("/", "q"))
+    mirrored.begin(TERM, 0)
+    replica.follow(TERM, False)
+    again = Pair(mirrored, replica, opened)
+    again.synchronise()
+    again.opened.commit()
+    files.power_cut(random.Random(1))
+    assert set_of(engine(files).queues[1], NOW_MS) == set_of(master.queues[1], NOW_MS)
+
+
+def test_a_copy_that_becomes_master_half_way_has_what_it_has_not_forgotten() -> None:
+    _, files = copy_with_endings(8)
+    opened = engine(files)
+    replica = Replica(opened.queues[1], opened.engine.journal)
+    queue = opened.queues[1]
+    there = int(queue.ready_count())
+    for _ in range(7):
+        assert replica.prepare()
+    replica.promote(TERM + 1)
+    queue.check()
+    assert len(set_of(queue, NOW_MS)) == queue.ready_count() == there - 3 * 15
 
 
 def test_consuming_shortens_a_synchronisation() -> None:

@@ -138,6 +138,8 @@ class MirrorLife:
         """It hears everything from here on."""
         node.forget()
         node.replica = replica or Replica(node.queue, node.engine.engine.journal)
+        while node.replica.prepare():
+            pass
         node.replica.follow(self.term, replica is not None)
         node.joiner = Joiner(node.replica, node.engine.engine.journal)
         node.heard = len(self.log)

@@ -19,7 +19,7 @@ why ``publish_at`` wants ``release_due`` to be called some time later.
 **No place lives twice.**  A place that has ended may not be used again while the journal or a
 segment says so, and the journal says so as long as this life goes on.  So a copy that does not
 know any more what it has (replica.py) either begins with an empty queue, or after a start, when
-the journal is new; then segments in which something has ended are given up (``forget_ended``).
+the journal is new; then segments in which something has ended are given up (``forget_some``).
 
 What ends in delta is read, block by block, as ``drop_some`` does; long stretches go by whole
 segments.  In a queue in order the head of delta is at hand before it ends, as for a consumer.
@@ -89,6 +89,9 @@ class ReplicaWriter:
         self._copies: Final = copies
         self._found_count: i64 = -1  # how many there were at the start, if it was there
         self._found_seq_id: i64 = 0
+        self._doubtful: list[Segment] = []  # to be given up
+        self._living: list[Message] = []  # of the last of these, as far as it was read
+        self._read_upto: i64 = 0
 
     def begin_at(self, seq_id: i64) -> None:
         """The next number is at least that."""
@@ -105,42 +108,50 @@ class ReplicaWriter:
             and self._records.next_seq_id == self._found_seq_id
         )
 
-    def forget_ended(self) -> i64:
-        """Right after the start: segments in which something has ended are given up, unheard of.
+    def begin_to_forget(self) -> None:
+        """Right after the start: segments in which something has ended are to be given up.
 
         What has ended here may live at the master, if it was never told; and it could not be
-        placed into a segment that says it has ended.  Returns how many messages go with them.
+        placed into a segment that says it has ended.  Nothing else is done here until all are gone.
         """
         assert self.is_as_found() or self._copies.last_place(self._records.next_seq_id) < 0, (
             "it has a life behind it"
         )
+        index = self._records.index
+        if index is not None:
+            for segment in index.segments.values():
+                if segment.marks.settled is not None:
+                    self._doubtful.append(segment)
+
+    def is_forgetting(self) -> bool:
+        return len(self._doubtful) > 0
+
+    def forget_some(self) -> bool:
+        """Read some of a segment, or give it up; False = not now: its disk fails, or writes it."""
         self._ahead.cancel_load()  # it may be of a segment that goes
         self._records.engine.board.take_back(self._records.queue_id)
+        segment = self._doubtful[len(self._doubtful) - 1]
         index = self._records.index
-        count: i64 = 0
-        if index is not None:
-            for segment in list(index.segments.values()):
-                if segment.marks.settled is not None:
-                    count += self._forget_segment(index, segment)
-            if self._tiers.delta_count == 0:
-                self._tiers.clear_delta()
-            else:
-                self._tiers.cut_delta(index.first_seq_id())
-        return count
-
-    def _forget_segment(self, index: QueueIndex, segment: Segment) -> i64:
+        if index is None or segment.writing > 0 or self._records.fault != "":
+            return False
         start = segment.number * self._records.entries
         end = start + self._records.entries
-        messages: list[Message] = []
-        at = start
-        while at < end:
-            job = index.plan_read(at, end, READ_BYTES)
-            if job is None:
-                break
-            if not self._records.read_now(job):
-                return 0
-            messages.extend(index.decode(job))
-            at = job.upto
+        at = start if self._read_upto < start else self._read_upto
+        job = index.plan_read(at, end, READ_BYTES) if at < end else None
+        if job is None:
+            self._forget(index, segment, self._living)
+            self._doubtful.pop()
+            self._living = []
+            self._read_upto = 0
+            return True
+        if not self._records.read_now(job):
+            return False
+        self._living.extend(index.decode(job))
+        self._read_upto = job.upto
+        return True
+
+    def _forget(self, index: QueueIndex, segment: Segment, messages: list[Message]) -> None:
+        """``messages``: all that live in it."""
         position = self._records.engine.journal.position
         for message in messages:
             if message.flags & PERSISTENT:
@@ -154,7 +165,10 @@ class ReplicaWriter:
             if message.flags & STORED:
                 self._records.store_of(message).remove(message.msg_id, position)
         index.forget_now(segment, self._records.engine.files)
-        return len(messages)
+        if self._tiers.delta_count == 0:
+            self._tiers.clear_delta()
+        else:
+            self._tiers.cut_delta(index.first_seq_id())
 
     def resume_at_last(self) -> None:
         """Right after the start: the master gives the numbers, so none is left out for safety."""

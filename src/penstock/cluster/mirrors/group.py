@@ -403,11 +403,17 @@ class MirrorGroup(PublishNotes):
             self._said = answer
             messages.append((self.master, answer))
 
+    def prepare(self) -> bool:
+        """A step of a copy that was found at the start; False = none is to be done now."""
+        return self.replica is not None and self.replica.prepare()
+
     def is_busy(self) -> bool:
         """It is to be asked again in the next turn, although no message came."""
         if self.ring.leaving or self._held or not self.ring.full:
             return True
         replica, joiner = self.replica, self.joiner
+        if replica is not None and not replica.is_ready:
+            return True
         if replica is not None and joiner is not None:
             waits = self.syncing.is_wanted and not joiner.is_done()
             return waits or replica.durable_number() < replica.number

@@ -375,7 +375,15 @@ class Mirroring:
                     self._active[place] = None
                     known.look_for_strangers(self._mono_ms)
         self._work_all(now_ms)
-        return bool(self._own)
+        return self._prepare_one() or bool(self._own)
+
+    def _prepare_one(self) -> bool:
+        """A step of one copy, however many there are; True = one was done."""
+        for place in self._active:
+            known = self.queues.get(place)
+            if known is not None and any(group.prepare() for group in known.groups()):
+                return True
+        return False
 
     def _work_all(self, now_ms: WallMs) -> None:
         for place in list(self._active):

@@ -18,7 +18,9 @@ its end was heard, or once a chunk covered it.  The copy is complete when all pl
 **After a restart** it is not known which of what lies on the disk still is the master's: nothing is
 known, and what is here is said in ranges, so that only what differs is sent.  What has ended here
 may live at the master, if that was never told to it (this was a master, say, or heard more than
-the survivors); so segments in which something ended are not kept, they are fetched again.
+the survivors); so segments in which something ended are not kept, they are fetched again.  They are
+read before they go, some in a turn (``prepare``); until then the copy hears nothing and asks
+nothing, as if it joined when that is done.
 
 **Terms.**  Parcels of a term are numbered from 1 without a gap.  If the new master has heard all of
 the old term, which K6 promises to every survivor, a copy that has heard it too goes on as it is,
@@ -208,6 +210,7 @@ class Replica:
         self.term: i64 = 0
         self.number: i64 = 0  # of the last parcel applied; 0 = none of this term yet
         self.is_lost: bool = False
+        self.is_ready: bool = is_whole
         self._began: bool = is_whole  # something was applied
         self._journal: Journal = journal
         self._written: list[tuple[int, int]] = []  # (number, the journal's position behind it)
@@ -218,7 +221,27 @@ class Replica:
                 part.know_all(part.queue.next_seq_id())
             else:
                 assert part.queue.tiers.pending.count == 0
-                part.queue.replica.forget_ended()
+                part.queue.replica.begin_to_forget()
+        self._look_whether_ready()
+
+    def prepare(self) -> bool:
+        """One step on the way to be ready; False = there is none to be done now."""
+        if self.is_ready:
+            return False
+        for part in self.parts:
+            if part.queue.replica.is_forgetting():
+                moved = part.queue.replica.forget_some()
+                self._look_whether_ready()
+                return moved
+        return False
+
+    def _look_whether_ready(self) -> None:
+        for part in self.parts:
+            if part.queue.replica.is_forgetting():
+                return
+        if not self.is_ready:
+            self.is_ready = True
+            for part in self.parts:
                 part.queue.replica.resume_at_last()
 
     def is_complete(self) -> bool:
@@ -248,6 +271,8 @@ class Replica:
         if parcel.term < self.term or (parcel.term == self.term and parcel.number <= self.number):
             return True  # of a master that is none any more, or heard before
         self.follow(parcel.term, False)
+        if not self.is_ready:
+            return True
         if self._began and parcel.number != self.number + 1:
             self.is_lost = True
         if self.is_lost:
@@ -278,6 +303,8 @@ class Replica:
 
     def tick(self, now_ms: WallMs) -> None:
         """Several times a second: what is due is ready, what the disk has brought is taken in."""
+        if not self.is_ready:
+            return
         for part in self.parts:
             queue = part.queue
             queue.release_due(now_ms, RELEASED_AT_ONCE)

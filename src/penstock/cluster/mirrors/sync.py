@@ -127,7 +127,7 @@ class Joiner:
         """What to ask now; None = nothing, or not yet."""
         if self._term != self.replica.term:
             self.cancel()
-        if self.replica.is_lost:
+        if self.replica.is_lost or not self.replica.is_ready:
             return None
         if self._asked is not None or self._held is not None:
             return None
