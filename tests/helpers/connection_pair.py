@@ -184,7 +184,7 @@ class QuietBroker:
         self.turn = Turn(self.broker, self.engine, self.committer, self.worker)
 
     def _make_streams(self, board: JobBoard) -> Streams:
-        self.streams = Streams(DIRECTORY, board, BlockCache(1 << 20, with_stream_offsets))
+        self.streams = Streams(DIRECTORY, board, BlockCache(1 << 20, with_stream_offsets, 1 << 20))
         return self.streams
 
     def _run_jobs(self, jobs: list[DiskJob]) -> None:

@@ -126,7 +126,7 @@ class StreamWorld:
         found: list[Message] = []
         while len(found) < limit:
             if not cursor.look():
-                if not (self.board.reads or self.board.writes):
+                if not (self.board.reads or self.board.writes or cursor.passing):
                     break
                 self.run_jobs()
                 continue

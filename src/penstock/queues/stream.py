@@ -35,7 +35,11 @@ from penstock.streams.marks import POSITIONS_MAX
 from penstock.streams.reader import StreamReader
 
 DELIVER_BYTES_MAX: Final[i64] = 256 * 1024
-"""One pass gives a consumer so much, and a block more."""
+"""One pass gives so much, and a block more, to all consumers together."""
+READS_AT_ONCE: Final[i64] = 8
+"""Of all consumers: what they bring waits in memory."""
+MESSAGE_COST_BYTES: Final[i64] = 32
+"""As which a message counts beside its content."""
 KEEP_MS: Final[i64] = 1000
 """Positions that move are written so often at most."""
 
@@ -53,6 +57,7 @@ class StreamQueue(Queue):
         super().__init__(identity, backing, context)
         self._stored: StreamBacking = backing
         self._readers: dict[Consumer, StreamReader] = {}
+        self._first: i64 = 0  # the consumer that the next pass begins with
         self._moved: bool = False  # positions of named ones
         self._keep_at_ms: WallMs = WallMs(0)
         backing.set_reader(self)
@@ -87,22 +92,44 @@ class StreamQueue(Queue):
         self._stored.retire(now_ms)
         self._keep_positions(now_ms)
         if not self.paused:
-            for consumer in self.consumers:
-                self._deliver_to(consumer, now_ms, deliveries)
+            self._deliver(now_ms, deliveries)
         return deliveries
 
-    def _deliver_to(self, consumer: Consumer, now_ms: WallMs, deliveries: list[Delivery]) -> None:
+    def _deliver(self, now_ms: WallMs, deliveries: list[Delivery]) -> None:
+        """A pass begins with another consumer each time, or where the last one had no time left."""
+        count: i64 = len(self.consumers)
+        left = DELIVER_BYTES_MAX
+        reads: i64 = 0
+        for reader in self._readers.values():
+            reads += reader.cursor.is_reading()
+        self._first += 1
+        for i in range(count):
+            if left <= 0:
+                self.wake()
+                self._first += i
+                break
+            consumer = self.consumers[(self._first + i) % count]
+            cursor = self._readers[consumer].cursor
+            reads -= cursor.is_reading()
+            if reads < READS_AT_ONCE or cursor.is_reading() or cursor.blocks():
+                left = self._deliver_to(consumer, left, now_ms, deliveries)
+            reads += cursor.is_reading()
+        self._first %= max(count, 1)
+
+    def _deliver_to(
+        self, consumer: Consumer, left: i64, now_ms: WallMs, deliveries: list[Delivery]
+    ) -> i64:
+        """What it has room for, about ``left`` bytes of it; returns how much of these is left."""
         reader = self._readers[consumer]
         cursor = reader.cursor
         room = consumer.room()
-        left = min(consumer.outlet.room_bytes(), DELIVER_BYTES_MAX)
-        while room > 0 and cursor.look():
-            if left <= 0:
-                self.wake()
-                break
+        outlet_left = max(consumer.outlet.room_bytes(), 1)
+        while room > 0 and left > 0 and outlet_left > 0 and cursor.look():
             messages = reader.take(room)
-            left -= reader.taken_bytes
             count: i64 = len(messages)
+            size = reader.taken_bytes + count * MESSAGE_COST_BYTES
+            left -= size
+            outlet_left -= size
             if count == 0:
                 continue
             room -= count
@@ -112,8 +139,11 @@ class StreamQueue(Queue):
                 reader.took(messages)
             self.statistics.delivered(consumer, count, now_ms)
             deliveries.append(Delivery(consumer, messages))
+        if cursor.passing or (room > 0 and (left <= 0 or outlet_left <= 0)):
+            self.wake()
         if cursor.error is not None:
             self._stored.failed(cursor.error, now_ms)
+        return left
 
     def get(self, account: Consumer) -> Message | None:
         raise self._refusal("basic.get")

@@ -20,6 +20,7 @@ GENERATED_TAGS: Final = "amq.ctag-"
 MATCH_ARGUMENT: Final = "x-filter-match-type"
 MATCHES: Final = {"all": True, "any": False}
 UNFILTERED_ARGUMENT: Final = "x-stream-match-unfiltered"
+FILTERS_MAX: Final = 255
 
 _DAY_MS: Final = 86_400_000
 _UNITS_MS: Final = {
@@ -72,11 +73,15 @@ def start_of(arguments: dict[str, object], now_ms: WallMs) -> Start | None:
 
 
 def filter_of(arguments: dict[str, object]) -> Wanted | None:
-    """What a consumer wants; None = all.  A value of another type is no filter, as in RabbitMQ."""
+    """What a consumer wants; None = all.  A value of another type is no filter, as in RabbitMQ.
+
+    More than ``FILTERS_MAX`` values are no filter either: a block of many messages matches almost
+    always, and each value is looked for in each block.
+    """
     value = arguments.get(FILTER_ARGUMENT)
     values = value if isinstance(value, list) else [value]
     texts = [one.encode("utf-8", "surrogateescape") for one in values if isinstance(one, str)]
-    if not texts:
+    if not texts or len(texts) > FILTERS_MAX:
         return None
     return Wanted(texts, arguments.get(UNFILTERED_ARGUMENT) is True)
 

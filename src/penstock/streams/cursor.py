@@ -25,6 +25,9 @@ NEXT: Final[i64] = 3
 OFFSET: Final[i64] = 4
 TIME: Final[i64] = 5
 
+PASSED_AT_ONCE: Final = 64
+"""Blocks of the cache without a match, for one look."""
+
 
 @final
 class Start:
@@ -67,6 +70,7 @@ class StreamCursor:
         self.offset: i64 = start.offset_in(log)
         self.overtaken: i64 = 0
         self.error: Exception | None = None
+        self.passing: bool = False  # a look passed over blocks, and another is to go on at once
         self.came_ms: i64 = log.last_ms if start.kind == NEXT else 0
         self._log: StreamLog = log
         self._wanted: Wanted | None = wanted
@@ -92,8 +96,9 @@ class StreamCursor:
 
     def look(self) -> bool:
         """Are messages at hand?  If not and there are some, a read for them is under way."""
-        while self.error is None:
-            if self._read is not None and not self._arrived():
+        self.passing = False
+        for _ in range(PASSED_AT_ONCE):
+            if self.error is not None or (self._read is not None and not self._arrived()):
                 return False
             if self._hand.blocks:
                 return True
@@ -123,6 +128,7 @@ class StreamCursor:
                     self._hand.take([block])
                 else:
                     self.offset = block.next_offset()
+        self.passing = True
         return False
 
     def _settle(self) -> None:

@@ -173,6 +173,7 @@ class StreamLog:
         self._full: list[_OpenBlock] = []
         self._dropped: list[int] = []  # segments, until the floor above them is on disk
         self._hold: Hold = Hold()
+        self._fault: str = ""
         self._reads: dict[int, StreamRead] = {}  # under way, by offset
 
     # -- appending -------------------------------------------------------------------------
@@ -320,9 +321,18 @@ class StreamLog:
         gone = [first for first in self._dropped if first < group.floor]
         if gone:
             self._dropped = [first for first in self._dropped if first >= group.floor]
-            self._board.reads.append(
-                StreamRemoval([segment_path(self.directory, first) for first in gone])
-            )
+            self._board.reads.append(StreamRemoval(self.directory, gone, self._not_removed))
+
+    def _not_removed(self, firsts: list[int], error: Exception) -> None:
+        """Of segments; the next group of this stream tries again."""
+        self._dropped += firsts
+        self._fault = f"{segment_path(self.directory, firsts[-1])} is not removed: {error}"
+
+    def take_fault(self) -> str:
+        """What went wrong since the last time, and will be tried again; "" = nothing did."""
+        fault = self._fault
+        self._fault = ""
+        return fault
 
     # -- retention -------------------------------------------------------------------------
 

@@ -41,6 +41,8 @@ READ_BYTES: Final[i64] = 256 * 1024
 """A read ends with the block that reaches this."""
 STORED_READ_BYTES: Final[i64] = 768 * 1024
 """The same of a stored read: with a block of usual size it has a megabyte."""
+HEADS_AT_ONCE: Final[i64] = 4096
+"""Or with so many blocks that were passed over: reads of others wait behind it."""
 WINDOW_BYTES: Final[i64] = 64 * 1024
 FILTER_BYTES_MAX: Final[i64] = 255
 HELD_BYTES_MAX: Final[i64] = 64 * 1024 * 1024
@@ -250,7 +252,9 @@ class StreamRead(DiskJob):
     def _walk(self, files: FileSystem, window: FileWindow, path: str) -> None:
         size: i64 = 0
         most = STORED_READ_BYTES if self.stored else READ_BYTES
-        while size < most and self.offset < self.end:
+        heads: i64 = 0
+        while size < most and heads < HEADS_AT_ONCE and self.offset < self.end:
+            heads += 1
             head = self._head(files, window, path)
             if head.kind == INDEX:
                 self.segment = head.first

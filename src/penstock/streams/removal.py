@@ -1,26 +1,41 @@
 """Jobs that remove files of streams: segments below the floor, and all of a deleted stream."""
 
 import contextlib
+from collections.abc import Callable
 from typing import final
 
 from penstock.storage.common.disk_jobs import DiskJob
 from penstock.storage.common.failpoints import reach
 from penstock.storage.common.files import FileSystem
+from penstock.streams.block_codec import segment_path
 
 
 @final
 class StreamRemoval(DiskJob):
-    """Not made durable: a start removes again what a crash brought back below the floor."""
+    """Of segments, by their first offsets; ``again`` gets those whose removal failed.
 
-    def __init__(self, paths: list[str]) -> None:
+    Not made durable: a start removes again what a crash brought back below the floor.
+    """
+
+    def __init__(
+        self, directory: str, firsts: list[int], again: Callable[[list[int], Exception], None]
+    ) -> None:
         super().__init__()
-        self._paths: list[str] = paths
+        self._directory: str = directory
+        self._left: list[int] = firsts
+        self._again: Callable[[list[int], Exception], None] = again
 
     def run(self, files: FileSystem) -> None:
-        for path in self._paths:
-            with contextlib.suppress(FileNotFoundError):
-                files.remove(path)
+        while self._left:
+            with contextlib.suppress(FileNotFoundError):  # an earlier try may have come so far
+                files.remove(segment_path(self._directory, self._left[0]))
                 reach("stream.retired")
+            self._left.pop(0)
+
+    def finish(self) -> None:
+        super().finish()
+        if self.error is not None:
+            self._again(self._left, self.error)
 
 
 @final

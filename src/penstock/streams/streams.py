@@ -111,6 +111,9 @@ class Streams(SideLog):
             log = self._logs.get(int(one.stream))
             if log is not None:
                 log.committed(one)
+                fault = log.take_fault()
+                if fault != "":
+                    self._faults.append(fault)
                 self._board.announce(one.stream)
         for stream in group.deleted:
             self._board.reads.append(StreamDeletion(self.directory_of(stream)))
