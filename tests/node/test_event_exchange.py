@@ -128,7 +128,7 @@ def test_nothing_waits_while_no_queue_is_bound_and_never_too_much() -> None:
     client.call("queue.bind", queue="q", exchange=NAME, routing_key="queue.*")
     exchange.put(list(many))
     exchange.put(many[:1])
-    for _ in range(WAITING_MAX // 100 + 1):
+    for _ in range(10 * WAITING_MAX // 100):  # a slow machine publishes fewer at a time
         exchange.look()
     assert node.broker.vhosts["/"].queues["q"].counts()[0] == WAITING_MAX
 

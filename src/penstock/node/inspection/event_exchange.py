@@ -2,8 +2,8 @@
 
 In: events of the book, as the event log gets them.  Out: each that RabbitMQ's plug-in has as well
 is published to the topic exchange of one virtual host, persistent, without a body: its routing key
-and its headers are in ``EVENTS``.  Called by the data loop between two turns: ``SLICE`` of them at
-most.  None waits while no queue is bound, and at most ``WAITING_MAX`` do.
+and its headers are in ``EVENTS``.  Called by the data loop between two turns, for a slice of them
+(``some_of``).  None waits while no queue is bound, and at most ``WAITING_MAX`` do.
 """
 
 from collections import deque
@@ -16,12 +16,11 @@ from penstock.clocks import wall_ms
 from penstock.core.clock_types import WallMs
 from penstock.core.event_book import Event
 from penstock.core.event_kinds import KINDS
-from penstock.node.inspection.log_exchange import own_exchange, publish_own
+from penstock.node.inspection.log_exchange import own_exchange, publish_own, some_of
 from penstock.protocols.amqp.codec.properties import Properties
 from penstock.settings.settings import Settings
 
 NAME: Final = "amq.rabbitmq.event"
-SLICE: Final = 100
 WAITING_MAX: Final = 10_000
 
 _NAMED: Final = dict.fromkeys(("queue", "exchange", "policy", "connection"), "name")
@@ -88,8 +87,7 @@ class EventExchange:
             return
         vhost = self._there()
         now_ms = wall_ms()
-        for _ in range(min(SLICE, len(self._waiting))):
-            at_ms, kind, values = self._waiting.popleft()
+        for at_ms, kind, values in some_of(self._waiting):
             if vhost is not None:
                 key, headers = EVENTS[kind][0], headers_of(at_ms, kind, values)
                 properties = Properties(

@@ -2,14 +2,17 @@
 
 In: lines that wait (``logs.Outbox``).  Out: each published to the topic exchange of the default
 virtual host, transient, with its level as routing key, as by RabbitMQ's ``log.exchange``.  Called
-by the data loop between two turns: a slice of ``SLICE`` lines at most, and none costs anything
+by the data loop between two turns: a slice of them (``some_of``), and none costs anything
 while no queue is bound.
 
 A line that came of publishing lines is not published: the outbox is closed to this thread
 meanwhile, so the log can never feed itself.
 """
 
-from typing import Final
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, TypeVar
 
 from penstock.broker.broker import Broker
 from penstock.broker.topology.vhost import Vhost
@@ -23,7 +26,11 @@ from penstock.routing.exchanges import Exchange
 
 NAME: Final = "amq.rabbitmq.log"
 SLICE: Final = 100
+AT_ONCE_S: Final = 0.005
+"""A queue for each of many bindings gets its copy."""
 FRAME_MAX: Final = 131_072
+
+T = TypeVar("T")
 
 
 class LogExchange:
@@ -45,8 +52,7 @@ class LogExchange:
 
     def _publish_some(self, outbox: Outbox, now_ms: WallMs) -> None:
         vhost = own_exchange(self._broker, self._vhost, NAME)
-        for _ in range(min(SLICE, len(outbox.waiting))):
-            line = outbox.waiting.popleft()
+        for line in some_of(outbox.waiting):
             if vhost is not None:
                 self._publish(vhost, line, now_ms)
 
@@ -60,6 +66,15 @@ class LogExchange:
         body = line.text.encode("utf-8", "replace")
         if publish_own(vhost, NAME, line.level, properties, body, now_ms):
             self.published += 1
+
+
+def some_of(waiting: deque[T]) -> Iterator[T]:
+    """Taken off one by one: ``SLICE`` at most, and no other after ``AT_ONCE_S``."""
+    until_s = time.monotonic() + AT_ONCE_S
+    for _ in range(min(SLICE, len(waiting))):
+        yield waiting.popleft()
+        if time.monotonic() >= until_s:
+            return
 
 
 def own_exchange(broker: Broker, vhost_name: str, name: str) -> Vhost | None:
