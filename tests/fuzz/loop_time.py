@@ -56,8 +56,10 @@ def pace() -> float:
 class Steps:
     """Runs a broker step by step; ``slowest_ms`` is the slowest of one, ``slowest`` its name."""
 
-    def __init__(self, node: QuietBroker) -> None:
+    def __init__(self, node: QuietBroker, turns_max: int = TURNS_MAX) -> None:
         self.node = node
+        node.worker.hold = True
+        self.turns_max = turns_max
         self.slowest_ms = 0.0
         self.slowest = ""
 
@@ -67,6 +69,7 @@ class Steps:
         took_ms = (time.thread_time_ns() - since_ns) / 1e6
         if took_ms > self.slowest_ms:
             self.slowest_ms, self.slowest = took_ms, name
+        self.node.worker.finish_all()  # in threads of their own, in a node
 
     def read(self, end: ClientEnd, data: bytes) -> None:
         """One read of a socket, its turn, and the turns after it."""
@@ -81,7 +84,7 @@ class Steps:
 
     def rest(self, end: ClientEnd) -> None:
         node = self.node
-        for _ in range(TURNS_MAX):
+        for _ in range(self.turns_max):
             if end.session.waiting_head or end.session.has_more:
                 self.timed("go_on", lambda: end.session.go_on(node.now_ms))
                 node.turn.fed(end.session)
@@ -159,6 +162,67 @@ def _names(number: int) -> str:
     return f"q{number % 3000}"
 
 
+STREAM: Final[dict[str, Any]] = {"x-queue-type": "stream"}
+QUORUM: Final[dict[str, Any]] = {
+    "x-queue-type": "quorum",
+    "x-delivery-limit": 2,
+    "x-dead-letter-exchange": "amq.fanout",
+}
+
+
+def _read_stream(number: int, offset: object, **arguments: object) -> bytes:
+    return _method("basic.qos", prefetch_count=1 + number % 3000) + _method(
+        "basic.consume", queue="s0", consumer_tag=f"r{number}", nowait=True,
+        arguments={"x-stream-offset": offset, **arguments},
+    )  # fmt: skip
+
+
+def stream_parts(rng: random.Random) -> Callable[[int], bytes]:
+    """As ``amqp_parts``, of streams and quorum queues."""
+    words = ["first", "last", "next", "1h", "never"]
+    values = [f"v{number}" for number in range(rng.choice((1, 3, 200, 5000)))]
+    moment = rng.choice((0, 1_699_999_000, 1_700_000_000, 2**40))
+    short = STREAM | {"x-max-length-bytes": 1000, "x-stream-max-segment-size-bytes": 1000}
+    kinds: list[Callable[[int], bytes]] = [
+        lambda n: _method(
+            "queue.declare", queue=f"s{n % 300}", nowait=True, durable=True, arguments=STREAM
+        ),
+        lambda n: _method(
+            "queue.declare", queue=f"t{n % 30}", nowait=True, durable=True, arguments=short
+        ),
+        lambda n: _method("queue.delete", queue=f"s{n % 300}", nowait=True),
+        lambda n: _publish("", f"s{n % 300}", b"x"),
+        lambda n: _publish("", f"t{n % 30}", b"x" * 900),
+        lambda _: _publish("", "s0", b"x" * 300, delivery_mode=2),
+        lambda n: _publish("", "s0", b"x", headers={"x-stream-filter-value": f"v{n % 500}"}),
+        lambda n: _publish("", "s0", b"", headers={"x-stream-filter-value": "v" * (n % 3000)}),
+        lambda n: _read_stream(n, rng.choice(words)),
+        lambda n: _read_stream(n, "first"),
+        lambda n: _read_stream(n, rng.choice((n, n % 2000, -n))),
+        lambda n: _read_stream(n, codec.Typed("l", rng.choice((2**62, -(2**62))))),
+        lambda _: _read_stream(rng.randrange(5000), codec.Typed("T", moment)),
+        lambda n: _read_stream(n, "first", **{"x-stream-filter": values}),
+        lambda n: _read_stream(
+            n, n % 2000, **{"x-stream-filter": values[:2], "x-stream-match-unfiltered": True}
+        ),
+        lambda n: _method("basic.cancel", consumer_tag=f"r{n}", nowait=True),
+        lambda n: _method("basic.cancel", consumer_tag=f"r{5000 - n}", nowait=True),
+        lambda n: _method("basic.ack", delivery_tag=n + 1),
+        lambda n: _method("basic.ack", delivery_tag=n + 1, multiple=True),
+        lambda _: _method("basic.nack", delivery_tag=0, multiple=True, requeue=True),
+        lambda n: _method(
+            "queue.declare", queue=f"y{n % 300}", nowait=True, durable=True, arguments=QUORUM
+        ),
+        lambda n: _publish("", "y0", b"x", priority=n % 256),
+        lambda n: _publish("", f"y{n % 300}", b"x" * 100, delivery_mode=2),
+        lambda n: _method("basic.consume", queue="y0", consumer_tag=f"y{n}", nowait=True),
+        lambda n: _method("basic.reject", delivery_tag=n + 1, requeue=True),
+        lambda _: _method("basic.get", queue="y0"),
+        lambda _: _method("queue.purge", queue="y0"),
+    ]
+    return rng.choice(kinds)
+
+
 def amqp_parts(rng: random.Random) -> Callable[[int], bytes]:
     """One kind of thing to say, very often."""
     deep = ".".join(["a"] * 120)
@@ -215,6 +279,33 @@ def amqp_parts(rng: random.Random) -> Callable[[int], bytes]:
         lambda _: codec.encode_frame(8, 0, b""),
     ]  # fmt: skip
     return rng.choice(kinds)
+
+
+def streams(rng: random.Random, _corpus: list[bytes]) -> None:
+    """A peer of streams and quorum queues that hold something already, and have readers."""
+    said: list[bytes] = []
+    for _ in range(rng.randint(1, 2)):
+        data = filled(stream_parts(rng), rng.choice((2000, 60_000, READ_MAX_BYTES)))
+        said.append(mutate.damaged(rng, data) if rng.randrange(8) == 0 else data)
+    if rng.randrange(2):
+        said.insert(0, b"".join(_read_stream(number, number) for number in range(1000)))
+    blocks = rng.choice((0, 1, 10))
+    targets.last_input[:] = [b"".join(said)]
+    state = rng.getstate()
+
+    def play() -> Steps:
+        rng.setstate(state)
+        node = QuietBroker()
+        end = node.client()
+        for name, arguments in (("s0", STREAM), ("y0", QUORUM)):
+            end.call("queue.declare", queue=name, durable=True, arguments=arguments)
+            for _ in range(blocks):
+                end.send(_publish("", name, b"x" * 20, delivery_mode=2) * 50)
+        end.blocked = rng.randrange(3) == 0
+        # Each consumer reads all: a life would take minutes, with the same steps.
+        return _play(rng, node, end, said, Steps(node, 20))
+
+    judge(play)
 
 
 def amqp(rng: random.Random, corpus: list[bytes]) -> None:
@@ -483,6 +574,7 @@ def link(rng: random.Random, corpus: list[bytes]) -> None:
 
 TARGETS: Final[dict[str, targets.Target]] = {
     "loop_amqp": amqp,
+    "loop_streams": streams,
     "loop_nsq": nsq,
     "loop_deflate": deflate,
     "loop_ranges": range_frames,

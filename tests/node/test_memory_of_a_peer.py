@@ -36,6 +36,11 @@ AMQP = st.one_of(
     st.tuples(st.just("consume"), NUMBER, COUNT),
     st.tuples(st.just("bind"), NUMBER, COUNT),
     st.tuples(st.just("transaction"), NUMBER, COUNT),
+    st.tuples(st.just("stream"), NUMBER, COUNT),
+    st.tuples(st.just("read"), NUMBER, COUNT),
+    st.tuples(st.just("filter"), NUMBER, COUNT),
+    st.tuples(st.just("cancel"), NUMBER, COUNT),
+    st.tuples(st.just("quorum"), NUMBER, COUNT),
     st.tuples(st.just("block"), NUMBER, COUNT),
     st.tuples(st.just("over"), NUMBER, COUNT),
 )
@@ -85,6 +90,7 @@ class Judge:
         session: Any = self.end.session
         ram, flow = self.node.broker.engine.ram, self.node.broker.flow
         kept = ram.used_bytes() + flow.held_bytes + len(session.out)
+        kept += self.node.streams.cache.bytes + self.node.streams.cache.held_bytes
         kept += sum(len(part) for part in getattr(getattr(session, "_line", None), "_rest", []))
         assert flow.held_bytes == sum(one.session.held_bytes for one in self.node.clients)
         return int(kept)
@@ -111,6 +117,10 @@ def test_of_an_amqp_client(acts: list[tuple[str, int, int]]) -> None:
     node = QuietBroker()
     end = node.client()
     end.call("queue.declare", queue="q")
+    for name in ("stream", "quorum"):
+        end.call("queue.declare", queue=name, durable=True, arguments={"x-queue-type": name})
+    for _ in range(30):
+        end.publish("", "stream", PIECE)
     judge = Judge(node, end)
     for number in range(2, CHANNELS + 1):
         end.call("channel.open", number)
@@ -143,6 +153,31 @@ def test_of_an_amqp_client(acts: list[tuple[str, int, int]]) -> None:
                         channel, "queue.bind", queue="q", exchange="amq.headers", arguments=table
                     )
                 )
+        elif act in ("stream", "quorum"):
+            publish = codec.method_frame(channel, "basic.publish", routing_key=act)
+            for number in range(count):
+                headers = {"x-stream-filter-value": f"{number}" * 1000}
+                judge.send(publish + codec.content_frames(channel, PIECE, {"headers": headers}))
+            tag = f"quorum {channel}"
+            judge.send(
+                codec.method_frame(channel, "basic.consume", queue="quorum", consumer_tag=tag)
+            )
+        elif act in ("read", "filter"):
+            judge.send(codec.method_frame(channel, "basic.qos", prefetch_count=1))
+            for number in range(count):
+                table = {"x-stream-offset": ("first", "last", number, -number)[number % 4]}
+                if act == "filter":
+                    table["x-stream-filter"] = [f"{one}" * 100 for one in range(10 * count)]
+                judge.send(
+                    codec.method_frame(
+                        channel, "basic.consume", queue="stream",
+                        consumer_tag=f"{act} {channel} {number}", arguments=table,
+                    )
+                )  # fmt: skip
+        elif act == "cancel":
+            for number in range(count):
+                tag = f"read {channel} {number}"
+                judge.send(codec.method_frame(channel, "basic.cancel", consumer_tag=tag))
         elif act == "transaction":
             judge.send(codec.method_frame(channel, "tx.select"))
         elif act == "block":
