@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.core.clock_types import WallMs
+from penstock.management.facts.storage_view import shown_fields
 from penstock.protocols.ranges import groups as range_groups
 from penstock.protocols.ranges.leases import RangeLeases
 from penstock.protocols.ranges.session import RangeSession
@@ -331,6 +333,9 @@ def test_beyond_the_bound_retention_goes_on(tmp_path: Path) -> None:
     floor = slow.head().floor
     assert floor > 0
     assert 3000 < log.held_bytes() <= 6000
+    facts: Any = shown_fields(room.stream("short").backing)["penstock"]
+    assert facts["groups"] == [{"name": "slow", "position": 0, "behind": 200, "lost": floor}]
+    assert (facts["held_bytes"], facts["hold_max_bytes"]) == (log.held_bytes(), 6000)
     with pytest.raises(Answered, match="retention has taken messages 0 to"):
         slow.rows(0, 200)
 

@@ -20,7 +20,7 @@ from tests.spark.spark_tools import (
     table_rows,
 )
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(autouse=True)
