@@ -487,6 +487,7 @@ def queues(live: LiveBroker) -> LiveBroker:
             channel.basic_ack(method.delivery_tag)
             if method.delivery_tag == 2:
                 break
+        channel.basic_consume("log", lambda *_: None, consumer_tag="old", arguments=kept)
     return live
 
 
@@ -510,6 +511,10 @@ def queues(live: LiveBroker) -> LiveBroker:
         ("list_stream_tracking log --offset --writer", 64, "Specify only one of"),
         ("list_stream_tracking nosuch", 69, "The stream does not exist."),
         ("list_stream_consumers", 0, "offset_lag"),
+        ("reset_offset --stream log", 64, "not enough arguments."),
+        ("reset_offset --stream nosuch --reference a", 69, "The stream does not exist"),
+        ("reset_offset --stream bare --reference a", 69, "There is no stored offset for this"),
+        ("reset_offset --stream log --reference old", 0, "Done"),
         ("list_stream_consumers stream nosuch", 64, "nosuch"),
         ("add_member members @NODE@", 0, "Adding a member for queue members"),
         ("add_member members rabbit@other", 64, "rabbit@other is not a member of the cluster"),

@@ -75,6 +75,25 @@ def list_stream_tracking(call: Call) -> object:
     return framed(call, ["type", "name", "tracking_value"], rows) if rows else None
 
 
+def reset_offset(call: Call) -> str:
+    """The position goes: the consumer begins where its ``x-stream-offset`` says."""
+    call.take(0)
+    stream, reference = call.text("stream"), call.text("reference")
+    if not stream or not reference:
+        raise Invalid("not enough arguments.")
+    call.say("Resetting stored offset ...")
+    row = call.node.found(path_of("queues", call.vhost, stream))
+    if row is None or row["type"] != "stream":
+        raise Refused("The stream does not exist", UNAVAILABLE)
+    action = {"action": "forget_position", "name": reference}
+    answer = call.node.ask("POST", path_of("queues", call.vhost, stream, "actions"), action)
+    if answer.status == 404:
+        text = "There is no stored offset for this reference, no need to reset"
+        raise Refused(text, UNAVAILABLE)
+    call.node.must(answer)
+    return "Done"
+
+
 def list_stream_consumers(call: Call) -> object:
     default = CONSUMER_COLUMNS if call.is_set("verbose") else TOLD
     columns = columns_of(call, CONSUMER_COLUMNS.split(), default.split())

@@ -109,6 +109,8 @@ Streams
     streams: Displays a stream: offsets, files, readers; with --tracking what it keeps of clients
   list_stream_tracking <stream> [--all | --offset | --writer] [--vhost <vhost>]
     streams: Lists the positions of consumers and the numbers of publishers that a stream keeps
+  reset_offset --stream <stream> --reference <reference> [--vhost <vhost>]
+    streams: Deletes the position that a stream keeps of the consumers with a tag
   list_stream_consumers [--vhost <vhost>] [<column> ...]
     streams: Lists consumers of streams, with their position and how far behind they are
   coordinator_status
