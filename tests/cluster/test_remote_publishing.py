@@ -166,3 +166,19 @@ def test_what_is_much_goes_in_several_payloads(pair: NodePair) -> None:
     pair.slow = False
     pair.run()
     assert ready(pair) == 10
+
+
+def test_a_local_random_exchange_takes_only_queues_whose_master_is_here(pair: NodePair) -> None:
+    remote = pair.remote("far")
+    client = pair.here.client()
+    client.call("exchange.declare", exchange="x", type="x-local-random")
+    client.call("queue.bind", queue="far", exchange="x", routing_key="")
+    client.publish("x", "k", b"one", mandatory=True)
+    assert names(client) == ["basic.return"]
+    client.call("queue.declare", queue="near")
+    client.call("queue.bind", queue="near", exchange="x", routing_key="")
+    for _ in range(8):
+        client.publish("x", "k", b"two", mandatory=True)
+    assert names(client) == []
+    assert client.call("queue.declare", queue="near", passive=True)["messages"] == 8
+    assert remote.statistics.published_count == 0

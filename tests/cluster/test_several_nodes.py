@@ -76,11 +76,36 @@ def test_lasting_queues_are_refused_in_a_cluster(broker: LiveBroker, kind: str) 
         channel(broker).queue_declare(kind, durable=True, arguments={"x-queue-type": kind})
 
 
-@pytest.mark.parametrize("kind", ["x-local-random", "x-recent-history"])
-def test_exchanges_of_one_node_are_refused_in_a_cluster(broker: LiveBroker, kind: str) -> None:
+def test_an_exchange_with_a_history_is_refused_in_a_cluster(broker: LiveBroker) -> None:
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="of a cluster") as refused:
-        channel(broker).exchange_declare("e", kind)
+        channel(broker).exchange_declare("e", "x-recent-history")
     assert refused.value.reply_code == 540
+
+
+def test_a_local_random_exchange_stays_on_the_publishers_node(broker: LiveBroker) -> None:
+    """An exclusive queue is where its connection is."""
+    channels = [channel(broker) for _ in range(8)]
+    channels[0].exchange_declare("local", "x-local-random")
+    queues = [one.queue_declare("", exclusive=True).method.queue for one in channels]
+    for one, queue in zip(channels, queues, strict=True):
+        one.queue_bind(queue, "local", "")
+    where = [node_of(broker, queue) for queue in queues]
+    assert len(set(where)) == 2
+    for place in range(8):
+        channels[place].confirm_delivery()
+        channels[place].basic_publish("local", "k", b"%d" % place, mandatory=True)
+    for one, queue, node in zip(channels, queues, where, strict=True):
+        while (found := one.basic_get(queue, auto_ack=True))[0] is not None:
+            assert where[int(found[2])] == node
+    for one in channels:
+        one.connection.close()
+
+
+def node_of(broker: LiveBroker, queue: str) -> str:
+    request = urllib.request.Request(f"{broker.http_url}/api/queues/%2F/{queue}")
+    request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return str(json.load(answer)["node"])
 
 
 def test_clients_come_to_one_port_and_see_one_broker(broker: LiveBroker) -> None:
@@ -103,11 +128,7 @@ def test_both_nodes_have_guests(broker: LiveBroker) -> None:
     opened = [channel(broker) for _ in range(40)]
     where = set()
     for one in opened:
-        name = one.queue_declare("", exclusive=True).method.queue
-        request = urllib.request.Request(f"{broker.http_url}/api/queues/%2F/{name}")
-        request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            where.add(json.load(answer)["node"])
+        where.add(node_of(broker, one.queue_declare("", exclusive=True).method.queue))
         if len(where) == 2:
             break
     for one in opened:

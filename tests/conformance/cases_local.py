@@ -43,6 +43,15 @@ def a_quorum_queue_bound(w: World) -> None:
 
 
 @case
+def a_stream_bound(w: World) -> None:
+    a = w.client()
+    x = _exchange(w, a)
+    q = w.queue(a, durable=True, arguments={"x-queue-type": "stream"})
+    w.attempt(a, "queue.bind", queue=q, exchange=x, routing_key="")
+    w.attempt(a, "queue.delete", queue=q)
+
+
+@case
 def an_exchange_bound(w: World) -> None:
     a = w.client()
     x, target = _exchange(w, a), w.exchange(a, "target", "fanout", auto_delete=True)

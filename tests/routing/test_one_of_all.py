@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.routing.exchanges import Exchange, route
 from penstock.routing.matcher import RoutingContext
-from penstock.routing.one_of_all import MODULUS_HASH, RANDOM
+from penstock.routing.one_of_all import LOCAL_RANDOM, MODULUS_HASH, RANDOM
 
 KINDS = (MODULUS_HASH, RANDOM)
 
@@ -57,3 +57,18 @@ def test_only_those_that_are_bound(kind: str, leave: set[str]) -> None:
     left = set("abcd") - leave | {"a"}
     found = {name for number in range(200) for name in routed(exchange, str(number))}
     assert found == left
+
+
+def test_a_local_exchange_leaves_out_queues_of_other_nodes() -> None:
+    exchange = Exchange("/", "x", LOCAL_RANDOM, True, False, False, {})
+    far, near, other = [
+        SimpleNamespace(name=name, remote=name == "far") for name in ("far", "near", "other")
+    ]
+    exchange.bind(far, "", {})
+    assert routed(exchange, "k") == []
+    exchange.bind(near, "", {})
+    exchange.bind(other, "", {})
+    assert {routed(exchange, "k")[0] for _ in range(50)} == {"near", "other"}
+    exchange.unbind_destination(near)
+    exchange.unbind_destination(other)
+    assert routed(exchange, "k") == []

@@ -83,7 +83,7 @@ def make_matcher(exchange_type: str, arguments: dict[str, object]) -> Matcher:
     if exchange_type == ONCE:
         return OnceMatcher(arguments)
     if exchange_type in (LOCAL_RANDOM, MODULUS_HASH, RANDOM):
-        return OneOfAllMatcher(exchange_type == MODULUS_HASH)
+        return OneOfAllMatcher(exchange_type == MODULUS_HASH, exchange_type == LOCAL_RANDOM)
     assert exchange_type == CONSISTENT_HASH, exchange_type
     return HashMatcher(arguments)
 

@@ -44,7 +44,6 @@ from penstock.routing.consistent_hash import CONSISTENT_HASH, HASH_HEADER, HASH_
 from penstock.routing.exchanges import DELAYED, EXCHANGE_TYPES, inner_type
 from penstock.routing.headers import is_integer, type_name
 from penstock.routing.once import CACHE_SIZE, ONCE
-from penstock.routing.one_of_all import LOCAL_RANDOM
 from penstock.routing.recent_history import HISTORY_LENGTH, RECENT_HISTORY
 from penstock.storage.definitions.records import VhostMetadata
 
@@ -223,13 +222,14 @@ def check_local_binding(destination: object, routing_key: str) -> None:
         raise PreconditionFailed(f"Non empty binding '{routing_key}' key not permitted")
     if not isinstance(destination, Queue):
         raise PreconditionFailed("Destination not found")
-    if destination.is_quorum:
-        raise PreconditionFailed("Queue type rabbit_quorum_queue not valid for this exchange type")
+    kind = queue_type(destination.arguments)
+    if kind != CLASSIC:
+        raise PreconditionFailed(f"Queue type rabbit_{kind}_queue not valid for this exchange type")
 
 
 def check_exchange_in_cluster(kind: str) -> None:
     """Raises NotImplementedYet."""
-    if kind in (LOCAL_RANDOM, RECENT_HISTORY):
+    if kind == RECENT_HISTORY:
         raise NotImplementedYet(f"exchanges of type '{kind}' of a cluster")
 
 
