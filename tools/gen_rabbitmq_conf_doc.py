@@ -10,7 +10,15 @@ import sys
 from pathlib import Path
 
 from penstock.settings import rabbitmq_variables as variables
-from penstock.settings.rabbitmq_keys import FIXED, GATHERED, IGNORED, OBEYED, TERMS_ONLY, UNSAFE
+from penstock.settings.rabbitmq_keys import (
+    FIXED,
+    GATHERED,
+    IGNORED,
+    OBEYED,
+    SEEDS,
+    TERMS_ONLY,
+    UNSAFE,
+)
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "guide" / "rabbitmq-conf.md"
 
@@ -63,6 +71,26 @@ next start on is named in the log. A file with a fault changes nothing.
 
 | key | value | setting |
 |---|---|---|
+"""
+
+SEEDS_PAGE = """
+## New virtual hosts
+
+The keys `default_limits.vhosts`, `default_policies.operator` and `default_users` become one
+setting, `vhost_defaults`, which `penstock.toml` and `PENSTOCK_VHOST_DEFAULTS` say as JSON. A
+pattern or permission that is left out is `.*`, an `apply_to` is `all`, as with RabbitMQ. What
+stands beside `vhost_pattern`, `queue_pattern` and `apply_to` of a policy is its definition.
+
+```json
+{"limits":   {"one": {"vhost_pattern": "^dev", "max-connections": 100, "max-queues": 50}},
+ "policies": {"short": {"vhost_pattern": "^dev", "queue_pattern": ".*", "max-length": 1000}},
+ "users":    {"dev": {"vhost_pattern": "^dev", "password": "secret", "tags": ["management"],
+                      "configure": "^dev", "write": ".*", "read": ".*"}}}
+```
+
+They count when a virtual host is made: by the API, by an import of definitions, or with a new data
+directory. Of the limits the first whose pattern is in the name holds, of policies and users all. A
+user that exists keeps its password and gets the permissions.
 """
 
 TERMS_HEAD = """
@@ -127,6 +155,8 @@ def page() -> str:
         key: ("", ", ".join(f"`{one}`" for one in ours.split(", ")))
         for key, ours in GATHERED.items()
     }
+    obeyed |= {key: (kind.allowed, obeyed[key][1]) for key, (_, _, kind) in SEEDS.items()}
+    obeyed["cluster_tags.$tag"] = ("text", "`cluster_tags`")
     obeyed["listeners.tcp"] = ("none", "`amqp_listener`")
     obeyed["listeners.ssl"] = ("none", "no TLS")
     obeyed["listeners.tcp.$name"] = ("port, or address:port", "`bind`, `amqp_port`")
@@ -136,7 +166,7 @@ def page() -> str:
     for key in ("loopback_users.$user", "default_user_tags.$tag", "proxy_protocol"):
         obeyed[key] = ("true, false", obeyed[key][1])
     text = HEAD + "".join(cells(f"`{key}`", *obeyed[key]) for key in sorted(obeyed))
-    text += TERMS_HEAD
+    text += SEEDS_PAGE + TERMS_HEAD
     text += "".join(
         cells(f"`{key}`", kind.allowed, f"`{ours}`") for key, (ours, kind) in TERMS_ONLY.items()
     )

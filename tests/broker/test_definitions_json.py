@@ -337,3 +337,18 @@ def test_what_an_export_of_4_3_says_about_itself_is_no_section() -> None:
         "explanation": "Definitions of cluster 'rabbit@localhost'",
     }
     assert taken_in(NODE, about) == []
+
+
+def test_protection_from_deletion_comes_in_and_goes_out() -> None:
+    """An import that says nothing of it leaves it as it is."""
+    node = QuietBroker()
+    for told, kept in (({"protected_from_deletion": True}, True), ({}, True)):
+        assert taken_in(node, {"vhosts": [{"name": "v", "metadata": told}]}) == []
+        [row] = [one for one in exported(node)["vhosts"] if one["name"] == "v"]
+        assert row["metadata"].get("protected_from_deletion", False) is kept
+    lifted = {"name": "v", "metadata": {"protected_from_deletion": False}}
+    assert taken_in(node, {"vhosts": [lifted]}) == []
+    assert not node.broker.vhosts["v"].metadata.protected_from_deletion
+    wrong = {"name": "w", "metadata": {"protected_from_deletion": "yes"}}
+    [why] = taken_in(node, {"vhosts": [wrong]})
+    assert "neither true nor false" in why

@@ -398,7 +398,7 @@ def test_policies_users_and_limits_survive_a_restart() -> None:
     )
     again.open(node.definitions.load(), 1, 1)
     vhost, user = again.vhosts["v"], again.users.users["u"]
-    assert vhost.metadata == ("of mine", ("x",), "quorum")
+    assert vhost.metadata == ("of mine", ("x",), "quorum", False)
     assert (vhost.budget.max_queues, vhost.budget.max_connections) == (4, -1)
     assert (user.hashing, user.tags) == ("rabbit_password_hashing_sha512", ["impersonator"])
     assert user.vhosts == {"v": ("a", "b", "c")}

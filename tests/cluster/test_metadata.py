@@ -54,10 +54,13 @@ NONE = st.just("")
 HEX = st.text("0123456789abcdef", min_size=32, max_size=32)
 RECORDS: Any = st.one_of(
     st.builds(
-        lambda name, text, tags: VhostRecord(name, 16_384, VhostMetadata(text, tuple(tags))),
+        lambda name, text, tags, is_protected: VhostRecord(
+            name, metadata=VhostMetadata(text, tuple(tags), "", is_protected)
+        ),
         NAMES,
         NAMES,
         TAGS,
+        FLAGS,
     ),
     st.builds(UserRecord, NAMES, NAMES, NAMES, TAGS),
     st.builds(PermissionRecord, NAMES, NAMES, NAMES, NAMES, NAMES),
@@ -222,3 +225,11 @@ def test_exclusive_queues_go_with_their_member() -> None:
     shared = md.QueueMeta("/", "q", "0" * 32, "a", True, False, {})
     assert not md.is_leased(shared)
     assert shared.kept
+
+
+def test_a_release_before_protection_reads_virtual_hosts_without_it() -> None:
+    value = md.value_of(VhostRecord("v", metadata=VhostMetadata("text")))
+    assert json.loads(value).keys() == {"v", "description", "tags"}
+    found = md.read("vhosts/v", value)
+    assert isinstance(found, VhostRecord)
+    assert not found.metadata.protected_from_deletion

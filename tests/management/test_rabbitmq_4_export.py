@@ -99,10 +99,9 @@ def test_a_shovel_of_another_protocol_is_left_out_by_name(live: LiveBroker, prot
     assert _equal_parts(_export(live)) == _equal_parts(EXPORT)
 
 
-def test_protection_from_deletion_is_left_out_by_name(live: LiveBroker) -> None:
+def test_protection_from_deletion_comes_in(live: LiveBroker) -> None:
     vhost = {"name": "kept", "metadata": {"description": "d", "protected_from_deletion": True}}
     said = _import(live, {"vhosts": [vhost]})
-    assert said.code == 65
-    assert "vhost 'kept': it cannot be protected from deletion" in said.err
-    names = [row["name"] for row in _export(live)["vhosts"]]
-    assert sorted(names) == ["/", "kept"]
+    assert (said.code, said.err) == (0, "")
+    [row] = [row for row in _export(live)["vhosts"] if row["name"] == "kept"]
+    assert row["metadata"]["protected_from_deletion"] is True

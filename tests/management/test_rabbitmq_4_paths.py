@@ -160,3 +160,36 @@ def test_tags_of_the_cluster_are_in_the_overview(served: Served) -> None:
     answer = asked(served, "PUT", "/api/global-parameters/cluster_tags", {"value": tags})
     assert answer.status in (201, 204)
     assert served.get("/api/overview")["cluster_tags"] == tags
+
+
+# -- protection of virtual hosts from deletion -------------------------------------------------
+
+PROTECTED = "/api/vhosts/kept/deletion/protection"
+
+
+def test_a_protected_virtual_host_is_not_deleted(served: Served) -> None:
+    """Status and reason are RabbitMQ 4.3.6's."""
+    assert asked(served, "PUT", "/api/vhosts/kept", {"description": "d"}).status == 201
+    assert served.get("/api/vhosts/kept")["protected_from_deletion"] is False
+    assert asked(served, "POST", PROTECTED).status == 204
+    row = served.get("/api/vhosts/kept")
+    assert row["protected_from_deletion"] is True
+    assert row["metadata"]["protected_from_deletion"] is True
+    assert asked(served, "PUT", "/api/vhosts/kept", {"description": "e"}).status == 204
+    refused = asked(served, "DELETE", "/api/vhosts/kept")
+    assert refused.status == 412
+    assert json.loads(refused.body) == {
+        "error": "precondition_failed",
+        "reason": "Refusing to delete virtual host 'kept' because it is protected from deletion",
+    }
+    assert asked(served, "DELETE", PROTECTED).status == 204
+    assert asked(served, "DELETE", "/api/vhosts/kept").status == 204
+
+
+def test_protection_needs_a_virtual_host_and_an_administrator(served: Served) -> None:
+    path = "/api/vhosts/nosuch/deletion/protection"
+    assert asked(served, "POST", path).status == 404
+    assert asked(served, "DELETE", path).status == 404
+    assert served.get("/api/vhosts", "guest")
+    body = {"protected_from_deletion": "perhaps"}
+    assert asked(served, "PUT", "/api/vhosts/nosuch", body).status == 400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import runpy
 from collections.abc import Mapping
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from penstock.broker.rules.vhost_defaults import VhostDefaults
 from penstock.core.errors import SettingInvalid
 from penstock.settings.rabbitmq_conf import row_of, translate
 from penstock.settings.rabbitmq_keys import FIXED, GATHERED, IGNORED, OBEYED
@@ -65,6 +67,9 @@ def values(text: str) -> Mapping[str, object]:
         (f"{STAMP} = true", "message_timestamp", "overwrite"),
         (f"{STAMP} = false", "message_timestamp", "keep"),
         ("shovel.topology.predeclared = true", "shovel_topology_predeclared", True),
+        ("cluster_name = rabbits", "cluster_name", "rabbits"),
+        ("queue_leader_locator = balanced", "queue_master_locator", "min-masters"),
+        ("cluster_tags.a\\.b = c=d", "cluster_tags", ("a.b=c=d",)),
         ("shovel.delete_after_duration_floor = 20", "shovel_delete_after_duration_floor_s", 20),
     ],
 )
@@ -497,3 +502,68 @@ def test_variables_without_effect_and_wrong_ones() -> None:
         load("", RABBITMQ_DEFAULT_PASS_FILE="/run/secrets/pass")
     with pytest.raises(SettingInvalid, match="RABBITMQ_LOG = 'loud'"):
         load("", RABBITMQ_LOG="loud")
+
+
+# -- new virtual hosts -------------------------------------------------------------------------
+
+SEEDED = """\
+default_limits.vhosts.1.pattern = ^dev
+default_limits.vhosts.1.max_queues = 50
+default_limits.vhosts.1.max_connections = 100
+default_policies.operator.short.vhost_pattern = ^dev
+default_policies.operator.short.queue_pattern = ^q
+default_policies.operator.short.apply_to = queues
+default_policies.operator.short.expires = 1h30m
+default_policies.operator.short.message_ttl = 500ms
+default_policies.operator.short.max_length_bytes = 1KB
+default_users.my\\.app.vhost_pattern = ^dev
+default_users.my\\.app.password = secret
+default_users.my\\.app.tags = management, monitoring
+default_users.my\\.app.configure = ^q
+"""
+
+
+def test_what_new_virtual_hosts_begin_with_is_one_setting() -> None:
+    settings = load(SEEDED)
+    assert settings.warnings == ()
+    assert json.loads(settings.vhost_defaults) == {
+        "limits": {"1": {"vhost_pattern": "^dev", "max-queues": 50, "max-connections": 100}},
+        "policies": {
+            "short": {
+                "vhost_pattern": "^dev",
+                "queue_pattern": "^q",
+                "apply_to": "queues",
+                "expires": 5_400_000,
+                "message-ttl": 500,
+                "max-length-bytes": 1024,
+            }
+        },
+        "users": {
+            "my.app": {
+                "vhost_pattern": "^dev",
+                "password": "secret",
+                "tags": ["management", "monitoring"],
+                "configure": "^q",
+            }
+        },
+    }
+    VhostDefaults(settings.vhost_defaults)
+
+
+@pytest.mark.parametrize(
+    "line, words",
+    [
+        ("default_limits.vhosts.1.max_queues = 0", "allowed: a whole number above 0"),
+        ("default_policies.operator.p.expires = soon", "allowed: a time such as 90s"),
+        ("default_users.u.pasword = secret", "did you mean"),
+    ],
+)
+def test_a_wrong_seed_names_its_line(line: str, words: str) -> None:
+    with pytest.raises(SettingInvalid, match=re.escape(words)):
+        load(line)
+
+
+def test_keys_of_mirrors_are_of_no_operator_policy() -> None:
+    text = "default_policies.operator.p.classic_queues.ha_mode = all"
+    (warning,) = load(text).warnings
+    assert "no operator policy has this key" in warning

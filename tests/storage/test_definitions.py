@@ -341,6 +341,8 @@ def change_everything(definitions: Definitions) -> None:
     """Each verb that writes, in one transaction but for the first."""
     queue_id = definitions.next_queue_id()
     definitions.put_vhost(VhostRecord("two", metadata=VhostMetadata(default_queue_type="quorum")))
+    protected = VhostMetadata(protected_from_deletion=True)
+    definitions.put_vhost(VhostRecord("four", metadata=protected))
     definitions.put_vhost(VhostRecord("three"))
     definitions.vhost_leaves("three")
     definitions.vhost_stays("three")
@@ -453,9 +455,9 @@ def test_damage_that_a_change_meets_ends_the_transaction(definitions: Definition
 def test_clause_4_1_another_version_is_refused(path: str) -> None:
     Definitions(path).close()
     database = sqlite3.connect(path)
-    database.execute("PRAGMA user_version = 11")
+    database.execute("PRAGMA user_version = 12")
     database.close()
-    with pytest.raises(Corrupt, match="format version 11, this release reads versions 2 to 10"):
+    with pytest.raises(Corrupt, match="format version 12, this release reads versions 2 to 11"):
         Definitions(path)
 
 
@@ -504,7 +506,7 @@ def test_clause_4_2_version_2_is_upgraded(path: str, tmp_path: Path) -> None:
     database.close()
     old = Definitions(path)
     topology = old.load()
-    assert [fields(vhost) for vhost in topology.vhosts] == [(False, ("", (), ""), "/", 2048)]
+    assert [fields(vhost) for vhost in topology.vhosts] == [(False, ("", (), "", False), "/", 2048)]
     assert [queue.name for queue in topology.queues] == ["old"]
     assert old.next_queue_id() == 7
     old.close()

@@ -23,6 +23,7 @@ from penstock.broker.rules.policies import Policy, check_policy
 from penstock.broker.topology.vhost import Vhost
 from penstock.core import patterns
 from penstock.core.errors import NotFound, PreconditionFailed
+from penstock.core.pending import Pending
 from penstock.storage.definitions.parameters import (
     ParameterRecord,
     delete_parameter,
@@ -257,6 +258,24 @@ class Administration:
             self._note("vhost_created", (name,))
         vhost.describe(metadata)
         self._broker.definitions.put_vhost(VhostRecord(name, vhost.segment_entries, metadata))
+
+    def seed_vhost(self, name: str) -> Pending | None:
+        """Give one that is new what virtual hosts begin with (``rules/vhost_defaults.py``)."""
+        defaults = self._broker.options.vhost_defaults
+        limits, users = defaults.limits(name), defaults.users(name)
+        if limits:
+            self.set_vhost_limits(name, limits)
+        for policy in defaults.policies(name):
+            self.put_policy(name, policy, operator=True)
+        for user, _ in users:
+            if user.name not in self._broker.users.users:
+                self.put_user(*user)
+
+        def let_in() -> None:
+            for _, permission in users:
+                self.put_permission(*permission)
+
+        return self._changes.then(let_in)
 
     def trace(self, name: str, *, on: bool) -> None:
         """Copy its messages to the firehose, or no longer; a restart forgets it."""

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from penstock.broker.rules.access import NO_LIMIT
 from penstock.broker.rules.arguments import TypeRules
 from penstock.broker.rules.flow import Flow
+from penstock.broker.rules.vhost_defaults import VhostDefaults
 from penstock.broker.transfers.staging import StagingLimits
 from penstock.core.credit import CreditSpec
 from penstock.queues.latency import PublishTime, enqueue_time
@@ -33,6 +34,7 @@ class BrokerOptions(NamedTuple):
     cluster_name: str = ""
     """By the settings; "" = the node's."""
     types: TypeRules = TypeRules()
+    vhost_defaults: VhostDefaults = VhostDefaults()
 
 
 def default_options() -> BrokerOptions:

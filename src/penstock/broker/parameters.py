@@ -9,6 +9,7 @@ from typing import Final
 from penstock.storage.definitions.parameters import ParameterRecord
 
 CLUSTER_NAME: Final = "cluster_name"
+CLUSTER_TAGS: Final = "cluster_tags"
 """A global parameter that the node itself goes by."""
 
 

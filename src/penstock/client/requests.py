@@ -41,7 +41,9 @@ delete_shovel                DELETE  shovels/vhost/{vhost}/{name}
 federation_status            GET     federation-links
 restart_federation_link      DELETE  federation-links/vhost/{vhost}/{id}/{node}/restart
 set_cluster_name             PUT     cluster-name  name
-add_vhost                    PUT     vhosts/{vhost}  description tags default_queue_type tracing
+add_vhost                    PUT     vhosts/{vhost}  \
+                                     description tags default_queue_type tracing \
+                                     protected_from_deletion
 delete_vhost                 DELETE  vhosts/{vhost}
 set_vhost_limits             PUT     vhost-limits/{vhost}/{limit}  value
 clear_vhost_limits           DELETE  vhost-limits/{vhost}/{limit}

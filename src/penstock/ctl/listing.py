@@ -222,7 +222,7 @@ ROWS: Final[Mapping[str, Listing]] = {
     ),
     "list_vhosts": Listing(
         "Listing vhosts ...",
-        "name description tags default_queue_type tracing cluster_state",
+        "name description tags default_queue_type protected_from_deletion tracing cluster_state",
         "name",
         {"tags": lambda row: [Term(tag) for tag in row.get("tags", "")]},
     ),

@@ -40,9 +40,6 @@ NO_REPLICAS: Final = Refusal(
     "Error: streams have no replicas and no coordinator here; stream_status shows what one has",
     most=1000,
 )
-NO_PROTECTION: Final = Refusal(
-    "Error: a virtual host of Penstock cannot be protected from deletion", 1, 1
-)
 NO_INTERCEPTORS: Final = Refusal("Error: there are no channel interceptors here", most=1000)
 SOURCES: Final = Refusal(
     "Error: the log names the source of each log-in that fails (log_tail); log-ins are counted by"
@@ -79,8 +76,6 @@ ROWS: Final[Mapping[str, Refusal]] = {
     "set_stream_retention_policy": Refusal(
         "Error: set_policy with max-age or max-length-bytes says how long messages stay", 2, 2
     ),
-    "enable_vhost_deletion_protection": NO_PROTECTION,
-    "disable_vhost_deletion_protection": NO_PROTECTION,
     "list_channel_interceptors": NO_INTERCEPTORS,
     "set_channel_interceptor_priorities": NO_INTERCEPTORS,
     "enable_auth_attempt_source_tracking": SOURCES,

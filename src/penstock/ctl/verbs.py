@@ -336,9 +336,9 @@ Virtual hosts
   reconcile_vhosts [--timeout <timeout>]
     plain: Succeeds: virtual hosts run whenever the node does
   enable_vhost_deletion_protection <vhost>
-    refused: Refused: there is no such protection
+    vhosts:enable_protection: Protects a virtual host from deletion
   disable_vhost_deletion_protection <vhost>
-    refused: Refused: there is no such protection
+    vhosts:disable_protection: Removes that protection, so that it can be deleted
   set_vhost_limits [--vhost <vhost>] <definition>
     vhosts: Sets virtual host limits
   set_vhost_tags <vhost> <tag> [...]
@@ -349,7 +349,7 @@ Virtual hosts
     vhosts: Copies all messages of a virtual host to amq.rabbitmq.trace
   update_vhost_metadata <vhost> [--description=<description>] [--tags="<tag1>,<tag2>,<...>"] \
       [--default-queue-type=<quorum|classic|stream>] [--protected-from-deletion=<true|false>]
-    vhosts: Changes the description, tags or default queue type of a virtual host
+    vhosts: Changes the description, tags, default queue type or protection of a virtual host
 Configuration
   eval <expression>
     environment:evaluate: Looks up a setting: application:get_env(rabbit, NAME).

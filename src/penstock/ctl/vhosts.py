@@ -12,6 +12,10 @@ VHOST_LIMITS: Final = (
     *("max-connections", "max-queues", "max-memory-bytes", "max-disk-bytes", "max-publish-rate"),
 )
 """RabbitMQ's two, and Penstock's budgets (``broker/rules/budget.py``)."""
+PROTECTED: Final = (
+    "Cannot delete this virtual host: it is protected from deletion. To lift the protection,"
+    " inspect and update its metadata"
+)
 
 
 def must_exist(call: Call, vhost: str, code: int = UNAVAILABLE) -> None:
@@ -27,23 +31,50 @@ def add_vhost(call: Call) -> None:
 
 def update_vhost_metadata(call: Call) -> None:
     (name,) = call.take(1)
-    call.say(f"Updating metadata of virtual host '{name}' ...")
-    must_exist(call, name, DATA)
-    if "protected-from-deletion" in call.options and call.text("protected-from-deletion") == "true":
-        raise Refused("a virtual host of Penstock cannot be protected from deletion")
+    call.say(f'Updating metadata of vhost "{name}" ...')
+    _must_be_there(call, name)
     call.do("add_vhost", **_metadata(call), vhost=name)
 
 
+def enable_protection(call: Call) -> None:
+    _protect(call, 'Protecting virtual host "{}" from removal by updating its metadata...', True)
+
+
+def disable_protection(call: Call) -> None:
+    text = 'Removing deletion protection from virtual host "{}" by updating its metadata...'
+    _protect(call, text, False)
+
+
+def _protect(call: Call, says: str, on: bool) -> None:
+    (name,) = call.take(1)
+    call.say(says.format(name))
+    _must_be_there(call, name)
+    call.do("add_vhost", vhost=name, protected_from_deletion=on)
+
+
+def _must_be_there(call: Call, name: str) -> None:
+    if not call.node.has_vhost(name):
+        raise _absent(name)
+
+
+def _absent(name: str) -> Fault:
+    return Fault(DATA, f"Virtual host '{name}' does not exist")
+
+
 def _metadata(call: Call) -> dict[str, str]:
-    asked = ("description", "tags", "default-queue-type")
+    asked = ("description", "tags", "default-queue-type", "protected-from-deletion")
     return {one.replace("-", "_"): call.text(one) for one in asked if one in call.options}
 
 
 def delete_vhost(call: Call) -> None:
     (name,) = call.take(1)
     call.say(f'Deleting vhost "{name}" ...')
-    if call.do("delete_vhost", vhost=name).status == 404:
-        raise Fault(DATA, f"Virtual host '{name}' does not exist")
+    answer = call.node.ask("DELETE", path_of("vhosts", name))
+    if answer.status == 404:
+        raise _absent(name)
+    if answer.status == 412:
+        raise Refused(PROTECTED, DATA)
+    call.node.must(answer)
 
 
 def set_vhost_tags(call: Call) -> None:

@@ -5,6 +5,7 @@ import secrets
 
 from penstock.broker.administration import CLUSTER_ID, Administration
 from penstock.broker.broker import Broker
+from penstock.broker.parameters import CLUSTER_NAME, CLUSTER_TAGS
 from penstock.broker.rules.access import HASHING, hash_password
 from penstock.broker.topology.topics import PREFIX
 from penstock.settings.settings import Settings
@@ -52,9 +53,20 @@ def _create_nsq_user(definitions: Definitions, settings: Settings) -> None:
     )
 
 
-def name_cluster(broker: Broker, segment_entries: int) -> None:
-    """What tells this node's data from any other's is made once."""
+def begin_data(broker: Broker, settings: Settings) -> None:
+    """What tells this node's data from any other's is made once, with what its first virtual host
+    begins with; what the settings say of the cluster is put at each start.
+    """
+    administration = Administration(broker, settings.queue_index_segment_entries)
     if broker.parameters.find(CLUSTER_ID) is None:
         identity = f"penstock-cluster-id-{secrets.token_urlsafe(16)}"
-        Administration(broker, segment_entries).put_global_parameter(CLUSTER_ID, identity)
-        broker.definitions.commit()
+        administration.put_global_parameter(CLUSTER_ID, identity)
+        if settings.default_vhost in broker.vhosts:
+            administration.seed_vhost(settings.default_vhost)
+    if settings.source_of("cluster_name") != "default" and not settings.cluster_etcd_endpoints:
+        administration.put_global_parameter(CLUSTER_NAME, settings.cluster_name)
+    if settings.cluster_tags:
+        pairs = [one.partition("=") for one in settings.cluster_tags]
+        tags = {name: value for name, _, value in pairs}
+        administration.put_global_parameter(CLUSTER_TAGS, tags)
+    broker.definitions.commit()

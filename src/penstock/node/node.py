@@ -30,13 +30,14 @@ from penstock.broker.options import BrokerOptions
 from penstock.broker.rules.access import NO_LIMIT
 from penstock.broker.rules.alarms import NO_PAGING
 from penstock.broker.rules.arguments import TypeRules
+from penstock.broker.rules.vhost_defaults import VhostDefaults
 from penstock.broker.topology.mirror_copies import is_copy
 from penstock.broker.transfers.staging import StagingLimits
 from penstock.broker.vhost_removal import CloseSome
 from penstock.clocks import mono_ms, wall_ms
 from penstock.core import message
-from penstock.node.boot_definitions import load_definitions, warn_of_refused
-from penstock.node.boot_topology import create_defaults, name_cluster
+from penstock.node.boot_definitions import load_definitions, new_salt, warn_of_refused
+from penstock.node.boot_topology import begin_data, create_defaults
 from penstock.node.control_file import new_token, remove_control, write_control
 from penstock.node.data_dir import lock_data_dir, refuse_old_data
 from penstock.node.flow_settings import make_flow
@@ -267,7 +268,7 @@ class Node:
         self.definitions.forget_deleted_queues()
         self.broker.open(topology, wall_ms(), mono_ms())
         warn_of_refused(self.broker)
-        name_cluster(self.broker, self.settings.queue_index_segment_entries)
+        begin_data(self.broker, self.settings)
         if self.settings.load_definitions:
             load_definitions(
                 self.settings.load_definitions,
@@ -560,6 +561,7 @@ def broker_options(settings: Settings, node_name: str) -> BrokerOptions:
         ),
         settings.cluster_name if settings.cluster_etcd_endpoints else "",
         type_rules(settings),
+        VhostDefaults(settings.vhost_defaults, new_salt),
     )
 
 

@@ -37,8 +37,13 @@ class ClusterSettings:
     cluster_name = Text(
         "penstock",
         "Name of the cluster; clusters of different names share an etcd and know nothing of each"
-        " other.",
+        " other. A node that stands alone shows its own name where none is set.",
         max_bytes=64,
+    )
+    cluster_tags = NameList(
+        (),
+        "Tags of the cluster, `name=value` each, kept at each start as the global parameter"
+        " `cluster_tags`. Empty: those that are kept stay.",
     )
     cluster_secret_file = Text(
         "",

@@ -12,6 +12,7 @@ stands twice the last line counts, as there.
 """
 
 import difflib
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -23,6 +24,7 @@ from penstock.settings.rabbitmq_keys import (
     GATHERED,
     IGNORED,
     OBEYED,
+    SEEDS,
     SYNONYMS,
     TERMS_ONLY,
     UNSAFE,
@@ -41,6 +43,7 @@ STRONGER: Final = (
 HIDDEN: Final = frozenset(
     {"default_pass", "ssl_options.password", "management.ssl.password", "shovel.shovels"}
 )
+HIDDEN_KEYS: Final = r"default_users\..*\.password"
 TLS_VERSIONS: Final = ("tlsv1.2", "tlsv1.3")
 LISTS: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "auth_mechanisms.": (
@@ -103,6 +106,7 @@ class _Translation:
     def __init__(self) -> None:
         self._found = Translated({}, {}, [], [])
         self._names: dict[str, list[str]] = {}
+        self._seeds: dict[str, dict[str, dict[str, Value]]] = {}
         self._listeners: dict[str, dict[str, Line]] = {"tcp": {}, "ssl": {}}
         self._versions: list[Line] = []
         self._proxied: Line | None = None
@@ -134,7 +138,8 @@ class _Translation:
     # -- what is wrong -------------------------------------------------------------------
 
     def _where(self, line: Line) -> str:
-        shown = "(hidden)" if line.key in HIDDEN else line.value
+        is_hidden = line.key in HIDDEN or re.fullmatch(HIDDEN_KEYS, line.key)
+        shown = "(hidden)" if is_hidden else line.value
         return f"{line.where}: {_written(line.key)} = {shown}"
 
     def _refuse(self, line: Line, allowed: str) -> SettingInvalid:
@@ -185,7 +190,13 @@ class _Translation:
 
     def _gather(self, row: str, line: Line) -> None:
         name = _written(line.key.split(".")[-1])
-        if row in ("loopback_users.$user", "default_user_tags.$tag"):
+        if row in SEEDS:
+            self._seed(row, line)
+        elif row == "cluster_tags.$tag":
+            tags = self._names.setdefault("cluster_tags", [])
+            tags.append(f"{name}={line.value}")
+            self._set(line, "cluster_tags", tuple(tags))
+        elif row in ("loopback_users.$user", "default_user_tags.$tag"):
             key = GATHERED[row]
             names = self._names.setdefault(key, [])
             if self._truth(line):
@@ -203,6 +214,15 @@ class _Translation:
             raise self._refuse(line, "none")
         elif row == "loopback_users":
             self._set(line, row, ())
+
+    def _seed(self, row: str, line: Line) -> None:
+        section, field, kind = SEEDS[row]
+        value = kind.read(line.value)
+        if value is None:
+            raise self._refuse(line, kind.allowed)
+        name = _written(line.key.split(".")[row.split(".").index("$name")])
+        self._seeds.setdefault(section, {}).setdefault(name, {})[field] = value
+        self._set(line, "vhost_defaults", json.dumps(self._seeds))
 
     def _truth(self, line: Line) -> bool:
         if line.value not in ("true", "false"):

@@ -22,6 +22,21 @@ from penstock.settings.kinds import Value
 
 BYTES: Final = re.compile(r"([0-9]{1,19})([kmg]b)?", re.IGNORECASE)
 POWERS: Final = {"": 0, "kb": 1, "mb": 2, "gb": 3}
+LOCATORS: Final[Mapping[str, str]] = {
+    "client-local": "client-local",
+    "balanced": "min-masters",
+    "least-leaders": "min-masters",
+    "random": "random",
+}
+SPANS_MS: Final = {
+    "ms": 1,
+    "s": 1000,
+    "m": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 604_800_000,
+    "f": 1_209_600_000,
+}
 LEVELS: Final[Mapping[str, str]] = {
     "debug": "debug",
     "info": "info",
@@ -65,6 +80,17 @@ def _bytes(text: str) -> int | None:
     if found is None:
         return None
     return int(found[1]) * int(1024 ** POWERS[(found[2] or "").lower()])
+
+
+def _span_ms(text: str) -> int | None:
+    """Parts with units, each once."""
+    if re.fullmatch(r"([0-9]{1,9}(ms|[smhdwf]))+", text) is None:
+        return None
+    return sum(int(n) * SPANS_MS[unit] for n, unit in re.findall(r"([0-9]+)([a-z]+)", text))
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(one.strip() for one in text.split(",") if one.strip())
 
 
 def _share(text: str) -> str | None:
@@ -126,13 +152,33 @@ FORMATTER: Final = Kind("plaintext, json", _formatter)
 STAMPS: Final = Kind("true, false", {"true": "overwrite", "false": "keep"}.get)
 FILE: Final = Kind("a file name, or false", _file_or_false)
 
+POSITIVE: Final = Kind("a whole number above 0", lambda text: _number(text) or None)
+SPAN_MS: Final = Kind("a time such as 90s or 1h30m: ms, s, m, h, d, w, f", _span_ms)
+POSITIVE_SIZE: Final = Kind(f"{BYTE_SIZE.allowed}, above 0", lambda text: _bytes(text) or None)
+LOCATOR: Final = Kind(", ".join(LOCATORS), LOCATORS.get)
+NAMES: Final = Kind("names with commas between them", _names)
+
+POLICY_PATTERNS: Final = ("vhost_pattern", "queue_pattern", "apply_to")
+POLICY_KEYS: Final = (
+    ("expires", SPAN_MS),
+    ("message_ttl", SPAN_MS),
+    ("max_length", POSITIVE),
+    ("max_length_bytes", POSITIVE_SIZE),
+    ("max_in_memory_bytes", POSITIVE_SIZE),
+    ("max_in_memory_length", POSITIVE),
+    ("delivery_limit", POSITIVE),
+)
+NOT_OF_OPERATORS: Final = ("ha_mode", "ha_params", "ha_sync_mode", "queue_version")
+USER_TEXTS: Final = ("vhost_pattern", "password", "configure", "read", "write")
 OBEYED: Final[Mapping[str, tuple[str, Kind]]] = {
     "nodename": ("node_name", TEXT),
+    "cluster_name": ("cluster_name", TEXT),
     "handshake_timeout": ("handshake_timeout_ms", TIME_MS),
     "heartbeat": ("heartbeat_s", NUMBER),
     "frame_max": ("frame_max", FRAME),
     "channel_max": ("channel_max", CHANNELS),
     "queue_master_locator": ("queue_master_locator", TEXT),
+    "queue_leader_locator": ("queue_master_locator", LOCATOR),
     "max_channels_per_connection": ("channel_max", CHANNELS),
     "connection_max": ("connection_max", MOST),
     "max_connections": ("connection_max", MOST),
@@ -207,7 +253,23 @@ TERMS_ONLY: Final[Mapping[str, tuple[str, Kind]]] = {
 }
 """The same for what only the Erlang terms of rabbitmq.config and advanced.config can say."""
 
+_LIMITED: Final = "default_limits.vhosts.$name."
+_POLICY: Final = "default_policies.operator.$name."
+_USER: Final = "default_users.$name."
+SEEDS: Final[Mapping[str, tuple[str, str, Kind]]] = {
+    _LIMITED + "pattern": ("limits", "vhost_pattern", TEXT),
+    _LIMITED + "max_connections": ("limits", "max-connections", POSITIVE),
+    _LIMITED + "max_queues": ("limits", "max-queues", POSITIVE),
+    **{_POLICY + key: ("policies", key, TEXT) for key in POLICY_PATTERNS},
+    **{_POLICY + key: ("policies", key.replace("_", "-"), kind) for key, kind in POLICY_KEYS},
+    **{_USER + key: ("users", key, TEXT) for key in USER_TEXTS},
+    _USER + "tags": ("users", "tags", NAMES),
+}
+"""Key ─► section and field of the setting ``vhost_defaults``, and how the value is written."""
+
 GATHERED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(SEEDS, "vhost_defaults"),
+    "cluster_tags.$tag": "cluster_tags",
     "listeners.tcp": "amqp_listener",
     "listeners.tcp.$name": "bind, amqp_port",
     "listeners.ssl": "ssl_certfile",
@@ -291,18 +353,17 @@ IGNORED: Final[Mapping[str, str]] = {
     "cluster_exchange_limit": _LIMITS,
     "cluster_formation.*": _MEMBERS,
     "cluster_keepalive_interval": _LEASES,
-    "cluster_name": "it is set at run time: `PUT /api/cluster-name`",
     "cluster_partition_handling": _MAJORITY,
     "cluster_partition_handling.*": _MAJORITY,
     "cluster_queue_limit": _LIMITS,
-    "cluster_tags.*": "they are set at run time: `PUT /api/global-parameters/cluster_tags`",
     "collect_statistics": "statistics are always collected",
     "consumer_disconnected_timeout": _QUORUM,
     "consumer_max_per_channel": _LIMITS,
     "credential_validator.*": "every password is taken",
-    "default_limits.*": _LIMITS,
-    "default_policies.*": "policies are set at run time, or by `load_definitions`",
-    "default_users.*": "users are made at run time, or by `load_definitions`",
+    **dict.fromkeys(
+        [f"{_POLICY}classic_queues.{key}" for key in NOT_OF_OPERATORS],
+        "no operator policy has this key",
+    ),
     "default_worker_pool_size": _ERLANG,
     "definitions.hashing.algorithm": "a file that is unchanged is imported all the same",
     "definitions.https.url": "definitions come from a file",
@@ -406,7 +467,6 @@ IGNORED: Final[Mapping[str, str]] = {
     "product.version": "the product is Penstock",
     "prometheus.*": _METRICS,
     "prometheus.ssl.*": "metrics are served over plain HTTP",
-    "queue_leader_locator": _QUORUM,
     "queue_types.*": "a declaration names another type",
     "quorum_queue.*": _QUORUM,
     "raft.*": _QUORUM,

@@ -146,6 +146,13 @@ class Settings(
         min_bytes=0,
         max_bytes=1 << 20,
     )
+    vhost_defaults = Text(
+        "",
+        "Limits, operator policies and users that a new virtual host begins with where a pattern is"
+        " in its name, as JSON ([the form](../guide/rabbitmq-conf.md#new-virtual-hosts)).",
+        min_bytes=0,
+        max_bytes=1 << 20,
+    )
     shovel_topology_predeclared = Boolean(
         False,
         "Whether shovels expect queues and exchanges to be there, where their values do not say"

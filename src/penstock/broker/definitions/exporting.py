@@ -234,6 +234,8 @@ def metadata_row(metadata: VhostMetadata) -> Json:
     row: Json = {"description": metadata.description, "tags": list(metadata.tags)}
     if metadata.default_queue_type:
         row["default_queue_type"] = metadata.default_queue_type
+    if metadata.protected_from_deletion:
+        row["protected_from_deletion"] = True
     return row
 
 

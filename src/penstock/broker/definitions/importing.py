@@ -212,18 +212,23 @@ class DefinitionsImport:
         tags = tags_in(metadata.get("tags", row.get("tags", [])))
         kind = metadata.get("default_queue_type", row.get("default_queue_type"))
         check_default_type(kind)
-        if metadata.get("protected_from_deletion"):
-            self._leave_out("vhosts", row, "it cannot be protected from deletion")
-        told = VhostMetadata(description, tuple(tags), "" if kind in UNSAID else str(kind))
+        known = self._broker.vhosts.get(name)
+        is_protected = known is not None and known.metadata.protected_from_deletion
+        is_protected = _flag(metadata, "protected_from_deletion", absent=is_protected)
+        default = "" if kind in UNSAID else str(kind)
+        told = VhostMetadata(description, tuple(tags), default, is_protected)
         self._admin.put_vhost(name, told)
-        return self._broker.changes.then(partial(self._vhost_fields, name, row))
+        is_new = self._broker.changes.at_first(known is None)
+        return self._broker.changes.then(partial(self._vhost_fields, name, row, is_new))
 
-    def _vhost_fields(self, name: str, row: Json) -> None:
+    def _vhost_fields(self, name: str, row: Json, is_new: bool) -> Pending | None:
         """The fields of a virtual host that is there."""
+        seeding = self._admin.seed_vhost(name) if is_new else None
         if row.get("limits"):
             self._admin.set_vhost_limits(name, _table(row, "limits"))
         if "tracing" in row:
             self._admin.trace(name, on=_flag(row, "tracing"))
+        return seeding
 
     def _vhost(self, row: Json) -> Vhost:
         return self._broker.vhost(self._vhost_name or _text(row, "vhost"))

@@ -121,7 +121,7 @@ QUEUES: Final = "queues"
 BINDINGS: Final = "bindings"
 
 FIELDS: Final[dict[str, dict[str, type]]] = {
-    VHOSTS: {"description": str, "tags": list},
+    VHOSTS: {"description": str, "tags": list, "protected_from_deletion": bool},
     USERS: {"password_hash": str, "hashing_algorithm": str, "tags": list},
     LIMITS: {"limits": dict},
     GLOBAL_PARAMETERS: {"value": object},
@@ -149,6 +149,8 @@ FIELDS: Final[dict[str, dict[str, type]]] = {
     BINDINGS: {"routing_key": str, "arguments": dict},
 }
 """Of the value, by kind, besides ``v``.  In this order kinds refer to nothing behind them."""
+ABSENT: Final[dict[str, Fields]] = {VHOSTS: {"protected_from_deletion": False}}
+"""Fields that releases before this one lack, by kind: with these values they are left out."""
 
 PARTS: Final = {
     VHOSTS: 1,
@@ -247,9 +249,12 @@ def is_leased(record: Record) -> bool:
 def value_of(record: Record) -> str:
     fields: Fields = {}
     source = record.metadata if isinstance(record, VhostRecord) else record
-    for field in FIELDS[key_of(record).partition("/")[0]]:
+    kind = key_of(record).partition("/")[0]
+    absent = ABSENT.get(kind, {})
+    for field in FIELDS[kind]:
         value = getattr(source, field)
-        fields[field] = to_json_value(value) if field in ("arguments", "definition") else value
+        if field not in absent or value != absent[field]:
+            fields[field] = to_json_value(value) if field in ("arguments", "definition") else value
     return _text({"v": VERSION, **fields})
 
 
@@ -267,6 +272,7 @@ def _fields(kind: str, key: str, value: str) -> Fields:
         raise _bad(key, "has no version")
     if fields.pop("v") != VERSION:
         raise _bad(key, f"has a version that this release does not know; it knows {VERSION}")
+    fields = ABSENT.get(kind, {}) | fields
     if fields.keys() != known.keys():
         odd = sorted(fields.keys() ^ known.keys())
         raise _bad(key, f"lacks fields or has unknown ones: {', '.join(odd)}")
@@ -303,8 +309,8 @@ def _record(kind: str, parts: list[str], fields: Fields, key: str) -> Record:
         arguments = table_from_json(fields.pop("arguments"))
         return ExchangeMeta(vhost, name, arguments=arguments, **fields)
     if kind == VHOSTS:
-        tags = _names(fields["tags"], key)
-        return VhostRecord(parts[0], metadata=VhostMetadata(fields["description"], tuple(tags)))
+        tags = tuple(_names(fields.pop("tags"), key))
+        return VhostRecord(parts[0], metadata=VhostMetadata(tags=tags, **fields))
     if kind == USERS:
         hashed, hashing = fields["password_hash"], fields["hashing_algorithm"]
         return UserRecord(parts[0], hashed, hashing, _names(fields["tags"], key))

@@ -1,10 +1,10 @@
 """The node over HTTP: the visitor, the totals, storage and flow."""
 
 import platform
-from typing import Final
 
 from aiohttp import web
 
+from penstock.broker.parameters import CLUSTER_TAGS
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import MONITORING, Visitor
 from penstock.management.http.bodies import json_response
@@ -18,8 +18,6 @@ from penstock.management.statistics.node_facts import (
     exchange_type_rows,
     runtime_version,
 )
-
-CLUSTER_TAGS: Final = "cluster_tags"
 
 
 class OverviewApi(Endpoints):

@@ -2,10 +2,13 @@
 
     GET  /api/vhosts/{vhost}
     PUT  /api/vhosts/{vhost}    {"description": "...", "tags": "a,b" or ["a", "b"],
-                                 "tracing": true or false, "default_queue_type": "quorum"}
+                                 "tracing": true or false, "default_queue_type": "quorum",
+                                 "protected_from_deletion": true or false}
     POST /api/vhosts/{vhost}/start/{node}    a virtual host runs whenever its node does
+    POST, DELETE /api/vhosts/{vhost}/deletion/protection    the last of these fields, true or false
     DELETE                       with everything in it; its connections are closed; one more of
-                                 these takes up a removal that was interrupted, and so does a start
+                                 these takes up a removal that was interrupted, and so does a
+                                 start; 412 for one that is protected from deletion
 
 ``PUT`` makes a virtual host that is not there (201) and changes one that is (204); what the body
 does not name stays as it is.  Only administrators may; who makes one may do everything in it.
@@ -34,8 +37,11 @@ from penstock.storage.definitions.records import NO_METADATA, VhostRecord
 STEP_PAUSE_S: Final = 0.001
 """Between two slices of a removal others have the data loop for so long."""
 START: Final = "/api/vhosts/{vhost}/start/{node}"
-KNOWN: Final = ("name", "vhost", "description", "tags", "tracing", "default_queue_type")
+PROTECTION: Final = "/api/vhosts/{vhost}/deletion/protection"
+FLAGS: Final = ("tracing", "protected_from_deletion")
+KNOWN: Final = ("name", "vhost", "description", "tags", "default_queue_type", *FLAGS)
 """The name is in the path already; some clients say it twice, under one of two names."""
+PROTECTED: Final = "Refusing to delete virtual host '{}' because it is protected from deletion"
 
 log = logging.getLogger("penstock.management")
 
@@ -66,6 +72,12 @@ class VhostsApi(Endpoints):
                 writer=ADMINISTRATOR,
             ),
             Route(START, {"POST": self.start}, "It runs already", ADMINISTRATOR),
+            Route(
+                PROTECTION,
+                {"POST": self.protect, "DELETE": self.protect},
+                "Whether it can be deleted",
+                ADMINISTRATOR,
+            ),
         ]
 
     async def vhosts(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -95,12 +107,20 @@ class VhostsApi(Endpoints):
         self._context.must_be_us(request.match_info["node"])
         return web.Response(status=204)
 
+    async def protect(self, request: web.Request, visitor: Visitor) -> web.Response:
+        """Or, by DELETE, no longer."""
+        [name] = await self.asked_vhosts(request, visitor)
+        is_protected = request.method == "POST"
+        await self.change(self._put, name, {"protected_from_deletion": is_protected})
+        return web.Response(status=204)
+
     async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
         asked = await json_body(request)
         _check(asked)
         name = request.match_info["vhost"]
         is_new = await self.change(self._put, name, asked)
         if is_new:
+            await self.change(lambda: self.admin().seed_vhost(name))
             await self.change(self._let_in, name, visitor.name)
         return web.Response(status=201 if is_new else 204)
 
@@ -151,19 +171,22 @@ class VhostsApi(Endpoints):
         return web.Response(status=204)
 
     def _let_go(self, name: str) -> Vhost:
-        vhost = self._broker.vhosts.get(name)
-        if vhost is None:
-            raise NotFound(f"vhost {name} not found")
+        vhost = self._deletable(name)
         if not vhost.closing:
             self._broker.changes.delete(VhostRecord(name))
         return vhost
 
     def _remove(self, name: str) -> VhostRemoval:
         """One that was begun and is not at its end goes on with this one."""
+        return self._removal(self._deletable(name))
+
+    def _deletable(self, name: str) -> Vhost:
         vhost = self._broker.vhosts.get(name)
         if vhost is None:
             raise NotFound(f"vhost {name} not found")
-        return self._removal(vhost)
+        if vhost.metadata.protected_from_deletion and not vhost.closing:
+            raise BadQuery("precondition_failed", PROTECTED.format(name), status=412)
+        return vhost
 
     def _removal(self, vhost: Vhost) -> VhostRemoval:
         return VhostRemoval(self._broker, vhost, self._view.watch.close_some)
@@ -185,6 +208,9 @@ class VhostsApi(Endpoints):
             metadata = metadata._replace(tags=tuple(tags_in(asked["tags"])))
         if asked.get("default_queue_type") not in UNSAID:
             metadata = metadata._replace(default_queue_type=str(asked["default_queue_type"]))
+        if "protected_from_deletion" in asked:
+            is_protected = flag(asked["protected_from_deletion"])
+            metadata = metadata._replace(protected_from_deletion=is_protected)
         if known is None or metadata != known.metadata:
             admin.put_vhost(name, metadata)
         is_new = self._broker.changes.at_first(known is None)
@@ -214,5 +240,6 @@ def _check(asked: dict[str, object]) -> None:
         tags_in(asked.get("tags", []))
     except (NotImplementedYet, PreconditionFailed) as error:
         raise BadQuery("bad_request", str(error)) from error
-    if "tracing" in asked:
-        flag(asked["tracing"])
+    for key in FLAGS:
+        if key in asked:
+            flag(asked[key])

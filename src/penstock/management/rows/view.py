@@ -116,6 +116,7 @@ class BrokerView(Rows):
             "cluster_state": {self.node_name: "running"},
             "tracing": vhost.tracing,
             "default_queue_type": vhost.metadata.default_queue_type or "undefined",
+            "protected_from_deletion": vhost.metadata.protected_from_deletion,
             "message_stats": vhost_tally(self._broker, name),
         }
 

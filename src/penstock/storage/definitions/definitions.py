@@ -209,12 +209,13 @@ class Definitions:
 
     def put_vhost(self, vhost: VhostRecord) -> None:
         self._change(
-            "INSERT OR REPLACE INTO vhosts VALUES (?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO vhosts VALUES (?, ?, ?, ?, ?, ?)",
             name_to_cell(vhost.name),
             vhost.segment_entries,
             name_to_cell(vhost.metadata.description),
             json.dumps(vhost.metadata.tags),
             vhost.metadata.default_queue_type,
+            vhost.metadata.protected_from_deletion,
         )
 
     def vhost_leaves(self, name: str) -> None:

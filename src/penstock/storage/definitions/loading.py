@@ -36,7 +36,9 @@ def load_topology(
     topology = Topology(staging.load_sets(), staging.load_producers(), load_parameters(rows))
     for row in db.execute("SELECT * FROM vhosts"):
         name = name_in_cell(row[0])
-        metadata = VhostMetadata(name_in_cell(row[2]), tuple(json.loads(row[3])), str(row[4]))
+        metadata = VhostMetadata(
+            name_in_cell(row[2]), tuple(json.loads(row[3])), str(row[4]), bool(row[5])
+        )
         closing = name in departures.vhosts
         topology.vhosts.append(VhostRecord(name, int(row[1]), metadata, closing=closing))
     for row in db.execute("SELECT * FROM users"):

@@ -18,6 +18,7 @@ class VhostMetadata(NamedTuple):
     description: str = ""
     tags: tuple[str, ...] = ()
     default_queue_type: str = ""
+    protected_from_deletion: bool = False
 
 
 NO_METADATA: Final = VhostMetadata()

@@ -15,7 +15,7 @@ from penstock.storage.definitions.parameters import (
 )
 from penstock.storage.definitions.staging import STAGING
 
-FORMAT_VERSION: Final = 10
+FORMAT_VERSION: Final = 11
 
 _LEAVING: Final = """
 CREATE TABLE leaving (
@@ -50,7 +50,8 @@ INSERT INTO counters VALUES ('next_queue_id', 1);
 CREATE TABLE vhosts (
     name TEXT PRIMARY KEY, segment_entries INTEGER NOT NULL,
     description TEXT NOT NULL DEFAULT '', tags TEXT NOT NULL DEFAULT '[]',
-    default_queue_type TEXT NOT NULL DEFAULT '') WITHOUT ROWID;
+    default_queue_type TEXT NOT NULL DEFAULT '',
+    protected_from_deletion INTEGER NOT NULL DEFAULT 0) WITHOUT ROWID;
 CREATE TABLE users (
     name TEXT PRIMARY KEY, password_hash TEXT NOT NULL, hashing_algorithm TEXT NOT NULL,
     tags TEXT NOT NULL) WITHOUT ROWID;
@@ -94,5 +95,6 @@ ALTER TABLE vhosts ADD COLUMN tags TEXT NOT NULL DEFAULT '[]';
     7: FOLLOWED + DELETED_QUEUES + ALL_WITHOUT_A_ROW,
     8: PARAMETERS + GLOBAL_ARE_PARAMETERS,
     9: "ALTER TABLE vhosts ADD COLUMN default_queue_type TEXT NOT NULL DEFAULT '';",
+    10: "ALTER TABLE vhosts ADD COLUMN protected_from_deletion INTEGER NOT NULL DEFAULT 0;",
 }
 """Version to the statements that make the next one of it."""

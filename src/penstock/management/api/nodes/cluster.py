@@ -40,7 +40,9 @@ from penstock.settings.settings import DECLARED
 
 FORGET: Final = "/api/penstock/cluster/nodes/{name}"
 FORM_TIMEOUT_S: Final = 10.0
-HIDDEN_SETTINGS: Final = frozenset({"default_pass", "cluster_etcd_password", "static_shovels"})
+HIDDEN_SETTINGS: Final = frozenset(
+    {"default_pass", "cluster_etcd_password", "static_shovels", "vhost_defaults"}
+)
 FEATURE_FLAGS: Final = {
     "classic_mirrored_queue_version": "Support setting version for classic mirrored queues",
     "drop_unroutable_metric": "Count unroutable publishes to be dropped in stats",
