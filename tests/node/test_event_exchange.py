@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -16,6 +17,7 @@ from penstock.node.inspection.event_exchange import EVENTS, NAME, WAITING_MAX, E
 from penstock.settings.settings import load_settings
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.live_broker import LiveBroker
+from tests.node.event_story import run
 
 pytestmark = pytest.mark.timeout(120)
 PATIENCE_S = 30.0
@@ -92,6 +94,8 @@ def test_what_happens_arrives(broker: LiveBroker) -> None:
     rights = {"configure": "a", "write": "b", "read": "c"}
     ask(broker, "PUT", "permissions/%2F/u", rights)
     listener.until("permission.created", user="u", **there, **rights)
+    ask(broker, "DELETE", "users/u", None)
+    listener.until("user.deleted", name="u")
     ask(broker, "PUT", "policies/%2F/p", {"pattern": "z", "definition": {"max-length": 1}})
     assert listener.until("policy.set", name="p", **there)["apply-to"] == "all"
     ask(broker, "DELETE", "policies/%2F/p", None)
@@ -144,6 +148,91 @@ def _of(node: QuietBroker, on: bool) -> EventExchange:
 
 
 def test_every_header_is_of_a_field() -> None:
-    keys = [key for key, _ in EVENTS.values()]
+    keys = [one.key for one in EVENTS.values()]
     assert len(set(keys)) == len(keys)
     assert set(EVENTS) <= set(KINDS)
+
+
+# -- as RabbitMQ 4.3.6 -------------------------------------------------------------------------
+
+RECORDED = json.loads(Path(__file__).with_name("events-4.3.6.json").read_text())
+ACTOR = "user_who_performed_action"
+PID = {"pid", "owner_pid"}
+PEER = {"host", "peer_host", "peer_port", "ssl", "connection_type"}
+LACKING = {
+    "connection.created": PEER
+    | PID
+    | {"auth_mechanism", "channel_max", "client_properties", "connected_at", "frame_max", "port"}
+    | {"timeout", "type", "peer_cert_issuer", "peer_cert_serial_number", "peer_cert_subject"}
+    | {"peer_cert_validity", "ssl_cipher", "ssl_hash", "ssl_key_exchange", "ssl_protocol"},
+    "connection.closed": PID | {"client_properties", "user_provided_name"},
+    "user.authentication.success": PEER,
+    "user.authentication.failure": PEER | {"protocol"},
+    "channel.created": PID | {"connection", "user", "vhost"},
+    "channel.closed": PID | {"consumer_count"},
+    "exchange.created": {"arguments", "policy"},
+    "queue.created": PID | {"arguments", "exclusive", "leader", "members"},
+    "queue.deleted": {"type"},
+    "binding.created": {"arguments"},
+    "binding.deleted": {"arguments"},
+    "consumer.created": {"arguments"},
+    "vhost.created": {"cluster_state", "metadata", "tracing"},
+    "vhost.updated": {"cluster_state", "deletion_protection", "metadata", "tracing"},
+    "policy.set": {"definition"},
+    "parameter.set": {"value"},
+}
+"""Headers of RabbitMQ's that are not here, by routing key, besides the user who did it."""
+OTHERWISE = {
+    ("consumer.created", "channel"),
+    ("consumer.deleted", "channel"),
+    ("user.authentication.failure", "error"),
+    ("vhost.created", "default_queue_type"),
+    ("vhost.updated", "default_queue_type"),
+}
+"""A channel has a name here and no process; a reason is text; no default type is named."""
+MORE = {
+    "channel.created": {"connection_name"},
+    "channel.closed": {"connection_name", "name", "number"},
+    "connection.closed": {"lasted_ms"},
+}
+UNTOLD = {
+    ("a wrong password", "connection.closed"),
+    ("exchange.delete", "parameter.set"),
+    ("exchange.delete", "parameter.cleared"),
+    ("PUT vhosts/v", "exchange.created"),
+    ("PUT vhost-limits/v/max-queues", "parameter.set"),
+    ("DELETE vhost-limits/v/max-queues", "parameter.set"),
+    ("DELETE vhost-limits/v/max-queues", "vhost.limits.set"),
+    ("DELETE vhosts/v", "exchange.deleted"),
+    ("DELETE vhosts/v", "parameter.cleared"),
+    ("DELETE vhosts/v", "permission.deleted"),
+    ("DELETE vhosts/v", "vhost.down"),
+    ("DELETE vhosts/v", "vhost.limits.cleared"),
+    ("PUT operator-policies/%2F/o", "parameter.set"),
+    ("DELETE operator-policies/%2F/o", "parameter.cleared"),
+}
+"""Steps and keys of events that are told in RabbitMQ only."""
+ONLY_HERE = {("DELETE vhost-limits/v/max-queues", "vhost.limits.cleared")}
+
+
+def test_events_have_the_keys_and_headers_of_rabbitmq(broker: LiveBroker) -> None:
+    wrong = []
+    for (step, theirs), (_, ours) in zip(RECORDED, run(broker.url, broker.http_url), strict=True):
+        wanted = {key: headers for key, headers in theirs if (step, key) not in UNTOLD}
+        found = {key: headers for key, headers in ours if (step, key) not in ONLY_HERE}
+        if wanted.keys() != found.keys():
+            wrong.append(f"{step}: {sorted(wanted)} there, {sorted(found)} here")
+            continue
+        for key, headers in wanted.items():
+            here = found[key]
+            lacking = headers.keys() - here.keys() - {ACTOR}
+            if not lacking <= LACKING.get(key, set()):
+                wrong.append(f"{step}: {key} lacks {lacking}")
+            if not here.keys() - headers.keys() <= MORE.get(key, set()):
+                wrong.append(f"{step}: {key} has {here.keys() - headers.keys()}")
+            wrong += [
+                f"{step}: {key}: {name} is {here[name]!r}, there {headers[name]!r}"
+                for name in headers.keys() & here.keys()
+                if headers[name] != here[name] and (key, name) not in OTHERWISE
+            ]
+    assert not wrong, "\n".join(wrong)

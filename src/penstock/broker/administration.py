@@ -152,7 +152,12 @@ class Administration:
             self._broker.users.users[name] = User(name, password_hash, tags, hashing)
             self._note("user_created", (name,))
         else:
+            if user.password_hash != password_hash:
+                kind = "user_password_changed" if password_hash else "user_password_cleared"
+                self._note(kind, (name,))
             user.change(password_hash, hashing, tags)
+        if user is not None or tags:
+            self._note("user_tags_set", (name, ",".join(tags)))
         self._broker.definitions.put_user(record)
 
     def delete_user(self, name: str) -> None:
@@ -210,6 +215,7 @@ class Administration:
             self._changes.put(record)
             return
         vhost.forget_routes()
+        self._note("topic_permission_set", (user_name, vhost_name, exchange, write, read))
         self._keep_topic_permission(user, vhost_name, exchange, write, read)
 
     def _keep_topic_permission(
@@ -234,6 +240,7 @@ class Administration:
                     self._changes.delete(gone)
             return
         self._broker.definitions.delete_topic_permissions(user_name, vhost_name)
+        self._note("topic_permission_deleted", (user_name, vhost_name))
         for place, those in there.items():
             del user.topics[place]
             if exchange is not None and place[1] != exchange:
@@ -252,10 +259,13 @@ class Administration:
             self._changes.put(VhostRecord(name, 0, metadata._replace(default_queue_type="")))
             return
         vhost = self._broker.vhosts.get(name)
+        kind = "vhost_updated"
         if vhost is None:
             vhost = self._broker.add_vhost(name, self._segment_entries)
             metadata = self._broker.options.types.of_new_vhost(metadata)
-            self._note("vhost_created", (name,))
+            kind = "vhost_created"
+        text, tags, *others = metadata
+        self._note(kind, (name, text, ",".join(tags), *others))
         vhost.describe(metadata)
         self._broker.definitions.put_vhost(VhostRecord(name, vhost.segment_entries, metadata))
 
@@ -314,6 +324,10 @@ class Administration:
             return
         for name in known:
             self._broker.limit(scope, owner, name, limits.get(name, NO_LIMIT))
+        if kept:
+            self._note(f"{scope}_limits_set", (owner, *[kept.get(name) for name in known]))
+        else:
+            self._note(f"{scope}_limits_cleared", (owner,))
         self._broker.definitions.put_limits(scope, owner, kept)
 
     # -- policies ------------------------------------------------------------------------
@@ -338,9 +352,8 @@ class Administration:
         book = vhost.policies
         policies = book.operator_policies if operator else book.policies
         policies[policy.name] = policy
-        if not operator:
-            facts = policy.name, policy.pattern, policy.apply_to
-            self._note("policy_set", (vhost_name, *facts))
+        facts = policy.name, policy.pattern, policy.apply_to, policy.priority
+        self._note("policy_set", (vhost_name, *facts))
         _policies_changed(self._broker, vhost)
         self._broker.definitions.put_policy(record)
 
@@ -354,8 +367,8 @@ class Administration:
             self._changes.delete(PolicyRecord(vhost_name, kind, name, "", "", 0, {}))
             return
         del policies[name]
-        if not operator:
-            self._note("policy_deleted", (vhost_name, name))
+        kind = "operator_policy_deleted" if operator else "policy_deleted"
+        self._note(kind, (vhost_name, name))
         _policies_changed(self._broker, vhost)
         self._broker.definitions.delete_policy(vhost_name, _kind(operator), name)
 

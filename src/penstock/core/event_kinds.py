@@ -34,6 +34,16 @@ _EXCHANGE: Final = {"vhost": TEXT, "exchange": TEXT}
 _BINDING: Final = _EXCHANGE | {"destination": TEXT, "destination_kind": TEXT, "routing_key": TEXT}
 _PARAMETER: Final = {"vhost": TEXT, "component": TEXT, "name": TEXT}
 _STATE: Final = {"state": TEXT, "was": TEXT}
+_CONSUMER: Final = _QUEUE | _CHANNEL | {"consumer": TEXT}
+_USER: Final = {"user": TEXT}
+_VHOST: Final = {
+    "vhost": TEXT,
+    "description": TEXT,
+    "tags": TEXT,
+    "default_queue_type": TEXT,
+    "protected_from_deletion": TRUTH,
+}
+_LIMITED: Final = {"max_connections": WHOLE}
 
 KINDS: Final[Mapping[str, Mapping[str, str]]] = {
     "node_started": {"node": TEXT, "version": TEXT, "interval_ms": WHOLE},
@@ -64,6 +74,7 @@ KINDS: Final[Mapping[str, Mapping[str, str]]] = {
         "protocol": TEXT,
         "given_name": TEXT,
     },
+    "login_accepted": {"connection": TEXT, "user": TEXT, "mechanism": TEXT},
     "login_refused": {"connection": TEXT, "user": TEXT, "mechanism": TEXT, "reason": TEXT},
     "logins_refused": {"address": TEXT, "count": WHOLE, "users": TEXT},
     "opening_failed": {"connection": TEXT, "protocol": TEXT, "reason": TEXT},
@@ -75,17 +86,34 @@ KINDS: Final[Mapping[str, Mapping[str, str]]] = {
     "channel_failed": _FAULT,
     "channel_closed": _CHANNEL,
     "channel_state": _CHANNEL | _STATE,
-    "queue_declared": _QUEUE | {"durable": TRUTH},
+    "consumer_added": _CONSUMER | {"exclusive": TRUTH, "ack_required": TRUTH, "prefetch": WHOLE},
+    "consumer_removed": _CONSUMER,
+    "queue_declared": _QUEUE | {"durable": TRUTH, "auto_delete": TRUTH, "type": TEXT},
     "queue_deleted": _QUEUE,
     "exchange_declared": _EXCHANGE
     | {"type": TEXT, "durable": TRUTH, "auto_delete": TRUTH, "internal": TRUTH},
     "exchange_deleted": _EXCHANGE,
     "binding_added": _BINDING,
     "binding_removed": _BINDING,
-    "vhost_created": {"vhost": TEXT},
+    "vhost_created": _VHOST,
+    "vhost_updated": _VHOST,
     "vhost_deleted": {"vhost": TEXT},
-    "user_created": {"user": TEXT},
-    "user_deleted": {"user": TEXT},
+    "vhost_limits_set": {"vhost": TEXT}
+    | _LIMITED
+    | {
+        "max_queues": WHOLE,
+        "max_memory_bytes": WHOLE,
+        "max_disk_bytes": WHOLE,
+        "max_publish_rate": WHOLE,
+    },
+    "vhost_limits_cleared": {"vhost": TEXT},
+    "user_created": _USER,
+    "user_deleted": _USER,
+    "user_password_changed": _USER,
+    "user_password_cleared": _USER,
+    "user_tags_set": _USER | {"tags": TEXT},
+    "user_limits_set": _USER | _LIMITED | {"max_channels": WHOLE},
+    "user_limits_cleared": _USER,
     "permission_set": {
         "user": TEXT,
         "vhost": TEXT,
@@ -94,8 +122,23 @@ KINDS: Final[Mapping[str, Mapping[str, str]]] = {
         "read": TEXT,
     },
     "permission_deleted": {"user": TEXT, "vhost": TEXT},
-    "policy_set": {"vhost": TEXT, "policy": TEXT, "pattern": TEXT, "apply_to": TEXT},
+    "topic_permission_set": {
+        "user": TEXT,
+        "vhost": TEXT,
+        "exchange": TEXT,
+        "write": TEXT,
+        "read": TEXT,
+    },
+    "topic_permission_deleted": {"user": TEXT, "vhost": TEXT},
+    "policy_set": {
+        "vhost": TEXT,
+        "policy": TEXT,
+        "pattern": TEXT,
+        "apply_to": TEXT,
+        "priority": WHOLE,
+    },
     "policy_deleted": {"vhost": TEXT, "policy": TEXT},
+    "operator_policy_deleted": {"vhost": TEXT, "policy": TEXT},
     "parameter_set": _PARAMETER,
     "parameter_deleted": _PARAMETER,
     "queue_state": _QUEUE | _STATE,

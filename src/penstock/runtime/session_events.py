@@ -1,10 +1,14 @@
-"""When connections and channels come, fail and go, for the event log.
+"""When connections, channels and consumers come, fail and go, for the event log.
 
 In: a session whose client has just logged in, or that is about to be forgotten.  A session
 keeps the name it came in by, because later there is no socket to ask.
 """
 
+from typing import cast
+
 from penstock.core.event_book import EventBook
+from penstock.queues.consumers import Consumer
+from penstock.queues.queue import Queue
 from penstock.runtime.connection import Connection
 from penstock.runtime.session import Session
 
@@ -38,6 +42,21 @@ def channel_moved(book: EventBook, kind: str, session: Session, number: int) -> 
     """``kind`` is channel_opened or channel_closed."""
     if session.client.event_name != "":
         book.note(kind, (session.client.event_name, number))
+
+
+def consumer_moved(
+    book: EventBook, session: Session, number: int, consumer: Consumer, added: bool
+) -> None:
+    """It is at its queue from now on (``added``), or no longer."""
+    if book.on and session.client.event_name != "":
+        queue = cast(Queue, consumer.queue)
+        place = (queue.vhost, queue.name, session.client.event_name, number, consumer.tag)
+        if added:
+            window = int(consumer.prefetch)
+            asked = (consumer.exclusive, not consumer.no_ack, window)
+            book.note("consumer_added", (*place, *asked))
+        else:
+            book.note("consumer_removed", place)
 
 
 def failed(

@@ -9,7 +9,7 @@ from typing import final
 
 from penstock.backing.interface import BackingQueue
 from penstock.queues.consumers import Consumer
-from penstock.queues.context import QueueContext, QueueIdentity
+from penstock.queues.context import QueueContext, QueueIdentity, queue_type
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 from penstock.queues.stream import StreamQueue
@@ -41,7 +41,8 @@ class QueueMaker:
             queue = StreamQueue(identity, backing, self._context)
         else:
             queue = self.over(backing, identity)
-        self._note("queue_declared", (self._vhost, queue.name, queue.durable))
+        shape = queue.durable, queue.auto_delete, queue_type(queue.arguments)
+        self._note("queue_declared", (self._vhost, queue.name, *shape))
         return queue
 
     def backing(self, queue_id: int, kept: bool, arguments: dict[str, object]) -> BackingQueue:

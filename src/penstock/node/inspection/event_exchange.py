@@ -7,8 +7,8 @@ and its headers are in ``EVENTS``.  Called by the data loop between two turns, f
 """
 
 from collections import deque
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 from penstock.broker.broker import Broker
 from penstock.broker.topology.vhost import Vhost
@@ -23,44 +23,110 @@ from penstock.settings.settings import Settings
 NAME: Final = "amq.rabbitmq.event"
 WAITING_MAX: Final = 10_000
 
-_NAMED: Final = dict.fromkeys(("queue", "exchange", "policy", "connection"), "name")
-_POLICY: Final = _NAMED | {"apply_to": "apply-to"}
+Fields = dict[str, object]
+
+
+def _no_more(_: Fields) -> Fields:
+    return {}
+
+
+def _channel(fields: Fields) -> str:
+    return f"{fields['connection']} ({fields['channel']})"
+
+
+def _split_tags(fields: Fields) -> Fields:
+    return {"tags": [one for one in str(fields["tags"]).split(",") if one]}
+
+
+class Published(NamedTuple):
+    """How a kind of event is published.
+
+    ``names``: of headers where they are not those of the fields, "" = the field is no header.
+    ``more``: headers beside them, made of the fields.
+    """
+
+    key: str
+    names: Mapping[str, str] = {}
+    more: Callable[[Fields], Fields] = _no_more
+
+
+_NAMED: Final = dict.fromkeys(("queue", "exchange", "policy", "connection", "vhost"), "name")
+_IN_VHOST: Final = _NAMED | {"vhost": "vhost", "apply_to": "apply-to"}
 _USER: Final = {"user": "name"}
-_VHOST: Final = {"vhost": "name"}
+_LIMITS: Final = {
+    field: field.replace("_", "-")
+    for kind in ("vhost_limits_set", "user_limits_set")
+    for field in KINDS[kind]
+} | {"user": "username"}
 _BINDING: Final = {"exchange": "source_name", "destination": "destination_name"}
-_CHANNEL: Final = {"connection": "connection_name", "channel": "number"}
-_LOGIN: Final = {
-    **_USER,
+_CONSUMER: Final = {"connection": "", "consumer": "consumer_tag", "prefetch": "prefetch_count"}
+_LOGIN: Final = _USER | {
     "connection": "connection_name",
     "mechanism": "auth_mechanism",
     "reason": "error",
 }
-EVENTS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {
-    "connection_opened": ("connection.created", _NAMED | {"given_name": "user_provided_name"}),
-    "connection_closed": ("connection.closed", _NAMED),
-    "login_refused": ("user.authentication.failure", _LOGIN),
-    "channel_opened": ("channel.created", _CHANNEL),
-    "channel_closed": ("channel.closed", _CHANNEL),
-    "queue_declared": ("queue.created", _NAMED),
-    "queue_deleted": ("queue.deleted", _NAMED),
-    "exchange_declared": ("exchange.created", _NAMED),
-    "exchange_deleted": ("exchange.deleted", _NAMED),
-    "binding_added": ("binding.created", _BINDING),
-    "binding_removed": ("binding.deleted", _BINDING),
-    "vhost_created": ("vhost.created", _VHOST),
-    "vhost_deleted": ("vhost.deleted", _VHOST),
-    "user_created": ("user.created", _USER),
-    "user_deleted": ("user.deleted", _USER),
-    "permission_set": ("permission.created", {}),
-    "permission_deleted": ("permission.deleted", {}),
-    "policy_set": ("policy.set", _POLICY),
-    "policy_deleted": ("policy.cleared", _POLICY),
-    "parameter_set": ("parameter.set", {}),
-    "parameter_deleted": ("parameter.cleared", {}),
-    "alarm_set": ("alarm.set", {}),
-    "alarm_cleared": ("alarm.cleared", {}),
+_CHANNEL: Final = {"connection": "connection_name", "channel": "number"}
+OF_THE_NODE: Final = ("connection_opened", "connection_closed", "alarm_set", "alarm_cleared")
+"""Kinds that have a header with the name of the node."""
+AMQP: Final = "{0,9,1}"
+EVENTS: Final[Mapping[str, Published]] = {
+    "connection_opened": Published(
+        "connection.created",
+        _IN_VHOST | {"given_name": "user_provided_name"},
+        lambda told: {"protocol": AMQP} if told["protocol"] == "AMQP 0-9-1" else {},
+    ),
+    "connection_closed": Published("connection.closed", _NAMED),
+    "login_accepted": Published(
+        "user.authentication.success", _LOGIN, lambda _: {"protocol": AMQP}
+    ),
+    "login_refused": Published("user.authentication.failure", _LOGIN),
+    "channel_opened": Published("channel.created", _CHANNEL, lambda told: {"name": _channel(told)}),
+    "channel_closed": Published("channel.closed", _CHANNEL, lambda told: {"name": _channel(told)}),
+    "consumer_added": Published(
+        "consumer.created", _CONSUMER, lambda told: {"channel": _channel(told)}
+    ),
+    "consumer_removed": Published(
+        "consumer.deleted", _CONSUMER, lambda told: {"channel": _channel(told)}
+    ),
+    "queue_declared": Published(
+        "queue.created", _IN_VHOST, lambda told: {"type": f"rabbit_{told['type']}_queue"}
+    ),
+    "queue_deleted": Published("queue.deleted", _IN_VHOST),
+    "exchange_declared": Published("exchange.created", _IN_VHOST),
+    "exchange_deleted": Published("exchange.deleted", _IN_VHOST),
+    "binding_added": Published("binding.created", _BINDING, lambda _: {"source_kind": "exchange"}),
+    "binding_removed": Published(
+        "binding.deleted", _BINDING, lambda _: {"source_kind": "exchange"}
+    ),
+    "vhost_created": Published("vhost.created", _NAMED, _split_tags),
+    "vhost_updated": Published("vhost.updated", _NAMED, _split_tags),
+    "vhost_deleted": Published("vhost.deleted", _NAMED),
+    "vhost_limits_set": Published("vhost.limits.set", _LIMITS, lambda _: {"name": "limits"}),
+    "vhost_limits_cleared": Published("vhost.limits.cleared", {}, lambda _: {"name": "limits"}),
+    "user_created": Published("user.created", _USER),
+    "user_deleted": Published("user.deleted", _USER),
+    "user_password_changed": Published("user.password.changed", _USER),
+    "user_password_cleared": Published("user.password.cleared", _USER),
+    "user_tags_set": Published("user.tags.set", _USER, _split_tags),
+    "user_limits_set": Published("user.limits.set", _LIMITS, lambda _: {"name": "limits"}),
+    "user_limits_cleared": Published("user.limits.cleared", _LIMITS, lambda _: {"name": "limits"}),
+    "permission_set": Published("permission.created"),
+    "permission_deleted": Published("permission.deleted"),
+    "topic_permission_set": Published("topic.permission.created"),
+    "topic_permission_deleted": Published("topic.permission.deleted"),
+    "policy_set": Published("policy.set", _IN_VHOST),
+    "policy_deleted": Published("policy.cleared", _IN_VHOST),
+    "operator_policy_deleted": Published("operator.policy.cleared", _IN_VHOST),
+    "parameter_set": Published(
+        "parameter.set", more=lambda told: {"component": told.get("component", "global")}
+    ),
+    "parameter_deleted": Published(
+        "parameter.cleared", more=lambda told: {"component": told.get("component", "global")}
+    ),
+    "alarm_set": Published("alarm.set", {"resource": "source"}),
+    "alarm_cleared": Published("alarm.cleared", {"resource": "source"}),
 }
-"""Kind of event -> routing key, and the names of headers where they are not those of the fields."""
+"""By the kind of event."""
 
 
 class EventExchange:
@@ -89,11 +155,13 @@ class EventExchange:
         now_ms = wall_ms()
         for at_ms, kind, values in some_of(self._waiting):
             if vhost is not None:
-                key, headers = EVENTS[kind][0], headers_of(at_ms, kind, values)
+                headers = headers_of(at_ms, kind, values)
+                if kind in OF_THE_NODE:
+                    headers["node"] = self._broker.options.node_name
                 properties = Properties(
                     delivery_mode=2, timestamp=int(at_ms) // 1000, headers=headers
                 )
-                publish_own(vhost, NAME, key, properties, b"", now_ms)
+                publish_own(vhost, NAME, EVENTS[kind].key, properties, b"", now_ms)
 
     def _there(self) -> Vhost | None:
         return own_exchange(self._broker, self._vhost, NAME) if self._on else None
@@ -101,9 +169,12 @@ class EventExchange:
 
 def headers_of(at_ms: WallMs, kind: str, values: tuple[object, ...]) -> dict[str, object]:
     """Without those that have no value."""
-    names = EVENTS[kind][1]
-    headers: dict[str, object] = {"timestamp_in_ms": int(at_ms)}
-    for field, value in zip(KINDS[kind], values, strict=True):
-        if value is not None:
-            headers[names.get(field, field)] = value
+    row = EVENTS[kind]
+    told = {
+        field: value for field, value in zip(KINDS[kind], values, strict=True) if value is not None
+    }
+    headers: Fields = {"timestamp_in_ms": int(at_ms)}
+    headers |= {row.names.get(field, field): value for field, value in told.items()}
+    headers |= row.more(told)
+    headers.pop("", None)
     return headers

@@ -73,7 +73,7 @@ def _fault(
     )
 
 
-def _queue_declared(vhost: str, queue: str, durable: bool) -> str:
+def _queue_declared(vhost: str, queue: str, durable: bool, **_: object) -> str:
     return f"queue '{queue}' in vhost '{vhost}' declared{', durable' if durable else ''}"
 
 

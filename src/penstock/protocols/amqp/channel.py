@@ -57,7 +57,7 @@ from penstock.queues.context import queue_type
 from penstock.queues.queue import Queue
 from penstock.queues.refusals import check_head
 from penstock.runtime.session import Subscriber
-from penstock.runtime.session_events import channel_moved
+from penstock.runtime.session_events import channel_moved, consumer_moved
 
 ACCOUNTS_MAX: Final = 64
 """Queues a channel polls; above this, those it owes nothing are forgotten."""
@@ -399,7 +399,7 @@ class AmqpChannel(Subscriber):
 
     def _consuming(self, method: Method, consumer: Consumer) -> None:
         self.consumers[consumer.tag] = consumer
-        self.link.count_consumers(1)
+        self._count_consumer(consumer, True)
         self.deadlines.note(consumer)
         self._reply(method, m.BASIC_CONSUME_OK, [consumer.tag])
 
@@ -408,10 +408,16 @@ class AmqpChannel(Subscriber):
         if not self.replies.cancel(tag):
             consumer = self.consumers.pop(tag, None)
             if consumer is not None:
-                self.link.count_consumers(-1)
+                self._count_consumer(consumer, False)
                 self._tag_bytes.pop(tag, None)
                 self._remove_consumer(consumer)
         self._reply(method, m.BASIC_CANCEL_OK, [tag])
+
+    def _count_consumer(self, consumer: Consumer, added: bool) -> None:
+        self.link.count_consumers(1 if added else -1)
+        consumer_moved(
+            self.link.broker.events, self.link.session, int(self.number), consumer, added
+        )
 
     def _remove_consumer(self, consumer: Consumer) -> None:
         queue = cast(Queue, consumer.queue)
@@ -483,7 +489,7 @@ class AmqpChannel(Subscriber):
         """A queue went away under one of our consumers."""
         if self.consumers.pop(consumer.tag, None) is None or self.closing:
             return
-        self.link.count_consumers(-1)
+        self._count_consumer(consumer, False)
         self._tag_bytes.pop(consumer.tag, None)
         consumer.cancel()
         if self.link.cancel_notify:
@@ -522,7 +528,6 @@ class AmqpChannel(Subscriber):
         self.replies.close()
         consumers = list(self.consumers.values())
         self.consumers = {}
-        self.link.count_consumers(-len(consumers))
         settlements = self.ledger.take_all()
         for settlement in settlements:
             consumer = cast(Consumer, settlement.holder)
@@ -530,6 +535,7 @@ class AmqpChannel(Subscriber):
             queue = cast(Queue, consumer.queue)
             queue.requeue(consumer, settlement.messages, True, self.link.now_ms)
         for consumer in consumers:
+            self._count_consumer(consumer, False)
             self._remove_consumer(consumer)
 
 

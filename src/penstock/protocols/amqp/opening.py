@@ -108,6 +108,8 @@ class AmqpOpening:
         if user is None:
             self.failed("bad response to mechanism '" + self.mechanism + "'")
             return None
+        who = connection_name(link.session), user.name, self.mechanism
+        link.broker.events.note("login_accepted", who)
         self.state = WAIT_TUNE_OK
         limits = self.limits
         link.send(0, m.CONNECTION_TUNE, [limits.channel_max, limits.frame_max, limits.heartbeat_s])
