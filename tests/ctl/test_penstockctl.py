@@ -595,3 +595,60 @@ def test_mirroring_policies_are_found(queues: LiveBroker) -> None:
     check = run_here("check_if_cluster_has_classic_queue_mirroring_policy")
     assert (check.code, "ha" in check.err) == (69, True)
     assert run_here("clear_policy", "ha").code == 0
+
+
+# -- protection of virtual hosts, as rabbitmqctl 4.3.6 says it ---------------------------------
+
+PROTECTED = (
+    "Cannot delete this virtual host: it is protected from deletion. To lift the protection,"
+    " inspect and update its metadata"
+)
+PROTECTION = [
+    ("add_vhost pv", 0, 'Adding vhost "pv" ...\n', ""),
+    (
+        "enable_vhost_deletion_protection pv",
+        0,
+        'Protecting virtual host "pv" from removal by updating its metadata...\n',
+        "",
+    ),
+    ("delete_vhost pv", 65, 'Deleting vhost "pv" ...\n', f"Error:\n{PROTECTED}\n"),
+    (
+        "disable_vhost_deletion_protection pv",
+        0,
+        'Removing deletion protection from virtual host "pv" by updating its metadata...\n',
+        "",
+    ),
+    (
+        "enable_vhost_deletion_protection nosuch",
+        65,
+        'Protecting virtual host "nosuch" from removal by updating its metadata...\n',
+        "Virtual host 'nosuch' does not exist\n",
+    ),
+    (
+        "update_vhost_metadata pv --protected-from-deletion=true",
+        0,
+        'Updating metadata of vhost "pv" ...\n',
+        "",
+    ),
+    ("delete_vhost pv", 65, 'Deleting vhost "pv" ...\n', f"Error:\n{PROTECTED}\n"),
+    (
+        "update_vhost_metadata pv --protected-from-deletion=false",
+        0,
+        'Updating metadata of vhost "pv" ...\n',
+        "",
+    ),
+    (
+        "update_vhost_metadata nosuch --description x",
+        65,
+        'Updating metadata of vhost "nosuch" ...\n',
+        "Virtual host 'nosuch' does not exist\n",
+    ),
+    ("delete_vhost pv", 0, 'Deleting vhost "pv" ...\n', ""),
+]
+
+
+def test_a_protected_virtual_host_is_kept(live: LiveBroker) -> None:
+    """The lines of rabbitmqctl 4.3.6, with its exit codes and texts."""
+    for line, code, out, err in PROTECTION:
+        said = penstockctl(live.data_dir, *line.split())
+        assert (line, said.code, said.out, said.err) == (line, code, out, err)
