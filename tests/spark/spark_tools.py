@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from contextlib import suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import pytest
 from tests.helpers.live_broker import REPOSITORY
 
 
+@cache
 def spark_missing_reason() -> str | None:
     """Why Spark tests cannot run here, with the way to change that; None = they can."""
     from penstock.spark.launcher.java import JavaMissing, find_java
