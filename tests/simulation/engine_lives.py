@@ -74,6 +74,8 @@ class Life:
         verbs = self.slow_verbs() if self.slow else self.verbs()
         for stream in self.streams.values():
             verbs += self.stream_verbs(stream)
+        if self.trouble and self.streams:
+            verbs.append((2, self.tear_a_write))
         if self.trouble:
             often = 0.3 if self.slow else 1
             verbs += [(often, self.fill_disk), (often, self.make_fail)]
@@ -247,6 +249,10 @@ class Life:
 
     def make_fail(self) -> None:
         self.files.fail(self.rng.choice(WRITING_VERBS), errno.EIO, self.rng.randint(0, 5))
+
+    def tear_a_write(self) -> None:
+        """The one that comes, or its sync: nothing else leaves half a block on the disk."""
+        self.files.fail(self.rng.choice(("pwrite", "sync")), errno.EIO, self.rng.randint(0, 2))
 
     def is_broken(self) -> bool:
         """Something the node cannot go on with."""

@@ -19,7 +19,7 @@ from tests.simulation.engine_lives import STREAM, Life
 from tests.simulation.queue_judge import EVERYTHING
 
 SEEDS = int(os.environ.get("PENSTOCK_ENGINE_SEEDS", "150"))
-STREAM_SEEDS = int(os.environ.get("PENSTOCK_STREAM_LIVES", "40"))
+STREAM_SEEDS = int(os.environ.get("PENSTOCK_STREAM_LIVES", "30"))
 FIRST = int(os.environ.get("PENSTOCK_ENGINE_SEED") or random.SystemRandom().randrange(10**9))
 FAILED_ONCE = (
     4,  # a group tried again was written over in a store file left behind
