@@ -92,6 +92,8 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "priority_drop_order": "highest",
         "message_timestamp": "keep",
         "static_shovels": "[]",
+        "vhost_defaults": "{}",
+        "cluster_tags": "region=eu",
         "shovel_topology_predeclared": "true",
         "event_exchange": "true",
         "event_exchange_vhost": "there",

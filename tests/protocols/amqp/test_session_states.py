@@ -238,7 +238,8 @@ def test_a_handshake_that_fails_is_an_event(sent: bytes, reason: str) -> None:
     client = node.connect()
     client.send(sent)
     node.tick(node.limits.handshake_timeout_ms + 1)
-    ((_, kind, values),) = node.broker.events.take()
+    told = [event for event in node.broker.events.take() if event[1] != "login_accepted"]
+    ((_, kind, values),) = told
     assert (kind, values[1]) == ("opening_failed", "amqp091")
     assert str(values[2]).startswith(reason)
 
