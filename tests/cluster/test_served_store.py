@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import stat
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -217,3 +219,20 @@ def test_a_disk_that_fails_ends_the_service(world: ServedWorld) -> None:
     assert lost.state == UNCERTAIN
     world.spend(500)
     assert "cannot be reached" in one.why_not()
+
+
+def test_after_the_end_no_request_reaches_the_closed_store(tmp_path: Path) -> None:
+    """A member's bytes may arrive between the end of the service and that of its task."""
+    server = CoordinationServer(str(tmp_path / "file"), str(tmp_path / "socket"))
+    server.start()
+    server.stop()
+    writer = Mock(spec=asyncio.StreamWriter)
+
+    async def visit_late() -> None:
+        late = asyncio.StreamReader()
+        late.feed_data(to_line({"grant": True}))
+        late.feed_eof()
+        await server._visit(late, writer)
+
+    asyncio.run(visit_late())
+    writer.close.assert_called_once()

@@ -39,7 +39,7 @@ class CoordinationServer:
         self._writers: dict[Visitor, asyncio.StreamWriter] = {}
         self._service: StoreService
         self._side: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
+        self._stopping = asyncio.Event()
         self._started: Future[None] = Future()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._serve()), name="coordination", daemon=True
@@ -52,15 +52,14 @@ class CoordinationServer:
 
     def stop(self) -> None:
         """Members are not told; may be called twice."""
-        side, stopping = self._side, self._stopping
-        if side is not None and stopping is not None:
+        side = self._side
+        if side is not None:
             with suppress(RuntimeError):  # the loop is closed already
-                side.call_soon_threadsafe(stopping.set)
+                side.call_soon_threadsafe(self._stopping.set)
             self._thread.join(STOP_TIMEOUT_S)
 
     async def _serve(self) -> None:
         self._side = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
         store: CoordinationStore | None = None
         server: asyncio.Server | None = None
         try:
@@ -68,13 +67,14 @@ class CoordinationServer:
             self._service = StoreService(store, self._ttl_ms)
             server = await self._listen()
             self._started.set_result(None)
-            await self._look_after_leases(self._stopping)
+            await self._look_after_leases()
         except Exception as error:
             if self._started.done():
                 log.exception("the coordinator's store is not served any more")
             else:
                 self._started.set_exception(error)
         finally:
+            self._stopping.set()
             if server is not None:
                 server.close()
             for writer in self._writers.values():
@@ -91,19 +91,21 @@ class CoordinationServer:
         finally:
             os.umask(mask)
 
-    async def _look_after_leases(self, stopping: asyncio.Event) -> None:
-        while not stopping.is_set():
+    async def _look_after_leases(self) -> None:
+        while not self._stopping.is_set():
             self._service.tick(boot_ms())
             self._flush()
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S):
-                    await stopping.wait()
+                    await self._stopping.wait()
 
     async def _visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         visitor = self._service.enter()
         self._writers[visitor] = writer
         try:
             while data := await reader.read(READ_BYTES):
+                if self._stopping.is_set():
+                    break  # the store is closed, or will be at once
                 self._service.receive(visitor, data, boot_ms())
                 self._flush()
                 await writer.drain()
@@ -111,7 +113,6 @@ class CoordinationServer:
             log.warning("a member of this machine is not served any more: %s", error)
         except OSError:
             log.exception("the coordinator's file cannot be used: no member is served any more")
-            assert self._stopping is not None
             self._stopping.set()
         finally:
             del self._writers[visitor]
