@@ -388,8 +388,12 @@ class Lives:
     def clear(self, rng: random.Random) -> None:
         """Delete most of what the churners left, so that lives stay short."""
         line = Line(self.broker.url)
+        # The answer counts no messages of a stream, as RabbitMQ's does not.
+        counted = {one["name"] for one in self.api("queues") if one["type"] != "stream"}
         for name in rng.sample(sorted(self.kept), max(0, len(self.kept) - 5)):
-            assert line.call("queue.delete", queue=name)["messages"] == self.kept.pop(name)
+            filled = self.kept.pop(name)
+            deleted = line.call("queue.delete", queue=name)["messages"]
+            assert deleted == (filled if name in counted else 0)
             line.call("exchange.delete", exchange=name)
         line.close()
 

@@ -36,9 +36,13 @@ def resident_bytes(pid: int) -> int:
     return int(status.split("VmRSS:")[1].split()[0]) * 1024
 
 
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+
+
 def processor_seconds(pid: int) -> float:
+    """In steps of ``TICK_S``."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return (int(fields[11]) + int(fields[12])) * TICK_S
 
 
 def publishes(queue: str, count: int, size: int) -> bytes:
@@ -137,7 +141,7 @@ class Traffic:
         """Bytes per second of the broker's processor time: other load hardly changes it."""
         before_s = processor_seconds(pid)
         taken = self.rate(seconds) * seconds
-        return taken / (processor_seconds(pid) - before_s)
+        return taken / max(processor_seconds(pid) - before_s, TICK_S)
 
     def _read(self, number: int) -> None:
         sock = self._consumers[number].sock

@@ -145,7 +145,7 @@ EVENTS: list[tuple[int, str, tuple[object, ...]]] = [
     (1, "channel_closed", ("c", 1)),
     (1, "connection_state", ("c", "flow", "running")),
     (1, "channel_state", ("c", 1, "flow", "running")),
-    (1, "queue_declared", ("/", "q", True)),
+    (1, "queue_declared", ("/", "q", True, False, "classic")),
     (1, "queue_deleted", ("/", "q")),
     (1, "queue_state", ("/", "q", "flow", "running")),
     (1, "paging_begun", ("/", "q", 10, 5)),

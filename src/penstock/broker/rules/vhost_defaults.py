@@ -27,6 +27,7 @@ Json = dict[str, Any]
 ALL: Final = ".*"
 PATTERN: Final = "vhost_pattern"
 RIGHTS: Final = ("configure", "write", "read")
+PATTERNS: Final = (PATTERN, *RIGHTS)
 TYPES: Final[dict[str, type]] = {
     **dict.fromkeys((PATTERN, "queue_pattern", "apply_to", "password", *RIGHTS), str),
     **dict.fromkeys(VHOST_LIMITS, int),
@@ -91,7 +92,7 @@ def _check(where: str, known: tuple[str, ...] | None, values: object) -> None:
             raise SettingInvalid(f"{where}: {field} is not one of {', '.join(known)}")
         if field in TYPES and type(value) is not TYPES[field]:
             raise SettingInvalid(f"{where}: {field} is no {TYPES[field].__name__}")
-        if field in (PATTERN, *RIGHTS):
+        if field in PATTERNS:
             try:
                 patterns.check(value)
             except patterns.Refused as error:

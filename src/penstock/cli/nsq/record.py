@@ -85,10 +85,10 @@ def _checksum(found: dict[str, Any]) -> int:
 
 
 def _checked(path: Path) -> dict[str, Any]:
-    """Empty: there is no file.  Raises OSError, ValueError."""
+    """Empty: there is no file, or no directory.  Raises OSError, ValueError."""
     try:
         found: dict[str, Any] = json.loads(path.read_text())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return {}
     if found.pop("crc", None) != _checksum(found):
         raise ValueError("the checksum is wrong")
