@@ -2,7 +2,8 @@
 
 One publisher a life writes to it, one message after the other.  So the stream is a list: what the
 lives before left, then this life's numbers from 1 on without a gap, in their order, as far as they
-came, which is behind the last one confirmed.  Retention takes from the begin, whole segments.
+came, which is behind the last one confirmed.  Retention takes from the begin, whole segments; what
+it was about to take when the broker died may be there again.
 
 A reader goes on where the one before it ended.  What it was given keeps its offset for good.
 """
@@ -28,13 +29,13 @@ class StreamAccount:
     """Since the first life.
 
     ``lives``       the offset at which each began, and its name
-    ``first, end``  of the last look
+    ``end``         of the last look
     ``position``    where the next reader begins
     """
 
     def __init__(self) -> None:
         self.lives: list[tuple[int, str]] = []
-        self.first = self.end = 0
+        self.end = 0
         self.sent = self.confirmed = 0
         self.position = 0
 
@@ -71,9 +72,8 @@ class StreamAccount:
         end = first + count
         base = self.lives[-1][0] if self.lives else 0
         assert found == list(range(first, end))
-        assert first >= self.first, "retention is undone"
         assert base + self.confirmed <= end <= base + self.sent, f"{end} is the end"
-        self.first, self.end = first, end
+        self.end = end
         return count
 
 

@@ -325,4 +325,5 @@ def finish(lives: FailingLives) -> None:
     lives.broker.stop()
     lives.audit()
     assert lives.counts["confirmed and found"] > 0
-    assert lives.counts["acknowledged for certain"] > 0
+    if len(TIMES) > 1:  # a single life may end before anything was
+        assert lives.counts["acknowledged for certain"] > 0

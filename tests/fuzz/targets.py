@@ -38,6 +38,7 @@ from penstock_ranges import ranges, staging, subscriptions
 from tests.fuzz import mutate
 from tests.helpers import raw_codec as codec
 from tests.helpers.sim_files import SimFileSystem
+from tests.streams.stream_tools import DIRECTORY as STREAM
 from tests.streams.stream_tools import StreamWorld
 
 FRAME_MAX = 131072
@@ -352,10 +353,10 @@ def stream_files(rng: random.Random, _corpus: list[bytes]) -> None:
     for _ in range(rng.choice((0, 0, 1, 3))):
         data = mutate._blind(rng, data)
     files = SimFileSystem()
-    files.makedirs("streams/7")
-    files.pwrite_parts(files.open_write("streams/7/0.stm"), 0, [_remember(data)])
+    files.makedirs(STREAM)
+    files.pwrite_parts(files.open_write(f"{STREAM}/0.stm"), 0, [_remember(data)])
     world = StreamWorld(files=files)
-    recovery = StreamRecovery("streams/7", 7, 0)
+    recovery = StreamRecovery(STREAM, 7, 0)
     try:
         recovery.run(files)
     except Corrupt:

@@ -12,7 +12,7 @@ from tests.fuzz import loop_time, run
 
 pytestmark = pytest.mark.fuzz
 
-RUN_S = float(os.environ.get("PENSTOCK_LOOP_TIME_S", "8"))
+RUN_S = float(os.environ.get("PENSTOCK_LOOP_TIME_S", "15"))
 NAMES = list(loop_time.TARGETS)
 
 

@@ -215,6 +215,7 @@ UNTOLD = {
 ONLY_HERE = {("DELETE vhost-limits/v/max-queues", "vhost.limits.cleared")}
 
 
+@pytest.mark.slow
 def test_events_have_the_keys_and_headers_of_rabbitmq(broker: LiveBroker) -> None:
     wrong = []
     for (step, theirs), (_, ours) in zip(RECORDED, run(broker.url, broker.http_url), strict=True):

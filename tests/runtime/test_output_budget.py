@@ -152,6 +152,7 @@ def live(tmp_path: Path) -> Iterator[LiveBroker]:
         yield own
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1000, 100_000])
 def test_consumers_that_never_read_cost_little_and_nobody_else_anything(
     live: LiveBroker, size: int

@@ -6,6 +6,8 @@ know no protocol's bytes.  So they are given a ``HeaderReader``.
 
 from typing import Final
 
+from mypy_extensions import mypyc_attr
+
 from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 
@@ -16,6 +18,7 @@ DELAY_MAX_MS: Final = 10 * 365 * 86_400_000
 """Ten years; a longer delay becomes this."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class HeaderReader:
     """Reads what is asked of a message; the content stays as it is."""
 
