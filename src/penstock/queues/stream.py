@@ -233,9 +233,11 @@ class StreamQueue(Queue):
 
     def remove_consumer(self, consumer: Consumer) -> None:
         consumer.cancel()
-        if consumer in self.consumers:
-            self.consumers.remove(consumer)
-            self._leave(consumer)
+        try:
+            self.consumers.remove(consumer)  # one look: a client may leave with thousands
+        except ValueError:
+            return
+        self._leave(consumer)
 
     def _leave(self, consumer: Consumer) -> None:
         """A consumer that was cancelled may still settle what it holds: its position follows."""
