@@ -177,7 +177,7 @@ def many_segments(count: int) -> StreamWorld:
 
 @pytest.mark.parametrize("after", range(0, 60, 7))
 def test_a_file_that_cannot_be_removed_goes_with_a_later_group(after: int) -> None:
-    """Not with the next start only; and the reason is told."""
+    """The stream tries again behind a later group, without a restart, and reports the reason."""
     world = many_segments(80)
     world.log.set_limits(StreamLimits(max_bytes=1000, segment_bytes=100))
     world.files.fail("remove", errno.EIO, after)

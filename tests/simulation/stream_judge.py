@@ -53,7 +53,7 @@ class Reader:
 
 
 class JudgedStream:
-    """Does to the stream what it is told to, and to its list."""
+    """Applies each operation of a life to the stream and to a list, and compares both."""
 
     def __init__(self, rng: random.Random) -> None:
         self.stream: StreamBacking

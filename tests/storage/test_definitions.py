@@ -405,7 +405,7 @@ def test_no_statement_that_fails_is_nothing_to_do(path: str, tmp_path: Path, onc
 
 @pytest.mark.parametrize("changing", [False, True], ids=["alone", "in a transaction"])
 def test_a_read_that_fails_is_told_with_the_path(definitions: Definitions, changing: bool) -> None:
-    """Alone it is told and may be tried again; in a transaction that is the end of all changes."""
+    """Alone, the caller may read again; in a transaction, definitions take no change any more."""
     readers = RangeReaders(definitions)
     readers.put_start("/", "q", "life1", "latest", 7)
     definitions.commit()

@@ -2,7 +2,8 @@
 
 A group is the name under which a Spark query reads.  Its position is the offset up to which the
 query has committed.  What lies from the lowest position on stays, up to ``hold_bytes`` over the
-stream's limits; then retention goes on, and the group is told when it reads.
+stream's limits.  Beyond that retention removes segments, and the next read of the group fails with
+the offsets that are gone.
 
 A group of which nothing was heard for ``IDLE_MS`` is forgotten, and so is the one that was idle
 longest when there are more than ``GROUPS_MAX``.

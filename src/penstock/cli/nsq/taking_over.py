@@ -112,7 +112,7 @@ def _known(queue: DiskQueue, record: Record) -> Taken | None:
     if found is None or found[1] is None:
         return None
     for _ in queue.messages():
-        pass  # what could not be read then is told again
+        pass  # reading notes again the messages that cannot be read, for the report
     return Taken(queue.name, queue.depth, found[1], found[1])
 
 
