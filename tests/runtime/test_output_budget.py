@@ -22,7 +22,16 @@ from penstock.runtime.output_budget import (
 from penstock.storage.engine.ram import RamAccount
 from penstock.storage.index.segment_jobs import WriteAccount
 from tests.helpers.live_broker import LiveBroker
-from tests.helpers.slow_consumers import Traffic, allow_sockets, fill, resident_bytes, sleepers
+from tests.helpers.raw_amqp import RawClient
+from tests.helpers.slow_consumers import (
+    Traffic,
+    allow_sockets,
+    enter,
+    fill,
+    publishes,
+    resident_bytes,
+    sleepers,
+)
 
 MB = 1024 * 1024
 
@@ -171,3 +180,31 @@ def test_consumers_that_never_read_cost_little_and_nobody_else_anything(
             grown = resident_bytes(live.pid) - before
     assert grown <= 32 * MB + SLOW * (64 * 1024 + size) + 24 * MB
     assert beside >= 0.5 * alone
+
+
+AT_REST = 100
+BURST_BYTES = 300_000
+
+
+def test_connections_at_rest_keep_nothing_of_their_bursts(live: LiveBroker) -> None:
+    """Each kept what it was sent last, and the buffer this was written to: 60 MB of a hundred."""
+    publisher = enter(live.url)
+    publisher.call(1, "queue.declare", queue="burst")
+
+    def took_one() -> RawClient:
+        client = enter(live.url)
+        publisher.sock.sendall(publishes("burst", 1, BURST_BYTES))
+        publisher.call(1, "queue.declare", queue="burst", passive=True)
+        client.send(1, "basic.get", queue="burst", no_ack=True)
+        assert len(client.receive_quietly().body) == BURST_BYTES
+        return client
+
+    resting = [took_one()]
+    time.sleep(1.0)
+    before = resident_bytes(live.pid)
+    resting += [took_one() for _ in range(AT_REST)]
+    time.sleep(1.0)
+    grown = resident_bytes(live.pid) - before
+    for client in (publisher, *resting):
+        client.close_socket()
+    assert grown < 15 * MB, grown

@@ -11,6 +11,11 @@ from penstock.runtime.session import Session
 from penstock.settings.listener_table import AMQP, PEER
 
 READ_MIN_BYTES: Final = 16 * 1024
+OUTPUT_KEPT_BYTES: Final = 1024 * 1024
+"""An output buffer that grew larger is not kept for the next turn."""
+OUTPUT_AT_REST_BYTES: Final = 16 * 1024
+"""One that grew larger is not kept while it is not needed."""
+NOTHING: Final = memoryview(b"")
 LAST_READS_MAX: Final = 64
 LAST_READ_BYTES: Final = 256 * 1024
 UNIX: Final = "unix"
@@ -60,6 +65,8 @@ class Connection:
     """A socket and the session behind it."""
 
     __slots__ = (
+        "_buffer_bytes",
+        "_needed_bytes",
         "closed_at_ms",
         "fd",
         "first",
@@ -95,7 +102,9 @@ class Connection:
         self.session: Session | None = None
         self.known_name = ""  # once it has a session: to ask again costs a system call
         self.first = b""
-        self.unsent: memoryview = memoryview(b"")
+        self.unsent: memoryview = NOTHING
+        self._buffer_bytes = 0  # the most that its session's output buffer has had
+        self._needed_bytes = 0  # and since the last look
         self.mask = select.EPOLLIN
         self.read_bytes = READ_MIN_BYTES
         self.paused = False
@@ -166,15 +175,38 @@ class Connection:
         sock = self.sock
         return sock.login if isinstance(sock, SecureSocket) else None
 
+    def take_output(self, session: Session) -> bool:
+        """What its session has to say is to be sent next; False = it has nothing."""
+        out = session.out
+        size = len(out)
+        if size == 0:
+            return False
+        self.unsent = memoryview(out.getvalue())
+        if size > OUTPUT_KEPT_BYTES:
+            session.renew_output()
+        else:
+            out.truncate(0)
+            self._needed_bytes = max(self._needed_bytes, size)
+        return True
+
+    def sent(self, count: int) -> None:
+        """So many bytes have left; a view of none would keep all of them."""
+        self.unsent = self.unsent[count:] if count < len(self.unsent) else NOTHING
+
     def slim(self) -> None:
-        """While the peer does not read, keep no more than what it has not read."""
+        """Now and then: keep what the peer has not read, and no buffer that is not needed."""
         session = self.session
-        if session is None or not self.unsent:
+        if session is None:
             return
         if 2 * self.unsent.nbytes < memoryview(self.unsent.obj).nbytes:
             self.unsent = memoryview(bytes(self.unsent))
-        if len(session.out) == 0:
+        needed = self._needed_bytes
+        self._needed_bytes = 0
+        self._buffer_bytes = max(self._buffer_bytes, needed)
+        is_large = self._buffer_bytes > max(4 * needed, OUTPUT_AT_REST_BYTES)
+        if len(session.out) == 0 and (self.unsent or is_large):
             session.renew_output()  # its buffer is as large as it ever was
+            self._buffer_bytes = 0
 
     def say_goodbye(self) -> None:
         """Unread input would turn our close into a reset and destroy our last words.

@@ -26,8 +26,6 @@ from penstock.runtime.turn import Turn
 from penstock.settings.listener_table import PEER
 
 READ_MAX_BYTES: Final = 256 * 1024
-OUTPUT_KEPT_BYTES: Final = 1024 * 1024
-"""An output buffer that grew larger is not kept for the next turn."""
 LINGER_MAX_MS: Final = 35_000
 """A closed session whose last words are not taken is given up; longer than any session waits."""
 OUTPUT_LIMIT_BYTES: Final = 4 * 1024 * 1024
@@ -414,20 +412,10 @@ class Loop:
         self._watch(connection)
 
     def _send(self, connection: Connection, session: Session, now_ms: WallMs) -> None:
-        out = session.out
-        while True:
-            if not connection.unsent:
-                if len(out) == 0:
-                    return
-                connection.unsent = memoryview(out.getvalue())
-                if len(connection.unsent) > OUTPUT_KEPT_BYTES:
-                    session.renew_output()
-                    out = session.out
-                else:
-                    out.truncate(0)
+        while connection.unsent or connection.take_output(session):
             count = connection.sock.send(connection.unsent)
             session.sent(count, now_ms)
-            connection.unsent = connection.unsent[count:]
+            connection.sent(count)
 
     def _swap_carrier(self, connection: Connection, session: Session, now_ms: WallMs) -> None:
         """What it said has left the old way; from now on it speaks through the new one."""
