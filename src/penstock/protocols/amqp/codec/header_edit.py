@@ -42,6 +42,9 @@ LONG: Final = b"l"
 ACQUIRED_COUNT: Final = b"x-acquired-count"
 DELIVERY_COUNT: Final = b"x-delivery-count"
 STREAM_OFFSET: Final = b"x-stream-offset"
+TABLE_OF_OFFSET: Final = b"\0\0\0\x19\x0fx-stream-offsetl"
+"""Headers that have nothing else, up to the eight bytes of the offset."""
+TRANSIENT: Final = b"\x01"
 Field = tuple[bytes, bytes]
 """A key, and its value with the type before it."""
 
@@ -134,15 +137,25 @@ def with_stream_offsets(messages: list[Message]) -> list[Message]:
     """As RabbitMQ's streams deliver: each says its offset, and is transient if it says nothing."""
     shown: list[Message] = []
     for message in messages:
-        fields = [one for one in header_fields(message.content) if one[0] != STREAM_OFFSET]
-        fields.append((STREAM_OFFSET, LONG + int(message.seq_id).to_bytes(8, "big")))
-        content = with_headers(message.content, sorted(fields), 0)
-        if locate(content, 0, DELIVERY_MODE) == 0:
-            content = _with_property(content, DELIVERY_MODE, b"\x01")
+        content = _with_stream_offset(message.content, message.seq_id)
         copy = Message(content, message.address, message.flags, message.expires_at_ms)
         copy.place(message.seq_id, WallMs(message.enqueued_at_ms))
         shown.append(copy)
     return shown
+
+
+def _with_stream_offset(content: bytes, offset: i64) -> bytes:
+    """Without headers of its publisher's nothing is taken apart."""
+    flags = i64(read_i16_be(content, FLAGS_AT))
+    missing = DELIVERY_MODE & ~flags
+    mode = TRANSIENT if missing else b""
+    value = int(offset).to_bytes(8, "big")
+    if flags & HEADERS == 0:
+        return _with_properties(content, HEADERS | missing, TABLE_OF_OFFSET + value + mode)
+    fields = [one for one in header_fields(content) if one[0] != STREAM_OFFSET]
+    fields.append((STREAM_OFFSET, LONG + value))
+    content = with_headers(content, sorted(fields), 0)
+    return _with_properties(content, missing, mode) if missing else content
 
 
 def with_reply_to(content: bytes, name: bytes) -> bytes:
@@ -171,7 +184,7 @@ def with_timestamp(content: bytes, now_ms: WallMs, overwrite: bool) -> bytes:
     seconds = int(now_ms // 1000).to_bytes(8, "big")
     position = locate(content, 0, TIMESTAMP)
     if position == 0:
-        return _with_property(content, TIMESTAMP, seconds)
+        return _with_properties(content, TIMESTAMP, seconds)
     if overwrite:
         return content[:position] + seconds + content[position + 8 :]
     return content
@@ -184,13 +197,13 @@ def _place_of(fields: list[Field], key: bytes) -> i64:
     return -1
 
 
-def _with_property(content: bytes, wanted: i64, octets: bytes) -> bytes:
-    """The content with a property it does not have."""
+def _with_properties(content: bytes, wanted: i64, octets: bytes) -> bytes:
+    """The content with a property that it does not have, or with neighbours."""
     end = header_end(content, 0)
     flags = i64(read_i16_be(content, FLAGS_AT)) & 0xFFFF
     position = after_flags(content, FLAGS_AT, end)
     bit: i64 = CONTENT_TYPE
-    while bit != wanted:
+    while not wanted & bit:
         if flags & bit:
             position = skip(content, position, bit, end)
         bit >>= 1
