@@ -11,6 +11,7 @@ from penstock.storage.common.disk_jobs import run_job
 from penstock.streams import cursor as at
 from penstock.streams.cursor import Start, StreamCursor
 from penstock.streams.log import StreamFound, StreamLimits
+from penstock.streams.reader import StreamReader
 from penstock.streams.recovery import StreamRecovery
 from penstock.streams.segments import SegmentTable
 from tests.helpers.sim_files import SimFileSystem
@@ -91,6 +92,19 @@ def test_a_thousand_resting_readers() -> None:
     used = tracemalloc.get_traced_memory()[0]
     tracemalloc.stop()
     assert used < 1000 * 1000
+
+
+def test_a_reader_with_a_name_keeps_nothing_of_what_it_has_settled() -> None:
+    world, _files = long_stream(2000)
+    reader = StreamReader("name", StreamCursor(world.log, Start(at.FIRST)))
+    messages = world.read(StreamCursor(world.log, Start(at.FIRST)))
+    gc.collect()
+    tracemalloc.start()
+    reader.took(messages)
+    reader.settled(messages, back=False)
+    used = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert used < 1000
 
 
 def test_a_segment_costs_24_bytes() -> None:

@@ -69,6 +69,8 @@ class StreamReader:
             if back and message.seq_id < self._back:
                 self._back = message.seq_id
                 self._back_ms = message.enqueued_at_ms
+        if not self._unsettled:
+            self._unsettled = {}  # one that is emptied keeps the room of what it had
 
     def report(self, positions: Marks) -> None:
         """Its position now; not while the cursor looks for a time, and not without room for it."""
