@@ -220,6 +220,37 @@ def test_clause_3_6_a_segment_is_not_begun_within_a_group() -> None:
     assert [block.kind for block in read_file(world.files.read(FIRST))] == [5, 1, 1, 1, 5]
 
 
+def test_clause_3_7_terms_come_before_messages_and_first_in_a_segment() -> None:
+    world = StreamWorld(StreamLimits(segment_bytes=250))
+    world.append(b"one")
+    world.flush()
+    world.log.marks.begin_term(7, 1)
+    world.append(b"two")
+    world.flush()
+    world.append(b"three" * 9)
+    world.flush()
+    first = read_file(world.files.read(FIRST))
+    second = read_file(world.files.read(f"{DIRECTORY}/2.stm"))
+    assert [block.kind for block in first] == [1, 6, 1, 2]
+    assert [block.kind for block in second] == [6, 1]
+    assert read_positions(first[1]) == read_positions(second[0]) == {b"7": (1, 0)}
+    assert [block.first for block in (*first, *second)] == [0, 1, 1, 2, 2, 2]
+
+
+def test_clause_6_4_what_is_given_up_is_named_first() -> None:
+    world = StreamWorld(StreamLimits())
+    for content in (b"one", b"two", b"three"):
+        world.append(content)
+        world.flush()
+    world.writer.close()
+    world.files.close(world.files.open_write(f"{DIRECTORY}/1-3.cut"))
+    world.safe, world.entries = 0, world.entries[:1]
+    world.recover()
+    assert [block.first for block in read_file(world.files.read(FIRST))] == [0]
+    assert world.files.listdir(DIRECTORY).count("3.gone") == 1
+    world.read_all()
+
+
 def test_clause_6_2_d_damage_to_the_last_positions_is_named() -> None:
     world = StreamWorld()
     world.append(b"one")

@@ -45,3 +45,7 @@ class SetNotes:
     def counted(self, messages: list[Message]) -> None:
         """The attempts in their flags have changed."""
         raise NotImplementedError
+
+    def marked(self, kind: i64, count: i64, rows: bytes) -> None:
+        """Of a stream: all its marks of that kind (``streams/marks.py``), so many."""
+        raise NotImplementedError

@@ -10,6 +10,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
+from penstock.backing.noting import SetNotes
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import PreconditionFailed
@@ -19,8 +20,8 @@ from penstock.queues.context import STREAM, queue_type
 from penstock.queues.range_groups import RangeGroups
 from penstock.storage.common.read_retry import ReadRetry
 from penstock.storage.journal.journal import Journal
-from penstock.streams.log import StreamLog
-from penstock.streams.marks import NAME_BYTES_MAX
+from penstock.streams.log import NO_BOUND, StreamLog
+from penstock.streams.marks import NAME_BYTES_MAX, Marks
 from penstock.streams.streams import Streams
 
 FILTER_VALUE: Final = "x-stream-filter-value"
@@ -70,6 +71,8 @@ class StreamBacking(BackingQueue):
         self.stream: i64 = stream
         self.log: StreamLog = streams.open(stream)
         self.groups: RangeGroups = RangeGroups(self.log)
+        self.is_cut: bool = False  # the end of the log is being given up: nothing is appended
+        self.notes: SetNotes | None = None  # of a master with mirrors
         self._streams: Streams = streams
         self._journal: Journal = journal
         self.reader: HeaderReader = reader
@@ -77,7 +80,10 @@ class StreamBacking(BackingQueue):
         self._retry: ReadRetry = ReadRetry()
         self.duplicate_count: i64 = 0
         self._once: bool = once
-        if once:
+        self._number_publishers()
+
+    def _number_publishers(self) -> None:
+        if self._once:
             for message in self.log.marks.behind:
                 self._is_new(message, message.seq_id)
             self.log.marks.number_publishers()
@@ -86,8 +92,15 @@ class StreamBacking(BackingQueue):
         """The journal notes how much of the stream is on disk already: a start compares."""
         if self._once:
             messages = self._new_of(messages)
-            if not messages:
-                return
+        if messages:
+            before = self.log.pending_bytes()
+            self.log.append(messages, self._filter_values(messages), now_ms)
+            self._note(self.log.pending_bytes() - before)
+        if self.notes is not None:
+            self.notes.published(messages, WallMs(0))  # also none: the publisher waits for it
+
+    def _filter_values(self, messages: list[Message]) -> list[bytes]:
+        """Empty = none has one."""
         values: list[bytes] = []
         some = False
         for message in messages:
@@ -95,9 +108,7 @@ class StreamBacking(BackingQueue):
             text = value.encode("utf-8", "surrogateescape") if isinstance(value, str) else b""
             values.append(text)
             some = some or len(text) > 0
-        before = self.log.pending_bytes()
-        self.log.append(messages, values if some else [], now_ms)
-        self._note(self.log.pending_bytes() - before)
+        return values if some else []
 
     def _new_of(self, messages: list[Message]) -> list[Message]:
         taken: list[Message] = []
@@ -113,23 +124,85 @@ class StreamBacking(BackingQueue):
         return name == "" or self.log.marks.publishers.move(name, number, offset)
 
     def _note(self, size: i64) -> None:
+        assert not self.is_cut, "nothing is appended to what is being cut"
         self._streams.note(self.log, size)
         self._journal.reserve(self.stream, self.log.durable_offset)
 
     def retire(self, now_ms: WallMs) -> None:
         if self.log.retire(now_ms) > 0:
             self._note(0)
+            if self.notes is not None:
+                self.notes.ended_between(0, self.log.first_offset)
 
     def keep_positions(self) -> None:
         """Those that moved, with the next group."""
         if self.log.marks.positions.changed:
             self._note(0)
+            self._tell(self.log.marks.positions)
 
     def forget_position(self, name: str) -> bool:
         """True = there was one of that name."""
         known = self.log.marks.positions.forget(name)
         self.keep_positions()
         return known
+
+    # -- mirrors ---------------------------------------------------------------------------
+
+    def set_notes(self, notes: SetNotes | None) -> None:
+        """What is told to mirrors from now on; None = there are none.
+
+        Readers see only what these have (``StreamLog.show_below``), until there are none.
+        """
+        self.notes = notes
+        self.log.show_below(NO_BOUND if notes is None else 0)
+
+    def begin_term(self, term: i64) -> None:
+        """Of a master of this stream."""
+        self.log.marks.begin_term(term, self.log.next_offset)
+        self._note(0)
+        self._tell(self.log.marks.terms)
+
+    def _tell(self, marks: Marks) -> None:
+        if self.notes is not None:
+            self.notes.marked(marks.kind, len(marks), marks.rows())
+
+    def append_copies(self, messages: list[Message]) -> None:
+        """The next ones, as the master has numbered them."""
+        before = self.log.pending_bytes()
+        self.log.append_copies(messages, self._filter_values(messages))
+        if self._once:
+            for message in messages:
+                self._is_new(message, message.seq_id)
+        self._note(self.log.pending_bytes() - before)
+
+    def retire_below(self, floor: i64) -> None:
+        """The master has let go of what is below."""
+        if self.log.retire_below(floor) > 0:
+            self._note(0)
+
+    def take_marks(self, kind: i64, count: i64, rows: bytes) -> None:
+        """Those of the master, and no others."""
+        self.log.marks.of_kind(kind).replace(rows, count)
+        self._note(0)
+
+    def add_marks(self, kind: i64, count: i64, rows: bytes) -> None:
+        """Those of the master, which may be older than what is known here."""
+        self.log.marks.of_kind(kind).add(rows, count)
+        self._note(0)
+
+    def give_up(self, offset: i64) -> None:
+        """What is from there on, and maybe a little before: ``is_cut`` until it is done."""
+        self._note(0)
+        self.is_cut = True
+        self._streams.give_up(self.log, offset, self._reopen)
+
+    def _reopen(self) -> None:
+        limits = self.log.limits
+        self.log = self._streams.open(self.stream)
+        self.log.set_limits(limits)
+        self.groups = RangeGroups(self.log)
+        self._number_publishers()
+        self.is_cut = False
 
     # -- reading ---------------------------------------------------------------------------
 

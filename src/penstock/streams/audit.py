@@ -19,6 +19,7 @@ from penstock.streams.block_codec import (
     MESSAGES,
     POSITIONS,
     PUBLISHERS,
+    TERMS,
     BlockHead,
     IndexRows,
     read_head,
@@ -26,6 +27,7 @@ from penstock.streams.block_codec import (
     segment_first,
     segment_path,
 )
+from penstock.streams.cutting import cut_of
 from penstock.streams.log import INDEX_STEP_BYTES
 from penstock.streams.marks import StreamMarks
 from penstock.streams.reading import FILTER_BYTES_MAX
@@ -36,6 +38,7 @@ KINDS: Final = {
     int(FLOOR): "floor",
     int(POSITIONS): "positions",
     int(PUBLISHERS): "publishers",
+    int(TERMS): "terms",
 }
 
 
@@ -168,7 +171,10 @@ class StreamAudit:
     def _firsts(self) -> list[int]:
         names = self._files.listdir(self._directory) if self._files.exists(self._directory) else []
         for name in sorted(names):
-            if segment_first(name) < 0:
+            cut = cut_of(name)
+            if cut is not None and self._known_offset <= cut.known:
+                self._known_offset = 0
+            elif segment_first(name) < 0 and cut is None:
                 self.notes.append(f"{self._home}/{name} is no file of this broker")
         return sorted(first for first in map(segment_first, names) if first >= 0)
 

@@ -11,6 +11,7 @@ A file is a row of blocks; everything is big-endian:
     kind 3    floor: no payload
     kind 4    positions of readers: ``count`` rows (name_size u8, name, offset u64, came_ms i64)
     kind 5    numbers of publishers: the same, (name_size u8, name, number u64, offset u64)
+    kind 6    terms of masters: the same, (name_size u8, digits of the term, offset u64, 0 i64)
     record    address_size u16 | size u32 | address | content
 
 ``at`` is the place of the block in its file, ``synced`` how many bytes of the file were known to
@@ -45,6 +46,8 @@ INDEX: Final[i64] = 2
 FLOOR: Final[i64] = 3
 POSITIONS: Final[i64] = 4
 PUBLISHERS: Final[i64] = 5
+TERMS: Final[i64] = 6
+MARKS: Final = (int(POSITIONS), int(PUBLISHERS), int(TERMS))
 
 
 def segment_path(directory: str, first: i64) -> str:

@@ -4,7 +4,7 @@ In: batches of messages; groups that the committer has done; limits.  Out: group
 jobs that read and remove.  A message's *offset* is its number in the log, from 0 on without gaps.
 
     first_offset  the floor: retention has left what begins here
-    durable_offset  the log is on disk up to here: readers see what is below
+    durable_offset  the log is on disk up to here, and at its mirrors: readers see what is below
     next_offset   the next message gets this one
     last_ms       when the last message came; 0 = none did
 
@@ -20,13 +20,17 @@ Readers may hold back what is over a limit, from an offset on and up to so many 
 
 **Marks** (positions of named readers, numbers of publishers) are blocks of their own whenever they
 changed, and come first in each segment, so that a start needs the newest segment only.  Numbers
-follow the messages of their group: a start looks at the messages behind the last ones.
+follow the messages of their group: a start looks at the messages behind the last ones.  Terms of
+masters come before the messages of their group: no message is taken for one of an earlier term.
+
+**A copy** of a stream whose master is elsewhere is a log as well: ``append_copies`` and
+``retire_below`` do what the master did.
 
 **Memory** is 24 bytes a segment, the sparse index of the last segment, and what is under way.
 Segments grow with the stream above ``segments_usual`` of them, so that small ones are not millions.
 
 Invariants (``check``):
-  L1  first <= durable <= sealed <= next offset; the open block holds the end of it
+  L1  first <= durable <= synced <= sealed <= next offset; the open block holds the end of it
   L2  the floor is the first offset of the oldest segment
 """
 
@@ -61,6 +65,7 @@ SEGMENTS_USUAL: Final[i64] = 16_384
 BLOCK_BYTES: Final[i64] = 256 * 1024
 INDEX_STEP_BYTES: Final[i64] = 64 * 1024
 """The index of a segment names a block each so many bytes."""
+NO_BOUND: Final[i64] = 1 << 62
 
 
 @final
@@ -135,6 +140,16 @@ class _OpenBlock:
 
 
 @final
+class _Synced:
+    """The log is on disk up to that place of that segment, and its messages below ``offset``."""
+
+    def __init__(self, segment: i64, at: i64, offset: i64) -> None:
+        self.segment: i64 = segment
+        self.at: i64 = at
+        self.offset: i64 = offset
+
+
+@final
 class StreamLog:
     """See the head of this file; ``found`` is what recovery read."""
 
@@ -162,13 +177,13 @@ class StreamLog:
         self._rows: IndexRows = found.rows
         self._finishing: dict[int, IndexRows] = {}  # of segments whose index is not on disk yet
         self._finished: bool = found.finished
+        self._bound: i64 = NO_BOUND  # readers see nothing from there on
         self._sealed_offset: i64 = found.next_offset
         self._sealed_floor: i64 = found.first_offset
-        self._synced_segment: i64 = -1
-        self._synced_at: i64 = 0
+        self._synced: _Synced = _Synced(-1, 0, found.next_offset)
         if len(found.segments) > 0:
-            self._synced_segment = found.segments.first(-1)
-            self._synced_at = found.segments.size(-1)
+            table = found.segments
+            self._synced = _Synced(table.first(-1), table.size(-1), found.next_offset)
         self._open: _OpenBlock = _OpenBlock()
         self._full: list[_OpenBlock] = []
         self._dropped: list[int] = []  # segments, until the floor above them is on disk
@@ -186,13 +201,34 @@ class StreamLog:
         """
         self.last_ms = max(self.last_ms, now_ms)
         for i in range(len(messages)):
-            message = messages[i]
-            message.place(self.next_offset, WallMs(self.last_ms))
-            self.next_offset += 1
-            self._open.add(message, values[i] if values else UNFILTERED)
-            if len(self._open.buffer) >= BLOCK_BYTES:
-                self._full.append(self._open)
-                self._open = _OpenBlock()
+            self._append(messages[i], values[i] if values else UNFILTERED)
+
+    def append_copies(self, messages: list[Message], values: list[bytes]) -> None:
+        """As ``append``, of messages with the numbers and times that the master gave them."""
+        for i in range(len(messages)):
+            assert messages[i].seq_id == self.next_offset, "a copy has no gaps"
+            self.last_ms = max(self.last_ms, messages[i].enqueued_at_ms)
+            self._append(messages[i], values[i] if values else UNFILTERED)
+
+    def _append(self, message: Message, value: bytes) -> None:
+        message.place(self.next_offset, WallMs(self.last_ms))
+        self.next_offset += 1
+        self._open.add(message, value)
+        if len(self._open.buffer) >= BLOCK_BYTES:
+            self._full.append(self._open)
+            self._open = _OpenBlock()
+
+    def begin_at(self, offset: i64) -> None:
+        """The log is empty, and its first message has this number."""
+        assert self.is_empty()
+        self.first_offset = self.durable_offset = self.next_offset = offset
+        self._sealed_offset = self._sealed_floor = offset
+        self._synced = _Synced(-1, 0, offset)
+        self.last_block = offset
+
+    def is_empty(self) -> bool:
+        """It has no segment, and none is under way."""
+        return len(self.segments) == 0 and self.next_offset == self._sealed_offset
 
     def pending_bytes(self) -> i64:
         """Appended and not yet sealed."""
@@ -209,6 +245,12 @@ class StreamLog:
             self._open = _OpenBlock()
         self._full = []
         pieces: list[StreamPiece] = []
+        terms = self.marks.terms
+        if terms.changed:
+            first_ms = blocks[0].messages[0].enqueued_at_ms if blocks else self.last_ms
+            terms.seal()
+            self._make_room(pieces, self._sealed_offset, first_ms)
+            self._place_marks(pieces, [terms], self._sealed_offset, first_ms)
         for block in blocks:
             self._place(pieces, MESSAGES, block)
         changed = self.marks.take_changed()
@@ -284,7 +326,7 @@ class StreamLog:
         payload: bytes,
     ) -> BlockHead:
         segments = self.segments
-        synced: i64 = self._synced_at if self._synced_segment == segments.first(-1) else 0
+        synced: i64 = self._synced.at if self._synced.segment == segments.first(-1) else 0
         at = segments.size(-1)
         return BlockHead(
             self.stream,
@@ -310,18 +352,23 @@ class StreamLog:
     def committed(self, group: StreamGroup) -> None:
         """The group is on disk, and so are all before it."""
         for piece in group.pieces:
-            self._synced_segment = piece.segment
-            self._synced_at = piece.head.end()
             if piece.head.kind == INDEX:
                 del self._finishing[int(piece.segment)]
             if piece.messages:
                 self.last_block = piece.head.first
                 self.cache.put(Block(piece.segment, piece.head, piece.messages, self.cache.show))
-        self.durable_offset = group.end
+        last = group.pieces[len(group.pieces) - 1]
+        self._synced = _Synced(last.segment, last.head.end(), group.end)
+        self.show_below(self._bound)
         gone = [first for first in self._dropped if first < group.floor]
         if gone:
             self._dropped = [first for first in self._dropped if first >= group.floor]
             self._board.reads.append(StreamRemoval(self.directory, gone, self._not_removed))
+
+    def show_below(self, bound: i64) -> None:
+        """Readers see what is on disk here, below that offset: mirrors may not have the rest."""
+        self._bound = bound
+        self.durable_offset = max(self.first_offset, min(self._synced.offset, bound))
 
     def _not_removed(self, firsts: list[int], error: Exception) -> None:
         """Of segments; the next group of this stream tries again."""
@@ -347,7 +394,18 @@ class StreamLog:
         while over + 1 < len(self.segments) and self._is_over(over, size, now_ms):
             size -= self.segments.size(over)
             over += 1
-        count = self._hold.take(self.segments, over)
+        return self._drop(self._hold.take(self.segments, over))
+
+    def retire_below(self, floor: i64) -> int:
+        """As ``retire``, of a copy: segments whose messages the master has let go of."""
+        segments = self.segments
+        floor = min(floor, self._synced.offset)
+        count = 0
+        while count + 1 < len(segments) and segments.first(count + 1) <= floor:
+            count += 1
+        return self._drop(count)
+
+    def _drop(self, count: int) -> int:
         if count > 0:
             self._dropped += self.segments.drop(count)
             self.first_offset = self.segments.first(0)
@@ -464,7 +522,8 @@ class StreamLog:
         for block in self._full:
             pending += len(block.messages)
         assert self.next_offset - self._sealed_offset == pending, "L1"
-        assert self.first_offset <= self.durable_offset <= self._sealed_offset, "L1"
+        assert self.first_offset <= self.durable_offset <= self._synced.offset, "L1"
+        assert self._synced.offset <= self._sealed_offset, "L1"
         if len(self.segments) > 0:
             assert self.segments.first(0) == self.first_offset, "L2"
             self._rows.check(self.segments.size(-1))

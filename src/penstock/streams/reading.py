@@ -191,6 +191,11 @@ class BlockCache:
         """The block that begins with that offset."""
         return self._blocks.get((int(stream), int(offset)))
 
+    def forget(self, stream: i64) -> None:
+        """What was given up of that stream may come again as something else."""
+        for key in [one for one in self._blocks if one[0] == stream]:
+            self.bytes -= self._blocks.pop(key).memory_bytes()
+
     def check(self) -> None:
         assert self.bytes == sum([block.memory_bytes() for block in self._blocks.values()]), "B1"
         assert self.bytes <= self._limit_bytes or not self._blocks, "B1"

@@ -12,6 +12,7 @@ What a crash can leave, and what is done:
       that place
     a newest file without a true block       removed: the one before it is finished
     files below the floor                    removed: retention had taken them
+    a note that messages are given up        they are (``cutting.py``)
     the log ends below the known offset,     Corrupt, with file, offset and length
       or begins above the floor, or a file
       ends where the next does not begin
@@ -20,6 +21,7 @@ What may not have been on disk, from the place that the last block attests, is w
 synced.  Every step may be interrupted and run again.
 """
 
+from collections.abc import Callable
 from typing import final
 
 from mypy_extensions import i64
@@ -34,8 +36,8 @@ from penstock.streams.block_codec import (
     HEAD_BYTES,
     INDEX,
     MAGIC_BYTES,
+    MARKS,
     MESSAGES,
-    POSITIONS,
     PUBLISHERS,
     BlockHead,
     IndexRows,
@@ -46,6 +48,7 @@ from penstock.streams.block_codec import (
     segment_first,
     segment_path,
 )
+from penstock.streams.cutting import give_up, note_cut
 from penstock.streams.log import INDEX_STEP_BYTES, StreamFound
 from penstock.streams.marks import StreamMarks
 from penstock.streams.reading import FILTER_BYTES_MAX, WINDOW_BYTES
@@ -98,7 +101,7 @@ class _LastSegment:
         expected = heads[-1].next_offset() if heads else self.next_offset
         finished = heads[-1].kind == INDEX if heads else self.finished
         known = MESSAGES <= head.kind <= FLOOR and (head.count > 0) == (head.kind != FLOOR)
-        known = known or head.kind in (POSITIONS, PUBLISHERS)
+        known = known or head.kind in MARKS
         if finished or head.first != expected or not known:
             raise damage(self._path, int(head.at), int(head.end() - head.at))
 
@@ -145,7 +148,7 @@ class _LastSegment:
             self.last_block = head.first
             if int(PUBLISHERS) in self._last_marks:
                 self._behind.append(head)
-        if head.kind in (POSITIONS, PUBLISHERS):
+        if head.kind in MARKS:
             self._last_marks[int(head.kind)] = head
         if head.kind == PUBLISHERS:
             self._behind = []
@@ -185,6 +188,8 @@ class StreamRecovery(DiskJob):
         self.bytes_cut = 0
         firsts: list[int] = []
         if files.exists(self._directory):
+            if self._known_offset <= give_up(files, self._directory, self.stream):
+                self._known_offset = 0
             names = files.listdir(self._directory)
             firsts = sorted([first for first in map(segment_first, names) if first >= 0])
         last = self._last_segment(files, firsts)
@@ -279,3 +284,43 @@ class StreamRecovery(DiskJob):
     def _remove(self, files: FileSystem, firsts: list[int]) -> None:
         for first in firsts:
             files.remove(segment_path(self._directory, first))
+
+
+@final
+class StreamCut(DiskJob):
+    """The messages of a stream from ``offset`` on, which were on disk below ``known``.
+
+    When it has run, ``found`` is what is left, and ``owner`` hears of it; ``tell`` calls ``done``.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        stream: i64,
+        offset: i64,
+        known: i64,
+        owner: "Callable[[StreamCut], None]",
+        done: Callable[[], None],
+    ) -> None:
+        super().__init__()
+        self.stream: i64 = stream
+        self.found: StreamFound = StreamFound()
+        self._directory: str = directory
+        self._offset: i64 = offset
+        self._known: i64 = known
+        self._owner: Callable[[StreamCut], None] = owner
+        self._done: Callable[[], None] = done
+
+    def run(self, files: FileSystem) -> None:
+        note_cut(files, self._directory, self._offset, self._known)
+        recovery = StreamRecovery(self._directory, self.stream, 0)
+        recovery.run(files)
+        self.found = recovery.found
+
+    def finish(self) -> None:
+        super().finish()
+        self._owner(self)
+
+    def tell(self) -> None:
+        """The log may be opened again."""
+        self._done()

@@ -1,9 +1,10 @@
 """``Streams``: all streams of a node, in front of the group commit.
 
-In: logs as queues open them; what was appended, retired or deleted (``note``, ``delete``).  Out:
+In: logs as queues open them; what was appended, retired, given up or deleted (``note``, ...).  Out:
 one group of all of them (``seal``), and which queues have something new to read (``reader``).
 """
 
+from collections.abc import Callable
 from typing import final
 
 from mypy_extensions import i64
@@ -12,7 +13,7 @@ from penstock.storage.common.disk_jobs import DiskJob, JobBoard
 from penstock.storage.common.side_log import SideGroup, SideLog
 from penstock.streams.log import StreamFound, StreamLimits, StreamLog
 from penstock.streams.reading import BlockCache
-from penstock.streams.recovery import StreamRecovery
+from penstock.streams.recovery import StreamCut, StreamRecovery
 from penstock.streams.removal import StreamDeletion
 from penstock.streams.writer import StreamGroup, StreamGroups
 
@@ -31,6 +32,7 @@ class Streams(SideLog):
         self._found: dict[int, StreamFound] = {}
         self._noted: dict[int, StreamLog] = {}  # with something to seal
         self._deleted: list[int] = []
+        self._cuts: dict[int, StreamCut] = {}  # to be done when the writer has left the files
 
     def directory_of(self, stream: i64) -> str:
         return f"{self._directory}/{int(stream)}"
@@ -92,13 +94,35 @@ class Streams(SideLog):
         self._noted.pop(int(stream), None)
         self._deleted.append(int(stream))
 
+    def give_up(self, log: StreamLog, offset: i64, done: Callable[[], None]) -> None:
+        """Messages from the offset on go, and maybe some before it; ``done`` opens what is left.
+
+        Until then nothing is to be appended to the log.
+        """
+        self.dirty = True
+        stream = int(log.stream)
+        self._cuts[stream] = StreamCut(
+            self.directory_of(stream), stream, offset, log.next_offset, self._was_cut, done
+        )
+
+    def _was_cut(self, cut: StreamCut) -> None:
+        """Its log is gone; ``open`` gives the one that was found."""
+        if int(cut.stream) not in self._logs:
+            return
+        if cut.error is not None:
+            self.stopped(cut.stream, f"what it is to give up stays: {cut.error}")
+            return
+        self.cache.forget(cut.stream)
+        self._found[int(cut.stream)] = cut.found
+        cut.tell()
+
     def seal(self) -> SideGroup | None:
         groups: list[StreamGroup] = []
         for log in self._noted.values():
             group = log.seal()
             if group is not None:
                 groups.append(group)
-        sealed = StreamGroups(groups, self._deleted)
+        sealed = StreamGroups(groups, self._deleted, list(self._cuts))
         self._noted = {}
         self._deleted = []
         self.dirty = False
@@ -115,6 +139,10 @@ class Streams(SideLog):
                 if fault != "":
                     self._faults.append(fault)
                 self._board.announce(one.stream)
+        for stream in group.left:
+            cut = self._cuts.pop(stream, None)
+            if cut is not None:
+                self._board.reads.append(cut)
         for stream in group.deleted:
             self._board.reads.append(StreamDeletion(self.directory_of(stream)))
 

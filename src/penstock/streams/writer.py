@@ -56,11 +56,17 @@ class StreamGroup:
 
 @final
 class StreamGroups(SideGroup):
-    """What all streams of a node sealed at once; those of ``deleted`` are gone."""
+    """What all streams of a node sealed at once; those of ``deleted`` are gone.
 
-    def __init__(self, groups: list[StreamGroup], deleted: list[int]) -> None:
+    Files of those of ``left`` are not touched by the writer again before a later group.
+    """
+
+    def __init__(
+        self, groups: list[StreamGroup], deleted: list[int], left: list[int] | None = None
+    ) -> None:
         self.groups: list[StreamGroup] = groups
         self.deleted: list[int] = deleted
+        self.left: list[int] = [] if left is None else left
 
 
 @final
@@ -88,6 +94,9 @@ class StreamWriter(SideWriter):
         for stream in group.deleted:
             if stream in self._open:
                 self._close(stream)
+        for stream in group.left:
+            if stream in self._open:
+                self._leave(stream)
 
     def _write(self, group: StreamGroup) -> None:
         for piece in group.pieces:
