@@ -105,7 +105,8 @@ ROOMS: Final = [
     Room(
         "cluster/mirrors",
         COLD,
-        only="backing group group_codec joinings operations replica safety succession sync*",
+        only="backing group group_codec joinings operations part_copy replica safety stream_copy"
+        " succession sync*",
     ),
     Room("cluster/remote", COLD),
     Room("cluster/ring", COLD),

@@ -1,4 +1,4 @@
-"""One mirrored queue at several members, each with a disk of its own, over perfect links.
+"""A mirrored queue or stream at several members, each with a disk of its own, over perfect links.
 
 ``World`` is the coordinator and the links; ``Member`` a node's part: its disk, its copy, its group.
 """
@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.mirrors.group import MirrorGroup
@@ -24,8 +25,7 @@ class Member:
     def __init__(self, name: str, world: World, joining: int = 1) -> None:
         self.name = name
         self.world = world
-        self.opened = OpenEngine(SimFileSystem(), {1: 64})
-        self.queue = self.opened.queues[1]
+        self.queue = self.open()
         self.active: dict[tuple[str, str], None] = {}
         self.waits = PendingConfirms()
         journal = self.opened.engine.journal
@@ -34,6 +34,22 @@ class Member:
         self.published: list[tuple[bytes, list[PendingConfirm]]] = []
         self.complete: list[str] = []
         ring.view_changed(world.view)
+
+    def open(self) -> Any:
+        """Its disk and what is on it; returns its copy."""
+        self.opened = OpenEngine(SimFileSystem(), {1: 64})
+        return self.opened.queues[1]
+
+    def open_again(self) -> Any:
+        """The copy was lost: another one."""
+        engine = self.opened.engine
+        number = len(self.opened.queues) + 1
+        self.opened.queues[number] = VariableQueue(engine, number, True, 64)
+        return self.opened.queues[number]
+
+    def work(self) -> None:
+        """Of the disk, behind a turn."""
+        self.opened.commit()
 
     def publish(self, content: bytes, *, persistent: bool = True) -> None:
         assert self.group.mirrored is not None
@@ -66,9 +82,7 @@ class Member:
             link.append((self.group.ring.me, data))
         self.complete = ready.complete
         if self.group.has_lost_copy():
-            engine = self.opened.engine
-            number = len(self.opened.queues) + 1
-            self.queue = self.opened.queues[number] = VariableQueue(engine, number, True, 64)
+            self.queue = self.open_again()
             self.group.begin_again(self.queue)
             return True
         if ready.view is not None and ready.view.version == self.world.view.version + 1:
@@ -78,8 +92,11 @@ class Member:
 
 
 class World:
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(
+        self, names: Sequence[str], make: Callable[[str, World], Member] | None = None
+    ) -> None:
         self.now_ms = 0
+        self.make = make or Member
         self.view = NO_VIEW
         self.links: dict[tuple[str, str], deque[tuple[str, bytes]]] = {}
         self.members: dict[str, Member] = {}
@@ -92,7 +109,7 @@ class World:
             self.run()
 
     def add(self, name: str) -> Member:
-        member = self.members[name] = Member(name, self)
+        member = self.members[name] = self.make(name, self)
         self.tell(member)
         return member
 
@@ -121,7 +138,7 @@ class World:
             for member in self.members.values():
                 member.group.ring.view_changed(self.view)
                 busy |= member.take()
-                member.opened.commit()
+                member.work()
             for link in list(self.links):
                 busy |= self.carry(*link)
             idle = 0 if busy or self.add_synced() else idle + 1

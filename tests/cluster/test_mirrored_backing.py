@@ -63,7 +63,7 @@ class MirroredQueue(BackingMachine):
                 self.others.engine, 1000 + self.made, queue.durable, SEGMENT_ENTRIES
             )
             if pair is not None:
-                pair.replica.parts[0].queue.delete()
+                pair.replica.backing.parts()[0].delete()
             replica = Replica(copy, self.others.engine.journal)
             replica.follow(term, False)
             pair = self.pairs[queue.queue_id] = Pair(mirrored, replica, self.others)
@@ -99,7 +99,7 @@ class MirroredQueue(BackingMachine):
             pair.replica.tick(self.now_ms)
             pair.replica.check()
             assert pair.replica.is_complete()
-            copy = pair.replica.parts[0].queue
+            copy = pair.replica.backing.parts()[0]
             assert set_of(copy, self.now_ms) == set_of(queue.backing, self.now_ms)
             if self.happened["steps"] % 8 == 0:
                 assert attempts_in(copy, 0) == attempts_in(queue.backing, 0)

@@ -21,6 +21,8 @@ from penstock.core.message import (
     attempts_of,
     set_attempts,
 )
+from penstock.streams.block_codec import POSITIONS, TERMS
+from penstock.streams.marks import StreamMarks
 
 ADDRESS = b"\x02ex\x04keys"
 SEQ_IDS = st.integers(0, 1 << 61)
@@ -118,6 +120,19 @@ def test_attempts_arrive(messages: list[Message]) -> None:
     assert operation.counts == [(one.seq_id, attempts_of(one)) for one in messages]
 
 
+@given(rows=st.dictionaries(st.text(max_size=60), st.integers(0, 1 << 61), max_size=9))
+def test_marks_of_a_stream_arrive(rows: dict[str, int]) -> None:
+    marks = StreamMarks().terms
+    for name, number in rows.items():
+        marks.move(name, number, 3)
+    writer = written()
+    ops.write_marks(writer, TERMS, len(marks), marks.rows())
+    (operation,) = ops.read_parcel(writer.getvalue()).operations
+    assert (operation.kind, operation.row_kind) == (ops.MARKED, TERMS)
+    assert operation.row_count == len(rows)
+    assert operation.rows == marks.rows()
+
+
 def a_parcel() -> bytes:
     """One of each."""
     one = Message(b"content", ADDRESS, PERSISTENT, 0)
@@ -127,6 +142,9 @@ def a_parcel() -> bytes:
     ops.write_attempts(writer, 0, [one])
     ops.write_ranges(writer, ops.DELAY, 0, 1, [(4, 5)])
     ops.write_ranges(writer, ops.LET_GO, 0, 0, [(1, 2)])
+    marks = StreamMarks().positions
+    marks.move("reader", 7, 99)
+    ops.write_marks(writer, POSITIONS, len(marks), marks.rows())
     ops.write_ranges(writer, ops.END, 0, 0, [(0, 1), (4, 5)])
     return bytes(writer.getvalue())
 
@@ -140,7 +158,7 @@ def test_no_beginning_of_a_parcel_is_one_unless_an_operation_ends_there() -> Non
         except Malformed:
             continue
         ends += 1
-    assert ends == 5  # behind the header and behind each of the first four
+    assert ends == 6  # behind the header and behind each of the first five
 
 
 def range_operation(kind: bytes, *numbers: int) -> bytes:
@@ -176,6 +194,10 @@ WRONG = {
     "too many attempts": message_operation(attempts=65_536),
     "no messages": b"P\0" + struct.pack(">qqI", 0, 4, 0),
     "a place out of bounds": b"P\0" + struct.pack(">qqI", 0, (1 << 63) - 1, 1) + bytes(40),
+    "marks of no known kind": b"K\0\1" + struct.pack(">II", 0, 0),
+    "more marks than there are": b"K\0\4" + struct.pack(">II", 2, 18) + b"\1n" + bytes(16),
+    "a mark beyond the end of its rows": b"K\0\4" + struct.pack(">II", 1, 17) + b"\1n" + bytes(16),
+    "marks beyond the end": b"K\0\6" + struct.pack(">II", 1, 19) + b"\1n" + bytes(16),
     "attempts out of bounds": b"E\0" + struct.pack(">IqI", 1, 4, 65_536),
 }
 

@@ -101,7 +101,7 @@ def test_transient_messages_are_mirrored_too() -> None:
     pair.synchronise()
     publish(pair.mirrored.parts[0], 5, persistent=False)
     pair.tell()
-    assert len(set_of(pair.replica.parts[0].queue, NOW_MS)) == 5
+    assert len(set_of(pair.replica.backing.parts()[0], NOW_MS)) == 5
 
 
 # -- all kinds of backings -----------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_k5_numbers_of_a_term_begin_far_from_those_of_the_one_before() -> None:
     publish(pair.mirrored.parts[0], 5)
     pair.tell()
     pair.replica.promote(TERM + 1)
-    queue = pair.replica.parts[0].queue
+    queue = pair.replica.backing.parts()[0]
     (one,) = publish(queue, 1)
     assert one.seq_id == (TERM + 1) << TERM_SHIFT
     pair.opened.settle(NOW_MS)
@@ -244,7 +244,7 @@ def test_a_copy_that_returns_is_sent_what_differs() -> None:
     again = joined(pair.mirrored, engine(files))
     syncer = again.synchronise()
     assert syncer.sent_count == 20
-    assert set_of(again.replica.parts[0].queue, NOW_MS) == set_of(master.queues[1], NOW_MS)
+    assert set_of(again.replica.backing.parts()[0], NOW_MS) == set_of(master.queues[1], NOW_MS)
 
 
 @pytest.mark.parametrize("stop", ["clean", "retired"])
@@ -282,13 +282,13 @@ def test_what_ended_here_untold_is_fetched_again_with_its_segment() -> None:
     pair.synchronise()
     pair.opened.engine.ram.paging_bytes = 8
     pair.opened.settle(NOW_MS)
-    pair.replica.parts[0].queue.drop_some(list(range(FIRST + 100, FIRST + 110)))
+    pair.replica.backing.parts()[0].drop_some(list(range(FIRST + 100, FIRST + 110)))
     pair.opened.settle(NOW_MS)
     files.kill()
     again = joined(pair.mirrored, engine(files))
     syncer = again.synchronise()
     assert syncer.sent_count == 16, "its segment has 16 places"
-    assert set_of(again.replica.parts[0].queue, NOW_MS) == set_of(master.queues[1], NOW_MS)
+    assert set_of(again.replica.backing.parts()[0], NOW_MS) == set_of(master.queues[1], NOW_MS)
     again.opened.commit()
     files.power_cut(random.Random(1))
     assert set_of(engine(files).queues[1], NOW_MS) == set_of(master.queues[1], NOW_MS)
@@ -303,7 +303,7 @@ def copy_with_endings(segments: int, size: int = 10) -> tuple[OpenEngine, SimFil
     pair.synchronise()
     pair.opened.engine.ram.paging_bytes = 8
     pair.opened.settle(NOW_MS)
-    pair.replica.parts[0].queue.drop_some(list(range(FIRST, FIRST + 16 * segments, 16)))
+    pair.replica.backing.parts()[0].drop_some(list(range(FIRST, FIRST + 16 * segments, 16)))
     pair.opened.settle(NOW_MS)
     files.kill()
     return master, files
@@ -401,7 +401,7 @@ def test_consuming_shortens_a_synchronisation() -> None:
             chunks += 1
     assert syncer.sent_count <= 250
     assert chunks < 7
-    assert set_of(pair.replica.parts[0].queue, NOW_MS) == {}
+    assert set_of(pair.replica.backing.parts()[0], NOW_MS) == {}
 
 
 def test_a_copy_is_complete_when_all_that_it_lacked_was_consumed() -> None:
@@ -426,11 +426,11 @@ def test_a_copy_is_complete_when_all_that_it_lacked_was_consumed() -> None:
     assert pair.joiner.next_question() is None
     copy.commit()
     assert pair.joiner.is_done()
-    assert set_of(pair.replica.parts[0].queue, NOW_MS) == set_of(queue, NOW_MS)
+    assert set_of(pair.replica.backing.parts()[0], NOW_MS) == set_of(queue, NOW_MS)
     pair.replica.check()
     publish(queue, 1)
     pair.tell()
-    assert set_of(pair.replica.parts[0].queue, NOW_MS) == set_of(queue, NOW_MS)
+    assert set_of(pair.replica.backing.parts()[0], NOW_MS) == set_of(queue, NOW_MS)
 
 
 def test_a_cancelled_synchronisation_goes_on_where_it_was() -> None:
@@ -452,7 +452,7 @@ def test_a_cancelled_synchronisation_goes_on_where_it_was() -> None:
     assert syncer.percent() == 33
     assert syncer.eta_ms(1000) == 2000
     assert pair.synchronise().sent_count == 200
-    assert len(set_of(pair.replica.parts[0].queue, NOW_MS)) == 300
+    assert len(set_of(pair.replica.backing.parts()[0], NOW_MS)) == 300
 
 
 def test_how_far_a_synchronisation_is_counts_every_message_once() -> None:
@@ -514,10 +514,10 @@ def test_a_chunk_waits_for_the_parcel_it_was_read_behind() -> None:
     chunk = syncer.take_chunk()
     assert chunk is not None
     pair.joiner.take_chunk(chunk)
-    assert set_of(pair.replica.parts[0].queue, NOW_MS) == {}
+    assert set_of(pair.replica.backing.parts()[0], NOW_MS) == {}
     pair.replica.apply(read_parcel(parcel))
     pair.joiner.advance()
-    assert len(set_of(pair.replica.parts[0].queue, NOW_MS)) == 10
+    assert len(set_of(pair.replica.backing.parts()[0], NOW_MS)) == 10
 
 
 # -- bytes of a synchronisation ------------------------------------------------------------

@@ -5,6 +5,8 @@ queue.py        one mirrored queue as this node sees it, and its role in it
 group.py        ring, role and safe position of one queue at one member
 backing.py      the master's side: what it does to its messages goes round the ring
 replica.py      the mirror's side: its copy of them
+part_copy.py    one part of such a copy
+stream_copy.py  the copy of a stream, and what its master sends of it
 sync.py         how a joining mirror gets the older messages: ``Joiner`` asks, ``Syncer`` answers
 syncing.py      all synchronisations of one master
 joinings.py     which joining of a member counts in the ring

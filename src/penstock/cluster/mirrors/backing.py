@@ -22,11 +22,15 @@ stands on that.
 that acknowledge message by message would else make a parcel for each, faster than mirrors take
 them, and publishers would wait for all of these.
 
+**A stream** is told as a queue is: messages, the floor as an end of all below it, and its marks.
+Readers see what all synchronised mirrors have: ``all_have`` says up to which parcel that is.
+
 Invariants (``check``):
   M1  each part has its own notes, and no others, exactly while the backing is mirrored
   M2  where there is something to say, and it is not held, the queue is among the active ones
 """
 
+from collections import deque
 from typing import Final, final
 
 from librt.strings import BytesWriter
@@ -44,11 +48,13 @@ from penstock.cluster.mirrors.operations import (
     ranges_of_messages,
     write_attempts,
     write_header,
+    write_marks,
     write_publish,
     write_ranges,
 )
 from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
+from penstock.queues.stream_backing import StreamBacking
 
 BUFFER_KEPT_BYTES: Final[i64] = 256 * 1024
 HELD_BYTES_MAX: Final[i64] = 256 * 1024
@@ -96,6 +102,9 @@ class PartNotes(SetNotes):
     def counted(self, messages: list[Message]) -> None:
         write_attempts(self._owner.writer(), self._part, messages)
 
+    def marked(self, kind: i64, count: i64, rows: bytes) -> None:
+        write_marks(self._owner.writer(), kind, count, rows)
+
     def close(self, writer: BytesWriter) -> None:
         """The last words of a turn."""
         if self.gone_on:
@@ -113,6 +122,7 @@ class MirroredBacking:
     def __init__(self, backing: BackingQueue, active: dict[Place, None], place: Place) -> None:
         self.backing: BackingQueue = backing
         self.parts: list[VariableQueue] = backing.parts()
+        self.stream: StreamBacking | None = backing if isinstance(backing, StreamBacking) else None
         self.term: i64 = 0
         self.number: i64 = 0  # of the last parcel
         self.held: bool = False  # what there is to say, until the last parcel has gone round
@@ -120,6 +130,7 @@ class MirroredBacking:
         self._place: Place = place
         self._notes: list[PartNotes] = []
         self._writer: BytesWriter = BytesWriter()
+        self._ends: deque[tuple[int, int]] = deque()  # of a stream: parcel, offset behind it
 
     # -- on and off ------------------------------------------------------------------------
 
@@ -132,11 +143,18 @@ class MirroredBacking:
             notes = PartNotes(self, place)
             self._notes.append(notes)
             self.parts[place].records.set_notes(notes)
+        if self.stream is not None:
+            self._notes.append(PartNotes(self, 0))
+            self.stream.set_notes(self._notes[0])
+            self.stream.begin_term(term)
 
     def end(self) -> None:
         """The queue has no mirrors any more; what was not taken is not told."""
         for part in self.parts:
             part.records.set_notes(None)
+        if self.stream is not None:
+            self.stream.set_notes(None)
+        self._ends.clear()
         self._notes = []
         self._writer = BytesWriter()
         self.held = False
@@ -175,12 +193,22 @@ class MirroredBacking:
             notes.close(writer)
         self.number += 1
         self.held = False
+        if self.stream is not None:
+            self._ends.append((int(self.number), int(self.stream.log.next_offset)))
         parcel = writer.getvalue()
         if len(parcel) > BUFFER_KEPT_BYTES:
             self._writer = BytesWriter()
         else:
             writer.truncate(0)
         return parcel
+
+    def all_have(self, number: i64) -> None:
+        """All parcels up to this one are on the disks of all synchronised mirrors."""
+        end: i64 = -1
+        while self._ends and self._ends[0][0] <= number:
+            end = self._ends.popleft()[1]
+        if end >= 0 and self.stream is not None:
+            self.stream.log.show_below(end)
 
     def check(self) -> None:
         """Assert M1 and M2; the backing's own promises are its own business."""

@@ -187,6 +187,8 @@ class MirrorGroup(PublishNotes):
             return False
         if self.ring.leaving or self.ring.stopped:
             return False
+        if self.replica is not None and not self.replica.may_lead():
+            return False
         return self._succession.are_through(self.term)
 
     def _begin(self) -> None:
@@ -385,6 +387,7 @@ class MirrorGroup(PublishNotes):
             for member, chunk in self.syncing.take_chunks():
                 messages.append((member, b"C" + chunk))
         self.safe.look(mirrored.number)
+        mirrored.all_have(self.safe.durable.safe)
 
     def _speak_as_mirror(
         self, replica: Replica, now_ms: WallMs, messages: list[tuple[str, bytes]]

@@ -11,11 +11,13 @@ big-endian, nothing is compressed, and a message's content is copied once, when 
     M        'M' part u8 | count u32 | (start u64, end u64)*                    ended here, lives on
     L        'L' part u8 | until_ms i64 | count u32 | (start u64, end u64)*     not before that time
     E        'E' part u8 | count u32 | (seq_id u64, attempts u32)*              handed out so often
+    K        'K' part u8 | kind u8 | count u32 | size u32 | rows                marks of a stream
 
 ``number`` grows by one with each parcel of a term.  ``part`` is the priority in a queue with
 priorities, else 0.  The messages of a 'P' have the numbers from ``first`` on.  Places are told as
 half-open ranges, so acknowledging neighbours costs the same whatever their number.  A message
-that got another place is a 'P' of the new one and an 'M' of the old.
+that got another place is a 'P' of the new one and an 'M' of the old.  The rows of a 'K' are those
+of a block (docs/formats/streams.md, 3.5 to 3.7), and are all there are of that kind.
 
 All operations can be applied twice, and in any order that keeps each place's own (replica.py
 says why that matters).  u64 values stay below 2**63, u32 values below 2**31, as on disk.
@@ -52,6 +54,8 @@ from penstock.core.message import (
     Message,
     attempts_of,
 )
+from penstock.streams.block_codec import MARKS
+from penstock.streams.marks import StreamMarks
 
 MAGIC: Final[i64] = 0x4F
 VERSION: Final[i64] = 1
@@ -62,10 +66,12 @@ END: Final[i64] = 0x41
 LET_GO: Final[i64] = 0x4D
 DELAY: Final[i64] = 0x4C
 ATTEMPTS: Final[i64] = 0x45
+MARKED: Final[i64] = 0x4B
 
 MESSAGE_BYTES: Final[i64] = 28
 RANGE_BYTES: Final[i64] = 16
 COUNT_BYTES: Final[i64] = 12
+ROW_BYTES_MIN: Final[i64] = 17
 FLAGS_TOLD: Final[i64] = PERSISTENT | REDELIVERED
 
 SEQ_ID_MAX: Final[i64] = 1 << 62
@@ -160,6 +166,15 @@ def write_counts(writer: BytesWriter, part: i64, counts: list[tuple[int, int]]) 
         write_i32_be(writer, i32(attempts))
 
 
+def write_marks(writer: BytesWriter, kind: i64, count: i64, rows: bytes) -> None:
+    writer.append(MARKED)
+    writer.append(0)
+    writer.append(kind)
+    write_i32_be(writer, i32(count))
+    write_i32_be(writer, i32(len(rows)))
+    writer.write(rows)
+
+
 def ranges_of(seq_ids: list[int]) -> Ranges:
     """Half-open and ascending, of distinct numbers in any order."""
     ranges: Ranges = []
@@ -181,6 +196,10 @@ def ranges_of(seq_ids: list[int]) -> Ranges:
     return ranges
 
 
+def spelled(ranges: Ranges) -> list[int]:
+    return [seq_id for start, end in ranges for seq_id in range(start, end)]
+
+
 def ranges_of_messages(messages: list[Message]) -> Ranges:
     return ranges_of([int(message.seq_id) for message in messages])
 
@@ -189,7 +208,7 @@ def ranges_of_messages(messages: list[Message]) -> Ranges:
 
 
 class Operation(NamedTuple):
-    """One of a parcel; what it has not is empty."""
+    """One of a parcel; what it has not is empty.  Marks of a stream are ``rows`` of a block."""
 
     kind: int
     part: int
@@ -197,6 +216,9 @@ class Operation(NamedTuple):
     messages: list[Message]
     ranges: Ranges
     counts: list[tuple[int, int]]
+    rows: bytes = b""
+    row_count: int = 0
+    row_kind: int = 0
 
 
 class Parcel(NamedTuple):
@@ -251,6 +273,8 @@ class _OperationReader(ByteReader):
             return Operation(kind, part, until_ms, [], ranges, [])
         if kind == ATTEMPTS:
             return Operation(kind, part, until_ms, [], [], self._counts())
+        if kind == MARKED:
+            return self._marks(part)
         raise Malformed(f"operation {int(kind)} at byte {int(at)} is of no known kind")
 
     def _some(self, item_bytes: i64) -> i64:
@@ -313,6 +337,14 @@ class _OperationReader(ByteReader):
             last = end
             count -= 1
         return ranges
+
+    def _marks(self, part: i64) -> Operation:
+        kind = self.octet()
+        count = self.count(ROW_BYTES_MIN)
+        rows = self.raw(self.count(1))
+        if int(kind) not in MARKS or not StreamMarks().of_kind(kind).read(rows, count):
+            raise Malformed(f"no marks of a stream before byte {int(self.offset)}")
+        return Operation(MARKED, part, WallMs(0), [], [], [], rows, count, kind)
 
     def _counts(self) -> list[tuple[int, int]]:
         count = self._some(COUNT_BYTES)

@@ -26,175 +26,29 @@ nothing, as if it joined when that is done.
 the old term, which K6 promises to every survivor, a copy that has heard it too goes on as it is,
 complete or on the way.  If the new master came back with what its disk had, it may lack what this
 copy heard; then, and after a gap, the copy *is lost*: its place takes a new one, with an empty
-queue.  (It cannot begin again with what it has: the journal of this life knows of places as ended
-that may live.)
+queue; a stream is compared.  (A queue cannot begin again with what it has: the journal of this life
+knows of places as ended that may live.)
 
 **Promotion.**  ``promote`` makes a master's backing of it, as a start does: numbers from
 ``term << 40``, everything marked redelivered, deduplication keys and priorities found again.
 
 Invariants (``check``):
-  R1  what is remembered for a chunk is at no known place
-  R2  a complete copy remembers nothing
   R3  positions that wait to be durable ascend, with their numbers
 """
 
-from typing import Any, Final, final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
-from penstock.backing.variable_queue import VariableQueue
-from penstock.cluster.mirrors.operations import (
-    ATTEMPTS,
-    DELAY,
-    LET_GO,
-    PUBLISH,
-    SEQ_ID_MAX,
-    Operation,
-    Parcel,
-    Ranges,
-    ranges_of,
-)
+from penstock.cluster.mirrors.operations import Parcel
+from penstock.cluster.mirrors.part_copy import CopiedPart, PartCopy
+from penstock.cluster.mirrors.stream_copy import StreamCopy
 from penstock.core.clock_types import WallMs
-from penstock.core.message import Message, mark_redelivered
-from penstock.storage.common.seq_ranges import SeqRanges
+from penstock.queues.stream_backing import StreamBacking
 from penstock.storage.journal.journal import Journal
 
 TERM_SHIFT: Final[i64] = 40
-RELEASED_AT_ONCE: Final[i64] = 2048
-SPARSE: Final[i64] = 1024
-"""Of a stretch as long as that what is remembered is filtered, and not looked up by place."""
-
-
-@final
-class PartCopy:
-    """The copy of one part."""
-
-    def __init__(self, queue: VariableQueue) -> None:
-        self.queue: VariableQueue = queue
-        self.known: SeqRanges = SeqRanges()
-        self.is_complete: bool = False
-        self.delays: dict[int, WallMs] = {}  # of places not known: until when
-        self.attempts: dict[int, int] = {}
-        self._top: i64 = 0  # no parcel has reached this place
-        self._adopted: i64 = queue.next_seq_id()  # below it the disk may have had something
-
-    def knows(self, seq_id: i64) -> bool:
-        return self.is_complete or self.known.contains(seq_id)
-
-    def know(self, start: i64, end: i64) -> None:
-        """All there is from ``start`` up to and without ``end`` is here."""
-        if self.is_complete:
-            return
-        self.known.add(start, end)
-        if self.delays:
-            _forget(self.delays, start, end)
-        if self.attempts:
-            _forget(self.attempts, start, end)
-
-    def know_all(self, top: i64) -> None:
-        self.is_complete = True
-        self.known = SeqRanges()
-        self.delays = {}
-        self.attempts = {}
-        self.reached(top)
-
-    def complete_if_known(self) -> None:
-        """The last place may have become known by a chunk, or by a parcel that ended it."""
-        if not self.is_complete and self.unknown_below_top()[1] == 0:
-            self.know_all(self._top)
-
-    def reached(self, top: i64) -> None:
-        if top > self._top:
-            self._top = top
-
-    def unknown_below_top(self) -> tuple[int, int]:
-        """The highest stretch of places that are not known; (0, 0) = there is none."""
-        if self.is_complete:
-            return 0, 0
-        self.known.settle()
-        starts, ends = self.known.starts, self.known.ends
-        if not ends:
-            return 0, int(SEQ_ID_MAX)
-        if ends[-1] < SEQ_ID_MAX:
-            return ends[-1], int(SEQ_ID_MAX)
-        if starts[-1] == 0:
-            return 0, 0
-        return (ends[-2] if len(ends) > 1 else 0), starts[-1]
-
-    # -- operations ------------------------------------------------------------------------
-
-    def apply(self, operation: Operation) -> None:
-        kind = operation.kind
-        if kind == PUBLISH:
-            self._publish(operation.messages, operation.until_ms)
-        elif kind == DELAY:
-            self._delay(operation.ranges, operation.until_ms)
-        elif kind == ATTEMPTS:
-            self._count(operation.counts)
-        else:
-            self._end(operation.ranges, kind == LET_GO)
-
-    def _publish(self, messages: list[Message], until_ms: WallMs) -> None:
-        new = messages
-        if messages[0].seq_id < self._top:
-            new = [message for message in messages if message.seq_id >= self._top]
-            if len(new) == 0:
-                return
-        start = new[0].seq_id
-        end = new[len(new) - 1].seq_id + 1
-        if not self.is_complete and start < self._adopted:
-            new = self._not_here(new, start, end, until_ms)
-        mark_redelivered(new)
-        if len(new) > 0:
-            self.queue.replica.publish_at(new, until_ms)
-        self.know(start, end)
-        self.reached(end)
-
-    def _not_here(
-        self, messages: list[Message], start: i64, end: i64, until_ms: WallMs
-    ) -> list[Message]:
-        """What has not gone round is told again, also what this copy's earlier life has heard."""
-        here = set(self.queue.copies.places(start, end))
-        again = [int(one.seq_id) for one in messages if int(one.seq_id) in here]
-        if until_ms > 0 and again:
-            self.queue.replica.delay_at(ranges_of(again), until_ms)
-        return [one for one in messages if int(one.seq_id) not in here]
-
-    def _end(self, ranges: Ranges, lives_on: bool) -> None:
-        if lives_on:
-            self.queue.let_go_at(ranges)
-        else:
-            self.queue.replica.end_at(ranges)
-        if not self.is_complete:
-            for start, end in ranges:
-                self.know(start, end)
-
-    def _delay(self, ranges: Ranges, until_ms: WallMs) -> None:
-        self.queue.replica.delay_at(ranges, until_ms)
-        if self.is_complete:
-            return
-        for start, end in ranges:
-            for seq_id in range(start, end):
-                if not self.known.contains(seq_id):
-                    self.delays[seq_id] = until_ms
-
-    def _count(self, counts: list[tuple[int, int]]) -> None:
-        self.queue.replica.count_at(counts)
-        if self.is_complete:
-            return
-        for seq_id, attempts in counts:
-            if not self.known.contains(seq_id):
-                self.attempts[seq_id] = attempts
-
-    def check(self) -> None:
-        if self.is_complete:
-            assert not self.delays, "R2"
-            assert not self.attempts, "R2"
-        for seq_id in [*self.delays, *self.attempts]:
-            assert not self.known.contains(seq_id), "R1"
-        self.known.check()
-        self.queue.check()
 
 
 @final
@@ -206,7 +60,7 @@ class Replica:
 
     def __init__(self, backing: BackingQueue, journal: Journal, is_whole: bool = False) -> None:
         self.backing: BackingQueue = backing
-        self.parts: list[PartCopy] = [PartCopy(part) for part in backing.parts()]
+        self.parts: list[CopiedPart] = []
         self.term: i64 = 0
         self.number: i64 = 0  # of the last parcel applied; 0 = none of this term yet
         self.is_lost: bool = False
@@ -216,12 +70,12 @@ class Replica:
         self._written: list[tuple[int, int]] = []  # (number, the journal's position behind it)
         self._durable: i64 = 0
         self._position: i64 = journal.position  # behind all that was applied
+        for one in backing.parts():
+            self.parts.append(PartCopy(one))
+        if isinstance(backing, StreamBacking):
+            self.parts.append(StreamCopy(backing))
         for part in self.parts:
-            if is_whole:
-                part.know_all(part.queue.next_seq_id())
-            else:
-                assert part.queue.tiers.pending.count == 0
-                part.queue.replica.begin_to_forget()
+            part.begin(is_whole)
         self._look_whether_ready()
 
     def prepare(self) -> bool:
@@ -229,20 +83,20 @@ class Replica:
         if self.is_ready:
             return False
         for part in self.parts:
-            if part.queue.replica.is_forgetting():
-                moved = part.queue.replica.forget_some()
+            if part.is_preparing():
+                moved = part.prepare()
                 self._look_whether_ready()
                 return moved
         return False
 
     def _look_whether_ready(self) -> None:
         for part in self.parts:
-            if part.queue.replica.is_forgetting():
+            if part.is_preparing():
                 return
         if not self.is_ready:
             self.is_ready = True
             for part in self.parts:
-                part.queue.replica.resume_at_last()
+                part.resume()
 
     def is_complete(self) -> bool:
         for part in self.parts:  # noqa: SIM110 - a generator costs more than the loop
@@ -302,14 +156,17 @@ class Replica:
         return self._position <= self._journal.durable_position
 
     def tick(self, now_ms: WallMs) -> None:
-        """Several times a second: what is due is ready, what the disk has brought is taken in."""
-        if not self.is_ready:
-            return
-        for part in self.parts:
-            queue = part.queue
-            queue.release_due(now_ms, RELEASED_AT_ONCE)
-            if queue.ahead.is_reading():
-                queue.ahead.absorb()
+        """See ``CopiedPart``."""
+        if self.is_ready:
+            for part in self.parts:
+                part.tick(now_ms)
+
+    def may_lead(self) -> bool:
+        """It could be a master's now."""
+        for part in self.parts:  # noqa: SIM110 - a generator costs more than the loop
+            if not part.may_lead():
+                return False
+        return True
 
     # -- another role ----------------------------------------------------------------------
 
@@ -319,7 +176,7 @@ class Replica:
         begin_term(self.backing, term)
 
     def check(self) -> None:
-        """Assert R1 to R3, and what each part promises."""
+        """Assert R3, and what each part promises."""
         for part in self.parts:
             part.check()
         last = (int(self._durable), -1)
@@ -334,17 +191,9 @@ def begin_term(backing: BackingQueue, term: i64) -> None:
 
     Of the latter nothing is forgotten, as a ``Replica`` would: what its disk has is the truth.
     """
+    if isinstance(backing, StreamBacking):
+        backing.begin_term(term)
     for part in backing.parts():
         part.replica.begin_at(term << TERM_SHIFT)
         part.replica.redeliver_all()
     backing.adopted()
-
-
-def _forget(remembered: dict[int, Any], start: i64, end: i64) -> None:
-    if end - start < SPARSE:
-        for seq_id in range(int(start), int(end)):
-            remembered.pop(seq_id, None)
-        return
-    for seq_id in list(remembered):
-        if start <= seq_id < end:
-            del remembered[seq_id]

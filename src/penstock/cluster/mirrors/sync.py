@@ -63,25 +63,22 @@ from typing import Final, final
 from librt.strings import BytesWriter, write_i64_be
 from mypy_extensions import i64
 
-from penstock.backing.placing import A_MOMENT_AGO_MS
 from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.mirrors.backing import MirroredBacking
 from penstock.cluster.mirrors.operations import (
-    ATTEMPTS,
     DELAY,
     END,
-    PUBLISH,
-    Operation,
-    Ranges,
     ranges_of,
+    spelled,
     write_counts,
     write_publish,
     write_ranges,
 )
-from penstock.cluster.mirrors.replica import PartCopy, Replica
+from penstock.cluster.mirrors.replica import Replica
+from penstock.cluster.mirrors.stream_copy import StreamSource
 from penstock.cluster.mirrors.sync_codec import (
     CHUNK,
-    PLACES_ASKED,
+    CHUNK_BYTES,
     Chunk,
     Question,
     encode_question,
@@ -91,12 +88,9 @@ from penstock.cluster.mirrors.sync_codec import (
 )
 from penstock.core.byte_reader import Malformed
 from penstock.core.clock_types import MonoMs, WallMs
-from penstock.core.message import Message, mark_redelivered, set_attempts
+from penstock.core.message import Message
 from penstock.storage.journal.journal import Journal
 
-CHUNK_BYTES: Final[i64] = 1024 * 1024
-"""So many bytes of contents a chunk has at most, or one message."""
-RANGES_ASKED: Final[i64] = 1024
 WINDOW: Final[i64] = 4096
 """So many places the master looks at in a step, and so many steps it makes for a chunk."""
 WINDOWS_MAX: Final[i64] = 32
@@ -135,12 +129,11 @@ class Joiner:
             return None
         self._done_position = -1
         for part in range(len(self.replica.parts)):
-            self.replica.parts[part].complete_if_known()
-            low, upto = self.replica.parts[part].unknown_below_top()
-            if upto > 0:
+            asked = self.replica.parts[part].question(self.replica.term, self.replica.number, part)
+            if asked is not None:
                 self._term = self.replica.term
-                self._asked = self._question(part, low, upto)
-                return encode_question(self._asked)
+                self._asked = asked
+                return encode_question(asked)
         return None
 
     def ask(self, now_ms: MonoMs) -> bytes | None:
@@ -159,20 +152,6 @@ class Joiner:
     def is_waiting(self) -> bool:
         """For an answer."""
         return self._asked is not None
-
-    def _question(self, part: i64, low: i64, upto: i64) -> Question:
-        """As much of it, from the end, as can be said with few ranges."""
-        queue = self.replica.parts[part].queue
-        have: Ranges = []
-        last = queue.copies.last_place(upto)
-        if last >= low:
-            if low < last + 1 - PLACES_ASKED:
-                low = last + 1 - PLACES_ASKED
-            have = ranges_of(queue.copies.places(low, upto))
-            if len(have) > RANGES_ASKED:
-                have = have[len(have) - RANGES_ASKED :]
-                low = have[0][0]
-        return Question(self.replica.term, self.replica.number, part, low, upto, have)
 
     def awaits_disk(self) -> bool:
         """The last chunk is not on it."""
@@ -205,7 +184,7 @@ class Joiner:
             self._held = None
         elif chunk.number <= self.replica.number:
             self._held = None
-            self._cover(self.replica.parts[chunk.part], chunk)
+            self.received_count += self.replica.parts[chunk.part].cover(chunk)
             self.left = chunk.left
             self._done_position = self._journal.position
 
@@ -219,68 +198,9 @@ class Joiner:
             return False
         return self._done_position <= self._journal.durable_position
 
-    def _cover(self, part: PartCopy, chunk: Chunk) -> None:
-        self._end_delays(part, chunk)
-        for operation in chunk.operations:
-            if operation.kind == END:
-                part.queue.replica.end_at(operation.ranges)
-            elif operation.kind == PUBLISH:
-                self._publish(part, operation)
-            elif operation.kind == DELAY:
-                for seq_id in _spelled(operation.ranges):
-                    if not part.knows(seq_id) and seq_id not in part.delays:
-                        part.queue.replica.delay_at([(seq_id, seq_id + 1)], operation.until_ms)
-            elif operation.kind == ATTEMPTS:
-                part.queue.replica.count_at(
-                    [
-                        (seq_id, attempts)
-                        for seq_id, attempts in operation.counts
-                        if not part.knows(seq_id) and seq_id not in part.attempts
-                    ]
-                )
-        part.know(chunk.low, chunk.upto)
-        part.reached(chunk.next_seq_id)
-        part.complete_if_known()
-
-    def _end_delays(self, part: PartCopy, chunk: Chunk) -> None:
-        """What waits here, and not at the master: it was delayed before a crash that forgot it."""
-        waiting = part.queue.copies.waiting_places(chunk.low, chunk.upto)
-        if len(waiting) == 0:
-            return
-        told: set[int] = set()
-        for operation in chunk.operations:
-            if operation.kind == DELAY:
-                told.update(_spelled(operation.ranges))
-        ready = [
-            seq_id
-            for seq_id in waiting
-            if seq_id not in told and seq_id not in part.delays and not part.knows(seq_id)
-        ]
-        part.queue.replica.delay_at(ranges_of(ready), A_MOMENT_AGO_MS)
-
-    def _publish(self, part: PartCopy, operation: Operation) -> None:
-        by_time: dict[WallMs, list[Message]] = {}
-        for message in operation.messages:
-            if part.knows(message.seq_id):
-                continue
-            seq_id = int(message.seq_id)
-            attempts = part.attempts.get(seq_id)
-            if attempts is not None:
-                set_attempts(message, attempts)
-            until_ms = part.delays.get(seq_id, operation.until_ms)
-            by_time.setdefault(until_ms, []).append(message)
-        for until_ms, messages in by_time.items():
-            mark_redelivered(messages)
-            self.received_count += len(messages)
-            part.queue.replica.publish_at(messages, until_ms)
-
     def check(self) -> None:
         """Assert Y1."""
         assert self._asked is None or self._held is None, "Y1"
-
-
-def _spelled(ranges: Ranges) -> list[int]:
-    return [seq_id for start, end in ranges for seq_id in range(start, end)]
 
 
 # -- the master's side ---------------------------------------------------------------------
@@ -296,6 +216,9 @@ class Syncer:
         self.looked_count: i64 = 0  # messages compared or sent
         self.left: i64 = 0  # messages below, about, when the last chunk was made
         self._mirrored: MirroredBacking = mirrored
+        self._source: StreamSource | None = None
+        if mirrored.stream is not None:
+            self._source = StreamSource(mirrored.stream)
         self._batch: i64 = batch_messages
         self._began_ms: MonoMs = now_ms
         self._question: Question | None = None
@@ -305,7 +228,7 @@ class Syncer:
     def ask(self, data: bytes) -> None:
         """A question has come.  Of a mirror that has heard nothing yet it begins a parcel."""
         question = read_question(data)
-        if question.part >= len(self._mirrored.parts):
+        if question.part >= max(len(self._mirrored.parts), 1):
             raise Malformed(f"the queue has no part {int(question.part)}")
         if question.term != self._mirrored.term:
             return  # for another master, or from before the mirror heard of this one
@@ -315,19 +238,28 @@ class Syncer:
 
     def cancel(self) -> None:
         self._question = None
+        if self._source is not None:
+            self._source.close()
 
     def has_question(self) -> bool:
         return self._question is not None
 
+    def is_reading(self) -> bool:
+        """Of a stream: the answer is on its way from the disk."""
+        return self._source is not None and self._question is not None
+
     def take_chunk(self) -> bytes | None:
         """To be sent to the mirror; call it in a turn right after ``take_operations``.
 
-        None = there is no question, or the queue has a fault: then it cannot be copied.
+        None = there is no question, or the answer is not read yet, or the queue has a fault: then
+        it cannot be copied.
         """
         question = self._question
         if question is None:
             return None
         assert not self._mirrored.has_operations()
+        if self._source is not None:
+            return self._chunk_of(self._source, question)
         self._question = None
         chunk = _Answer(self._mirrored, question, self._batch)
         chunk.look()
@@ -339,6 +271,18 @@ class Syncer:
         self.sent_count += len(chunk.messages)
         self.sent_bytes += len(data)
         self.left = left
+        return data
+
+    def _chunk_of(self, source: StreamSource, question: Question) -> bytes | None:
+        messages = source.read(question.low)
+        if messages is None:
+            return None
+        self._question = None
+        self.looked_count += len(messages)
+        self.sent_count += len(messages)
+        self.left = source.left_behind(messages, question.low)
+        data = source.encode(messages, question, self._mirrored.number, self.left)
+        self.sent_bytes += len(data)
         return data
 
     # -- progress --------------------------------------------------------------------------
@@ -398,7 +342,7 @@ class _Answer:
         self._mirrored: MirroredBacking = mirrored
         self._queue: VariableQueue = mirrored.parts[question.part]
         self._question: Question = question
-        self._have: set[int] = set(_spelled(question.have))
+        self._have: set[int] = set(spelled(question.have))
         self._kept: list[int] = []  # both have these, highest stretch first
         self._room: i64 = batch
         self._bytes_left: i64 = CHUNK_BYTES

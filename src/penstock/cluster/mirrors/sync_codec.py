@@ -35,6 +35,8 @@ CHUNK: Final[i64] = 0x43
 VERSION: Final[i64] = 1
 QUESTION_BYTES: Final[i64] = 39
 CHUNK_HEADER_BYTES: Final[i64] = 51
+CHUNK_BYTES: Final[i64] = 1024 * 1024
+"""So many bytes of contents a chunk has at most, or one message."""
 PLACES_ASKED: Final[i64] = 65_536
 """So many places at most a mirror says it has, in one question."""
 

@@ -36,6 +36,8 @@ class Syncing:
             self.hears(mirrored, member)
 
     def end(self) -> None:
+        for syncer in self.syncers.values():
+            syncer.cancel()
         self.syncers = {}
         self._questions = {}
         self._marks = {}
@@ -43,9 +45,13 @@ class Syncing:
     def hears(self, mirrored: MirroredBacking, member: str) -> None:
         """From here on it hears of every message."""
         self._marks[member] = [int(part.next_seq_id()) for part in mirrored.parts]
+        if mirrored.stream is not None:
+            self._marks[member].append(int(mirrored.stream.log.next_offset))
 
     def forget(self, member: str) -> None:
-        self.syncers.pop(member, None)
+        syncer = self.syncers.pop(member, None)
+        if syncer is not None:
+            syncer.cancel()
         self._questions.pop(member, None)
         self._marks.pop(member, None)
 
@@ -53,7 +59,12 @@ class Syncing:
         self._questions[member] = question
 
     def is_waiting(self) -> bool:
-        return self.is_wanted and len(self._questions) > 0
+        if self.is_wanted and len(self._questions) > 0:
+            return True
+        for syncer in self.syncers.values():  # noqa: SIM110 - a generator costs more than the loop
+            if syncer.is_reading():
+                return True
+        return False
 
     def take_questions(self, mirrored: MirroredBacking, now_ms: MonoMs) -> None:
         """Before the turn's parcel is taken: some of them begin one."""
@@ -74,7 +85,8 @@ class Syncing:
                 return False
             if part.floor_seq_id() < marks[place]:
                 return False
-        return True
+        stream = mirrored.stream
+        return stream is None or stream.log.first_offset >= marks[0]
 
     def take_chunks(self) -> list[tuple[str, bytes]]:
         """Right after the parcel was taken; member and chunk."""
