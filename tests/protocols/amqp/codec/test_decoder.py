@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import struct
 import sys
+import tracemalloc
 from itertools import pairwise
 from typing import Any
 
@@ -296,6 +297,15 @@ def test_a_discarded_channel_is_deaf_until_close_ok() -> None:
     assert [entry[0] for entry in found] == ["method", "method", "publish"]
 
 
+def test_a_channel_that_was_closed_is_to_be_opened_anew() -> None:
+    """Also when no frame of another channel came between."""
+    subject = decoder()
+    closing = codec.method_frame(1, "channel.close", code=200, text="")
+    message = publish(1, "", "q", b"m")
+    found = story(subject.receive(message + closing + message, NOW_MS))
+    assert [entry[:3] for entry in found[::2]] == [("publish", 1, ""), ("failed", 1, 504)]
+
+
 def test_after_a_failure_the_rest_is_not_looked_at() -> None:
     subject = decoder()
     found = subject.receive(codec.encode_frame(9, 0, b"") + publish(1, "", "q", b"m"), NOW_MS)
@@ -351,6 +361,19 @@ def test_a_slow_frame_costs_no_repeated_copies() -> None:
     for piece in pieces:  # 4,000 copies of 16 MB would take seconds
         found += subject.receive(piece, NOW_MS)
     assert [len(entry[5]) for entry in story(found)] == [len(body) + 8 + 22]
+
+
+def test_a_chunk_behind_a_cut_frame_is_not_copied() -> None:
+    subject = decoder()
+    beat = codec.encode_frame(codec.HEARTBEAT, 0, b"")
+    chunk = beat[3:] + beat * 100_000
+    subject.receive(beat[:3], NOW_MS)
+    tracemalloc.start()
+    found = subject.receive(chunk, NOW_MS)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert found == []
+    assert most_bytes < len(chunk) // 4
 
 
 def test_a_method_with_long_arguments_is_refused() -> None:

@@ -1,12 +1,13 @@
 """Bytes of one AMQP connection become events (sans-IO, hot).
 
 In come the chunks as the socket gave them; out come the events of ``events.py``, wherever the
-chunks were cut.  What a chunk leaves unfinished is joined only when its frame is complete.
+chunks were cut.  Of the next chunk only what completes the frame that was cut is joined to it.
 
 A publish is three or more frames.  When all of them lie in the buffer, which is nearly
 always, one look ahead finds the end and the content is cut out as a single slice;
 otherwise the frames are collected one by one (``Assembly``).  The method frame of a
-publish is never parsed twice: its bytes are the key of a dictionary of addresses.
+publish is never parsed twice: its bytes are the key of a dictionary of addresses, and the
+dictionary is not asked for the frame that came last.
 
 Memory is bounded: frames by ``frame_max``, assemblies by ``max_message_size``, addresses by
 ``ADDRESSES_MAX``, events of a call by ``EVENTS_MAX``.  No input makes this module raise.
@@ -86,7 +87,11 @@ class AmqpDecoder:
         self.user_id: bytes = b""  # what a user-id property must say
         self.unfinished = Unfinished()
         self._channels: dict[int, Assembly] = {}
+        self._channel: i64 = 0  # of the frame under way
+        self._assembly: Assembly | None = None  # of that channel, if it is open
         self._addresses: dict[bytes, Address] = {}
+        self._last_method: bytes = b""  # of a publish
+        self._last_address: Address | None = None
         self._rest: list[bytes] = []
         self._rest_bytes: i64 = 0
         self._needed_bytes: i64 = 0
@@ -100,26 +105,41 @@ class AmqpDecoder:
         """Take a chunk, return what it completed; after a ``ConnectionFailed`` always []."""
         if self.failed:
             return []
-        if self._rest_bytes > 0:
-            self._rest.append(data)
-            self._rest_bytes += len(data)
-            if self._rest_bytes < self._needed_bytes and not self.paused:
-                return []
-            data = b"".join(self._rest)
-            self._rest = []
-            self._rest_bytes = 0
-        self._needed_bytes = FRAME_HEAD_BYTES
+        if self.paused:
+            data = self._joined(data)
         self.paused = False
         self.full = False
         self._events = []
         self._run = None
         self._ack = None
         self._now_ms = now_ms
-        done = self._split(data)
-        if done < len(data) and not self.failed:
-            self._rest = [data[done:]]
-            self._rest_bytes = len(data) - done
+        position: i64 = 0
+        while self._rest_bytes > 0 and not self.paused:
+            missing = self._needed_bytes - self._rest_bytes
+            part = data[position : position + missing]
+            position += len(part)
+            if len(part) < missing:
+                self._keep(part)
+                return self._events
+            self._split(self._joined(part), 0)
+        if self.paused:
+            self._keep(data[position:])
+        elif not self.failed:
+            self._split(data, position)
         return self._events
+
+    def _keep(self, part: bytes) -> None:
+        """For the next chunk."""
+        self._rest.append(part)
+        self._rest_bytes += len(part)
+
+    def _joined(self, part: bytes) -> bytes:
+        """All that was kept, and this."""
+        self._rest.append(part)
+        data = b"".join(self._rest)
+        self._rest = []
+        self._rest_bytes = 0
+        return data
 
     def open(self, user_id: bytes) -> None:
         """Channels may speak from now on, for a user of that name (``ANYBODY``: in any name)."""
@@ -143,16 +163,17 @@ class AmqpDecoder:
         self.paused = False
         self.full = False
         self._channels.clear()
+        self._assembly = None
         self.unfinished.forget()
         self._rest = []
         self._rest_bytes = 0
 
     # -- frames ------------------------------------------------------------------------
 
-    def _split(self, data: bytes) -> i64:
-        """Handle every whole frame; returns how many bytes were used up."""
+    def _split(self, data: bytes, position: i64) -> None:
+        """Handle every whole frame from there on, and keep what is behind them."""
         length: i64 = len(data)
-        position: i64 = 0
+        self._needed_bytes = FRAME_HEAD_BYTES
         while length - position >= FRAME_HEAD_BYTES:
             size = i64(read_i32_be(data, position + 3)) & 0xFFFFFFFF
             # RabbitMQ forgives the eight octets of overhead; so do we.
@@ -160,16 +181,19 @@ class AmqpDecoder:
                 self._frame_error(
                     data, position, position, position, refusals.too_large(size, self.frame_max)
                 )
-                return length
+                return
             end = position + 7 + size
             if end >= length:
                 self._needed_bytes = end + 1 - position
                 break
             if i64(data[end]) != FRAME_END:
                 self._frame_error(data, position, position + 7, end, refusals.bad_end(data[end]))
-                return length
+                return
             kind = i64(data[position])
             channel = i64(read_i16_be(data, position + 1)) & 0xFFFF
+            if channel != self._channel:
+                self._channel = channel
+                self._assembly = self._channels.get(channel)
             begin = position
             position = end + 1
             if kind == FRAME_METHOD:
@@ -184,13 +208,14 @@ class AmqpDecoder:
             else:
                 self._other(data, kind, begin, end, channel)
             if self.failed:
-                return length
+                return
             if len(self._events) >= EVENTS_MAX:
                 self.full = True
                 self.paused = True
             if self.paused:
                 break
-        return position
+        if position < length:
+            self._keep(data[position:])
 
     def _other(self, data: bytes, kind: i64, position: i64, end: i64, channel: i64) -> None:
         if kind != FRAME_HEARTBEAT or end > position + 7:
@@ -207,7 +232,7 @@ class AmqpDecoder:
             return
         key = i64(read_i32_be(data, position + 7)) & 0xFFFFFFFF
         if channel != 0:
-            assembly = self._channels.get(channel)
+            assembly = self._assembly
             if assembly is None:
                 assembly = self._new_channel(channel, key, data, position, end)
                 if assembly is None:
@@ -229,15 +254,15 @@ class AmqpDecoder:
             error = refusals.method_too_long(size)
             self._reject_channel(channel, self._channels[int(channel)], error, key)
             return
-        if key == CHANNEL_CLOSE or (key == CHANNEL_CLOSE_OK and self._is_discarding(channel)):
+        if key == CHANNEL_CLOSE or (key == CHANNEL_CLOSE_OK and self._is_discarding()):
             self._channels.pop(channel, None)
+            self._assembly = None
         self._events.append(MethodReceived(channel, method))
         # During the handshake each answer decides what the next frame may be.
         self.paused = not self.opened
 
-    def _is_discarding(self, channel: i64) -> bool:
-        assembly = self._channels.get(channel)
-        return assembly is not None and assembly.discarding
+    def _is_discarding(self) -> bool:
+        return self._assembly is not None and self._assembly.discarding
 
     def _decoded(self, payload: bytes, channel: i64) -> Method | None:
         """The method; None and a failed connection when it is none."""
@@ -277,6 +302,7 @@ class AmqpDecoder:
             return None
         assembly = Assembly(self.unfinished)
         self._channels[channel] = assembly
+        self._assembly = assembly
         return assembly
 
     def _basic_ack(self, data: bytes, position: i64, channel: i64) -> None:
@@ -297,7 +323,7 @@ class AmqpDecoder:
         if channel == 0:
             self._method(data, position, end, channel)
             return end + 1
-        assembly = self._channels.get(channel)
+        assembly = self._assembly
         if assembly is None:
             assembly = self._new_channel(channel, _KEY_PUBLISH, data, position, end)
         if assembly is None or assembly.discarding:
@@ -306,11 +332,15 @@ class AmqpDecoder:
             self._unexpected(channel, assembly)
             return end + 1
         method = data[position + 7 : end]
-        address = self._addresses.get(method)
-        if address is None:
-            address = self._new_address(method, channel)
+        address = self._last_address
+        if address is None or method != self._last_method:
+            address = self._addresses.get(method)
             if address is None:
-                return end + 1
+                address = self._new_address(method, channel)
+                if address is None:
+                    return end + 1
+            self._last_method = method
+            self._last_address = address
         # The look ahead: header frame, then nothing or one body frame, all in the buffer.
         header = end + 1
         length: i64 = len(data)
@@ -441,7 +471,7 @@ class AmqpDecoder:
         if channel == 0 or not self.opened:
             self._misplaced(data, position, end, channel)
             return None
-        assembly = self._channels.get(channel)
+        assembly = self._assembly
         if assembly is not None and (assembly.discarding or assembly.address is not None):
             return assembly
         text = "expected method frame, got non method frame instead"
