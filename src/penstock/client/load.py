@@ -21,7 +21,7 @@ from typing import Final, final
 
 from librt.strings import BytesWriter, read_i16_be, read_i32_be, read_i64_be, write_i64_be
 from librt.vecs import append, vec
-from mypy_extensions import i64
+from mypy_extensions import i64, u8
 
 from penstock.core.histogram import Histogram, new_counters
 
@@ -432,10 +432,10 @@ class DeliveryScanner:
     def _write_ack(self, channel: i64, multiple: i64) -> None:
         acks = self.acks
         acks.append(FRAME_METHOD)
-        acks.append(channel >> 8)
-        acks.append(channel & 0xFF)
+        acks.append(u8(channel >> 8))
+        acks.append(u8(channel & 0xFF))
         write_i64_be(acks, ACK_BEGIN)
         write_i64_be(acks, self._tags[channel])
-        acks.append(multiple)
+        acks.append(u8(multiple))
         acks.append(FRAME_END)
         self._unacked[channel] = 0

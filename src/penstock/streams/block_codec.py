@@ -23,8 +23,15 @@ and filter, so that a block without a match is passed over and not read.
 from typing import Final, final
 from zlib import crc32
 
-from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
-from mypy_extensions import i32, i64
+from librt.strings import (
+    BytesWriter,
+    read_i32_be,
+    read_i64_be,
+    write_i16_be,
+    write_i32_be,
+    write_i64_be,
+)
+from mypy_extensions import i16, i32, i64
 
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import Corrupt
@@ -196,9 +203,7 @@ def damage(path: str, at: int, size: int) -> Corrupt:
 
 def write_record(writer: BytesWriter, message: Message) -> None:
     """Address and content, which must be in memory."""
-    size: i64 = len(message.address)
-    writer.append(size >> 8)
-    writer.append(size & 255)
+    write_i16_be(writer, i16(len(message.address)))
     write_i32_be(writer, i32(len(message.content)))
     writer.write(message.address)
     writer.write(message.content)

@@ -40,7 +40,7 @@ from librt.strings import (
     write_i32_be,
     write_i64_be,
 )
-from mypy_extensions import i16, i32, i64
+from mypy_extensions import i16, i32, i64, u8
 
 from penstock.core.byte_reader import ByteReader, Malformed
 from penstock.core.clock_types import WallMs
@@ -57,16 +57,16 @@ from penstock.core.message import (
 from penstock.streams.block_codec import MARKS
 from penstock.streams.marks import StreamMarks
 
-MAGIC: Final[i64] = 0x4F
-VERSION: Final[i64] = 1
+MAGIC: Final = 0x4F
+VERSION: Final = 1
 HEADER_BYTES: Final[i64] = 18
 
-PUBLISH: Final[i64] = 0x50
-END: Final[i64] = 0x41
-LET_GO: Final[i64] = 0x4D
-DELAY: Final[i64] = 0x4C
-ATTEMPTS: Final[i64] = 0x45
-MARKED: Final[i64] = 0x4B
+PUBLISH: Final = 0x50
+END: Final = 0x41
+LET_GO: Final = 0x4D
+DELAY: Final = 0x4C
+ATTEMPTS: Final = 0x45
+MARKED: Final = 0x4B
 
 MESSAGE_BYTES: Final[i64] = 28
 RANGE_BYTES: Final[i64] = 16
@@ -102,7 +102,7 @@ def write_publish(
         while end < count and messages[end].seq_id == messages[end - 1].seq_id + 1:
             end += 1
         writer.append(PUBLISH)
-        writer.append(part)
+        writer.append(u8(part))
         write_i64_be(writer, until_ms)
         write_i64_be(writer, messages[first].seq_id)
         write_i32_be(writer, i32(end - first))
@@ -116,8 +116,8 @@ def _write_message(writer: BytesWriter, message: Message) -> None:
     content = message.content
     assert address_size < 32768
     assert len(content) == message.size > 0
-    writer.append(message.flags & FLAGS_TOLD)
-    writer.append((message.flags & PRIORITY_MASK) >> PRIORITY_SHIFT)
+    writer.append(u8(message.flags & FLAGS_TOLD))
+    writer.append(u8((message.flags & PRIORITY_MASK) >> PRIORITY_SHIFT))
     write_i16_be(writer, i16(address_size))
     write_i32_be(writer, i32(message.size))
     write_i32_be(writer, i32(attempts_of(message)))
@@ -133,8 +133,8 @@ def write_ranges(
     """An 'A', 'M' or 'L'; ``until_ms`` is of the last only."""
     if len(ranges) == 0:
         return
-    writer.append(kind)
-    writer.append(part)
+    writer.append(u8(kind))
+    writer.append(u8(part))
     if kind == DELAY:
         write_i64_be(writer, until_ms)
     write_i32_be(writer, i32(len(ranges)))
@@ -147,7 +147,7 @@ def write_attempts(writer: BytesWriter, part: i64, messages: list[Message]) -> N
     if len(messages) == 0:
         return
     writer.append(ATTEMPTS)
-    writer.append(part)
+    writer.append(u8(part))
     write_i32_be(writer, i32(len(messages)))
     for message in messages:
         write_i64_be(writer, message.seq_id)
@@ -159,7 +159,7 @@ def write_counts(writer: BytesWriter, part: i64, counts: list[tuple[int, int]]) 
     if len(counts) == 0:
         return
     writer.append(ATTEMPTS)
-    writer.append(part)
+    writer.append(u8(part))
     write_i32_be(writer, i32(len(counts)))
     for seq_id, attempts in counts:
         write_i64_be(writer, seq_id)

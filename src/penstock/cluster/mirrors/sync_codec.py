@@ -20,7 +20,7 @@ from librt.strings import (
     write_i32_be,
     write_i64_be,
 )
-from mypy_extensions import i32, i64
+from mypy_extensions import i32, i64, u8
 
 from penstock.cluster.mirrors.operations import (
     SEQ_ID_MAX,
@@ -30,9 +30,9 @@ from penstock.cluster.mirrors.operations import (
 )
 from penstock.core.byte_reader import Malformed
 
-QUESTION: Final[i64] = 0x51
-CHUNK: Final[i64] = 0x43
-VERSION: Final[i64] = 1
+QUESTION: Final = 0x51
+CHUNK: Final = 0x43
+VERSION: Final = 1
 QUESTION_BYTES: Final[i64] = 39
 CHUNK_HEADER_BYTES: Final[i64] = 51
 CHUNK_BYTES: Final[i64] = 1024 * 1024
@@ -115,7 +115,7 @@ def write_head(writer: BytesWriter, term: i64, number: i64, part: i64, low: i64,
     writer.append(VERSION)
     write_i64_be(writer, term)
     write_i64_be(writer, number)
-    writer.append(part)
+    writer.append(u8(part))
     write_i64_be(writer, low)
     write_i64_be(writer, upto)
 

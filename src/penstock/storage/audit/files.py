@@ -41,17 +41,17 @@ FOREIGN: Final = "the checksum is right, the content is not of this version"
 SAME_BYTES: Final = 16
 """Of a journal block's header: all that is known before it is written."""
 RECORD_NAMES: Final = {
-    int(MESSAGE): "publish",
-    int(journal_codec.ACK): "ack",
-    int(journal_codec.ACK_RUN): "ack run",
-    int(journal_codec.RESERVE): "reserve",
-    int(journal_codec.FORGET): "forget queue",
-    int(journal_codec.FILES): "list of files",
-    int(journal_codec.QUEUES): "list of queues",
-    int(journal_codec.DROP): "drop file",
-    int(journal_codec.TO_TAIL): "to tail",
-    int(journal_codec.DELAY): "delay",
-    int(journal_codec.ATTEMPTS): "attempts",
+    MESSAGE: "publish",
+    journal_codec.ACK: "ack",
+    journal_codec.ACK_RUN: "ack run",
+    journal_codec.RESERVE: "reserve",
+    journal_codec.FORGET: "forget queue",
+    journal_codec.FILES: "list of files",
+    journal_codec.QUEUES: "list of queues",
+    journal_codec.DROP: "drop file",
+    journal_codec.TO_TAIL: "to tail",
+    journal_codec.DELAY: "delay",
+    journal_codec.ATTEMPTS: "attempts",
 }
 
 

@@ -21,7 +21,7 @@ from librt.strings import (
     write_i32_be,
     write_i64_be,
 )
-from mypy_extensions import i16, i32, i64
+from mypy_extensions import i16, i32, i64, u8
 
 from penstock.core.clock_types import WallMs
 from penstock.core.message import (
@@ -34,7 +34,7 @@ from penstock.core.message import (
     flags_of_counts,
 )
 
-MESSAGE: Final[i64] = 0x50
+MESSAGE: Final = 0x50
 MESSAGE_BYTES: Final[i64] = 40
 """A message record without its address and content."""
 MSG_ID_BYTES: Final[i64] = 8
@@ -58,7 +58,7 @@ def write_message_head(writer: BytesWriter, queue_id: i64, message: Message) -> 
     assert address_size < 32768
     assert message.size < 0x7FFFFFFF
     writer.append(MESSAGE)
-    writer.append(flags & FLAGS_KEPT)
+    writer.append(u8(flags & FLAGS_KEPT))
     write_i16_be(writer, i16(address_size))
     write_i32_be(writer, i32(message.size))
     write_i32_be(writer, i32(queue_id))

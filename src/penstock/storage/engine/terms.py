@@ -119,7 +119,7 @@ def _encode(terms: Terms) -> bytes:
         write_i64_be(writer, queue.entries)
         write_i64_be(writer, queue.next_seq_id)
         write_i64_be(writer, queue.redelivered_below)
-        writer.append(i64(1) if queue.expiring else i64(0))
+        writer.append(1 if queue.expiring else 0)
         write_i32_be(writer, i32(len(queue.segments)))
         for segment in queue.segments:
             segment.save(writer)

@@ -322,7 +322,7 @@ class Segment:
         write_i64_be(writer, self.live_count)
         write_i64_be(writer, self.live_bytes)
         write_i64_be(writer, self.record_bytes)
-        writer.append(i64(1) if self.has_stored else i64(0))
+        writer.append(1 if self.has_stored else 0)
         write_blob(writer, b"" if marks.settled is None else bytes(marks.settled))
         write_blob(writer, b"" if marks.delivered is None else bytes(marks.delivered))
         write_i32_be(writer, i32(len(marks.delays)))

@@ -30,7 +30,7 @@ from typing import Final, final
 from zlib import crc32
 
 from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
-from mypy_extensions import i32, i64
+from mypy_extensions import i32, i64, u8
 
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import Corrupt
@@ -48,16 +48,16 @@ BLOCK_HEADER_BYTES: Final[i64] = 36
 CHECKED_HEADER_BYTES: Final[i64] = 32
 """The header without its last field, the checksum."""
 
-ACK: Final[i64] = 0x41
-ACK_RUN: Final[i64] = 0x52
-RESERVE: Final[i64] = 0x4E
-FORGET: Final[i64] = 0x58
-FILES: Final[i64] = 0x46
-QUEUES: Final[i64] = 0x51
-DROP: Final[i64] = 0x44
-TO_TAIL: Final[i64] = 0x54
-DELAY: Final[i64] = 0x4C
-ATTEMPTS: Final[i64] = 0x45
+ACK: Final = 0x41
+ACK_RUN: Final = 0x52
+RESERVE: Final = 0x4E
+FORGET: Final = 0x58
+FILES: Final = 0x46
+QUEUES: Final = 0x51
+DROP: Final = 0x44
+TO_TAIL: Final = 0x54
+DELAY: Final = 0x4C
+ATTEMPTS: Final = 0x45
 
 ACK_BYTES: Final[i64] = 13
 ACK_RUN_BYTES: Final[i64] = 17
@@ -277,7 +277,7 @@ def write_attempts(writer: BytesWriter, queue_id: i64, start: i64, end: i64, cou
 
 def write_table(writer: BytesWriter, kind: i64, rows: dict[int, int]) -> None:
     """'F' or 'Q': a small number and a large one in each row."""
-    writer.append(kind)
+    writer.append(u8(kind))
     write_i32_be(writer, i32(len(rows)))
     for key, value in rows.items():
         write_i32_be(writer, i32(key))

@@ -15,7 +15,7 @@ from librt.strings import (
     write_i32_be,
     write_i64_be,
 )
-from mypy_extensions import i16, i32, i64
+from mypy_extensions import i16, i32, i64, u8
 
 from penstock.core.message import REDELIVERED, Message
 
@@ -118,7 +118,7 @@ def _write_verdict(out: BytesWriter, channel: i64, key: i64, tag: i64, bits: i64
     write_i32_be(out, 13)
     write_i32_be(out, i32(key))
     write_i64_be(out, tag)
-    out.append(bits)
+    out.append(u8(bits))
     out.append(FRAME_END)
 
 
@@ -136,7 +136,7 @@ def write_content(out: BytesWriter, channel: i64, content: bytes, frame_max: i64
         kind: i64 = content[position]
         # A header frame cannot be cut; a peer with frames that small gets it whole.
         if kind != 3 or payload + BODY_OVERHEAD <= frame_max:
-            out.append(kind)
+            out.append(u8(kind))
             write_i16_be(out, number)
             out.write(content[position + 3 : end + 1])
         else:
