@@ -144,7 +144,6 @@ class Journal:
         """
         file_no = self.current.number
         buffer = self._buffer
-        before: i64 = len(buffer)
         next_seq_id: i64 = 0
         count: i64 = 0
         for message in messages:
@@ -158,7 +157,7 @@ class Journal:
                 next_seq_id = message.seq_id + 1
                 count += 1
         if count > 0:
-            self.position += len(buffer) - before
+            self.position = self.sealed_position + len(buffer)
             self._used(queue_id, next_seq_id)
         return count
 
@@ -179,26 +178,22 @@ class Journal:
 
     def ack_run(self, queue_id: i64, start: i64, end: i64) -> None:
         """All seq_ids from ``start`` up to and without ``end``, whatever they were, are done."""
-        before: i64 = len(self._buffer)
         write_ack(self._buffer, queue_id, start, end)
-        self.position += len(self._buffer) - before
+        self.position = self.sealed_position + len(self._buffer)
 
     def to_tail(self, queue_id: i64, message: Message, old_seq_id: i64) -> None:
         """The message was renumbered: its old place is settled, at once with the new one."""
-        before: i64 = len(self._buffer)
         write_to_tail(self._buffer, queue_id, old_seq_id, message.seq_id)
-        self.position += len(self._buffer) - before
+        self.position = self.sealed_position + len(self._buffer)
         self.publish(queue_id, [message])
 
     def delay(self, queue_id: i64, seq_id: i64, until_ms: WallMs) -> None:
         """The message is not to be ready before that time; 0 = it is due."""
-        before: i64 = len(self._buffer)
         write_delay(self._buffer, queue_id, seq_id, until_ms)
-        self.position += len(self._buffer) - before
+        self.position = self.sealed_position + len(self._buffer)
 
     def note_attempts(self, queue_id: i64, messages: list[Message]) -> i64:
         """The counts of the LOGGED ones have changed; returns how many records it took."""
-        before: i64 = len(self._buffer)
         start: i64 = 0
         end: i64 = -1  # the run of seq_ids is [start, end)
         counts: i64 = 0
@@ -216,14 +211,13 @@ class Journal:
         if end > start:
             write_attempts(self._buffer, queue_id, start, end, counts)
             count += 1
-        self.position += len(self._buffer) - before
+        self.position = self.sealed_position + len(self._buffer)
         return count
 
     def reserve(self, queue_id: i64, upto_seq_id: i64) -> None:
         """Once this is durable, no start ever gives the queue a next seq_id below that."""
-        before: i64 = len(self._buffer)
         write_reserve(self._buffer, queue_id, upto_seq_id)
-        self.position += len(self._buffer) - before
+        self.position = self.sealed_position + len(self._buffer)
         self._used(queue_id, upto_seq_id)
 
     def forget_queue(self, queue_id: i64) -> None:
@@ -233,9 +227,8 @@ class Journal:
         record is submitted, else a crash between the two brings the queue back empty.
         """
         self._next_seq_ids.pop(int(queue_id), None)
-        before: i64 = len(self._buffer)
         write_forget(self._buffer, queue_id)
-        self.position += len(self._buffer) - before
+        self.position = self.sealed_position + len(self._buffer)
 
     def _used(self, queue_id: i64, next_seq_id: i64) -> None:
         known = self._next_seq_ids.get(int(queue_id))
@@ -263,10 +256,9 @@ class Journal:
         if sync and self._retired:
             dropped = self._retired
             self._retired = []
-            before: i64 = len(self._buffer)
             for file_no in dropped:
                 write_drop(self._buffer, file_no)
-            self.position += len(self._buffer) - before
+            self.position = self.sealed_position + len(self._buffer)
         size: i64 = len(self._buffer)
         assert size > 0 or side is None, "what is appended beside the journal has a record here"
         if size == 0 and (not sync or self._sync_position == self.sealed_position):
