@@ -63,16 +63,13 @@ class Deadlines:
         self._tags.append(int(self._ledger.next_tag))
         self._times.append(now_ms)
 
-    def _begun_ms(self, tag: int) -> MonoMs:
+    def begun_ms(self, tag: int) -> MonoMs:
+        """When the time of an open delivery began, to a second."""
         extended = self._extended.get(tag)
         if extended is not None:
             return extended
         place = bisect_right(self._tags, tag) - 1
         return self._times[max(place, 0)]
-
-    def begun_ms(self, tag: int) -> MonoMs:
-        """When the time of an open delivery began, to a second."""
-        return self._begun_ms(tag)
 
     def note(self, consumer: Consumer) -> None:
         """It takes deliveries here: none may stay open for longer than it may."""
@@ -119,7 +116,7 @@ class Deadlines:
             return 0  # even the oldest is younger
         for tag in self._ledger.open_tags(self._end_of(place) - 1):
             timeout_ms = timeout_of(cast(Consumer, self._ledger.holder(tag)), default_ms)
-            if 0 < timeout_ms <= now_ms - self._begun_ms(tag):
+            if 0 < timeout_ms <= now_ms - self.begun_ms(tag):
                 return timeout_ms
         if len(self._extended) > self._ledger.open_count:
             self._extended = {

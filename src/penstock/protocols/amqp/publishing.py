@@ -340,18 +340,16 @@ class Publishing:
         self._held_bytes = 0
         self._held = []
 
-    def commit(self) -> bool | Pending:
+    def commit(self, place: int = 0) -> bool | Pending:
         """Publish what was held; False when some queue had no room for some of it.
 
-        Finding the routes may take several turns.  Raises ``NotFound`` or ``AccessRefused`` before
-        anything is published, when an exchange or a right went away before all had theirs.
+        Finding the routes may take several turns: those below ``place`` are found.  Raises
+        ``NotFound`` or ``AccessRefused`` before anything is published, when an exchange or a right
+        went away before all had theirs.
         """
-        return self._find_routes(0)
-
-    def _find_routes(self, place: int) -> bool | Pending:
         while place < len(self._held):
             if self.link.has_routed_enough():
-                return Pending(None, partial(self._find_routes, place))
+                return Pending(None, partial(self.commit, place))
             self.link.route(self._held[place].address)
             place += 1
         return self._publish_held(0, True)
