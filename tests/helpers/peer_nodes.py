@@ -103,7 +103,7 @@ class LinkedNode:
     def _run(self) -> None:
         try:
             while not self._stop:
-                self.loop.run_once(min(20, self.loop.wait_ms()))
+                self.loop.run_once(20)
                 self.peers.tick(0)  # a real node does so every 250 ms
         except BaseException as error:
             self.error = error

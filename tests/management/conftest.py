@@ -20,6 +20,7 @@ from penstock.management.statistics.node_facts import NodeFacts
 from penstock.node.inspection.session_inspector import NodeSessionInspector
 from penstock.node.node import Node
 from penstock.runtime.listener import Listener, tcp_socket
+from penstock.runtime.loop import TICK_MS
 from penstock.settings.settings import load_settings
 from tests.management.cases import QUEUES, Answer, Case, ask
 
@@ -73,7 +74,7 @@ class Served:
     def _turn(self) -> None:
         loop = self.node.loop
         while not loop.stopping:
-            loop.run_once(loop.wait_ms())
+            loop.run_once(TICK_MS)
 
     def on_loop(self, function: Callable[[], T]) -> T:
         return self.node.loop.call(function).result(timeout=10)

@@ -36,6 +36,7 @@ from penstock.broker.transfers.staging import StagingLimits
 from penstock.broker.vhost_removal import CloseSome
 from penstock.clocks import mono_ms, wall_ms
 from penstock.core import message
+from penstock.core.clock_types import MonoMs
 from penstock.node.boot_definitions import load_definitions, new_salt, warn_of_refused
 from penstock.node.boot_topology import begin_data, create_defaults
 from penstock.node.control_file import new_token, remove_control, write_control
@@ -71,7 +72,7 @@ from penstock.runtime.disk.io_meter import DiskMeter
 from penstock.runtime.disk.room import DiskRoom
 from penstock.runtime.disk.worker import DiskWorker
 from penstock.runtime.listener import check_listeners
-from penstock.runtime.loop import Loop
+from penstock.runtime.loop import TICK_MS, Loop
 from penstock.runtime.secure_socket import tls_options
 from penstock.runtime.turn import Turn
 from penstock.settings.listener_table import HTTP, door_of
@@ -98,6 +99,8 @@ if TYPE_CHECKING:
     from penstock.protocols.nsq.http.services import NsqServices
 
 COMMITTER_LOOK_S: Final = 0.001
+LOOK_MS: Final = 5
+"""Under load turns are shorter: what can wait so long is not looked at behind each of them."""
 
 logger = logging.getLogger("penstock")
 
@@ -379,8 +382,7 @@ class Node:
         return 0
 
     def _turn_once(self, wait_ms: int) -> None:
-        self.loop.run_once(wait_ms)
-        self.monitor.look(mono_ms())
+        self.monitor.look(self.loop.run_once(wait_ms))
         self._look_at_the_disk()
 
     def _is_on_disk(self) -> bool:
@@ -420,12 +422,17 @@ class Node:
         self._notifier.ready(f"serving, {self.recovery} recovered")
 
     def _turn_until_stopped(self, reread: Callable[[], Settings] | None) -> None:
-        loop = self.loop
-        while not loop.stopping:
-            loop.run_once(loop.wait_ms())
-            now_ms = mono_ms()
-            self.monitor.look(now_ms)
+        wait_ms = LOOK_MS
+        look_at_ms = MonoMs(0)
+        while not self.loop.stopping:
+            now_ms = self.loop.run_once(wait_ms)
             self.events.look(now_ms)
+            wait_ms = LOOK_MS
+            if now_ms < look_at_ms:
+                continue
+            wait_ms = TICK_MS
+            look_at_ms = MonoMs(now_ms + LOOK_MS)
+            self.monitor.look(now_ms)
             self._lines.look()
             self._notifier.look(now_ms)
             self._look_at_the_disk()

@@ -130,13 +130,15 @@ class Loop:
 
     # -- the loop ------------------------------------------------------------------------
 
-    def run_once(self, timeout_ms: int) -> None:
-        """Wait for something to do, do it, write what came of it."""
+    def run_once(self, longest_ms: int) -> MonoMs:
+        """Wait for something to do, no longer than that; do it, write what came of it.
+
+        Returns the time at its end.
+        """
         turn = self.turn
-        if turn.has_work() or self._calls.waiting:
-            timeout_ms = 0
-        elif self._flow.is_someone_behind():
-            timeout_ms = min(timeout_ms, HOLD_MS)
+        timeout_ms = 0
+        if not turn.has_work() and not self._calls.waiting:
+            timeout_ms = self._wait_ms(longest_ms)
         ready = self._epoll.poll(timeout_ms / 1000)
         now_ms, since_boot_ms = wall_ms(), mono_ms()
         turn.begin(now_ms, since_boot_ms)
@@ -154,7 +156,6 @@ class Loop:
             if mask & _OUT and not connection.gone:
                 self._write(connection, now_ms)
         self._calls.run()
-        self._calls.resume()
         if since_boot_ms >= self._tick_at_ms:
             self._tick(now_ms, since_boot_ms)
         self._run_turn(now_ms, not ready)
@@ -165,10 +166,12 @@ class Loop:
         if turn.blocked_reason() != self._gate or self._admission.vhost_reasons != self._gates:
             self._move_gate()
         self.flush(now_ms)
-        self._flow.end_turn(mono_ms())  # waits are as long as the turn
+        ended_ms = mono_ms()
+        self._flow.end_turn(ended_ms)  # waits are as long as the turn
         if self._full and self._flow.held_bytes != self._full_at_bytes:
             self._full_at_bytes = self._flow.held_bytes
             self._read_those_with_room()
+        return ended_ms
 
     def _run_turn(self, now_ms: WallMs, idle: bool) -> None:
         if not self._flow.measuring:
@@ -180,10 +183,13 @@ class Loop:
         self._flow.measured(self._received_ns, time.perf_counter_ns() - since, mono_ms())
         self._received_ns = 0
 
-    def wait_ms(self) -> int:
+    def _wait_ms(self, longest_ms: int) -> int:
         """How long the loop may sleep."""
-        longest = WAITERS_MS if self._waiters else TICK_MS
-        return int(self.turn.wait_ms(longest, wall_ms(), mono_ms()))
+        if self._waiters:
+            longest_ms = min(longest_ms, WAITERS_MS)
+        if self._flow.is_someone_behind():
+            longest_ms = min(longest_ms, HOLD_MS)
+        return int(self.turn.wait_ms(longest_ms, wall_ms(), mono_ms()))
 
     def _other(self, fd: int, now_ms: MonoMs) -> None:
         listener = self.listeners.get(fd)

@@ -48,9 +48,14 @@ class ThreadCalls:
         return future
 
     def run(self) -> None:
-        """Those that wait, in their order; one at least, and no more when time is up."""
-        if not self.waiting:
-            return
+        """Those that wait, then those that have had to wait for an answer from elsewhere."""
+        if self.waiting:
+            self._run_waiting()
+        if self.pending:
+            self._resume()
+
+    def _run_waiting(self) -> None:
+        """In their order; one at least, and no more when time is up."""
         until_ns = self._clock_ns() + AT_ONCE_MS * 1_000_000
         for _ in range(len(self.waiting)):
             function, future = self.waiting.popleft()
@@ -59,10 +64,8 @@ class ThreadCalls:
             if self._clock_ns() >= until_ns:
                 return
 
-    def resume(self) -> None:
-        """Those that had to wait for an answer from elsewhere, and have it."""
-        if not self.pending:
-            return
+    def _resume(self) -> None:
+        """Those that have their answer."""
         calls, self.pending = self.pending, []
         for call in calls:
             function, future, ticket = call

@@ -161,7 +161,7 @@ class Turn:
             or len(broker.queue_context.refills) > 0
             or len(broker.replies.answered) > 0
             or len(broker.queue_context.deaths) > 0
-            or broker.staging.has_work()
+            or (len(broker.staging.waiting) > 0 and broker.staging.has_work())
             or self._is_awaited()
             or (len(self._cluster) > 0 and self._cluster[0].has_work())
         )

@@ -13,6 +13,7 @@ import pytest
 
 from penstock.management.http import http_connections
 from penstock.node.node import Node
+from penstock.runtime.loop import TICK_MS
 from penstock.settings.settings import load_settings
 from tests.helpers.broker_process import free_port
 from tests.helpers.certificates import Authority
@@ -51,7 +52,7 @@ class Services:
     def _turn(self) -> None:
         loop = self.node.loop
         while not loop.stopping:
-            loop.run_once(loop.wait_ms())
+            loop.run_once(TICK_MS)
 
     def stop(self) -> None:
         self.services.stop()

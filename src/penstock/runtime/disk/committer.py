@@ -106,9 +106,11 @@ class Committer:
         return done
 
     def idle(self) -> bool:
-        """Nothing waits and nothing is under way (there may be something to collect)."""
-        with self._changed:
-            return not self._busy and not self._waiting
+        """Nothing waits and nothing is under way (there may be something to collect).
+
+        In this order no lock is needed: the thread is busy before it takes what waits.
+        """
+        return not self._waiting and not self._busy
 
     def commit_inline(self, group: JournalGroup) -> None:
         """Do it here and now; the next ``collect`` returns it.  Legal only when ``idle``.
