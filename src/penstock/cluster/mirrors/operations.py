@@ -169,7 +169,7 @@ def write_counts(writer: BytesWriter, part: i64, counts: list[tuple[int, int]]) 
 def write_marks(writer: BytesWriter, kind: i64, count: i64, rows: bytes) -> None:
     writer.append(MARKED)
     writer.append(0)
-    writer.append(kind)
+    writer.append(u8(kind))
     write_i32_be(writer, i32(count))
     write_i32_be(writer, i32(len(rows)))
     writer.write(rows)
