@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from penstock.cluster.remote.peer_client import BROKEN, TAKES
 from tests.helpers.node_pair import NodePair, confirming, names, ready
 
 
@@ -135,6 +136,72 @@ def test_publishers_wait_for_a_node_that_does_not_take(pair: NodePair) -> None:
     pair.slow = False
     pair.run()
     assert not queue.flow.is_blocked()
+    assert ready(pair) == 40
+    assert client.methods()[-1][1]["delivery_tag"] == 40
+
+
+def test_what_is_published_on_a_broken_link_is_sent_when_it_is_connected(pair: NodePair) -> None:
+    pair.remote("q")
+    client = confirming(pair)
+    link = pair.ends[0].queues.client
+    pair.slow = True
+    client.publish("", "q", b"0")
+    link.connection_is(False)
+    for number in (b"1", b"2"):
+        client.publish("", "q", number)
+    pair.slow = False
+    pair.run()
+    assert ready(pair) == 1, "only what went before the link broke"
+    assert [fields["delivery_tag"] for _, fields in client.methods()] == [1]
+    link.connection_is(True)
+    client.publish("", "q", b"3")
+    assert [fields["delivery_tag"] for _, fields in client.methods()] == [4]
+    client.consume("q", no_ack=True)
+    assert client.bodies() == [b"0", b"1", b"2", b"3"]
+
+
+def test_what_is_published_on_a_broken_link_goes_to_the_next_master(pair: NodePair) -> None:
+    """It was not sent, so no publisher is told no."""
+    queue = pair.remote("q")
+    client = confirming(pair)
+    pair.slow = True
+    client.publish("", "q", b"0")
+    pair.ends[0].queues.client.connection_is(False)
+    client.publish("", "q", b"1")
+    pair.lose_link()
+    assert [(name, fields["delivery_tag"]) for name, fields in client.methods()] == [
+        ("basic.nack", 1)
+    ]
+    pair.slow = False
+    pair.connect()
+    pair.ends[0].queues.client.connection_is(False)
+    queue.follow(pair.ends[0].queues.client)
+    pair.run()
+    assert names(client) == []
+    pair.ends[0].queues.client.connection_is(True)
+    pair.run()
+    assert names(client) == ["basic.ack"]
+    assert ready(pair) == 1
+
+
+def test_publishers_wait_for_a_broken_link_when_enough_is_held(pair: NodePair) -> None:
+    queue = pair.remote("q")
+    client = confirming(pair)
+    link = pair.ends[0].queues.client
+    link.connection_is(False)
+    for _ in range(40):
+        client.publish("", "q", b"x" * 300_000, run=False)
+    pair.run()
+    assert queue.flow is not None
+    assert queue.flow.is_blocked()
+    assert queue.flow.blocked_by is not None
+    assert (queue.flow.blocked_by.owner, queue.flow.blocked_by.why) == ("there", BROKEN)
+    assert client.session.reader.is_blocked()
+    assert ready(pair) == 0
+    link.connection_is(True)
+    pair.run()
+    assert not queue.flow.is_blocked()
+    assert queue.flow.blocked_by.why == TAKES
     assert ready(pair) == 40
     assert client.methods()[-1][1]["delivery_tag"] == 40
 

@@ -215,6 +215,10 @@ class ConfirmWatermark:
                 wait.refuse(number)
                 return
 
+    def held(self) -> list[PendingConfirm]:
+        """What is open and was not sent."""
+        return [wait for wait in self._open if wait.held]
+
     def hold(self) -> None:
         """What is open was not taken by any node."""
         for wait in self._open:

@@ -109,6 +109,10 @@ class FlowPeer:
             return "flow"
         return "idle" if idle_ms > IDLE_AFTER_MS else "running"
 
+    def explain(self, why: str) -> None:
+        """For that it keeps its senders waiting from now on."""
+        self.why = why
+
     def keep(self, credit: "Credit", cost: i64, why: str = "") -> None:
         """Take what is sent, and acknowledge it later; ``why``: if not always so."""
         self.why = why

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 UNDER_WAY: Final = CreditSpec(4000, 800)
 """Messages, or KiB, of one queue."""
+TAKES: Final = "what was published waits to be taken by that node"
+BROKEN: Final = "the link to that node is broken: what is published waits for it"
 
 
 @final
@@ -33,11 +35,22 @@ class PeerClient:
     def __init__(self, book: FlowBook, node: str) -> None:
         self.node = node
         self.alive: bool = True
+        self.is_connected: bool = True
         self.requests: list[QueueRequest] = []
         self.cancelled: list[Consumer] = []  # to be told so
-        self.stage = FlowPeer(book, NODE, node, "what was published waits to be taken by that node")
+        self.stage = FlowPeer(book, NODE, node, TAKES)
         self._queues: dict[int, RemoteQueue] = {}
         self._last_no: i64 = 0
+
+    def connection_is(self, is_connected: bool) -> None:
+        """Once a turn: is there a connection to the other node?"""
+        if is_connected == self.is_connected:
+            return
+        self.is_connected = is_connected
+        self.stage.explain(TAKES if is_connected else BROKEN)
+        if is_connected:
+            for queue in self._queues.values():
+                queue.publishing.connected()
 
     def open(self, queue: "RemoteQueue") -> i64:
         self._last_no += 1

@@ -3,8 +3,12 @@
     publish ─► a number on the frontier ─► Given ─► the master's node
     Safe ◄─ up to where, and what was refused
 
-What is open, sent or held for the next master, is in the frontier's waits, with its messages: so
-nothing is remembered twice.  Numbers go over the link counted from the opening of the queue there.
+What is open, sent or held, is in the frontier's waits, with its messages: so nothing is remembered
+twice.  Numbers go over the link counted from the opening of the queue there.
+
+While there is no master, or no connection to its node, what is published is held: it is sent as
+soon as there is one, to that master or to the next.  Credit bounds it: beyond that the queue is in
+flow, and waits for that node.
 """
 
 from typing import final
@@ -57,15 +61,26 @@ class RemotePublishing:
         away_text = self._master.away_text
         wait = self.frontier.number(len(messages), away_text, messages, until_ms)
         way = self._master.way
-        if way is not None:
-            self._charge(messages)
-            way.send(q.Given(self._master.no, wait.first - self._base, until_ms, messages))
-            return True
-        wait.hold()
         if self._credit is None:
             self._open_credit(self._no_receiver)
         self._charge(messages)
-        return False
+        self._send(wait)
+        return way is not None
+
+    def _send(self, wait: PendingConfirm) -> None:
+        """Or hold it, while there is no connection."""
+        way = self._master.way
+        if way is None or not way.is_connected:
+            wait.hold()
+            return
+        wait.sent()
+        first = wait.first - self._base
+        way.send(q.Given(self._master.no, first, wait.until_ms, wait.messages))
+
+    def connected(self) -> None:
+        """There is a connection to the master's node again."""
+        for wait in self.frontier.held():
+            self._send(wait)
 
     def _hold_back(self, waits: list[PendingConfirm]) -> None:
         """They go to the next master."""
@@ -93,10 +108,8 @@ class RemotePublishing:
         self._base = self.frontier.numbered
         for wait in waits:
             self.frontier.number_again(wait)
-            wait.sent()
             self._charge(wait.messages)
-            first = wait.first - self._base
-            way.send(q.Given(self._master.no, first, wait.until_ms, wait.messages))
+            self._send(wait)
 
     def lose(self) -> None:
         """The master is lost: what was sent is refused, or held for the next one."""

@@ -196,5 +196,6 @@ class ClusterQueues(QueueDirectory):
             self._look_who_is_reached(patience_ms)
             self._follow_again()
         for name, link in self._links.items():
+            link.client.connection_is(self._silent_ms(name) == 0)
             while payload := link.take_payload(now_ms):
                 self._send(name, QUEUES_STREAM, payload)
