@@ -104,6 +104,19 @@ def test_one_mirror(row: list[str], graceful: bool, other_rule: str) -> None:
         assert {master(*back, after_ms=ms) for ms in (0, soon, later)} == {then[-1]}
 
 
+def test_a_former_master_that_has_lost_its_copy_is_not_waited_for() -> None:
+    """No other node can bring more than a synchronised copy has."""
+    down = first_view(MASTER).with_member(ELDER).with_synced(ELDER).went_down(graceful=False)
+    back = ("a@h", "b@h")
+    decision = when_some_return(down.forgot("a@h"), "a@h", back[1:], 0, *RULES)
+    assert (decision.kind, decision.who) == (PROMOTE, "b@h")
+    assert decision.why == "the former master has lost its copy"
+    assert when_some_return(down, "a@h", back[1:], 0, *RULES).kind == WAIT
+    behind = first_view(MASTER).with_member(ELDER).went_down(graceful=False).forgot("a@h")
+    assert when_some_return(behind, "a@h", back[1:], 0, "always", "always").kind == WAIT
+    assert when_some_return(behind, "a@h", back[1:], 0, *RULES).kind == WAIT
+
+
 def test_the_table_has_every_combination() -> None:
     mirrors = ("synced", "not synced", "synced, lost too", "not synced, lost", "none")
     assert [tuple(row[:2]) for row in ROWS] == list(product(mirrors, RULES))

@@ -20,7 +20,8 @@ was synced when the queue went down has the same.
 
     the former master is back                                                   PROMOTE it
     a synced copy is back        30 s have not passed since the first return    WAIT
-                                 they have                                      PROMOTE the first
+                                 they have, or the former master has lost its
+                                 copy, so that it cannot return                 PROMOTE the first
     only others are back         the policy (of how the last master went) says
                                  always, and 30 s have passed                   PROMOTE the first
                                  else                                           WAIT
@@ -80,6 +81,8 @@ def when_some_return(
         return Decision(WAIT, "", "no node with a copy is back")
     late = waited_ms >= RETURN_WAIT_MS
     if synced:
+        if former_master not in view.recoverable:
+            return Decision(PROMOTE, synced[0], "the former master has lost its copy")
         if late:
             return Decision(PROMOTE, synced[0], "the former master has not come back for 30 s")
         return Decision(WAIT, "", "the former master is given 30 s")
