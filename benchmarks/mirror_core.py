@@ -175,7 +175,7 @@ class Node:
         ready = self.group.take(NOW_MS, MONO_MS)
         clock.spent("told")
         self.wanted = ready.view or NO_VIEW
-        self.complete = ready.complete
+        self.complete = ready.mirrors.complete
         self.say(ready.messages)
         clock.spent("link out")
         wrote = self.commit()

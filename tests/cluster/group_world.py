@@ -11,6 +11,7 @@ from typing import Any
 
 from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.mirrors.group import MirrorGroup
+from penstock.cluster.mirrors.safety import NOTHING_KNOWN
 from penstock.cluster.ring.ring import Ring
 from penstock.cluster.ring.views import NO_VIEW
 from penstock.core.confirm_watermark import PendingConfirm, PendingConfirms
@@ -32,7 +33,7 @@ class Member:
         ring = Ring(f"{name}#{joining}", 0)
         self.group = MirrorGroup(ring, self.queue, journal, self.active, ("/", "q"), self.waits, 8)
         self.published: list[tuple[bytes, list[PendingConfirm]]] = []
-        self.complete: list[str] = []
+        self.mirrors = NOTHING_KNOWN
         ring.view_changed(world.view)
 
     def open(self) -> Any:
@@ -73,14 +74,15 @@ class Member:
     def contents(self) -> list[bytes]:
         return [content for content, _, _ in set_of(self.queue, self.world.now_ms).values()]
 
-    def take(self) -> bool:
+    def take(self, *, is_short: bool = False) -> bool:
         self.active.clear()
-        ready = self.group.take(self.world.now_ms, self.world.now_ms)
+        now_ms = self.world.now_ms
+        ready = self.group.take(now_ms, now_ms, is_short=is_short)
         self.group.check()
         for receiver, data in ready.messages:
             link = self.world.links.setdefault((self.name, receiver), deque())
             link.append((self.group.ring.me, data))
-        self.complete = ready.complete
+        self.mirrors = ready.mirrors
         if self.group.has_lost_copy():
             self.queue = self.open_again()
             self.group.begin_again(self.queue)
@@ -145,7 +147,7 @@ class World:
 
     def add_synced(self) -> bool:
         master = self.members.get(self.master)
-        complete = [] if master is None else master.complete
+        complete = [] if master is None else master.mirrors.complete
         new = [one for one in complete if one in self.members and one not in self.synced]
         self.synced += new
         if new:

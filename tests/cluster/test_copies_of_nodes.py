@@ -52,3 +52,30 @@ def test_a_former_master_keeps_its_messages_and_fetches_what_differs(cluster: Si
     assert copy.queue_id == record.queue_id, "it did not begin with a new, empty one"
     (part,) = copy.backing.parts()
     assert part.ready_count() == 60
+
+
+def test_each_change_of_a_copy_is_an_event_at_one_node_and_counted_there(
+    cluster: SimCluster,
+) -> None:
+    a, b, c = cluster.machines
+    for machine in (b, c):
+        machine.quiet.broker.events.open()
+    a.kill()
+    cluster.until(lambda: cluster.synced("q") == ["b@h", "c@h"])
+    cluster.pass_ms(1000)
+    why = "the eldest synchronised mirror"
+    assert changes_at(c) == []
+    assert changes_at(b) == [
+        ("/", "q", "b@h", "promoted", why),
+        ("/", "q", "a@h", "left", why),
+    ]
+    counts = b.quiet.broker.mirrors.changes()
+    assert {change: count for change, count in counts.items() if count} == {
+        "promoted": 1,
+        "left": 1,
+    }
+
+
+def changes_at(machine: Machine) -> list[tuple[object, ...]]:
+    events = machine.quiet.broker.events.take()
+    return [values for _, kind, values in events if kind == "mirror_changed"]

@@ -8,6 +8,7 @@ from penstock.broker.rules.ha_policy import HaPolicy, read_ha_policy
 from penstock.cluster.agreement.living_nodes import LivingNodes
 from penstock.cluster.agreement.queue_views import QueueView, first_view
 from penstock.cluster.mirrors.deciding import Step, begins, next_step, when_stopping
+from penstock.cluster.mirrors.safety import MirrorStates
 
 A, B, C = "a/1", "b/1", "c/1"
 ALL = read_ha_policy({"ha-mode": "all", "ha-sync-mode": "automatic"})
@@ -18,11 +19,16 @@ ALWAYS = read_ha_policy({"ha-mode": "all", "ha-promote-on-failure": "always"})
 
 
 def nodes(
-    member: str, living: str = "a/1 b/1 c/1", drained: str = "", unreached: str = ""
+    member: str,
+    living: str = "a/1 b/1 c/1",
+    drained: str = "",
+    unreached: str = "",
+    short: str = "",
 ) -> LivingNodes:
     members = {one.partition("/")[0]: one for one in living.split()}
     joined = {node: 1000 * number for number, node in enumerate(sorted(members))}
-    return LivingNodes(member, members, joined, drained.split(), unreached.split())
+    short_of = {node: ["disk"] for node in short.split()}
+    return LivingNodes(member, members, joined, drained.split(), unreached.split(), short_of)
 
 
 def step(
@@ -31,7 +37,8 @@ def step(
     there: LivingNodes,
     *,
     complete: str = "",
-    stuck: str = "",
+    silent: str = "",
+    slow: str = "",
     wall_ms: int = 0,
     has_copy: bool = True,
     has_ring: bool = True,
@@ -40,8 +47,7 @@ def step(
         view,
         policy,
         there,
-        complete.split(),
-        stuck.split(),
+        MirrorStates(complete.split(), silent.split(), slow.split()),
         wall_ms,
         lambda count: count - 1,
         has_copy=has_copy,
@@ -83,7 +89,7 @@ def test_the_master_adds_who_is_missing_one_by_one() -> None:
         (nodes(A, "a/1 c/1"), {}, "b/1 is gone"),
         (nodes(A, "a/1 b/2 c/1"), {}, "b/1 is gone"),
         (nodes(A, unreached="b"), {}, "b/1 cannot be reached from a"),
-        (nodes(A), {"stuck": B}, "b/1 does not say what it has"),
+        (nodes(A), {"silent": B}, "b/1 does not say what it has"),
     ],
 )
 def test_the_master_goes_on_without_a_mirror(
@@ -99,6 +105,29 @@ def test_who_cannot_be_reached_is_not_asked_back() -> None:
     alone = trio().without(B)
     assert step(alone, ALL, nodes(A, unreached="b")).view is None
     assert proposed(step(alone, ALL, nodes(A))).members == [A, C, B]
+
+
+def test_a_mirror_with_a_slow_disk_stays_and_is_not_counted_on() -> None:
+    found = step(trio(), ALL, nodes(A), slow=B)
+    assert found.why == "b: its disk takes nothing for 4 s"
+    assert proposed(found).members == [A, B, C]
+    assert proposed(found).synced == [A]
+    found = step(trio(), ALL, nodes(A), slow=C)
+    assert proposed(found).version == trio().version + 1, "what is proposed of it is refused now"
+    assert step(trio(), ALL, nodes(A, short="b"), slow=B).why == "b: short of disk"
+
+
+def test_no_copy_is_begun_on_a_node_that_is_short_and_those_that_are_there_stay() -> None:
+    assert begins(ALL, nodes(A, "a/1 b/1", short="b"), lambda _: 0).view is None
+    view = proposed(step(first_view(A), ALL, nodes(A, short="b")))
+    assert view.members == [A, C]
+    assert step(view, ALL, nodes(A, short="b")).view is None
+    assert proposed(step(first_view(A), TWO, nodes(A, short="b"))).members == [A, C]
+    two = first_view(A).with_member(B).with_synced(B)
+    assert step(two, TWO, nodes(A, short="b")).view is None
+    there = two.went_down(graceful=False).promoted("a/2", heard_all=False, graceful=False)
+    assert step(there, ALL, nodes("a/2", "a/2 b/1", short="b")).view is None, "it is kept"
+    assert proposed(step(there, ALL, nodes("a/2", "a/2 b/1"))).members == ["a/2", B]
 
 
 def test_the_master_says_who_has_everything() -> None:

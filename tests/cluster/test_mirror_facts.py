@@ -6,6 +6,7 @@ import pytest
 
 from penstock.broker.mirrors import DOWN, MASTER, MIRROR, RUNNING, SYNCING, WAITING, MirrorFacts
 from penstock.broker.rules.ha_policy import read_ha_policy
+from penstock.cluster.agreement.living_nodes import LivingNodes
 from penstock.cluster.agreement.queue_views import QueueView, first_view
 from penstock.cluster.mirrors.facts import mirror_facts, policy_in_words
 from penstock.cluster.mirrors.group import MirrorGroup
@@ -161,6 +162,35 @@ def test_the_ring_names_its_dead() -> None:
     assert (ring.left, ring.right) == (f"{A}#1", f"{A}#1")
     assert ring.full
     assert ring.kept_bytes is not None
+
+
+def test_a_node_that_is_short_and_a_mirror_for_which_publishers_wait_are_named() -> None:
+    world = World([A, B])
+    world.now_ms = 1000
+    a = world.members[A]
+    a.publish(b"x")
+    for _ in range(8):
+        world.now_ms += 100
+        for member in world.members.values():
+            member.take()
+        for link in list(world.links):
+            world.carry(*link)
+    living = {NODE_A: A, NODE_B: B, NODE_C: C}
+    nodes = LivingNodes(A, living, {}, short={NODE_C: ["disk", "memory"]})
+    facts = mirror_facts(
+        queue_view(world), world.view, a.group, ALL, world.now_ms, sync_wanted=True, nodes=nodes
+    )
+    assert facts.state == RUNNING
+    assert facts.why.split("; ") == [
+        f"{NODE_B} holds publishers: its disk has taken nothing for 0.7 s",
+        f"no copy at {NODE_C} (short of disk and memory)",
+    ]
+    world.synced = [A]
+    nodes = LivingNodes(A, living, {}, short={NODE_B: ["disk"]})
+    facts = mirror_facts(
+        queue_view(world), world.view, None, ALL, world.now_ms, sync_wanted=True, nodes=nodes
+    )
+    assert facts.why == f"{NODE_B}: short of disk, and fetches nothing until it is not"
 
 
 def test_why_a_queue_is_down() -> None:

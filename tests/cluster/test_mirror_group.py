@@ -13,6 +13,7 @@ import random
 import pytest
 
 from penstock.cluster.mirrors.joinings import member_of
+from penstock.cluster.mirrors.safety import NOTHING_KNOWN, REST_MS, STUCK_MS
 from penstock.core.byte_reader import Malformed
 from tests.cluster.group_world import Member, World
 
@@ -289,7 +290,7 @@ def test_what_a_former_copy_had_does_not_make_its_successor_synced() -> None:
     world = rejoined()
     master = world.members["a"]
     master.take()
-    assert master.complete == []
+    assert master.mirrors.complete == []
 
 
 def test_who_joined_anew_is_answered_though_its_former_joining_dies_later() -> None:
@@ -329,11 +330,108 @@ def test_who_is_complete_is_waited_for_and_synced_when_it_has_what_was_told_befo
     a.group.receive("b", "b#1", answer(1, told - 1, told - 1))
     a.publish(b"y")
     a.take()
-    assert a.complete == []
+    assert a.mirrors.complete == []
     assert a.confirmed() == [b"x"]
     a.group.receive("b", "b#1", answer(1, told, told))
     a.take()
-    assert a.complete == ["b"]
+    assert a.mirrors.complete == ["b"]
+
+
+def turn(world: World, ms: int, *, but: str = "") -> None:
+    """Time passes; the disk of ``but`` takes nothing."""
+    world.now_ms += ms
+    for _ in range(6):
+        for member in world.members.values():
+            member.take()
+            if member.name != but:
+                member.opened.commit()
+        for link in list(world.links):
+            world.carry(*link)
+
+
+def with_a_slow_mirror() -> World:
+    world = World("ab")
+    world.now_ms = 1000
+    a = world.members["a"]
+    a.publish(b"x")
+    turn(world, 1, but="b")
+    assert a.mirrors == NOTHING_KNOWN
+    assert a.confirmed() == []
+    turn(world, 600, but="b")
+    assert a.group.safe.latest() == ("b", "its disk has taken nothing for 0.6 s")
+    turn(world, STUCK_MS, but="b")
+    assert a.mirrors.slow == ["b"]
+    assert a.mirrors.silent == []
+    return world
+
+
+def test_a_mirror_with_a_slow_disk_is_waited_for_until_the_view_counts_on_it_no_more() -> None:
+    world = with_a_slow_mirror()
+    a = world.members["a"]
+    assert a.confirmed() == [], "it may be promoted"
+    world.synced = ["a"]
+    world.tell_all()
+    assert a.confirmed() == [b"x"]
+    a.publish(b"y")
+    turn(world, 1)
+    assert a.confirmed() == [b"x", b"y"]
+    assert a.mirrors == NOTHING_KNOWN
+    assert a.group.safe.latest() == ("", "")
+
+
+def test_a_mirror_that_was_slow_is_waited_for_when_its_rest_is_over_and_has_all_by_then() -> None:
+    world = with_a_slow_mirror()
+    a, b = world.members.values()
+    world.synced = ["a"]
+    world.tell_all()
+    a.publish(b"y")
+    turn(world, 1)
+    assert a.group.safe.rest_ms("b") == REST_MS - 1
+    for _ in range(9):
+        a.publish(b"z")
+        turn(world, 1000)
+        assert a.group.safe.awaited == {}
+    assert len(a.confirmed()) == 11
+    turn(world, 1000)
+    assert a.mirrors.complete == ["b"]
+    assert sorted(b.contents()) == sorted([b"x", b"y", *[b"z"] * 9])
+    world.run()
+    assert world.synced == ["a", "b"]
+
+
+def test_a_mirror_that_is_slow_before_it_is_synced_is_dropped_with_the_next_view_only() -> None:
+    """What was proposed of it may be accepted until then."""
+    world = World("ab")
+    world.now_ms = 1000
+    world.synced = ["a"]
+    world.tell_all()
+    a = world.members["a"]
+    a.group.safe.awaited["b"] = 1000  # it is complete, and has still to write all this
+    a.publish(b"x")
+    turn(world, 1, but="b")
+    turn(world, STUCK_MS + 1, but="b")
+    assert a.mirrors.slow == ["b"]
+    assert a.confirmed() == []
+    world.tell_all()
+    assert a.group.safe.awaited == {}
+    assert a.confirmed() == [b"x"]
+
+
+def test_a_mirror_whose_node_is_short_of_room_fetches_nothing() -> None:
+    world = World("a")
+    world.members["a"].publish(b"x")
+    world.run()
+    b = world.add("b")
+    for _ in range(20):
+        for member in world.members.values():
+            member.group.ring.view_changed(world.view)
+            member.take(is_short=member is b)
+            member.opened.commit()
+        for link in list(world.links):
+            world.carry(*link)
+    assert b.contents() == []
+    world.run()
+    assert b.contents() == [b"x"]
 
 
 def test_behind_an_incomplete_master_all_begin_with_what_it_has() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.cluster.mirrors.safety import STUCK_MS, Answer, SafeLine
+from penstock.cluster.mirrors.safety import STUCK_MS, Answer, Rests, SafeLine
 from penstock.core.confirm_watermark import PendingConfirms
 
 
@@ -11,19 +11,46 @@ def test_who_gets_further_is_slow_and_not_stuck() -> None:
     answer = Answer()
     now_ms = 1000
     for parcel in range(1, 20):
-        assert not answer.is_stuck(1000, now_ms)
+        answer.look(1000, now_ms)
+        assert not answer.is_slow(now_ms)
         now_ms += STUCK_MS - 1
-        answer.hear(parcel, 0, is_complete=False)
-    assert not answer.is_stuck(1000, now_ms)
-    assert not answer.is_stuck(1000, now_ms + STUCK_MS)
-    assert answer.is_stuck(1000, now_ms + STUCK_MS + 1)
+        answer.hear(parcel, parcel, is_complete=False)
+    answer.look(1000, now_ms)
+    answer.look(1000, now_ms + STUCK_MS)
+    assert not answer.is_slow(now_ms + STUCK_MS)
+    assert answer.is_slow(now_ms + STUCK_MS + 1)
 
 
 def test_who_has_everything_is_never_stuck() -> None:
     answer = Answer()
     answer.hear(7, 7, is_complete=True)
     for now_ms in (1, 10 * STUCK_MS):
-        assert not answer.is_stuck(7, now_ms)
+        answer.look(7, now_ms)
+        assert not answer.is_slow(now_ms)
+        assert answer.applies_ms(now_ms) == answer.writes_ms(now_ms) == 0
+
+
+def test_a_disk_that_takes_nothing_is_told_from_a_mirror_that_applies_nothing() -> None:
+    answer = Answer()
+    answer.look(5, 1000)
+    answer.hear(5, 0, is_complete=True)
+    answer.look(5, 2000)
+    assert (answer.applies_ms(3000), answer.writes_ms(3000)) == (0, 2000)
+
+
+def test_each_rest_is_twice_as_long_until_the_mirror_was_good_for_some_time() -> None:
+    rests = Rests()
+    assert rests.left_ms("b", 0) == 0
+    now_ms = 1000
+    for length_ms in (10_000, 20_000, 40_000, 80_000, 160_000, 300_000, 300_000):
+        rests.begin("b", now_ms)
+        rests.begin("b", now_ms + 1)  # it is told twice
+        assert rests.left_ms("b", now_ms + 1) == length_ms
+        now_ms += length_ms + 1
+        assert rests.left_ms("b", now_ms) == 0
+        assert rests.left_ms("c", now_ms) == 0
+    rests.begin("b", now_ms + 6 * 300_000 + 1)
+    assert rests.left_ms("b", now_ms + 6 * 300_000 + 1) == 10_000
 
 
 def test_what_nobody_will_say_is_told_no_and_what_is_the_brokers_waits_on() -> None:

@@ -23,6 +23,7 @@ from penstock.broker.rules.ha_policy import ALWAYS, WHEN_SYNCED, HaPolicy, read_
 from penstock.cluster.agreement.living_nodes import LivingNodes
 from penstock.cluster.agreement.queue_views import QueueView, node_of
 from penstock.cluster.mirrors.deciding import Step, begins, next_step, when_stopping
+from penstock.cluster.mirrors.safety import MirrorStates
 
 LIVES = int(os.environ.get("PENSTOCK_PROMOTION_SEEDS", "150"))
 FIRST = os.environ.get("PENSTOCK_PROMOTION_SEED")
@@ -133,8 +134,7 @@ class Life:
                 self.view,
                 self.policy,
                 self.nodes(node),
-                complete,
-                [],
+                MirrorStates(complete, [], []),
                 self.now_ms,
                 self.rng.randrange,
                 has_copy=node in self.copies,

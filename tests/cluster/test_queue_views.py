@@ -54,17 +54,22 @@ def test_synchronised_mirrors_stay_so_only_if_the_new_master_had_everything() ->
 
 def test_news_name_the_master_and_what_became_of_each_copy() -> None:
     one, two = first_view("a@h/1"), first_view("a@h/1").with_member("b@h/1")
-    assert two.news_since(one) == ["b@h mirrors it, and fetches what it lacks"]
+    assert told(two, one) == ["b@h mirrors it, and fetches what it lacks"]
     synced = two.with_synced("b@h/1")
-    assert synced.news_since(two) == ["b@h is synchronised"]
-    assert synced.without("b@h/1").news_since(synced) == ["b@h has no copy that counts"]
+    assert told(synced, two) == ["b@h is synchronised"]
+    assert told(synced.behind("b@h/1"), synced) == ["b@h is not waited for"]
+    assert told(synced.without("b@h/1"), synced) == ["b@h has no copy that counts"]
     promoted = synced.promoted("b@h/1", heard_all=True, graceful=False)
-    assert promoted.news_since(synced) == ["b@h is the master", "a@h has no copy that counts"]
+    assert told(promoted, synced) == ["b@h is the master", "a@h has no copy that counts"]
     down = synced.went_down(graceful=False)
-    assert down.news_since(synced) == ["it is down"]
+    assert told(down, synced) == ["it is down"]
     up = down.promoted("a@h/2", heard_all=True, graceful=False)
-    assert up.news_since(down) == ["a@h is the master"]
-    assert up.news_since(up) == []
+    assert told(up, down) == ["a@h is the master"]
+    assert told(up, up) == []
+
+
+def told(view: QueueView, before: QueueView) -> list[str]:
+    return [str(news) for news in view.news_since(before)]
 
 
 def test_down_says_what_each_had_and_a_promotion_makes_that_worthless() -> None:

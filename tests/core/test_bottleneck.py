@@ -7,6 +7,7 @@ import pytest
 from penstock.core.bottleneck import (
     ALARM,
     CHANNELS,
+    NODES,
     NOTHING,
     QUEUES,
     STORE,
@@ -40,6 +41,15 @@ def test_the_last_in_flow_waits_for_the_bottleneck(
 def test_queues_say_what_they_wait_for() -> None:
     verdict = bottleneck(1.0, 1.0, 0.0, why="its index waits for the disk")
     assert verdict.sentence == "The queues are the bottleneck: its index waits for the disk."
+
+
+def test_another_node_is_named_though_no_connection_is_in_flow() -> None:
+    """Publishers wait for confirms then, not for credit."""
+    why = "queue 'q' in vhost '/' waits for node 'b', its disk has taken nothing for 3.0 s"
+    verdict = bottleneck(0.0, 0.0, 0.5, awaited=why)
+    assert verdict.stage == NODES
+    assert verdict.sentence == f"Another node is the bottleneck: {why}."
+    assert bottleneck(0.0, 0.0, 0.5, blocked="low on disk", awaited=why).stage == ALARM
 
 
 def test_an_alarm_is_said_before_anything_else() -> None:

@@ -40,6 +40,18 @@ def act(served: Served, queue: str, **asked: Any) -> int:
     return served.request("POST", Q + queue + "/actions", json.dumps(asked).encode()).status
 
 
+class Counted(FakeMirrors):
+    def changes(self) -> dict[str, int]:
+        return {"left": 3, "promoted": 0}
+
+
+def test_what_became_of_copies_is_a_metric(cluster: Served) -> None:
+    cluster.node.broker.mirrors = Counted()
+    text = cluster.request("GET", "/metrics").body.decode()
+    assert 'penstock_mirror_changes_total{change="left"} 3' in text
+    assert 'penstock_mirror_changes_total{change="promoted"} 0' in text
+
+
 # -- rows --------------------------------------------------------------------------------------
 
 

@@ -147,6 +147,10 @@ class Mirrors:
         """None = it is not mirrored."""
         return None
 
+    def changes(self) -> dict[str, int]:
+        """What became of copies, by kind of change, as far as it was this node's to count."""
+        return {}
+
     def drained(self) -> list[str]:
         """Nodes that take no masters until they are revived."""
         return []

@@ -1,11 +1,13 @@
 """The bottleneck of flow control in one word and one sentence, by the rule of RabbitMQ's operators.
 
-In: what share of the last ten seconds connections, channels and queues were in flow, and why
-publishers are blocked altogether, if they are.  Out: the stage that makes the others wait.
+In: what share of the last ten seconds connections, channels and queues were in flow, why
+publishers are blocked altogether, if they are, and for which node of the cluster queues wait.  Out:
+the stage that makes the others wait.
 
     connections in flow, no channels    the channels: routing, and the processor
     channels in flow, no queues         the queues: their work, their index, their consumers
     queues in flow                      the message store: the disk
+    queues that wait for another node   that node
 
 A stage makes its senders wait, so it is the last one in flow that waits for the bottleneck.  A
 stage that is in flow now and then while those before it always are, is not what they wait
@@ -18,6 +20,7 @@ NOTHING: Final = "nothing"
 CHANNELS: Final = "channels"
 QUEUES: Final = "queues"
 STORE: Final = "message store"
+NODES: Final = "nodes"
 ALARM: Final = "alarm"
 
 LEAST: Final = 0.2
@@ -31,6 +34,7 @@ _TEXTS: Final = {
     STORE: (
         "The message store is the bottleneck: the disk takes contents more slowly than they come."
     ),
+    NODES: "Another node is the bottleneck",
     ALARM: "Publishers are blocked",
 }
 _ADVICE: Final = {
@@ -45,6 +49,10 @@ _ADVICE: Final = {
         " transient; a faster disk helps where the index waits for it."
     ),
     STORE: "Use a faster disk, smaller messages, or transient ones where they may be lost.",
+    NODES: (
+        "Look at the disk and the load of that node, and at the network"
+        " (`penstock cluster status`)."
+    ),
     ALARM: (
         "Let consumers take what waits, or give the node more room"
         " (`penstock set-vm-memory-high-watermark`, `penstock set-disk-free-limit`)."
@@ -63,13 +71,23 @@ class Verdict:
 
 
 def bottleneck(
-    connections: float, channels: float, queues: float, blocked: str = "", why: str = ""
+    connections: float,
+    channels: float,
+    queues: float,
+    blocked: str = "",
+    why: str = "",
+    awaited: str = "",
 ) -> Verdict:
-    """Shares from 0 to 1; ``blocked``: the alarm's reason; ``why``: what the queues wait for."""
-    stage = _stage(connections, channels, queues) if blocked == "" else ALARM
+    """Shares from 0 to 1; ``blocked``: the alarm's reason; ``why``: what the queues wait for.
+
+    ``awaited``: which queue waits for which node, and why; "" = none does.
+    """
+    stage = _stage(connections, channels, queues)
+    if blocked or awaited:
+        stage = ALARM if blocked else NODES
     sentence = _TEXTS[stage]
-    if stage == ALARM:
-        sentence += f": {blocked}."
+    if stage in (ALARM, NODES):
+        sentence += f": {blocked or awaited}."
     elif stage == QUEUES:
         sentence += f": {why}." if why else "."
     return Verdict(stage, sentence, _ADVICE[stage])

@@ -163,6 +163,7 @@ KINDS: Final[Mapping[str, Mapping[str, str]]] = {
         "blocked_ms": WHOLE,
         "interval_ms": WHOLE,
     },
+    "mirror_changed": _QUEUE | {"node": TEXT, "change": TEXT, "reason": TEXT},
     "paging_begun": _QUEUE | {"held_bytes": WHOLE, "target_bytes": WHOLE},
     "paging_ended": _QUEUE | {"held_bytes": WHOLE, "paged_bytes": WHOLE, "lasted_ms": WHOLE},
     "alarm_set": {"resource": TEXT, "used_bytes": WHOLE, "limit_bytes": WHOLE},

@@ -22,12 +22,39 @@ Invariants (``check``):
 
 import json
 from dataclasses import dataclass, replace
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 from penstock.core.errors import PenstockError
 
 SYNCED: Final = "synced"
 PARTIAL: Final = "partial"
+
+
+PROMOTED: Final = "promoted"
+WENT_DOWN: Final = "down"
+LEFT: Final = "left"
+JOINED: Final = "joined"
+SYNCHRONISED: Final = "synchronised"
+FELL_BEHIND: Final = "behind"
+CHANGES: Final = {
+    PROMOTED: "{} is the master",
+    WENT_DOWN: "it is down",
+    LEFT: "{} has no copy that counts",
+    JOINED: "{} mirrors it, and fetches what it lacks",
+    SYNCHRONISED: "{} is synchronised",
+    FELL_BEHIND: "{} is not waited for",
+}
+"""What becomes of a copy, as events and metrics name it, and in words for the log."""
+
+
+class CopyNews(NamedTuple):
+    """``change`` is one of ``CHANGES``; ``node`` has the copy, "" = none has."""
+
+    change: str
+    node: str
+
+    def __str__(self) -> str:
+        return CHANGES[self.change].format(self.node)
 
 
 class BadView(PenstockError):
@@ -55,20 +82,21 @@ class QueueView:
     def __post_init__(self) -> None:
         self.check()
 
-    def news_since(self, before: "QueueView") -> list[str]:
-        """What became of the copies, in words for the log."""
-        news: list[str] = []
+    def news_since(self, before: "QueueView") -> list[CopyNews]:
+        """What became of the copies."""
         if self.master == "":
-            return ["it is down"] if before.master else news
-        if self.master != before.master:
-            news.append(f"{node_of(self.master)} is the master")
+            return [CopyNews(WENT_DOWN, "")] if before.master else []
         out = {*map(node_of, before.members)} - {*map(node_of, self.members)}
-        news += [f"{node} has no copy that counts" for node in sorted(out)]
         new = [one for one in self.members if one not in (*before.members, *self.synced)]
-        news += [f"{node_of(one)} mirrors it, and fetches what it lacks" for one in new]
         synced = [one for one in self.synced if one not in (*before.synced, self.master)]
-        news += [f"{node_of(one)} is synchronised" for one in synced]
-        return news
+        behind = [one for one in before.synced if one in self.members and one not in self.synced]
+        return [
+            *([CopyNews(PROMOTED, node_of(self.master))] if self.master != before.master else []),
+            *[CopyNews(LEFT, node) for node in sorted(out)],
+            *[CopyNews(JOINED, node_of(one)) for one in new],
+            *[CopyNews(SYNCHRONISED, node_of(one)) for one in synced],
+            *[CopyNews(FELL_BEHIND, node_of(one)) for one in behind],
+        ]
 
     # -- changes ---------------------------------------------------------------------------
 
@@ -84,6 +112,11 @@ class QueueView:
         """It has everything, and all that was confirmed without it is on its disk."""
         return self._next(synced=[*self.synced, member])
 
+    def behind(self, member: str) -> "QueueView":
+        """A mirror that hears of everything, and may lack what is confirmed from now on."""
+        assert member != self.master
+        return self._next(synced=[one for one in self.synced if one != member])
+
     def without(self, member: str, *, keeps_data: bool = True) -> "QueueView":
         """A mirror that is dead, not to be reached, or (without data) not wanted any more."""
         assert member != self.master
@@ -95,8 +128,10 @@ class QueueView:
         synced = [one for one in self.synced if one != member]
         return self._next(members=members, synced=synced, recoverable=recoverable)
 
-    def promoted(self, member: str, *, heard_all: bool, graceful: bool) -> "QueueView":
-        """Another master, in the next term; the former one is out.
+    def promoted(
+        self, member: str, *, heard_all: bool, graceful: bool, keeps_data: bool = True
+    ) -> "QueueView":
+        """Another master, in the next term; the former one is out, and keeps what it has or not.
 
         Members that are not synced and did not hear everything begin anew, so none is synced but
         the master when ``heard_all`` is False.
@@ -106,7 +141,7 @@ class QueueView:
         recoverable = {node: PARTIAL for node in self.recoverable if node != node_of(member)}
         members = [one for one in self.members if one not in (self.master, member)]
         synced = [one for one in self.synced if one in members and heard_all]
-        if self.master != "":
+        if self.master != "" and keeps_data:
             recoverable[node_of(self.master)] = PARTIAL
         return self._next(
             term=self.term + 1,

@@ -4,15 +4,15 @@ In: the view there is, the live nodes, the policy.  Out: a ``Step``: the view to
 is to be looked at again later, and why in words.  To every change there is one node that
 proposes it, so that nodes do not get into each other's way:
 
-    the master              removes members that are gone or not wanted, adds missing ones, marks
-                            synced ones, hands over; ends the group when no mirror is wanted
+    the master              removes members that are gone or not wanted, adds missing ones where
+                            there is room, marks synced ones, counts no more on slow ones, hands
+                            over; ends the group when no mirror is wanted
     the next master         promotes itself when the master has gone, or when some return
     the first by name       says that the queue is down when no member may be promoted
 
 A step changes one thing, so views follow each other by one version.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.broker.rules.ha_policy import HaPolicy
@@ -20,6 +20,7 @@ from penstock.cluster.agreement.living_nodes import LivingNodes
 from penstock.cluster.agreement.placement import Chance, wanted_copies
 from penstock.cluster.agreement.queue_views import QueueView, first_view, node_of
 from penstock.cluster.mirrors.promotion import PROMOTE, WAIT, when_master_goes, when_some_return
+from penstock.cluster.mirrors.safety import STUCK_MS, MirrorStates
 from penstock.core.clock_types import MonoMs
 
 
@@ -31,11 +32,13 @@ class Step(NamedTuple):
 
 
 NOTHING = Step()
+STUCK_S = int(STUCK_MS) // 1000
 
 
 def begins(policy: HaPolicy, nodes: LivingNodes, chance: Chance) -> Step:
     """Of a queue without a view whose master is here."""
-    placed = wanted_copies(policy, nodes.here, [], [nodes.here], nodes.within_reach(), chance)
+    able = nodes.able_to_copy([nodes.here])
+    placed = wanted_copies(policy, nodes.here, [], [nodes.here], able, chance)
     if not placed.mirrors or not nodes.is_here():
         return NOTHING
     return Step(first_view(nodes.member), "it is to be mirrored")
@@ -45,24 +48,20 @@ def next_step(
     view: QueueView,
     policy: HaPolicy,
     nodes: LivingNodes,
-    complete: Sequence[str],
-    stuck: Sequence[str],
+    mirrors: MirrorStates,
     mono_ms: MonoMs,
     chance: Chance,
     *,
     has_copy: bool,
     has_ring: bool,
 ) -> Step:
-    """``complete``: mirrors that have everything by the master's word; ``stuck``: that say nothing.
-
-    ``has_copy``: this node; ``has_ring``: the queue, in the coordinator.
-    """
+    """``has_copy``: this node; ``has_ring``: the queue, in the coordinator."""
     if not nodes.is_here():
         return NOTHING
     if view.master == "":
         return _when_down(view, policy, nodes, mono_ms, has_copy=has_copy)
     if view.master == nodes.member:
-        return _as_master(view, policy, nodes, complete, stuck, chance, has_ring=has_ring)
+        return _as_master(view, policy, nodes, mirrors, chance, has_ring=has_ring)
     if not nodes.lives(view.master):
         return _without_master(view, policy, nodes)
     return NOTHING
@@ -72,8 +71,7 @@ def _as_master(
     view: QueueView,
     policy: HaPolicy,
     nodes: LivingNodes,
-    complete: Sequence[str],
-    stuck: Sequence[str],
+    mirrors: MirrorStates,
     chance: Chance,
     *,
     has_ring: bool,
@@ -83,9 +81,12 @@ def _as_master(
             return Step(view.without(mirror), f"{mirror} is gone")
         if node_of(mirror) in nodes.unreached:
             return Step(view.without(mirror), f"{mirror} cannot be reached from {nodes.here}")
-        if mirror in stuck:
+        if mirror in mirrors.silent:
             return Step(view.without(mirror), f"{mirror} does not say what it has")
-    for mirror in complete:
+        if mirror in mirrors.slow:
+            why = nodes.shortage(node_of(mirror)) or f"its disk takes nothing for {STUCK_S} s"
+            return Step(view.behind(mirror), f"{node_of(mirror)}: {why}")
+    for mirror in mirrors.complete:
         if mirror in view.members and mirror not in view.synced:
             return Step(view.with_synced(mirror), f"{mirror} has everything")
     if nodes.here in nodes.drained:
@@ -101,7 +102,7 @@ def _as_master(
 def _without_leftovers(view: QueueView, nodes: LivingNodes) -> Step:
     """A node that is there, and is not to mirror the queue, need not keep what it had."""
     for node in view.recoverable:
-        if node in nodes.within_reach():
+        if node in nodes.able_to_copy([]):
             return Step(view.forgot(node), f"the copy at {node} is not wanted")
     return NOTHING
 
@@ -109,7 +110,8 @@ def _without_leftovers(view: QueueView, nodes: LivingNodes) -> Step:
 def _as_wanted(view: QueueView, policy: HaPolicy, nodes: LivingNodes, chance: Chance) -> Step:
     mirrors = [node_of(one) for one in view.mirrors()]
     synced = [node_of(one) for one in view.synced]
-    placed = wanted_copies(policy, nodes.here, mirrors, synced, nodes.within_reach(), chance)
+    able = nodes.able_to_copy([nodes.here, *mirrors])
+    placed = wanted_copies(policy, nodes.here, mirrors, synced, able, chance)
     if placed.master != nodes.here:
         member = nodes.members[placed.master]
         return Step(view.handed_over(member), f"the policy puts the master on {placed.master}")
@@ -153,6 +155,21 @@ def _when_down(
         return Step(None, decision.why)
     view = view.promoted(nodes.member, heard_all=False, graceful=view.graceful)
     return Step(view, decision.why)
+
+
+def when_damaged(view: QueueView, nodes: LivingNodes, fault: str) -> Step:
+    """This node cannot read its copy: it gives it up, if another has all, and fetches a new one."""
+    why = f"{nodes.here} cannot read its copy: {fault}"
+    if nodes.member in view.mirrors():
+        return Step(view.without(nodes.member, keeps_data=False), why)
+    if view.master != nodes.member:
+        return NOTHING
+    for mirror in view.mirrors():
+        is_there = nodes.lives(mirror) and node_of(mirror) not in nodes.unreached
+        if mirror in view.synced and is_there:
+            after = view.promoted(mirror, heard_all=True, graceful=True, keeps_data=False)
+            return Step(after, why)
+    return NOTHING
 
 
 def when_stopping(view: QueueView, policy: HaPolicy, nodes: LivingNodes) -> Step:

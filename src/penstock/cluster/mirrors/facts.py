@@ -19,12 +19,15 @@ from penstock.broker.mirrors import (
     SyncProgress,
 )
 from penstock.broker.rules.ha_policy import HaPolicy
+from penstock.cluster.agreement.living_nodes import LivingNodes
 from penstock.cluster.agreement.queue_views import QueueView, node_of
 from penstock.cluster.mirrors.group import MirrorGroup
 from penstock.cluster.mirrors.replica import Replica
 from penstock.cluster.mirrors.sync import Joiner
 from penstock.cluster.ring.views import View
 from penstock.core.clock_types import MonoMs
+
+NO_NODES = LivingNodes("", {}, {})
 
 
 def mirror_facts(
@@ -38,6 +41,7 @@ def mirror_facts(
     why: str = "",
     waits: bool = False,
     trouble: str = "",
+    nodes: LivingNodes = NO_NODES,
 ) -> MirrorFacts:
     """``why``: the last decision, in words; ``waits``: a queue that is down may come back.
 
@@ -45,8 +49,9 @@ def mirror_facts(
     """
     state, text = (WAITING if waits else DOWN), why
     if view.master:
-        state, text = _state(view, sync_wanted=sync_wanted)
-        text = "; ".join(one for one in (text, _too_few(view, policy)) if one)
+        state, texts = _state(view, group, nodes, sync_wanted=sync_wanted)
+        texts.append(_too_few(view, policy, nodes))
+        text = "; ".join(one for one in texts if one)
     members = [view.master, *view.mirrors()] if view.master else []
     return MirrorFacts(
         view.version,
@@ -83,25 +88,51 @@ def _ring(view: View, group: MirrorGroup | None) -> RingFacts | None:
     return RingFacts(*circle, *ends, int(ring.kept_bytes()), full=ring.full)
 
 
-def _state(view: QueueView, *, sync_wanted: bool) -> tuple[str, str]:
-    behind = [node_of(one) for one in view.mirrors() if one not in view.synced]
-    if not behind:
-        return RUNNING, ""
-    names = ", ".join(behind)
+def _state(
+    view: QueueView, group: MirrorGroup | None, nodes: LivingNodes, *, sync_wanted: bool
+) -> tuple[str, list[str]]:
+    texts: list[str] = []
+    fetching: list[str] = []
+    for mirror in view.mirrors():
+        if mirror in view.synced:
+            continue
+        why = nodes.shortage(node_of(mirror))
+        rest_ms = 0 if group is None else int(group.safe.rest_ms(mirror))
+        if why:
+            texts.append(f"{node_of(mirror)}: {why}, and fetches nothing until it is not")
+        elif rest_ms > 0:
+            rest = f"waited for again in {-(-rest_ms // 1000)} s"
+            texts.append(f"{node_of(mirror)}: its disk was slow, it is {rest}")
+        else:
+            fetching.append(node_of(mirror))
+    texts.append(_late(group))
+    if not fetching:
+        return RUNNING, texts
+    names = ", ".join(fetching)
     if sync_wanted:
-        return SYNCING, f"{names}: fetching what they lack"
-    return RUNNING, f"{names}: not synchronised, and no synchronisation was asked for"
+        return SYNCING, [f"{names}: fetching what they lack", *texts]
+    return RUNNING, [f"{names}: not synchronised, and no synchronisation was asked for", *texts]
 
 
-def _too_few(view: QueueView, policy: HaPolicy) -> str:
+def _late(group: MirrorGroup | None) -> str:
+    member, why = ("", "") if group is None else group.safe.latest()
+    return f"{node_of(member)} holds publishers: {why}" if member else ""
+
+
+def _too_few(view: QueueView, policy: HaPolicy, nodes: LivingNodes) -> str:
     """Copies that the policy wants, and for which no node is there."""
     count = len(view.members)
     if policy.mode == "exactly" and count < policy.copies:
         return f"{count} of {policy.copies} copies, for want of nodes"
     there = [node_of(one) for one in view.members]
-    wanted = sorted(view.recoverable) if policy.mode == "all" else policy.nodes
-    missing = [node for node in wanted if node not in there]
-    return f"no copy at {', '.join(missing)}" if missing else ""
+    all_nodes = sorted({*view.recoverable, *nodes.short})
+    wanted = all_nodes if policy.mode == "all" else policy.nodes
+    names: list[str] = []
+    for node in wanted:
+        if node not in there:
+            why = nodes.shortage(node)
+            names.append(f"{node} ({why})" if why else node)
+    return f"no copy at {', '.join(names)}" if names else ""
 
 
 # -- copies --------------------------------------------------------------------------------

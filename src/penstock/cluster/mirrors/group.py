@@ -3,7 +3,7 @@
 In: what other members' groups said (``receive``), the ring's views (to ``ring`` directly), the
 queue's view (``queue_view_changed``): its term, its master, the one before, the synced members.
 Out: ``take``, once per turn: bytes for members, a view of the ring to propose, mirrors that have
-everything now, or say nothing.
+everything now, say nothing, or are slow.
 
     master   MirroredBacking ─► parcels ─► ring          ◄─ answers, questions ◄─ mirrors
     mirror   ring ─► Replica, which answers "term, applied up to, durable up to, complete"
@@ -51,7 +51,7 @@ from penstock.cluster.mirrors.group_codec import (
 from penstock.cluster.mirrors.joinings import Joinings, member_of
 from penstock.cluster.mirrors.operations import read_parcel
 from penstock.cluster.mirrors.replica import Replica
-from penstock.cluster.mirrors.safety import SafePositions
+from penstock.cluster.mirrors.safety import NOTHING_KNOWN, MirrorStates, SafePositions
 from penstock.cluster.mirrors.succession import Succession
 from penstock.cluster.mirrors.sync import Joiner
 from penstock.cluster.mirrors.syncing import Syncing
@@ -72,8 +72,7 @@ class GroupReady(NamedTuple):
 
     messages: list[tuple[str, bytes]]  # member and bytes
     view: View | None  # of the ring, to be proposed
-    complete: list[str]  # mirrors that are not among the synced, and could be
-    stuck: list[str]  # synced mirrors that say nothing, while publishers wait for them
+    mirrors: MirrorStates  # as the master knows them
 
 
 @final
@@ -177,6 +176,10 @@ class MirrorGroup(PublishNotes):
     def has_role(self) -> bool:
         """Master or mirror."""
         return self.mirrored is not None or self.replica is not None
+
+    def why_unreadable(self) -> str:
+        """What the disk answered when the copy was read last; "" = nothing is wrong."""
+        return self._backing.why_stopped()
 
     def has_lost_copy(self) -> bool:
         """This copy is worth nothing: ``begin_again`` with an empty one."""
@@ -341,13 +344,12 @@ class MirrorGroup(PublishNotes):
 
     # -- once per turn --------------------------------------------------------------------------
 
-    def take(self, now_ms: WallMs, mono_ms: MonoMs) -> GroupReady:
-        """``now_ms`` is wall time."""
+    def take(self, now_ms: WallMs, mono_ms: MonoMs, *, is_short: bool = False) -> GroupReady:
+        """``now_ms`` is wall time; ``is_short``: this node has no room for what a mirror lacks."""
         self._mono_ms = mono_ms
         self.ring.tick(mono_ms)
         messages: list[tuple[str, bytes]] = []
-        complete: list[str] = []
-        stuck: list[str] = []
+        mirrors = NOTHING_KNOWN
         self._release()
         view = self._take_ring(messages)
         if self._may_begin():
@@ -357,12 +359,12 @@ class MirrorGroup(PublishNotes):
             pass
         elif mirrored is not None and not self.ring.leaving:
             self._speak_as_master(mirrored, messages)
-            complete = self.safe.complete()
-            stuck = self.safe.stuck(mirrored.number, mono_ms)
+            told, last = mirrored.number, mirrored.last_number()
+            mirrors = self.safe.look_at_mirrors(told, last, mono_ms)
         elif self.replica is not None:
-            self._speak_as_mirror(self.replica, now_ms, messages)
+            self._speak_as_mirror(self.replica, now_ms, messages, is_short=is_short)
         newer = self._take_ring(messages)
-        return GroupReady(messages, view if newer is None else newer, complete, stuck)
+        return GroupReady(messages, view if newer is None else newer, mirrors)
 
     def _take_ring(self, messages: list[tuple[str, bytes]]) -> View | None:
         """Returns the view it proposes."""
@@ -390,13 +392,18 @@ class MirrorGroup(PublishNotes):
         mirrored.all_have(self.safe.durable.safe)
 
     def _speak_as_mirror(
-        self, replica: Replica, now_ms: WallMs, messages: list[tuple[str, bytes]]
+        self,
+        replica: Replica,
+        now_ms: WallMs,
+        messages: list[tuple[str, bytes]],
+        *,
+        is_short: bool,
     ) -> None:
         replica.tick(now_ms)
         joiner = self.joiner
         if replica.is_lost or replica.term != self.term or joiner is None or self.master == self.me:
             return  # no member could answer yet
-        question = joiner.ask(self._mono_ms)
+        question = None if is_short else joiner.ask(self._mono_ms)
         if question is not None:
             messages.append((self.master, b"Q" + question))
         answer = answer_codec.pack(

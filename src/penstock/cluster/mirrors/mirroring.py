@@ -44,7 +44,8 @@ from penstock.cluster.agreement.mirror_keys import (
 )
 from penstock.cluster.agreement.placement import Chance
 from penstock.cluster.agreement.queue_views import QueueView, view_from_json
-from penstock.cluster.mirrors.deciding import Step, next_step, when_stopping
+from penstock.cluster.mirrors.changes import CopyChanges
+from penstock.cluster.mirrors.deciding import Step, next_step, when_damaged, when_stopping
 from penstock.cluster.mirrors.first_views import FirstViews
 from penstock.cluster.mirrors.group import MirrorGroup
 from penstock.cluster.mirrors.isolated_masters import IsolatedMasters
@@ -89,6 +90,7 @@ class Mirroring:
         self.queues: dict[Place, MirroredQueue] = {}
         self.nodes = LivingNodes(member, {}, {})
         self.drained: dict[str, int] = {}  # by node: the key's revision
+        self.changes = CopyChanges(broker.events)
         self._broker = broker
         self._coordinator = coordinator
         self._agreed = agreed
@@ -98,7 +100,6 @@ class Mirroring:
         self._member = member
         self._masters = masters
         self._waiting: list[Event] = []
-        self._news: list[str] = []
         self._lost_ms: dict[str, MonoMs] = {}  # by node: since when there is no link
         self._seen_ms: dict[str, MonoMs] = {}  # by member: when it was first seen here
         self._dirty: dict[Place, bool] = {}  # did anything happen since it was last looked at?
@@ -177,10 +178,10 @@ class Mirroring:
         self._first.forget(place)
         view = view_from_json(event.value)
         if known.view is not None:
-            news = "; ".join(view.news_since(known.view))
-            why = f" ({known.why})" if known.awaits_view() else ""
-            if news:
-                self._news.append(f"Mirrored queue '{place[1]}' in vhost '{place[0]}': {news}{why}")
+            decided_here = known.awaits_view()
+            why = known.why if decided_here else ""
+            leads = view.master == self._member or (view.master == "" and decided_here)
+            self.changes.note(place, view.news_since(known.view), why, is_told_here=leads)
         known.view_changed(view, event.revision, self._member, self.nodes.lives, now_ms)
 
     def _hear_ring(self, known: MirroredQueue, event: Event) -> None:
@@ -189,11 +190,6 @@ class Mirroring:
         else:
             view = ring_from_json(event.value)
             known.ring_changed(view, event.revision, self.nodes.lives)
-
-    def take_news(self) -> list[str]:
-        """What became of copies since the last time, a sentence for each change."""
-        news, self._news = self._news, []
-        return news
 
     # -- live nodes --------------------------------------------------------------------------
 
@@ -219,10 +215,10 @@ class Mirroring:
         lost = self._lost_ms
         self._lost_ms = {node: lost.get(node, mono_ms) for node in unreached if node in members}
         late = [node for node, ms in self._lost_ms.items() if mono_ms - ms > UNREACHED_MS]
-        nodes = self.nodes
+        nodes, short = self.nodes, self._broker.admission.elsewhere
         same = members == nodes.members and nodes.unreached == frozenset(late)
-        if not same or self.drained.keys() != nodes.drained:
-            self._hear_who_lives(members, late)
+        if not same or self.drained.keys() != nodes.drained or short != nodes.short:
+            self._hear_who_lives(members, late, short)
 
     def has_isolated(self) -> bool:
         """Is there a master here that cannot reach its mirrors, and has sent its clients away?"""
@@ -249,11 +245,14 @@ class Mirroring:
         self._active.clear()
         self._own = []
 
-    def _hear_who_lives(self, members: dict[str, str], unreached: list[str]) -> None:
+    def _hear_who_lives(
+        self, members: dict[str, str], unreached: list[str], short: dict[str, list[str]]
+    ) -> None:
         seen, now_ms = self._seen_ms, self._mono_ms
         self._seen_ms = {member: seen.get(member, now_ms) for member in members.values()}
         joined = {node: self._seen_ms[member] for node, member in members.items()}
-        self.nodes = LivingNodes(self._member, dict(members), joined, self.drained, unreached)
+        living = dict(members), joined
+        self.nodes = LivingNodes(self._member, *living, self.drained, unreached, short)
         for known in self.queues.values():
             known.tell_deaths(self.nodes.lives)
         self._look_at_all()
@@ -318,12 +317,16 @@ class Mirroring:
             return Step(view.alone(), f"its ring cannot go on: {why}", ends_group=True)
         if known.unfit and self._member in view.mirrors() and self.nodes.is_here():
             return Step(view.without(self._member), f"{self._member} has lost its copy")
+        damage = known.damage()
+        if damage and self.nodes.is_here():
+            step = when_damaged(view, self.nodes, damage)
+            if step.view is not None:
+                return step
         return next_step(
             view,
             known.policy(),
             self.nodes,
-            known.complete,
-            known.stuck,
+            known.mirrors,
             self._mono_ms,
             self._chance,
             has_copy=known.has_copy(),
@@ -374,6 +377,9 @@ class Mirroring:
                 if known.groups():
                     self._active[place] = None
                     known.look_for_strangers(self._mono_ms)
+                    known.tell_late_mirror()
+                    if known.damage():
+                        self._dirty[place] = True
         self._work_all(now_ms)
         return self._prepare_one() or bool(self._own)
 
@@ -408,7 +414,7 @@ class Mirroring:
         for group in list(known.groups()):
             if group not in known.groups():
                 continue  # gone with what was said of another
-            complete = known.complete
+            complete = known.mirrors.complete
             try:
                 ready = known.take(group, now_ms, self._mono_ms)
             except RingFault as fault:
@@ -424,7 +430,8 @@ class Mirroring:
                 if self.nodes.is_here():
                     known.restart(self._member, self.nodes.lives, now_ms)
                 continue
-            if known.complete != complete or known.stuck or known.unfit:
+            mirrors = known.mirrors
+            if mirrors.complete != complete or mirrors.silent or mirrors.slow or known.unfit:
                 self._dirty[place] = True
             busy = busy or group.is_busy()
         return busy

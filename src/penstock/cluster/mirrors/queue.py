@@ -30,6 +30,7 @@ from penstock.cluster.agreement.queue_views import QueueView, node_of
 from penstock.cluster.mirrors.group import GroupReady, MirrorGroup
 from penstock.cluster.mirrors.joinings import joining_of, member_of
 from penstock.cluster.mirrors.replica import begin_term
+from penstock.cluster.mirrors.safety import NOTHING_KNOWN, MirrorStates
 from penstock.cluster.remote.queue import RemoteQueue
 from penstock.cluster.remote.queue_places import inaccessible, take_place
 from penstock.cluster.ring.ring import Ring
@@ -94,8 +95,7 @@ class MirroredQueue:
         self.sync_revision: int = ABSENT
         self.group: MirrorGroup | None = None
         self.leaving: list[MirrorGroup] = []
-        self.complete: list[str] = []
-        self.stuck: list[str] = []
+        self.mirrors: MirrorStates = NOTHING_KNOWN
         self.why: str = ""  # the last decision
         self.waits: bool = False  # for a node to come back
         self.unfit: bool = False  # the copy here has lost what the view may count on
@@ -107,6 +107,7 @@ class MirroredQueue:
         self._hold: Credit | None = None
         self._followed: tuple[RemoteQueue, str] | None = None  # and its master
         self._strangers: dict[str, MonoMs] = {}  # in the ring, and without a copy: since when
+        self._waited_ms = MonoMs(0)  # when it was last told that publishers wait for a mirror
 
     @property
     def queue(self) -> Queue:
@@ -122,6 +123,10 @@ class MirroredQueue:
     def stopped(self) -> str:
         """Why the group here cannot go on; "" = it can, or there is none."""
         return "" if self.group is None else self.group.ring.stopped
+
+    def damage(self) -> str:
+        """Why the copy here cannot be read; "" = it can, or there is none."""
+        return "" if self.group is None else self.group.why_unreadable()
 
     def alone(self) -> str:
         """Why the master, which is here, can do nothing that counts; "" = it can."""
@@ -300,8 +305,7 @@ class MirroredQueue:
     def over(self, now_ms: WallMs) -> None:
         """This life of the node has ended: nothing it says counts any more."""
         self.dissolve()
-        self.complete = []
-        self.stuck = []
+        self.mirrors = NOTHING_KNOWN
         self._asked_view = None
         if self.view is not None and not self.is_gone() and not self.queue.remote:
             self._demote(now_ms)
@@ -360,13 +364,13 @@ class MirroredQueue:
 
     def take(self, group: MirrorGroup, now_ms: WallMs, mono_ms: MonoMs) -> GroupReady:
         """Of one of its groups; what is for others is the caller's."""
-        ready = group.take(now_ms, mono_ms)
+        is_short = self._broker.admission.node_reason() != ""
+        ready = group.take(now_ms, mono_ms, is_short=is_short)
         if group is not self.group:
             if group.ring.stopped:
                 self.leaving.remove(group)
             return ready
-        self.complete = ready.complete
-        self.stuck = ready.stuck
+        self.mirrors = ready.mirrors
         if group.has_lost_copy():
             self.unfit = True
             group.begin_again(self._open_copy().backing)
@@ -423,6 +427,17 @@ class MirroredQueue:
             self._hold.send(1)
         elif self._hold is not None and waiting < BEHIND_BYTES // 2:
             self._release()
+
+    def tell_late_mirror(self) -> None:
+        """To the book of flow: for which mirror publishers of the queue wait; several times a s."""
+        member, why = ("", "") if self.group is None else self.group.safe.latest()
+        if not member or self.queue.remote:
+            self._waited_ms = MonoMs(0)
+            return
+        book = self._broker.flow.book
+        mirror = FlowPeer(book, NODE, node_of(member), why)
+        self.queue.flow_stage().waited_for(mirror, self._waited_ms or book.now_ms)
+        self._waited_ms = book.now_ms
 
     def _release(self) -> None:
         if self._hold is not None:

@@ -1,7 +1,8 @@
 """Safe positions of mirrors as their master knows them, and the confirms that wait for them.
 
 ``Answer``: what a mirror last said.  ``SafeLine``: up to which parcel all synced mirrors have said
-so, and the publishers' waits.  ``SafePositions``: both, for what is applied and what is durable.
+so, and the publishers' waits.  ``Rests``: which mirrors are not waited for, because they were slow.
+``SafePositions``: all of it, for what is applied and what is durable.
 
 Invariants (``check``):
   U2  what is safe was told, and is durable no further than it was applied
@@ -9,7 +10,7 @@ Invariants (``check``):
 """
 
 from collections import deque
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 from mypy_extensions import i64
 
@@ -21,6 +22,30 @@ STUCK_MS: Final[i64] = 4000
 """A mirror that is behind and makes no progress for so long is stuck: its disk or process stands
 still.  Longer than the silence after which a link or a lease ends, so a node that stands as a
 whole is found by these."""
+LATE_MS: Final[i64] = 500
+"""A mirror without progress for so long is named as the one for which publishers wait."""
+REST_MS: Final[i64] = 10_000
+REST_MAX_MS: Final[i64] = 300_000
+GOOD_RESTS: Final[i64] = 6
+"""A mirror that was not slow for so many of its last rests begins again with the shortest."""
+
+
+class MirrorStates(NamedTuple):
+    """What the master knows of its mirrors that may call for another view."""
+
+    complete: list[str]  # not among the synced, and could be
+    silent: list[str]  # they apply nothing, while publishers wait for them
+    slow: list[str]  # they apply everything, and their disks take nothing
+
+
+NOTHING_KNOWN: Final = MirrorStates([], [], [])
+
+
+def _since(is_there: bool, since_ms: MonoMs, now_ms: MonoMs) -> MonoMs:
+    """Since when it is not there; 0 = it is."""
+    if is_there:
+        return MonoMs(0)
+    return now_ms if since_ms == 0 else since_ms
 
 
 @final
@@ -31,22 +56,60 @@ class Answer:
         self.applied: i64 = 0
         self.durable: i64 = 0
         self.is_complete: bool = False
-        self._behind_since_ms = MonoMs(0)  # and nothing was heard of it since; 0 = it is not
+        self._applies_since_ms = MonoMs(0)  # without progress; 0 = it has applied all there is
+        self._writes_since_ms = MonoMs(0)  # the same of its disk
 
     def hear(self, applied: i64, durable: i64, is_complete: bool) -> None:
-        if applied > self.applied or durable > self.durable:
-            self._behind_since_ms = MonoMs(0)
+        if applied > self.applied:
+            self._applies_since_ms = MonoMs(0)
+        if durable > self.durable:
+            self._writes_since_ms = MonoMs(0)
         self.applied = applied
         self.durable = durable
         self.is_complete = is_complete
 
-    def is_stuck(self, told: i64, now_ms: MonoMs) -> bool:
-        """It has not got further for long, though there is more."""
-        if self.durable >= told:
-            self._behind_since_ms = MonoMs(0)
-        elif self._behind_since_ms == 0:
-            self._behind_since_ms = now_ms
-        return 0 < self._behind_since_ms < now_ms - STUCK_MS
+    def look(self, told: i64, now_ms: MonoMs) -> None:
+        """``told``: the last parcel there is."""
+        self._applies_since_ms = _since(self.applied >= told, self._applies_since_ms, now_ms)
+        self._writes_since_ms = _since(self.durable >= told, self._writes_since_ms, now_ms)
+
+    def applies_ms(self, now_ms: MonoMs) -> i64:
+        """For how long it has applied nothing, though there is more."""
+        return now_ms - self._applies_since_ms if self._applies_since_ms > 0 else 0
+
+    def writes_ms(self, now_ms: MonoMs) -> i64:
+        """For how long its disk has taken nothing, though there is more."""
+        return now_ms - self._writes_since_ms if self._writes_since_ms > 0 else 0
+
+    def is_slow(self, now_ms: MonoMs) -> bool:
+        return self.writes_ms(now_ms) > STUCK_MS
+
+
+@final
+class Rests:
+    """Mirrors that were slow: each is not waited for during its rest.
+
+    The first rest lasts ``REST_MS``, each further one twice as long as the last, at most
+    ``REST_MAX_MS``.
+    """
+
+    def __init__(self) -> None:
+        self._until_ms: dict[str, MonoMs] = {}
+        self._lengths_ms: dict[str, int] = {}
+
+    def begin(self, member: str, now_ms: MonoMs) -> None:
+        length_ms: i64 = self._lengths_ms.get(member, 0)
+        until_ms = self._until_ms.get(member, MonoMs(0))
+        if length_ms == 0 or now_ms - until_ms > GOOD_RESTS * length_ms:
+            length_ms = REST_MS
+        elif now_ms >= until_ms:
+            length_ms = min(2 * length_ms, REST_MAX_MS)
+        self._lengths_ms[member] = int(length_ms)
+        self._until_ms[member] = MonoMs(now_ms + length_ms)
+
+    def left_ms(self, member: str, now_ms: MonoMs) -> i64:
+        """0 = its rest is over, or it had none."""
+        return max(self._until_ms.get(member, MonoMs(0)) - now_ms, 0)
 
 
 @final
@@ -134,6 +197,9 @@ class SafePositions:
 
     From the moment a mirror says that it is complete confirms wait for it, as for the synced ones
     of the queue's view: ``awaited`` says up to which parcel it has to be durable to become one.
+    One that was slow is not waited for from the moment the view does not count on it any more until
+    its rest is over.  It is dropped with a view and not before: a proposal that counts on it may
+    be under way until then.
     """
 
     def __init__(self, me: str, waits: PendingConfirms) -> None:
@@ -143,17 +209,32 @@ class SafePositions:
         self.awaited: dict[str, int] = {}
         self._me: str = me
         self._synced: list[str] = []
+        self._rests: Rests = Rests()
+        self._now_ms = MonoMs(0)  # of the last look at the mirrors
 
     def begin(self) -> None:
         """A term begins, or ends: what mirrors said of another one does not count."""
         self.answers = {}
         self.awaited = {}
+        self._rests = Rests()
         self.applied.begin()
         self.durable.begin()
 
     def synced_are(self, synced: list[str]) -> None:
         """By the queue's view."""
+        for member in self._others():
+            if member not in synced:
+                self._rest_if_late(member)
         self._synced = synced
+
+    def _rest_if_late(self, member: str) -> None:
+        answer = self.answers.get(member)
+        if answer is None:
+            return
+        late_ms = max(answer.applies_ms(self._now_ms), answer.writes_ms(self._now_ms))
+        if late_ms > STUCK_MS:
+            self._rests.begin(member, self._now_ms)
+            self.awaited.pop(member, None)
 
     def cut_off(self, why: str) -> None:
         """See ``SafeLine``."""
@@ -186,11 +267,21 @@ class SafePositions:
         self, member: str, applied: i64, durable: i64, is_complete: bool, last_number: i64
     ) -> None:
         """``last_number``: of the parcel that has all that happened so far."""
-        self.answers.setdefault(member, Answer()).hear(applied, durable, is_complete)
-        if is_complete and member not in self._synced:
+        answer = self.answers.setdefault(member, Answer())
+        answer.hear(applied, durable, is_complete)
+        self._await(member, answer, last_number)
+
+    def _await(self, member: str, answer: Answer, last_number: i64) -> None:
+        """From now on, if it has everything, and is not resting."""
+        if answer.is_complete and member not in self._synced and self.rest_ms(member) == 0:
             self.awaited.setdefault(member, int(last_number))
 
+    def rest_ms(self, member: str) -> i64:
+        """So long that mirror is not waited for, because it was slow."""
+        return self._rests.left_ms(member, self._now_ms)
+
     def forget(self, member: str) -> None:
+        self._rest_if_late(member)
         self.answers.pop(member, None)
         self.awaited.pop(member, None)
 
@@ -209,21 +300,40 @@ class SafePositions:
         self.applied.reach(applied)
         self.durable.reach(durable)
 
-    def complete(self) -> list[str]:
-        """Mirrors that are not among the synced, and could be."""
-        return [
-            member
-            for member, told in self.awaited.items()
-            if member not in self._synced and self.answers[member].durable >= told
-        ]
+    def look_at_mirrors(self, told: i64, last_number: i64, now_ms: MonoMs) -> MirrorStates:
+        """Once a turn; ``last_number`` as for ``hear``."""
+        self._now_ms = now_ms
+        for member, answer in self.answers.items():
+            self._await(member, answer, last_number)
+        states = MirrorStates([], [], [])
+        for member in self._others():
+            answer = self.answers.setdefault(member, Answer())
+            answer.look(told, now_ms)
+            if answer.applies_ms(now_ms) > STUCK_MS:
+                states.silent.append(member)
+            elif answer.is_slow(now_ms):
+                states.slow.append(member)
+        for member, number in self.awaited.items():
+            if member not in self._synced and self.answers[member].durable >= number:
+                states.complete.append(member)
+        return states
 
-    def stuck(self, told: i64, now_ms: MonoMs) -> list[str]:
-        """Synced mirrors that say nothing, while publishers wait for them."""
-        return [
-            member
-            for member in self._others()
-            if self.answers.setdefault(member, Answer()).is_stuck(told, now_ms)
-        ]
+    def latest(self) -> tuple[str, str]:
+        """The mirror for which publishers wait longest, and how it is late; ("", "") = for none."""
+        found, why, longest_ms = "", "", LATE_MS
+        if not self.applied.frontier.has_open() and not self.durable.frontier.has_open():
+            return found, why
+        for member in self._others():
+            answer = self.answers.get(member)
+            if answer is None:
+                continue
+            late_ms = answer.writes_ms(self._now_ms)
+            if late_ms > longest_ms:
+                found, longest_ms = member, late_ms
+                applies_ms = answer.applies_ms(self._now_ms)
+                it = "it" if applies_ms > LATE_MS else "its disk"
+                why = f"{it} has taken nothing for {int(late_ms) / 1000:.1f} s"
+        return found, why
 
     def check(self, told: i64) -> None:
         assert self.durable.safe <= self.applied.safe <= told, "U2"

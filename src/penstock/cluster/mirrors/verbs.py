@@ -73,7 +73,11 @@ class ClusterMirrors(Mirrors):
             why=known.why,
             waits=known.waits,
             trouble=trouble,
+            nodes=self._mirroring.nodes,
         )
+
+    def changes(self) -> dict[str, int]:
+        return self._mirroring.changes.counts
 
     def drained(self) -> list[str]:
         return sorted(self._mirroring.drained)

@@ -124,6 +124,7 @@ class NodeNumbers(NamedTuple):
     residence: Histogram
     shovels: dict[str, Counter[str]]  # by kind, then by state
     federation_links: Counter[str]  # by status
+    mirror_changes: dict[str, int]
 
 
 class Gathering:
@@ -269,6 +270,7 @@ class Gathering:
             broker.queue_context.sampling.times,
             _by_kind(view.watch.links.shovels()),
             Counter(str(row["status"]) for row in view.watch.links.federation_links()),
+            broker.mirrors.changes(),
         )
 
 

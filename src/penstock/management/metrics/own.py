@@ -87,6 +87,12 @@ def node_pieces(node: NodeNumbers, gathering: Gathering) -> Iterator[str]:
     for family, counts in (*counted, (FEDERATION_LINKS, node.federation_links)):
         yield family.labelled([(labels(status=status), n) for status, n in counts.items()])
     yield by(
+        "mirror_changes_total",
+        "What became of copies of mirrored queues whose master is on this node",
+        "change",
+        node.mirror_changes.items(),
+    )
+    yield by(
         "gc_runs_total",
         "Runs of the garbage collector of Python",
         "generation",

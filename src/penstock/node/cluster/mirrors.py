@@ -132,8 +132,8 @@ class MirrorsHere:
 
     def begin(self, now_ms: WallMs) -> None:
         self.mirroring.begin(now_ms)
-        for news in self.mirroring.take_news():
-            logger.info("%s", news)
+        for sentence in self.mirroring.changes.take_sentences():
+            logger.info("%s", sentence)
         self._waiter.look(self._turn)
 
     def arrived(self, member: str, payload: bytes) -> None:

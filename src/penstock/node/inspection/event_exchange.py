@@ -1,8 +1,9 @@
 """The event exchange: events as messages, for queues bound to ``amq.rabbitmq.event``.
 
-In: events of the book, as the event log gets them.  Out: each that RabbitMQ's plug-in has as well
-is published to the topic exchange of one virtual host, persistent, without a body: its routing key
-and its headers are in ``EVENTS``.  Called by the data loop between two turns, for a slice of them
+In: events of the book, as the event log gets them.  Out: each that RabbitMQ's plug-in has as well,
+and what becomes of the copies of mirrored queues, is published to the topic exchange of one virtual
+host, persistent, without a body: its routing key and its headers are in ``EVENTS``.  Called by the
+data loop between two turns, for a slice of them
 (``some_of``).  None waits while no queue is bound, and at most ``WAITING_MAX`` do.
 """
 
@@ -123,6 +124,7 @@ EVENTS: Final[Mapping[str, Published]] = {
     "parameter_deleted": Published(
         "parameter.cleared", more=lambda told: {"component": told.get("component", "global")}
     ),
+    "mirror_changed": Published("queue.mirror.changed", _IN_VHOST),
     "alarm_set": Published("alarm.set", {"resource": "source"}),
     "alarm_cleared": Published("alarm.cleared", {"resource": "source"}),
 }

@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Final
 
 from penstock.broker.rules.flow import Flow
-from penstock.core.bottleneck import bottleneck
-from penstock.core.credit import CHANNEL, HISTORY_S, KINDS, QUEUE, READER, STORE, FlowPeer
+from penstock.core.bottleneck import LEAST, bottleneck
+from penstock.core.credit import CHANNEL, HISTORY_S, KINDS, NODE, QUEUE, READER, STORE, FlowPeer
 from penstock.node.sessions import describe
 from penstock.queues.queue import Queue
 from penstock.runtime.connection import Connection
@@ -29,8 +29,9 @@ def flow_row(loop: Loop) -> Row:
     stages = list(flow.book.flowing)
     shares = {kind: _share(stages, kind) for kind in (READER, CHANNEL, QUEUE)}
     blocked = loop.turn.blocked_reason()
+    why = why_most(stages, CHANNEL)
     verdict = bottleneck(
-        shares[READER], shares[CHANNEL], shares[QUEUE], blocked, why_most(stages, CHANNEL)
+        shares[READER], shares[CHANNEL], shares[QUEUE], blocked, why, _awaited(stages)
     )
     return {
         "window_s": HISTORY_S,
@@ -64,6 +65,17 @@ def _share(stages: list[FlowPeer], kind: int) -> float:
         if stage.kind == kind:
             seconds |= int(stage.history)
     return seconds.bit_count() / HISTORY_S
+
+
+def _awaited(stages: list[FlowPeer]) -> str:
+    """The queue that waits longest for another node, for which, and why; "" = none does."""
+    for stage in sorted(stages, key=worst_first):
+        receiver = stage.blocked_by
+        if stage.share() < LEAST:
+            break
+        if stage.kind == QUEUE and receiver is not None and receiver.kind == NODE:
+            return f"{stage_name(stage)} waits for {stage_name(receiver)}, {because(receiver)}"
+    return ""
 
 
 def why_most(stages: list[FlowPeer], kind: int) -> str:
