@@ -55,6 +55,7 @@ Administration
   cluster: Inspect a cluster, spread masters, refound it.
   drain maintenance: Let no new clients in.
   revive maintenance: Let clients in again.
+  backup maintenance: Copy the data directory of a node that runs.
   migrate: Move from another broker, and back.
   set-vm-memory-high-watermark resources: Set how much memory a broker may use.
   set-disk-free-limit resources: Set how much disk is to stay free.

@@ -1,4 +1,4 @@
-"""``penstock drain`` and ``penstock revive``: maintenance that cuts no client off.
+"""``penstock drain``, ``revive`` and ``backup``: maintenance that cuts no client off.
 
 In: the address of a management API.  Drained, a node lets no new client in, and says on
 ``/healthz/ready`` that it is not ready; who is connected goes on until they leave.  In a cluster
@@ -6,6 +6,7 @@ its masters go to synchronised mirrors, and it gets no others; masters that are 
 ``--wait`` waits for clients, and for masters that another node could have.
 """
 
+import os
 import sys
 import time
 from typing import Any, Final
@@ -15,6 +16,8 @@ import click
 from penstock.cli.failure import Failure
 from penstock.cli.management import Management, command
 from penstock.cli.options import option
+from penstock.cli.storage import size
+from penstock.cli.tables import say
 
 DRAIN: Final = "/api/penstock/drain"
 POLL_S: Final = 0.2
@@ -71,6 +74,23 @@ def _left(state: dict[str, Any]) -> str:
 def revive(management: Management, output: str) -> None:
     """Let clients in again, after `penstock drain`."""
     _tell(management.do("revive"), output)
+
+
+@command(
+    "backup /mnt/backup/n1",
+    click.argument("directory", type=click.Path(path_type=str)),
+    short="Copy the data directory of a node that runs.",
+)
+def backup(directory: str, management: Management, output: str) -> None:
+    """Copy the data directory of a node, while it runs, into a new directory on its machine.
+
+    The copy is as a kill at one moment leaves the data directory: all that was confirmed before is
+    in it. To restore it, start a broker on the copy, or put it in the place of the data directory.
+    `penstock audit` checks it. Clients are served meanwhile. In a cluster etcd has the list of
+    queues: save its data after those of the nodes (`etcdctl snapshot save`).
+    """
+    done = management.post("/api/penstock/backup", {"directory": os.path.abspath(directory)})
+    say(done, output, f"{size(done['bytes'])} are in {directory}")
 
 
 def _tell(state: dict[str, Any], output: str) -> None:

@@ -1,6 +1,7 @@
 """``Control``: what the management API may ask of this node (``management/http/control``)."""
 
 from penstock.management.http.control import NodeControl
+from penstock.node.backup import Backup
 from penstock.node.inspection.logs import Logs
 from penstock.node.listener_set import ListenerSet
 from penstock.node.shutdown import Shutdown
@@ -9,7 +10,8 @@ from penstock.node.shutdown import Shutdown
 class Control(NodeControl):
     """Of one node."""
 
-    def __init__(self, doors: ListenerSet, ending: Shutdown, logs: Logs) -> None:
+    def __init__(self, doors: ListenerSet, ending: Shutdown, logs: Logs, backup: Backup) -> None:
+        self._backup = backup
         self._doors = doors
         self._ending = ending
         self._logs = logs
@@ -31,6 +33,17 @@ class Control(NodeControl):
 
     def revive(self) -> None:
         self._doors.revive()
+
+    def back_up(self, directory: str) -> None:
+        self._backup.begin(directory)
+
+    def backup(self) -> dict[str, object]:
+        backup = self._backup
+        return {
+            "under_way": backup.is_under_way,
+            "bytes": backup.copied_bytes,
+            "error": backup.error,
+        }
 
     def is_open(self) -> bool:
         return not self._doors.shut

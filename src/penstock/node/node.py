@@ -37,6 +37,7 @@ from penstock.broker.vhost_removal import CloseSome
 from penstock.clocks import mono_ms, wall_ms
 from penstock.core import message
 from penstock.core.clock_types import MonoMs
+from penstock.node.backup import Backup
 from penstock.node.boot_definitions import load_definitions, new_salt, warn_of_refused
 from penstock.node.boot_topology import begin_data, create_defaults
 from penstock.node.control_file import new_token, remove_control, write_control
@@ -319,6 +320,8 @@ class Node:
         view = BrokerView(self.broker, watch, self.name, self.opening)
         facts = NodeFacts(self.name, settings, self.broker.admission.alarms, self.io.counts)
         token = new_token()
+        journal = self.engine.journal
+        backup = Backup(settings.data_dir, self.engine.board, journal.synced_end)
         management = ManagementServer(
             http_bind(settings),
             settings.http_port,
@@ -326,7 +329,7 @@ class Node:
             view,
             facts,
             settings.queue_index_segment_entries,
-            Control(self.doors, self.ending, self._logs),
+            Control(self.doors, self.ending, self._logs, backup),
             token,
             settings,
             settings.http_host_names,

@@ -30,6 +30,16 @@ class NodeControl:
     def revive(self) -> None:
         """Let clients in again; on the data loop."""
 
+    def back_up(self, _directory: str) -> None:
+        """Begin to copy the data directory to a new one; on the data loop.
+
+        Raises PreconditionFailed.
+        """
+
+    def backup(self) -> dict[str, Any]:
+        """How far the last one is; from any thread."""
+        return {"under_way": False, "bytes": 0, "error": ""}
+
     def is_open(self) -> bool:
         """May clients come?  From any thread."""
         return True

@@ -316,6 +316,10 @@ class Journal:
             self._synced_file_no = group.file_no
             self._synced_offset = group.end_offset()
 
+    def synced_end(self) -> tuple[int, int]:
+        """The newest file with something on disk, and how many bytes of it are."""
+        return int(self._synced_file_no), int(self._synced_offset)
+
     # -- retirement ------------------------------------------------------------------------
 
     def total_bytes(self) -> i64:

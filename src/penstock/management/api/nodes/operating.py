@@ -9,12 +9,15 @@
     POST  /api/penstock/drain                 no new clients; who is connected goes on
     POST  /api/penstock/revive                clients are let in again
     POST  /api/penstock/stop                  an orderly stop; 204 comes before it
+    POST  /api/penstock/backup                {"directory": "/mnt/backup/n1"}: a copy of the data
+                                              directory; answers {"bytes": 1234} when it is whole
 
 None of this outlives the process: a restart reads the settings.  In a cluster a drained node also
 hands its masters over to synchronised mirrors and takes no new ones; that is kept by the cluster,
 until the node is revived.
 """
 
+import asyncio
 from typing import Any, Final
 
 from aiohttp import web
@@ -42,6 +45,7 @@ CATEGORIES: Final = (
 )
 LINES: Final = 100
 LINES_MAX: Final = 2000
+LOOK_S: Final = 0.1
 SHOWN: Final = 5
 """Of the queues whose masters are to go."""
 
@@ -72,6 +76,12 @@ class OperatingApi(Endpoints):
                 "/api/penstock/revive", {"POST": self.revive}, "Let clients in again", ADMINISTRATOR
             ),
             Route("/api/penstock/stop", {"POST": self.stop}, "Stop in good order", ADMINISTRATOR),
+            Route(
+                "/api/penstock/backup",
+                {"POST": self.back_up},
+                "Copy the data directory while the node runs",
+                ADMINISTRATOR,
+            ),
         ]
 
     @property
@@ -101,6 +111,22 @@ class OperatingApi(Endpoints):
             raise BadQuery("bad_request", f"category: one of {', '.join(CATEGORIES)}")
         self._control.set_log_level(level, category)
         return web.Response(status=204)
+
+    # -- backup ----------------------------------------------------------------------------
+
+    async def back_up(self, request: web.Request, visitor: Visitor) -> web.Response:
+        asked = await json_body(request)
+        directory = asked.get("directory")
+        if set(asked) != {"directory"} or not isinstance(directory, str):
+            raise BadQuery("bad_request", "directory: an absolute path on the node's machine")
+        await self._on_loop(self._control.back_up, directory)
+        state = self._control.backup()
+        while state["under_way"]:
+            await asyncio.sleep(LOOK_S)
+            state = self._control.backup()
+        if state["error"]:
+            raise BadQuery("bad_request", state["error"])
+        return json_response({"bytes": state["bytes"]})
 
     # -- doors and end ---------------------------------------------------------------------
 
