@@ -70,10 +70,27 @@ def channel(broker: LiveBroker) -> pika.adapters.blocking_connection.BlockingCha
     return pika.BlockingConnection(pika.URLParameters(broker.url)).channel()
 
 
-@pytest.mark.parametrize("kind", ["quorum", "stream"])
-def test_lasting_queues_are_refused_in_a_cluster(broker: LiveBroker, kind: str) -> None:
+def test_quorum_queues_are_refused_in_a_cluster(broker: LiveBroker) -> None:
+    quorum = {"x-queue-type": "quorum"}
     with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="of a cluster are not"):
-        channel(broker).queue_declare(kind, durable=True, arguments={"x-queue-type": kind})
+        channel(broker).queue_declare("quorum", durable=True, arguments=quorum)
+
+
+def test_a_stream_is_published_and_read_at_either_node(broker: LiveBroker) -> None:
+    channels = [channel(broker) for _ in range(4)]
+    channels[0].queue_declare("stream", durable=True, arguments={"x-queue-type": "stream"})
+    for one in channels:
+        one.confirm_delivery()
+        one.basic_publish("", "stream", b"%d" % channels.index(one))
+        one.basic_qos(prefetch_count=10)
+    for one in channels:
+        found = []
+        for _, _, body in one.consume("stream", arguments={"x-stream-offset": "first"}):
+            found.append(body)
+            if len(found) == 4:
+                break
+        assert found == [b"0", b"1", b"2", b"3"]
+        one.connection.close()
 
 
 def test_an_exchange_with_a_history_is_refused_in_a_cluster(broker: LiveBroker) -> None:

@@ -22,10 +22,20 @@ class Elsewhere:
 
 ELSEWHERE: Final = (
     Elsewhere(
-        "Streams and quorum queues of a cluster",
-        "`x-queue-type` is `stream` or `quorum` with copies on several nodes.",
-        "Refused with 540. On a single node both are there, as RabbitMQ 4.3.6 has them.",
-        "cluster/test_several_nodes.py::test_lasting_queues_are_refused_in_a_cluster",
+        "Quorum queues of a cluster",
+        "`x-queue-type` is `quorum` with copies on several nodes.",
+        "Refused with 540. On a single node they are there, as RabbitMQ 4.3.6 has them.",
+        "cluster/test_several_nodes.py::test_quorum_queues_are_refused_in_a_cluster",
+    ),
+    Elsewhere(
+        "Streams of a cluster",
+        "A stream has copies on `x-initial-cluster-size` nodes, and a message is confirmed when "
+        "most have it. Its consumers read the copy of their own node.",
+        "It has the copies that a policy of mirrors asks for, and all synchronised ones have a "
+        "message on disk before it is confirmed or read. When the master moves, its consumers "
+        "are cancelled, unless their position is kept.",
+        "cluster/test_streams_of_nodes.py"
+        "::test_a_consumer_whose_position_is_kept_goes_on_and_another_is_cancelled",
     ),
     Elsewhere(
         "Newer headers",

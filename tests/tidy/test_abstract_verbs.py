@@ -23,7 +23,7 @@ LEFT_OUT = {
     "NsqSession": "channel_failed",
     "NsqConsuming": "answer",  # only AMQP has direct replies
     "PeerSubscriber": "answer",
-    "RemoteQueue": "refuse",  # its master refuses: ``overflowing`` names no message here
+    "RemoteQueue": "hand_over refuse",  # its master refuses: ``overflowing`` names no message here
     "DeduplicatingBacking": "delay",  # no leases and no retries: ``DeferredMessages.can_delay``
     "StreamQueue": "refuse",  # it has room for all
     # Its queue reads the log by cursors.

@@ -31,7 +31,6 @@ from penstock.queues.deferring import DeferredMessages
 from penstock.queues.leases import Leases
 from penstock.queues.limiting import QueueLimiter
 from penstock.queues.limits import QueueLimits, RetryDelays
-from penstock.queues.publish_notes import PublishNotes
 from penstock.queues.queue import CROWDED_BYTES, JUST_USED, Queue
 from penstock.queues.range_lease import RangeLease
 from penstock.queues.refusals import check_going, leased
@@ -54,7 +53,6 @@ class LocalQueue(Queue):
         super().__init__(identity, backing, context)
         self.range_lease = RangeLease()
         self._quorum: Final = queue_type(identity.arguments) == QUORUM
-        self.mirrors: PublishNotes | None = None  # of a master with mirrors
         self._defers: bool = False  # something may be delayed, or in flight with a deadline
         self._head_away: bool = False  # it is over its time, and on its way from disk
         self._groups = ConsumerGroups(identity.arguments.get(SINGLE_ACTIVE) is True)
@@ -594,12 +592,7 @@ class LocalQueue(Queue):
         self.backing.delete()
         return self.retire()
 
-    def await_mirrors(self, mirrors: PublishNotes | None) -> None:
-        """From now on publishers wait for these; None = there are none."""
-        self.mirrors = mirrors
-
     def hand_over(self) -> None:
-        """It is master no more, and its backing another's: nothing of it waits for a time."""
         self.mirrors = None
         leases = self.leases
         if leases is not None:

@@ -41,6 +41,7 @@ from penstock.queues.context import QUORUM, STREAM, QueueContext, QueueIdentity,
 from penstock.queues.counting import QueueStatistics
 from penstock.queues.leases import Leases
 from penstock.queues.limits import NO_LIMITS, QueueLimits
+from penstock.queues.publish_notes import PublishNotes
 from penstock.queues.refusals import locked
 
 CROWDED_BYTES: Final[i64] = 4 * 1024 * 1024
@@ -73,6 +74,7 @@ class Queue:
         self.flow: FlowPeer | None = None  # of publishes, since it was first behind with them
         self.releases_to: object = None  # the exchange whose delayed messages wait here
         self.paused: bool = False  # takes messages, gives none
+        self.mirrors: PublishNotes | None = None  # of a master with mirrors
         self.deleted: bool = False
         self.awake: bool = False
         self.refilling: bool = False
@@ -332,6 +334,14 @@ class Queue:
 
     def end(self) -> list[Consumer]:
         """It is deleted, with everything in it; returns the consumers that lose it."""
+        raise NotImplementedError
+
+    def await_mirrors(self, mirrors: PublishNotes | None) -> None:
+        """From now on publishers wait for these; None = there are none."""
+        self.mirrors = mirrors
+
+    def hand_over(self) -> None:
+        """It is master no more, and its backing another's: nothing of it waits for a time."""
         raise NotImplementedError
 
     def succeed(self, old: "Queue") -> None:

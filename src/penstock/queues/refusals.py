@@ -10,8 +10,14 @@ from mypy_extensions import i64
 
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
-from penstock.core.errors import NotFound, PreconditionFailed, ResourceLocked
+from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed, ResourceLocked
 from penstock.queues.stream_backing import StreamBacking
+
+
+def not_for_streams(verb: str, name: str, vhost: str) -> NotImplementedYet:
+    return NotImplementedYet(
+        f"{verb} not supported by stream queues queue '{name}' in vhost '{vhost}'"
+    )
 
 
 def locked(name: str, vhost: str) -> ResourceLocked:

@@ -21,6 +21,7 @@ from penstock.queues.context import QueueContext, QueueIdentity
 from penstock.queues.limits import QueueLimits
 from penstock.queues.queue import CROWDED_BYTES, Queue
 from penstock.queues.range_groups import RangeGroups
+from penstock.queues.refusals import not_for_streams
 from penstock.queues.stream_backing import StreamBacking
 from penstock.queues.stream_start import (
     TRACKING_ARGUMENT,
@@ -63,13 +64,16 @@ class StreamQueue(Queue):
         backing.set_reader(self)
 
     def _refusal(self, verb: str) -> NotImplementedYet:
-        return NotImplementedYet(
-            f"{verb} not supported by stream queues queue '{self.name}' in vhost '{self.vhost}'"
-        )
+        return not_for_streams(verb, self.name, self.vhost)
 
     # -- publishing ------------------------------------------------------------------------
 
     def publish(self, messages: list[Message], now_ms: WallMs) -> None:
+        if self.mirrors is not None:
+            for message in messages:
+                message.keep()  # all wait for the disks of the mirrors
+            if not self.mirrors.note(messages):
+                return
         self._stored.publish(messages, now_ms)
         self.statistics.published(len(messages), now_ms)
 
@@ -334,9 +338,13 @@ class StreamQueue(Queue):
     # -- its end -----------------------------------------------------------------------------
 
     def end(self) -> list[Consumer]:
+        self.hand_over()
+        self._stored.delete()
+        return self.retire()
+
+    def hand_over(self) -> None:
+        self.mirrors = None
         self.deleted = True
         for reader in self._readers.values():
             reader.cursor.close()
         self._readers = {}
-        self._stored.delete()
-        return self.retire()

@@ -368,7 +368,10 @@ class StreamLog:
     def show_below(self, bound: i64) -> None:
         """Readers see what is on disk here, below that offset: mirrors may not have the rest."""
         self._bound = bound
+        before = self.durable_offset
         self.durable_offset = max(self.first_offset, min(self._synced.offset, bound))
+        if self.durable_offset > before:
+            self._board.announce(self.stream)
 
     def _not_removed(self, firsts: list[int], error: Exception) -> None:
         """Of segments; the next group of this stream tries again."""

@@ -138,7 +138,6 @@ class Streams(SideLog):
                 fault = log.take_fault()
                 if fault != "":
                     self._faults.append(fault)
-                self._board.announce(one.stream)
         for stream in group.left:
             cut = self._cuts.pop(stream, None)
             if cut is not None:

@@ -148,7 +148,7 @@ def check_stream(arguments: dict[str, object]) -> None:
 def check_in_cluster(arguments: dict[str, object], what: str) -> None:
     """Raises NotImplementedYet."""
     kind = queue_type(arguments)
-    if kind in LASTING_TYPES:
+    if kind == QUORUM:
         raise NotImplementedYet(
             f"{NAMES[kind]} of a cluster are not implemented (x-queue-type '{kind}' for {what}):"
             " omit the argument; a policy with ha-mode mirrors queues"
@@ -159,7 +159,7 @@ def check_default_in_cluster(kind: str) -> None:
     """Raises NotImplementedYet for a default type that a cluster has not."""
     if kind in LASTING_TYPES:
         raise NotImplementedYet(
-            f"{NAMES[kind]} of a cluster are not implemented: leave the default"
+            f"{NAMES[kind]} by default are not implemented in a cluster: name the type of each"
         )
 
 

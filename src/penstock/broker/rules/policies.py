@@ -187,15 +187,16 @@ class PolicyBook:
         policies = self.queue_policy(name, kind), self.queue_operator_policy(name, kind)
         return QueueSettings(arguments, *policies)
 
-    def ha_policy(self, name: str, durable: bool, exclusive: bool) -> HaPolicy:
+    def ha_policy(self, name: str, durable: bool, exclusive: bool, kind: str = CLASSIC) -> HaPolicy:
         """``NO_MIRRORS`` where there shall be none; a search through the policies' patterns."""
         if exclusive or not durable or len(self.policies) == 0:
             return NO_MIRRORS
-        policy = self.queue_policy(name)
+        policy = self.queue_policy(name, kind)
         return NO_MIRRORS if policy is None else policy.ha()
 
     def ha_policy_of(self, queue: Queue) -> HaPolicy:
-        return self.ha_policy(queue.name, queue.durable, queue.exclusive)
+        kind = queue_type(queue.arguments)
+        return self.ha_policy(queue.name, queue.durable, queue.exclusive, kind)
 
     def queue_row(self, name: str, kind: str = CLASSIC) -> dict[str, object]:
         """What people who look at a queue are told of its policies."""

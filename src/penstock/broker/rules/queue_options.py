@@ -186,7 +186,7 @@ OPTIONS: Final = (
     Option("stream-filter-size-bytes", NUMBER, ARGUMENT, 16, "",
            "the size of the filter of each block of a stream", types=(STREAM,)),
     Option("initial-cluster-size", NUMBER, PREFERRED, 1, "initial cluster size",
-           "how many copies a stream has; no effect on a single node",
+           "how many copies RabbitMQ gives a stream; no effect: policies of mirrors say it",
            lowest=1, types=(STREAM,)),
     Option("consumer-timeout", MILLISECONDS, LOWER, 1_800_000, "consumer timeout",
            "time a consumer may hold a delivery; then its channel is closed",

@@ -41,6 +41,7 @@ from penstock.core.clock_types import WallMs
 from penstock.queues.context import QueueIdentity
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
+from penstock.queues.stream_backing import StreamBacking
 from penstock.storage.definitions.records import (
     BindingRecord,
     QueueRecord,
@@ -152,6 +153,8 @@ class MirrorCopies:
     def _set_mode(self, copy: Copy) -> None:
         settings = self._vhost.policies.queue_settings(copy.name, copy.arguments)
         copy.backing.set_mode(settings.queue_mode == "lazy")
+        if settings.stream is not None and isinstance(copy.backing, StreamBacking):
+            copy.backing.log.set_limits(settings.stream)
 
     # -- going -----------------------------------------------------------------------------
 
@@ -187,7 +190,7 @@ class MirrorCopies:
 
     # -- another role ----------------------------------------------------------------------
 
-    def to_queue(self, name: str, now_ms: WallMs) -> LocalQueue:
+    def to_queue(self, name: str, now_ms: WallMs) -> Queue:
         """``begin_term`` has made a master's backing of it; the queue still has to be entered."""
         vhost = self._vhost
         copy = self.copies.pop(name)
@@ -197,10 +200,11 @@ class MirrorCopies:
         identity = QueueIdentity(*who, True, copy.auto_delete, copy.arguments)
         queue = self._maker.over(copy.backing, identity)
         vhost.apply_settings(queue)
-        # Newer than any here, and than those of other nodes as far as their clocks go.
-        token = now_ms if now_ms > self._range_lease else self._range_lease
-        queue.range_lease.begin(token, elsewhere=True)
-        queue.defer_what_is_delayed()
+        if isinstance(queue, LocalQueue):
+            # Newer than any here, and than those of other nodes as far as their clocks go.
+            token = now_ms if now_ms > self._range_lease else self._range_lease
+            queue.range_lease.begin(token, elsewhere=True)
+            queue.defer_what_is_delayed()
         look_at_heads(copy.backing)
         replaced = vhost.queues.get(name)
         if replaced is not None:
@@ -222,7 +226,7 @@ class MirrorCopies:
                     BindingRecord(*ends, "queue", one.routing_key, one.arguments)
                 )
 
-    def from_queue(self, queue: LocalQueue) -> Copy:
+    def from_queue(self, queue: Queue) -> Copy:
         """The queue that is entered in its place tells its consumers."""
         vhost, name = self._vhost, queue.name
         vhost.definitions.rename_queue(vhost.name, name, PREFIX + name)
@@ -235,7 +239,7 @@ class MirrorCopies:
             queue.auto_delete,
             queue.arguments,
         )
-        if queue.range_lease.token > self._range_lease:
+        if isinstance(queue, LocalQueue) and queue.range_lease.token > self._range_lease:
             self._range_lease = queue.range_lease.token
         queue.hand_over()
         for part in copy.backing.parts():
@@ -253,7 +257,8 @@ class MirrorCopies:
             assert name not in self._vhost.queue_ids, "X1"
             parts = copy.backing.parts()
             assert name == copy.name, "X2"
-            assert len(parts) == part_count(copy.arguments), "X2"
+            is_stream = isinstance(copy.backing, StreamBacking)
+            assert len(parts) == (0 if is_stream else part_count(copy.arguments)), "X2"
             for place in range(len(parts)):
                 part = parts[place]
                 assert part.queue_id == copy.queue_id + place, "X2"

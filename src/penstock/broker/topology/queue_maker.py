@@ -36,11 +36,7 @@ class QueueMaker:
     def make(self, queue_id: int, kept: bool, identity: QueueIdentity) -> Queue:
         """``kept``: its messages are to be there after a restart."""
         backing = self.backing(queue_id, kept, identity.arguments)
-        queue: Queue
-        if isinstance(backing, StreamBacking):
-            queue = StreamQueue(identity, backing, self._context)
-        else:
-            queue = self.over(backing, identity)
+        queue = self.over(backing, identity)
         shape = queue.durable, queue.auto_delete, queue_type(queue.arguments)
         self._note("queue_declared", (self._vhost, queue.name, *shape))
         return queue
@@ -48,8 +44,10 @@ class QueueMaker:
     def backing(self, queue_id: int, kept: bool, arguments: dict[str, object]) -> BackingQueue:
         return self._make_backing(queue_id, kept, self._segment_entries, arguments)
 
-    def over(self, backing: BackingQueue, identity: QueueIdentity) -> LocalQueue:
+    def over(self, backing: BackingQueue, identity: QueueIdentity) -> Queue:
         """A queue whose messages are there already."""
+        if isinstance(backing, StreamBacking):
+            return StreamQueue(identity, backing, self._context)
         return LocalQueue(identity, backing, self._context)
 
     def end(self, queue: Queue) -> list[Consumer]:

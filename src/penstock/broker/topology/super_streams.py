@@ -9,7 +9,12 @@ from typing import Final
 from penstock.broker.rules.rights import Rights
 from penstock.broker.topology import declaring
 from penstock.broker.topology.vhost import Vhost
-from penstock.core.errors import BrokerError, NotFound, PreconditionFailed
+from penstock.core.errors import (
+    BrokerError,
+    NotFound,
+    NotImplementedYet,
+    PreconditionFailed,
+)
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 
@@ -22,6 +27,8 @@ def declare_super_stream(
     vhost: Vhost, rights: Rights, name: str, keys: list[str], arguments: dict[str, object]
 ) -> None:
     """A stream ``NAME-KEY`` for each of the keys; the arguments are those of each stream."""
+    if vhost.changes.proposes:
+        raise NotImplementedYet("super streams of a cluster: declare streams, and bind them")
     streams = [f"{name}-{key}" for key in keys]
     if name in vhost.exchanges:
         raise PreconditionFailed(f"there is already an exchange named {name}")

@@ -38,8 +38,8 @@ from penstock.cluster.ring.views import NO_VIEW, View
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.credit import NODE, Credit, CreditSpec, FlowPeer
 from penstock.queues.consumers import Consumer
-from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
+from penstock.queues.stream_backing import StreamBacking
 
 BEHIND_BYTES = 16 * 1024 * 1024
 """So much of a queue's parcels on its way round, and its publishers wait until it is half."""
@@ -258,7 +258,7 @@ class MirroredQueue:
     def _new_group(self, view: QueueView, member: str) -> MirrorGroup:
         queue = self.queue
         leads = view.master == member
-        assert leads == isinstance(queue, LocalQueue)
+        assert leads != queue.remote
         backing = queue.backing if leads else self._copy_to_mirror()
         group = MirrorGroup(
             self._new_ring(),
@@ -270,15 +270,22 @@ class MirroredQueue:
             self.policy().batch_messages,
         )
         group.ring.view_changed(self.ring_view)
-        if isinstance(queue, LocalQueue):
+        if leads:
             queue.await_mirrors(group)
         return group
 
     def _copy_to_mirror(self) -> BackingQueue:
         copy = self.vhost.copies.copies.get(self.name)
         if copy is None or not copy.recovered:
-            copy = self._open_copy()
+            copy = self._copy_again()
         return copy.use()
+
+    def _copy_again(self) -> Copy:
+        """It may lack what the master has: an empty one; of a stream that one, to be compared."""
+        copy = self.vhost.copies.copies.get(self.name)
+        if copy is not None and isinstance(copy.backing, StreamBacking):
+            return copy
+        return self._open_copy()
 
     def _open_copy(self) -> Copy:
         queue, copies = self.queue, self.vhost.copies
@@ -297,7 +304,7 @@ class MirroredQueue:
 
     def _let_go(self, group: MirrorGroup) -> None:
         queue = self.vhost.queues.get(self.name)
-        if isinstance(queue, LocalQueue):
+        if queue is not None and not queue.remote:
             queue.await_mirrors(None)
         self._release()
         group.leave()
@@ -344,7 +351,6 @@ class MirroredQueue:
 
     def _demote(self, now_ms: WallMs) -> None:
         queue = self.queue
-        assert isinstance(queue, LocalQueue)
         self.vhost.copies.from_queue(queue)
         self._release()
         remote = self._places.remote(queue)
@@ -373,7 +379,7 @@ class MirroredQueue:
         self.mirrors = ready.mirrors
         if group.has_lost_copy():
             self.unfit = True
-            group.begin_again(self._open_copy().backing)
+            group.begin_again(self._copy_again().backing)
         if group.mirrored is not None and self.queue.remote:
             self._become_master(now_ms)
         self._weigh(group)
@@ -451,4 +457,4 @@ class MirroredQueue:
         if self.is_gone():
             return
         queue = self.queue
-        assert not isinstance(queue, LocalQueue) or group is None or queue.mirrors is group
+        assert queue.remote or group is None or queue.mirrors is group

@@ -27,7 +27,7 @@ next one.
 
 **A lost master**: deliveries that were not settled belong to the next one, and settling them here
 means nothing any more.  Consumers are subscribed anew, silently, unless they asked to be cancelled
-(``x-cancel-on-ha-failover``).
+(``x-cancel-on-ha-failover``), or read a stream whose position is not kept.
 """
 
 from functools import partial
@@ -53,6 +53,8 @@ from penstock.queues.consumers import NO_WINDOW, Consumer
 from penstock.queues.context import QueueContext, QueueIdentity
 from penstock.queues.leases import Leases
 from penstock.queues.queue import Queue
+from penstock.queues.refusals import not_for_streams
+from penstock.queues.stream_start import kept_name
 
 TOLD_BYTES: Final[i64] = 64
 """What a message takes beside its content, when room is counted."""
@@ -115,7 +117,7 @@ class RemoteQueue(Queue):
             self._master.close()
             self.lost_way()
         self._master.open(way, self)
-        cancelled = [one for one in self.consumers if one.arguments.get(CANCEL) is True]
+        cancelled = [one for one in self.consumers if wants_cancel(one, self)]
         for consumer in cancelled:
             self.consumers.remove(consumer)
         self._subscriptions.renew(self.consumers)
@@ -174,6 +176,8 @@ class RemoteQueue(Queue):
         self.publish_deferred(messages, WallMs(0), now_ms)
 
     def publish_deferred(self, messages: list[Message], until_ms: WallMs, now_ms: WallMs) -> None:
+        if until_ms > 0 and self.is_stream:
+            raise not_for_streams("delays are", self.name, self.vhost)
         self.statistics.published(len(messages), now_ms)
         if not self.publishing.publish(messages, until_ms):
             self.wake()  # if it is known that there will be none for long, they are refused then
@@ -407,6 +411,17 @@ class RemoteQueue(Queue):
         super().check()
         self.publishing.frontier.check()
         self._subscriptions.check(self.consumers)
+
+
+def wants_cancel(consumer: Consumer, queue: Queue) -> bool:
+    """When the master is another one: if it asked for that.
+
+    So is a consumer of a stream: its arguments say where it began, and not where it is.  But with
+    a position that is kept it goes on there.
+    """
+    if consumer.arguments.get(CANCEL) is True:
+        return True
+    return queue.is_stream and not kept_name(consumer.tag, consumer.arguments)
 
 
 def _value(ticket: RemoteTicket) -> object:

@@ -12,7 +12,7 @@ Out: the consumers that lost it, for their sessions: each is subscribed anew und
 """
 
 from penstock.broker.broker import Broker
-from penstock.cluster.remote.queue import CANCEL, RemoteQueue
+from penstock.cluster.remote.queue import RemoteQueue, wants_cancel
 from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.errors import PreconditionFailed
@@ -68,17 +68,13 @@ def _carry(broker: Broker, queue: Queue, wait: PendingConfirm, now_ms: WallMs) -
     broker.dead_letters.carry(after if after != before else 0, queue, waits, wait)
 
 
-def wants_cancel(consumer: Consumer) -> bool:
-    return consumer.arguments.get(CANCEL) is True
-
-
 def subscribe_anew(consumer: Consumer, queue: Queue) -> Consumer:
     """The same subscription at the queue that took the place of its own.
 
     What it holds of the old one stays with the old consumer.  Raises BrokerError.
     """
     anew = consumer.anew()
-    if wants_cancel(consumer):
+    if wants_cancel(consumer, queue):
         raise PreconditionFailed("it asked to be cancelled")
     if isinstance(queue, RemoteQueue):
         queue.adopt_consumer(anew)

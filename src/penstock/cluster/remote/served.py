@@ -21,7 +21,7 @@ from penstock.core.credit import NODE, Credit, FlowBook, FlowPeer, cost_of
 from penstock.core.message import Message
 from penstock.queues.allocator import Delivery
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
-from penstock.queues.local import LocalQueue
+from penstock.queues.queue import Queue
 
 OUTLET_BYTES: Final[i64] = 1024 * 1024
 """So much is on its way to one consumer, or waits there for a client that does not read."""
@@ -58,7 +58,7 @@ MakeHolder: TypeAlias = Callable[[ServedConsumer], object]
 class Served:
     """See the head of this file; ``no`` is its number at the link."""
 
-    def __init__(self, node: str, no: i64, vhost: Vhost, queue: LocalQueue, book: FlowBook) -> None:
+    def __init__(self, node: str, no: i64, vhost: Vhost, queue: Queue, book: FlowBook) -> None:
         self.no: i64 = no
         self.vhost = vhost
         self.queue = queue

@@ -33,7 +33,6 @@ from penstock.core.message import Message
 from penstock.core.pending import Pending
 from penstock.queues.allocator import Delivery
 from penstock.queues.consumers import Consumer
-from penstock.queues.local import LocalQueue
 
 NewHolder = Callable[["PeerServer", ServedConsumer], object]
 """Makes what stands for a consumer in this node's turn: where deliveries go."""
@@ -95,7 +94,7 @@ class PeerServer:
     def _open_queue(self, request: q.Open) -> None:
         vhost = self._broker.vhosts.get(request.vhost)
         queue = None if vhost is None else vhost.queues.get(request.name)
-        if vhost is None or not isinstance(queue, LocalQueue):
+        if vhost is None or queue is None or queue.remote:
             self.answers.append(q.Gone(request.no))
             return
         served = Served(self.node, request.no, vhost, queue, self._broker.flow.book)
@@ -222,14 +221,18 @@ class PeerServer:
         if verb == q.GET:
             self._get(served, request, now_ms)
             return
-        value = second = 0
+        value: int | Pending = 0
+        second = 0
         if verb == q.PURGE:
             value = queue.purge()
         elif verb == q.EMPTY:
             value = queue.empty()
         elif verb == q.COUNTS:
             vhost.touch(queue)
-            value, second = queue.counts()
+            counts = queue.counts()
+            assert isinstance(counts, tuple), "it is here"
+            value, second = counts
+        assert isinstance(value, int), "it is here"
         self._answer(served, request.question, value, second)
 
     def _get(self, served: Served, request: q.Ask, now_ms: WallMs) -> None:
