@@ -18,6 +18,7 @@ from penstock.cli.config_files import REFERENCE, settings_from
 from penstock.cli.failure import Failure, WrongSetting
 from penstock.cli.nsq.record import refuse_unfinished
 from penstock.core.errors import (
+    CopyGivenUp,
     Corrupt,
     DataDirLocked,
     DataDirOutdated,
@@ -189,6 +190,8 @@ def _told(serve: Callable[[], int], settings: Settings) -> int:
         raise WrongSetting(str(error), REFERENCE) from error
     except (DataDirLocked, DataDirOutdated) as error:
         raise Failure(str(error), "stop that process or give another --data-dir") from error
+    except CopyGivenUp as error:
+        raise Failure(str(error), "start the node again") from error
     except Corrupt as error:
         raise Failure(
             str(error),

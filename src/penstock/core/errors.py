@@ -107,3 +107,15 @@ class HistoryLost(PenstockError):
 
 class Corrupt(PenstockError):
     """Bytes on disk that no crash can explain; the text names file, offset and length."""
+
+
+class DamagedQueue(Corrupt):
+    """Those of one queue; all that others have may be whole."""
+
+    def __init__(self, text: str, queue_id: int) -> None:
+        super().__init__(text)
+        self.queue_id = queue_id
+
+
+class CopyGivenUp(PenstockError):
+    """A damaged copy of a queue, which the next start fetches anew from another node."""

@@ -37,6 +37,7 @@ from penstock.broker.vhost_removal import CloseSome
 from penstock.clocks import mono_ms, wall_ms
 from penstock.core import message
 from penstock.core.clock_types import MonoMs
+from penstock.core.errors import DamagedQueue
 from penstock.node.backup import Backup
 from penstock.node.boot_definitions import load_definitions, new_salt, warn_of_refused
 from penstock.node.boot_topology import begin_data, create_defaults
@@ -259,12 +260,23 @@ class Node:
         make = BackingMaker(self.engine, drop_order, reader).make
         return BackingChoice(self._streams, self.engine.journal, reader, make)
 
+    def _give_up_copy(self, damage: DamagedQueue, topology: Topology) -> None:
+        if self._access is None:
+            return
+        from penstock.node.cluster.damaged_copies import give_up_copy  # noqa: PLC0415 - as above
+
+        give_up_copy(damage, topology, self.definitions, self.settings, self.name)
+
     def _recover(self, topology: Topology) -> str:
         """Messages; returns what was found, for the start screen."""
         opening = self.opening
         progress = StartProgress(self.files, self._notifier.progress)
         with StartingPage(http_bind(self.settings), self.settings.http_port, progress):
-            opening.run(progress.run, progress.say)
+            try:
+                opening.run(progress.run, progress.say)
+            except DamagedQueue as damage:
+                self._give_up_copy(damage, topology)
+                raise
             known = {one: opening.next_seq_id(one) for one in stream_ids(topology)}
             jobs = self._streams.recoveries(known)
             progress.run(jobs)

@@ -42,7 +42,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
-from penstock.core.errors import Corrupt
+from penstock.core.errors import Corrupt, DamagedQueue
 from penstock.core.message import STORED, Message
 from penstock.storage.common.disk_jobs import DiskJob, JobBoard, run_job
 from penstock.storage.common.failpoints import reach
@@ -199,9 +199,10 @@ class Opening:
         for segment in terms.segments:
             path = index.path(segment.number)
             if not self._files.exists(path) or self._files.size(path) < segment.synced:
-                raise Corrupt(
+                raise DamagedQueue(
                     f"{path}: is missing, or shorter than the {int(segment.synced)} bytes"
-                    " that were on disk when the broker stopped"
+                    " that were on disk when the broker stopped",
+                    int(terms.queue_id),
                 )
             # Behind that is an attestation, not synced itself: it is written over.
             segment.cut_at(segment.synced)
@@ -240,8 +241,11 @@ class Opening:
             progress(f"reading {len(scans)} queues and {len(store_scans)} store files")
         run_jobs(jobs)
         for job in jobs:
-            if job.error is not None:
-                raise job.error
+            error = job.error
+            if isinstance(job, IndexScan) and isinstance(error, Corrupt):
+                raise DamagedQueue(str(error), int(job.queue_id)) from error
+            if error is not None:
+                raise error
             job.finish()
         store.scanned()
         reach("recovery.segments_read")
@@ -263,10 +267,11 @@ class Opening:
         """
         for record in scan.stored:
             if not self.engine.store.count_reference(record.msg_id):
-                raise Corrupt(
+                raise DamagedQueue(
                     f"{scan.directory}/{segment_file_name(int(record.segment.number))}: the"
                     f" content of the message at position {int(record.position)}"
-                    f" (message {int(record.msg_id)} of the store) is missing"
+                    f" (message {int(record.msg_id)} of the store) is missing",
+                    int(scan.queue_id),
                 )
         return [message for message in scan.missing if self._has_content(message, scan.queue_id)]
 
