@@ -45,10 +45,11 @@ class LiveCluster:
         network: PrivateNetwork | None = None,
         *,
         nsq: bool = False,
+        etcd: EtcdServer | None = None,
     ) -> None:
         self.directory = directory
         self.network = network
-        self.etcd: EtcdServer | EtcdTrio = EtcdServer(directory / "etcd")
+        self.etcd: EtcdServer | EtcdTrio = etcd or EtcdServer(directory / "etcd")
         if network is not None:
             places = [network.place(size + number) for number in range(ETCD_MEMBERS)]
             self.etcd = EtcdTrio(directory / "etcd", places)
