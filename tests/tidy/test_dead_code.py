@@ -23,6 +23,8 @@ REASONS = {
     " list_commands parse_args resolve_command shell_complete",
     "http.server calls it": "log_message server_bind",
     "io calls it": "seekable",
+    "queues will go by it: docs/design/majority.md": "Telling first_reign how_to_follow may_change"
+    " receivers voted with_copies",
     "the table of pipelines names it, with a dash": "py_files",
     "logging calls it": "emit",
     "Spark calls it": "getDefaultReadLimit initialOffset onQueryIdle onQueryProgress onQueryStarted"

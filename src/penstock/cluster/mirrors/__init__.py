@@ -11,6 +11,7 @@ sync.py         how a joining mirror gets the older messages: ``Joiner`` asks, `
 syncing.py      all synchronisations of one master
 joinings.py     which joining of a member counts in the ring
 safety.py       confirms that wait for mirrors
+telling.py      which copies hear the next parcel of a master that needs a majority
 deciding.py     the next view of a queue, if one is due
 promotion.py    which mirror becomes master
 succession.py   the masters of a queue one after the other, as a member hears of them

@@ -1,0 +1,191 @@
+"""The lemmas of reigns.py in every state of small worlds, and that each rule is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+from hypothesis import settings
+
+from penstock.cluster.agreement.queue_views import node_of
+from penstock.cluster.agreement.reigns import FETCH, GIVE_UP, GO_ON, Holding, Reign, Vote
+from tests.models.model_majority import (
+    Broken,
+    Rules,
+    Scope,
+    World,
+    first_world,
+    judge,
+    judge_confirm,
+    judge_progress,
+    steps,
+)
+
+SMALL = Scope(messages=1, crashes=0)
+TWO = Scope(messages=2, crashes=0)
+CRASHES = Scope(messages=1, crashes=1)
+ENDS = Scope(messages=1, ends=1, crashes=0)
+CHANGES = Scope(messages=1, crashes=0, changes=2)
+ELECTIONS = Scope(messages=2, crashes=0, elections=2)
+
+
+def explore(scope: Scope, rules: Rules, lemma: str = "Lemma") -> int:
+    """How many worlds there are, each of them judged.
+
+    Raises Broken, with the way to a bad one, if what does not hold is that ``lemma``.
+    """
+    first = first_world(scope)
+    came_from: dict[World, tuple[World, str] | None] = {first: None}
+    proven: set[tuple[World, tuple[int, ...]]] = set()
+    waiting = [first]
+    for world in waiting:
+        for name, after in steps(world, scope, rules):
+            is_new = after not in came_from
+            if is_new:
+                came_from[after] = world, name
+                waiting.append(after)
+            try:
+                judge_confirm(world, after)
+                if is_new:
+                    judge(world, after)
+                    judge_progress(after, rules, proven)
+            except Broken as broken:
+                if str(broken).startswith(lemma):
+                    broken.add_note("; ".join([*way_to(world, came_from), name]))
+                    raise
+    return len(waiting)
+
+
+def way_to(world: World, came_from: Mapping[World, tuple[World, str] | None]) -> list[str]:
+    names: list[str] = []
+    step = came_from[world]
+    while step is not None:
+        names.append(step[1])
+        step = came_from[step[0]]
+    return names[::-1]
+
+
+VISITED = {
+    "crashes": CRASHES,
+    "losses": Scope(messages=1, crashes=0, losses=1),
+    "changes": Scope(messages=1, crashes=0, changes=1),
+}
+LARGE = {
+    "ends": ENDS,
+    "elections": Scope(messages=1, crashes=0, elections=2),
+    "two changes": CHANGES,
+    "two messages": TWO,
+}
+"""Hundreds of thousands of states, or millions."""
+ALL = {**VISITED, **LARGE} if settings().max_examples >= 10_000 else VISITED
+"""The profile ``nightly`` visits them all."""
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_lemmas_hold_in_all_states(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    count = explore(ALL[name], Rules())
+    with capsys.disabled():
+        print(f"\n{name}: {count:,} states")
+    assert count > 1000
+
+
+# -- faults ----------------------------------------------------------------------------------
+
+
+def elect(reign: Reign, vote: Vote) -> Reign:
+    """Whatever the others have."""
+    alone = reign._replace(copies=(node_of(vote.member),), votes=())
+    return alone.voted(*vote)._replace(copies=reign.copies)
+
+
+def elects_alone(reign: Reign, member: str, holding: Holding) -> Reign:
+    return elect(reign, Vote(member, holding))
+
+
+def elects_by(rank: Callable[[Vote], tuple[int, ...]]) -> Callable[[Reign, str, Holding], Reign]:
+    def voted(reign: Reign, member: str, holding: Holding) -> Reign:
+        after = reign.voted(member, holding)
+        if after.master == "":
+            return after
+        others = [vote for vote in reign.votes if node_of(vote.member) != node_of(member)]
+        return elect(reign, max([*others, Vote(member, holding)], key=rank))
+
+    return voted
+
+
+def the_least(vote: Vote) -> tuple[int, ...]:
+    return tuple(-number for number in vote.holding.complete)
+
+
+def by_number(vote: Vote) -> tuple[int, ...]:
+    return (vote.holding.complete.number,)
+
+
+def by_what_was_heard(vote: Vote) -> tuple[int, ...]:
+    return vote.holding.heard
+
+
+def never_gives_up(reign: Reign, holding: Holding) -> int:
+    how = reign.how_to_follow(holding)
+    return FETCH if how == GIVE_UP else how
+
+
+def goes_on_anyway(reign: Reign, holding: Holding) -> int:
+    return GO_ON if holding.is_exact() else reign.how_to_follow(holding)
+
+
+def takes_masters_for_exact(reign: Reign, holding: Holding) -> int:
+    return reign._replace(is_exact=True).how_to_follow(holding)
+
+
+def one_copy_is_enough(reign: Reign, durable: Mapping[str, int]) -> int:
+    return max(durable.values(), default=0)
+
+
+def all_copies_are_needed(reign: Reign, durable: Mapping[str, int]) -> int:
+    return min(durable.get(node, 0) for node in reign.copies)
+
+
+def at_once(reign: Reign, durable: Mapping[str, int], confirmed: int) -> bool:
+    return True
+
+
+def before_a_majority_follows(reign: Reign, durable: Mapping[str, int], confirmed: int) -> bool:
+    return confirmed == 0 or reign.may_change(durable, confirmed)
+
+
+FAULTS = {
+    "a copy that voted goes on": ("Lemma 1", SMALL, Rules(seals=False)),
+    "a copy says what it has in memory": ("Lemma 2", SMALL, Rules(says_durable=False)),
+    "a master counts its own memory": ("Lemma 2", SMALL, Rules(counts_own_disk=False)),
+    "a master counts words of another term": ("Lemma 2", TWO, Rules(counts_one_term=False)),
+    "one copy is enough": ("Lemma 2", SMALL, Rules(decided_number=one_copy_is_enough)),
+    "a copy that fetches is complete": ("Lemma 3", SMALL, Rules(waits_for_all_places=False)),
+    "a copy forgets first": ("Lemma 3", TWO, Rules(withdraws_first=False)),
+    "a later life begins": ("Lemma 3", CRASHES, Rules(begins_in_one_life=False)),
+    "one vote elects": ("Lemma 4", SMALL, Rules(voted=elects_alone)),
+    "the least is elected": ("Lemma 4", SMALL, Rules(voted=elects_by(the_least))),
+    "terms do not count": ("Lemma 4", ELECTIONS, Rules(voted=elects_by(by_number))),
+    "what was heard elects": ("Lemma 4", SMALL, Rules(voted=elects_by(by_what_was_heard))),
+    "no copy gives up": ("Lemma 5", ENDS, Rules(how_to_follow=never_gives_up)),
+    "a copy with less goes on": ("Lemma 5", SMALL, Rules(how_to_follow=goes_on_anyway)),
+    "a master has no more": ("Lemma 5", CRASHES, Rules(how_to_follow=takes_masters_for_exact)),
+    "no parcel is half written": ("Lemma 5", CRASHES, Rules(writes_heard_first=False)),
+    "copies are changed at once": ("Lemma 6", CHANGES, Rules(may_change=at_once)),
+    "copies are changed as a term begins": (
+        "Lemma 6",
+        CHANGES,
+        Rules(may_change=before_a_majority_follows),
+    ),
+    "all copies are waited for": ("Lemma 7", SMALL, Rules(decided_number=all_copies_are_needed)),
+}
+
+
+@pytest.mark.parametrize("lemma, scope, rules", FAULTS.values(), ids=FAULTS)
+def test_a_fault_breaks_a_lemma(lemma: str, scope: Scope, rules: Rules) -> None:
+    with pytest.raises(Broken, match=lemma):
+        explore(scope, rules, lemma)
+
+
+def test_every_lemma_has_a_fault() -> None:
+    assert {lemma for lemma, _, _ in FAULTS.values()} == {f"Lemma {n}" for n in range(1, 8)}

@@ -1,0 +1,575 @@
+"""A small world of a queue whose confirms need a majority of its copies: every step it can take.
+
+A ``World`` is a value: the coordinator's reign, what each master has told, and the copies, each
+with a memory and a disk.  ``steps`` gives all worlds that one step leads to.  A copy is as slow, as
+late to hear and as often asked as it likes, since any step may come at any time:
+
+    publish, end   the master does it, and its parcel is told
+    apply          a copy does the next parcel that it was told
+    flush          what a copy has is on its disk, and it says so to the master it follows
+    crash          a copy has what its disk has, under another life; also in the midst of a parcel
+    vote           whether or not the master lives: a lease may end at any time
+    begin          the copy that was elected is master
+    follow         a copy goes on under a new master, or begins to fetch; also one left behind
+    fetch          one place
+    give up        a copy that must: it says so on its disk, then forgets all
+    change         the master puts a node among the copies that vote, or takes one out
+    lose           the disk of a copy is gone
+
+The rules are those of ``Reign``, and of ``Rules`` in which a test plants a fault.  ``judge`` raises
+``Broken`` with the lemma (reigns.py) that does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import NamedTuple
+
+from penstock.cluster.agreement.reigns import (
+    BEGINNING,
+    FETCH,
+    GIVE_UP,
+    GO_ON,
+    NOWHERE,
+    Holding,
+    Position,
+    Reign,
+    first_reign,
+)
+
+
+class Broken(Exception):
+    """A lemma does not hold."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What copies and masters go by; each field is a place for a fault."""
+
+    voted: Callable[[Reign, str, Holding], Reign] = Reign.voted
+    how_to_follow: Callable[[Reign, Holding], int] = Reign.how_to_follow
+    decided_number: Callable[[Reign, Mapping[str, int]], int] = Reign.decided_number
+    may_change: Callable[[Reign, Mapping[str, int], int], bool] = Reign.may_change
+    seals: bool = True
+    """A copy that voted follows no master of an earlier term."""
+    says_durable: bool = True
+    """It says of its disk, not of its memory, what it has."""
+    counts_own_disk: bool = True
+    """The master is one of those that need it on disk."""
+    counts_one_term: bool = True
+    """What was said of another term does not count."""
+    begins_in_one_life: bool = True
+    """The life that voted becomes master, no later one."""
+    writes_heard_first: bool = True
+    """Before a parcel does anything, its number is on disk."""
+    withdraws_first: bool = True
+    """Nothing is forgotten before the disk says that the copy is complete nowhere."""
+    waits_for_all_places: bool = True
+    """A copy that fetches is complete when it has everything."""
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How much of each may happen."""
+
+    nodes: int = 3
+    copies: int = 3
+    messages: int = 2
+    ends: int = 0
+    elections: int = 1
+    crashes: int = 1
+    changes: int = 0
+    losses: int = 0
+
+
+class Record(NamedTuple):
+    """Messages as bits: those that live, and those that ended here and can never live again."""
+
+    live: int
+    gone: int
+    complete: Position
+    heard: Position
+
+
+NEW = Record(0, 0, BEGINNING, BEGINNING)
+LOST = Record(0, 0, NOWHERE, BEGINNING)
+ALL = -1
+"""Every place is known."""
+
+
+class Copy(NamedTuple):
+    life: int = 1
+    memory: Record = NEW
+    disk: Record = NEW
+    follows: int = 0  # a term
+    known: int = ALL
+    sealed: int = 0  # the term of its last vote, or that it gave up for: it follows none before
+    # What masters count by:
+    said: Position = BEGINNING
+    reigns: int = 0  # a term
+    counts: tuple[str, ...] = ()  # the copies by which it confirms
+
+    def holding(self) -> Holding:
+        return Holding(self.memory.complete, self.memory.heard)
+
+
+class Elected(NamedTuple):
+    """A term of the past or present; ``live``: what its master had, None = it died meanwhile."""
+
+    reign: Reign
+    node: int
+    life: int
+    live: int | None
+
+
+class World(NamedTuple):
+    reign: Reign
+    elected: tuple[Elected, ...]  # by term, from 1
+    told: tuple[tuple[int, ...], ...]  # by term: m = published, ~m = ended
+    copies: tuple[Copy, ...]
+    published: int = 0
+    confirmed: int = 0
+    ended: int = 0
+    ends_left: int = 0
+    crashes_left: int = 0
+    changes_left: int = 0
+    losses_left: int = 0
+    lost: bool = False  # a disk
+
+
+NAMES = ("a", "b", "c", "d", "e")
+
+
+def member(node: int, life: int) -> str:
+    return f"{NAMES[node]}/{life}"
+
+
+def first_world(scope: Scope) -> World:
+    copies = NAMES[: scope.copies]
+    reign = first_reign(copies, member(0, 1))
+    at_first = NEW._replace(complete=Position(1, 0), heard=Position(1, 0))
+    master = Copy(memory=at_first, reigns=1, counts=copies)
+    mirror = Copy(memory=at_first, follows=1)
+    return World(
+        reign,
+        (Elected(reign, 0, 1, 0),),
+        ((),),
+        (
+            master,
+            *[mirror] * (scope.copies - 1),
+            *[Copy(memory=LOST, disk=LOST)] * (scope.nodes - scope.copies),
+        ),
+        ends_left=scope.ends,
+        crashes_left=scope.crashes,
+        changes_left=scope.changes,
+        losses_left=scope.losses,
+    )
+
+
+# -- steps ---------------------------------------------------------------------------------
+
+
+def steps(world: World, scope: Scope, rules: Rules) -> Iterator[tuple[str, World]]:
+    for node, copy in enumerate(world.copies):
+        for name, after in _steps_of(world, node, copy, scope, rules):
+            one = after.copies[node]
+            is_news = one.disk is not copy.disk or one[-3:] != copy[-3:]
+            counts = is_news or not rules.counts_own_disk
+            yield f"{NAMES[node]} {name}", _counted(after, rules) if counts else after
+
+
+def _counted(world: World, rules: Rules) -> World:
+    """What masters can confirm they do at once: later would ask less of the others."""
+    for node, copy in enumerate(world.copies):
+        if copy.reigns:
+            world = _confirm(world, node, copy, rules)
+    return world
+
+
+def _steps_of(
+    world: World, node: int, copy: Copy, scope: Scope, rules: Rules
+) -> Iterator[tuple[str, World]]:
+    if copy.memory != copy.disk:
+        yield "flush", put(world, node, _flushed(copy, rules))
+    if world.crashes_left > 0:
+        yield "crash", _crash(world, node, copy)
+    if world.losses_left > 0:
+        lost = Copy(copy.life + 1, LOST, LOST, sealed=world.reign.term, said=copy.said)
+        yield "lose", put(world, node, lost)._replace(losses_left=world.losses_left - 1, lost=True)
+    if copy.reigns:
+        yield from _as_master(world, node, copy, scope, rules)
+    elif copy.follows:
+        yield from _as_mirror(world, node, copy, rules)
+    yield from _vote(world, node, copy, scope, rules)
+    for term in range(1, len(world.elected) + 1):
+        yield from _follow(world, node, copy, term, rules)
+    if _may_forget(copy, rules):
+        nothing = Record(0, 0, copy.disk.complete, BEGINNING)
+        memory = nothing._replace(complete=NOWHERE)
+        yield "forget", put(world, node, copy._replace(memory=memory, disk=nothing))
+
+
+def _may_forget(copy: Copy, rules: Rules) -> bool:
+    memory = copy.memory
+    if memory.complete != NOWHERE or memory.heard == BEGINNING or copy.follows:
+        return False
+    return copy.disk.complete == NOWHERE or not rules.withdraws_first
+
+
+def put(world: World, node: int, copy: Copy) -> World:
+    copies = (*world.copies[:node], copy, *world.copies[node + 1 :])
+    return world._replace(copies=copies)
+
+
+def _flushed(copy: Copy, rules: Rules) -> Copy:
+    return _say(copy._replace(disk=copy.memory), rules)
+
+
+def _say(copy: Copy, rules: Rules) -> Copy:
+    complete = (copy.disk if rules.says_durable else copy.memory).complete
+    return copy._replace(said=complete) if 0 < copy.follows == complete.term else copy
+
+
+def _restarted(world: World, copy: Copy) -> Copy:
+    return Copy(copy.life + 1, copy.disk, copy.disk, sealed=world.reign.term, said=copy.said)
+
+
+def _crash(world: World, node: int, copy: Copy) -> World:
+    after = put(world, node, _restarted(world, copy))
+    return after._replace(crashes_left=world.crashes_left - 1)
+
+
+def _torn(world: World, node: int, copy: Copy, after: Record, rules: Rules) -> World:
+    """A crash when what the next parcel did is on disk, and that it is complete is not."""
+    heard = after.heard if rules.writes_heard_first else copy.memory.heard
+    disk = after._replace(complete=copy.memory.complete, heard=heard)
+    return _crash(world, node, copy._replace(disk=disk))
+
+
+def _done(record: Record, operation: int, position: Position, *, is_complete: bool) -> Record:
+    bit = 1 << (operation if operation >= 0 else ~operation)
+    if operation >= 0 and not record.gone & bit:
+        record = record._replace(live=record.live | bit)
+    elif operation < 0:
+        record = record._replace(live=record.live & ~bit, gone=record.gone | bit)
+    return record._replace(heard=position, complete=position if is_complete else record.complete)
+
+
+def _as_master(
+    world: World, node: int, copy: Copy, scope: Scope, rules: Rules
+) -> Iterator[tuple[str, World]]:
+    term = copy.reigns
+    told = world.told[term - 1]
+    operations = [world.published] if world.published < scope.messages else []
+    if world.ends_left:
+        operations += [~m for m in range(world.published) if copy.memory.live >> m & 1]
+    for operation in operations:
+        memory = _done(copy.memory, operation, Position(term, len(told) + 1), is_complete=True)
+        if operation >= 0:
+            after = world._replace(published=world.published + 1)
+        else:
+            after = world._replace(
+                ended=world.ended | 1 << ~operation, ends_left=world.ends_left - 1
+            )
+        all_told = (*world.told[: term - 1], (*told, operation), *world.told[term:])
+        name = f"publish {operation}" if operation >= 0 else f"end {~operation}"
+        yield name, put(after._replace(told=all_told), node, copy._replace(memory=memory))
+        if world.crashes_left:
+            yield f"{name}, torn", _torn(after, node, copy, memory, rules)
+    if world.reign.master == member(node, copy.life) and world.reign.term == term:
+        yield from _change(world, node, copy, rules)
+
+
+def _durable(world: World, node: int, copy: Copy, rules: Rules) -> dict[str, int]:
+    durable = {}
+    for other, one in enumerate(world.copies):
+        said = one.said
+        if other == node:
+            said = (copy.disk if rules.counts_own_disk else copy.memory).complete
+        if said.term == copy.reigns or not rules.counts_one_term:
+            durable[NAMES[other]] = said.number
+    return durable
+
+
+def _known_reign(world: World, copy: Copy) -> Reign:
+    """As the master knows it; it may have changed the copies since, and not heard of it."""
+    return world.elected[copy.reigns - 1].reign._replace(copies=copy.counts)
+
+
+def _confirm(world: World, node: int, copy: Copy, rules: Rules) -> World:
+    reign = _known_reign(world, copy)
+    upto = max(rules.decided_number(reign, _durable(world, node, copy, rules)), 0)
+    told = world.told[copy.reigns - 1][:upto]
+    confirmed = world.confirmed | sum(1 << m for m in told if m >= 0)
+    return world if confirmed == world.confirmed else world._replace(confirmed=confirmed)
+
+
+def _change(world: World, node: int, copy: Copy, rules: Rules) -> Iterator[tuple[str, World]]:
+    reign = world.reign
+    if copy.counts != reign.copies:
+        yield "hear of copies", put(world, node, copy._replace(counts=reign.copies))
+        return
+    durable = _durable(world, node, copy, rules)
+    told = world.told[copy.reigns - 1]
+    confirmed = [n for n, m in enumerate(told, 1) if m >= 0 and world.confirmed >> m & 1]
+    if not world.changes_left or not rules.may_change(reign, durable, max(confirmed, default=0)):
+        return
+    for other, name in enumerate(NAMES[: len(world.copies)]):
+        if name in reign.copies and other != node:
+            copies = tuple(one for one in reign.copies if one != name)
+        elif name in durable and name not in reign.copies:
+            copies = (*reign.copies, name)
+        else:
+            continue
+        yield (
+            f"change to {''.join(copies)}",
+            world._replace(reign=reign.with_copies(copies), changes_left=world.changes_left - 1),
+        )
+
+
+def _as_mirror(world: World, node: int, copy: Copy, rules: Rules) -> Iterator[tuple[str, World]]:
+    term, memory = copy.follows, copy.memory
+    told = world.told[term - 1]
+    number = memory.heard.number
+    if number < len(told):
+        operation = told[number]
+        is_complete = memory.complete.term == term and copy.known == ALL
+        after = _done(memory, operation, Position(term, number + 1), is_complete=is_complete)
+        known = copy.known | 1 << (operation if operation >= 0 else ~operation)
+        applied = copy._replace(memory=after, known=known)
+        if known != ALL:  # what is to be told yet need not be fetched
+            later = sum(1 << m for m in told[number + 1 :] if m >= 0)
+            applied = _known(applied, known, (1 << world.published) - 1 & ~later)
+        if not rules.says_durable:
+            applied = _say(applied, rules)
+        yield "apply", put(world, node, applied)
+        if world.crashes_left:
+            yield "apply, torn", _torn(world, node, copy, after, rules)
+        return  # a chunk waits until all before it is applied
+    chosen = world.elected[term - 1]
+    master = world.copies[chosen.node]
+    if copy.known == ALL or master.reigns != term:
+        return
+    everything = (1 << world.published) - 1
+    for m in range(world.published):
+        bit = 1 << m
+        if not copy.known & bit:
+            lives = master.memory.live & bit
+            live = memory.live & ~bit
+            if lives and not memory.gone & bit:
+                live |= bit
+            gone = memory.gone if lives else memory.gone | memory.live & bit
+            yield (
+                f"fetch {m}",
+                put(
+                    world,
+                    node,
+                    _known(
+                        copy._replace(memory=memory._replace(live=live, gone=gone)),
+                        copy.known | bit,
+                        everything,
+                    ),
+                ),
+            )
+
+
+def _known(copy: Copy, known: int, everything: int) -> Copy:
+    if known & everything != everything:
+        return copy._replace(known=known)
+    return copy._replace(known=ALL, memory=copy.memory._replace(complete=copy.memory.heard))
+
+
+def _vote(
+    world: World, node: int, copy: Copy, scope: Scope, rules: Rules
+) -> Iterator[tuple[str, World]]:
+    reign = world.reign
+    here = member(node, copy.life)
+    if copy.memory.complete == NOWHERE or NAMES[node] not in reign.copies:
+        return
+    if here in [vote.member for vote in reign.votes]:
+        return
+    if reign.master != "" and reign.term > scope.elections:
+        return
+    after = rules.voted(reign, here, copy.holding())
+    after.check()
+    voted = copy._replace(sealed=after.term, follows=0, reigns=0, counts=(), known=ALL)
+    world = put(world, node, voted if rules.seals else copy)._replace(reign=after)
+    if after.master != "":
+        name, _, life = after.master.partition("/")
+        chosen = NAMES.index(name)
+        is_here = world.copies[chosen].life == int(life)
+        live = world.copies[chosen].memory.live if is_here else None
+        elected = (*world.elected, Elected(after, chosen, int(life), live))
+        world = world._replace(elected=elected, told=(*world.told, ()))
+    yield "vote", world
+
+
+def _follow(
+    world: World, node: int, copy: Copy, term: int, rules: Rules
+) -> Iterator[tuple[str, World]]:
+    """A term that was decided; the copy may hear of it late."""
+    reign, chosen, life, _ = world.elected[term - 1]
+    if term < copy.sealed or term < max(copy.follows, copy.reigns):
+        return
+    memory = copy.memory
+    if chosen == node:
+        is_same = life == copy.life or not rules.begins_in_one_life
+        if is_same and not copy.reigns and not copy.follows and not world.told[term - 1]:
+            begun = memory._replace(complete=Position(term, 0), heard=Position(term, 0))
+            master = copy._replace(memory=begun, reigns=term, counts=reign.copies)
+            yield f"begin term {term}", put(world, node, master)
+        return
+    how = rules.how_to_follow(reign, copy.holding())
+    if how == GIVE_UP:
+        if memory.complete != NOWHERE or copy.follows:
+            away = copy._replace(
+                memory=memory._replace(complete=NOWHERE),
+                follows=0,
+                sealed=term,
+                reigns=0,
+                counts=(),
+            )
+            yield f"give up for term {term}", put(world, node, away)
+    elif how == GO_ON:
+        if copy.follows < term:
+            same = memory._replace(complete=Position(term, 0), heard=Position(term, 0))
+            yield (
+                f"go on in term {term}",
+                put(
+                    world,
+                    node,
+                    copy._replace(memory=same, follows=term, reigns=0, counts=(), known=ALL),
+                ),
+            )
+    elif how == FETCH and world.copies[chosen].reigns == term:
+        heard = Position(term, len(world.told[term - 1]))
+        if copy.follows < term or memory.heard != heard:
+            after = copy._replace(
+                memory=memory._replace(heard=heard), follows=term, reigns=0, counts=(), known=0
+            )
+            everything = (1 << world.published) - 1
+            if not rules.waits_for_all_places or everything == 0:
+                after = _known(after, everything, everything)
+            yield f"fetch in term {term}", put(world, node, after)
+
+
+# -- judging -------------------------------------------------------------------------------
+
+
+def judge_confirm(before: World, after: World) -> None:
+    new = after.confirmed & ~before.confirmed & ~after.ended
+    if new and not after.lost:
+        masters = [copy for copy in after.copies if copy.reigns]
+        if not any(_is_on_disks(new, after, master.counts) for master in masters):
+            raise Broken("Lemma 2: what is confirmed is not on the disks of a majority")
+
+
+def _is_on_disks(new: int, world: World, counts: tuple[str, ...]) -> bool:
+    disks = [world.copies[NAMES.index(name)].disk for name in counts]
+    have = [disk for disk in disks if disk.complete == NOWHERE or not new & ~disk.live]
+    return len(have) * 2 > len(disks)
+
+
+def judge(before: World, after: World) -> None:
+    """What one step led to."""
+    reigning = [copy.reigns for copy in after.copies if copy.reigns]
+    if len(set(reigning)) < len(reigning):
+        raise Broken("Lemma 1: two masters of a term")
+    due = after.confirmed & ~after.ended
+    if due:
+        if _newest_lacks(due, after):
+            if len(after.elected) == len(before.elected):
+                raise Broken("Lemma 1: it was confirmed although there was a newer master")
+            raise Broken("Lemma 4: a copy was elected that lacks what was confirmed")
+        if not _majorities_have(after, due):
+            if len(before.reign.copies) != len(after.reign.copies):
+                raise Broken("Lemma 6: the new copies need not have what was confirmed")
+            raise Broken("Lemma 3: of a majority the foremost copy lacks a message")
+    _copies_are_exact(after)
+
+
+def _newest_lacks(due: int, world: World) -> bool:
+    live = world.elected[-1].live
+    if live is None:
+        return False
+    return due & ~(live | sum(1 << m for m in world.told[-1] if m >= 0)) != 0
+
+
+def _majorities_have(world: World, due: int) -> bool:
+    """Any majority that votes now, some of it after a restart, elects a copy that has it."""
+    for nodes in combinations(world.reign.copies, world.reign.majority()):
+        voting = [_electable(world.copies[NAMES.index(node)]) for node in nodes]
+        if not all(voting):
+            continue
+        for records in voting:
+            others = [
+                min(one.complete for one in other) for other in voting if other is not records
+            ]
+            for record in records:
+                if record.complete >= max(others, default=NOWHERE) and due & ~record.live:
+                    return False
+    return True
+
+
+def _electable(copy: Copy) -> list[Record]:
+    """What it may vote with: as it is, and if it crashes first."""
+    return [one for one in (copy.memory, copy.disk) if one.complete != NOWHERE]
+
+
+def _copies_are_exact(world: World) -> None:
+    for copy in world.copies:
+        complete, heard = copy.memory.complete, copy.memory.heard
+        if complete != heard or complete.term < 1 or complete.term != copy.follows:
+            continue
+        live = world.elected[complete.term - 1].live
+        if live is None:
+            continue
+        for operation in world.told[complete.term - 1][: complete.number]:
+            bit = 1 << (operation if operation >= 0 else ~operation)
+            live = live | bit if operation >= 0 else live & ~bit
+        if copy.memory.live != live:
+            raise Broken("Lemma 5: a copy that says it is complete is not what its master has")
+
+
+QUIET = Scope(messages=0, elections=0)
+
+
+def judge_progress(world: World, rules: Rules, proven: set[tuple[World, tuple[int, ...]]]) -> None:
+    """The newest master and any others that make a majority confirm all that it published.
+
+    No other copy does anything.  ``proven``: where that was seen before.
+    """
+    chosen = world.elected[-1].node
+    if world.reign.master == "" or world.copies[chosen].reigns != len(world.elected):
+        return
+    others = [NAMES.index(name) for name in world.reign.copies if name != NAMES[chosen]]
+    world = world._replace(crashes_left=0, ends_left=0, changes_left=0, losses_left=0)
+    for awake in combinations(others, world.reign.majority() - 1):
+        _confirm_with(world, (chosen, *awake), rules, proven)
+
+
+def _confirm_with(
+    world: World,
+    awake: tuple[int, ...],
+    rules: Rules,
+    proven: set[tuple[World, tuple[int, ...]]],
+) -> None:
+    wanted = sum(1 << m for m in world.told[-1] if m >= 0)
+    way: dict[tuple[World, tuple[int, ...]], None] = {}
+    while wanted & ~world.confirmed and (world, awake) not in proven:
+        after = _forward(world, awake, rules)
+        if after is None or (world, awake) in way:
+            raise Broken("Lemma 7: the master and a majority do not confirm")
+        way[world, awake] = None
+        world = after
+    proven.update(way)
+
+
+def _forward(world: World, awake: tuple[int, ...], rules: Rules) -> World | None:
+    for node in awake:
+        for name, after in _steps_of(world, node, world.copies[node], QUIET, rules):
+            if "term" not in name or name.endswith(f" {len(world.elected)}"):
+                return _counted(after, rules)
+    return None
