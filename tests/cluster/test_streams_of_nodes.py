@@ -14,6 +14,7 @@ from penstock.broker.topology.super_streams import declare_super_stream
 from penstock.core.errors import NotImplementedYet
 from tests.cluster.sim_cluster import SimCluster, started
 from tests.helpers.connection_pair import ClientEnd
+from tests.helpers.requests import Request
 from tests.simulation.cluster_nodes import Machine
 
 NAMES = ("a@h", "b@h", "c@h")
@@ -105,19 +106,46 @@ def test_a_confirmed_message_is_at_the_new_master(cluster: SimCluster) -> None:
 def test_a_consumer_whose_position_is_kept_goes_on_and_another_is_cancelled(
     cluster: SimCluster,
 ) -> None:
-    a, b, _ = cluster.machines
-    tracked = Reader(cluster, b, "kept")
-    plain = Reader(cluster, b, "plain", **{"x-stream-offset": "first"})
+    """At the node of the new master, and at another."""
+    a, b, c = cluster.machines
+    tracked = [Reader(cluster, machine, f"kept-{machine.name}") for machine in (b, c)]
+    first = {"x-stream-offset": "first"}
+    plain = [Reader(cluster, machine, "plain", **first) for machine in (b, c)]
     cluster.publish(a, "s", 40)
-    cluster.until(lambda: tracked.has(40) and plain.has(40))
+    cluster.until(lambda: all(reader.has(40) for reader in tracked + plain))
     cluster.pass_ms(3000)
     a.kill()
     cluster.until(lambda: len(cluster.synced("s")) == 2)
-    cluster.until(lambda: plain.listen() and "basic.cancel" in plain.heard)
+    cluster.until(lambda: all(one.listen() and "basic.cancel" in one.heard for one in plain))
     cluster.publish(b, "s", 10)
-    cluster.until(lambda: tracked.has(50))
-    assert tracked.bodies == numbers(40) + numbers(10)
-    assert "basic.cancel" not in tracked.heard
+    cluster.until(lambda: all(reader.has(50) for reader in tracked))
+    for reader in tracked:
+        assert reader.bodies == numbers(40) + numbers(10)
+        assert "basic.cancel" not in reader.heard
+
+
+def test_a_copy_is_shown_and_synchronised_by_hand(cluster: SimCluster) -> None:
+    a, _, _ = cluster.machines
+    manual = {"ha-mode": "exactly", "ha-params": 2, "ha-sync-mode": "manual"}
+    cluster.put_policy(a, "^s", manual)
+    cluster.until(lambda: len(cluster.synced("s")) == 2)
+    cluster.publish(a, "s", 50)
+    cluster.put_policy(a, "^s", {"ha-mode": "all", "ha-sync-mode": "manual"})
+    mirrors, queue = a.quiet.broker.mirrors, a.queue("s")
+    assert queue is not None
+
+    def facts() -> Any:
+        return mirrors.facts(queue)
+
+    cluster.until(lambda: len(facts().slave_nodes()) == 2)
+    cluster.pass_ms(3000)
+    assert facts().slave_nodes() == ["b@h", "c@h"]
+    assert len(facts().synchronised_slave_nodes()) == 1
+    asked = Request(a.quiet.broker.changes.ask(), lambda: mirrors.sync(queue))
+    cluster.until(asked.is_decided)
+    cluster.until(lambda: cluster.synced("s") == list(NAMES))
+    assert facts().synchronised_slave_nodes() == ["b@h", "c@h"]
+    assert {int(log_at(machine).next_offset) for machine in cluster.machines} == {50}
 
 
 class Publisher:

@@ -373,6 +373,10 @@ class StreamLog:
         if self.durable_offset > before:
             self._board.announce(self.stream)
 
+    def is_on_disk(self, end: i64) -> bool:
+        """Here, up to that offset: readers may not see it yet."""
+        return end <= self._synced.offset
+
     def _not_removed(self, firsts: list[int], error: Exception) -> None:
         """Of segments; the next group of this stream tries again."""
         self._dropped += firsts

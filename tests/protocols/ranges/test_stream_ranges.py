@@ -272,6 +272,21 @@ def test_what_is_not_on_disk_is_not_read(room: Room) -> None:
 # -- retention -------------------------------------------------------------------------------
 
 
+def test_what_mirrors_have_not_is_waited_for(room: Room) -> None:
+    """A batch that was planned with the last master goes on with the next one."""
+    room.fill(20)
+    end = room.opened()
+    log = room.stream().log
+    log.show_below(0)
+    end.send(ranges.encode_range(0, 20, 1 << 20, True))
+    room.node.tick(1)
+    assert end.received == b""
+    log.show_below(20)
+    for _ in range(5):
+        room.node.tick(1)
+    assert end.received != b""
+
+
 def test_what_retention_took_is_an_error(room: Room) -> None:
     room.declare("short", max_length_bytes=3000)
     room.fill(60, "short")
