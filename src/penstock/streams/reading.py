@@ -46,6 +46,9 @@ HEADS_AT_ONCE: Final[i64] = 4096
 WINDOW_BYTES: Final[i64] = 64 * 1024
 FILTER_BYTES_MAX: Final[i64] = 255
 HELD_BYTES_MAX: Final[i64] = 64 * 1024 * 1024
+CACHE_PART: Final[i64] = 32
+HELD_PART: Final[i64] = 8
+"""One part in so many of a node's memory for messages, if that is less: cached, and of readers."""
 MESSAGE_BYTES: Final[i64] = 200
 """What a decoded message costs beside its content, about."""
 
@@ -144,7 +147,8 @@ class BlockCache:
     """The blocks that were written or read last, and those of readers, of all streams of a node.
 
     Readers that are slow, each at a place of its own, would keep a read each: when they have more
-    than ``held_limit_bytes``, those that took theirs first read again when they go on.
+    than ``held_limit_bytes``, those that took theirs first read again when they go on.  A block
+    that is cached and held is counted in both.
 
     Invariants (``check``):
       B1  ``bytes`` is the sum over the blocks, and no more than the limit
@@ -157,18 +161,36 @@ class BlockCache:
         self.show: Show = show
         self.bytes: i64 = 0
         self.held_bytes: i64 = 0
+        self._most_bytes: Final[i64] = limit_bytes
+        self._most_held_bytes: Final[i64] = held_limit_bytes
         self._limit_bytes: i64 = limit_bytes
         self._held_limit_bytes: i64 = held_limit_bytes
         self._blocks: dict[tuple[int, int], Block] = {}
         self._readers: dict[BlocksAtHand, None] = {}  # that have blocks, oldest first
+
+    def stay_within(self, memory_bytes: i64) -> None:
+        """So much memory is for messages of all kinds from now on."""
+        limit_bytes = min(self._most_bytes, memory_bytes // CACHE_PART)
+        held_limit_bytes = min(self._most_held_bytes, memory_bytes // HELD_PART)
+        if limit_bytes == self._limit_bytes and held_limit_bytes == self._held_limit_bytes:
+            return
+        self._limit_bytes = limit_bytes
+        self._held_limit_bytes = held_limit_bytes
+        self._shrink()
+
+    def _shrink(self) -> None:
+        while self.bytes > self._limit_bytes:
+            oldest = self._blocks.pop(next(iter(self._blocks)))
+            self.bytes -= oldest.memory_bytes()
+        while self.held_bytes > self._held_limit_bytes and len(self._readers) > 1:
+            next(iter(self._readers)).give_back()
 
     def hold(self, reader: BlocksAtHand, blocks: list[Block]) -> None:
         """The reader has these now; others may have to give theirs back."""
         self._readers[reader] = None
         for block in blocks:
             self.held_bytes += block.hold()
-        while self.held_bytes > self._held_limit_bytes and len(self._readers) > 1:
-            next(iter(self._readers)).give_back()
+        self._shrink()
 
     def let_go(self, reader: BlocksAtHand, blocks: list[Block]) -> None:
         for block in blocks:
@@ -183,9 +205,7 @@ class BlockCache:
             return
         self._blocks[key] = block
         self.bytes += block.memory_bytes()
-        while self.bytes > self._limit_bytes:
-            oldest = self._blocks.pop(next(iter(self._blocks)))
-            self.bytes -= oldest.memory_bytes()
+        self._shrink()
 
     def get(self, stream: i64, offset: i64) -> Block | None:
         """The block that begins with that offset."""

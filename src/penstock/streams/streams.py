@@ -148,5 +148,9 @@ class Streams(SideLog):
     def reader(self, queue_id: i64) -> object:
         return self._readers.get(int(queue_id))
 
+    def memory_bytes(self, limit_bytes: i64) -> i64:
+        self.cache.stay_within(limit_bytes)
+        return self.cache.bytes + self.cache.held_bytes
+
     def next_offsets(self) -> dict[int, int]:
         return {stream: int(log.next_offset) for stream, log in self._logs.items()}

@@ -4,12 +4,13 @@
     connection_writers   what sessions have written and peers have not taken
     connection_other     what is kept for other nodes until they have it
     connection_channels  what was published in transactions that are not over
+    stream_queue_procs   blocks of streams, read last or of readers
     binary               contents on their way to the disk: message stores and segments
     code                 what the process took when it was ready: interpreter, modules, topology
     allocated_unused     free, but still with the C library
     other_system         the rest of the resident size: buffers, indexes, what is not counted
 
-What RabbitMQ counts and does not exist here (quorum queues, streams, Mnesia, atoms …) is 0, which
+What RabbitMQ counts and does not exist here (replicas of streams, Mnesia, atoms …) is 0, which
 is what it takes.  All of it together is the resident size.
 """
 
@@ -23,7 +24,6 @@ NOT_HERE: Final = (
     "queue_slave_procs",
     "quorum_queue_procs",
     "quorum_queue_dlx_procs",
-    "stream_queue_procs",
     "stream_queue_replica_reader_procs",
     "stream_queue_coordinator_procs",
     "plugins",
@@ -62,6 +62,7 @@ def counted_bytes(broker: Broker) -> dict[str, int]:
         "connection_channels": int(ram.uncommitted_bytes),
         "connection_other": int(ram.link_bytes),
         "queue_procs": int(ram.queued_bytes),
+        "stream_queue_procs": int(ram.stream_bytes),
         "other_proc": 0,
         "binary": int(ram.cached_bytes + broker.engine.account.waiting_bytes),
         "code": int(broker.admission.alarms.base_bytes),
@@ -83,10 +84,13 @@ def memory_row(counted: dict[str, int], resident_bytes: int) -> Row:
 
 def binary_row(counted: dict[str, int]) -> Row:
     """The same of contents alone."""
-    shown = ("connection_writers", "connection_other", "connection_channels", "queue_procs")
+    shown = (
+        *("connection_writers", "connection_other", "connection_channels", "queue_procs"),
+        "stream_queue_procs",
+    )
     absent = (
         *("connection_readers", "queue_slave_procs", "quorum_queue_procs"),
-        *("quorum_queue_dlx_procs", "stream_queue_procs", "stream_queue_replica_reader_procs"),
+        *("quorum_queue_dlx_procs", "stream_queue_replica_reader_procs"),
         *("stream_queue_coordinator_procs", "plugins", "mgmt_db", "msg_index"),
     )
     row: Row = dict.fromkeys(absent, 0)

@@ -41,6 +41,10 @@ class SideLog:
         """Nothing more can be read of that log for now."""
         self._faults.append(f"queue {int(queue_id)} is stopped: {why}")
 
+    def memory_bytes(self, limit_bytes: i64) -> i64:
+        """What it has in memory for readers: a part of the limit of the node's memory at most."""
+        return 0
+
     def take_faults(self) -> list[str]:
         """A sentence for each stop since the last time."""
         faults = self._faults

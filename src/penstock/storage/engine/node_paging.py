@@ -59,8 +59,9 @@ class NodePaging:
         What waits for the disk leaves memory by itself: no queue has to page in its place.
         """
         paging = self._ram.paging_bytes
+        kept = max(paging - paging // 10 - self._ram.stream_bytes, paging // 2)
         holdings = holdings_of(list(self._queues.values()))
-        self._over = self._monitor.look(holdings, paging - paging // 10, paging, now_ms)
+        self._over = self._monitor.look(holdings, kept, paging, now_ms)
         for over in self._over:
             queue = over.queue
             if int(queue.queue_id) not in self.paged:

@@ -3,7 +3,8 @@
 Freed contents do not leave the resident size of the process at once, so memory is counted
 here and not asked of the system: each message as its content plus ``MESSAGE_OVERHEAD_BYTES``,
 ready and unacknowledged alike, what waits for the disk in segments and stores, contents that have
-come in part, what sessions have not sent, and what is kept for other nodes.
+come in part, what sessions have not sent, what is kept for other nodes, and what streams keep for
+their readers.
 """
 
 from typing import Final, final
@@ -45,6 +46,7 @@ class RamAccount:
         self.input_bytes: i64 = 0  # of contents that have come in part
         self.output_bytes: i64 = 0  # written for peers that have not taken it
         self.link_bytes: i64 = 0  # sent to other nodes, which have not said that they have it
+        self.stream_bytes: i64 = 0  # of the streams' readers, and read last
         self._writes: WriteAccount = writes
 
     def set_limits(self, limit_bytes: i64, paging_bytes: i64) -> None:
@@ -55,11 +57,15 @@ class RamAccount:
         """What all links to other nodes have under way."""
         self.link_bytes = size_bytes
 
+    def count_streams(self, size_bytes: i64) -> None:
+        """What all streams have in memory for readers."""
+        self.stream_bytes = size_bytes
+
     def used_bytes(self) -> i64:
         waiting = self.cached_bytes + self._writes.waiting_bytes
         leaving = self.output_bytes + self.link_bytes
         coming = self.uncommitted_bytes + self.input_bytes
-        return self.queued_bytes + coming + waiting + leaving
+        return self.queued_bytes + coming + waiting + leaving + self.stream_bytes
 
     def count_output(self, unsent_bytes: i64) -> None:
         """Sessions have written so much that sockets have not taken."""
