@@ -21,6 +21,7 @@ from penstock.broker.rules.queue_options import (
     OPERATORS,
     OPTIONS,
     QUEUE_ARGUMENTS,
+    START,
     TEXT,
     WORD,
     Option,
@@ -37,6 +38,7 @@ TYPES: dict[str, type] = {
     WORD: str,
     TEXT: str,
     AGE: str,
+    START: str,
     EXCHANGE: str,
 }
 TYPED = [option for option in OPTIONS if option.kind in TYPES]
@@ -58,7 +60,7 @@ def bad(option: Option) -> list[object]:
     if TYPES[option.kind] is int:
         values += [option.lowest - 1, True]
         values += [option.highest + 1] if option.highest is not None else []
-    return values + (["", "nonsense"] if option.kind in (WORD, AGE) else [])
+    return values + (["", "nonsense"] if option.kind in (WORD, AGE, START) else [])
 
 
 def check_argument(option: Option, value: object) -> None:

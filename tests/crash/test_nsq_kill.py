@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from tests.helpers.nsq_amqp import BothBroker, Consumer
 from tests.helpers.nsq_live import NsqLiveBroker, RawClient
 from tests.helpers.raw_nsq import NsqMessage, dpub, fin, mpub, pub
 
@@ -69,3 +70,28 @@ def test_a_backlog_without_channels_survives() -> None:
         broker.kill()
         broker.start()
         assert list(collect(broker, "first", 3)) == [b"a", b"b", b"late"]
+
+
+def test_a_topic_that_is_a_stream_loses_nothing_and_stays() -> None:
+    sent: list[bytes] = []
+    done: set[bytes] = set()
+    with BothBroker() as broker:
+        broker.policy("stream", "^nsq[.]t$", "exchanges", nsq_topic_type="stream")
+        for _ in range(3):
+            with RawClient(broker) as producer, Consumer(broker, "t", 20) as consumer:
+                bodies = [b"%d" % number for number in range(len(sent), len(sent) + 100)]
+                assert producer.ask(mpub("t", bodies)) == b"OK"
+                sent += bodies
+                for _ in range(60):
+                    (message,) = consumer.take(1)
+                    consumer.finish(message)
+                    done.add(message.body)
+                broker.kill()
+            broker.start()
+        with Consumer(broker, "t", 100) as consumer:
+            while messages := consumer.read(100, 1):
+                consumer.finish(*messages)
+                done |= {message.body for message in messages}
+        assert done == set(sent)
+        assert broker.post("/channel/create?topic=t&channel=late&start=first").status == 200
+        assert list(collect(broker, "late", 300)) == sent

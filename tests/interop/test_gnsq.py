@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.request import Request, urlopen
 
 import gevent
 import gnsq
@@ -110,6 +112,38 @@ def test_a_deferred_publish(broker: NsqLiveBroker) -> None:
     assert 0.65 < time.monotonic() - begun < 2
     producer.close_stream()
     consumer.close_stream()
+
+
+def test_a_channel_made_later_reads_a_topic_that_is_a_stream(broker: NsqLiveBroker) -> None:
+    definition = {"nsq-topic-type": "stream", "nsq-start": "first"}
+    where = {"vhost": "/", "name": "s", "pattern": "^nsq[.]gnsq-stream", "apply-to": "all"}
+    define(broker, {"policies": [where | {"definition": definition}]})
+    producer, bodies = client(broker), [b"%d" % number for number in range(300)]
+    producer.multipublish("gnsq-stream", bodies)
+    producer.check_ok()
+    for channel in ("one", "two"):
+        consumer = client(broker)
+        consumer.subscribe("gnsq-stream", channel)
+        consumer.check_ok()
+        consumer.ready(50)
+        found = []
+        for number in range(301):
+            message = read_message(consumer)
+            found.append(message.body)
+            if number == 0:
+                message.requeue(0, backoff=False)
+            else:
+                message.finish()
+        assert sorted(found) == sorted([*bodies, bodies[0]])
+        consumer.close_stream()
+    producer.close_stream()
+
+
+def define(broker: NsqLiveBroker, definitions: dict[str, Any]) -> None:
+    headers = {"Authorization": "Basic Z3Vlc3Q6Z3Vlc3Q=", "Content-Type": "application/json"}
+    url = broker.http_url + "/api/definitions"
+    with urlopen(Request(url, json.dumps(definitions).encode(), headers, method="POST")):
+        pass
 
 
 def test_consumer_and_producer_classes(broker: NsqLiveBroker) -> None:

@@ -23,7 +23,7 @@ def test_blocks_of_streams_count_and_stay_within_a_part_of_the_memory() -> None:
         client.publish("", "s", b"%d" % number * 1000)
     reader = quiet.client()
     consume(reader, "s", "first", prefetch=1)
-    quiet.run()
+    quiet.tick(1000)
     ram = quiet.broker.engine.ram
     cache = quiet.streams.cache
     assert ram.stream_bytes == cache.bytes + cache.held_bytes > 50_000
@@ -32,7 +32,7 @@ def test_blocks_of_streams_count_and_stay_within_a_part_of_the_memory() -> None:
     assert counted["stream_queue_procs"] == ram.stream_bytes
     assert binary_row(counted)["stream_queue_procs"] == ram.stream_bytes
     ram.set_limits(100_000, 50_000)
-    quiet.run()
+    quiet.tick(1000)
     cache.check()
     assert cache.bytes <= 100_000 // 32
     assert ram.stream_bytes == cache.bytes + cache.held_bytes

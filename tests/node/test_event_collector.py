@@ -17,6 +17,7 @@ from penstock.runtime.disk.event_log import EventLog
 from penstock.runtime.loop import Loop
 from penstock.settings.settings import load_settings
 from tests.helpers.connection_pair import QuietBroker
+from tests.node.test_streams import consume, declare
 
 
 class Kept(EventLog):
@@ -124,6 +125,25 @@ def test_intervals_keep_their_pace() -> None:
         watched.look(77)  # never at a whole second
     watched.look(300)
     assert len(watched.log.told("node")) in (7, 8)
+
+
+def test_a_message_of_a_stream_has_a_time_for_each_of_its_consumers() -> None:
+    watched = Watched()
+    node = watched.node
+    client, *readers = (node.client() for _ in range(3))
+    declare(client, "s")
+    publish(client, "s")
+    for reader in readers:
+        consume(reader, "s", "first")
+    node.run()
+    for reader, verb in zip(readers, ("ack", "reject"), strict=True):
+        node.tick(1000)
+        reader.method(1, f"basic.{verb}", delivery_tag=1)
+    watched.look(1000)
+    told = watched.log.told("timing")
+    assert [one["outcome"] for one in told] == ["acked", "rejected"]
+    assert [one["settled_at_ms"] - one["delivered_at_ms"] for one in told] == [1000, 2000]
+    assert node.broker.queue_context.sampling.times.count == 0
 
 
 def test_the_nodes_samples_are_dealt_out_anew_each_interval() -> None:

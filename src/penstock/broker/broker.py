@@ -47,6 +47,7 @@ from penstock.queues.context import QueueContext
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 from penstock.queues.sampling import Sampling
+from penstock.queues.stream import StreamQueue
 from penstock.routing.exchanges import NSQ_TOPIC, Exchange
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import Topology
@@ -282,6 +283,13 @@ class Broker:
         self.parameters.remove_vhost(vhost.name)
         self.vhost_maker.forget(vhost)
         self.staging.pouring.forget(vhost.name)
+
+    def keep_positions(self) -> None:
+        """Of readers of streams, as they are now: the node stops."""
+        for vhost in self.vhosts.values():
+            for queue in vhost.queues.values():
+                if isinstance(queue, StreamQueue):
+                    queue.keep_positions()
 
     # -- for sessions --------------------------------------------------------------------
 

@@ -525,6 +525,7 @@ class Node:
             self._await_committer()
             # What has moved is safe now where it went: else the next start has it twice.
             self.broker.dead_letters.settle()
+            self.broker.keep_positions()
         self._commit_rest()
         self.committer.close()
         self._collect()

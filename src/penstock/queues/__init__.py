@@ -11,4 +11,5 @@ In: batches of messages, settlements.  Out: deliveries, when asked.  Below: ``ba
     latency.py     how long messages took           sampling.py    the times of a few of them
     counting.py    how much went by                 capacity.py    how long all consumers were full
     scan_loop.py   nsqd's way to find what is due   publish_notes.py  mirrors are told first
+    stream.py      each consumer reads all          stream_feed.py a queue takes from a stream
 """

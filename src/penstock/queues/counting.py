@@ -43,8 +43,10 @@ class QueueStatistics:
         if self.latency is None:
             self.latency = Latency(window_ms, publish_time)
 
-    def start_sampling(self, sampling: Sampling, vhost: str, name: str) -> None:
-        self.sampler = Sampler(sampling, vhost, name)
+    def start_sampling(
+        self, sampling: Sampling, vhost: str, name: str, of_stream: bool = False
+    ) -> None:
+        self.sampler = Sampler(sampling, vhost, name, of_stream)
 
     def published(self, count: i64, now_ms: WallMs) -> None:
         self.published_count += count

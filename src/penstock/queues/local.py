@@ -5,6 +5,7 @@
     DeferredMessages  what waits for its time    (``deferring.py``)
     Leases            deliveries with deadlines  (``leases.py``)
     RangeLease        a reader of ranges         (``range_lease.py``)
+    StreamFeed        what is still in a stream  (``stream_feed.py``)
 
 With leases it counts every attempt to deliver a message, to any consumer, and gives it again, at
 the tail, when its time is over.  Where the queue is ``scanned``, the scan loop asks for that
@@ -35,6 +36,7 @@ from penstock.queues.queue import CROWDED_BYTES, JUST_USED, Queue
 from penstock.queues.range_lease import RangeLease
 from penstock.queues.refusals import check_going, leased
 from penstock.queues.sampling import REJECTED as SAMPLE_REJECTED
+from penstock.queues.stream_feed import StreamFeed
 
 DELIVER_MESSAGES_MAX: Final[i64] = 8192
 DELIVER_BYTES_MAX: Final[i64] = 256 * 1024
@@ -53,6 +55,7 @@ class LocalQueue(Queue):
         super().__init__(identity, backing, context)
         self.range_lease = RangeLease()
         self._quorum: Final = queue_type(identity.arguments) == QUORUM
+        self.feed: StreamFeed | None = None  # its messages come from a stream
         self._defers: bool = False  # something may be delayed, or in flight with a deadline
         self._head_away: bool = False  # it is over its time, and on its way from disk
         self._groups = ConsumerGroups(identity.arguments.get(SINGLE_ACTIVE) is True)
@@ -155,6 +158,8 @@ class LocalQueue(Queue):
             return []
         deliveries: list[Delivery] = []
         if len(self.consumers) > 0 and not self.paused:
+            if self.feed is not None:
+                self._take_from_stream(self.feed, self.spare_room(), now_ms)
             deliveries = self._deliver(now_ms)
             if deliveries:
                 if statistics.returned_count > 0:
@@ -176,6 +181,19 @@ class LocalQueue(Queue):
         left = not self.awake and self.backing.ready_count() > 0
         statistics.capacity.note(left and self.spare_room() == 0, now_ms)
         return deliveries
+
+    def _take_from_stream(self, feed: StreamFeed, room: i64, now_ms: WallMs) -> None:
+        """As many as there is room for, of one block; then it asks for a turn and takes more."""
+        missing = min(room, DELIVER_MESSAGES_MAX) - self.backing.ready_count()
+        messages = feed.take(missing) if missing > 0 else []
+        if len(messages) > 0:
+            self.publish(messages, now_ms)
+            feed.took()
+
+    def feed_from(self, feed: StreamFeed | None) -> None:
+        """Its messages come from there from now on; None = they are published to it."""
+        self.feed = feed
+        self.wake()
 
     def _deliver(self, now_ms: WallMs) -> list[Delivery]:
         groups = self._groups
@@ -288,8 +306,13 @@ class LocalQueue(Queue):
             raise leased(self.name, self.vhost)
         if self.paused:
             return None
+        feed = self.feed
+        if feed is not None:
+            self._take_from_stream(feed, 1, self._context.sampling.book.now_ms)
         messages = self.backing.fetch(1, 0)
-        if len(messages) == 0 and self.backing.ready_count() > 0:
+        if len(messages) == 0 and (
+            self.backing.ready_count() > 0 or (feed is not None and feed.has_more())
+        ):
             check_going(self.backing, self.name, self.vhost)
             return Pending(None, ask_again)
         statistics = self.statistics
@@ -325,7 +348,7 @@ class LocalQueue(Queue):
             latency = self.statistics.latency
             if latency is not None:
                 latency.settled(messages)
-            if self.backing.ready_count() > 0 or latency is not None:
+            if self.backing.ready_count() > 0 or latency is not None or self.feed is not None:
                 if consumer.nearly_full():
                     self.refill()
                 else:
@@ -508,6 +531,8 @@ class LocalQueue(Queue):
         count = int(self.backing.purge())
         if self._retries:
             count += int(self._deferred.drop())
+        if self.feed is not None:
+            count += self.feed.skip()
         self._limiter.shrink()
         self.statistics.limit_returned(0)
         return count
@@ -524,7 +549,11 @@ class LocalQueue(Queue):
         return count
 
     def counts(self) -> tuple[int, int]:
-        return int(self.backing.ready_count()), len(self.consumers)
+        return int(self.backing.ready_count() + self.behind()), len(self.consumers)
+
+    def behind(self) -> i64:
+        """How many of its messages are still in the stream that they come from."""
+        return 0 if self.feed is None else self.feed.behind()
 
     # -- single messages -------------------------------------------------------------------
 
@@ -558,6 +587,11 @@ class LocalQueue(Queue):
             raise ResourceLocked(
                 f"queue '{self.name}' in vhost '{self.vhost}' has consumers: it can be "
                 "browsed, but not read and acknowledged as a table"
+            )
+        if self.feed is not None:
+            raise ResourceLocked(
+                f"queue '{self.name}' in vhost '{self.vhost}' takes its messages from a stream:"
+                " read that as a table"
             )
         self._deferred.release_to_tail()
         return int(self.range_lease.open(token))

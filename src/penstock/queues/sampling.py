@@ -81,14 +81,15 @@ class Timing:
 
 @final
 class Sampler:
-    """Of one queue."""
+    """Of one queue; ``of_stream``: its consumers may read what is old, which is no delay."""
 
-    def __init__(self, shared: Sampling, vhost: str, name: str) -> None:
+    def __init__(self, shared: Sampling, vhost: str, name: str, of_stream: bool = False) -> None:
         self.due: i64 = 1  # when so many were delivered
         self.open: list[Timing] = []
         self._shared = shared
         self._vhost = vhost
         self._name = name
+        self._of_stream: bool = of_stream
         self._every: i64 = 1
         self._quota: i64 = shared.quota  # in this interval
         self._taken: i64 = 0
@@ -157,7 +158,7 @@ class Sampler:
         message = timing.message
         book = self._shared.book
         published_ms, precision_ms = timing.published
-        if outcome == ACKED or outcome == AUTO:
+        if (outcome == ACKED or outcome == AUTO) and not self._of_stream:
             self._shared.times.add(book.now_ms - message.enqueued_at_ms, 1)
         settled = None if outcome == OPEN or outcome == AUTO else int(book.now_ms)
         book.note(

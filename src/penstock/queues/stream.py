@@ -22,15 +22,18 @@ from penstock.queues.limits import QueueLimits
 from penstock.queues.queue import CROWDED_BYTES, Queue
 from penstock.queues.range_groups import RangeGroups
 from penstock.queues.refusals import not_for_streams
+from penstock.queues.sampling import ACKED, REJECTED, RETURNED
 from penstock.queues.stream_backing import StreamBacking
+from penstock.queues.stream_feed import StreamFeed
 from penstock.queues.stream_start import (
     TRACKING_ARGUMENT,
+    channel_start,
     filter_of,
     header_filter_of,
     kept_name,
     start_of,
 )
-from penstock.streams.cursor import OFFSET, Start, StreamCursor
+from penstock.streams.cursor import FIRST, NEXT, OFFSET, Start, StreamCursor
 from penstock.streams.log import StreamLog
 from penstock.streams.marks import POSITIONS_MAX
 from penstock.streams.reader import StreamReader
@@ -58,9 +61,12 @@ class StreamQueue(Queue):
         super().__init__(identity, backing, context)
         self._stored: StreamBacking = backing
         self._readers: dict[Consumer, StreamReader] = {}
+        self._feeds: dict[str, StreamFeed] = {}  # by the names of the queues that take from it
         self._first: i64 = 0  # the consumer that the next pass begins with
         self._moved: bool = False  # positions of named ones
         self._keep_at_ms: WallMs = WallMs(0)
+        if context.sampling.book.directory != "":
+            self.statistics.start_sampling(context.sampling, self.vhost, self.name, True)
         backing.set_reader(self)
 
     def _refusal(self, verb: str) -> NotImplementedYet:
@@ -94,6 +100,7 @@ class StreamQueue(Queue):
         if self.deleted:
             return deliveries
         self._stored.retire(now_ms)
+        self._look_at_feeds(now_ms)
         self._keep_positions(now_ms)
         if not self.paused:
             self._deliver(now_ms, deliveries)
@@ -142,12 +149,24 @@ class StreamQueue(Queue):
             if reader.name != "":
                 reader.took(messages)
             self.statistics.delivered(consumer, count, now_ms)
+            sampler = self.statistics.sampler
+            if sampler is not None and self.statistics.delivered_count >= sampler.due:
+                self._sample(consumer, messages)
             deliveries.append(Delivery(consumer, messages))
         if cursor.passing or (room > 0 and (left <= 0 or outlet_left <= 0)):
             self.wake()
         if cursor.error is not None:
             self._stored.failed(cursor.error, now_ms)
         return left
+
+    def _sample(self, consumer: Consumer, messages: list[Message]) -> None:
+        """The sample is an object of its own: other consumers settle the shared one, too."""
+        place = len(messages) // 2
+        shared = messages[place]
+        own = shared.copy_for_queue()
+        own.place(shared.seq_id, WallMs(shared.enqueued_at_ms))
+        messages[place] = own
+        self.statistics.sample(consumer, messages)
 
     def get(self, account: Consumer) -> Message | None:
         raise self._refusal("basic.get")
@@ -159,32 +178,33 @@ class StreamQueue(Queue):
 
     def settle(self, consumer: Consumer, messages: list[Message]) -> None:
         self.statistics.acked(consumer, messages)
-        self._credit(consumer, messages, False)
+        self._credit(consumer, messages, ACKED)
 
     def reject(self, consumer: Consumer, messages: list[Message]) -> None:
-        self._credit(consumer, messages, False)
+        self._credit(consumer, messages, REJECTED)
 
     def requeue(
         self, consumer: Consumer, messages: list[Message], failed: bool, now_ms: WallMs
     ) -> None:
-        self._credit(consumer, messages, True)
+        self._credit(consumer, messages, RETURNED)
 
     def give_back(
         self, consumer: Consumer, messages: list[Message], delay_ms: i64, now_ms: WallMs
     ) -> None:
-        self._credit(consumer, messages, True)
+        self._credit(consumer, messages, RETURNED)
 
     def give_back_all(self, owner: i64) -> None:
         """No delivery has a deadline."""
 
-    def _credit(self, consumer: Consumer, messages: list[Message], back: bool) -> None:
+    def _credit(self, consumer: Consumer, messages: list[Message], outcome: str) -> None:
+        self.statistics.settled(messages, outcome)
         consumer.release(len(messages))
         self.unacked_count -= len(messages)
         reader = self._readers.get(consumer)
         if reader is None:
             return
         if reader.name != "":
-            reader.settled(messages, back)
+            reader.settled(messages, outcome == RETURNED)
             self._moved = True
         if consumer.cancelled:
             self._leave(consumer)
@@ -210,10 +230,8 @@ class StreamQueue(Queue):
         start = self._start_of(consumer, name)
         if start is None:
             raise PreconditionFailed(f"invalid x-stream-offset for {what}")
-        if name != "" and not self.log.marks.positions.has_room(name):
-            raise PreconditionFailed(
-                f"{int(POSITIONS_MAX)} positions of consumers are kept for {what}: delete some"
-            )
+        if name != "":
+            self.check_room(name)
         cursor = StreamCursor(self.log, start, filter_of(consumer.arguments))
         headers = header_filter_of(consumer.arguments, self._stored.reader)
         reader = StreamReader(name, cursor, headers)
@@ -226,10 +244,19 @@ class StreamQueue(Queue):
         self.had_consumer = True
         self.wake()
 
+    def check_room(self, name: str) -> None:
+        """For one more position; raises PreconditionFailed."""
+        if not self.log.marks.positions.has_room(name):
+            what = f"stream queue '{self.name}' in vhost '{self.vhost}'"
+            raise PreconditionFailed(
+                f"{int(POSITIONS_MAX)} positions of consumers are kept for {what}: delete some"
+            )
+
     def _start_of(self, consumer: Consumer, name: str) -> Start | None:
         """A position that is kept comes before what its arguments say; None = they say nothing."""
         if name != "":
             self._report()
+            self._moved = True
             kept = self.log.marks.positions.find(name)
             if kept is not None:
                 return Start(OFFSET, kept.number)
@@ -259,18 +286,25 @@ class StreamQueue(Queue):
         del self._readers[consumer]
 
     def _report(self) -> None:
+        positions = self.log.marks.positions
         for reader in self._readers.values():
             if reader.name != "":
-                reader.report(self.log.marks.positions)
+                reader.report(positions)
+        for feed in self._feeds.values():
+            feed.report(positions)
 
     def _keep_positions(self, now_ms: WallMs) -> None:
         """Unless that was a moment ago; a clock that goes back does not put it off."""
         if not self._moved or 0 < self._keep_at_ms - now_ms <= KEEP_MS:
             return
+        self.keep_positions()
+        self._keep_at_ms = WallMs(now_ms + KEEP_MS)
+
+    def keep_positions(self) -> None:
+        """As they are now, with the next group."""
         self._report()
         self._stored.keep_positions()
-        self._moved = False
-        self._keep_at_ms = WallMs(now_ms + KEEP_MS)
+        self._moved = any(feed.moved for feed in self._feeds.values())
 
     @property
     def unused(self) -> bool:
@@ -292,6 +326,41 @@ class StreamQueue(Queue):
     def groups(self) -> RangeGroups:
         return self._stored.groups
 
+    # -- queues that take from it ----------------------------------------------------------
+
+    def feed(self, queue: Queue, told: str, alone: bool) -> StreamFeed:
+        """For that queue, from its position if one is kept.
+
+        ``told``: where it begins else (``channel_start``); "" = with the oldest message if it is
+        ``alone``, without other channels, and with the next one if not.
+        """
+        start = channel_start(told, self._context.sampling.book.now_ms)
+        if start is None:
+            start = Start(FIRST if alone else NEXT)
+        kept = self.log.marks.positions.find(queue.name) if queue.durable else None
+        if kept is not None:
+            start = Start(OFFSET, kept.number)
+        feed = StreamFeed(self, queue, self.log, self._stored.journal, start)
+        self._feeds[queue.name] = feed
+        self._keep_at_ms = WallMs(0)  # before anything is published that it is to get
+        self.wake()
+        return feed
+
+    def end_feed(self, queue: Queue) -> None:
+        """That queue takes nothing more, and its position is forgotten."""
+        feed = self._feeds.pop(queue.name, None)
+        if feed is not None:
+            feed.close()
+            if not self.deleted:
+                self.forget_position(queue.name)
+
+    def _look_at_feeds(self, now_ms: WallMs) -> None:
+        for feed in self._feeds.values():
+            feed.look()
+            self._moved = self._moved or feed.moved
+            if feed.cursor.error is not None:
+                self._stored.failed(feed.cursor.error, now_ms)
+
     # -- time ------------------------------------------------------------------------------
 
     def use_leases(self) -> bool:
@@ -306,6 +375,8 @@ class StreamQueue(Queue):
         if self._stored.may_read_again(now_ms):
             for reader in self._readers.values():
                 reader.cursor.read_again()
+            for feed in self._feeds.values():
+                feed.cursor.read_again()
             self.wake()
 
     def release_due(self, now_ms: WallMs) -> bool:

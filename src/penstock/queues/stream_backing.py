@@ -74,7 +74,7 @@ class StreamBacking(BackingQueue):
         self.is_cut: bool = False  # the end of the log is being given up: nothing is appended
         self.notes: SetNotes | None = None  # of a master with mirrors
         self._streams: Streams = streams
-        self._journal: Journal = journal
+        self.journal: Journal = journal
         self.reader: HeaderReader = reader
         self._fault: str = ""
         self._retry: ReadRetry = ReadRetry()
@@ -126,7 +126,7 @@ class StreamBacking(BackingQueue):
     def _note(self, size: i64) -> None:
         assert not self.is_cut, "nothing is appended to what is being cut"
         self._streams.note(self.log, size)
-        self._journal.reserve(self.stream, self.log.durable_offset)
+        self.journal.reserve(self.stream, self.log.durable_offset)
 
     def retire(self, now_ms: WallMs) -> None:
         if self.log.retire(now_ms) > 0:
@@ -223,7 +223,7 @@ class StreamBacking(BackingQueue):
 
     def delete(self) -> None:
         self._streams.delete(self.stream)
-        self._journal.forget_queue(self.stream)
+        self.journal.forget_queue(self.stream)
 
     # -- what is known ---------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ MATCH_ARGUMENT: Final = "x-filter-match-type"
 MATCHES: Final = {"all": True, "any": False}
 UNFILTERED_ARGUMENT: Final = "x-stream-match-unfiltered"
 FILTERS_MAX: Final = 255
+SECONDS_DIGITS_MAX: Final = 12
 
 _DAY_MS: Final = 86_400_000
 _UNITS_MS: Final = {
@@ -70,6 +71,18 @@ def start_of(arguments: dict[str, object], now_ms: WallMs) -> Start | None:
         return Start(OFFSET, value) if kind is int else Start(TIME, int(value) * 1000)
     age = age_ms(value)
     return None if age is None else Start(TIME, now_ms - age)
+
+
+def channel_start(text: object, now_ms: WallMs) -> Start | None:
+    """Where a channel of NSQ begins: a word, an age, or seconds since 1970; None = it is none."""
+    if not isinstance(text, str):
+        return None
+    if text.isascii() and text.isdigit() and len(text) <= SECONDS_DIGITS_MAX:
+        return Start(TIME, int(text) * 1000)
+    age = age_ms(text)
+    if age is not None:
+        return Start(TIME, now_ms - age)
+    return Start(_WORDS[text]) if text in _WORDS else None
 
 
 def filter_of(arguments: dict[str, object]) -> Wanted | None:

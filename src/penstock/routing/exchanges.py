@@ -152,6 +152,7 @@ class Exchange:
         self.bound_exchanges: dict[int, Exchange] = {}
         # As ``bound``: what the matcher still has to be told.
         self.dismissed: dict[int, dict[tuple[str, str], Binding]] = {}
+        self.apart: set[int] = set()  # by identity: bound, but nothing is routed there
 
     def count(self, messages: i64, size_bytes: i64) -> None:
         """Of publishers that named it; ``size_bytes``: of the bodies."""
@@ -245,7 +246,15 @@ class Exchange:
                 self.dismissed[identity] = ways
         return count
 
+    def set_apart(self, destination: object, apart: bool) -> None:
+        """A destination gets what is published here in another way, or does not any more."""
+        if apart:
+            self.apart.add(id(destination))
+        else:
+            self.apart.discard(id(destination))
+
     def forget(self, destination: object) -> None:
+        self.apart.discard(id(destination))
         del self.bound[id(destination)]
         self.bound_exchanges.pop(id(destination), None)
 
@@ -274,8 +283,9 @@ class Exchange:
     def match(self, routing_key: str, context: RoutingContext | None, found: list[object]) -> None:
         """Append the destinations of this exchange alone, each once."""
         self.matcher.match(routing_key, context, found)
-        if self.dismissed:
-            found[:] = [one for one in found if id(one) not in self.dismissed]
+        if self.dismissed or self.apart:
+            left_out = self.apart.union(self.dismissed)
+            found[:] = [one for one in found if id(one) not in left_out]
 
 
 def route(

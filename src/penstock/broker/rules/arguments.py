@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 
 from penstock.broker.rules.erlang_terms import term
 from penstock.broker.rules.queue_options import (
-    AGE,
     ARGUMENTS,
     ARGUMENTS_OF_TYPE,
     EXCHANGE,
@@ -36,7 +35,6 @@ from penstock.queues.stream_start import (
     MATCH_ARGUMENT,
     MATCHES,
     OFFSET_ARGUMENT,
-    age_ms,
     headers_of,
     start_of,
 )
@@ -180,8 +178,8 @@ def _check_value(option: Option, value: object, what: str) -> None:
         _check_text(key, value, what)
     elif not isinstance(value, bool if option.kind == FLAG else str):
         raise _invalid(key, what, _of_type(value))
-    if option.kind == AGE and age_ms(value) is None:
-        raise _invalid(key, what, "invalid_max_age")
+    if not option.is_written(value):
+        raise _invalid(key, what, option.refusal)
     if option.words and value not in option.words:
         raise _invalid(key, what, option.refusal.format(value=value, term=term(value)))
 

@@ -22,7 +22,6 @@ from mypy_extensions import i64
 from penstock.broker.rules.erlang_terms import term
 from penstock.broker.rules.ha_policy import HA_KEYS, NO_MIRRORS, HaPolicy, read_ha_policy
 from penstock.broker.rules.queue_options import (
-    AGE,
     ARGUMENTS,
     DEFAULT_DELIVERY_LIMITS,
     FEDERATION_KEYS,
@@ -121,6 +120,7 @@ class QueueSettings:
         self.master_locator: str = _text(values.get("queue-master-locator")) or ""
         self.at_least_once: bool = values.get("dead-letter-strategy") == "at-least-once"
         self.on_disconnect: str = _text(values.get("nsq-on-disconnect")) or ""
+        self.channel_start: str = _text(values.get("nsq-start")) or ""  # when it is made
         self.retry: RetryDelays | None = _retry(values)
         # An exchange's name may be empty: None is "not set" here.
         self.dead_letter_exchange: str | None = _text(values.get("dead-letter-exchange"))
@@ -181,6 +181,11 @@ class PolicyBook:
 
     def exchange_policy(self, name: str) -> Policy | None:
         return _best(self.policies, EXCHANGES, name)
+
+    def wants_stream(self, topic: str) -> bool:
+        """``topic``: the name of the exchange of a topic of NSQ."""
+        policy = self.exchange_policy(topic)
+        return policy is not None and policy.definition.get("nsq-topic-type") == STREAM
 
     def queue_settings(self, name: str, arguments: dict[str, object]) -> QueueSettings:
         kind = queue_type(arguments)
@@ -348,12 +353,10 @@ def _check_pattern(key: str, pattern: object) -> None:
 
 
 def _check_value(option: Option, value: object) -> None:
-    if option.kind == AGE:
-        good = age_ms(value) is not None
-    elif option.is_number:
+    if option.is_number:
         good = is_integer(value) and isinstance(value, int) and option.lowest <= value <= VALUE_MAX
     else:
-        good = isinstance(value, str)
+        good = isinstance(value, str) and option.is_written(value)
     if not good or (option.words and value not in option.words):
         fault = "invalid" if option.name == "queue-master-locator" else "is not a valid"
         raise PreconditionFailed(f"{term(value)} {fault} {option.noun}")

@@ -8,8 +8,10 @@ it, and default delivery limits.  The order is RabbitMQ's: of wrong arguments th
 
 from typing import Final, NamedTuple
 
+from penstock.core.clock_types import WallMs
 from penstock.queues.context import CLASSIC, LASTING_TYPES, QUEUE_TYPES, QUORUM, STREAM
 from penstock.queues.limits import OVERFLOWS, RETRIES
+from penstock.queues.stream_start import age_ms, channel_start
 from penstock.settings.cluster import MASTER_LOCATORS
 
 # What a value is.
@@ -20,6 +22,7 @@ WORD: Final = "word"
 TEXT: Final = "text"
 EXCHANGE: Final = "name of an exchange"
 AGE: Final = "number and unit of time"
+START: Final = "first, last, next, an age, or seconds since 1970"
 COUNT_OR_NODES: Final = "number or list of nodes"
 
 # Which value holds; so also where the option may be given.
@@ -70,6 +73,12 @@ class Option(NamedTuple):
         if self.merge == POLICY:
             return None
         return "x-" + self.name if self.applies_to == "queue" else self.name
+
+    def is_written(self, value: object) -> bool:
+        """Is an age or a start the text that it has to be?  Other kinds are not looked at."""
+        if self.kind == AGE:
+            return age_ms(value) is not None
+        return self.kind != START or channel_start(value, WallMs(0)) is not None
 
     @property
     def is_number(self) -> bool:
@@ -178,7 +187,7 @@ OPTIONS: Final = (
            " effect on a single node"),
     Option("max-age", AGE, PREFERRED, "7D", "max age",
            "how long a stream keeps messages: a number and Y, M, D, h, m or s; whole segments go",
-           "MxAge", types=(STREAM,)),
+           "MxAge", refusal="invalid_max_age", types=(STREAM,)),
     Option("stream-max-segment-size-bytes", NUMBER, PREFERRED, 500_000_000,
            "stream max segment size",
            "the size at which a stream begins a new file; retention takes whole files",
@@ -229,6 +238,13 @@ OPTIONS: Final = (
     Option("nsq-publish-mode", WORD, POLICY, "fast", "publish mode of a topic",
            "fast: a publish is answered before it is on disk",
            words=("durable", "fast"), applies_to="NSQ topic"),
+    Option("nsq-topic-type", WORD, POLICY, "stream", "type of a topic",
+           "stream: what is published stays, in the stream nsq.TOPIC, and channels read it there",
+           words=("queue", "stream"), applies_to="NSQ topic"),
+    Option("nsq-start", START, FIRST, "first", "start of a channel",
+           "where a new channel of NSQ begins in a topic that is a stream; without it the first"
+           " channel with the oldest message, others with the next one",
+           refusal="invalid_nsq_start"),
     Option("nsq-on-disconnect", WORD, POLICY, "requeue", "choice for what a lost consumer held",
            "when messages of a lost consumer come back: after their timeout, or at once",
            words=("timeout", "requeue"), applies_to="NSQ channel"),

@@ -11,6 +11,8 @@ asked which channels it is to have (``on_new``), so that none of them misses the
 ``move`` empties the backlog some messages at a time, as far as routing them is not too dear in a
 turn; a message is let go there when it is on disk where it went.
 
+A topic may be a stream, of which all channels take (``topic_streams.py``).
+
 Any queue bound to the exchange gets the messages.  It is a channel when its name says so and its
 backing can delay messages; colons are in no NSQ name, so names cannot be taken for each other.
 A topic and its channels are all in the definitions of exchanges, queues and bindings: here is
@@ -23,7 +25,9 @@ and drops what comes when it is full.
 
 Invariants (``check``):
   T1  a topic that does not hold is not paused or prepared, has a binding and an empty backlog
+      (of a stream: but for what is deferred)
   T2  ``channels`` are the bound queues that are called so, and all of them have leases
+  T3  of a stream, all of them take from it, and nothing is routed to them
 """
 
 import re
@@ -35,14 +39,17 @@ from mypy_extensions import i64
 
 from penstock.broker.topology.changes import Ask
 from penstock.broker.topology.routes import any_refuses, record_of
+from penstock.broker.topology.topic_streams import TopicStream, check_alone
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.core.letters import HeaderWriter
 from penstock.core.message import Message
 from penstock.core.pending import Pending
 from penstock.queues.consumers import Consumer
+from penstock.queues.context import STREAM
 from penstock.queues.latency import PublishTime, enqueue_time
 from penstock.queues.limits import REJECT_PUBLISH, QueueLimits
+from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import NSQ_TOPIC, Exchange, route
 from penstock.routing.matcher import RoutingContext
@@ -111,9 +118,16 @@ class Channel:
         self.queue.scanned = False
         self.queue.wake()
 
+    def behind(self) -> i64:
+        """Of its ready messages, those that are in the stream only."""
+        return self.queue.behind() if isinstance(self.queue, LocalQueue) else 0
+
+    def depth(self) -> i64:
+        return self.queue.backing.ready_count() + self.behind()
+
     def backend_depth(self) -> i64:
         """Of its ready messages, those that are not in memory."""
-        return self.queue.backing.disk_count()
+        return self.queue.backing.disk_count() + self.behind()
 
 
 @final
@@ -124,7 +138,13 @@ class Topic:
     ``scanned``  does a scan loop find the deadlines of its channels?
     """
 
-    def __init__(self, exchange: Exchange, changed: Callable[[], None], scanned: bool) -> None:
+    def __init__(
+        self,
+        exchange: Exchange,
+        changed: Callable[[], None],
+        scanned: bool,
+        start_of: Callable[[Queue], str],
+    ) -> None:
         self.exchange = exchange
         self.name = exchange.name[len(PREFIX) :]
         self.reached: list[Queue] = []  # from its bindings on, as of ``reached_epoch``
@@ -134,6 +154,7 @@ class Topic:
         self.preparing: bool = False
         self._changed = changed
         self._scanned: bool = scanned
+        self.stream = TopicStream(exchange, self.paused, start_of)
 
     def remember(self, reached: list[Queue], epoch: i64) -> None:
         """Messages without a key reach these queues, as long as the epoch lasts."""
@@ -168,12 +189,20 @@ class Topic:
     def backend_depth(self) -> i64:
         return self.backlog.backing.disk_count()
 
+    def _waiting(self) -> i64:
+        """Messages of the backlog that newer ones wait behind."""
+        return self.depth() if self.stream.log is None else self.backlog.backing.ready_count()
+
     def prepare(self, preparing: bool) -> None:
         """Its channels are being made: messages stay until they are there."""
         self.preparing = preparing
 
     def pause(self, paused: bool) -> None:
         self.paused = paused
+        self.stream.pause(paused, self._queues())
+
+    def _queues(self) -> list[Queue]:
+        return [channel.queue for channel in self.channels.values()]
 
     def may_move(self) -> bool:
         """Do messages leave the backlog?"""
@@ -181,35 +210,58 @@ class Topic:
 
     def look(self) -> None:
         """Something has changed: does it hold, and is something to be moved?"""
-        self.moved(self.may_move() and self.depth() > 0)
+        if self.stream.log is not None:
+            cast(LocalQueue, self.backlog).defer_what_is_delayed()
+        self.moved(self.may_move() and self._waiting() > 0)
 
     def moved(self, more: bool) -> None:
         """Does it still hold?  ``more``: messages are at hand, so the backlog moves on."""
-        holds = not self.may_move() or self.depth() > 0
+        holds = not self.may_move() or self._waiting() > 0
         if holds != self.exchange.holds:
             self.exchange.hold(holds)
             self._changed()
         if more:
             self.backlog.wake()
 
+    def may_call(self, queue: str) -> bool:
+        """Is it the name of a channel's queue?"""
+        prefix = self.exchange.name + SEPARATOR
+        return queue.startswith(prefix) and is_name(queue[len(prefix) :])
+
     def follow(self, queue: Queue) -> Channel | None:
         """A binding of the queue came or went; returns the channel if that made one."""
-        prefix = self.exchange.name + SEPARATOR
-        name = queue.name[len(prefix) :]
-        if not queue.name.startswith(prefix) or not is_name(name):
+        if queue.name == self.exchange.name:
+            self.stream.follow(queue, self._queues())
             return None
+        if not self.may_call(queue.name):
+            return None
+        name = queue.name[len(self.exchange.name + SEPARATOR) :]
         known = self.channels.get(name)
         bound = self.exchange.leads_to(queue)
         if known is not None and known.queue is queue:
             if not bound:
                 del self.channels[name]
+                self.stream.end_feed(queue)
                 known.forget()
             return None
         if not bound or not queue.use_leases():
             return None
         queue.scanned = self._scanned
         self.channels[name] = Channel(self, name, queue)
+        self.stream.feed(queue, len(self.channels) == 1)
         return self.channels[name]
+
+    def check(self) -> None:
+        """Assert T1 to T3."""
+        if not self.exchange.holds:
+            assert self.may_move(), "T1"
+            assert self._waiting() == 0, "T1"
+        for name, channel in self.channels.items():
+            queue = channel.queue
+            assert self.exchange.leads_to(queue), "T2"
+            assert queue.name == queue_name(self.name, name), "T2"
+            assert queue.leases is not None, "T2"
+            assert self.stream.log is None or self.stream.feeds(queue), "T3"
 
 
 @final
@@ -249,15 +301,25 @@ class Topics:
     # -- names -----------------------------------------------------------------------------
 
     def topic(self, name: str) -> Topic | Pending:
-        """The topic of that (valid) name, made if there is none."""
+        """The topic of that (valid) name, made if there is none; a stream if a policy says so."""
+        vhost, full_name, ephemeral = self._vhost, exchange_name(name), is_ephemeral(name)
         topic = self.topics.get(name)
-        if topic is not None:
+        streams = not ephemeral and vhost.policies.wants_stream(full_name)
+        if topic is not None and (topic.stream.log is not None or not streams):
             return topic
-        ephemeral = is_ephemeral(name)
-        self._vhost.declare_exchange(
-            exchange_name(name), NSQ_TOPIC, not ephemeral, ephemeral, False, {}
-        )
-        return self._vhost.changes.then(partial(self._topic, name))
+        if streams:
+            check_alone(vhost.changes.follows)
+            vhost.declare_queue(full_name, True, None, False, {"x-queue-type": STREAM})
+        vhost.declare_exchange(full_name, NSQ_TOPIC, not ephemeral, ephemeral, False, {})
+        if streams:
+            vhost.bind_queue(vhost.queue(full_name), full_name, "", {})
+        return vhost.changes.then(partial(self._topic, name))
+
+    def check_binding(self, exchange: Exchange, queue: Queue) -> None:
+        """To one of ours; raises NotImplementedYet or PreconditionFailed."""
+        topic = self.topics[exchange.name[len(PREFIX) :]]
+        if queue.is_stream or topic.may_call(queue.name):
+            topic.stream.check_binding(queue, len(topic.channels), self._vhost.changes.follows)
 
     def _topic(self, name: str) -> Topic:
         topic = self.topics.get(name)
@@ -265,8 +327,14 @@ class Topics:
             raise NotFound(f"topic '{name}' is gone")
         return topic
 
-    def channel(self, topic: Topic, name: str) -> Channel | Pending:
-        """The channel of that (valid) name, made if there is none."""
+    def _start_of(self, queue: Queue) -> str:
+        return self._vhost.policies.queue_settings(queue.name, queue.arguments).channel_start
+
+    def channel(self, topic: Topic, name: str, start: str = "") -> Channel | Pending:
+        """The channel of that (valid) name, made if there is none.
+
+        ``start``: as the policy ``nsq-start``; "" = what that says.
+        """
         channel = topic.channels.get(name)
         if channel is not None:
             return channel
@@ -274,6 +342,8 @@ class Topics:
         arguments: dict[str, object] = {}
         if ephemeral:
             arguments = {"x-max-length": EPHEMERAL_MAX_LENGTH, "x-overflow": "reject-publish"}
+        if start:
+            arguments["x-nsq-start"] = start
         durable = not ephemeral and not topic.ephemeral  # no start would find its topic
         full_name = queue_name(topic.name, name)
         self._vhost.declare_queue(full_name, durable, None, ephemeral, arguments)
@@ -304,7 +374,7 @@ class Topics:
 
     def attach(self, exchange: Exchange) -> None:
         """An exchange of ours is there, and has its room."""
-        topic = Topic(exchange, self._vhost.forget_routes, self._scanned)
+        topic = Topic(exchange, self._vhost.forget_routes, self._scanned, self._start_of)
         self.topics[topic.name] = topic
         if topic.ephemeral:
             topic.backlog.set_limits(QueueLimits(EPHEMERAL_MAX_LENGTH, overflow=REJECT_PUBLISH))
@@ -375,6 +445,9 @@ class Topics:
         lost: list[Consumer] = []
         for channel in list(topic.channels.values()):
             lost.extend(self._vhost.delete_queue(channel.queue))
+        log = topic.stream.log
+        if log is not None:
+            lost.extend(self._vhost.delete_queue(log))
         if topic.name in self.topics:  # an ephemeral one has gone with its last channel
             self._vhost.delete_exchange(topic.exchange.name, False)
         return lost
@@ -403,7 +476,8 @@ class Topics:
     ) -> i64:
         """As ``publish``; no consumer gets them before that time."""
         topic.exchange.count(len(messages), size)
-        return self._vhost.publish_deferred(self.route(topic), messages, until_ms, now_ms)
+        queues = self.route(topic) if topic.stream.log is None else [topic.backlog]
+        return self._vhost.publish_deferred(queues, messages, until_ms, now_ms)
 
     def route(self, topic: Topic) -> list[Queue]:
         """Where its messages go now; those of NSQ, which have no key and no headers."""
@@ -487,13 +561,15 @@ class Topics:
             return
         backlog = topic.backlog
         backing = backlog.backing
+        if topic.stream.log is not None:
+            backlog.release_due(now_ms)
         messages = backing.fetch(MOVED_AT_ONCE, MOVED_BYTES_MAX)
         if messages:
             position, count = self._pass_on(topic, messages, WallMs(0), letters, share, now_ms)
             settle_later(position, backlog, messages[:count])
             backing.unfetch(messages[count:])
         more = len(messages) > 0
-        if backing.ready_count() == 0:
+        if backing.ready_count() == 0 and topic.stream.log is None:
             more = self._move_deferred(topic, letters, settle_later, share, now_ms)
         topic.moved(more)
 
@@ -523,14 +599,6 @@ class Topics:
     # -- invariants --------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Assert T1 and T2."""
+        """Assert the invariants."""
         for topic in self.topics.values():
-            if not topic.exchange.holds:
-                assert not topic.paused, "T1"
-                assert not topic.preparing, "T1"
-                assert topic.exchange.has_bindings(), "T1"
-                assert topic.depth() == 0, "T1"
-            for name, channel in topic.channels.items():
-                assert topic.exchange.leads_to(channel.queue), "T2"
-                assert channel.queue.name == queue_name(topic.name, name), "T2"
-                assert channel.queue.leases is not None, "T2"
+            topic.check()

@@ -48,7 +48,7 @@ from penstock.broker.topology.routes import (
 from penstock.broker.topology.topics import Topics, check_topic_exchange
 from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirms
-from penstock.core.errors import AccessRefused, NotFound, NotImplementedYet, PreconditionFailed
+from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.core.message import Address, Message
 from penstock.core.traffic import Churn, ExchangeTraffic
 from penstock.queues.consumers import Consumer
@@ -403,8 +403,8 @@ class Vhost:
         exchange.matcher.check(key, arguments)
         if LOCAL_RANDOM in (exchange.type, inner_type(exchange.arguments)):
             check_local_binding(destination, key)
-        if exchange.type == NSQ_TOPIC and isinstance(destination, Queue) and destination.is_stream:
-            raise NotImplementedYet("streams as channels of NSQ")
+        if exchange.type == NSQ_TOPIC and isinstance(destination, Queue):
+            self.topics.check_binding(exchange, destination)
         if self.changes.proposes:
             self.changes.bind(record, exchange, destination)
             return

@@ -210,7 +210,6 @@ class Engine:
         if self.transient_store.unsealed_bytes > TRANSIENT_BATCH_BYTES:
             self.transient_store.flush_job()
         self.ram.cached_bytes = self.store.cached_bytes + self.transient_store.cached_bytes
-        self.ram.count_streams(self.journal.side.memory_bytes(self.ram.limit_bytes))
         more = False
         if self.ram.is_short():
             if disk_is_short:
@@ -255,6 +254,7 @@ class Engine:
 
     def _keep_house(self, now_ms: WallMs) -> None:
         """A few times a second, busy or not."""
+        self.ram.count_streams(self.journal.side.memory_bytes(self.ram.limit_bytes))
         self.store.collect_garbage()
         self.transient_store.collect_garbage()
         if self.transient_store.unsealed_bytes > 0:

@@ -103,14 +103,21 @@ class NsqAdmin:
             rights.configure("exchange", exchange_name(name))
         return topics.topic(name)
 
-    def create_channel(self, topic: str, name: str, visitor: Visitor) -> Channel | Pending:
+    def create_channel(
+        self, topic: str, name: str, start: str, visitor: Visitor
+    ) -> Channel | Pending:
+        """``start``: where in a topic that is a stream a new one begins, "" = as usual."""
         rights = self.rights(visitor)
         found = self.topic(topic)
+        if start and found.stream.log is None:
+            raise Refused(400, "TOPIC_NOT_A_STREAM")
+        if start and name in found.channels:
+            raise Refused(400, "CHANNEL_EXISTS")
         if name not in found.channels:
             queue = queue_name(topic, name)
             rights.configure("queue", queue)
             rights.bind("queue", queue, found.exchange.name)
-        return self.vhost().topics.channel(found, name)
+        return self.vhost().topics.channel(found, name, start)
 
     def delete_topic(self, name: str, visitor: Visitor) -> None:
         rights = self.rights(visitor)
@@ -118,6 +125,8 @@ class NsqAdmin:
         rights.configure("exchange", topic.exchange.name)
         for channel in topic.channels.values():
             rights.configure("queue", channel.queue.name)
+        if topic.stream.log is not None:
+            rights.configure("queue", topic.stream.log.name)
         self.turn.cancelled(self.vhost().topics.delete(topic))
 
     def delete_channel(self, topic: str, name: str, visitor: Visitor) -> None:

@@ -8,6 +8,7 @@ those of nsqd 1.3.0.  Beyond them:
     503  BLOCKED ...          memory or disk is short, or the virtual host is over its budget
     GET  /channel/deferred?topic=&channel=&after=&limit=     what waits for its time
     POST /channel/deferred/cancel?topic=&channel=&id=        one of these is to be gone
+    POST /channel/create?topic=&channel=&start=              where in a stream it begins
 
 ``/debug/*`` is about Go's runtime and is not here.
 """
@@ -19,11 +20,14 @@ from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 from penstock.broker.topology.topics import is_name
+from penstock.clocks import wall_ms
+from penstock.core.clock_types import WallMs
 from penstock.core.pending import Pending
 from penstock.protocols.nsq.http.admin import NsqAdmin
 from penstock.protocols.nsq.http.answers import Call, Endpoint, Plain, Refused, Table
 from penstock.protocols.nsq.http.config import NsqConfig
 from penstock.protocols.nsq.http.stats import StatsView, collect, stats_text
+from penstock.queues.stream_start import age_ms, channel_start
 from penstock.settings.settings import Settings
 
 T = TypeVar("T")
@@ -211,7 +215,13 @@ class NsqdApi:
 
     async def _create_channel(self, call: Call) -> object:
         topic, channel = topic_and_channel(call)
-        await self._change(partial(self._desk.create_channel, topic, channel, call.visitor))
+        start = call.query.get("start", "")
+        age = age_ms(start)
+        if age is not None:  # a time, which is the same after a restart
+            start = str(max(wall_ms() - age, 0) // 1000)
+        if start and channel_start(start, WallMs(0)) is None:
+            raise Refused(400, "INVALID_ARG_START")
+        await self._change(partial(self._desk.create_channel, topic, channel, start, call.visitor))
         return None
 
     async def _delete_channel(self, call: Call) -> object:

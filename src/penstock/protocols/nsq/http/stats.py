@@ -31,7 +31,6 @@ from penstock.protocols.nsq.session import NsqSession
 from penstock.protocols.nsq.shared import NsqShared, Visitor
 from penstock.protocols.peers.queues import PeerSubscriber
 from penstock.queues.consumers import Consumer
-from penstock.queues.queue import Queue
 from penstock.runtime.loop import Loop
 from penstock.runtime.session import Session, Subscriber
 
@@ -224,19 +223,20 @@ def _message_counts(channel: Channel) -> Row:
         fields = ("depth", "backend_depth", "in_flight_count", "deferred_count", "message_count")
         return dict.fromkeys((*fields, "requeue_count"), 0)
     return {
-        "depth": int(queue.backing.ready_count()),
+        "depth": int(channel.depth()),
         "backend_depth": int(channel.backend_depth()),
         "in_flight_count": int(queue.unacked_count),
         "deferred_count": int(queue.deferred_count()),
-        "message_count": _message_count(queue),
+        "message_count": _message_count(channel),
         "requeue_count": int(queue.statistics.requeued_count),
     }
 
 
-def _message_count(queue: Queue) -> int:
-    """What it dropped when it came was for the channel as well."""
+def _message_count(channel: Channel) -> int:
+    """What it dropped when it came was for the channel as well, and what is still in a stream."""
+    queue = channel.queue
     dropped = queue.dropped_count() if queue.limits.refuses else 0
-    return int(queue.statistics.published_count + dropped)
+    return int(queue.statistics.published_count + dropped + channel.behind())
 
 
 def client_row(session: NsqSession, topic: str) -> Row:
