@@ -365,31 +365,31 @@ FOR_GOOD = (
         rest=True,
     ),
     Difference(
-        ("quorum.returned_in_their_order",),
+        ("quorum_returns.returned_in_their_order",),
         _PLACES,
         _BACK.format(tag=4, left=2, body="three"),
         (_BACK.format(tag=4, left=2, body="one"),),
     ),
     Difference(
-        ("quorum.returned_in_their_order",),
+        ("quorum_returns.returned_in_their_order",),
         _PLACES,
         _BACK.format(tag=5, left=1, body="one"),
         (_BACK.format(tag=5, left=1, body="three"),),
     ),
     Difference(
-        ("quorum.nacked_up_to_a_tag",),
+        ("quorum_returns.nacked_up_to_a_tag",),
         _PLACES,
         _BACK.format(tag=5, left=2, body="two"),
         (_BACK.format(tag=5, left=2, body="one").replace("value=1", "value=2"),),
     ),
     Difference(
-        ("quorum.nacked_up_to_a_tag",),
+        ("quorum_returns.nacked_up_to_a_tag",),
         _PLACES,
         _BACK.format(tag=6, left=1, body="three"),
         (_BACK.format(tag=6, left=1, body="two"),),
     ),
     Difference(
-        ("quorum.nacked_up_to_a_tag",),
+        ("quorum_returns.nacked_up_to_a_tag",),
         _PLACES,
         _BACK.format(tag=7, left=0, body="one")
         .replace(" messages=0", "")
@@ -397,7 +397,7 @@ FOR_GOOD = (
         (_BACK.format(tag=7, left=0, body="three").replace(" messages=0", ""),),
     ),
     Difference(
-        ("quorum.a_higher_priority_overtakes_what_came_back",),
+        ("quorum_priorities.a_higher_priority_overtakes_what_came_back",),
         "What a quorum queue gets back goes behind higher priorities; in RabbitMQ 4.3.6 it goes "
         "before all that was not delivered yet.",
         _BACK.format(tag=2, left=1, body="low") + " priority=1",
@@ -439,7 +439,7 @@ FOR_GOOD = (
         (_BURIED.format("", "", ""),),
     ),
     Difference(
-        ("quorum.wrong_values_of_retries",),
+        ("quorum_retries.wrong_values_of_retries",),
         "RabbitMQ 4.3.6 takes whatever is said of retries, and retries at once when it makes no "
         "sense.",
         _DECLARED,
