@@ -2,7 +2,7 @@
 
 import { html } from "../lib/ui.js";
 import { at, isAdministrator, send, useLive } from "../lib/api.js";
-import { Card, Facts, Problem, attempt, confirm } from "../lib/parts.js";
+import { Card, Facts, Problem, Tag, attempt, confirm } from "../lib/parts.js";
 import { useNames } from "../lib/listing.js";
 import { QueuedChart, RatesChart, sampled } from "../lib/stats.js";
 import { go, link } from "../lib/router.js";
@@ -18,12 +18,15 @@ export default function VhostPage({ params: { name } }) {
     if (await attempt(() => send("DELETE", at("vhosts", name)), `Virtual host ${name} is deleted.`)) go(["vhosts"]);
   };
   const trace = () => attempt(() => send("PUT", at("vhosts", name), { tracing: !data.tracing }), `The firehose is ${data.tracing ? "off" : "on"}.`);
+  const guarded = data?.protected_from_deletion;
+  const guard = () => attempt(() => send(guarded ? "DELETE" : "POST", `${at("vhosts", name)}/deletion/protection`), `Virtual host ${name} ${guarded ? "can be deleted" : "is protected from deletion"}.`);
   return html`
     <p class="trail"><a href="#/vhosts">Virtual hosts</a></p>
     <div class="head"><h1>${name}</h1><span class="where">${data?.description}</span>
       ${admin && html`<div class="actions">
         <button type="button" disabled=${!data} onClick=${trace}>${data?.tracing ? "Stop the firehose" : "Start the firehose"}</button>
-        <button type="button" class="danger" disabled=${!data || name === "/"} onClick=${remove}>Delete…</button></div>`}</div>
+        <button type="button" disabled=${!data} onClick=${guard}>${guarded ? "Allow deletion" : "Protect from deletion"}</button>
+        <button type="button" class="danger" disabled=${!data || guarded || name === "/"} onClick=${remove}>Delete…</button></div>`}</div>
     <${Problem} error=${error} />
     ${data && html`
       <div class="cards">
@@ -32,6 +35,7 @@ export default function VhostPage({ params: { name } }) {
         <${Card} title="Details"><${Facts} facts=${[
           ["Tags", (data.tags ?? []).join(", ") || undefined],
           ["Firehose", data.tracing ? "on" : "off"],
+          ["Deletion", guarded ? html`<${Tag}>protected<//>` : "allowed"],
           ["Queues", html`<a href=${link(["queues"], { vhost: name })}>show</a>`],
           ["Exchanges", html`<a href=${link(["exchanges"], { vhost: name })}>show</a>`],
         ]} /><//>

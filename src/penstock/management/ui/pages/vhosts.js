@@ -22,6 +22,7 @@ export default function Vhosts() {
         { id: "tags", title: "Tags", cell: (row) => (row.tags ?? []).map((tag) => html`<${Tag} key=${tag}>${tag}<//>`) },
         { id: "messages", title: "Messages", number: true, sort: (row) => row.messages, cell: (row) => count(row.messages) },
         { id: "tracing", title: "Firehose", cell: (row) => (row.tracing ? html`<${Tag} tone="warn">on<//>` : "off") },
+        { id: "deletion", title: "Deletion", cell: (row) => (row.protected_from_deletion ? html`<${Tag}>protected<//>` : "allowed") },
         { id: "queues", title: "Queues", cell: (row) => html`<a href=${link(["queues"], { vhost: row.name })}>its queues</a>` },
       ]} />
     <//>
