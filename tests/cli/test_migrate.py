@@ -19,14 +19,15 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from penstock.cli.main import cli
 from penstock.cli.migrate import Progress
 from penstock.client.amqp import Connection, Endpoint
 from penstock.client.shovel import Refused, Shovel
 from penstock.protocols.amqp.codec.properties import Properties
-from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.broker_process import BrokerProcess, free_port
+from tests.helpers.certificates import Authority
 from tests.helpers.live_broker import REPOSITORY, LiveBroker
 from tests.helpers.rabbit import ManagedRabbit, missing_reason
 
@@ -233,6 +234,34 @@ def test_a_full_target_loses_nothing(penstock: LiveBroker, other: LiveBroker) ->
     left, arrived = take_all(penstock, "tight"), take_all(other, "tight")
     assert arrived == list(range(5))
     assert sorted({*left, *arrived}) == list(range(20))
+
+
+def test_over_tls_in_both_directions(penstock: LiveBroker, tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.sign("server", "/CN=localhost", "DNS:localhost,IP:127.0.0.1")
+    port = free_port()
+    flags = ("--ssl-certfile", certificate, "--ssl-keyfile", key, "--ssl-port", str(port))
+    uri = f"amqps://guest:guest@127.0.0.1:{port}/"
+    trusted = f"{uri}?cacertfile={authority.certificate}"
+
+    def moved(source: str, target: str, api: LiveBroker) -> Result:
+        http = f"http://guest:guest@127.0.0.1:{api.http_port}"
+        ends = ["--from", source, "--to", target, "--from-http", http]
+        words = ["migrate", "queues", *ends, "--queues", "^sealed$", "--stop-when-empty"]
+        return CliRunner().invoke(cli, words)
+
+    with LiveBroker(tmp_path / "far", flags) as far:
+        fill(penstock, "sealed", 20)
+        fill(far, "sealed", 0)
+        refused = moved(penstock.url, uri, penstock)
+        assert (refused.exit_code, "certificate verify failed" in refused.stderr) == (1, True)
+        for source, target, api in (
+            (penstock.url, trusted, penstock),
+            (trusted, penstock.url, far),
+        ):
+            result = moved(source, target, api)
+            assert result.exit_code == 0, result.output
+            assert take_all(far if target == trusted else penstock, "sealed") == list(range(20))
 
 
 def step_until_empty(shovel: Shovel) -> None:
