@@ -93,10 +93,21 @@ def test_a_stream_is_published_and_read_at_either_node(broker: LiveBroker) -> No
         one.connection.close()
 
 
-def test_an_exchange_with_a_history_is_refused_in_a_cluster(broker: LiveBroker) -> None:
-    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="of a cluster") as refused:
-        channel(broker).exchange_declare("e", "x-recent-history")
-    assert refused.value.reply_code == 540
+def test_a_queue_that_is_bound_gets_the_last_messages_of_both_nodes(broker: LiveBroker) -> None:
+    channels = [channel(broker) for _ in range(8)]
+    channels[0].exchange_declare("past", "x-recent-history", durable=True)
+    for number in range(40):
+        one = channels[number % len(channels)]
+        one.confirm_delivery()
+        one.basic_publish("past", "k", b"%d" % number, PERSISTENT)
+        time.sleep(0.005)  # their order is that of the times
+    queues = [one.queue_declare("", exclusive=True).method.queue for one in channels]
+    assert len({node_of(broker, queue) for queue in queues}) == 2
+    for one, queue in zip(channels, queues, strict=True):
+        one.queue_bind(queue, "past")
+        found = [one.basic_get(queue, auto_ack=True)[2] for _ in range(21)]
+        assert found == [b"%d" % number for number in range(20, 40)] + [None]
+        one.connection.close()
 
 
 def test_a_local_random_exchange_stays_on_the_publishers_node(broker: LiveBroker) -> None:

@@ -146,8 +146,16 @@ ELSEWHERE: Final = (
         "`x-recent-history` after a restart",
         "3.10.8 has forgotten all; 4.3.6 has all of them, transient ones too.",
         "A durable exchange has its persistent messages. An `x-delayed-message` exchange cannot "
-        "have this type as its `x-delayed-type`, and a cluster has no such exchanges yet.",
+        "have this type as its `x-delayed-type`.",
         "node/test_histories.py::test_persistent_messages_are_there_after_a_power_cut",
+    ),
+    Elsewhere(
+        "`x-recent-history` in a cluster",
+        "4.3.6 has one table of the cluster: nothing is lost with a node.",
+        "Each node has what it routed itself. Who is bound gets the last of all nodes that are "
+        "reached, by their clocks, 64 MiB at most; what a node routed is back when that is.",
+        "cluster/test_recent_histories.py::"
+        "test_of_a_node_that_is_down_nothing_comes_and_a_restart_brings_nothing_again",
     ),
     Elsewhere(
         "The event exchange",

@@ -26,8 +26,9 @@ GIVE_BACK: Final = 3
 GET: Final = 0
 COUNTS: Final = 2
 PURGE: Final = 3
+READ: Final = 4
 EMPTY: Final = 5
-"""What is asked; other numbers have no meaning."""
+"""What is asked; ``READ``: the next messages of a history, none = that was all."""
 
 NO_ACK: Final = 4
 """Flag of ``Ask``."""

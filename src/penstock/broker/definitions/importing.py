@@ -171,7 +171,7 @@ class DefinitionsImport:
         elif section == "queues":
             self._queue(row)
         elif section == "bindings":
-            self._binding(row)
+            return self._binding(row)
         else:
             self._global_parameter(row)
         return None
@@ -300,17 +300,16 @@ class DefinitionsImport:
         arguments = vhost.typed(arguments, durable, False, auto_delete)
         vhost.declare_queue(name, durable, None, auto_delete, arguments)
 
-    def _binding(self, row: Json) -> None:
+    def _binding(self, row: Json) -> Pending | None:
         vhost = self._vhost(row)
         source, destination = _text(row, "source"), _text(row, "destination")
         key, arguments = _text(row, "routing_key", ""), _table(row, "arguments")
         kind = _text(row, "destination_type", "queue")
         if kind == "queue":
-            vhost.bind_queue(vhost.queue(destination), source, key, arguments)
-        elif kind == "exchange":
-            vhost.bind_exchange(destination, source, key, arguments)
-        else:
-            raise PreconditionFailed(f"unknown destination_type '{kind}'")
+            return vhost.bind_queue(vhost.queue(destination), source, key, arguments)
+        if kind == "exchange":
+            return vhost.bind_exchange(destination, source, key, arguments)
+        raise PreconditionFailed(f"unknown destination_type '{kind}'")
 
 
 # -- values --------------------------------------------------------------------------------

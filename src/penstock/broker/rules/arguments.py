@@ -225,12 +225,6 @@ def check_local_binding(destination: object, routing_key: str) -> None:
         raise PreconditionFailed(f"Queue type rabbit_{kind}_queue not valid for this exchange type")
 
 
-def check_exchange_in_cluster(kind: str) -> None:
-    """Raises NotImplementedYet."""
-    if kind == RECENT_HISTORY:
-        raise NotImplementedYet(f"exchanges of type '{kind}' of a cluster")
-
-
 def _check_cache(arguments: dict[str, object]) -> None:
     for key in (CACHE_SIZE, CACHE_TTL_HEADER):
         value = arguments.get(key, 1 if key == CACHE_TTL_HEADER else None)

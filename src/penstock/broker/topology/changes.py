@@ -47,6 +47,7 @@ from penstock.storage.definitions.records import (
 )
 
 if TYPE_CHECKING:
+    from penstock.broker.topology.histories import Gathered
     from penstock.broker.topology.vhost import Vhost
 
 T = TypeVar("T")
@@ -94,7 +95,7 @@ class Changes:
 
         What a cluster has agreed on is kept all the same: the reserve has room for it.
         """
-        if self._gate.is_full() and not self._applies():
+        if self._gate.is_full() and not self.applies():
             raise Blocked(NO_ROOM)
 
     def check_memory(self, arguments: dict[str, object], parts: int = 1) -> None:
@@ -114,9 +115,10 @@ class Changes:
         return self._takes(EACH_BYTES) or others < FREE_CHANNELS
 
     def _takes(self, size_bytes: int) -> bool:
-        return self._applies() or self._gate.alarms.take_declared(size_bytes)
+        return self.applies() or self._gate.alarms.take_declared(size_bytes)
 
-    def _applies(self) -> bool:
+    def applies(self) -> bool:
+        """Is it being done what a cluster has agreed on?"""
         return self.follows and not self.proposes
 
     def ask(self) -> Ask:
@@ -173,6 +175,10 @@ class Changes:
 
     def bind(self, record: BindingRecord, exchange: Exchange, destination: object) -> None:
         """The exchange has no such binding, and could have it (``Matcher.check``)."""
+        raise NotImplementedError
+
+    def ask_rooms(self, vhost: str, room: str, gathered: "Gathered") -> None:
+        """Read the rooms of that name on the other nodes."""
         raise NotImplementedError
 
     def unbind(

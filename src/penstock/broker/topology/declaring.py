@@ -176,12 +176,13 @@ def bind_queue(
     routing_key: str,
     arguments: dict[str, object],
     owner: object,
-) -> None:
+) -> Pending | None:
+    """``Pending``: the queue gets what other nodes have for it."""
     may_bind(vhost, rights, "queue", name, source, routing_key)
     vhost.exchange(source)  # missing both, the exchange is the one to be told
     queue = vhost.queue(name)
     queue.check_owner(owner)
-    vhost.bind_queue(queue, source, routing_key, arguments)
+    return vhost.bind_queue(queue, source, routing_key, arguments)
 
 
 def unbind_queue(
@@ -211,9 +212,9 @@ def bind_exchange(
     source: str,
     routing_key: str,
     arguments: dict[str, object],
-) -> None:
+) -> Pending | None:
     may_bind(vhost, rights, "exchange", destination, source, routing_key)
-    vhost.bind_exchange(destination, source, routing_key, arguments)
+    return vhost.bind_exchange(destination, source, routing_key, arguments)
 
 
 def unbind_exchange(

@@ -13,7 +13,7 @@ client may use such names.
 from collections.abc import Callable
 from typing import Final, final
 
-from penstock.broker.topology.histories import Histories
+from penstock.broker.topology.histories import Histories, RoomReader
 from penstock.core.errors import Corrupt
 from penstock.queues.limits import QueueLimits
 from penstock.queues.local import LocalQueue
@@ -72,6 +72,7 @@ class InternalQueues:
     ) -> None:
         self.histories = histories
         self.rooms: dict[str, LocalQueue] = {}
+        self._ends: dict[str, int] = {}  # of histories, when their newest binding was made
         self._vhost = vhost
         self._definitions = definitions
         self._new_queue = new_queue
@@ -127,11 +128,23 @@ class InternalQueues:
             queue.releases_to = exchange
         self.rooms[queue.name] = queue
 
+    def bound(self, exchange: Exchange) -> None:
+        """It remembers messages: those that come from now on find their way to what is bound."""
+        name = room_name(exchange)
+        (part,) = self.rooms[name].backing.parts()
+        self._ends[name] = int(part.next_seq_id())
+
+    def reader(self, name: str) -> RoomReader | None:
+        """Of a history, as it was when its newest binding was made."""
+        end = self._ends.get(name)
+        return None if end is None else RoomReader(self.rooms[name], end)
+
     def close(self, exchange: Exchange) -> None:
         """The exchange goes, and with it what waits there."""
         if not has_room(exchange):
             return
         queue = self.rooms.pop(room_name(exchange))
+        self._ends.pop(queue.name, None)
         queue.end()
         if exchange.durable:
             self._definitions.delete_queue(self._vhost, queue.name)

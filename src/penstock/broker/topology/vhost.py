@@ -8,6 +8,7 @@ with its epoch.
 Errors are the kinds of ``core.errors`` with RabbitMQ's texts.
 """
 
+from functools import partial
 from typing import cast, final
 
 from mypy_extensions import i64
@@ -16,7 +17,6 @@ from penstock.backing.interface import BackingQueue
 from penstock.broker.rules.arguments import (
     TypeRules,
     check_exchange_arguments,
-    check_exchange_in_cluster,
     check_exchange_type,
     check_in_cluster,
     check_local_binding,
@@ -50,6 +50,7 @@ from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.core.message import Address, Message
+from penstock.core.pending import Pending
 from penstock.core.traffic import Churn, ExchangeTraffic
 from penstock.queues.consumers import Consumer
 from penstock.queues.context import QueueIdentity
@@ -296,7 +297,6 @@ class Vhost:
             self.changes.check_room()
         exchange = Exchange(self.name, name, kind, durable, auto_delete, internal, arguments)
         if self.changes.proposes:
-            check_exchange_in_cluster(kind)
             self.changes.add_exchange(exchange)
             return
         self.make_exchange(exchange)
@@ -376,27 +376,28 @@ class Vhost:
 
     def bind_queue(
         self, queue: Queue, source: str, routing_key: str, arguments: dict[str, object]
-    ) -> None:
+    ) -> Pending | None:
+        """None: all is done that belongs to it."""
         kept = queue.name in self.queue_ids  # not an exclusive one, though it is called durable
         record = BindingRecord(self.name, source, queue.name, "queue", routing_key, arguments)
-        self._bind(record, queue, kept)
+        return self._bind(record, queue, kept)
 
     def bind_exchange(
         self, destination: str, source: str, routing_key: str, arguments: dict[str, object]
-    ) -> None:
+    ) -> Pending | None:
         check_not_default(destination)
         check_not_default(source)
         self.exchange(source)  # missing both, the source is the one to be told
         target = self.exchange(destination)
         record = BindingRecord(self.name, source, destination, "exchange", routing_key, arguments)
-        self._bind(record, target, target.durable)
+        return self._bind(record, target, target.durable)
 
-    def _bind(self, record: BindingRecord, destination: object, kept: bool) -> None:
+    def _bind(self, record: BindingRecord, destination: object, kept: bool) -> Pending | None:
         check_not_default(record.source)
         exchange = self.exchange(record.source)
         key, arguments = record.routing_key, record.arguments
         if exchange.find(destination, key, arguments) is not None:
-            return
+            return None
         self.changes.check_memory(arguments)
         if exchange.durable and kept:
             self.changes.check_room()
@@ -407,16 +408,28 @@ class Vhost:
             self.topics.check_binding(exchange, destination)
         if self.changes.proposes:
             self.changes.bind(record, exchange, destination)
-            return
-        exchange.bind(destination, key, arguments)
+            return self._fill(exchange, destination)
+        self._make_binding(record, exchange, destination, exchange.durable and kept)
+        return None if self.changes.applies() else self._fill(exchange, destination)
+
+    def _fill(self, exchange: Exchange, destination: object) -> Pending | None:
+        """What was bound gets what the exchange remembers."""
+        if not exchange.remembers:
+            return None
+        return self.changes.then(partial(self.rooms.histories.replay, self, exchange, destination))
+
+    def _make_binding(
+        self, record: BindingRecord, exchange: Exchange, destination: object, kept: bool
+    ) -> None:
+        exchange.bind(destination, record.routing_key, record.arguments)
         self._note("binding_added", _facts_of(record))
         self.forget_routes()
         if exchange.type == NSQ_TOPIC:
             self.topics.binding_changed(exchange, destination)
-        if exchange.durable and kept:
+        if kept:
             self.definitions.put_binding(record)
         if exchange.remembers:
-            self.rooms.histories.replay(self, exchange, destination)
+            self.rooms.bound(exchange)
 
     def unbind_queue(
         self, queue: Queue, source: str, routing_key: str, arguments: dict[str, object]

@@ -132,6 +132,10 @@ class RemoteQueue(Queue):
             self.lost_way()
         self._master.expect()
 
+    def connected(self) -> None:
+        """The connection to the master's node is back."""
+        self.publishing.connected()
+
     def lost_way(self) -> None:
         """The master's node is gone, or is not the master's: wait for the next one."""
         self._master.lose()

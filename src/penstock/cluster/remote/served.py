@@ -14,6 +14,7 @@ from typing import Final, TypeAlias, final
 from mypy_extensions import i64
 
 from penstock.broker.rules.confirms import ConfirmLedger
+from penstock.broker.topology.histories import RoomReader
 from penstock.broker.topology.vhost import Vhost
 from penstock.core import queue_requests as q
 from penstock.core.clock_types import WallMs
@@ -58,10 +59,20 @@ MakeHolder: TypeAlias = Callable[[ServedConsumer], object]
 class Served:
     """See the head of this file; ``no`` is its number at the link."""
 
-    def __init__(self, node: str, no: i64, vhost: Vhost, queue: Queue, book: FlowBook) -> None:
+    def __init__(
+        self,
+        node: str,
+        no: i64,
+        vhost: Vhost,
+        queue: Queue,
+        book: FlowBook,
+        reader: RoomReader | None = None,
+    ) -> None:
+        """``reader``: of a history."""
         self.no: i64 = no
         self.vhost = vhost
         self.queue = queue
+        self.reader = reader
         self.ledger = ConfirmLedger()
         self.consumers: dict[int, ServedConsumer] = {}
         self.stage = FlowPeer(book, NODE, node)  # the other node, as a publisher

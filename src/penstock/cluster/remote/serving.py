@@ -94,10 +94,13 @@ class PeerServer:
     def _open_queue(self, request: q.Open) -> None:
         vhost = self._broker.vhosts.get(request.vhost)
         queue = None if vhost is None else vhost.queues.get(request.name)
+        reader = None if vhost is None else vhost.rooms.reader(request.name)
+        if reader is not None:
+            queue = reader.room
         if vhost is None or queue is None or queue.remote:
             self.answers.append(q.Gone(request.no))
             return
-        served = Served(self.node, request.no, vhost, queue, self._broker.flow.book)
+        served = Served(self.node, request.no, vhost, queue, self._broker.flow.book, reader)
         self._served[int(request.no)] = served
         self.answers.append(served.state())
 
@@ -220,6 +223,10 @@ class PeerServer:
         queue, vhost, verb = served.queue, served.vhost, request.verb
         if verb == q.GET:
             self._get(served, request, now_ms)
+            return
+        if verb == q.READ:
+            messages = [] if served.reader is None else served.reader.read()
+            self.answers.append(q.Answered(served.no, request.question, "", "", 0, 0, messages))
             return
         value: int | Pending = 0
         second = 0

@@ -20,6 +20,7 @@ from aiohttp import web
 
 from penstock.broker.topology import declaring
 from penstock.core.errors import NotFound
+from penstock.core.pending import Pending, then
 from penstock.management.api.exchanges import exchange_asked
 from penstock.management.facts.rows import DEFAULT_EXCHANGE_IN_PATHS, Row, properties_key
 from penstock.management.http.access import Visitor
@@ -195,19 +196,19 @@ class BindingsApi(Endpoints):
         names = [ends.destination] if is_queue else []
         return self._view.exchanges.default_binding_rows(ends.vhost, names)
 
-    def _bind(self, ends: Ends, asked: dict[str, Any], visitor: Visitor) -> str:
+    def _bind(self, ends: Ends, asked: dict[str, Any], visitor: Visitor) -> str | Pending:
         vhost, rights = self._broker.vhost(ends.vhost), self.rights(visitor, ends.vhost)
         routing_key = name_of("routing_key", text("routing_key", asked.get("routing_key", "")))
         arguments = arguments_in(asked)
         if ends.kind == "queue":
-            declaring.bind_queue(
+            bound = declaring.bind_queue(
                 vhost, rights, ends.destination, ends.source, routing_key, arguments, None
             )
         else:
-            declaring.bind_exchange(
+            bound = declaring.bind_exchange(
                 vhost, rights, ends.destination, ends.source, routing_key, arguments
             )
-        return properties_key(routing_key, arguments)
+        return then(bound, lambda _: properties_key(routing_key, arguments))
 
     def _unbind(self, ends: Ends, binding: Binding, visitor: Visitor) -> None:
         vhost, rights = self._broker.vhost(ends.vhost), self.rights(visitor, ends.vhost)

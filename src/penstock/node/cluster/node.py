@@ -144,7 +144,7 @@ class ClusterNode(ClusterPart, PeerOwner):
             close_some,
             self.queues.make,
             agreed,
-            Surroundings(self._is_known, mirroring.is_master, locating),
+            Surroundings(self._is_known, mirroring.is_master, locating, self.queues.ask_rooms),
         )
         changes = self.metadata.changes
         patience_ms = max(LEASES_WAITED * access.lease_ms(), RETURN_MS)

@@ -18,10 +18,12 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.broker.broker import Broker
+from penstock.broker.topology.histories import Gathered
 from penstock.broker.topology.vhost import Vhost
 from penstock.cluster.agreement.applying import identity_of, make_here
 from penstock.cluster.agreement.metadata import QueueMeta
 from penstock.cluster.mirrors.queue import QueueDirectory
+from penstock.cluster.remote.asked_room import AskedRoom
 from penstock.cluster.remote.queue import RemoteQueue
 from penstock.cluster.remote.queue_places import inaccessible
 from penstock.core.clock_types import WallMs
@@ -96,6 +98,12 @@ class ClusterQueues(QueueDirectory):
         vhost.enter_queue(remote)
         self.follow(remote, home if home != self._home else "", "")
         return remote
+
+    def ask_rooms(self, vhost: str, room: str, gathered: Gathered) -> None:
+        """Those of the neighbours that are reached."""
+        for name, link in self._links.items():
+            if name not in self._unreached:
+                AskedRoom(link.client, vhost, room, gathered)
 
     def remote(self, queue: Queue) -> RemoteQueue:
         remote = RemoteQueue(queue.identity(), self._broker.queue_context)

@@ -102,9 +102,9 @@ class TopologyMethods:
         queue.check_owner(self.link.session)
         return queue
 
-    def _bind(self, method: Method) -> Answer:
+    def _bind(self, method: Method) -> Answer | Pending:
         link = self.link
-        declaring.bind_queue(
+        bound = declaring.bind_queue(
             link.vhost,
             link.rights,
             self.meant_queue(method),
@@ -113,7 +113,7 @@ class TopologyMethods:
             method.table("arguments"),
             link.session,
         )
-        return m.QUEUE_BIND_OK, []
+        return then(bound, lambda _: (m.QUEUE_BIND_OK, []))
 
     def _unbind(self, method: Method) -> Answer:
         link = self.link
@@ -209,7 +209,7 @@ class TopologyMethods:
 
     # -- exchanges -----------------------------------------------------------------------
 
-    def _exchange_method(self, method: Method) -> Answer:
+    def _exchange_method(self, method: Method) -> Answer | Pending:
         link = self.link
         key = method.key
         if key == m.EXCHANGE_DECLARE:
@@ -224,8 +224,8 @@ class TopologyMethods:
             return self._unbind_exchange(method)
         raise CommandInvalid("unimplemented method")
 
-    def _bind_exchange(self, method: Method) -> Answer:
-        declaring.bind_exchange(
+    def _bind_exchange(self, method: Method) -> Answer | Pending:
+        bound = declaring.bind_exchange(
             self.link.vhost,
             self.link.rights,
             name_in(method, "destination"),
@@ -233,7 +233,7 @@ class TopologyMethods:
             method.text("routing_key"),
             method.table("arguments"),
         )
-        return m.EXCHANGE_BIND_OK, []
+        return then(bound, lambda _: (m.EXCHANGE_BIND_OK, []))
 
     def _unbind_exchange(self, method: Method) -> Answer:
         declaring.unbind_exchange(

@@ -164,12 +164,12 @@ class SubscriptionRequests(RequestHandler):
             vhost.declare_queue(name, True, None, False, {})
         return vhost.changes.then(partial(self._bind, name, source, missing))
 
-    def _bind(self, name: str, source: str, keys: list[str]) -> Queue:
+    def _bind(self, name: str, source: str, keys: list[str]) -> Queue | Pending:
         vhost = self.vhost()
         queue = vhost.queue(name)
-        for key in keys:
-            vhost.bind_queue(queue, source, key, {})
-        return queue
+        bound = [vhost.bind_queue(queue, source, key, {}) for key in keys]
+        filled = next((one for one in bound if one is not None), None)  # a history goes once
+        return then(filled, lambda _: queue)
 
     def _queue_of_channel(
         self, rights: Rights, topic: str, channel: str, make: bool
