@@ -108,7 +108,7 @@ class Bench:
                 delivered = int(queue.statistics.delivered_count)
                 queue.statistics.sampler.begin(delivered, delivered - self._delivered, 20)
                 self._delivered = delivered
-        log.put(self.broker.events.take())
+        log.put([event[:3] for event in self.broker.events.take()])
 
     def session(self) -> AmqpSession:
         return AmqpSession(

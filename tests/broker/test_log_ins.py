@@ -35,7 +35,7 @@ def refused(log: LogIns, name: str, password: str, source: Source = AFAR) -> tup
 
 
 def values(book: EventBook) -> list[tuple[object, ...]]:
-    return [values for _, _, values in book.take()]
+    return [values for _, _, values, _ in book.take()]
 
 
 def test_the_answer_is_the_same_and_the_event_says_why(log: LogIns, book: EventBook) -> None:

@@ -83,8 +83,8 @@ RECORDS: Any = st.one_of(
     ),
     st.builds(ParameterRecord, NAMES, JSON, NONE, NONE, NONE),
     st.builds(ParameterRecord, NAMES, JSON, NAMES, COMPONENTS, NAMES),
-    st.builds(md.ExchangeMeta, NAMES, NAMES, NAMES, FLAGS, FLAGS, FLAGS, TABLES),
-    st.builds(md.QueueMeta, NAMES, NAMES, HEX, NAMES, FLAGS, FLAGS, TABLES, NAMES, FLAGS),
+    st.builds(md.ExchangeMeta, NAMES, NAMES, NAMES, FLAGS, FLAGS, FLAGS, TABLES, NAMES),
+    st.builds(md.QueueMeta, NAMES, NAMES, HEX, NAMES, FLAGS, FLAGS, TABLES, NAMES, FLAGS, NAMES),
     st.builds(
         BindingRecord, NAMES, NAMES, NAMES, st.sampled_from(["queue", "exchange"]), NAMES, TABLES
     ),
@@ -240,3 +240,20 @@ def test_a_release_before_protection_reads_virtual_hosts_without_it() -> None:
     found = md.read("vhosts/v", value)
     assert isinstance(found, VhostRecord)
     assert not found.metadata.protected_from_deletion
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        md.QueueMeta("/", "q", "0" * 32, "a", True, False, {}),
+        md.ExchangeMeta("/", "x", "topic", True, False, False, {}),
+    ],
+    ids=["queue", "exchange"],
+)
+def test_without_a_known_user_it_is_written_as_before(
+    record: md.QueueMeta | md.ExchangeMeta,
+) -> None:
+    assert "user" not in json.loads(md.value_of(record))
+    assert md.read(md.key_of(record), md.value_of(record)) == record
+    known = record._replace(user="ann")
+    assert md.read(md.key_of(known), md.value_of(known)) == known

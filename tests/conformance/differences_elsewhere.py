@@ -159,7 +159,7 @@ ELSEWHERE: Final = (
     ),
     Elsewhere(
         "The event exchange",
-        "A plug-in; what it publishes says who did it, and consumers and log-ins are among it.",
+        "A plug-in.",
         "A setting; the keys and headers that [events](guide/events.md#events-as-messages) lists, "
         "up to a quarter of a second late.",
         "node/test_event_exchange.py::test_what_happens_arrives",

@@ -81,5 +81,5 @@ def test_the_book_is_bounded_and_says_what_did_not_fit() -> None:
     assert book.take_dropped() == 0
     events = book.take()
     assert len(events) == EVENTS_MAX
-    assert events[0] == (5, "queue_deleted", ("/", "q"))
+    assert events[0] == (5, "queue_deleted", ("/", "q"), "")
     assert book.take() == []

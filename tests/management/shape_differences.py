@@ -83,11 +83,6 @@ DIFFERENCES: Final = (
         "Counted per queue, exchange and channel, not per pair of them.",
     ),
     DifferentShape(
-        ("*.user_who_performed_action",),
-        "`user_who_performed_action` of exchanges",
-        "Who declared an exchange is not kept.",
-    ),
-    DifferentShape(
         ("*.config_files",),
         "entries of `config_files` of a node without a file",
         "The list is empty: a node needs no file.",

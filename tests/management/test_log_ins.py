@@ -29,7 +29,7 @@ def lines(served: Served, caplog: pytest.LogCaptureFixture) -> Iterator[Callable
 
     def take() -> list[str]:
         caplog.clear()
-        log_events(served.on_loop(book.take))
+        log_events([event[:3] for event in served.on_loop(book.take)])
         return [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
 
     take()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from pathlib import Path
@@ -103,6 +104,25 @@ def test_a_node_alone_grows_and_shrinks_nothing(quorum: Served) -> None:
     assert asked(quorum, "POST", on + "other@test/grow", {"strategy": "all"}).status == 404
     assert asked(quorum, "DELETE", on + "penstock@test/shrink").status == 202
     assert quorum.get(MEMBERS + "members/status")
+
+
+def test_the_queues_that_a_user_declared(served: Served) -> None:
+    """Declaring a queue again changes nothing."""
+    served.add_user("ann", "a", ["management"], "/")
+    for user, queue in (("guest", "first"), ("ann", "second"), ("ann", "first")):
+        login = base64.b64encode(f"{user}:{user if user == 'guest' else user[0]}".encode())
+        as_user = {"Authorization": f"Basic {login.decode()}"}
+        path = "/api/queues/%2F/of-" + queue
+        assert served.request("PUT", path, b"{}", as_user).status in (201, 204)
+    served.declare("of-none")
+
+    def of(user: str) -> list[str]:
+        rows = served.get(f"/api/users/{user}/queues")
+        return [row["name"] for row in rows if row["name"].startswith("of-")]
+
+    assert (of("guest"), of("ann"), of("nosuch")) == (["of-first"], ["of-second"], [])
+    (row,) = served.get("/api/users/ann/queues?columns=name,vhost,durable")
+    assert row == {"name": "of-second", "vhost": "/", "durable": False}
 
 
 # -- health checks and others ------------------------------------------------------------------

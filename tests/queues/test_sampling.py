@@ -47,7 +47,7 @@ def a_message(seq_id: int = 7) -> Message:
 
 
 def timings(book: EventBook) -> list[dict[str, Any]]:
-    return [dict(zip(KINDS[kind], values, strict=True)) for _, kind, values in book.take()]
+    return [dict(zip(KINDS[kind], values, strict=True)) for _, kind, values, _ in book.take()]
 
 
 def test_a_sample_is_told_when_it_is_settled(book: EventBook, sampler: Sampler) -> None:

@@ -58,7 +58,7 @@ class QueueHall:
         self.flow = Flow(CreditSpec(400, 200), CreditSpec(4000, 800))
         self.events = EventBook()
         ram = RamAccount(1 << 30, 1 << 29, WriteAccount())
-        self.changes = Changes(Admission(Alarms(ram)))
+        self.changes = Changes(Admission(Alarms(ram)), self.events)
         self.waits = PendingConfirms()
         self.engine = SimpleNamespace(ram=ram)
         self.staging = SimpleNamespace(message_bytes_max=1 << 27)

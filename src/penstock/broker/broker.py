@@ -78,13 +78,13 @@ class Broker:
         options = options or default_options()
         self.definitions = definitions
         self.admission = Admission(Alarms(engine.ram))
-        self.changes = Changes(self.admission)
+        self.events = EventBook()
+        self.changes = Changes(self.admission, self.events)
         self.mirrors = Mirrors()
         self.engine = engine
         self.vhosts: dict[str, Vhost] = {}
         self.options = options
         self.flow = options.flow
-        self.events = EventBook()
         self.users = LogIns(self.events, loopback_users)
         self.traffic = TrafficBook()
         sampling = Sampling(self.events, options.publish_times)
@@ -167,6 +167,7 @@ class Broker:
                     exchange.auto_delete,
                     exchange.internal,
                     exchange.arguments,
+                    exchange.user,
                 )
             )
         for queue_record in topology.queues:

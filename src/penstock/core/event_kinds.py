@@ -188,6 +188,9 @@ KINDS: Final[Mapping[str, Mapping[str, str]]] = {
     "events_dropped": {"count": WHOLE, "because": TEXT},
 }
 
+NODE_ITSELF: Final = "rmq-internal"
+"""In RabbitMQ's words the user whose doing is what expires, or goes with its connection."""
+
 FIELDS: Final[Mapping[str, str]] = {"at_ms": WHOLE, "event": TEXT} | {
     name: kind for fields in KINDS.values() for name, kind in fields.items()
 }

@@ -36,6 +36,7 @@ from penstock.management.api.metrics import metrics_application
 from penstock.management.http.access import (
     Operator,
     Visitor,
+    asking_now,
     credentials,
     shows_token,
 )
@@ -299,6 +300,7 @@ class ManagementServer:
             if endpoint is None:
                 return web.Response(status=405, headers=allow)
             visitor = await authenticate(request)
+            asking_now.set(visitor.event_name)
             asked_now.set(read_asked(request.query))
             role = route.role_for(method)
             if role is not None:

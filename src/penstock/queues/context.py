@@ -31,7 +31,10 @@ def can_last(durable: bool, exclusive: bool, auto_delete: bool) -> bool:
 
 @final
 class QueueIdentity:
-    """As declared; ``incarnation`` tells a queue from an earlier one of its name."""
+    """As declared, by ``user``, "" = it is not known, or the node itself.
+
+    ``incarnation`` tells a queue from an earlier one of its name.
+    """
 
     def __init__(
         self,
@@ -41,6 +44,7 @@ class QueueIdentity:
         durable: bool,
         auto_delete: bool,
         arguments: dict[str, object],
+        user: str = "",
     ) -> None:
         self.vhost = vhost
         self.name = name
@@ -48,6 +52,7 @@ class QueueIdentity:
         self.durable = durable
         self.auto_delete = auto_delete
         self.arguments = arguments
+        self.user = user
 
 
 @final

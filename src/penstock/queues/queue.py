@@ -58,7 +58,6 @@ class Queue:
     ) -> None:
         self.vhost = identity.vhost
         self.name = identity.name
-        self.incarnation = identity.incarnation
         self.durable = identity.durable
         self.auto_delete = identity.auto_delete
         self.arguments = identity.arguments
@@ -81,10 +80,19 @@ class Queue:
         self.last_used_ms: MonoMs = MonoMs(0)
         self.expiry_due_ms = WallMs(0)  # when the schedule will look at its head; 0 = never
         self._context = context
+        self._identity = identity
 
     def identity(self) -> QueueIdentity:
-        who = (self.vhost, self.name, self.incarnation)
-        return QueueIdentity(*who, self.durable, self.auto_delete, self.arguments)
+        return self._identity
+
+    @property
+    def incarnation(self) -> str:
+        return self._identity.incarnation
+
+    @property
+    def user(self) -> str:
+        """Who declared it, "" = it is not known, or the node itself."""
+        return self._identity.user
 
     @property
     def remote(self) -> bool:

@@ -117,6 +117,7 @@ class Exchange:
     ``holds``          all messages go to its ``room``, for now
     ``remembers``      messages go to its ``room`` too, and stay there
     ``publish_mode``   of a topic: when its publishers are answered; "" = as the node says
+    ``user``           who declared it, "" = it is not known, or the node itself
     """
 
     def __init__(
@@ -128,6 +129,7 @@ class Exchange:
         auto_delete: bool,
         internal: bool,
         arguments: dict[str, object],
+        user: str = "",
     ) -> None:
         self.vhost: str = vhost
         self.name: str = name
@@ -136,6 +138,7 @@ class Exchange:
         self.auto_delete: bool = auto_delete
         self.internal: bool = internal
         self.arguments: dict[str, object] = arguments
+        self.user: str = user
         self.alternate: str | None = None
         self.matcher: Matcher = make_matcher(type, arguments)
         self.delays: bool = type == DELAYED

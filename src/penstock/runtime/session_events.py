@@ -26,7 +26,7 @@ def entered(
     if book.on and isinstance(carrier, Connection) and session.client.entered_at_ms == 0:
         session.client.enter(carrier.name, book.now_ms)
         name = given_name if isinstance(given_name, str) else None
-        book.note("connection_opened", (carrier.name, user, vhost, protocol, name))
+        book.note("connection_opened", (carrier.name, user, vhost, protocol, name), user)
 
 
 def left(book: EventBook, session: Session) -> None:
@@ -41,7 +41,7 @@ def left(book: EventBook, session: Session) -> None:
 def channel_moved(book: EventBook, kind: str, session: Session, number: int) -> None:
     """``kind`` is channel_opened or channel_closed."""
     if session.client.event_name != "":
-        book.note(kind, (session.client.event_name, number))
+        book.note(kind, (session.client.event_name, number), _user(session))
 
 
 def consumer_moved(
@@ -54,9 +54,14 @@ def consumer_moved(
         if added:
             window = int(consumer.prefetch)
             asked = (consumer.exclusive, not consumer.no_ack, window)
-            book.note("consumer_added", (*place, *asked))
+            book.note("consumer_added", (*place, *asked), _user(session))
         else:
-            book.note("consumer_removed", place)
+            book.note("consumer_removed", place, _user(session))
+
+
+def _user(session: Session) -> str:
+    user = session.client.user
+    return "" if user is None else user.name
 
 
 def failed(

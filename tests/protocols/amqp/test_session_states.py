@@ -239,7 +239,7 @@ def test_a_handshake_that_fails_is_an_event(sent: bytes, reason: str) -> None:
     client.send(sent)
     node.tick(node.limits.handshake_timeout_ms + 1)
     told = [event for event in node.broker.events.take() if event[1] != "login_accepted"]
-    ((_, kind, values),) = told
+    ((_, kind, values, _),) = told
     assert (kind, values[1]) == ("opening_failed", "amqp091")
     assert str(values[2]).startswith(reason)
 

@@ -35,7 +35,7 @@ def test_without_a_login_only_this_machine_is_let_in() -> None:
     node.broker.events.on = True
     (answer,) = node.nsq_client(loopback=False).ask(PUB)
     assert REFUSED in answer
-    ((_, _, (address, _, _, why)),) = [
+    ((_, _, (address, _, _, why), _),) = [
         one for one in node.broker.events.take() if "login" in one[1]
     ]
     assert address == PEER[0]

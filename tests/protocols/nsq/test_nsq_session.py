@@ -307,7 +307,7 @@ def test_another_protocol_is_refused(node: NsqBroker) -> None:
     node.broker.events.on = True
     assert client.ask(b"  V1") == [b"E_BAD_PROTOCOL"]
     assert client.lost
-    ((_, kind, values),) = node.broker.events.take()
+    ((_, kind, values, _),) = node.broker.events.take()
     assert (kind, values[1:]) == ("opening_failed", ("nsq", "bad protocol magic b'  V1'"))
 
 

@@ -127,7 +127,7 @@ class DefinitionsImport:
             if self._waiting and self._waiting[0][1] != section:
                 return False  # what is referred to comes first
             self._rows.pop()
-            ask = self._broker.changes.ask()
+            ask = self._broker.changes.ask(self._user_name)
             self._take(partial(ask.run, partial(self._take_row, section, row)), section, row)
         return not self._rows and not self._waiting
 

@@ -28,11 +28,13 @@ known.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.broker.rules.admission import Admission
 from penstock.broker.rules.declared_bytes import EACH_BYTES, declared_bytes
 from penstock.core.errors import Blocked
+from penstock.core.event_book import EventBook
 from penstock.core.pending import Pending
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
@@ -70,11 +72,18 @@ Plain = (
 
 
 class Ask:
-    """Requests of one session, one at a time."""
+    """Requests of one session, one at a time; ``user``: whose, "" = the node's own."""
+
+    def __init__(self, book: EventBook, user: str) -> None:
+        self.user: Final = user
+        self._book: Final = book
 
     def run(self, function: Callable[[], T | Pending]) -> T | Pending:
         """Its answer, or ``Pending`` until the cluster has decided what it handed in."""
-        return function()
+        outcome = self._book.act_for(self.user, function)
+        if not isinstance(outcome, Pending):
+            return outcome
+        return Pending(outcome.ticket, partial(self.run, outcome.resume))
 
 
 class Changes:
@@ -83,11 +92,13 @@ class Changes:
     ``follows``   queues and exchanges come and go by what the cluster agrees on, only by that
     ``proposes``  and changes are handed in here: not while those that were agreed on are done
     ``gate``      the node's
+    ``book``      likewise
     """
 
-    def __init__(self, gate: Admission) -> None:
+    def __init__(self, gate: Admission, book: EventBook) -> None:
         self.follows: bool = False
         self.proposes: bool = False
+        self.book: Final = book
         self._gate: Final = gate
 
     def check_room(self) -> None:
@@ -121,8 +132,8 @@ class Changes:
         """Is it being done what a cluster has agreed on?"""
         return self.follows and not self.proposes
 
-    def ask(self) -> Ask:
-        return Ask()
+    def ask(self, user: str = "") -> Ask:
+        return Ask(self.book, user)
 
     def at_first(self, told: bool) -> bool:
         """What was true when it was asked for, should it have to be run again."""

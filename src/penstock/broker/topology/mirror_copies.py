@@ -117,9 +117,8 @@ class MirrorCopies:
         self.drop(name)
         definitions = self._vhost.definitions
         queue_id = definitions.next_queue_id(id_count(arguments))
-        record = QueueRecord(
-            queue_id, incarnation, self._vhost.name, PREFIX + name, auto_delete, arguments
-        )
+        who = (queue_id, incarnation, self._vhost.name, PREFIX + name)
+        record = QueueRecord(*who, auto_delete, arguments, user=self._user_of(name))
         definitions.put_queue(record)
         return self._enter(record, False)
 
@@ -197,7 +196,8 @@ class MirrorCopies:
         vhost.definitions.rename_queue(vhost.name, PREFIX + name, name)
         vhost.queue_ids[name] = copy.queue_id
         who = (vhost.name, name, copy.incarnation)
-        identity = QueueIdentity(*who, True, copy.auto_delete, copy.arguments)
+        user = self._user_of(name)
+        identity = QueueIdentity(*who, True, copy.auto_delete, copy.arguments, user)
         queue = self._maker.over(copy.backing, identity)
         vhost.apply_settings(queue)
         if isinstance(queue, LocalQueue):
@@ -213,6 +213,10 @@ class MirrorCopies:
             self._keep_bindings(replaced)
         vhost.definitions.pause_queue(vhost.name, name, queue.paused)
         return queue
+
+    def _user_of(self, name: str) -> str:
+        queue = self._vhost.queues.get(name)
+        return "" if queue is None else queue.user
 
     def _keep_bindings(self, queue: Queue) -> None:
         """Those that lead to it were none of this node's definitions."""

@@ -112,6 +112,7 @@ def record_of(exchange: Exchange) -> ExchangeRecord:
         exchange.auto_delete,
         exchange.internal,
         exchange.arguments,
+        exchange.user,
     )
 
 

@@ -295,7 +295,8 @@ class Vhost:
         self.changes.check_memory(arguments)
         if durable:
             self.changes.check_room()
-        exchange = Exchange(self.name, name, kind, durable, auto_delete, internal, arguments)
+        shape = durable, auto_delete, internal, arguments
+        exchange = Exchange(self.name, name, kind, *shape, self._engine.events.user)
         if self.changes.proposes:
             self.changes.add_exchange(exchange)
             return
@@ -511,7 +512,8 @@ class Vhost:
         if self.changes.proposes:
             self.changes.add_queue(self, name, incarnation, durable, owner, auto_delete, arguments)
             return None
-        identity = QueueIdentity(self.name, name, incarnation, durable, auto_delete, arguments)
+        who, user = (self.name, name, incarnation), self._engine.events.user
+        identity = QueueIdentity(*who, durable, auto_delete, arguments, user)
         return self.make_queue(identity, owner)
 
     def make_queue(self, one: QueueIdentity, owner: object) -> Queue:
@@ -527,7 +529,8 @@ class Vhost:
         self.touch(queue)
         if kept:
             who = (queue_id, one.incarnation, self.name, one.name)
-            self.definitions.put_queue(QueueRecord(*who, one.auto_delete, one.arguments))
+            record = QueueRecord(*who, one.auto_delete, one.arguments, user=one.user)
+            self.definitions.put_queue(record)
         return queue
 
     def recover_queue(self, record: QueueRecord) -> Queue:
@@ -535,7 +538,7 @@ class Vhost:
         if is_room(record.name):
             return self.rooms.recover(record, self.exchanges)
         who = (self.name, record.name, record.incarnation)
-        identity = QueueIdentity(*who, True, record.auto_delete, record.arguments)
+        identity = QueueIdentity(*who, True, record.auto_delete, record.arguments, record.user)
         queue = self._make_queue(record.queue_id, True, identity)
         if record.paused:
             queue.set_paused(True)

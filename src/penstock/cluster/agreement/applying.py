@@ -34,7 +34,7 @@ from penstock.broker.topology.vhost import Vhost
 from penstock.broker.vhost_removal import CloseSome, VhostRemoval
 from penstock.cluster.agreement import metadata as md
 from penstock.cluster.agreement.agreed import Agreed
-from penstock.cluster.agreement.coordinator import Entry, Event
+from penstock.cluster.agreement.coordinator import CHANGED, Entry, Event
 from penstock.cluster.agreement.proposing import ClusterChanges
 from penstock.cluster.agreement.records_here import record_of, records_of
 from penstock.core.errors import BrokerError, Corrupt
@@ -67,7 +67,7 @@ def make_here(vhost: Vhost, meta: md.QueueMeta, owner: object) -> Queue:
 
 def identity_of(vhost: Vhost, meta: md.QueueMeta) -> QueueIdentity:
     who = (vhost.name, meta.name, meta.incarnation)
-    return QueueIdentity(*who, meta.durable, meta.auto_delete, meta.arguments)
+    return QueueIdentity(*who, meta.durable, meta.auto_delete, meta.arguments, meta.user)
 
 
 @final
@@ -92,7 +92,7 @@ class Applier:
         self._admin = administration
         self._close_some = close_some
         self._make_queue = make_queue
-        self._waiting: list[Event] = []
+        self._waiting: list[tuple[Event, str]] = []  # and the user whose change it is
         self._removals: dict[str, VhostRemoval] = {}
 
     # -- at a start ------------------------------------------------------------------------
@@ -159,7 +159,10 @@ class Applier:
     # -- news ------------------------------------------------------------------------------
 
     def take(self, events: Sequence[Event]) -> None:
-        self._waiting += [event for event in events if md.kind_of(event.key)]
+        users = {event.revision: event.value or "" for event in events if event.key == CHANGED}
+        self._waiting += [
+            (event, users.get(event.revision, "")) for event in events if md.kind_of(event.key)
+        ]
 
     def run(self) -> bool:
         """Do some of what has come; True when there is more to do at once."""
@@ -176,7 +179,8 @@ class Applier:
         self._go_on_removing()
         count = 0
         while count < min(EVENTS_AT_ONCE, len(self._waiting)):
-            if not self._do(self._waiting[count]):
+            event, user = self._waiting[count]
+            if not self._broker.events.act_for(user, partial(self._do, event)):
                 break
             count += 1
         del self._waiting[:count]
@@ -282,6 +286,7 @@ class Applier:
                 meta.auto_delete,
                 meta.internal,
                 meta.arguments,
+                meta.user,
             )
         )
 

@@ -53,7 +53,8 @@ AGAIN_MS: Final = 50
 class ClusterAsk(Ask):
     """See the head of this file."""
 
-    def __init__(self, changes: "ClusterChanges") -> None:
+    def __init__(self, changes: "ClusterChanges", user: str) -> None:
+        super().__init__(changes.book, user)
         self._changes = changes
         self._function: Callable[[], object] = _nothing
         self._step: Callable[[], object] = _nothing  # of the function, run next
@@ -174,7 +175,7 @@ class ClusterAsk(Ask):
 
     def _try(self) -> object:
         changes = self._changes
-        draft = Draft()
+        draft = Draft(self.user)
         result = changes.fill(draft, self, self._step)
         further = result if isinstance(result, Pending) else None
         self._step = self._function if further is None else further.resume

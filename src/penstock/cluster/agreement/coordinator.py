@@ -71,10 +71,17 @@ class Change(NamedTuple):
 
 
 CHANGED: Final = "cluster/changed"
-MARK: Final = Change(CHANGED, "")
 """Part of each proposal that changes what nodes keep: the key's revision is that of the newest such
 change, and no node moves it by coming and going.  A copy of the data from before has a smaller one.
+Its value is the user whose request the change was, "" = none.
 """
+
+
+def mark(user: str) -> Change:
+    return Change(CHANGED, user)
+
+
+MARK: Final = mark("")
 
 
 class Event(NamedTuple):

@@ -6,16 +6,17 @@ What is too much to go at once is begun with what merely hangs on something (``d
 then the request is done again, and finds less to do.
 """
 
-from typing import final
+from typing import Final, final
 
 from penstock.cluster.agreement.coordinator import CHANGES_MAX, Change, Condition
 
 
 @final
 class Draft:
-    """Of one request, or of several that go together."""
+    """Of one request of ``user``, "" = of the node's own; or of several that go together."""
 
-    def __init__(self) -> None:
+    def __init__(self, user: str = "") -> None:
+        self.user: Final = user
         self._conditions: dict[str, int] = {}
         self._changes: dict[str, Change] = {}  # by key
         self._prefixes: dict[str, Change] = {}

@@ -61,13 +61,15 @@ class ExchangeMeta(NamedTuple):
     auto_delete: bool
     internal: bool
     arguments: dict[str, object]
+    user: str = ""
 
 
 class QueueMeta(NamedTuple):
     """``incarnation`` tells a queue from an earlier one of its name.
 
     ``home``: the name of the node on which it was declared.  ``owner``: of an exclusive queue, the
-    member (``name/incarnation``) that has its connection, "" for all others.
+    member (``name/incarnation``) that has its connection, "" for all others.  ``user``: who
+    declared it, "" = it is not known.
     """
 
     vhost: str
@@ -79,6 +81,7 @@ class QueueMeta(NamedTuple):
     arguments: dict[str, object]
     owner: str = ""
     paused: bool = False
+    user: str = ""
 
     @property
     def kept(self) -> bool:
@@ -135,6 +138,7 @@ FIELDS: Final[dict[str, dict[str, type]]] = {
         "durable": bool,
         "auto_delete": bool,
         "internal": bool,
+        "user": str,
         "arguments": dict,
     },
     QUEUES: {
@@ -144,12 +148,17 @@ FIELDS: Final[dict[str, dict[str, type]]] = {
         "durable": bool,
         "auto_delete": bool,
         "paused": bool,
+        "user": str,
         "arguments": dict,
     },
     BINDINGS: {"routing_key": str, "arguments": dict},
 }
 """Of the value, by kind, besides ``v``.  In this order kinds refer to nothing behind them."""
-ABSENT: Final[dict[str, Fields]] = {VHOSTS: {"protected_from_deletion": False}}
+ABSENT: Final[dict[str, Fields]] = {
+    VHOSTS: {"protected_from_deletion": False},
+    EXCHANGES: {"user": ""},
+    QUEUES: {"user": ""},
+}
 """Fields that releases before this one lack, by kind: with these values they are left out."""
 
 PARTS: Final = {

@@ -26,10 +26,10 @@ from penstock.cluster.agreement.cluster_ask import ClusterAsk
 from penstock.cluster.agreement.coordinator import (
     ACCEPTED,
     CHANGES_MAX,
-    MARK,
     PENDING,
     Coordinator,
     Proposal,
+    mark,
 )
 from penstock.cluster.agreement.draft import Draft
 from penstock.cluster.agreement.drafting import Drafting
@@ -131,7 +131,7 @@ class ClusterChanges(Changes):
         member: str,
         surroundings: Surroundings = ALONE,
     ) -> None:
-        super().__init__(broker.admission)
+        super().__init__(broker.admission, broker.events)
         self.follows = True
         self.proposes = True
         self.coordinator = coordinator
@@ -154,8 +154,8 @@ class ClusterChanges(Changes):
         self._jobs: dict[int, _Job] = {}  # by identity of the queue or exchange
         self._lonely: dict[str, Proposal] = {}  # without a caller, by key
 
-    def ask(self) -> ClusterAsk:
-        return ClusterAsk(self)
+    def ask(self, user: str = "") -> ClusterAsk:
+        return ClusterAsk(self, user)
 
     def at_first(self, told: bool) -> bool:
         return told if self.asking is None else self.asking.at_first(told)
@@ -173,7 +173,7 @@ class ClusterChanges(Changes):
         assert self.draft is None
         self.draft, self.asking = draft, asking
         try:
-            return step()
+            return self.book.act_for(asking.user, step)
         finally:
             self.draft = self.asking = None
 
@@ -208,7 +208,7 @@ class ClusterChanges(Changes):
         conditions, changes = draft.conditions(), draft.changes()
         changed = {change.key for change in changes}
         assert any(condition.key in changed for condition in conditions), "P1"
-        return self.coordinator.propose(conditions, [*changes, MARK])
+        return self.coordinator.propose(conditions, [*changes, mark(draft.user)])
 
     # -- exclusive queues ------------------------------------------------------------------
 
@@ -292,6 +292,7 @@ class ClusterChanges(Changes):
             auto_delete,
             arguments,
             "" if owner is None else self.member,
+            user=self.book.user,
         )
         self.hand_in(lambda draft: self._drafting.add_queue(draft, meta))
         if owner is not None:

@@ -94,6 +94,7 @@ def _queue_meta(queue: Queue, home: str) -> md.QueueMeta:
         queue.auto_delete,
         queue.arguments,
         paused=queue.paused,
+        user=queue.user,
     )
 
 
@@ -106,6 +107,7 @@ def exchange_meta(exchange: Exchange, arguments: dict[str, object]) -> md.Exchan
         exchange.auto_delete,
         exchange.internal,
         arguments,
+        exchange.user,
     )
 
 

@@ -129,7 +129,7 @@ class VhostsApi(Endpoints):
         name = request.match_info["vhost"]
         if self._broker.changes.follows:
             return await self._delete_everywhere(name)
-        removal = await self._on_loop(self._remove, name)
+        removal = await self.change(self._remove, name)
         while True:
             if await self._on_loop(self._step, removal):
                 break

@@ -13,6 +13,7 @@ One visitor is no user: the *operator*, who shows the token of the node's contro
 import base64
 import hmac
 from collections.abc import Container
+from contextvars import ContextVar
 from typing import Final, NamedTuple
 
 from penstock.broker.rules.access import User
@@ -23,6 +24,11 @@ from penstock.settings.listener_table import is_loopback
 EVERYTHING: Final = (".*", ".*", ".*")
 OPERATOR: Final = "penstockctl"
 """The visitor's name with the control file's token; no user needs to have it."""
+IN_EVENTS: Final = "rmq-cli"
+"""And in events, as RabbitMQ calls its command line."""
+
+asking_now: ContextVar[str] = ContextVar("asking_now", default="")
+"""The visitor of this request, as events call it."""
 
 
 class Role(NamedTuple):
@@ -59,6 +65,10 @@ class Visitor:
     @property
     def acts_as(self) -> str:
         """The user whose rights hold for what the node does later; "" = its default user."""
+        return self.name
+
+    @property
+    def event_name(self) -> str:
         return self.name
 
     @property
@@ -129,6 +139,10 @@ class Operator(Visitor):
     @property
     def acts_as(self) -> str:
         return ""
+
+    @property
+    def event_name(self) -> str:
+        return IN_EVENTS
 
     def rights(self, vhost: str) -> Rights:
         user = User(OPERATOR, "", ["administrator"])

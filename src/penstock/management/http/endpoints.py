@@ -24,7 +24,7 @@ from penstock.core.errors import AccessRefused, LoginRefused, NotFound
 from penstock.core.pending import Pending
 from penstock.management.facts.on_loop import OnLoop
 from penstock.management.facts.sessions import ListenerFacts
-from penstock.management.http.access import EVERYTHING, Operator, Role, Visitor
+from penstock.management.http.access import EVERYTHING, Operator, Role, Visitor, asking_now
 from penstock.management.http.control import NodeControl
 from penstock.management.http.listing import BadQuery
 from penstock.management.http.lists import Lists
@@ -243,7 +243,8 @@ class Endpoints:
         return changed
 
     async def _agreed(self, function: Callable[[], T | Pending]) -> T:
-        outcome: object = await self._on_loop(self._broker.changes.ask().run, function)
+        ask = self._broker.changes.ask(asking_now.get())
+        outcome: object = await self._on_loop(ask.run, function)
         while isinstance(outcome, Pending):
             await asyncio.sleep(AGAIN_S)
             outcome = await self._on_loop(outcome.resume)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from penstock.broker.topology.vhost import Vhost
+from penstock.core.event_kinds import NODE_ITSELF
 from penstock.management.facts.rows import (
     DEFAULT_EXCHANGE_IN_PATHS,
     Row,
@@ -44,6 +45,7 @@ class ExchangeRows(Rows):
         row: Row = {"name": name, "vhost": vhost.name}
         if name == "":
             row.update(type="direct", durable=True, auto_delete=False, internal=False, arguments={})
+            row["user_who_performed_action"] = NODE_ITSELF
             row["message_stats"] = exchange_tally(vhost.name, name, vhost.default_traffic)
             return row
         exchange = vhost.exchange(name)
@@ -53,6 +55,7 @@ class ExchangeRows(Rows):
             auto_delete=exchange.auto_delete,
             internal=exchange.internal,
             arguments=jsonable(exchange.arguments),
+            user_who_performed_action=exchange.user or NODE_ITSELF,
             message_stats=exchange_tally(vhost.name, name, exchange.traffic),
         )
         policy = vhost.policies.exchange_policy(name)

@@ -29,6 +29,11 @@ class QueueRows(Rows):
     def names(self, vhost: str) -> list[str]:
         return list(self.vhost(vhost).queues)
 
+    def names_by(self, user: str, vhost: str) -> list[str]:
+        """Of those that this user declared."""
+        queues = self.vhost(vhost).queues
+        return [name for name, queue in queues.items() if queue.user == user]
+
     def rows(self, vhost_name: str, names: Sequence[str]) -> list[Row]:
         vhost = self._broker.vhosts.get(vhost_name)
         if vhost is None:

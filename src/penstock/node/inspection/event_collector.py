@@ -127,9 +127,8 @@ class EventCollector:
             self._log.drop(dropped, "too many at a time")
         events = self._book.take()
         if events:
-            named = [(at, kind, _named(values)) for at, kind, values in events]
-            self._log.put(named)
-            self._exchange.put(named)
+            self._log.put([(at, kind, _named(values)) for at, kind, values, _ in events])
+            self._exchange.put(events)
 
     # -- the node --------------------------------------------------------------------------
 

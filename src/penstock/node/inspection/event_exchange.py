@@ -15,8 +15,8 @@ from penstock.broker.broker import Broker
 from penstock.broker.topology.vhost import Vhost
 from penstock.clocks import wall_ms
 from penstock.core.clock_types import WallMs
-from penstock.core.event_book import Event
-from penstock.core.event_kinds import KINDS
+from penstock.core.event_book import Noted
+from penstock.core.event_kinds import KINDS, NODE_ITSELF
 from penstock.node.inspection.log_exchange import own_exchange, publish_own, some_of
 from penstock.protocols.amqp.codec.properties import Properties
 from penstock.settings.settings import Settings
@@ -69,6 +69,12 @@ _LOGIN: Final = _USER | {
 _CHANNEL: Final = {"connection": "connection_name", "channel": "number"}
 OF_THE_NODE: Final = ("connection_opened", "connection_closed", "alarm_set", "alarm_cleared")
 """Kinds that have a header with the name of the node."""
+OF_NO_USER: Final = (
+    *("connection_closed", "login_accepted", "login_refused"),
+    *("alarm_set", "alarm_cleared"),
+)
+"""Kinds of which RabbitMQ does not say whose doing they are."""
+USER: Final = "user_who_performed_action"
 AMQP: Final = "{0,9,1}"
 EVENTS: Final[Mapping[str, Published]] = {
     "connection_opened": Published(
@@ -138,9 +144,9 @@ class EventExchange:
         self._broker = broker
         self._on = settings.event_exchange
         self._vhost = settings.event_exchange_vhost or settings.default_vhost
-        self._waiting: deque[Event] = deque()
+        self._waiting: deque[Noted] = deque()
 
-    def put(self, events: list[Event]) -> None:
+    def put(self, events: list[Noted]) -> None:
         """Those that are published, as far as there is room for them."""
         vhost = self._there()
         if vhost is None or not vhost.exchanges[NAME].has_bindings():
@@ -155,9 +161,11 @@ class EventExchange:
             return
         vhost = self._there()
         now_ms = wall_ms()
-        for at_ms, kind, values in some_of(self._waiting):
+        for at_ms, kind, values, user in some_of(self._waiting):
             if vhost is not None:
                 headers = headers_of(at_ms, kind, values)
+                if kind not in OF_NO_USER:
+                    headers[USER] = user or NODE_ITSELF
                 if kind in OF_THE_NODE:
                     headers["node"] = self._broker.options.node_name
                 properties = Properties(

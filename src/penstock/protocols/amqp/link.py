@@ -133,7 +133,7 @@ class Link:
         """For what a cluster has to agree on, one thing at a time."""
         ask = self._ask
         if ask is None:
-            ask = self._ask = self.broker.changes.ask()
+            ask = self._ask = self.broker.changes.ask(self.who[0])
         return ask
 
     def learn(self, capabilities: dict[str, object]) -> None:

@@ -392,7 +392,7 @@ class NsqSession(Session):
 
     def _agreed(self, function: Callable[[], object]) -> Callable[[], object]:
         """A step for ``_await``: in a cluster all have to agree on what the function makes."""
-        return partial(self.shared.broker.changes.ask().run, function)
+        return partial(self.shared.broker.changes.ask(self.log_in.user_name).run, function)
 
     def _await(self, verb: str, step: Callable[[], object], following: Callable[[], None]) -> None:
         """Go on with what follows when the step, and those it leads to, are done."""

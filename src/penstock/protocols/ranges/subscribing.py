@@ -101,7 +101,7 @@ class SubscriptionRequests(RequestHandler):
 
     def _subscribe(self, payload: bytes) -> None:
         found = partial(self._found, *subscriptions.decode_subscribe(payload))
-        self._subscribed(self.broker.changes.ask().run(found))
+        self._subscribed(self.broker.changes.ask(self.user().name).run(found))
 
     def _go_on(self, pending: Pending) -> None:
         self._subscribed(pending.resume())

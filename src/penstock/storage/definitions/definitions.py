@@ -324,13 +324,14 @@ class Definitions:
 
     def put_exchange(self, exchange: ExchangeRecord) -> None:
         self._change(
-            "INSERT OR REPLACE INTO exchanges VALUES (?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO exchanges VALUES (?, ?, ?, ?, ?, ?, ?)",
             name_to_cell(exchange.vhost),
             name_to_cell(exchange.name),
             name_to_cell(exchange.type),
             int(exchange.auto_delete),
             int(exchange.internal),
             arguments_to_json(exchange.arguments),
+            name_to_cell(exchange.user),
         )
 
     def delete_exchange(self, vhost: str, name: str) -> None:
@@ -345,7 +346,7 @@ class Definitions:
 
     def put_queue(self, queue: QueueRecord) -> None:
         self._change(
-            "INSERT OR REPLACE INTO queues VALUES (?, ?, ?, ?, ?, ?, ?)",
+            "INSERT OR REPLACE INTO queues VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
             queue.queue_id,
             name_to_cell(queue.incarnation),
             name_to_cell(queue.vhost),
@@ -353,6 +354,7 @@ class Definitions:
             int(queue.auto_delete),
             arguments_to_json(queue.arguments),
             int(queue.paused),
+            name_to_cell(queue.user),
         )
 
     def pause_queue(self, vhost: str, name: str, paused: bool) -> None:

@@ -56,18 +56,15 @@ def load_topology(
     _load_rules(db, topology)
     for row in db.execute("SELECT * FROM exchanges"):
         vhost, name, kind = [name_in_cell(cell) for cell in row[:3]]
-        arguments = arguments_from_json(row[5])
+        arguments, user = arguments_from_json(row[5]), name_in_cell(row[6])
         topology.exchanges.append(
-            ExchangeRecord(vhost, name, kind, bool(row[3]), bool(row[4]), arguments)
+            ExchangeRecord(vhost, name, kind, bool(row[3]), bool(row[4]), arguments, user)
         )
     for row in db.execute("SELECT * FROM queues ORDER BY queue_id"):
         incarnation, vhost, name = [name_in_cell(cell) for cell in row[1:4]]
-        arguments = arguments_from_json(row[5])
-        topology.queues.append(
-            QueueRecord(
-                int(row[0]), incarnation, vhost, name, bool(row[4]), arguments, bool(row[6])
-            )
-        )
+        arguments, user = arguments_from_json(row[5]), name_in_cell(row[7])
+        who = (int(row[0]), incarnation, vhost, name)
+        topology.queues.append(QueueRecord(*who, bool(row[4]), arguments, bool(row[6]), user))
     names = "vhost, source, destination, destination_type, routing_key, arguments, number"
     for row in db.execute(f"SELECT {names} FROM bindings"):  # noqa: S608
         vhost, source, destination, destination_type, key = [name_in_cell(cell) for cell in row[:5]]

@@ -83,12 +83,15 @@ class LimitRecord(NamedTuple):
 
 
 class ExchangeRecord(NamedTuple):
+    """``user``: who declared it, "" = it is not known."""
+
     vhost: str
     name: str
     type: str
     auto_delete: bool
     internal: bool
     arguments: dict[str, object]
+    user: str = ""
 
 
 NO_PRIORITIES: Final = -1
@@ -115,7 +118,10 @@ def id_count(arguments: dict[str, object]) -> int:
 
 
 class QueueRecord(NamedTuple):
-    """``incarnation`` tells a queue from an earlier one of the same name: 32 hex digits."""
+    """``incarnation`` tells a queue from an earlier one of the same name: 32 hex digits.
+
+    ``user``: who declared it, "" = it is not known.
+    """
 
     queue_id: int
     incarnation: str
@@ -124,6 +130,7 @@ class QueueRecord(NamedTuple):
     auto_delete: bool
     arguments: dict[str, object]
     paused: bool = False
+    user: str = ""
 
     def queue_ids(self) -> list[int]:
         """Of all its backings."""

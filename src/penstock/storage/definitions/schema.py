@@ -15,7 +15,7 @@ from penstock.storage.definitions.parameters import (
 )
 from penstock.storage.definitions.staging import STAGING
 
-FORMAT_VERSION: Final = 11
+FORMAT_VERSION: Final = 12
 
 _LEAVING: Final = """
 CREATE TABLE leaving (
@@ -60,12 +60,12 @@ CREATE TABLE permissions (
     PRIMARY KEY (user, vhost)) WITHOUT ROWID;
 CREATE TABLE exchanges (
     vhost TEXT, name TEXT, type TEXT NOT NULL, auto_delete INTEGER NOT NULL,
-    internal INTEGER NOT NULL, arguments TEXT NOT NULL,
+    internal INTEGER NOT NULL, arguments TEXT NOT NULL, user TEXT NOT NULL DEFAULT '',
     PRIMARY KEY (vhost, name)) WITHOUT ROWID;
 CREATE TABLE queues (
     queue_id INTEGER PRIMARY KEY, incarnation TEXT NOT NULL, vhost TEXT NOT NULL,
     name TEXT NOT NULL, auto_delete INTEGER NOT NULL, arguments TEXT NOT NULL,
-    paused INTEGER NOT NULL DEFAULT 0, UNIQUE (vhost, name));
+    paused INTEGER NOT NULL DEFAULT 0, user TEXT NOT NULL DEFAULT '', UNIQUE (vhost, name));
 CREATE TABLE bindings (
     vhost TEXT, source TEXT, destination TEXT, destination_type TEXT, routing_key TEXT,
     arguments TEXT, number INTEGER NOT NULL DEFAULT 0,
@@ -96,5 +96,9 @@ ALTER TABLE vhosts ADD COLUMN tags TEXT NOT NULL DEFAULT '[]';
     8: PARAMETERS + GLOBAL_ARE_PARAMETERS,
     9: "ALTER TABLE vhosts ADD COLUMN default_queue_type TEXT NOT NULL DEFAULT '';",
     10: "ALTER TABLE vhosts ADD COLUMN protected_from_deletion INTEGER NOT NULL DEFAULT 0;",
+    11: """
+ALTER TABLE exchanges ADD COLUMN user TEXT NOT NULL DEFAULT '';
+ALTER TABLE queues ADD COLUMN user TEXT NOT NULL DEFAULT '';
+""",
 }
 """Version to the statements that make the next one of it."""

@@ -1,6 +1,7 @@
 """Queues over HTTP: lists, one of them, declaring, deleting, purging.
 
     GET         /api/queues    /api/queues/{vhost}    /api/queues/detailed
+    GET         /api/users/{user}/queues    those that the user declared
     GET         /api/queues/{vhost}/{name}
     PUT         ...            durable, auto_delete, arguments; as AMQP declares; ``node``: as if
                                a client of that node did
@@ -10,6 +11,7 @@
 A request belongs to no AMQP connection, so ``exclusive`` has no meaning here.
 """
 
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
@@ -57,6 +59,7 @@ class QueuesApi(Endpoints):
             Route("/api/queues", {"GET": self.queues}, "All queues"),
             Route("/api/queues/detailed", {"GET": self.queues}, "All queues"),
             Route("/api/queues/{vhost}", {"GET": self.queues}, "In one virtual host"),
+            Route("/api/users/{user}/queues", {"GET": self.queues}, "That one user declared"),
             Route(one, {"GET": self.queue, "PUT": self.put, "DELETE": self.delete}, "One queue"),
             Route(one + "/contents", {"DELETE": self.purge}, "Drop its ready messages"),
         ]
@@ -69,7 +72,10 @@ class QueuesApi(Endpoints):
                 columns += QUEUE_TOTAL_COLUMNS
         query = ListQuery(request.query, columns)
         vhosts = await self.asked_vhosts(request, visitor)
-        pairs = await self._lists.pairs_of(vhosts, self._view.queues.names)
+        names, user = self._view.queues.names, request.match_info.get("user")
+        if user is not None:
+            names = partial(self._view.queues.names_by, user)
+        pairs = await self._lists.pairs_of(vhosts, names)
         return await self._lists.answer_pairs(query, pairs, self._view.queues.rows)
 
     async def queue(self, request: web.Request, visitor: Visitor) -> web.Response:

@@ -7,12 +7,12 @@ host refuse a publish with 503.
 """
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 from penstock.broker.rules.rights import Rights
-from penstock.broker.topology.changes import Ask
 from penstock.broker.topology.topics import Channel, Topic, exchange_name, is_name, queue_name
 from penstock.broker.topology.vhost import Vhost
 from penstock.clocks import wall_ms
@@ -30,6 +30,8 @@ from penstock.protocols.nsq.shared import NsqShared, Visitor
 from penstock.runtime.disk_waiters import DiskWaiters
 from penstock.runtime.turn import Turn
 
+T = TypeVar("T")
+
 EVERYTHING: Final = ".*"
 """The pattern of a user who may configure whatever there is."""
 
@@ -45,9 +47,9 @@ class NsqAdmin:
         self._maker = ContentMaker()
         self._waiters = DiskWaiters(turn)
 
-    def ask(self) -> Ask:
-        """For what a cluster has to agree on."""
-        return self._broker.changes.ask()
+    def change(self, visitor: Visitor, function: Callable[[], T | Pending]) -> T | Pending:
+        """Run it; ``Pending``: a cluster has to agree on it.  Raises AccessRefused."""
+        return self._broker.changes.ask(self._nsq.user_of(visitor).name).run(function)
 
     # -- who asks, and where -----------------------------------------------------------------
 

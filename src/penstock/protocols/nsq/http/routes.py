@@ -27,6 +27,7 @@ from penstock.protocols.nsq.http.admin import NsqAdmin
 from penstock.protocols.nsq.http.answers import Call, Endpoint, Plain, Refused, Table
 from penstock.protocols.nsq.http.config import NsqConfig
 from penstock.protocols.nsq.http.stats import StatsView, collect, stats_text
+from penstock.protocols.nsq.shared import Visitor
 from penstock.queues.stream_start import age_ms, channel_start
 from penstock.settings.settings import Settings
 
@@ -96,9 +97,12 @@ class NsqdApi:
     async def _do(self, function: Callable[[], T]) -> T:
         return await on_loop(self._call, function)
 
-    async def _change(self, function: Callable[[], T | Pending]) -> T:
+    async def _change(
+        self, visitor: Visitor, function: Callable[..., T | Pending], *what: object
+    ) -> T:
         """As ``_do``; in a cluster it is done when all have agreed on it."""
-        outcome: object = await self._do(partial(self._desk.ask().run, function))
+        asked = partial(function, *what, visitor)
+        outcome: object = await self._do(partial(self._desk.change, visitor, asked))
         while isinstance(outcome, Pending):
             await asyncio.sleep(AGAIN_S)
             outcome = await self._do(outcome.resume)
@@ -185,8 +189,7 @@ class NsqdApi:
 
     async def _publish(self, call: Call, topic: str, bodies: list[bytes], defer_ms: int) -> None:
         """Returns when it is safe."""
-        publish = partial(self._desk.publish, topic, bodies, defer_ms, call.visitor)
-        safe = await self._change(publish)
+        safe = await self._change(call.visitor, self._desk.publish, topic, bodies, defer_ms)
         if safe is not None:
             async with asyncio.timeout(DURABLE_S):
                 await asyncio.shield(asyncio.wrap_future(safe))
@@ -195,12 +198,12 @@ class NsqdApi:
 
     async def _create_topic(self, call: Call) -> object:
         topic = _topic_to_publish(call)
-        await self._change(partial(self._desk.create_topic, topic, call.visitor))
+        await self._change(call.visitor, self._desk.create_topic, topic)
         return None
 
     async def _delete_topic(self, call: Call) -> object:
         topic = call.argument("topic")
-        await self._change(partial(self._desk.delete_topic, topic, call.visitor))
+        await self._change(call.visitor, self._desk.delete_topic, topic)
         return None
 
     async def _empty_topic(self, call: Call) -> object:
@@ -210,7 +213,7 @@ class NsqdApi:
 
     async def _pause_topic(self, call: Call, paused: bool) -> object:
         topic = call.argument("topic")
-        await self._change(partial(self._desk.pause_topic, topic, paused, call.visitor))
+        await self._change(call.visitor, self._desk.pause_topic, topic, paused)
         return None
 
     async def _create_channel(self, call: Call) -> object:
@@ -221,12 +224,12 @@ class NsqdApi:
             start = str(max(wall_ms() - age, 0) // 1000)
         if start and channel_start(start, WallMs(0)) is None:
             raise Refused(400, "INVALID_ARG_START")
-        await self._change(partial(self._desk.create_channel, topic, channel, start, call.visitor))
+        await self._change(call.visitor, self._desk.create_channel, topic, channel, start)
         return None
 
     async def _delete_channel(self, call: Call) -> object:
         topic, channel = topic_and_channel(call)
-        await self._change(partial(self._desk.delete_channel, topic, channel, call.visitor))
+        await self._change(call.visitor, self._desk.delete_channel, topic, channel)
         return None
 
     async def _empty_channel(self, call: Call) -> object:
@@ -236,7 +239,7 @@ class NsqdApi:
 
     async def _pause_channel(self, call: Call, paused: bool) -> object:
         topic, channel = topic_and_channel(call)
-        await self._change(partial(self._desk.pause_channel, topic, channel, paused, call.visitor))
+        await self._change(call.visitor, self._desk.pause_channel, topic, channel, paused)
         return None
 
     # -- beyond nsqd -------------------------------------------------------------------------
