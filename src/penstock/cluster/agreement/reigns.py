@@ -34,8 +34,9 @@ elections and crashes can lead to, and sees that a fault in a rule breaks it):
         confirmed up to the lower: in one term by their numbers; of a later term by Lemma 4, for
         its master was elected with all that was confirmed before.
     Lemma 4 (elected).  The copy with the highest complete position among a majority of votes has
-        all that was confirmed (Lemmas 1 to 3), if it is the life that voted: another has what was
-        on the disk.
+        all that was confirmed (Lemmas 1 to 3), if it is the life that voted, which may have more
+        than its disk, and has given up nothing since: a copy that has seen a reign has no part in
+        older ones.
     Lemma 5 (giving up).  A copy all of whose operations count in the master's history, or are
         this master's, has ended nothing that the master has.  It fetches what differs.  Any other
         begins with nothing, and says first, on its disk, that it is complete nowhere.
