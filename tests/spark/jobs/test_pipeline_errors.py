@@ -182,7 +182,20 @@ def test_only_the_first_start_of_a_run_takes_a_queue_over(
     monkeypatch.setattr(query_run, "PAUSE_MIN_S", 0)
     monkeypatch.setattr(QueryRun, "_attempt", attempt)
     target = Target("", "q")
-    job = ValidateJob("amqp://x", "in", {}, target, target, tmp_path, 1, None, "local", True)
+    job = ValidateJob(
+        "amqp://x",
+        {"queue": "in"},
+        "in",
+        ("in",),
+        {},
+        target,
+        target,
+        tmp_path,
+        1,
+        None,
+        "local",
+        True,
+    )
     heard: list[str] = []
     validating._run(
         MagicMock(), job, Validated(), lambda _: None, threading.Event(),

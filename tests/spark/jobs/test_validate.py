@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import pika
 import pytest
 
-from penstock.spark.jobs.validating import Target, ValidateJob, start
+from penstock.spark.jobs.validating import Target, ValidateJob, schema_from_ddl, start
 from pyspark_penstock.options import parse_url
 from pyspark_penstock.planner import give_back
 from tests.helpers.broker_process import BrokerProcess
-from tests.spark.spark_tools import archive_environment, depth, publish, require_spark
+from tests.spark.spark_tools import STREAM, archive_environment, depth, publish, require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -96,6 +96,13 @@ def test_good_and_bad_go_their_ways_and_nothing_is_left(
     assert bad[1][1].message_id == "m5"
 
 
+def job_of(url: str, queue: str, schema: Any, good: str, bad: str, home: Path) -> ValidateJob:
+    targets = Target("", good), Target("", bad)
+    return ValidateJob(
+        url, {"queue": queue}, queue, (queue,), schema, *targets, home, 100, None, ""
+    )
+
+
 def test_a_lost_commit_log_neither_loses_nor_doubles(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -103,10 +110,7 @@ def test_a_lost_commit_log_neither_loses_nor_doubles(
     publish(broker.url, "sorted.good", [])
     publish(broker.url, "sorted.bad", [])
     publish(broker.url, "sorted", [b'{"id": %d}' % n for n in range(5)] + [b"{}"])
-    job = ValidateJob(
-        broker.url, "sorted", SCHEMA, Target("", "sorted.good"), Target("", "sorted.bad"),
-        tmp_path, 100, None, "",
-    )  # fmt: skip
+    job = job_of(broker.url, "sorted", SCHEMA, "sorted.good", "sorted.bad", tmp_path)
     for more in ([], [b'{"id": 5}', b"no"]):
         publish(broker.url, "sorted", more)
         start(spark, job, SCHEMA, broker.url).awaitTermination()
@@ -123,15 +127,17 @@ def test_a_lost_commit_log_neither_loses_nor_doubles(
 
 
 def test_a_queue_that_was_declared_anew_is_gone_on_with_when_that_is_asked_for(
-    broker: BrokerProcess, tmp_path: Path
+    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
     arguments = (
         *("--queue", "anew", "--schema", "id long", "--good-to", "queue:anew.good"),
-        *("--bad-to", "queue:anew.good"),
+        *("--bad-to", "queue:anew.good", "--checkpoint", str(tmp_path)),
     )
     publish(broker.url, "anew.good", [])
     publish(broker.url, "anew", [b'{"id": 1}', b'{"id": 2}'])
-    assert command(broker.url, tmp_path, *arguments).returncode == 0
+    job = job_of(broker.url, "anew", "id long", "anew.good", "anew.good", tmp_path)
+    start(spark, job, schema_from_ddl("id long"), broker.url).awaitTermination()
+    give_back(parse_url(broker.url), "anew")
     with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
         connection.channel().queue_delete("anew")
     publish(broker.url, "anew", [b'{"id": 3}'])
@@ -144,6 +150,33 @@ def test_a_queue_that_was_declared_anew_is_gone_on_with_when_that_is_asked_for(
     assert done.returncode == 0, done.stderr
     good = [json.loads(body)["id"] for _, _, body in take_all(broker.url, "anew.good")]
     assert good == [1, 2, 3]
+
+
+def test_a_stream_keeps_its_messages_and_each_group_sorts_them_once(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    for queue in ("clean", "quarantine"):
+        publish(broker.url, queue, [])
+    publish(broker.url, "clicks", [b'{"id": 1}', b"no", b'{"id": 2}'], arguments=STREAM)
+    arguments = (
+        *("--stream", "clicks", "--schema", "id long", "--good-to", "queue:clean"),
+        *("--bad-to", "queue:quarantine"),
+    )
+    done = command(broker.url, tmp_path, *arguments)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert (told["queue"], told["good"], told["bad"], told["left_in_queue"]) == ("clicks", 2, 1, 0)
+    assert depth(broker.url, "clicks") == 3
+    publish(broker.url, "clicks", [b'{"id": 3}'], arguments=STREAM)
+    planned = command(broker.url, tmp_path, *arguments, "--dry-run")
+    assert json.loads(planned.stdout.splitlines()[-1])["ready"] == 1
+    planned = command(broker.url, tmp_path, *arguments, "--dry-run", "--group", "other")
+    assert json.loads(planned.stdout.splitlines()[-1])["ready"] == 4
+    done = command(broker.url, tmp_path, *arguments)
+    assert json.loads(done.stdout.splitlines()[-1])["messages"] == 1, done.stderr
+    good = [json.loads(body)["id"] for _, _, body in take_all(broker.url, "clean")]
+    assert good == [1, 2, 3]
+    assert [body for _, _, body in take_all(broker.url, "quarantine")] == [b"no"]
 
 
 @pytest.mark.parametrize(

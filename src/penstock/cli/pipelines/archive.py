@@ -1,12 +1,10 @@
 """``penstock pipeline archive``: a queue into a table, each message exactly once."""
 
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.failure import Failure
 from penstock.cli.options import option
 from penstock.cli.pipelines.common import (
     EXIT_CODES,
@@ -22,6 +20,7 @@ from penstock.cli.pipelines.common import (
 )
 from penstock.cli.pipelines.subscription import (
     Subscribed,
+    left_of,
     source_options,
     subscribe,
     subscription_options,
@@ -195,11 +194,8 @@ def _run(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> None:
             teller.batch(line, 0 if landed.before else landed.messages)
 
         summary = run_archive(job, on_landed, stopping, say_failure)
-    left = None  # when the broker cannot be asked any more
-    with suppress(Failure):
-        left = subscribe(common, job.source).ready
     say_summary(
         {"queue": str(subscribed), "to": str(job.table.directory)}
         | summary
-        | {"left_in_queue": left, "seconds": teller.seconds}
+        | {"left_in_queue": left_of(common, job.source), "seconds": teller.seconds}
     )

@@ -212,7 +212,7 @@ def redrive(common: Common, queue: str, to: str, routing_key: str | None, **chos
     with asking_broker():
         extent = look(common.url, queue)
         if target is not None:
-            check_target(common.url, target, queue)
+            check_target(common.url, target, (queue,))
     home = home_of("redrive", common.url, queue, common.checkpoint)
     _redrive(
         RedriveJob(

@@ -6,11 +6,13 @@ are untouched; or NSQ's ``--topic`` with ``--channel``.  Exactly one of them.  W
 the source's options of the same names.
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.failure import Failure
 from penstock.cli.options import all_of, option
 from penstock.cli.pipelines.common import Common, asking_broker
 
@@ -107,6 +109,13 @@ def subscribe(common: Common, options: dict[str, str]) -> Subscribed:
                     head = head._replace(floor=at, ready=head.next_seq - at)
                 heads.append(head)
     return Subscribed(options, _subject(options), tuple(queues), tuple(heads))
+
+
+def left_of(common: Common, options: dict[str, str]) -> int | None:
+    """How many messages are left; None when the broker cannot be asked any more."""
+    with suppress(Failure):
+        return subscribe(common, options).ready
+    return None
 
 
 def _subject(options: dict[str, str]) -> str:

@@ -17,22 +17,27 @@ from penstock.cli.pipelines.common import (
     at_work,
     check_spark,
     common_options,
-    left_in,
     one_line,
     say_failure,
     say_summary,
     take_over_option,
 )
+from penstock.cli.pipelines.subscription import (
+    Subscribed,
+    left_of,
+    source_options,
+    subscribe,
+    subscription_options,
+)
 
 if TYPE_CHECKING:
-    from penstock.spark.dataframes.browsing import Extent
     from penstock.spark.jobs.validating import Judged, Target, ValidateJob
 
 EPILOG = f"""{EXIT_CODES}
 \b
 Run it again after any failure: it goes on where it was, and each message is
 published once. Its place is kept in --checkpoint, by default under
-$XDG_STATE_HOME/penstock.
+$XDG_STATE_HOME/penstock: one for a queue, and for each group of a stream.
 
 \b
 Examples:
@@ -40,11 +45,13 @@ Examples:
       --good-to exchange:clean --bad-to queue:quarantine
   penstock pipeline validate --queue in --schema 'id long not null, name string'
       --good-to queue:orders --bad-to queue:quarantine --every 10s
+  penstock pipeline validate --stream clicks --schema click.json
+      --good-to queue:clean --bad-to queue:quarantine
 """
 
 
 @click.command(epilog=EPILOG)
-@option("--queue", "The queue whose messages are judged.", required=True)
+@subscription_options
 @option("--schema", "A file with a JSON Schema, or columns: 'id long, name string'.", required=True)
 @option(
     "--good-to", "exchange:NAME (the key stays) or queue:NAME.", required=True, metavar="TARGET"
@@ -58,53 +65,60 @@ Examples:
 )
 @accept_data_loss_option
 @take_over_option
-@common_options(group=False)
+@common_options()
 def validate(
     common: Common,
-    queue: str,
     schema: str,
     good_to: str,
     bad_to: str,
     max_messages: int,
     accept_data_loss: bool,
     take_over: bool,
+    **what: str | None,
 ) -> None:
     """Sort messages by a schema: good ones to one place, bad ones to another.
 
     A bad message gets the headers x-error and x-error-path and is otherwise as it was.  Both
-    kinds of a batch are published in one transaction, and acknowledged in the queue after it.
+    kinds of a batch are published in one transaction, and acknowledged in the queue after it.  A
+    stream keeps its messages; --group names this reader of it (default: validate).
     """
+    options = source_options(common.group, **what)
+    if "stream" in options:
+        options.setdefault("group", "validate")
     if not re.fullmatch(r"local(\[[^]]+\])?", common.master):
         raise click.UsageError("--master must be local or local[N]: the schema is checked here")
     check_spark(common)
-    from penstock.spark.dataframes.browsing import look
     from penstock.spark.jobs.validating import ValidateJob
     from penstock.spark.state.places import home_of
 
     good, bad = parse_target("--good-to", good_to), parse_target("--bad-to", bad_to)
     rules = _schema(schema)
+    subscribed = subscribe(common, options)
     with asking_broker():
-        extent = look(common.url, queue)
         for target in (good, bad):
-            check_target(common.url, target, queue)
+            check_target(common.url, target, subscribed.queues)
+    subject = subscribed.subject
+    place = f"{subject}.{options['group']}" if "stream" in options else subject
     job = ValidateJob(
         url=common.url,
-        queue=queue,
+        source=options,
+        subject=subject,
+        queues=subscribed.queues,
         schema=rules,
         good=good,
         bad=bad,
-        home=home_of("validate", common.url, queue, common.checkpoint),
+        home=home_of("validate", common.url, place, common.checkpoint),
         batch_messages=max_messages,
         every_s=common.every_s,
         master=common.master,
         take_over=take_over,
         fail_on_data_loss=not accept_data_loss,
-        short=common.every_s is None and extent.ready <= SHORT_MESSAGES_MAX,
+        short=common.every_s is None and subscribed.ready <= SHORT_MESSAGES_MAX,
     )
     if common.dry_run:
-        _show_plan(job, extent, common)
+        _show_plan(job, subscribed, common)
         return
-    _run(job, extent, common)
+    _run(job, subscribed, common)
 
 
 def parse_target(option: str, text: str) -> "Target":
@@ -119,13 +133,13 @@ def parse_target(option: str, text: str) -> "Target":
     raise click.UsageError(f"{option} is {text!r}; write exchange:NAME or queue:NAME")
 
 
-def check_target(url: str, target: "Target", queue: str) -> None:
+def check_target(url: str, target: "Target", queues: tuple[str, ...]) -> None:
     """A target that is not there, or that is the input itself, is told before Spark starts."""
     from pyspark_penstock.sink_options import parse_sink_options
     from pyspark_penstock.staging_client import Stager
 
-    if target.exchange == "" and target.routing_key == queue:
-        raise click.UsageError(f"queue '{queue}' would be fed with its own messages")
+    if target.exchange == "" and target.routing_key in queues:
+        raise click.UsageError(f"queue '{target.routing_key}' would be fed with its own messages")
     with Stager(parse_sink_options({"url": url, "exchange": target.exchange})) as stager:
         leads = stager.target(target.exchange, target.routing_key or "")
     if target.exchange == "" and not leads:
@@ -149,15 +163,15 @@ def _schema(text: str) -> Any:
     return text
 
 
-def _show_plan(job: "ValidateJob", extent: "Extent", common: Common) -> None:
+def _show_plan(job: "ValidateJob", subscribed: Subscribed, common: Common) -> None:
     if common.as_text:
-        click.echo(f"queue {job.queue}: {extent.ready} messages ready")
+        click.echo(f"queue {subscribed}: {subscribed.ready} messages ready")
         click.echo(f"checkpoint: {job.home / 'checkpoint'}")
     plan = {
         "dry_run": True,
-        "queue": job.queue,
-        "ready": extent.ready,
-        "batches": -(-extent.ready // job.batch_messages),
+        "queue": str(subscribed),
+        "ready": subscribed.ready,
+        "batches": -(-subscribed.ready // job.batch_messages),
         "good_to": job.good._asdict(),
         "bad_to": job.bad._asdict(),
         "schema": job.schema,
@@ -166,11 +180,11 @@ def _show_plan(job: "ValidateJob", extent: "Extent", common: Common) -> None:
     say_summary(plan)
 
 
-def _run(job: "ValidateJob", extent: "Extent", common: Common) -> None:
+def _run(job: "ValidateJob", subscribed: Subscribed, common: Common) -> None:
     from penstock.spark.jobs.checking import BadSchema
     from penstock.spark.jobs.validating import run_validate
 
-    total = extent.ready if common.every_s is None else None
+    total = subscribed.ready if common.every_s is None else None
     with at_work(common, job.home, total, job.home / "checkpoint") as (teller, stopping):
 
         def on_batch(one: "Judged") -> None:
@@ -181,6 +195,6 @@ def _run(job: "ValidateJob", extent: "Extent", common: Common) -> None:
             done = run_validate(job, on_batch, stopping, say_failure)
         except BadSchema as error:
             raise click.UsageError(f"--schema: {one_line(str(error))}") from error
-    left = left_in(job.url, job.queue)
+    left = left_of(common, job.source)
     end = {"left_in_queue": left, "seconds": teller.seconds}
-    say_summary({"queue": job.queue} | done | end)
+    say_summary({"queue": str(subscribed)} | done | end)

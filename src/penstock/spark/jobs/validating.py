@@ -1,8 +1,8 @@
-"""Messages of a queue go to one place if a schema holds for them, else to another.
+"""Messages go to one place if a schema holds for them, else to another.
 
-In: a ``ValidateJob``.  Out: a summary.  One streaming query: the source reads the queue, each
-row is judged and gets an address, and the sink publishes a batch's good and bad messages in one
-transaction.  Only then does Spark commit the batch, and only after that are the messages
+In: a ``ValidateJob``.  Out: a summary.  One streaming query: the source reads queues or a stream,
+each row is judged and gets an address, and the sink publishes a batch's good and bad messages in
+one transaction.  Only then does Spark commit the batch, and only after that are the messages
 acknowledged; so each is published once, whatever is killed and started again on the same
 checkpoint.
 
@@ -49,10 +49,15 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True)
 class ValidateJob:
-    """``schema`` is a JSON Schema, or DDL; ``every_s`` None = what is there now, then the end."""
+    """``schema`` is a JSON Schema, or DDL; ``every_s`` None = what is there now, then the end.
+
+    ``source``: options that say what is read, which is called ``subject`` and is in ``queues``.
+    """
 
     url: str
-    queue: str
+    source: dict[str, str]
+    subject: str
+    queues: tuple[str, ...]
     schema: dict[str, Any] | bool | str
     good: Target
     bad: Target
@@ -90,20 +95,22 @@ def run_validate(
     stopping: threading.Event,
     on_failure: OnFailure = unheard,
 ) -> dict[str, Any]:
-    """Until the queue is empty, ``stopping`` is set, or nothing helps.
+    """Until all is read that is there, ``stopping`` is set, or nothing helps.
 
     Returns the ``Validated`` as a dictionary, with ``restarts`` and ``good``.
     """
     done = Validated()
-    name = f"penstock validate {job.queue}"
-    with locked(job.home, f"validation of '{job.queue}'"):
+    name = f"penstock validate {job.subject}"
+    group = job.source["group"] if "stream" in job.source else ""
+    with locked(job.home, f"validation of '{job.subject}'"):
         try:
             notes.mend(job.home / "checkpoint")
             with session(name, job.master, job.url, job.home, short=job.short) as spark:
                 restarts = _run(spark, job, done, on_batch, stopping, on_failure)
         finally:
             places = published_places(job.home / "checkpoint", job.url)
-            give_back(parse_url(job.url), job.queue, places.get(job.queue, ("", 0)))
+            for queue in job.queues:
+                give_back(parse_url(job.url), queue, places.get(queue, ("", 0)), group=group)
     return vars(done) | {"restarts": restarts, "good": done.messages - done.bad}
 
 
@@ -126,8 +133,8 @@ def _run(
     ended = threading.Event()
     listener = _listener(run, done, on_batch, ended)
     spark.streams.addListener(listener)
-    name = f"validate {job.queue}"
-    with report_progress(spark, job.url, name, kind="validate", queues=[job.queue]):
+    name = f"validate {job.subject}"
+    with report_progress(spark, job.url, name, kind="validate", queues=list(job.queues)):
         try:
             run.until_done()
             ended.wait(END_PATIENCE_S)
@@ -158,7 +165,7 @@ def start(
     """``url`` is only for sessions that were not started with it."""
     place = {} if url is None else {"url": url}
     options = {
-        "queue": job.queue,
+        **job.source,
         "columns": ",".join(COLUMNS),
         "maxMessagesPerTrigger": str(job.batch_messages),
         "failOnDataLoss": str(job.fail_on_data_loss).lower(),
