@@ -36,6 +36,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 from benchmarks.archive import Watched, environment  # noqa: E402
 from benchmarks.compare import favour, is_compiled, run, shown_arguments  # noqa: E402
 from benchmarks.tables import machine, thousands  # noqa: E402
+from penstock import __version__  # noqa: E402
 from penstock.client.amqp import Channel, Connection, Endpoint  # noqa: E402
 from penstock.client.load import SEQUENCE_MASK  # noqa: E402
 from penstock.client.load import __file__ as generator_file  # noqa: E402
@@ -195,31 +196,28 @@ class Readers:
 def readers_row(given: argparse.Namespace) -> list[Result]:
     found: list[Result] = []
     for url in given.peer:
-        found.append(broker_with_readers(given, url, listener(url), given.peer_count, 0))
+        found.append(consumers_of(given, url, listener(url), given.peer_count))
         print(json.dumps(found[-1]), flush=True)
     with penstock(given) as broker:
-        found.append(broker_with_readers(given, broker.url, broker.pid, given.count, 0))
-        print(json.dumps(found[-1]), flush=True)
+        where = (broker.url, listener(broker.url), given.count)
+        ours = consumers_of(given, *where) | {"version": f"Penstock {__version__}"}
+        found.append(ours)
+        print(json.dumps(ours), flush=True)
         if given.queries:
-            alone = found[-1]["alone_rate"]
-            found.append(read_at_once(given, broker.url, broker.pid, given.count, given.queries))
-            found[-1] |= {"broker": found[-2]["broker"], "alone_rate": alone}
+            found.append(ours | read_at_once(given, *where, given.queries))
             print(json.dumps(found[-1]), flush=True)
     return found
 
 
-def broker_with_readers(
-    given: argparse.Namespace, url: str, pid: int, count: int, queries: int
-) -> Result:
+def consumers_of(given: argparse.Namespace, url: str, pid: int, count: int) -> Result:
+    """A stream of so many messages, read by consumers alone."""
     with Connection(Endpoint.parse(url)) as connection:
-        who = connection.server_properties
+        told = connection.server_properties
+    version = f"{told['product']} {told['version']}"
     fill(given, url, count)
     alone = publish(given, url, *measured(given))
-    result = read_at_once(given, url, pid, count, queries)
-    return result | {
-        "broker": f"{who['product']} {who['version']}",
-        "alone_rate": alone["publish_rate"],
-    }
+    result = read_at_once(given, url, pid, count, 0)
+    return result | {"version": version, "alone_rate": alone["publish_rate"]}
 
 
 def measured(given: argparse.Namespace) -> tuple[str, ...]:
@@ -319,7 +317,7 @@ def forget(files: list[Path]) -> None:
 
 
 def attach(channel: Channel, at_s: int) -> tuple[float, float]:
-    """Milliseconds until the first message, and by how many that was sent before the time.
+    """Milliseconds until the first message, and how many before or after the time it was sent.
 
     Raises AssertionError if its offset is not its place among all that were published.
     """
@@ -334,7 +332,7 @@ def attach(channel: Channel, at_s: int) -> tuple[float, float]:
     assert headers["x-stream-offset"] == (sequence & SEQUENCE_MASK) - 1, headers
     channel.close()
     sent_s = (sent_ns + time.time_ns() - time.monotonic_ns()) / 1e9
-    return spent_s * 1000, (at_s - sent_s) * 1000
+    return spent_s * 1000, abs(at_s - sent_s) * 1000
 
 
 # -- consumers that wait -----------------------------------------------------------------------
@@ -431,7 +429,7 @@ def readers_page(report: Result) -> list[str]:
         kept = found["publish_rate"] / found["alone_rate"]
         readers = f"{report['consumers']} consumers"
         cells = [
-            found["broker"],
+            found["version"],
             f"{readers}, {report['queries']} queries of Spark" if queries else readers,
             *(thousands(found[name]) for name in ("sum", "consumers")),
             thousands(found["queries"]) if queries else "–",
@@ -463,7 +461,7 @@ def attach_page(report: Result) -> list[str]:
     for name, title in (
         ("warm", "until the first message"),
         ("cold", "the same, cold"),
-        ("off", "sent before the time asked for"),
+        ("off", "between the time asked for and when it was sent"),
     ):
         middle, most = statistics.median(found[name]), max(found[name])
         lines.append(f"| {title} | {middle:.1f} | {most:.1f} |")
@@ -480,8 +478,13 @@ def idle_page(report: Result) -> list[str]:
         "|---|---:|",
     ]
     lines += [f"| {title} | {thousands(each)} |" for title, each in report["idle"].items()]
-    most = max(report["idle"].values())
-    return lines + asked(("bytes, the most", thousands(most), f"below {thousands(IDLE_BYTES_MAX)}"))
+    lines += [
+        "",
+        "With a connection each, half of it are the statistics of connection and channel.",
+    ]
+    most = max(report["idle"][title] for title in list(LAYOUTS)[:2])
+    name = "bytes, where connections are shared"
+    return lines + asked((name, thousands(most), f"below {thousands(IDLE_BYTES_MAX)}"))
 
 
 def asked(*rows: tuple[str, str, str]) -> list[str]:
