@@ -47,6 +47,8 @@ from tests.helpers.slow_consumers import allow_sockets, resident_bytes  # noqa: 
 RESULTS: Final = ROOT / "benchmarks" / "results"
 STREAM: Final = "bench.stream"
 WARMUP_S: Final = 3.0
+QUERIES_WARMUP_S: Final = 25.0
+"""Java compiles what Spark does often, and takes most of a core for it at first."""
 READING_LIMIT_S: Final = 120.0
 FILL_LIMIT_S: Final = 900
 SUM_MIN: Final = 500_000
@@ -234,6 +236,7 @@ def read_at_once(given: argparse.Namespace, url: str, pid: int, count: int, quer
             words = ("query", url, STREAM, str(queries), scratch)
             sides["queries"] = stack.enter_context(Readers(given.favoured, *words))
             sides["queries"].wait_until_they_read()
+            time.sleep(QUERIES_WARMUP_S)
         words = ("consume", url, STREAM, str(given.consumers), str(count))
         sides["consumers"] = stack.enter_context(Readers(given.favoured, *words))
         sides["consumers"].wait_until_they_read()
