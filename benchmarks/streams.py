@@ -34,14 +34,14 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "src")]
 
 from benchmarks.archive import Watched, environment  # noqa: E402
-from benchmarks.compare import favour, is_compiled, run, shown_arguments  # noqa: E402
+from benchmarks.compare import all_cores, favour, is_compiled, run, shown_arguments  # noqa: E402
+from benchmarks.storage_brokers import StoredPenstock  # noqa: E402
 from benchmarks.tables import machine, thousands  # noqa: E402
 from penstock import __version__  # noqa: E402
 from penstock.client.amqp import Channel, Connection, Endpoint  # noqa: E402
 from penstock.client.load import SEQUENCE_MASK  # noqa: E402
 from penstock.client.load import __file__ as generator_file  # noqa: E402
 from penstock.protocols.amqp.codec.tables import Timestamp  # noqa: E402
-from tests.helpers.live_broker import LiveBroker  # noqa: E402
 from tests.helpers.slow_consumers import allow_sockets, resident_bytes  # noqa: E402
 
 RESULTS: Final = ROOT / "benchmarks" / "results"
@@ -81,6 +81,8 @@ def arguments() -> argparse.Namespace:
     add("--peer", action="append", default=[], help="AMQP URL of another broker; may be repeated")
     add("--peer-count", type=int, default=500_000, help="messages of its stream (500,000)")
     add("--attaches", type=int, default=50, help="at times by chance, warm and cold (50)")
+    add("--broker-cores", default="0", help="Penstock's, like 0 or 0,1 (0)")
+    add("--generator-cores", default="1", help="of generator and Spark beside Penstock (1)")
     add("--pure", action="store_true", help="run Penstock interpreted")
     add("--favoured", action="store_true", help="take precedence over other work (needs root)")
     add("--dir", type=Path, help="where files are made (the system's choice)")
@@ -110,9 +112,8 @@ def main() -> int:
 
 
 @contextmanager
-def penstock(given: argparse.Namespace) -> Iterator[LiveBroker]:
-    build = {"PENSTOCK_PURE": "1"} if given.pure else {"PENSTOCK_REQUIRE_COMPILED": "1"}
-    with LiveBroker(environment=build) as broker:
+def penstock(given: argparse.Namespace) -> Iterator[StoredPenstock]:
+    with StoredPenstock(given.broker_cores, given.generator_cores, given.pure, 0) as broker:
         if given.favoured:
             favour(broker.pid)
         yield broker
@@ -121,12 +122,18 @@ def penstock(given: argparse.Namespace) -> Iterator[LiveBroker]:
 def publish(given: argparse.Namespace, url: str, *words: str) -> Result:
     """What ``penstock bench`` says of one publisher with confirms."""
     command = [
+        *pinned(given, url),
         *(sys.executable, "-m", "penstock", "bench", "--uri", url, "--queue", STREAM),
         *("--queue-arg", "x-queue-type=stream", "--durable", "--persistent"),
         *("--size", str(given.size), "--consumers", "0", "--json", "-", *words),
     ]
     result: Result = json.loads(run(command, given.favoured))
     return result
+
+
+def pinned(given: argparse.Namespace, url: str) -> tuple[str, ...]:
+    """Before the command of what drives the broker there: beside a peer it may use all cores."""
+    return ("taskset", "-c", all_cores() if url in given.peer else given.generator_cores)
 
 
 def fill(given: argparse.Namespace, url: str, count: int) -> None:
@@ -141,16 +148,16 @@ def fill(given: argparse.Namespace, url: str, count: int) -> None:
 class Readers:
     """A process of ``streams_load.py``: how many messages it had read by when."""
 
-    def __init__(self, favoured: bool, side: str, *words: str) -> None:
-        command = [sys.executable, str(ROOT / "benchmarks" / "streams_load.py"), side, *words]
+    def __init__(self, given: argparse.Namespace, side: str, url: str, *words: str) -> None:
+        program = (sys.executable, str(ROOT / "benchmarks" / "streams_load.py"))
         self._process = subprocess.Popen(
-            command,
+            [*pinned(given, url), *program, side, url, STREAM, *words],
             env=environment(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
-        if favoured:
+        if given.favoured:
             favour(self._process.pid)
         self._seen: list[tuple[float, int]] = []
         self._thread = threading.Thread(target=self._listen)
@@ -233,12 +240,12 @@ def read_at_once(given: argparse.Namespace, url: str, pid: int, count: int, quer
         sides: dict[str, Readers] = {}
         if queries:
             scratch = stack.enter_context(tempfile.TemporaryDirectory())
-            words = ("query", url, STREAM, str(queries), scratch)
-            sides["queries"] = stack.enter_context(Readers(given.favoured, *words))
+            readers = Readers(given, "query", url, str(queries), scratch)
+            sides["queries"] = stack.enter_context(readers)
             sides["queries"].wait_until_they_read()
             time.sleep(QUERIES_WARMUP_S)
-        words = ("consume", url, STREAM, str(given.consumers), str(count))
-        sides["consumers"] = stack.enter_context(Readers(given.favoured, *words))
+        readers = Readers(given, "consume", url, str(given.consumers), str(count))
+        sides["consumers"] = stack.enter_context(readers)
         sides["consumers"].wait_until_they_read()
         told: Result = {}
         publishing = threading.Thread(target=publish_into, args=(given, url, told))
@@ -397,6 +404,7 @@ def describe(given: argparse.Namespace) -> Result:
         "commit": commit.stdout.strip(),
         "count": given.count,
         "size": given.size,
+        "cores": f"Penstock on {given.broker_cores}, generator on {given.generator_cores}",
         "consumers": given.consumers,
         "queries": given.queries,
     }
@@ -410,7 +418,8 @@ def page(report: Result) -> list[str]:
     return [
         f"# Streams: {row}, {report['date']}",
         "",
-        f"{where}, {about['python']}; Penstock {report['build']}, {report['commit']}.",
+        f"{where}, {about['python']}; Penstock {report['build']}, {report['commit']};",
+        f"cores: {report['cores']}; a peer and its generator use all.",
         "",
         f"    {report['command']}",
         "",
