@@ -126,6 +126,7 @@ class StreamCursor:
                 self._behind = block.next_offset()
                 if self._wanted is None or self._wanted.may_match(block.head.filter):
                     self._hand.take([block])
+                    self._read_ahead()
                 else:
                     self.offset = block.next_offset()
         self.passing = True
@@ -164,7 +165,14 @@ class StreamCursor:
         self._hand.take(read.blocks)
         blocks = self._hand.blocks
         self.offset = max(self.offset, blocks[0].first if blocks else read.offset)
+        if blocks:
+            self._read_ahead()
         return True
+
+    def _read_ahead(self) -> None:
+        """What follows is read while the blocks at hand are used: a read waits for its thread."""
+        if self._wanted is None and not self._stored:
+            self._log.read_ahead(self._behind, self._segment, self._at)
 
     def take(self, most: i64) -> list[Message]:
         """At most so many of the messages at hand, of one block."""

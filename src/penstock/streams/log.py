@@ -481,6 +481,13 @@ class StreamLog:
         self._board.submit_read(read, self.stream)
         return read
 
+    def read_ahead(self, offset: i64, segment: i64, at: i64) -> None:
+        """As ``read``, into the cache; not while a reader waits for what is elsewhere."""
+        if self._reads or offset >= self.durable_offset:
+            return
+        if self.cache.get(self.stream, offset) is None:
+            self.read(offset, -1, segment, at, None)
+
     def _look_up(self, number: i64, offset: i64, time_ms: i64) -> i64:
         """The place in that segment to begin at; -1 = the index of its file has it."""
         rows = self._finishing.get(int(self.segments.first(number)))

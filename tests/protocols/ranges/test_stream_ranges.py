@@ -14,6 +14,7 @@ from penstock.management.facts.storage_view import shown_fields
 from penstock.protocols.ranges import groups as range_groups
 from penstock.protocols.ranges.leases import RangeLeases
 from penstock.protocols.ranges.session import RangeSession
+from penstock.protocols.ranges.sources import BlockBounds, source_of
 from penstock.queues.range_groups import GROUPS_MAX, IDLE_MS
 from penstock.queues.stream import StreamQueue
 from penstock_ranges import frames as rf
@@ -469,3 +470,24 @@ def test_a_damaged_block_is_an_error_that_names_the_file(room: Room) -> None:
     room.node.files.flip(f"{room.stream().log.directory}/0.stm", 8 * 300)
     with pytest.raises(Answered, match=r"stream 's' .* is stopped: .*0\.stm: damaged at offset"):
         room.opened().bodies(0, 30)
+
+
+def test_what_a_reader_asks_for_next_is_read_while_it_uses_what_it_got(room: Room) -> None:
+    room.declare("t", stream_max_segment_size_bytes=100_000_000)
+    room.fill(20, "t", size=100_000)
+    source = source_of(room.stream("t"))
+    most = BlockBounds(100, 1 << 20)
+    room.node.worker.hold = True
+
+    def read() -> None:
+        room.node.run()
+        room.node.worker.finish_all()
+
+    assert source.block(0, 20, most, with_body=True) is None
+    read()
+    first = source.block(0, 20, most, with_body=True)
+    assert first is not None
+    start = Rows(first[5:]).next_start
+    assert 0 < start < 20
+    read()
+    assert source.block(start, 20, most, with_body=True) is not None

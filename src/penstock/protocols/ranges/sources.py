@@ -185,6 +185,8 @@ class StreamSource:
             if upto < block.next_offset():
                 break
         cursor.pass_to(upto)
+        if upto < end:
+            cursor.look()  # what the next request asks for
         return columns.frame(upto)
 
     def search(self, timestamp_ms: int, low: int, high: int) -> tuple[int, int] | None:
