@@ -38,8 +38,8 @@ from penstock.streams.log import StreamLog
 from penstock.streams.marks import POSITIONS_MAX
 from penstock.streams.reader import StreamReader
 
-DELIVER_BYTES_MAX: Final[i64] = 256 * 1024
-"""One pass gives so much, and a block more, to all consumers together."""
+DELIVER_BYTES_MAX: Final[i64] = 1024 * 1024
+"""One pass gives so much, and a block more, to all consumers together: as to a range reader."""
 READS_AT_ONCE: Final[i64] = 8
 """Of all consumers: what they bring waits in memory."""
 MESSAGE_COST_BYTES: Final[i64] = 32
