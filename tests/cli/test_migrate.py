@@ -254,7 +254,7 @@ def test_over_tls_in_both_directions(penstock: LiveBroker, tmp_path: Path) -> No
         fill(penstock, "sealed", 20)
         fill(far, "sealed", 0)
         refused = moved(penstock.url, uri, penstock)
-        assert (refused.exit_code, "certificate verify failed" in refused.stderr) == (1, True)
+        assert (refused.exit_code, "certificate verify failed" in refused.stderr) == (69, True)
         for source, target, api in (
             (penstock.url, trusted, penstock),
             (trusted, penstock.url, far),
