@@ -325,7 +325,7 @@ class BackingMachine(RuleBasedStateMachine):
         wanted = self.queues[at].model.expire(self.now_ms)
         found = 0
         while True:
-            found += backing.expire(self.now_ms)
+            found += backing.expire(self.now_ms, 1 << 40)
             if found == wanted or backing.records.fault:
                 break
             before = len(self.opened.engine.board.reads) + len(self.opened.engine.board.writes)

@@ -143,7 +143,7 @@ def test_a_key_goes_with_its_message_when_its_time_is_over(how: str) -> None:
     assert publish(100) == 1
     assert publish(0) == 0
     if how == "expire":
-        assert backing.expire(200) == 1
+        assert backing.expire(200, 10) == 1
     else:
         late = backing.fetch_expired(200, 10)
         assert publish(0) == 0, "it is handed out, to become a dead letter"

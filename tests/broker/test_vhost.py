@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.broker.administration import Administration
+from penstock.broker.queue_turns import DUE_MESSAGES
 from penstock.broker.rules.policies import Policy
 from penstock.broker.topology.declaring import check_deletable
 from penstock.core.errors import (
@@ -411,10 +412,27 @@ def test_a_queue_that_is_due_again_at_once_has_one_slice_a_turn(node: QuietBroke
     queue = vhost.declare_queue("q", False, None, False, {})
     messages = [Message(b"x", b"", 0, 0) for _ in range(3 * RELEASED_AT_ONCE)]
     vhost.publish_deferred([queue], messages, NOW_MS + 10, NOW_MS)
-    broker.queue_turns.expire_messages(queue, NOW_MS)
+    broker.queue_turns.plan(queue)
     for slices in (1, 2, 3):
         broker.queue_turns.visit_due(NOW_MS + 10)
         assert queue.backing.ready_count() == slices * RELEASED_AT_ONCE
+
+
+def test_a_turn_releases_no_more_of_many_queues_than_of_one(node: QuietBroker) -> None:
+    """They are due at one time, and have their shares in turn."""
+    vhost, broker = node.broker.vhosts["/"], node.broker
+    queues = [vhost.declare_queue(f"q{n}", False, None, False, {}) for n in range(40)]
+    for queue in queues:
+        messages = [Message(b"x", b"", 0, 0) for _ in range(100)]
+        vhost.publish_deferred([queue], messages, NOW_MS + 10, NOW_MS)
+        broker.queue_turns.plan(queue)
+    counts = []
+    while sum(counts) < 4000:
+        before = sum(counts)
+        broker.queue_turns.visit_due(NOW_MS + 10)
+        counts.append(sum(int(queue.backing.ready_count()) for queue in queues) - before)
+    assert max(counts) < DUE_MESSAGES + 100
+    assert len(counts) == 4
 
 
 @pytest.mark.parametrize(

@@ -168,7 +168,7 @@ def test_what_has_arrived_for_who_cancels_goes_back(pair: NodePair) -> None:
     assert names(client) == ["basic.cancel-ok"]
     assert ready(pair) == 1
     assert pair.master("q").unacked_count == 0
-    assert pair.master("q").consumers == []
+    assert not pair.master("q").consumers
 
 
 # -- asking ----------------------------------------------------------------------------------
@@ -232,7 +232,7 @@ def test_what_a_channel_asked_for_that_ended_meanwhile_is_taken_back(
     pair.run()
     assert ready(pair) == 1
     assert pair.master("q").unacked_count == 0
-    assert pair.master("q").consumers == []
+    assert not pair.master("q").consumers
 
 
 def test_who_leaves_before_it_consumes_is_no_consumer(pair: NodePair) -> None:
@@ -243,7 +243,7 @@ def test_who_leaves_before_it_consumes_is_no_consumer(pair: NodePair) -> None:
     client.drop()
     pair.slow = False
     pair.run()
-    assert pair.master("q").consumers == []
+    assert not pair.master("q").consumers
 
 
 def test_declaring_tells_the_masters_counts(pair: NodePair) -> None:

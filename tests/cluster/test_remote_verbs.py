@@ -37,7 +37,7 @@ NOT_HERE: dict[str, tuple[Any, ...]] = {
     "fetch": (1, 0),
     "fetch_expired": (0, 1),
     "sweep_expired": (0, 1),
-    "expire": (0,),
+    "expire": (0, 1),
     "delay": ([], 0),
     "release_due": (0, 1),
     "delete": (),

@@ -177,6 +177,10 @@ def _read_stream(number: int, offset: object, **arguments: object) -> bytes:
     )  # fmt: skip
 
 
+def _consume(number: int, queue: str = "q0", **more: Any) -> bytes:
+    return _method("basic.consume", queue=queue, consumer_tag=f"c{number}", nowait=True, **more)
+
+
 def stream_parts(rng: random.Random) -> Callable[[int], bytes]:
     """As ``amqp_parts``, of streams and quorum queues."""
     words = ["first", "last", "next", "1h", "never"]
@@ -256,8 +260,15 @@ def amqp_parts(rng: random.Random) -> Callable[[int], bytes]:
         lambda n: _method(
             "queue.unbind", queue=_names(n), exchange="amq.fanout", routing_key=str(n)
         ),
-        lambda n: _method("basic.consume", queue="q0", consumer_tag=f"c{n}", nowait=True),
+        _consume,
+        lambda n: _method("basic.qos", prefetch_count=1 + n % 3) + _consume(n),
+        lambda n: _consume(n, arguments={"x-priority": n}),
+        lambda n: _consume(n, queue=_names(n)),
         lambda n: _method("basic.cancel", consumer_tag=f"c{n}", nowait=True),
+        lambda n: _method("basic.cancel", consumer_tag=f"c{9000 - n}", nowait=True),
+        lambda n: _method("basic.qos", prefetch_count=1 + n % 3, global_=True),
+        lambda n: _method("basic.ack", delivery_tag=n + 1) + _method("basic.get", queue="q0"),
+        lambda n: _publish("", f"l{n % 2}"),
         lambda _: _method("basic.get", queue="q0"),
         lambda n: _method("basic.ack", delivery_tag=n + 1),
         lambda _: _method("basic.nack", delivery_tag=0, multiple=True, requeue=True),
@@ -282,16 +293,13 @@ def amqp_parts(rng: random.Random) -> Callable[[int], bytes]:
 
 
 def streams(rng: random.Random, _corpus: list[bytes]) -> None:
-    """A peer of streams and quorum queues that hold something already, and have readers.
-
-    Not more than some hundreds: a pass over two thousand readers of one stream takes 25 ms.
-    """
+    """A peer of streams and quorum queues that hold something already, and have readers."""
     said: list[bytes] = []
     for _ in range(rng.randint(1, 2)):
-        data = filled(stream_parts(rng), rng.choice((2000, 20_000)))
+        data = filled(stream_parts(rng), rng.choice((2000, 60_000, READ_MAX_BYTES)))
         said.append(mutate.damaged(rng, data) if rng.randrange(8) == 0 else data)
     if rng.randrange(2):
-        said.insert(0, b"".join(_read_stream(number, number) for number in range(300)))
+        said.insert(0, b"".join(_read_stream(number, number) for number in range(1000)))
     blocks = rng.choice((0, 1, 10))
     targets.last_input[:] = [b"".join(said)]
     state = rng.getstate()
@@ -321,6 +329,7 @@ def amqp(rng: random.Random, corpus: list[bytes]) -> None:
             most = rng.choice((2000, 60_000, 60_000, READ_MAX_BYTES))
             data = filled(amqp_parts(rng), most)
             said.append(mutate.damaged(rng, data) if rng.randrange(8) == 0 else data)
+    has_consumers = rng.randrange(4) == 0
     targets.last_input[:] = [b"".join(said)]
     state = rng.getstate()
 
@@ -329,6 +338,12 @@ def amqp(rng: random.Random, corpus: list[bytes]) -> None:
         node = QuietBroker()
         end = node.client()
         end.call("queue.declare", queue="q0")
+        for name, overflow in (("l0", "drop-head"), ("l1", "reject-publish")):
+            limits = {"x-max-length": 1, "x-overflow": overflow}
+            end.call("queue.declare", queue=name, arguments=limits)
+        if has_consumers:
+            end.send(_method("basic.qos", prefetch_count=1), run=False)
+            end.send(filled(lambda n: _consume(n, f"l{n % 2}"), READ_MAX_BYTES))
         end.blocked = rng.randrange(3) == 0
         return _play(rng, node, end, said)
 
@@ -368,6 +383,8 @@ def nsq_parts(rng: random.Random) -> Callable[[int], bytes]:
         lambda n: pub(f"t{n}", b"x"),
         lambda n: pub("t", bytes([n % 256]) * 1000),
         lambda n: dpub("t", n % 5000, b"x"),
+        lambda _: dpub("t", 1, b"x"),
+        lambda n: dpub(f"t{n % 90}", 1, b"x"),
         lambda n: dpub(f"e{n % 10}#ephemeral", 1, b"x"),
         lambda _: mpub("t", [b"x"] * count),
         lambda n: b"SUB t c%d\n" % n,

@@ -249,7 +249,9 @@ class QuietBroker:
                 return  # a node would stop here
             if self.worker.hold and turns > 50:
                 return  # the engine asks again and again whether what is held is written
-            if not self.turn.has_work() and (self.worker.hold or self.worker.idle()):
+            is_due = self.turn.wait_ms(1, WallMs(self.now_ms), MonoMs(self.mono_ms)) == 0
+            done = not self.turn.has_work() and not is_due
+            if done and (self.worker.hold or self.worker.idle()):
                 return
         raise AssertionError("the broker never comes to rest")
 

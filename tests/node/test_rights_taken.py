@@ -28,7 +28,7 @@ def test_amqp_consumers_are_cancelled(tmp_path: Path) -> None:
     node.tick(SOON_MS)
     cancels = [fields["consumer_tag"] for name, fields in client.methods() if "cancel" in name]
     assert cancels == ["yours"]
-    assert node.broker.vhosts["/"].queues["yours"].consumers == []
+    assert not node.broker.vhosts["/"].queues["yours"].consumers
     client.publish("", "mine", b"m")
     assert client.bodies() == [b"m"]
     node.check()

@@ -7,7 +7,12 @@ import itertools
 
 import pytest
 
-from penstock.queues.stream import DELIVER_BYTES_MAX, READS_AT_ONCE, StreamQueue
+from penstock.queues.stream import (
+    DELIVER_BYTES_MAX,
+    READERS_AT_ONCE,
+    READS_AT_ONCE,
+    StreamQueue,
+)
 from penstock.queues.stream_start import FILTERS_MAX, filter_of
 from penstock.streams import cursor as at
 from penstock.streams.cursor import PASSED_AT_ONCE, Start, StreamCursor
@@ -99,6 +104,73 @@ def test_reads_under_way_are_few_however_many_consumers() -> None:
     node.worker.hold = False
     node.run()
     assert sum(consumer.outstanding for consumer in queue.consumers) == 100
+
+
+def test_a_pass_looks_at_some_of_many_readers_and_an_acknowledgement_at_one() -> None:
+    node = QuietBroker()
+    queue = filled(node, 1)
+    client = node.client()
+    client.call("basic.qos", prefetch_count=1)
+    count = 2 * READERS_AT_ONCE + 10
+    client.send(b"".join(consuming(number, "next") for number in range(count)))
+    node.committer.hold = True
+    client.publish("", "s", b"x")
+    client.publish("", "s", b"y")
+    node.committer.finish()
+    node.committer.hold = False
+    sizes = []
+    while sum(sizes) < count and len(sizes) < 20:
+        node.turn.begin(node.now_ms, node.mono_ms)
+        node.turn.run(node.now_ms, True)
+        sizes.append(sum(int(consumer.outstanding) for consumer in queue.consumers) - sum(sizes))
+    assert 0 < max(sizes) <= 2 * READERS_AT_ONCE  # a turn may have two passes
+    queue.check()
+    resting = [consumer.tag for consumer in queue.consumers if consumer.resting]
+    client.send(codec.method_frame(1, "basic.ack", delivery_tag=7), run=False)
+    node.broker.queue_turns.take_wakeup(queue)
+    assert [one.consumer.tag for one in queue.deliver(node.now_ms)] == ["c6"]
+    queue.check()
+    assert len(resting) >= count - READERS_AT_ONCE
+
+
+def test_readers_that_leave_while_a_read_is_under_way_leave_nothing() -> None:
+    node = QuietBroker()
+    queue = filled(node, 400)
+    node.worker.hold = True
+    client = node.client()
+    for number in range(20):
+        consume(client, number, 2 * number, 1)
+    for number in range(15):
+        client.call("basic.cancel", consumer_tag=f"c{number}")
+    queue.check()
+    node.worker.hold = False
+    node.run()
+    queue.check()
+    assert sum(consumer.outstanding for consumer in queue.consumers) == 5
+    client.drop()
+    queue.check()
+    assert not queue.consumers
+    assert node.streams.cache.held_bytes == 0
+
+
+def test_a_reader_without_room_keeps_no_read_of_others_waiting() -> None:
+    """What was read for it is taken over, and bounded by the cache, though it takes nothing."""
+    node = QuietBroker()
+    queue = filled(node, 400)
+    node.worker.hold = True
+    stuck, free = node.client(), node.client()
+    for number in range(READS_AT_ONCE):
+        consume(stuck, number, 10 * number, 1)
+    stuck.blocked = True
+    stuck.session.outlet.open = False
+    for number in range(3):
+        consume(free, 100 + number, 200 + 10 * number, 1)
+    node.worker.hold = False
+    node.run()
+    queue.check()
+    by_tag = {consumer.tag: consumer.outstanding for consumer in queue.consumers}
+    assert [by_tag[f"c{100 + number}"] for number in range(3)] == [1, 1, 1]
+    assert by_tag["c0"] == 0
 
 
 def test_a_deleted_stream_has_nothing_at_hand() -> None:

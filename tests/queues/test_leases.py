@@ -106,7 +106,7 @@ class LeaseMachine(RuleBasedStateMachine):
         owner = data.draw(st.sampled_from(sorted(self.consumers)))
         self.consumers[owner].window = window
         self.windows[owner] = window
-        self.queue.wake()
+        self.queue.room_came(self.consumers[owner])
 
     @precondition(lambda self: self.consumers)
     @rule(data=st.data(), gives_back=st.booleans())
@@ -229,7 +229,7 @@ class LeaseMachine(RuleBasedStateMachine):
         self.now_ms += passed_ms
         due = [flight.due_ms for flight in self.flights.values()] + list(self.delayed.values())
         assert self.queue.next_due_ms() == min(due, default=0)
-        self.queue.expire(self.now_ms)
+        self.queue.release_due(self.now_ms)
         late = [name for name, one in self.flights.items() if one.due_ms <= self.now_ms]
         for name in late:
             del self.flights[name]

@@ -137,7 +137,7 @@ class QueueMachine(RuleBasedStateMachine):
         real, model = self.pick(data, [pair for pair in self.pairs if not pair[1].cancelled])
         real.outlet.open = model.open = not model.open
         if model.open:
-            self.queue.wake()  # what a session does when it has drained
+            self.queue.room_came(real)  # what a session does when it has drained
         if turn:
             self.turn()
 
@@ -145,7 +145,13 @@ class QueueMachine(RuleBasedStateMachine):
     def limit(self, window: int, limit: int) -> None:
         shared, model = self.windows[window]
         shared.limit = model.limit = limit
-        self.queue.wake()
+        self.room_came(model)
+
+    def room_came(self, window: ModelWindow) -> None:
+        """What a channel does when its shared window has room."""
+        for real, model in self.pairs:
+            if model.window is window and not model.cancelled:
+                self.queue.room_came(real)
 
     @precondition(lambda self: self.tokens)
     @rule(data=st.data(), back=st.booleans(), turn=st.booleans())
@@ -161,9 +167,8 @@ class QueueMachine(RuleBasedStateMachine):
         else:
             self.queue.settle(real, messages)
             self.model.settle(model, seq_ids)
-        shared_with = [other for other, m in self.pairs if m.window is model.window]
-        if model.window.limit and any(not other.cancelled for other in shared_with):
-            self.queue.wake()  # what a channel with a shared window does
+        if model.window.limit:
+            self.room_came(model.window)
         if turn:
             self.turn()
 
@@ -303,7 +308,7 @@ def test_a_pass_stays_within_its_limits_and_asks_for_another() -> None:
     hall.publish(DELIVER_MESSAGES_MAX * 2 + 1)
     hall.wakeups.clear()
     assert [len(d.messages) for d in hall.queue.deliver(NOW_MS)] == [DELIVER_MESSAGES_MAX]
-    assert hall.wakeups == [hall.queue]
+    assert list(hall.wakeups) == [hall.queue]
     assert len(hall.deliveries()) == DELIVER_MESSAGES_MAX + 1
 
 
@@ -332,9 +337,9 @@ def test_a_nearly_full_window_is_refilled_soon_not_at_once() -> None:
     hall.publish(100)
     held = [message for _, message in hall.deliveries()]
     hall.queue.settle(taker, held[:1])
-    assert (hall.wakeups, hall.refills) == ([], [hall.queue])
+    assert (list(hall.wakeups), hall.refills) == ([], [hall.queue])
     hall.queue.settle(taker, held[1:])
-    assert hall.wakeups == [hall.queue]
+    assert list(hall.wakeups) == [hall.queue]
     assert len(hall.deliveries()) == 8
 
 
@@ -350,7 +355,7 @@ def test_a_closed_outlet_gets_nothing_until_it_opens() -> None:
     hall.publish(2)
     assert hall.deliveries() == []
     stuck.outlet.open = True
-    hall.queue.wake()
+    hall.queue.room_came(stuck)
     assert tags(hall.deliveries()) == ["stuck"] * 2
 
 

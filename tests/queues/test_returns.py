@@ -66,7 +66,7 @@ def test_bytes_of_bodies_are_right_whatever_comes_back() -> None:
     for round_ in range(20):
         now_ms = NOW_MS + 10 * round_
         held.give_back(held.take(now_ms), 5, now_ms)
-        held.queue.expire(now_ms + 5)
+        held.queue.release_due(now_ms + 5)
     assert held.queue.backing.ready_count() == 3
     for _ in range(121):
         held.queue.publish([message()], NOW_MS + 1000)
@@ -89,7 +89,7 @@ def test_time_to_live_of_a_deferred_message_begins_when_it_is_due() -> None:
     held.queue.remove_consumer(held.consumer)
     held.queue.set_limits(QueueLimits(message_ttl_ms=500))
     held.queue.publish_deferred([message()], NOW_MS + 1000, NOW_MS)
-    held.queue.expire(NOW_MS + 1000)
+    held.queue.release_due(NOW_MS + 1000)
     assert held.queue.backing.ready_count() == 1
     held.queue.expire(NOW_MS + 1499)
     assert held.queue.backing.ready_count() == 1
@@ -105,7 +105,7 @@ def test_what_is_due_comes_behind_what_a_reader_of_ranges_has_passed() -> None:
     queue.publish([message(), message()], NOW_MS)
     queue.open_range_lease()
     assert [one.seq_id for one in queue.backing.read_range(0, 9, 9, 999)] == [1, 2]
-    queue.expire(NOW_MS + 100)
+    queue.release_due(NOW_MS + 100)
     assert queue.drop_below(3) == 2
     (late,) = queue.backing.read_range(3, 9, 9, 999)
     assert late.seq_id == 3

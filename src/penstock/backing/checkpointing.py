@@ -90,16 +90,17 @@ class Checkpoint:
                 quota -= 1
         done = done or quota > 0
         if done:
-            # In the same step, for what was handed out or delayed meanwhile.
-            held = self._tiers.pending.live() + self._tiers.delayed.messages()
-            unwritten.extend(
-                [
-                    message
-                    for message in held
-                    if message.flags & (LOGGED | INDEXED) == LOGGED
-                    and _may_rest(message, file_no, below, durable_msg_id)
-                ]
-            )
+            # In the same step, for what was handed out or delayed meanwhile; of many of them the
+            # last step is the one that finds no more than its share.
+            held = [
+                message
+                for message in self._tiers.pending.live() + self._tiers.delayed.messages()
+                if message.flags & (LOGGED | INDEXED) == LOGGED
+                and _may_rest(message, file_no, below, durable_msg_id)
+            ]
+            share = max(quota, 1)
+            unwritten.extend(held[:share])
+            done = len(held) <= share
         for message in unwritten:
             if not self._records.the_index().can_append(message.seq_id):
                 return WAITS_FOR_DISK

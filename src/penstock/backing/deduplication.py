@@ -34,7 +34,6 @@ READ_BYTES: Final[i64] = 8 * 1024 * 1024
 STEP_MESSAGES: Final[i64] = 128
 STEP_BYTES: Final[i64] = 256 * 1024
 """A step ends with the message that makes it so much."""
-EXPIRED_AT_ONCE: Final[i64] = 1024
 EVERY_SEQ_ID: Final[i64] = 1 << 62
 
 
@@ -246,14 +245,11 @@ class DeduplicatingBacking(BackingQueue):
             for message in messages:
                 self._forget(self._place(message))
 
-    def expire(self, now_ms: WallMs) -> i64:
-        count: i64 = 0
-        while True:
-            late = self.fetch_expired(now_ms, EXPIRED_AT_ONCE)
-            if not late:
-                return count
-            count += len(late)
+    def expire(self, now_ms: WallMs, at_most: i64) -> i64:
+        late = self.fetch_expired(now_ms, at_most)
+        if late:
             self.ack(late)
+        return len(late)
 
     def fetch_expired(self, now_ms: WallMs, max_messages: i64) -> list[Message]:
         return self._handed_out(self._within.fetch_expired(now_ms, max_messages))

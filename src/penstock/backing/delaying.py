@@ -23,7 +23,7 @@ time comes it goes to one of three places:
 
 If that is not possible just now (its segment is being rewritten) it waits a little longer.
 
-**Many at once** are released some thousand in a call; ``next_due_ms`` says that more are due.
+**Many at once** are released in shares; ``next_due_ms`` says that more are due.
 
 What was *taken* is as it was on disk, so a crash finds it delayed as before.
 """
@@ -47,8 +47,8 @@ from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.store.message_store import MessageStore
 
 READ_BYTES: Final[i64] = 1024 * 1024
-RELEASED_AT_ONCE: Final[i64] = 2048
-"""``at_most`` of the calls of ``release_due`` in a turn."""
+RELEASED_AT_ONCE: Final[i64] = 1024
+"""``at_most`` of a call of ``release_due``."""
 RETRY_MS: Final[i64] = 50
 
 

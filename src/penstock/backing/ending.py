@@ -299,10 +299,10 @@ class QueueSettlement:
         self._ahead.cancel_load()
 
 
-def expired_at_head(run: MessageDeque, now_ms: WallMs) -> i64:
+def expired_at_head(run: MessageDeque, now_ms: WallMs, at_most: i64) -> i64:
     """How many of the first messages are over their time."""
     count: i64 = 0
-    while count < run.count():
+    while count < run.count() and count < at_most:
         expires_at_ms = run.messages[run.head + count].expires_at_ms
         if expires_at_ms == 0 or expires_at_ms > now_ms:
             break

@@ -65,20 +65,19 @@ class Expiry:
         self._number: i64 = -1  # of the segment that is being read
         self._segment_soonest_ms = NEVER_MS
 
-    def expire(self, now_ms: WallMs) -> i64:
+    def expire(self, now_ms: WallMs, at_most: i64) -> i64:
         if not self._times.expiring:
             return 0
         count: i64 = 0
-        while True:
+        while count < at_most:
             self.reach_head(now_ms)
-            q4, q3 = self._tiers.q4, self._tiers.q3
-            over = self._settlement.end(q4.take(expired_at_head(q4, now_ms)), RUN)
-            if q4.count() == 0:
-                over += self._settlement.end(q3.take(expired_at_head(q3, now_ms)), RUN)
-            if over == 0:
-                return count
-            count += over
+            run = self._tiers.q4 if self._tiers.q4.count() > 0 else self._tiers.q3
+            late = expired_at_head(run, now_ms, at_most - count)
+            if late == 0:
+                break
+            count += self._settlement.end(run.take(late), RUN)
             self._ahead.look_ahead()
+        return count
 
     def reach_head(self, now_ms: WallMs) -> None:
         """A head that is only on disk and due is at hand, or on its way.

@@ -94,7 +94,7 @@ class BackingQueue:
         """
         raise NotImplementedError
 
-    def expire(self, now_ms: WallMs) -> i64:
+    def expire(self, now_ms: WallMs, at_most: i64) -> i64:
         """Drop ready messages whose time has come; returns how many."""
         raise NotImplementedError
 

@@ -217,8 +217,11 @@ class PriorityBacking(BackingQueue):
 
     # -- time ----------------------------------------------------------------------------
 
-    def expire(self, now_ms: WallMs) -> i64:
-        return sum(int(self._parts[one].expire(now_ms)) for one in self._used)
+    def expire(self, now_ms: WallMs, at_most: i64) -> i64:
+        count: i64 = 0
+        for priority in self._used:
+            count += self._parts[priority].expire(now_ms, at_most - count)
+        return count
 
     def fetch_expired(self, now_ms: WallMs, max_messages: i64) -> list[Message]:
         return self._expired(now_ms, max_messages, is_sweep=False)

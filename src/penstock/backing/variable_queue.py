@@ -294,21 +294,16 @@ class VariableQueue(RestingQueue, BackingQueue):
         """Bytes of the bodies that became ready by the last release, if they are counted."""
         return self._delays.released_body_bytes
 
-    def expire(self, now_ms: WallMs) -> i64:
-        return self.expiry.expire(now_ms)
+    def expire(self, now_ms: WallMs, at_most: i64) -> i64:
+        return self.expiry.expire(now_ms, at_most)
 
     def fetch_expired(self, now_ms: WallMs, max_messages: i64) -> list[Message]:
         if not self.times.expiring:
             return []
         self.expiry.reach_head(now_ms)
-        count = expired_at_head(
-            self.tiers.q4 if self.tiers.q4.count() > 0 else self.tiers.q3, now_ms
-        )
-        return (
-            []
-            if count == 0
-            else self.fetch(count if count < max_messages else max_messages, EXPIRED_BYTES_MAX)
-        )
+        run = self.tiers.q4 if self.tiers.q4.count() > 0 else self.tiers.q3
+        count = expired_at_head(run, now_ms, max_messages)
+        return [] if count == 0 else self.fetch(count, EXPIRED_BYTES_MAX)
 
     def sweep_expired(self, now_ms: WallMs, max_messages: i64) -> list[Message]:
         return self.expiry.sweep_expired(now_ms, max_messages)

@@ -325,7 +325,7 @@ class Broker:
     def wake_readers(self) -> None:
         """Queues for which the disk has brought something."""
         for reader in self.engine.take_readers():
-            cast(Queue, reader).wake()
+            cast(Queue, reader).disk_came()
 
     def delete_unused(self) -> list[Consumer]:
         """Delete queues whose ``x-expires`` is over; returns who lost one."""

@@ -21,6 +21,7 @@ from penstock.broker.transfers.room_routes import RoomRoutes
 from penstock.broker.transfers.staging import Staging
 from penstock.core.clock_types import WallMs
 from penstock.core.headers import HeaderReader
+from penstock.queues.consumers import Consumer
 from penstock.queues.context import QueueContext
 from penstock.queues.queue import Queue
 from penstock.queues.scan_loop import ScanLoop
@@ -31,6 +32,8 @@ ROOM_WAITS_MS: Final[i64] = 20
 """A backlog that would move faster than the disk takes it looks again after so long."""
 DUE_AT_ONCE: Final[i64] = 64
 """Queues whose time has come, in one turn: with hundreds, the first would wait for the last."""
+DUE_MESSAGES: Final[i64] = 1024
+"""With so many messages of theirs, and those of one queue more, a turn has enough."""
 
 
 @final
@@ -68,20 +71,27 @@ class QueueTurns:
 
     def take_wakeups(self) -> list[Queue]:
         """Queues that may have something to deliver; they ask again when they do."""
-        awake = self._context.wakeups[:]
+        awake = list(self._context.wakeups)
         self._context.wakeups.clear()
         return awake
 
+    def wake_first(self, queues: list[Queue]) -> None:
+        """They were taken, and this turn has no time left for them."""
+        others = list(self._context.wakeups)
+        self._context.wakeups.clear()
+        for queue in queues + others:
+            self._context.wakeups[queue] = None
+
     def take_wakeup(self, queue: Queue) -> None:
         """This one, which is awake, out of its turn."""
-        self._context.wakeups.remove(queue)
+        del self._context.wakeups[queue]
         queue.begin_turn()
 
-    def wake_behind(self, queue: Queue) -> None:
-        """Its turn comes after those of queues that have asked already."""
+    def wake_behind(self, queue: Queue, consumer: Consumer) -> None:
+        """Room may have come to its consumer; its turn comes after those that have asked."""
         if queue.awake:
             self.take_wakeup(queue)
-        queue.wake()
+        queue.room_came(consumer)
 
     def wake_refills(self) -> None:
         """The moment is over: consumers with nearly full windows get their refill now."""
@@ -89,14 +99,26 @@ class QueueTurns:
             queue.refilled()
         self._context.refills.clear()
 
-    def serve_consumers(self, queue: Queue, now_ms: WallMs) -> None:
-        """Before a client polls the queue: consumers that wait with room have their turn first."""
-        while queue.spare_room() > 0:
-            if queue.awake:
-                self.take_wakeup(queue)
-            self._deliver_from(queue, now_ms)
-            if not queue.awake:
+    def may_poll(self, queue: Queue, now_ms: WallMs) -> bool:
+        """What is over its time dies, and consumers that wait with room have their turn, first.
+
+        False: the rest of that is for the next turn, and so is the poll.
+        """
+        left = DUE_MESSAGES
+        while left > 0:
+            count = queue.expire(now_ms)
+            if count == 0:
                 break
+            left -= count
+        if left <= 0:
+            queue.wake()  # so that the loop comes back at once
+            return False
+        if queue.spare_room(1) == 0:
+            return True
+        if queue.awake:
+            self.take_wakeup(queue)
+        self._deliver_from(queue, now_ms)
+        return not queue.awake or queue.spare_room(1) == 0
 
     def sort_room(self, room: Queue, now_ms: WallMs) -> None:
         """Something in an internal queue may go on."""
@@ -142,9 +164,8 @@ class QueueTurns:
             scan.refresh(queues, now_ms)
         return scan.step(now_ms)
 
-    def expire_messages(self, queue: Queue, now_ms: WallMs) -> None:
-        """Drop what is over its time, and be called again when the next one is."""
-        queue.expire(now_ms)
+    def plan(self, queue: Queue) -> None:
+        """Its messages are looked at when something is due; that may be in this turn."""
         self.schedule.plan(queue.next_due_ms(), queue)
 
     def visit_due(self, now_ms: WallMs) -> None:
@@ -154,9 +175,12 @@ class QueueTurns:
         looked at, and the schedule says that there are more.  All are taken before any is visited:
         a queue that is due again at once waits for its next turn.
         """
+        left = DUE_MESSAGES
         for queue in self._due(now_ms):
-            if not queue.deleted:
-                self._visit_due(queue, now_ms)
+            if left <= 0:
+                self.schedule.add(queue.expiry_due_ms, queue)  # first in the next turn
+            elif not queue.deleted:
+                left -= self._visit_due(queue, now_ms)
 
     def _due(self, now_ms: WallMs) -> list[Queue]:
         """Entries that a later one has replaced cost nothing and do not count."""
@@ -170,15 +194,19 @@ class QueueTurns:
                     found.append(queue)
         return found
 
-    def _visit_due(self, queue: Queue, now_ms: WallMs) -> None:
+    def _visit_due(self, queue: Queue, now_ms: WallMs) -> i64:
+        """Returns how many messages left or were released."""
         queue.visited()
         exchange = queue.releases_to
-        if exchange is None:
-            self.expire_messages(queue, now_ms)
-        elif cast(Exchange, exchange).delays:
-            self._delays.release(queue, now_ms)
-        else:
+        if exchange is not None and cast(Exchange, exchange).delays:
+            return self._delays.release(queue, now_ms)
+        count = queue.expire(now_ms)
+        if not queue.scanned:
+            count += queue.release_due(now_ms)
+        if exchange is not None:
             queue.wake()
+        self.plan(queue)
+        return count
 
 
 def _deliver_nothing(queue: Queue, now_ms: WallMs) -> None:

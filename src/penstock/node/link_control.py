@@ -198,7 +198,7 @@ class LinkControl(LinkInspector):
             found = None if there is None else there.queues.get(queue)
             if found is None or found.backing.ready_count() > 0:
                 return False
-            return found.spare_room() > 0 or found.consumers_anywhere() > len(found.consumers)
+            return found.spare_room(1) > 0 or found.consumers_anywhere() > len(found.consumers)
 
         return self._ask(ask)
 

@@ -1,25 +1,21 @@
 """``RoundRobinAllocator``: one message each for the consumers of a priority group, in turn.
 
-Looking for consumers with room costs one step for each consumer and each pass, never for each
-message: a thousand consumers that take nothing, because their sockets are not read or their windows
-are full, stand beside the deal and not in it.
+    ring ─► consumers with room, no more than messages ─► deal ─► a hand for each ─► ring
+                                                              └─► messages that found no room
 
-    consumers with room, in turn ─► deal ─► a hand for each; messages that found no room
+A deal costs steps for the messages it deals, and none for consumers that get nothing.
 """
 
-from typing import final
+from typing import Final, final
 
 from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
-from penstock.core.message import (
-    LEAST_PRIORITY,
-    PRIORITY_MASK,
-    PRIORITY_SHIFT,
-    REDELIVERED,
-    Message,
-)
+from penstock.core.message import REDELIVERED, Message
 from penstock.queues.consumers import Consumer, PriorityGroup
+
+DELIVERIES_AT_ONCE: Final[i64] = 1024
+"""Each costs its session much more than one message more in it: no pass makes more of them."""
 
 
 @final
@@ -34,35 +30,41 @@ class Delivery:
 
 @final
 class RoundRobinAllocator:
-    """One deal; ``messages_wanted`` and ``bytes_wanted`` say what is to be fetched for it."""
+    """One deal; ``messages_wanted`` and ``bytes_wanted`` say what is to be fetched for it.
 
-    def __init__(self, ring: PriorityGroup, most_messages: i64) -> None:
-        """``most_messages``: no consumer gets more in one deal."""
+    What it took out of the ring is back there after ``deal``.
+    """
+
+    def __init__(self, group: PriorityGroup, ready: i64, most_takers: i64, most: i64) -> None:
+        """``ready``: so many messages wait; ``most``: no consumer gets more of them."""
         self.takers: list[Consumer] = []
         self.hands: list[list[Message]] = []
         self.unacked_count: i64 = 0  # dealt, and to be settled
         self.messages_wanted: i64 = 0
         self.bytes_wanted: i64 = 0
-        self._ring = ring
-        self._places: list[int] = []  # of the takers in the ring
+        self._ring = group.ring
         self._rooms: list[int] = []
-        count: i64 = len(ring.members)
-        place = ring.next % count if count > 0 else 0
-        for _ in range(count):
-            consumer = ring.members[place]
+        # Two consumers of one session see the messages in order, each in a delivery of its own.
+        self._in_order: bool = group.shares_holder
+        self._turns: list[int] = []  # in that case, who got them: places in ``takers``
+        while len(self.takers) < ready and len(self.takers) < most_takers:
+            consumer = self._ring.take()
+            if consumer is None:
+                break
+            self.takers.append(consumer)
+            self.hands.append([])
+        # No consumer gets a second message before all others in the ring had one.
+        if self._ring.has_room():
+            most = 1
+        for consumer in self.takers:
             room = consumer.room()
-            if room > most_messages:
-                room = most_messages
-            if room > 0:
-                self.takers.append(consumer)
-                self.hands.append([])
-                self._places.append(int(place))
-                self._rooms.append(int(room))
-                self.messages_wanted += room
-                self.bytes_wanted += consumer.outlet.room_bytes()
-            place += 1
-            if place == count:
-                place = 0
+            if room > most:
+                room = most
+            self._rooms.append(int(room))
+            self.messages_wanted += room
+            self.bytes_wanted += consumer.outlet.room_bytes()
+        if self._in_order and self.messages_wanted > most_takers:
+            self.messages_wanted = most_takers
 
     def deal(self, messages: list[Message]) -> list[Message]:
         """Returns the last messages, for which no consumer had room."""
@@ -89,12 +91,27 @@ class RoundRobinAllocator:
             if not consumer.no_ack:
                 consumer.take(1)
                 self.unacked_count += 1
+            if self._in_order:
+                self._turns.append(int(taker))
             last = taker
             dealt += 1
             turn += 1
-        if last >= 0:
-            self._ring.served_upto(self._places[last])
+        self._ring.put_first(self.takers[last + 1 :])
+        self._ring.put_last(self.takers[: last + 1])
         return messages[dealt:]
+
+    def deliveries(self, messages: list[Message]) -> list[Delivery]:
+        """Of what was dealt; ``messages`` as they were given to ``deal``."""
+        if self._in_order:
+            return [
+                Delivery(self.takers[self._turns[place]], [messages[place]])
+                for place in range(len(self._turns))
+            ]
+        return [
+            Delivery(self.takers[place], self.hands[place])
+            for place in range(len(self.takers))
+            if len(self.hands[place]) > 0
+        ]
 
 
 def stamp(messages: list[Message], latest_ms: WallMs) -> None:
@@ -109,20 +126,3 @@ def is_late(message: Message, now_ms: WallMs) -> bool:
     if message.flags & REDELIVERED:
         return 0 < message.expires_at_ms <= now_ms
     return 0 < message.expires_at_ms < now_ms
-
-
-def place_in_queue(message: Message) -> int:
-    """Its own among all messages of the queue: parts of a queue number theirs each for itself."""
-    part = (message.flags & PRIORITY_MASK) >> PRIORITY_SHIFT
-    if message.flags & LEAST_PRIORITY:
-        part = 255  # quorum queues, the only ones with that bit, end at 31
-    return int(message.seq_id << 8 | part)
-
-
-def in_order(messages: list[Message], deliveries: list[Delivery]) -> list[Delivery]:
-    """The same in message order: two consumers of one session see it."""
-    takers: dict[int, Consumer] = {}
-    for delivery in deliveries:
-        for message in delivery.messages:
-            takers[place_in_queue(message)] = delivery.consumer
-    return [Delivery(takers[place_in_queue(message)], [message]) for message in messages]

@@ -8,8 +8,15 @@ Three things may stop a consumer, and each is one small object:
     its outlet          its session's way out is full; opened again when it has drained
 
 ``holder`` is whatever the session needs to find its way back; a queue never looks at it.
+
+A queue has its consumers in a ring, in turn.  One that has no room is *resting*, outside, from when
+its turn comes until room comes to it: a thousand that take nothing cost no step of a delivery.
+
+Invariant (``check``):
+  G1  a consumer rests, or is once in the ring of its group, which is in turn then
 """
 
+from collections import deque
 from typing import Final, final
 
 from mypy_extensions import i64
@@ -17,6 +24,8 @@ from mypy_extensions import i64
 UNLIMITED: Final[i64] = 1 << 40
 """More messages than any queue delivers in one go."""
 NO_WINDOW: Final[i64] = -1
+SPARE: Final[i64] = 64
+"""Cancelled consumers that a ring may keep in any case."""
 OUTLET_BYTES: Final[i64] = 512 * 1024
 """More than this waiting to be sent shuts an outlet, where it was not told less."""
 
@@ -135,6 +144,7 @@ class Consumer:
         self.timeout_ms: i64 = timeout_ms  # its own for unsettled deliveries; 0 = the queue's
         self.queue: object = None  # where what it holds is settled
         self.cancelled: bool = False
+        self.resting: bool = False  # without room, and out of turn until some comes
 
     def anew(self) -> "Consumer":
         """The same subscription, to another queue; it holds nothing."""
@@ -163,6 +173,15 @@ class Consumer:
     def cancel(self) -> None:
         """Nothing more is delivered to it."""
         self.cancelled = True
+        self.resting = False
+
+    def rest(self) -> None:
+        """It has no room: out of turn."""
+        self.resting = True
+
+    def end_rest(self) -> None:
+        """Room may have come: it is in turn again."""
+        self.resting = False
 
     def room(self) -> i64:
         """How many more deliveries it takes now."""
@@ -200,81 +219,202 @@ class Consumer:
 
 
 @final
+class ConsumerRing:
+    """Consumers in turn, and some that were cancelled: fewer than those, but for ``SPARE``."""
+
+    def __init__(self) -> None:
+        self._turns: deque[Consumer] = deque()
+        self._cancelled: i64 = 0  # at most so many of them are here
+
+    def take(self) -> Consumer | None:
+        """Out of the ring, the next in turn that has room; those before it rest."""
+        while len(self._turns) > 0:
+            consumer = self._turns.popleft()
+            if consumer.cancelled:
+                continue
+            if consumer.room() > 0:
+                return consumer
+            consumer.rest()
+        return None
+
+    def has_room(self) -> bool:
+        consumer = self.take()
+        if consumer is None:
+            return False
+        self._turns.appendleft(consumer)
+        return True
+
+    def room(self, wanted: i64) -> i64:
+        """How many messages they take now; not more than ``wanted`` is looked for."""
+        total: i64 = 0
+        looked_at: list[Consumer] = []
+        while total < wanted:
+            consumer = self.take()
+            if consumer is None:
+                break
+            looked_at.append(consumer)
+            total += consumer.room()
+        self.put_first(looked_at)
+        return total
+
+    def first(self) -> Consumer | None:
+        """The next in turn, with room or without, which stays in the ring."""
+        while len(self._turns) > 0 and self._turns[0].cancelled:
+            self._turns.popleft()
+        return self._turns[0] if len(self._turns) > 0 else None
+
+    def put_first(self, consumers: list[Consumer]) -> None:
+        """Before all others, in this order."""
+        self._turns.extendleft(reversed(consumers))
+
+    def put_last(self, consumers: list[Consumer]) -> None:
+        """Behind all others, in this order."""
+        self._turns.extend(consumers)
+
+    def add(self, consumer: Consumer) -> None:
+        """Behind all others."""
+        self._turns.append(consumer)
+
+    def cancel_one(self) -> None:
+        """A consumer was cancelled, which may be here: it is left out when there are many."""
+        self._cancelled += 1
+        if self._cancelled * 2 > len(self._turns) + SPARE:
+            self._turns = deque([one for one in self._turns if not one.cancelled])
+            self._cancelled = 0
+
+    def in_turn(self) -> list[Consumer]:
+        """All but those that were cancelled."""
+        return [consumer for consumer in self._turns if not consumer.cancelled]
+
+
+@final
 class PriorityGroup:
-    """The consumers of one priority, served in turn; ``next`` is whose turn it is."""
+    """The consumers of one priority, served in turn."""
 
     def __init__(self, priority: i64) -> None:
         self.priority: i64 = priority
-        self.members: list[Consumer] = []
-        self.next: i64 = 0
-        self._of_holder: dict[int, int] = {}  # members by the identity of their holder
+        self.ring = ConsumerRing()
+        self.count: i64 = 0
+        self._of_holder: dict[int, int] = {}  # consumers by the identity of their holder
         self.shares_holder: bool = False  # two of them belong to one session's channel
 
     def add(self, consumer: Consumer) -> None:
-        """Behind all others that wait for a turn: the one to be served next heads the ring."""
-        self.members.insert(self.next, consumer)
-        self.next = (self.next + 1) % len(self.members)
+        """Behind all others that wait for a turn."""
+        self.ring.add(consumer)
         self._count_holder(consumer, 1)
 
     def remove(self, consumer: Consumer) -> None:
-        place: i64 = self.members.index(consumer)
-        del self.members[place]
-        if place < self.next:
-            self.next -= 1
+        """It was cancelled."""
+        self.ring.cancel_one()
         self._count_holder(consumer, -1)
 
-    def served_upto(self, place: i64) -> None:
-        """The next in turn is the one behind it."""
-        self.next = (place + 1) % len(self.members)
-
-    def has_room(self) -> bool:
-        return any(consumer.room() > 0 for consumer in self.members)
-
     def _count_holder(self, consumer: Consumer, more: int) -> None:
-        """Not by looking at all members: a peer may add thousands with one read."""
+        """Not by looking at all consumers: a peer may add thousands with one read."""
+        self.count += more
         holder = id(consumer.holder)
         count = self._of_holder.get(holder, 0) + more
         if count > 0:
             self._of_holder[holder] = count
         else:
             del self._of_holder[holder]
-        self.shares_holder = len(self._of_holder) < len(self.members)
+        self.shares_holder = len(self._of_holder) < self.count
 
 
 @final
 class ConsumerGroups:
-    """The consumers of a queue by priority, highest first; ``active`` has all, if one is to."""
+    """The consumers of a queue by priority.
+
+    ``sole`` gets all messages, past the rings: the active one, or the only one there is.
+    """
 
     def __init__(self, single_active: bool) -> None:
-        self.groups: list[PriorityGroup] = []
         self.single_active: bool = single_active
-        self.active: Consumer | None = None
+        self.sole: Consumer | None = None
+        self._by_priority: dict[int, PriorityGroup] = {}
+        self._in_turn: list[PriorityGroup] = []  # highest first; in others all rest
 
     def add(self, consumer: Consumer) -> None:
-        self._group(consumer.priority).add(consumer)
-        if self.single_active and self.active is None:
-            self.active = consumer
+        priority = int(consumer.priority)
+        group = self._by_priority.get(priority)
+        if group is None:
+            group = PriorityGroup(priority)
+            self._by_priority[priority] = group
+        is_first = len(self._by_priority) == 1 and group.count == 0
+        group.add(consumer)
+        self._enter(group)
+        if is_first or not self.single_active:
+            self.sole = consumer if is_first else None
 
-    def remove(self, consumer: Consumer, others: list[Consumer]) -> None:
-        """``others`` in the order in which they came."""
-        group = self._group(consumer.priority)
+    def remove(self, consumer: Consumer, others: dict[Consumer, None]) -> None:
+        """It was cancelled; ``others`` are those that stay."""
+        group = self._by_priority[int(consumer.priority)]
         group.remove(consumer)
-        if len(group.members) == 0:
-            self.groups.remove(group)
-        if self.active is consumer:
-            self.active = None
-            for other in others:
-                if other.priority == self.groups[0].priority:
-                    self.active = other
-                    break
+        if group.count == 0:
+            del self._by_priority[int(group.priority)]
+            place = self._place(group.priority)
+            if place < len(self._in_turn) and self._in_turn[place] is group:
+                del self._in_turn[place]
+        if self.single_active:
+            if self.sole is consumer:
+                self.sole = self._in_turn[0].ring.first() if len(others) > 0 else None
+        else:
+            self.sole = next(iter(others)) if len(others) == 1 else None
 
-    def _group(self, priority: i64) -> PriorityGroup:
-        place = 0
-        for group in self.groups:
-            if group.priority == priority:
-                return group
-            if group.priority > priority:
+    def come_back(self, consumer: Consumer) -> None:
+        """Room came to one that was resting: it is the last in turn."""
+        group = self._by_priority[int(consumer.priority)]
+        consumer.end_rest()
+        group.ring.add(consumer)
+        self._enter(group)
+
+    def first(self) -> PriorityGroup | None:
+        """The highest group in which one has room."""
+        while len(self._in_turn) > 0:
+            if self._in_turn[0].ring.has_room():
+                return self._in_turn[0]
+            del self._in_turn[0]
+        return None
+
+    def room(self, wanted: i64) -> i64:
+        """How many messages they take now; not more than ``wanted`` is looked for."""
+        if self.sole is not None:
+            return self.sole.room()
+        total: i64 = 0
+        place: i64 = 0
+        while total < wanted and place < len(self._in_turn):
+            room = self._in_turn[place].ring.room(wanted - total)
+            total += room
+            if room > 0:
                 place += 1
-        group = PriorityGroup(priority)
-        self.groups.insert(place, group)
-        return group
+            else:
+                del self._in_turn[place]
+        return total
+
+    def _enter(self, group: PriorityGroup) -> None:
+        """One of it is in turn."""
+        place = self._place(group.priority)
+        if place == len(self._in_turn) or self._in_turn[place] is not group:
+            self._in_turn.insert(place, group)
+
+    def _place(self, priority: i64) -> i64:
+        """Of the first group that is not higher: priorities are as many as a peer likes."""
+        low: i64 = 0
+        high: i64 = len(self._in_turn)
+        while low < high:
+            middle = (low + high) >> 1
+            if self._in_turn[middle].priority > priority:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def check(self, consumers: dict[Consumer, None]) -> None:
+        """Assert G1."""
+        found: list[Consumer] = []
+        for group in self._by_priority.values():
+            there = group.ring.in_turn()
+            assert not there or group in self._in_turn, "G1"
+            found += there
+        resting = [one for one in consumers if one.resting]
+        assert len(found) + len(resting) == len(consumers), "G1"
+        assert set(found) | set(resting) == set(consumers), "G1"

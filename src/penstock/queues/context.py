@@ -59,7 +59,7 @@ class QueueIdentity:
 class QueueContext:
     """Of one node.
 
-    ``wakeups``  queues that may have something to deliver
+    ``wakeups``  queues that may have something to deliver, in turn
     ``refills``  queues whose consumers have nearly full windows: their turn may come later
     ``deaths``   messages that died in this turn, to become dead letters
     ``dropped``  counts messages that died and became none
@@ -67,7 +67,7 @@ class QueueContext:
     """
 
     def __init__(self, waits: PendingConfirms, book: FlowBook, sampling: Sampling) -> None:
-        self.wakeups: list[Queue] = []
+        self.wakeups: dict[Queue, None] = {}
         self.refills: list[Queue] = []
         self.deaths: list[DeadLetterBatch] = []
         self.dropped = DropCounters()

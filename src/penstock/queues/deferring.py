@@ -52,10 +52,10 @@ class DeferredMessages:
         self._plain.requeue_to_tail(messages, now_ms)
         self._limiter.returned(messages)
 
-    def release(self, now_ms: WallMs) -> bool:
-        """Some of what was delayed for long enough is ready; False = there is none."""
+    def release(self, now_ms: WallMs) -> i64:
+        """Some of what was delayed for long enough is ready; returns how many."""
         if not self._may_delay:
-            return self._backing.release_due(now_ms, RELEASED_AT_ONCE) > 0
+            return self._backing.release_due(now_ms, RELEASED_AT_ONCE)
         count: i64 = 0
         for part in self._backing.parts():
             part.count_bodies(self._limiter.limits_bytes())
@@ -64,7 +64,7 @@ class DeferredMessages:
             else:
                 count += part.release_due(now_ms, RELEASED_AT_ONCE - count)
             self._limiter.add_bodies(part.released_body_bytes())
-        return count > 0
+        return count
 
     def drop(self) -> i64:
         """Returns how many."""

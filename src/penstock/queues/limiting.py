@@ -31,6 +31,8 @@ from penstock.queues.limits import DeadLetterBatch
 from penstock.queues.queue import Queue
 
 DROPPED_AT_ONCE: Final[i64] = 1024
+EXPIRED_AT_ONCE: Final[i64] = 8192
+"""With nothing else to do for them."""
 DROPPED_BYTES_MAX: Final[i64] = 4 * 1024 * 1024
 
 
@@ -116,6 +118,12 @@ class QueueLimiter:
 
     # -- lengths ---------------------------------------------------------------------------
 
+    def not_fitting(self, count: i64) -> i64:
+        """If so many came, how many of all must consumers take that none is too many?"""
+        limits = self._queue.limits
+        over = self._backing.ready_count() + count
+        return over - limits.max_length if limits.max_length_bytes < 0 else over
+
     def overflowing(self, messages: list[Message], spare: i64) -> set[int]:
         """The places of those there is no room for; ``spare``: so many need none."""
         limits = self._queue.limits
@@ -141,23 +149,27 @@ class QueueLimiter:
         else:
             self._context.dropped.count(MAXLEN, len(messages))
 
-    def drop_over_limit(self, spare: i64) -> None:
+    def drop_over_limit(self) -> None:
         """The oldest go, as many as are too many; what is on its way from disk goes later."""
         while True:
-            messages = self._first_over(spare)
+            messages = self._first_over()
             if not messages:
                 return
             self.dropped_count += len(messages)
             self.die(messages, MAXLEN)
 
-    def _first_over(self, spare: i64) -> list[Message]:
+    def _first_over(self) -> list[Message]:
         limits = self._queue.limits
         over: i64 = 0
         if limits.max_length >= 0:
-            over = self._backing.ready_count() - limits.max_length - spare
+            over = self._backing.ready_count() - limits.max_length
         excess: i64 = 0
-        if limits.max_length_bytes >= 0 and spare == 0:
+        if limits.max_length_bytes >= 0:
             excess = self.body_bytes - limits.max_length_bytes
+        if over > 0 or excess > 0:
+            spare = self._queue.spare_room(max(over, 1))
+            over -= spare
+            excess = 0 if spare > 0 else excess
         if over <= 0 and excess <= 0:
             return []
         fetched = self._backing.fetch_surplus(
@@ -180,7 +192,7 @@ class QueueLimiter:
     # -- time ------------------------------------------------------------------------------
 
     def expire(self, now_ms: WallMs) -> bool:
-        """Let die what is over its time and no consumer could take.
+        """Let die some of what is over its time and no consumer could take.
 
         Returns whether the head is over its time, and on its way from disk.
         """
@@ -193,15 +205,14 @@ class QueueLimiter:
     def _expire_head(self, now_ms: WallMs) -> bool:
         limits = self._queue.limits
         if not limits.buries and limits.max_length_bytes < 0:
-            count = self._backing.expire(now_ms)
+            count = self._backing.expire(now_ms, EXPIRED_AT_ONCE)
             self.expired_count += count
             self._context.dropped.count(EXPIRED, count)
             return False
-        while True:
-            late = self._backing.fetch_expired(now_ms, DROPPED_AT_ONCE)
-            if not late:
-                break
+        late = self._backing.fetch_expired(now_ms, DROPPED_AT_ONCE)
+        if late:
             self._expire_ready(late)
+            return False
         return 0 < self._backing.next_expiry_ms() <= now_ms
 
     def expired(self, late: list[Message]) -> None:

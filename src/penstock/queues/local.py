@@ -25,7 +25,13 @@ from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.letters import REJECTED
 from penstock.core.message import PRIORITY_BITS, Message, attempts_of, mark_redelivered
 from penstock.core.pending import Pending, ask_again
-from penstock.queues.allocator import Delivery, RoundRobinAllocator, in_order, is_late, stamp
+from penstock.queues.allocator import (
+    DELIVERIES_AT_ONCE,
+    Delivery,
+    RoundRobinAllocator,
+    is_late,
+    stamp,
+)
 from penstock.queues.consumers import Consumer, ConsumerGroups, PriorityGroup
 from penstock.queues.context import QUORUM, QueueContext, QueueIdentity, queue_type
 from penstock.queues.deferring import DeferredMessages
@@ -42,6 +48,8 @@ DELIVER_MESSAGES_MAX: Final[i64] = 8192
 DELIVER_BYTES_MAX: Final[i64] = 256 * 1024
 """One pass stays within the processor's cache, and lets other queues have their turn; but it
 takes at least what one read of a socket can bring, else publishers outrun consumers."""
+LATE_AT_ONCE: Final[i64] = 1024
+"""Over their time at the head: a pass that has met so many leaves the rest to the next."""
 SINGLE_ACTIVE: Final = "x-single-active-consumer"
 
 
@@ -58,6 +66,8 @@ class LocalQueue(Queue):
         self.feed: StreamFeed | None = None  # its messages come from a stream
         self._defers: bool = False  # something may be delayed, or in flight with a deadline
         self._head_away: bool = False  # it is over its time, and on its way from disk
+        self._spare: i64 = 0  # room of consumers, counted since the last pass for publishes
+        self._spare_wanted: i64 = 0  # it is more, if it is so much
         self._groups = ConsumerGroups(identity.arguments.get(SINGLE_ACTIVE) is True)
         self._limiter = QueueLimiter(self, context)
         self._deferred = DeferredMessages(backing, self._limiter)
@@ -80,8 +90,8 @@ class LocalQueue(Queue):
         self.statistics.published(len(messages), now_ms)
         if limits.max_length_bytes >= 0:
             self._limiter.count_bodies(messages, 1)
-        if limits.drops:
-            self._limiter.drop_over_limit(self.spare_room())
+        if limits.drops and self.spare_room(1) == 0:
+            self._limiter.drop_over_limit()  # else when consumers have had their turn
         self.wake()
 
     def publish_deferred(self, messages: list[Message], until_ms: WallMs, now_ms: WallMs) -> None:
@@ -135,7 +145,11 @@ class LocalQueue(Queue):
             self.backing.part_of(priority)
 
     def overflowing(self, messages: list[Message]) -> set[int]:
-        return self._limiter.overflowing(messages, self.spare_room())
+        wanted = self._limiter.not_fitting(len(messages))
+        if wanted > self._spare >= self._spare_wanted:
+            self._spare_wanted = 2 * wanted
+            self._spare = self.spare_room(self._spare_wanted)
+        return self._limiter.overflowing(messages, self._spare)
 
     def refuse(self, messages: list[Message]) -> None:
         self._limiter.refuse(messages)
@@ -151,6 +165,7 @@ class LocalQueue(Queue):
     def deliver(self, now_ms: WallMs) -> list[Delivery]:
         self.awake = False
         self._head_away = False
+        self._count_spare_anew()
         statistics = self.statistics
         if statistics.latency is not None:
             statistics.latency.take_time(now_ms)
@@ -159,7 +174,7 @@ class LocalQueue(Queue):
         deliveries: list[Delivery] = []
         if len(self.consumers) > 0 and not self.paused:
             if self.feed is not None:
-                self._take_from_stream(self.feed, self.spare_room(), now_ms)
+                self._take_from_stream(self.feed, self.spare_room(DELIVER_MESSAGES_MAX), now_ms)
             deliveries = self._deliver(now_ms)
             if deliveries:
                 if statistics.returned_count > 0:
@@ -177,9 +192,9 @@ class LocalQueue(Queue):
                     last = deliveries[len(deliveries) - 1]
                     statistics.sample(last.consumer, last.messages)
         if self.limits.drops:
-            self._limiter.drop_over_limit(self.spare_room())
+            self._limiter.drop_over_limit()
         left = not self.awake and self.backing.ready_count() > 0
-        statistics.capacity.note(left and self.spare_room() == 0, now_ms)
+        statistics.capacity.note(left and self.spare_room(1) == 0, now_ms)
         return deliveries
 
     def _take_from_stream(self, feed: StreamFeed, room: i64, now_ms: WallMs) -> None:
@@ -195,23 +210,37 @@ class LocalQueue(Queue):
         self.feed = feed
         self.wake()
 
+    def spare_room(self, wanted: i64) -> i64:
+        return 0 if self.paused else self._groups.room(wanted)
+
+    def _count_spare_anew(self) -> None:
+        self._spare = 0
+        self._spare_wanted = 0
+
+    def room_came(self, consumer: Consumer) -> None:
+        self._count_spare_anew()
+        if consumer.resting:
+            self._groups.come_back(consumer)
+        self.wake()
+
     def _deliver(self, now_ms: WallMs) -> list[Delivery]:
         groups = self._groups
-        if groups.active is not None:
-            return self._deliver_to(groups.active, now_ms)
-        if len(groups.groups) == 1:
-            return self._deliver_in_turn(groups.groups[0], now_ms)
+        if groups.sole is not None:
+            return self._deliver_to(groups.sole, now_ms)
         deliveries: list[Delivery] = []
-        for group in groups.groups:
-            deliveries.extend(self._deliver_in_turn(group, now_ms))
-            if self.backing.ready_count() == 0 or group.has_room():
+        while len(deliveries) < DELIVERIES_AT_ONCE and self.backing.ready_count() > 0:
+            group = groups.first()
+            if group is None:
+                return deliveries
+            dealt = self._deal(group, DELIVERIES_AT_ONCE - len(deliveries), now_ms)
+            deliveries.extend(dealt)
+            if len(dealt) == 0:
+                return deliveries  # what is ready is on its way from disk
+            if group.ring.has_room():
                 break  # lower ones only get what these cannot take
+        if self.backing.ready_count() > 0 and groups.first() is not None:
+            self.wake()
         return deliveries
-
-    def _deliver_in_turn(self, group: PriorityGroup, now_ms: WallMs) -> list[Delivery]:
-        if len(group.members) == 1:
-            return self._deliver_to(group.members[0], now_ms)
-        return self._deliver_round_robin(group, now_ms)
 
     def _fetch(self, count: i64, size: i64, now_ms: WallMs) -> list[Message]:
         """From the head; a message whose time passed behind one that lasts is not handed out.
@@ -223,7 +252,8 @@ class LocalQueue(Queue):
             count = DELIVER_MESSAGES_MAX
         if size > DELIVER_BYTES_MAX:
             size = DELIVER_BYTES_MAX
-        while True:
+        late_count: i64 = 0
+        while late_count < LATE_AT_ONCE:
             messages = self.backing.fetch(count, size)
             if len(messages) > 0 and self.limits.max_length_bytes >= 0:
                 self._limiter.count_bodies(messages, -1)
@@ -235,6 +265,9 @@ class LocalQueue(Queue):
             self._limiter.expired(late)
             if len(late) < len(messages):
                 return [one for one in messages if not is_late(one, now_ms)]
+            late_count += len(late)
+        self.wake()
+        return []
 
     def _deliver_to(self, consumer: Consumer, now_ms: WallMs) -> list[Delivery]:
         room = consumer.room()
@@ -254,38 +287,25 @@ class LocalQueue(Queue):
             self.wake()
         return [Delivery(consumer, messages)]
 
-    def _deliver_round_robin(self, group: PriorityGroup, now_ms: WallMs) -> list[Delivery]:
+    def _deal(self, group: PriorityGroup, most: i64, now_ms: WallMs) -> list[Delivery]:
         """Message by message to the next consumer that has room, as RabbitMQ deals."""
-        dealing = RoundRobinAllocator(group, DELIVER_MESSAGES_MAX)
-        if dealing.messages_wanted == 0:
-            return []
+        ready = self.backing.ready_count()
+        dealing = RoundRobinAllocator(group, ready, most, DELIVER_MESSAGES_MAX)
         messages = self._fetch(dealing.messages_wanted, dealing.bytes_wanted, now_ms)
-        if len(messages) == 0:
-            return []
         left = dealing.deal(messages)
         self.unacked_count += dealing.unacked_count
-        deliveries = self._handed(dealing, now_ms)
+        for place in range(len(dealing.takers)):
+            hand = dealing.hands[place]
+            if len(hand) > 0:
+                consumer = dealing.takers[place]
+                self.statistics.delivered(consumer, len(hand), now_ms)
+                if consumer.no_ack:
+                    self._let_go(hand)
         if len(left) > 0:
             self.backing.unfetch(left)
             if self.limits.max_length_bytes >= 0:
                 self._limiter.count_bodies(left, 1)
-        elif self.backing.ready_count() > 0 and group.has_room():
-            self.wake()
-        if group.shares_holder:
-            return in_order(messages[: len(messages) - len(left)], deliveries)
-        return deliveries
-
-    def _handed(self, dealing: RoundRobinAllocator, now_ms: WallMs) -> list[Delivery]:
-        deliveries: list[Delivery] = []
-        for i in range(len(dealing.takers)):
-            hand = dealing.hands[i]
-            if len(hand) > 0:
-                consumer = dealing.takers[i]
-                self.statistics.delivered(consumer, len(hand), now_ms)
-                if consumer.no_ack:
-                    self._let_go(hand)
-                deliveries.append(Delivery(consumer, hand))
-        return deliveries
+        return dealing.deliveries(messages)
 
     def _let_go(self, messages: list[Message]) -> None:
         """Handed to a consumer that acknowledges nothing: done."""
@@ -339,8 +359,23 @@ class LocalQueue(Queue):
 
     # -- settling --------------------------------------------------------------------------
 
+    def _release(self, consumer: Consumer, count: i64) -> None:
+        """It holds so many fewer."""
+        consumer.release(count)
+        if consumer.resting or self._spare_wanted > 0:
+            self._gained(consumer, count)
+
+    def _gained(self, consumer: Consumer, count: i64) -> None:
+        """It has room for so many more."""
+        if self._spare_wanted > 0 and consumer in self.consumers:
+            self._spare += count
+        if consumer.resting:
+            self._groups.come_back(consumer)
+
     def settle(self, consumer: Consumer, messages: list[Message]) -> None:
         consumer.release(len(messages))
+        if consumer.resting or self._spare_wanted > 0:
+            self._gained(consumer, len(messages))
         self.unacked_count -= len(messages)
         self.statistics.acked(consumer, messages)
         if not self.deleted:
@@ -355,7 +390,7 @@ class LocalQueue(Queue):
                     self.wake()
 
     def reject(self, consumer: Consumer, messages: list[Message]) -> None:
-        consumer.release(len(messages))
+        self._release(consumer, len(messages))
         self.unacked_count -= len(messages)
         self.statistics.settled(messages, SAMPLE_REJECTED)
         if not self.deleted:
@@ -365,7 +400,7 @@ class LocalQueue(Queue):
     def requeue(
         self, consumer: Consumer, messages: list[Message], failed: bool, now_ms: WallMs
     ) -> None:
-        consumer.release(len(messages))
+        self._release(consumer, len(messages))
         self.statistics.redelivered(messages)
         self._put_back(messages, failed, now_ms)
 
@@ -391,8 +426,8 @@ class LocalQueue(Queue):
         self.backing.requeue(messages)
         if self.limits.max_length_bytes >= 0:
             self._limiter.count_bodies(messages, 1)
-        if self.limits.drops:
-            self._limiter.drop_over_limit(self.spare_room())
+        if self.limits.drops and self.spare_room(1) == 0:
+            self._limiter.drop_over_limit()
         self.wake()
 
     def _retry_later(self, messages: list[Message], retry: RetryDelays, now_ms: WallMs) -> None:
@@ -409,7 +444,7 @@ class LocalQueue(Queue):
     def give_back(
         self, consumer: Consumer, messages: list[Message], delay_ms: i64, now_ms: WallMs
     ) -> None:
-        consumer.release(len(messages))
+        self._release(consumer, len(messages))
         self.statistics.requeued(messages)
         self._take_back(messages, delay_ms, now_ms)
 
@@ -430,25 +465,27 @@ class LocalQueue(Queue):
     def add_consumer(self, consumer: Consumer) -> None:
         if self.range_lease.held:
             raise leased(self.name, self.vhost)
-        if (consumer.exclusive and self._groups.single_active) or (
-            len(self.consumers) > 0 and (consumer.exclusive or self.consumers[0].exclusive)
-        ):
+        groups = self._groups
+        alone = groups.sole is not None and groups.sole.exclusive
+        if alone or (consumer.exclusive and (groups.single_active or len(self.consumers) > 0)):
             raise AccessRefused(f"queue '{self.name}' in vhost '{self.vhost}' in exclusive use")
         consumer.join(self)
-        self.consumers.append(consumer)
-        self._groups.add(consumer)
+        self.consumers[consumer] = None
+        groups.add(consumer)
         self.had_consumer = True
+        self._count_spare_anew()
         self.wake()
 
     def remove_consumer(self, consumer: Consumer) -> None:
+        self._count_spare_anew()
         consumer.cancel()
         if consumer in self.consumers:
-            self.consumers.remove(consumer)
+            del self.consumers[consumer]
             self._groups.remove(consumer, self.consumers)
         self.wake()
 
     def active_consumer(self) -> Consumer | None:
-        return self._groups.active
+        return self._groups.sole if self._groups.single_active else None
 
     @property
     def unused(self) -> bool:
@@ -469,32 +506,35 @@ class LocalQueue(Queue):
             self._deferred.release_to_tail()
             self.wake()
 
-    def expire(self, now_ms: WallMs) -> None:
+    def expire(self, now_ms: WallMs) -> i64:
+        before = self._limiter.expired_count
         self._head_away = self._limiter.expire(now_ms)
-        if self._defers and not self.scanned:
-            self.release_due(now_ms)
+        return self._limiter.expired_count - before
 
-    def release_due(self, now_ms: WallMs) -> bool:
+    def release_due(self, now_ms: WallMs) -> i64:
+        if not self._defers:
+            return 0
         leases = self.leases
-        some = leases is not None and self._time_out(leases, now_ms)
-        if 0 < self.backing.next_due_ms() <= now_ms and self._deferred.release(now_ms):
-            self.wake()
-            return True
-        return some
+        count = 0 if leases is None else self._time_out(leases, now_ms)
+        if 0 < self.backing.next_due_ms() <= now_ms:
+            released = self._deferred.release(now_ms)
+            if released > 0:
+                self.wake()
+            count += released
+        return count
 
-    def _time_out(self, leases: Leases, now_ms: WallMs) -> bool:
+    def _time_out(self, leases: Leases, now_ms: WallMs) -> i64:
         late = self._released(leases.expired(now_ms, RELEASED_AT_ONCE))
-        if len(late) == 0:
-            return False
-        self.statistics.timed_out(late)
-        self._take_back(late, 0, now_ms)
-        return True
+        if len(late) > 0:
+            self.statistics.timed_out(late)
+            self._take_back(late, 0, now_ms)
+        return len(late)
 
     def _released(self, ended: list[tuple[Consumer, Message]]) -> list[Message]:
         """The messages of deliveries with a deadline, which their consumers have no more."""
         messages: list[Message] = []
         for consumer, message in ended:
-            consumer.release(1)
+            self._release(consumer, 1)
             messages.append(message)
         return messages
 
@@ -618,6 +658,10 @@ class LocalQueue(Queue):
         self._limiter.shrink()
         self.statistics.dropped_read(count)
         return int(count)
+
+    def check(self) -> None:
+        super().check()
+        self._groups.check(self.consumers)
 
     # -- its end -----------------------------------------------------------------------------
 

@@ -36,7 +36,7 @@ from penstock.core.credit import QUEUE, FlowPeer
 from penstock.core.message import Message
 from penstock.core.pending import Pending
 from penstock.queues.allocator import Delivery
-from penstock.queues.consumers import UNLIMITED, Consumer
+from penstock.queues.consumers import Consumer
 from penstock.queues.context import QUORUM, STREAM, QueueContext, QueueIdentity, queue_type
 from penstock.queues.counting import QueueStatistics
 from penstock.queues.leases import Leases
@@ -63,7 +63,7 @@ class Queue:
         self.arguments = identity.arguments
         self.backing: BackingQueue = backing
         self.owner: object = None  # the session an exclusive queue belongs to
-        self.consumers: list[Consumer] = []
+        self.consumers: dict[Consumer, None] = {}  # in the order in which they came
         self.had_consumer: bool = False
         self.unacked_count: i64 = 0
         self.leases: Leases | None = None
@@ -132,7 +132,7 @@ class Queue:
         """Something may be deliverable: ask for a turn."""
         if not self.awake and not self.deleted:
             self.awake = True
-            self._context.wakeups.append(self)
+            self._context.wakeups[self] = None
 
     def refill(self) -> None:
         """Something may be deliverable, but there is no hurry: ask for a turn soon."""
@@ -159,6 +159,10 @@ class Queue:
     def visited(self) -> None:
         """What was due has been looked at."""
         self.expiry_due_ms = WallMs(0)
+
+    def disk_came(self) -> None:
+        """Something was read from disk, or is on it now: ask for a turn."""
+        self.wake()
 
     def set_paused(self, paused: bool) -> None:
         self.paused = paused
@@ -203,13 +207,19 @@ class Queue:
         """
         raise NotImplementedError
 
-    def spare_room(self) -> i64:
-        """How many messages consumers take now, were they there."""
+    def spare_room(self, wanted: i64) -> i64:
+        """How many messages consumers take now; not more than ``wanted`` is looked for."""
         room: i64 = 0
         if not self.paused:
             for consumer in self.consumers:
+                if room >= wanted:
+                    break
                 room += consumer.room()
-        return room if room < UNLIMITED else UNLIMITED
+        return room
+
+    def room_came(self, consumer: Consumer) -> None:
+        """By other ways than settlements: its window, one that it shares, or its outlet."""
+        self.wake()
 
     # -- settling --------------------------------------------------------------------------
 
@@ -266,12 +276,15 @@ class Queue:
         """From now on deliveries have deadlines; False where the backing cannot do that."""
         raise NotImplementedError
 
-    def expire(self, now_ms: WallMs) -> None:
-        """Let die what is over its time and no consumer could take; end deadlines and delays."""
+    def expire(self, now_ms: WallMs) -> i64:
+        """Let die some of what is over its time and no consumer could take; returns how many."""
         raise NotImplementedError
 
-    def release_due(self, now_ms: WallMs) -> bool:
-        """What is over its deadline or was delayed for long enough is ready; True = some was."""
+    def release_due(self, now_ms: WallMs) -> i64:
+        """What is over its deadline or was delayed for long enough is ready; returns how many.
+
+        Not all at once: ``next_due_ms`` says that there are more.
+        """
         raise NotImplementedError
 
     def next_expiry_ms(self) -> WallMs:
@@ -279,7 +292,7 @@ class Queue:
         return WallMs(0)
 
     def next_due_ms(self) -> WallMs:
-        """When ``expire`` should be called next; 0 = nothing here waits for a time."""
+        """When it should be asked again for both; 0 = nothing here waits for a time."""
         raise NotImplementedError
 
     # -- limits and counts -----------------------------------------------------------------
@@ -362,8 +375,8 @@ class Queue:
         self.deleted = True
         if self.flow is not None:
             self.flow.lost()
-        consumers = self.consumers
-        self.consumers = []
+        consumers = list(self.consumers)
+        self.consumers = {}
         return consumers
 
     # -- invariants ------------------------------------------------------------------------

@@ -102,7 +102,7 @@ class ScanLoop:
         while self._looked_at < last and self._looked_at < len(self._selected):
             queue = self._selected[self._looked_at]
             self._looked_at += 1
-            if not queue.deleted and queue.release_due(now_ms):
+            if not queue.deleted and queue.release_due(now_ms) > 0:
                 self._dirty += 1
         return self._looked_at < len(self._selected) or self._end_round(now_ms)
 

@@ -1,5 +1,8 @@
 """``StreamQueue``: a queue whose messages stay; each consumer reads all, from its own place.
 
+Readers for which something may be at hand are in a ring, the others aside: without room, while a
+read is under way for them, or until the disk has more.  An acknowledgement moves one of them.
+
 An acknowledgement, or any other settlement, is credit for one delivery more: nothing comes back,
 and nothing goes but by retention.  What a stream does not do is refused here.
 
@@ -16,7 +19,7 @@ from penstock.core.errors import NotImplementedYet, PreconditionFailed
 from penstock.core.message import Message
 from penstock.core.pending import Pending
 from penstock.queues.allocator import Delivery
-from penstock.queues.consumers import Consumer
+from penstock.queues.consumers import Consumer, ConsumerRing
 from penstock.queues.context import QueueContext, QueueIdentity
 from penstock.queues.limits import QueueLimits
 from penstock.queues.queue import CROWDED_BYTES, Queue
@@ -40,6 +43,8 @@ from penstock.streams.reader import StreamReader
 
 DELIVER_BYTES_MAX: Final[i64] = 1024 * 1024
 """One pass gives so much, and a block more, to all consumers together: as to a range reader."""
+READERS_AT_ONCE: Final[i64] = 256
+"""One pass looks at so many of them."""
 READS_AT_ONCE: Final[i64] = 8
 """Of all consumers: what they bring waits in memory."""
 MESSAGE_COST_BYTES: Final[i64] = 32
@@ -62,7 +67,9 @@ class StreamQueue(Queue):
         self._stored: StreamBacking = backing
         self._readers: dict[Consumer, StreamReader] = {}
         self._feeds: dict[str, StreamFeed] = {}  # by the names of the queues that take from it
-        self._first: i64 = 0  # the consumer that the next pass begins with
+        self._ring = ConsumerRing()  # those for which something may be at hand
+        self._reading: dict[Consumer, None] = {}  # for them it is on its way from disk
+        self._idle: dict[Consumer, None] = {}  # for them there is nothing before the disk has more
         self._moved: bool = False  # positions of named ones
         self._keep_at_ms: WallMs = WallMs(0)
         if context.sampling.book.directory != "":
@@ -107,25 +114,18 @@ class StreamQueue(Queue):
         return deliveries
 
     def _deliver(self, now_ms: WallMs, deliveries: list[Delivery]) -> None:
-        """A pass begins with another consumer each time, or where the last one had no time left."""
-        count: i64 = len(self.consumers)
+        """To readers in turn, until the share of a pass is used up."""
         left = DELIVER_BYTES_MAX
-        reads: i64 = 0
-        for reader in self._readers.values():
-            reads += reader.cursor.is_reading()
-        self._first += 1
-        for i in range(count):
-            if left <= 0:
-                self.wake()
-                self._first += i
+        for _ in range(READERS_AT_ONCE):
+            consumer = self._ring.take() if left > 0 else None
+            if consumer is None:
                 break
-            consumer = self.consumers[(self._first + i) % count]
-            cursor = self._readers[consumer].cursor
-            reads -= cursor.is_reading()
-            if reads < READS_AT_ONCE or cursor.is_reading() or cursor.blocks():
+            if len(self._reading) < READS_AT_ONCE or self._readers[consumer].cursor.blocks():
                 left = self._deliver_to(consumer, left, now_ms, deliveries)
-            reads += cursor.is_reading()
-        self._first %= max(count, 1)
+            else:
+                self._idle[consumer] = None
+        if self._ring.has_room():
+            self.wake()
 
     def _deliver_to(
         self, consumer: Consumer, left: i64, now_ms: WallMs, deliveries: list[Delivery]
@@ -135,7 +135,10 @@ class StreamQueue(Queue):
         cursor = reader.cursor
         room = consumer.room()
         outlet_left = max(consumer.outlet.room_bytes(), 1)
-        while room > 0 and left > 0 and outlet_left > 0 and cursor.look():
+        while room > 0 and left > 0 and outlet_left > 0:
+            if not cursor.look():
+                self._put_aside(consumer, cursor, now_ms)
+                return left
             messages = reader.take(room)
             count: i64 = len(messages)
             size = reader.taken_bytes + count * MESSAGE_COST_BYTES
@@ -153,11 +156,43 @@ class StreamQueue(Queue):
             if sampler is not None and self.statistics.delivered_count >= sampler.due:
                 self._sample(consumer, messages)
             deliveries.append(Delivery(consumer, messages))
-        if cursor.passing or (room > 0 and (left <= 0 or outlet_left <= 0)):
-            self.wake()
+        self._ring.add(consumer)
+        return left
+
+    def _put_aside(self, consumer: Consumer, cursor: StreamCursor, now_ms: WallMs) -> None:
+        """Nothing is at hand for it."""
         if cursor.error is not None:
             self._stored.failed(cursor.error, now_ms)
-        return left
+        if cursor.is_reading():
+            self._reading[consumer] = None
+        elif cursor.passing:
+            self._ring.add(consumer)
+        else:
+            self._idle[consumer] = None
+
+    def disk_came(self) -> None:
+        """A read is done, or more of the stream is on disk: it may be for any reader.
+
+        What was read is taken over by readers without room too: their cache bounds it.
+        """
+        for consumer in list(self._reading):
+            cursor = self._readers[consumer].cursor
+            cursor.look()
+            if cursor.error is not None or not cursor.is_reading():
+                del self._reading[consumer]
+                self._ring.put_first([consumer])
+        self._ring.put_last(list(self._idle))
+        self._idle = {}
+        self.wake()
+
+    def room_came(self, consumer: Consumer) -> None:
+        self._end_rest(consumer)
+        self.wake()
+
+    def _end_rest(self, consumer: Consumer) -> None:
+        if consumer.resting:
+            consumer.end_rest()
+            self._ring.add(consumer)
 
     def _sample(self, consumer: Consumer, messages: list[Message]) -> None:
         """The sample is an object of its own: other consumers settle the shared one, too."""
@@ -171,7 +206,7 @@ class StreamQueue(Queue):
     def get(self, account: Consumer) -> Message | None:
         raise self._refusal("basic.get")
 
-    def spare_room(self) -> i64:
+    def spare_room(self, wanted: i64) -> i64:
         return 0
 
     # -- settling --------------------------------------------------------------------------
@@ -200,6 +235,7 @@ class StreamQueue(Queue):
         self.statistics.settled(messages, outcome)
         consumer.release(len(messages))
         self.unacked_count -= len(messages)
+        self._end_rest(consumer)
         reader = self._readers.get(consumer)
         if reader is None:
             return
@@ -240,7 +276,8 @@ class StreamQueue(Queue):
             reader.report(self.log.marks.positions)
             self._moved = True
         consumer.join(self)
-        self.consumers.append(consumer)
+        self.consumers[consumer] = None
+        self._ring.add(consumer)
         self.had_consumer = True
         self.wake()
 
@@ -264,11 +301,12 @@ class StreamQueue(Queue):
 
     def remove_consumer(self, consumer: Consumer) -> None:
         consumer.cancel()
-        try:
-            self.consumers.remove(consumer)  # one look: a client may leave with thousands
-        except ValueError:
-            return
-        self._leave(consumer)
+        if consumer in self.consumers:
+            del self.consumers[consumer]
+            self._ring.cancel_one()
+            self._reading.pop(consumer, None)
+            self._idle.pop(consumer, None)
+            self._leave(consumer)
 
     def _leave(self, consumer: Consumer) -> None:
         """A consumer that was cancelled may still settle what it holds: its position follows."""
@@ -366,10 +404,10 @@ class StreamQueue(Queue):
     def use_leases(self) -> bool:
         return False
 
-    def expire(self, now_ms: WallMs) -> None:
+    def expire(self, now_ms: WallMs) -> i64:
         """Let retention take what is too old; readers that were stopped read again in time."""
         if self.deleted:
-            return
+            return 0
         self._stored.retire(now_ms)
         self._keep_positions(now_ms)
         if self._stored.may_read_again(now_ms):
@@ -377,10 +415,11 @@ class StreamQueue(Queue):
                 reader.cursor.read_again()
             for feed in self._feeds.values():
                 feed.cursor.read_again()
-            self.wake()
+            self.disk_came()
+        return 0
 
-    def release_due(self, now_ms: WallMs) -> bool:
-        return False
+    def release_due(self, now_ms: WallMs) -> i64:
+        return 0
 
     def next_due_ms(self) -> WallMs:
         due_ms = self._stored.next_due_ms()
@@ -419,3 +458,12 @@ class StreamQueue(Queue):
         for reader in self._readers.values():
             reader.cursor.close()
         self._readers = {}
+        self._reading = {}
+        self._idle = {}
+
+    def check(self) -> None:
+        super().check()
+        resting = [one for one in self.consumers if one.resting]
+        there = [*self._ring.in_turn(), *self._reading, *self._idle, *resting]
+        assert len(there) == len(self.consumers), "a reader is in one place"
+        assert set(there) == set(self.consumers), "and each is in one"

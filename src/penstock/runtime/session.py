@@ -171,6 +171,11 @@ class Session:
         self.ticket = None
         return True
 
+    def go_on_later(self) -> None:
+        """What else it was asked for waits until others had their turn."""
+        self.has_more = True
+        self.waiting_head = True
+
     def drop_ticket(self) -> None:
         if self.ticket is not None:
             self.ticket.drop()

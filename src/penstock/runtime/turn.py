@@ -24,6 +24,7 @@ from penstock.broker.rules.admission import Admission
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.errors import BrokerError
 from penstock.core.turn_part import ALWAYS, TurnPart
+from penstock.queues.allocator import DELIVERIES_AT_ONCE
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.runtime.cluster_part import ClusterPart
@@ -194,7 +195,7 @@ class Turn:
 
     def send_away(self, consumers: list[Consumer], why: str) -> None:
         """Their queue cannot be served here: their clients are to go to another node."""
-        for consumer in consumers[:]:
+        for consumer in consumers:
             subscriber = cast(Subscriber, consumer.holder)
             subscriber.send_away(consumer, why)
             self.touch(subscriber.session)
@@ -337,23 +338,33 @@ class Scan(TurnPart):
 
 @final
 class Deliveries(TurnPart):
-    """Queues that asked for a turn have it."""
+    """Queues that asked for a turn have it, the last of many in the next one."""
 
     def __init__(self, turn: Turn, broker: Broker) -> None:
         super().__init__(broker.queue_context.wakeups)
         self._turn = turn
         self._turns = broker.queue_turns
         self._traces = broker.traces
+        self._left: i64 = DELIVERIES_AT_ONCE
 
     def run(self, now_ms: WallMs, idle: bool) -> bool:
+        self._left = DELIVERIES_AT_ONCE
+        late: list[Queue] = []
         for queue in self._turns.take_wakeups():
-            self.deliver_from(queue, now_ms)
             # A time to live of 0 means "at once or not at all": go on while a consumer takes.
+            if self._left <= 0 and queue.next_expiry_ms() != now_ms:
+                late.append(queue)
+                continue
+            self.deliver_from(queue, now_ms)
             while queue.awake and 0 < queue.next_expiry_ms() <= now_ms:
+                if self._left <= 0 and queue.next_expiry_ms() != now_ms:
+                    break
                 self._turns.take_wakeup(queue)
                 self.deliver_from(queue, now_ms)
             if not queue.deleted and queue.next_due_ms() > 0:
-                self._turns.expire_messages(queue, now_ms)
+                self._turns.plan(queue)
+        if late:
+            self._turns.wake_first(late)
         return False
 
     def deliver_from(self, queue: Queue, now_ms: WallMs) -> None:
@@ -362,10 +373,12 @@ class Deliveries(TurnPart):
             return
         if self._traces.behind and self._traces.hold(queue):
             return
+        self._left -= 1
         for delivery in queue.deliver(now_ms):
             subscriber = cast(Subscriber, delivery.consumer.holder)
             subscriber.deliver(delivery)
             self._turn.touch(subscriber.session)
+            self._left -= 1
 
 
 @final

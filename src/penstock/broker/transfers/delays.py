@@ -79,11 +79,16 @@ class Delays:
             room.wake()
         self._schedule.plan(room.backing.next_due_ms(), room)
 
-    def release(self, room: Queue, now_ms: WallMs) -> None:
-        """Its time may have come: what is due becomes ready, and is sorted in this turn."""
-        if room.backing.release_due(now_ms, RELEASED_AT_ONCE) > 0:
+    def release(self, room: Queue, now_ms: WallMs) -> i64:
+        """Its time may have come: what is due becomes ready, and is sorted in this turn.
+
+        Returns how many messages.
+        """
+        count = room.backing.release_due(now_ms, RELEASED_AT_ONCE)
+        if count > 0:
             room.wake()
         self._schedule.plan(room.backing.next_due_ms(), room)
+        return count
 
     def _route(
         self, room: Queue, messages: list[Message], share: RoutingShare, now_ms: WallMs

@@ -169,7 +169,7 @@ class MirroredQueue:
         if self.group is not None:
             self.group.safe.cut_off(why)
         if why and not self.is_gone():
-            self._places.send_away(self.queue.consumers, why)
+            self._places.send_away(list(self.queue.consumers), why)
 
     # -- the views -----------------------------------------------------------------------------
 

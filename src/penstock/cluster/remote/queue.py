@@ -119,7 +119,7 @@ class RemoteQueue(Queue):
         self._master.open(way, self)
         cancelled = [one for one in self.consumers if wants_cancel(one, self)]
         for consumer in cancelled:
-            self.consumers.remove(consumer)
+            del self.consumers[consumer]
         self._subscriptions.renew(self.consumers)
         self.publishing.follow(way)
         self._questions.ask_again()
@@ -314,7 +314,7 @@ class RemoteQueue(Queue):
 
     def _enter(self, consumer: Consumer) -> None:
         consumer.join(self)
-        self.consumers.append(consumer)
+        self.consumers[consumer] = None
         self.had_consumer = True
 
     def remove_consumer(self, consumer: Consumer) -> None:
@@ -322,7 +322,7 @@ class RemoteQueue(Queue):
         remote = self._subscriptions.by_consumer.get(consumer)
         if remote is None or consumer not in self.consumers:
             return
-        self.consumers.remove(consumer)
+        del self.consumers[consumer]
         self._subscriptions.unsubscribe(remote)
         self._subscriptions.forget_settled(consumer)
 
@@ -338,20 +338,19 @@ class RemoteQueue(Queue):
             self.leases = Leases()
         return True
 
-    def expire(self, now_ms: WallMs) -> None:
-        if not self.scanned:
-            self.release_due(now_ms)
+    def expire(self, now_ms: WallMs) -> i64:
+        return 0  # the master does that
 
-    def release_due(self, now_ms: WallMs) -> bool:
+    def release_due(self, now_ms: WallMs) -> i64:
         """What is over its deadline goes back; what is delayed is the master's business."""
         leases = self.leases
         if leases is None:
-            return False
+            return 0
         late = leases.expired(now_ms, RELEASED_AT_ONCE)
         self.statistics.timed_out([message for _, message in late])
         for consumer, message in late:
             self._settle(consumer, q.GIVE_BACK, [message], 0)
-        return len(late) > 0
+        return len(late)
 
     def next_due_ms(self) -> WallMs:
         leases = self.leases
@@ -408,7 +407,7 @@ class RemoteQueue(Queue):
         consumer = remote.consumer
         way = self._master.way
         if consumer is not None and way is not None and consumer in self.consumers:
-            self.consumers.remove(consumer)
+            del self.consumers[consumer]
             way.cancelled.append(consumer)
 
     def check(self) -> None:

@@ -155,7 +155,7 @@ class Served:
             return
         one.consumer.allow(request.window)
         one.consumer.outlet.has_left(request.taken_bytes)
-        self.queue.wake()
+        self.queue.room_came(one.consumer)
 
     # -- settling --------------------------------------------------------------------------
 

@@ -245,14 +245,15 @@ class PeerServer:
     def _get(self, served: Served, request: q.Ask, now_ms: WallMs) -> None:
         queue = served.queue
         served.vhost.touch(queue)
-        queue.expire(now_ms)
-        self._broker.queue_turns.serve_consumers(queue, now_ms)
+        if not self._broker.queue_turns.may_poll(queue, now_ms):
+            self._postponed.append((served, request))
+            return
         no_ack = request.flags & q.NO_ACK != 0
         message = queue.get(served.account(no_ack))
         if isinstance(message, Pending):
             self._postponed.append((served, request))
             return
-        self._broker.queue_turns.expire_messages(queue, now_ms)
+        self._broker.queue_turns.plan(queue)
         first: i64 = 0
         got: list[Message] = []
         if message is not None:

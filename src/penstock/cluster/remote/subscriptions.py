@@ -11,6 +11,7 @@ Invariants (``check``):
 """
 
 from collections import deque
+from collections.abc import Iterable
 from typing import final
 
 from mypy_extensions import i64
@@ -81,7 +82,7 @@ class RemoteSubscriptions:
         """If the master refuses it, it is cancelled."""
         self.bind(self.subscribe(consumer, 0), consumer)
 
-    def renew(self, consumers: list[Consumer]) -> None:
+    def renew(self, consumers: Iterable[Consumer]) -> None:
         """There is another master: it knows none of them."""
         self._by_number = {}
         self.by_consumer = {}
@@ -150,7 +151,7 @@ class RemoteSubscriptions:
         remote.arrived.extend(answer.messages)
         return True
 
-    def check(self, consumers: list[Consumer]) -> None:
+    def check(self, consumers: Iterable[Consumer]) -> None:
         for consumer in consumers:
             remote = self.by_consumer[consumer]
             assert self._by_number[int(remote.number)] is remote, "E1"

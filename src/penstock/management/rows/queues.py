@@ -110,11 +110,10 @@ class QueueRows(Rows):
     def _queue_row(self, queue: Queue) -> Row:
         ready = queue.backing.ready_count()
         unacked = queue.unacked_anywhere()
-        consumers = queue.consumers
-        alone = len(consumers) == 1 and consumers[0].exclusive
+        first = next(iter(queue.consumers), None)
         parts = queue.backing.parts()
         active = queue.active_consumer()
-        capacity = queue.statistics.capacity.share(wall_ms()) if consumers else 0
+        capacity = queue.statistics.capacity.share(wall_ms()) if queue.consumers else 0
         return {
             **self._lasting_fields(queue),
             **self._queue_state(queue),
@@ -124,7 +123,7 @@ class QueueRows(Rows):
             "consumers": int(queue.consumers_anywhere()),
             "consumer_capacity": capacity,
             "consumer_utilisation": capacity,
-            "exclusive_consumer_tag": consumers[0].tag if alone else None,
+            "exclusive_consumer_tag": first.tag if first and first.exclusive else None,
             "single_active_consumer_tag": None if active is None else active.tag,
             "memory": sum(int(part.ram_bytes()) for part in parts),
             "message_stats": CountersSnapshot(

@@ -145,7 +145,7 @@ class ClusterQueues(QueueDirectory):
         text = f"queue '{queue.name}' in vhost '{queue.vhost}'"
         why = f"node '{self._home}' does not reach '{node}', the master of {text}: ask another node"
         queue.give_up(why, elsewhere=True)
-        self._turn.send_away(queue.consumers, why)
+        self._turn.send_away(list(queue.consumers), why)
 
     def _has_view(self, queue: Queue) -> bool:
         """If its master's node is down, another becomes master, or it is said that none does."""

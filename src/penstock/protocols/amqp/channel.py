@@ -56,11 +56,14 @@ from penstock.queues.consumers import Consumer, SharedWindow
 from penstock.queues.context import queue_type
 from penstock.queues.queue import Queue
 from penstock.queues.refusals import check_head
+from penstock.routing.steps import steps
 from penstock.runtime.session import Subscriber
 from penstock.runtime.session_events import channel_moved, consumer_moved
 
 ACCOUNTS_MAX: Final = 64
 """Queues a channel polls; above this, those it owes nothing are forgotten."""
+WAKE_STEPS: Final[i64] = 4
+"""As many of a route (``routing/steps.py``) cost what it costs to let a consumer go on."""
 
 
 @final
@@ -170,35 +173,45 @@ class AmqpChannel(Subscriber):
         return self.ledger.take_through(tag)
 
     def _settle(self, settlements: list[Settlement]) -> None:
-        self._room_comes()
+        was_full = self._is_full()
         for settlement in settlements:
             consumer = cast(Consumer, settlement.holder)
             self.traffic.ack(len(settlement.messages))
             cast(Queue, consumer.queue).settle(consumer, settlement.messages)
+        if was_full:
+            self._room_came()
 
     def _reject(self, settlements: list[Settlement]) -> None:
-        self._room_comes()
+        was_full = self._is_full()
         for settlement in settlements:
             consumer = cast(Consumer, settlement.holder)
             cast(Queue, consumer.queue).reject(consumer, settlement.messages)
+        if was_full:
+            self._room_came()
 
     def _requeue(self, settlements: list[Settlement], failed: bool) -> None:
-        self._room_comes()
+        was_full = self._is_full()
         for settlement in settlements:
             consumer = cast(Consumer, settlement.holder)
             cast(Queue, consumer.queue).requeue(
                 consumer, settlement.messages, failed, self.link.now_ms
             )
+        if was_full:
+            self._room_came()
 
-    def _room_comes(self) -> None:
-        """A settlement follows: with a full shared window, any of our consumers may go on."""
-        if self.shared.limit > 0 and self.shared.room() == 0:
-            self.wake_queues()
+    def _is_full(self) -> bool:
+        return self.shared.limit > 0 and self.shared.room() == 0
+
+    def _room_came(self) -> None:
+        """With room in the shared window, any of our consumers may go on."""
+        self.wake_queues()
+        steps.count(WAKE_STEPS * len(self.consumers))
 
     def wake_queues(self) -> None:
         """In turn: the queue of the consumer that was served last is the last one."""
+        turns = self.link.broker.queue_turns
         for consumer in self.consumers.values():
-            self.link.broker.queue_turns.wake_behind(cast(Queue, consumer.queue))
+            turns.wake_behind(cast(Queue, consumer.queue), consumer)
 
     # -- transactions --------------------------------------------------------------------
 
@@ -353,12 +366,12 @@ class AmqpChannel(Subscriber):
             raise NotImplementedYet(f"prefetch_size!=0 ({method.number('prefetch_size')})")
         if method.flag("global"):
             self.shared.change(method.number("prefetch_count"))
-            self.wake_queues()
+            self._room_came()
         else:
             self.prefetch = method.number("prefetch_count")
             if self.shared.limit > 0:  # as in RabbitMQ, the later one does away with it
                 self.shared.change(0)
-                self.wake_queues()
+                self._room_came()
         self._reply(method, m.BASIC_QOS_OK, [])
 
     def _consume(self, method: Method) -> Pending | None:
@@ -433,8 +446,8 @@ class AmqpChannel(Subscriber):
         link = self.link
         queue = self.topology.readable_queue(method)
         link.vhost.touch(queue)
-        queue.expire(link.now_ms)
-        link.broker.queue_turns.serve_consumers(queue, link.now_ms)
+        if not link.broker.queue_turns.may_poll(queue, link.now_ms):
+            return Pending(None, partial(self._get, method))
         no_ack = method.flag("no_ack")
         account = self._accounts.get(queue.incarnation)
         if account is None or account.no_ack != no_ack or account.queue is not queue:
@@ -453,7 +466,7 @@ class AmqpChannel(Subscriber):
         link, no_ack = self.link, account.no_ack
         queue = cast(Queue, account.queue)
         # A new head may have a time to die.
-        link.broker.queue_turns.expire_messages(queue, link.now_ms)
+        link.broker.queue_turns.plan(queue)
         if message is None:
             self.traffic.get(0, 0, no_ack)
             self._reply(method, m.BASIC_GET_EMPTY, [""])

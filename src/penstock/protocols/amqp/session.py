@@ -140,7 +140,7 @@ class AmqpSession(Session):
                 flow.count_decoding(perf_counter_ns() - since)
             self._events(events)
             if self.decoder.full:
-                self.has_more = self.waiting_head = True
+                self.go_on_later()
             if not self.decoder.paused or self.waiting_head:
                 return
             data = b""
@@ -197,7 +197,7 @@ class AmqpSession(Session):
             if channel.publish(run):
                 self._confirm_ready.append(channel)
             if self.link.has_routed_enough():
-                self.has_more = self.waiting_head = True
+                self.go_on_later()
                 rest = channel.publishing.take_rest()
                 if rest is not None:
                     channel.intake.hold_first(rest)
@@ -212,6 +212,8 @@ class AmqpSession(Session):
             return
         try:
             channel.ack(run)
+            if channel.shared.limit > 0:
+                self._pause_behind_wakes()
         except BrokerError as error:
             self.channel_failed(run.channel, error, m.BASIC_ACK)
         except Exception as error:  # noqa: BLE001 - ours: ends this session, reported, no other
@@ -343,6 +345,13 @@ class AmqpSession(Session):
             self._confirm_ready.append(channel)
         else:
             channel.handle(method)
+            if channel.shared.limit > 0:
+                self._pause_behind_wakes()
+
+    def _pause_behind_wakes(self) -> None:
+        """Room came to a window that consumers share: to wake all of them may be much work."""
+        if self.link.has_routed_enough():
+            self.go_on_later()
 
     def _hold_outcome(self, number: i64, method: Method, outcome: object) -> None:
         """While it is pending, what comes behind it on this connection waits."""
@@ -352,7 +361,7 @@ class AmqpSession(Session):
                 self.has_more = True
             self._postponed.append(Suspended(number, method, outcome))
         elif self.link.awaits_copies():
-            self.has_more = self.waiting_head = True
+            self.go_on_later()
 
     def _resume_method(self, number: i64, suspended: Suspended) -> None:
         pending = suspended.pending

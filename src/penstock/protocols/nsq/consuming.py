@@ -206,7 +206,7 @@ class NsqConsuming(Subscriber):
 
     def wake(self) -> None:
         if self.consumer is not None:
-            self._queue().wake()
+            self._queue().room_came(self.consumer)
 
     # -- settling ------------------------------------------------------------------------------
 
