@@ -120,3 +120,18 @@ def test_stored_blocks_are_those_that_were_written(start: int) -> None:
             cursor.pass_to(cursor.blocks()[-1].next_offset())
     assert found == [(n, world.entries[n].content) for n in range(start, len(world.entries))]
     assert world.cache._blocks == kept, "a stored read leaves the blocks of consumers alone"
+
+
+def test_a_reader_whose_file_goes_before_it_is_read_goes_on_at_the_floor() -> None:
+    world = world_of(5, max_bytes=3000)
+    cursor = StreamCursor(world.log, Start(at.FIRST))
+    assert not cursor.look()  # it has asked for the first file
+    assert world.log.retire(world.now_ms) > 0
+    world.seal()
+    world.commit()
+    world.board.reads.reverse()  # the removal comes first
+    world.run_jobs()
+    found = world.read(cursor)
+    assert cursor.error is None
+    world.judge(found, world.log.first_offset)
+    assert cursor.overtaken == world.log.first_offset > 0
