@@ -78,4 +78,4 @@ def test_each_change_of_a_copy_is_an_event_at_one_node_and_counted_there(
 
 def changes_at(machine: Machine) -> list[tuple[object, ...]]:
     events = machine.quiet.broker.events.take()
-    return [values for _, kind, values in events if kind == "mirror_changed"]
+    return [values for _, kind, values, _ in events if kind == "mirror_changed"]

@@ -187,9 +187,14 @@ BURST_BYTES = 300_000
 
 
 def test_connections_at_rest_keep_nothing_of_their_bursts(live: LiveBroker) -> None:
-    """Each kept what it was sent last, and the buffer this was written to: 60 MB of a hundred."""
+    """Each kept what it was sent last, and the buffer this was written to: 60 MB of a hundred.
+
+    Two hundred, one half after the other: what the first let go, which the allocator may keep, is
+    enough for the second.
+    """
     publisher = enter(live.url)
     publisher.call(1, "queue.declare", queue="burst")
+    resting: list[RawClient] = []
 
     def took_one() -> RawClient:
         client = enter(live.url)
@@ -199,12 +204,13 @@ def test_connections_at_rest_keep_nothing_of_their_bursts(live: LiveBroker) -> N
         assert len(client.receive_quietly().body) == BURST_BYTES
         return client
 
-    resting = [took_one()]
-    time.sleep(1.0)
-    before = resident_bytes(live.pid)
-    resting += [took_one() for _ in range(AT_REST)]
-    time.sleep(1.0)
-    grown = resident_bytes(live.pid) - before
+    def resident_with_more() -> int:
+        resting.extend(took_one() for _ in range(AT_REST))
+        time.sleep(3.0)  # a buffer goes at the second look that finds it unused
+        return resident_bytes(live.pid)
+
+    before = resident_with_more()
+    grown = resident_with_more() - before
     for client in (publisher, *resting):
         client.close_socket()
-    assert grown < 15 * MB, grown
+    assert grown < 30 * MB, grown
