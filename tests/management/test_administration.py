@@ -13,6 +13,7 @@ import pytest
 
 from penstock.broker.rules.access import hash_password
 from penstock.core.errors import AccessRefused
+from penstock.management.api.nodes import operating
 from tests.helpers.sources import HERE
 from tests.management.conftest import Raw, Served
 
@@ -266,3 +267,15 @@ def test_an_empty_password_never_fits(served: Served, body: dict[str, str]) -> N
     assert served.raw("/api/whoami", {"Authorization": f"Basic {login}"}).status == 401
     with pytest.raises(AccessRefused):
         served.on_loop(lambda: served.node.broker.users.authenticate("blank", "", HERE))
+
+
+def test_a_backup_is_not_made_for_another_machine(
+    served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An administrator elsewhere has the broker write no directory."""
+    body = json.dumps({"directory": str(tmp_path / "x")}).encode()
+    monkeypatch.setattr(operating, "is_loopback", lambda _address: False)
+    answer = served.request("POST", "/api/penstock/backup", body)
+    assert answer.status == 401, answer
+    assert b"the node's own machine" in answer.body
+    assert not (tmp_path / "x").exists()

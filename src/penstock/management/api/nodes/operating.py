@@ -10,7 +10,8 @@
     POST  /api/penstock/revive                clients are let in again
     POST  /api/penstock/stop                  an orderly stop; 204 comes before it
     POST  /api/penstock/backup                {"directory": "/mnt/backup/n1"}: a copy of the data
-                                              directory; answers {"bytes": 1234} when it is whole
+                                              directory; answers {"bytes": 1234} when it is whole;
+                                              from this machine only
 
 None of this outlives the process: a restart reads the settings.  In a cluster a drained node also
 hands its masters over to synchronised mirrors and takes no new ones; that is kept by the cluster,
@@ -22,11 +23,13 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from penstock.core.errors import AccessRefused
 from penstock.management.http.access import ADMINISTRATOR, MONITORING, Visitor
 from penstock.management.http.bodies import DIGITS_MAX, json_body, json_response
 from penstock.management.http.control import NodeControl
 from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import BadQuery
+from penstock.settings.listener_table import is_loopback
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical", "none")
 CATEGORIES: Final = (
@@ -119,6 +122,8 @@ class OperatingApi(Endpoints):
         directory = asked.get("directory")
         if set(asked) != {"directory"} or not isinstance(directory, str):
             raise BadQuery("bad_request", "directory: an absolute path on the node's machine")
+        if not is_loopback(request.remote or ""):
+            raise AccessRefused("a backup is asked for on the node's own machine")
         await self._on_loop(self._control.back_up, directory)
         state = self._control.backup()
         while state["under_way"]:
