@@ -22,7 +22,7 @@ stands on that.
 that acknowledge message by message would else make a parcel for each, faster than mirrors take
 them, and publishers would wait for all of these.
 
-**A stream** is told as a queue is: messages, the floor as an end of all below it, and its marks.
+**A stream's** master tells its mirrors the messages, the floor (an end of all below) and the marks.
 Readers see what all synchronised mirrors have: ``all_have`` says up to which parcel that is.
 
 Invariants (``check``):

@@ -196,7 +196,7 @@ class PartCopy(CopiedPart):
     def _not_here(
         self, messages: list[Message], start: i64, end: i64, until_ms: WallMs
     ) -> list[Message]:
-        """What has not gone round is told again, also what this copy's earlier life has heard."""
+        """The messages that this copy lacks; the master tells some again that it has already."""
         here = set(self.queue.copies.places(start, end))
         again = [int(one.seq_id) for one in messages if int(one.seq_id) in here]
         if until_ms > 0 and again:
