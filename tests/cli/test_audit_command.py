@@ -17,7 +17,7 @@ import pika
 import pytest
 from click.testing import CliRunner, Result
 
-from penstock.cli import audit as command
+from penstock.cli.data import audit as command
 from penstock.cli.main import cli
 from penstock.storage.common.files import RealFileSystem
 from penstock.storage.common.seq_ranges import SeqRanges, ranges_of
@@ -438,7 +438,7 @@ def on_a_terminal(environment: dict[str, str]) -> str:
     """What it writes to standard error when that is a terminal."""
     ours, theirs = pty.openpty()
     code = (
-        "from penstock.cli import audit\n"
+        "from penstock.cli.data import audit\n"
         "audit.LARGE_BYTES, audit.PROGRESS_S = 1000, 0\n"
         "from penstock.cli.main import cli\n"
         "cli.main(['audit', 'data'])\n"

@@ -164,6 +164,35 @@ def test_queues_as_a_table(api: str) -> None:
     assert Answers.asked[0][0].startswith("/api/queues?columns=vhost%2Cname%2C")
 
 
+def test_the_way_of_a_message_in_lines(api: str) -> None:
+    binding = {"routing_key": "order.#", "arguments": {}}
+    hop = {
+        "source": "orders", "by": "binding", "destination": "audit", "destination_type": "queue",
+        "bindings": [binding],
+    }  # fmt: skip
+    alternate = hop | {"by": "alternate exchange", "destination_type": "exchange", "bindings": []}
+    queue = {
+        "name": "audit\x1b[2J", "policy": "ha", "operator_policy": None,
+        "hold_ups": ["The queue has no consumer."], "dead_letter_exchange": "dead",
+    }  # fmt: skip
+    way = {"hops": [hop, alternate], "reached": [queue], "publishers_wait": "low on memory"}
+    Answers.body = json.dumps(way).encode()
+    result = run("route", "orders", "order.new", "--header", "n=7", "--url", api)
+    assert result.output.splitlines() == [
+        "exchange 'orders' to queue 'audit' by binding 'order.#'",
+        "exchange 'orders' to exchange 'audit' by alternate exchange",
+        "queue 'audit\\x1b[2J', policy ha",
+        "  The queue has no consumer.",
+        "  When it dies it goes to the exchange 'dead'.",
+        "publishers wait: low on memory",
+    ]
+    path = Answers.asked[-1][0]
+    assert path.startswith("/api/penstock/route/%2F/orders?routing_key=order.new&headers=")
+    Answers.body = json.dumps({"hops": [], "reached": [], "publishers_wait": None}).encode()
+    assert run("route", "", "x", "--url", api).output == "no queue gets it\n"
+    assert Answers.asked[-1][0].startswith("/api/penstock/route/%2F/amq.default?")
+
+
 def test_queues_are_watched_until_ctrl_c(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Answers.body = json.dumps([QUEUE]).encode()
     waits: list[float] = []

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Callable, Iterator
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 from click.testing import CliRunner, Result
@@ -139,6 +142,42 @@ def test_people(say: Say) -> None:
     assert "max-length=7" in say("policies").stdout
     say("policy", "delete", "short")
     say("policy", "delete", "short", code=1)
+
+
+def test_a_password_is_rotated(say: Say, live: LiveBroker) -> None:
+    """Both log in meanwhile; a restart keeps both."""
+    say("user", "add", "rota", "--tag", "management", given="old\n")
+    say("user", "password", "rota", "--add", given="new\n")
+    say("user", "password", "rota", "--add", given="third\n", code=1)
+    definitions = json.loads(say("definitions", "export").stdout)
+    (row,) = [one for one in definitions["users"] if one["name"] == "rota"]
+    assert " " not in row["password_hash"] + row["hashing_algorithm"], "RabbitMQ reads it"
+    live.kill()
+    live.start()
+    assert [row["last_used_ms"] for row in rows(say, "user", "passwords", "rota")] == [None, None]
+    assert [whoami(live, f"rota:{text}") for text in ("old", "new", "third")] == [200, 200, 401]
+    newer, older = rows(say, "user", "passwords", "rota")
+    assert (newer["which"], older["which"]) == ("newer", "older")
+    assert 0 <= int(str(newer["last_used_ms"])) - int(str(older["last_used_ms"])) < 60_000
+    say("user", "drop-password", "rota")
+    assert [whoami(live, f"rota:{text}") for text in ("old", "new")] == [401, 200]
+    say("user", "drop-password", "rota", code=1)
+    say("user", "password", "rota", "--add", given="mistaken\n")
+    say("user", "drop-password", "rota", "--newer")
+    assert [whoami(live, f"rota:{text}") for text in ("mistaken", "new")] == [401, 200]
+    say("user", "passwords", "nobody", code=1)
+    say("user", "delete", "rota")
+
+
+def whoami(live: LiveBroker, login: str) -> int:
+    request = Request(f"{live.http_url}/api/whoami")
+    request.add_header("Authorization", f"Basic {b64encode(login.encode()).decode()}")
+    try:
+        with urlopen(request, timeout=10) as answer:
+            return int(answer.status)
+    except HTTPError as error:
+        error.close()
+        return error.code
 
 
 def test_messages(say: Say) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from penstock.cli.definitions import definitions
+from penstock.cli.admin.definitions import definitions
 from tests.helpers.live_broker import LiveBroker
 
 

@@ -21,8 +21,8 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner, Result
 
+from penstock.cli.data.migrate import Progress
 from penstock.cli.main import cli
-from penstock.cli.migrate import Progress
 from penstock.client.amqp import Connection, Endpoint
 from penstock.client.shovel import Refused, Shovel
 from penstock.protocols.amqp.codec.properties import Properties

@@ -380,11 +380,11 @@ def test_penstock_does_not_pass_over_the_messages_of_nsqd(source: Path) -> None:
 class FailingSource:
     """Calls to nsqd's directory, and to the record beside the messages, that fail.
 
-    The next but ``after``, once or all that follow.
+    The next but ``after``, once or all that follow; -1: none.  ``calls``: verb and file of each.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, directories: list[Path]) -> None:
-        self.after, self.once, self.failed = -1, True, ""
+        self.begin(-1, once=True)
         self._places = [str(one) for one in directories]
         monkeypatch.setattr(os, "listdir", self._guarded("listdir", os.listdir))
         monkeypatch.setattr(Path, "read_text", self._guarded("read_text", Path.read_text))
@@ -404,12 +404,14 @@ class FailingSource:
 
     def begin(self, after: int, *, once: bool) -> None:
         self.after, self.once, self.failed = after, once, ""
+        self.calls: list[str] = []
 
     def _guarded(self, verb: str, call: Any) -> Any:
         def guarded(path: Any, *args: Any, **more: Any) -> Any:
             place = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else str(path)
             is_message = ".diskqueue." in place or "nsqd" in Path(place).name
             if is_message and any(place.startswith(one) for one in self._places):
+                self.calls.append(f"{verb} {Path(place).name}")
                 if self.after == 0:
                     self.after = -1 if self.once else 0
                     self.failed = f"{verb} {place}"
@@ -438,23 +440,31 @@ class _Reading:
 def test_each_call_to_the_disk_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: bool
 ) -> None:
-    """It is named, with its file; the next run goes on, and each message is there once."""
+    """It is named, with its file; the next run goes on, and each message is there once.
+
+    Of calls that are alike the first and the last fail.
+    """
     source = tmp_path / "nsqd"
     source.mkdir()
     write_queue(source, "one", 3)
     write_queue(source, "two:c", 3)
     failing = FailingSource(monkeypatch, [tmp_path])
-    after = 0
-    verbs = set()
-    while True:
+    assert migrate(source, "--into", str(tmp_path / "good")).exit_code == 0
+    calls = failing.calls
+    assert {call.split()[0] for call in calls} == {
+        *("listdir", "read_text", "rename", "fsync", "open", "read")
+    }
+    alike = [calls.index(call) for call in set(calls)]
+    for after in sorted(
+        {*alike, *(len(calls) - 1 - calls[::-1].index(call) for call in set(calls))}
+    ):
         into = tmp_path / f"penstock{after}"
         failing.begin(after, once=once)
         result = migrate(source, "--into", str(into))
         failed = failing.failed
         failing.begin(-1, once=True)
-        assert bool(failed) == (result.exit_code != 0), (after, failed, result.output)
-        if not failed:
-            break
+        assert failed, (after, calls[after])
+        assert result.exit_code != 0, (after, failed, result.output)
         assert "Input/output error" in result.output, (after, result.output)
         assert "this is a fault of penstock" not in result.output, (after, result.output)
         assert str(tmp_path) in result.output.partition("Input/output error")[0]
@@ -462,9 +472,6 @@ def test_each_call_to_the_disk_fails(
         assert again.exit_code == 0, (after, failed, again.output)
         assert table_of(again) == {"one": ["3"] * 3, "two:c": ["3"] * 3}, (after, failed)
         shutil.rmtree(into)
-        after += 1
-        verbs.add(failed.split()[0])
-    assert verbs == {"listdir", "read_text", "rename", "fsync", "open", "read"}
 
 
 def test_what_an_interrupted_run_could_not_read_is_told_by_the_next_one(

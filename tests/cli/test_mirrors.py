@@ -122,7 +122,7 @@ def test_masters_are_spread(say: Say, mirrors: FakeMirrors) -> None:
     mirrors.moves = [MasterMove("/", "orders", A, B)]
     text = say("cluster", "rebalance", "--queue-pattern", "^o").stdout
     assert text.splitlines()[1].split() == ["/", "orders", A, B]
-    assert mirrors.asked[-1] == ("rebalance", ".*", "^o")
+    assert mirrors.asked[-1] == ("rebalance", ".*", "^o", "all")
 
 
 def test_a_drain_waits_for_masters_that_can_go(say: Say, mirrors: FakeMirrors) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from penstock.cli.data.storage import percent, size
 from penstock.cli.main import cli
-from penstock.cli.storage import percent, size
 from tests.cli.conftest import Answers
 
 PATH = "/api/queues/%2F/or%2Fders"

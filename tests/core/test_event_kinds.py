@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.core.event_book import EVENTS_MAX, EventBook
+from penstock.core.event_book import EVENTS_MAX, NODE, EventBook
 from penstock.core.event_kinds import FIELDS, KINDS, line_of, read_line
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -81,5 +81,5 @@ def test_the_book_is_bounded_and_says_what_did_not_fit() -> None:
     assert book.take_dropped() == 0
     events = book.take()
     assert len(events) == EVENTS_MAX
-    assert events[0] == (5, "queue_deleted", ("/", "q"), "")
+    assert events[0] == (5, "queue_deleted", ("/", "q"), NODE)
     assert book.take() == []

@@ -109,7 +109,10 @@ def test_masters_are_spread(cluster: Served, mirrors: FakeMirrors) -> None:
         [[name, A], [quorum, 0], [classic, 1]],
         [[name, B], [quorum, 0], [classic, 1]],
     ]
-    assert mirrors.asked == [("rebalance", ".*", "^o")]
+    assert mirrors.asked == [("rebalance", ".*", "^o", "classic")]
+    value = json.loads(ctl(cluster, "rebalance", "quorum", "--formatter", "json").out)["value"]
+    assert value == [[[name, B], [quorum, 1], [classic, 0]]]
+    assert mirrors.asked[1] == ("rebalance", ".*", ".*", "quorum")
     lines = ctl(cluster, "rebalance", "all").out.splitlines()
     assert lines[0] == "Re-balancing leaders of all queues..."
     assert classic in lines[2]
@@ -127,7 +130,6 @@ def test_what_is_not_rebalanced(cluster: Served, mirrors: FakeMirrors) -> None:
         69,
         "Error:\ntype streams is not supported. Try one of all, classic, quorum.\n",
     )
-    assert "Output" in ctl(cluster, "rebalance", "quorum").out
     assert mirrors.asked == []
 
 

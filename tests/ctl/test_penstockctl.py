@@ -47,6 +47,7 @@ WORDS = [
 ]
 OF_PLUGINS = (
     *("delete_shovel", "restart_shovel", "shovel_status", "reset_stats_db"),
+    "clear_auth_backend_cache",
     *("federation_status", "restart_federation_link", "set_stream_retention_policy"),
 )
 """The recorded node ran without them."""
@@ -290,7 +291,7 @@ def test_the_token_is_for_this_machine(remote: str, local: str, believed: bool) 
 
 @pytest.mark.parametrize(
     "line",
-    ["stop_app", "restart_vhost", "force_gc", "exec 1", "encode a b", "erlang_version"],
+    ["stop_app", "restart_vhost", "force_gc", "exec 1", "erlang_version"],
 )
 def test_what_does_not_exist_here_fails_and_says_so(line: str, live: LiveBroker) -> None:
     said = penstockctl(live.data_dir, *line.split())
@@ -538,6 +539,7 @@ def queues(live: LiveBroker) -> LiveBroker:
         ("list_deprecated_features --used", 0, "Listing deprecated features in use"),
         ("set_permissions_globally guest .* .* .*", 0, "in all virtual hosts"),
         ("set_permissions_globally nosuch a b c", 67, "User nosuch does not exist"),
+        ("clear_auth_backend_cache", 0, "Will clear rabbitmq_auth_backend_cache"),
         ("reset_node_auth_attempt_metrics", 0, "Reset auth attempt metrics"),
         ("reset_stats_db", 0, "Resetting statistics database"),
         ("discover_peers", 0, "[:@NODE@]"),

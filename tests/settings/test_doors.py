@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,17 @@ def test_the_table_of_security_is_this_one() -> None:
     text = SECURITY.read_text()
     shown = text.partition(HEAD)[2].partition("\n\n")[0]
     assert shown.splitlines() == security_rows()
+
+
+def test_threats_are_said_of_each_listener() -> None:
+    threats = SECURITY.read_text().partition("## Threats at each port")[2].partition("\n## ")[0]
+    named = {
+        key
+        for row in threats.splitlines()
+        if row.startswith("|")
+        for key in re.findall("`(\\w+)`", row.split("|")[1])
+    }
+    assert named == {door.place_key for door in LISTENERS}
 
 
 def test_on_a_public_address_only_what_names_nothing_needs_no_log_in() -> None:

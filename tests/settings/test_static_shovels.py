@@ -10,6 +10,7 @@ import pytest
 from penstock.core.errors import SettingInvalid
 from penstock.node.link_control import static_shovels_in
 from penstock.settings.rabbitmq_conf import translate
+from penstock.settings.settings import load_settings
 
 TODAY = """[{rabbitmq_shovel, [{shovels, [{'of today', [
   {source, [{protocol, amqp091}, {uris, ["amqp://", "amqp://other"]},
@@ -33,7 +34,7 @@ OLD = """[{rabbitmq_shovel, [{shovels, [{old, [
 def shovels(text: str) -> dict[str, Any]:
     found = translate([("advanced.config", text)])
     assert not found.warnings
-    return static_shovels_in(str(found.values["static_shovels"]))
+    return static_shovels_in(load_settings("", {}, {}, conf=[("advanced.config", text)]))
 
 
 def test_the_form_of_today() -> None:
@@ -112,7 +113,7 @@ def test_what_a_parameter_could_not_be_stops_the_start(before: str, after: str, 
 @pytest.mark.parametrize("text", ["[", "[]", "7", json.dumps({"a": 7})])
 def test_the_setting_is_an_object_of_objects(text: str) -> None:
     with pytest.raises(SettingInvalid, match="static_shovels"):
-        static_shovels_in(text)
+        static_shovels_in(load_settings("", {}, {"static_shovels": text}))
 
 
 def test_passwords_are_not_in_what_is_said_of_the_line() -> None:

@@ -4,4 +4,7 @@
 called, so that ``penstock --help`` costs a tenth of a second and no broker process ever
 loads Spark.  Only ``serve`` knows the server; the others are outside users: they speak
 HTTP (``inspect``) or AMQP (``bench``, ``pipeline``).
+
+``data`` has the commands about data directories, ``admin`` those about definitions, users and
+nodes.
 """

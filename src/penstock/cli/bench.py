@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from penstock.cli.failure import Failure, Unavailable
+from penstock.cli.options import secret_option
 from penstock.client.endpoint import ClientError, ConnectionLost
 from penstock.client.plan import (
     VARIED_EXCHANGE,
@@ -40,11 +41,11 @@ The queues are left as they are unless --cleanup is given.
 
 
 @click.command(epilog=EPILOG)
-@click.option(
+@secret_option(
     "--uri",
+    "The broker: amqp://user:password@host:port/vhost.",
     default="amqp://guest:guest@127.0.0.1:5672/",
     show_default=True,
-    help="The broker: amqp://user:password@host:port/vhost.",
 )
 @click.option("--publishers", default=1, show_default=True, help="Processes that publish.")
 @click.option("--consumers", default=1, show_default=True, help="Processes that consume.")

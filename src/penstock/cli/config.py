@@ -11,22 +11,23 @@ from typing import Final
 import click
 
 from penstock.cli.config_files import settings_from
-from penstock.cli.failure import Failure
+from penstock.cli.failure import FAILED, Failure
 from penstock.cli.options import option
 from penstock.cli.tables import table
+from penstock.secrets.hardening import shortcomings
+from penstock.secrets.modes import open_to_others
 from penstock.settings.kinds import Setting
-from penstock.settings.listener_table import ListenerKind, etcd_risks, open_doors
+from penstock.settings.listener_table import ListenerKind, etcd_risks, open_doors, plain_text_risks
 from penstock.settings.rabbitmq_conf import row_of
 from penstock.settings.rabbitmq_keys import FIXED, GATHERED, IGNORED, OBEYED
 from penstock.settings.rabbitmq_variables import IGNORED as IGNORED_VARIABLES
 from penstock.settings.rabbitmq_variables import SIMPLE
-from penstock.settings.settings import DECLARED, Settings
+from penstock.settings.settings import DECLARED, SECRETS, Settings
 
 _BY_VARIABLE: Final = {
     **SIMPLE,
     **{setting.environment_name: setting.key for setting in DECLARED.values()},
 }
-SECRET: Final = frozenset({"default_pass", "cluster_etcd_password"})
 
 
 @click.group(epilog="\b\nExample:\n  penstock config show --effective")
@@ -45,19 +46,30 @@ _OUTPUT = click.option(
     epilog="\b\nExample:\n  penstock config check --config rabbitmq.conf",
 )
 @_FILE
-def check(file: str | None) -> None:
+@option("--hardened", "Name what falls short of docs/guide/hardening.md, too.", is_flag=True)
+def check(file: str | None, hardened: bool) -> None:
     """Check all sources; exit code 2 and a line for the first fault found.
 
     A line of rabbitmq.conf that has no effect here is a warning.  What the node would listen on is
-    listed, with what clients may do there without a log-in.
+    listed, with what clients may do there without a log-in.  With --hardened the exit code is 1
+    when anything falls short.
     """
     settings = settings_from(file, os.environ, {})
-    for text in [*warnings_of(settings), *etcd_risks(settings)]:
+    risks = [*etcd_risks(settings), *plain_text_risks(settings)]
+    for text in [*warnings_of(settings), *risks]:
         click.echo(f"warning: {text}", err=True)
     said = len(_chosen(settings))
     click.echo(f"ok: {said} of {len(DECLARED)} settings are given, the others have their defaults")
     rows = [(one.place(settings), one.title, _plain(one, settings)) for one in open_doors(settings)]
     click.echo(table(("listens on", "for", "without a log-in"), rows))
+    if not hardened:
+        return
+    found = shortcomings(settings)
+    for name, what, cure in found:
+        click.echo(f"{name}: {what}\n  cure: {cure}")
+    if found:
+        raise SystemExit(FAILED)
+    click.echo("hardened: nothing falls short")
 
 
 @config.command(
@@ -116,7 +128,7 @@ def warnings_of(settings: Settings) -> list[str]:
     foreign = [
         f"{name} is not a setting of penstock; ignored" for name in settings.ignored_environment
     ]
-    return [*foreign, *settings.warnings]
+    return [*foreign, *settings.warnings, *open_to_others(settings)]
 
 
 def _plain(door: ListenerKind, settings: Settings) -> str:
@@ -128,7 +140,7 @@ def _chosen(settings: Settings) -> list[str]:
 
 
 def _shown(settings: Settings, key: str) -> str:
-    if key in SECRET:
+    if key in SECRETS:
         return "(hidden)"
     return text_of(settings.value_of(key))
 

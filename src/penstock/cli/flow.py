@@ -1,7 +1,8 @@
-"""``penstock flow``: who waits for whom, and where the bottleneck is, in one line.
+"""``penstock attention``: what needs a person; ``penstock flow``: who waits for whom, and where the
+bottleneck is.
 
-An outside user of the management API, like the commands of inspect.py; it needs the tag
-``monitoring``.  JSON is what the server said.
+Outside users of the management API, like the commands of inspect.py; the second needs the tag
+``monitoring``, and without it the first shows queues and links only.  JSON is what the server said.
 """
 
 from collections.abc import Mapping
@@ -9,9 +10,34 @@ from typing import Any, Final
 
 from penstock.cli.management import Management, command
 from penstock.cli.tables import say, table
+from penstock.core.printable import printable
 
 PATH: Final = "/api/penstock/flow"
+ATTENTION: Final = "/api/penstock/attention"
 WAITS_SHOWN: Final = 10
+
+
+@command("attention -o json")
+def attention(management: Management, output: str) -> None:
+    """Show what needs a person: alarms, queues that grow, held publishers, and others."""
+    absent = f"{management.url} does not say what needs a person"
+    found = management.must_find(ATTENTION, absent, "findings are shown for Penstock only")
+    say(found, output, "" if output == "json" else attention_text(found))
+
+
+def attention_text(found: Mapping[str, Any]) -> str:
+    """A line for each finding, with the command that shows its figure."""
+    lines = [
+        f"{'alarm' if one['is_alarm'] else 'warning'}: {printable(one['sentence'])}\n"
+        f"  look: penstock {printable(one['command'])}"
+        for one in found["findings"]
+    ]
+    if found["left_out"]:
+        lines.append(f"and {found['left_out']:,} more of these kinds")
+    if not lines and not found["not_judged"]:
+        lines.append("nothing needs a person")
+    lines += [f"not judged: {text}" for text in found["not_judged"]]
+    return "\n".join(lines)
 
 
 @command("flow -o json")

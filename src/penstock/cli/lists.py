@@ -4,16 +4,17 @@ They are outside users: plain HTTP, nothing imported from the broker.  A table a
 just the columns it prints; JSON is what the server said, unchanged.
 """
 
+import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
 import click
 
 from penstock.cli.management import Management, command
-from penstock.cli.options import option
+from penstock.cli.options import all_of, option
 from penstock.cli.tables import say, table
 from penstock.client.management import path_of
 
@@ -37,24 +38,47 @@ QUEUE: Final = 1
 """The column of a queue's name."""
 
 
-def listed(path: str, fields: Fields, management: Management, output: str) -> None:
-    """Print the list at ``path``."""
+def listed(
+    path: str,
+    fields: Fields,
+    management: Management,
+    output: str,
+    part: str = "",
+    sort: str | None = None,
+    every_s: float | None = None,
+    total: bool = False,
+) -> None:
+    """Print the list at ``path``: rows with ``part`` in a text, by the column ``sort``."""
+    if output == "json" and every_s is not None:
+        raise click.UsageError("--watch prints tables, not JSON")
     if output == "json":
-        say(management.get(path), output, "")
+        items = management.get(path)
+        say([one for one in items if _has(cells_of(one, fields), part)], output, "")
         return
-    rows = _rows(path, fields, management)
-    say(None, output, _table([title for title, _ in fields], rows))
+    titles = [title for title, _ in fields]
+    asked = f"{path}?columns={quote(','.join(field for _, field in fields))}"
+    while True:
+        rows = [row for item in management.get(asked) if _has(row := cells_of(item, fields), part)]
+        if sort is not None:
+            rows.sort(key=lambda row: _order(row[titles.index(sort)]))
+        if total:
+            rows.append(_total(rows))
+        if every_s is not None:
+            click.clear()
+        # For people, not for programs: numbers are grouped, and rows fit.
+        terminal = sys.stdout.isatty()
+        width = shutil.get_terminal_size().columns if terminal else 0
+        say(None, output, table(titles, rows, grouped=terminal, width=width))
+        if every_s is None or not _waited(every_s):
+            return
 
 
-def _table(titles: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Numbers are grouped for people, not for programs."""
-    return table(titles, rows, grouped=sys.stdout.isatty())
+def _has(row: Sequence[object], part: str) -> bool:
+    return not part or any(part in cell for cell in row if isinstance(cell, str))
 
 
-def _rows(path: str, fields: Fields, management: Management) -> list[list[object]]:
-    columns = ",".join(field for _, field in fields)
-    items = management.get(f"{path}?columns={quote(columns)}")
-    return [[_cell(_dig(item, field)) for _, field in fields] for item in items]
+def cells_of(item: object, fields: Fields) -> list[object]:
+    return [_cell(_dig(item, field)) for _, field in fields]
 
 
 def _dig(item: Any, dotted: str) -> object:
@@ -74,57 +98,6 @@ def _cell(value: object) -> object:
 
 def _path(kind: str, vhost: str | None) -> str:
     return path_of(kind) if vhost is None else path_of(kind, vhost)
-
-
-@command(
-    "queues --filter order --sort ready --total --watch",
-    VHOST,
-    click.option("--filter", "part", default="", help="Only queues with this in their names."),
-    option(
-        "--sort",
-        "By this column: names upwards, numbers from the highest on.",
-        click.Choice([title for title, _ in QUEUES]),
-    ),
-    option("--total", "A last row with the sums.", is_flag=True),
-    click.option(
-        "--watch",
-        "every_s",
-        type=click.FloatRange(min=0.2),
-        is_flag=False,
-        flag_value=2.0,
-        metavar="[SECONDS]",
-        help="Again and again, every 2 seconds or so often, until Ctrl-C.",
-    ),
-)
-def queues(
-    vhost: str | None,
-    part: str,
-    sort: str | None,
-    total: bool,
-    every_s: float | None,
-    management: Management,
-    output: str,
-) -> None:
-    """List queues: how many messages wait, how many are out with consumers, and the rates."""
-    path = _path("queues", vhost)
-    if output == "json" and every_s is not None:
-        raise click.UsageError("--watch prints tables, not JSON")
-    if output == "json":
-        found = management.get(path)
-        say([row for row in found if part in row["name"]], output, "")
-        return
-    while True:
-        rows = [row for row in _rows(path, QUEUES, management) if part in str(row[QUEUE])]
-        titles = [title for title, _ in QUEUES]
-        if sort is not None:
-            rows.sort(key=lambda row: _order(row[titles.index(sort)]))
-        if total:
-            rows.append(_total(rows))
-        if every_s is not None:
-            click.clear()
-        say(None, output, _table(titles, rows))
-        if every_s is None or not _waited(every_s):
-            return
 
 
 def _waited(seconds: float) -> bool:
@@ -152,62 +125,100 @@ def _total(rows: Sequence[Sequence[object]]) -> list[object]:
     return sums
 
 
-def _listing(kind: str, options: str, text: str, fields: str) -> click.Command:
-    """``penstock KIND``; ``options`` is its example, and says whether it takes --vhost."""
+def looking(fields: Fields) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """The options of all lists: which rows, in which order, how often."""
+    return all_of(
+        click.option("--filter", "part", default="", help="Only rows with this in a text."),
+        option(
+            "--sort",
+            "By this column: names upwards, numbers from the highest on.",
+            click.Choice([title for title, _ in fields]),
+        ),
+        click.option(
+            "--watch",
+            "every_s",
+            type=click.FloatRange(min=0.2),
+            is_flag=False,
+            flag_value=2.0,
+            metavar="[SECONDS]",
+            help="Again and again, every 2 seconds or so often, until Ctrl-C.",
+        ),
+    )
 
-    def run(management: Management, output: str, vhost: str | None = None) -> None:
-        listed(_path(kind, vhost), fields_of(fields), management, output)
 
-    taken = [VHOST] if "--vhost" in options else []
-    return command(f"{kind} {options}".rstrip(), *taken, name=kind, text=text)(run)
+def _listing(
+    kind: str, example: str, text: str, fields: Fields, *more: Callable[[Any], Any]
+) -> click.Command:
+    """``penstock KIND``; ``example`` says whether it takes --vhost; ``more``: its own options."""
+
+    def run(management: Management, output: str, vhost: str | None = None, **look: Any) -> None:
+        listed(_path(kind, vhost), fields, management, output, **look)
+
+    taken = [VHOST] if "--vhost" in example or kind == "queues" else []
+    line = f"{kind} {example}".rstrip()
+    return command(line, *taken, looking(fields), *more, name=kind, text=text)(run)
 
 
+queues: Final = _listing(
+    "queues",
+    "--filter order --sort ready --total --watch",
+    "List queues: how many messages wait, how many are out with consumers, and the rates.",
+    QUEUES,
+    option("--total", "A last row with the sums.", is_flag=True),
+)
 exchanges: Final = _listing(
     "exchanges",
     "--vhost /",
     "List exchanges; the one without a name is the default exchange.",
-    "vhost name type durable auto-delete=auto_delete internal",
+    fields_of("vhost name type durable auto-delete=auto_delete internal"),
 )
 bindings: Final = _listing(
     "bindings",
     "--vhost /",
     "List bindings: which messages of which exchange go where.",
-    "vhost source destination kind=destination_type routing_key=routing_key arguments",
+    fields_of("vhost source destination kind=destination_type routing_key=routing_key arguments"),
 )
-connections: Final = _listing(
-    "connections",
-    "",
-    "List client connections.",
-    "name user vhost state channels client=client_properties.product given_name=user_provided_name",
+CONNECTIONS: Final = fields_of(
+    "name user vhost state channels client=client_properties.product given_name=user_provided_name"
+)
+connections: Final = _listing("connections", "", "List client connections.", CONNECTIONS)
+CHANNELS: Final = fields_of(
+    "name user vhost state consumers=consumer_count prefetch=prefetch_count"
+    " unacked=messages_unacknowledged unconfirmed=messages_unconfirmed"
 )
 channels: Final = _listing(
     "channels",
     "-o json",
     "List the channels of AMQP clients: state, prefetch, what is not settled yet.",
-    "name user vhost state consumers=consumer_count prefetch=prefetch_count"
-    " unacked=messages_unacknowledged unconfirmed=messages_unconfirmed",
+    CHANNELS,
 )
 consumers: Final = _listing(
     "consumers",
     "--vhost /",
     "List consumers and their queues.",
-    "vhost=queue.vhost queue=queue.name tag=consumer_tag channel=channel_details.name"
-    " acks=ack_required prefetch=prefetch_count active",
+    fields_of(
+        "vhost=queue.vhost queue=queue.name tag=consumer_tag channel=channel_details.name"
+        " acks=ack_required prefetch=prefetch_count active"
+    ),
 )
-vhosts: Final = _listing("vhosts", "", "List virtual hosts.", "name description messages tracing")
-users: Final = _listing("users", "-o json", "List users and their tags.", "name tags")
+vhosts: Final = _listing(
+    "vhosts", "", "List virtual hosts.", fields_of("name description messages tracing")
+)
+users: Final = _listing("users", "-o json", "List users and their tags.", fields_of("name tags"))
 permissions: Final = _listing(
     "permissions",
     "",
     "List permissions to configure, write and read: regular expressions over names.",
-    "vhost user configure write read",
+    fields_of("vhost user configure write read"),
 )
 POLICIES: Final = fields_of("vhost name pattern apply_to=apply-to priority definition")
 OPERATOR: Final = option("--operator", "Operator policies instead.", is_flag=True)
 
 
-@command("policies --vhost /", VHOST, OPERATOR)
-def policies(vhost: str | None, operator: bool, management: Management, output: str) -> None:
+@command("policies --vhost /", VHOST, OPERATOR, looking(POLICIES))
+def policies(
+    vhost: str | None, operator: bool, management: Management, output: str, **look: Any
+) -> None:
     """List policies: what holds for queues and exchanges by their names."""
     kind = "operator-policies" if operator else "policies"
-    listed(_path(kind, vhost), POLICIES, management, output)
+    listed(_path(kind, vhost), POLICIES, management, output, **look)

@@ -24,12 +24,14 @@ Broker
   nsqlookupd nsq.programs:nsqlookupd: Run nsqlookupd alone.
   config: Check, show and explain settings.
   version inspect: Say which build this is.
-  audit: Check a data directory offline.
-  repair: Give up queues that the definitions lost.
+  audit data.audit: Check a data directory offline.
+  repair data.repair: Give up queues that the definitions lost.
   completion: Print a shell's completion script.
 Information
   ping inspect: Ask a broker whether it is alive.
-  status storage: Show how a broker fares.
+  status data.storage: Show how a broker fares.
+  top: Show queues, clients, flow and alarms live.
+  attention flow: Show what needs a person.
   flow: Show flow control and the bottleneck.
   overview inspect: Show a broker's totals.
   queues lists: List queues.
@@ -44,27 +46,29 @@ Information
   policies lists: List policies.
 Definitions
   queue queue.one: Work on one queue.
-  exchange entities: Make or delete an exchange.
-  bind entities: Bind a queue to an exchange.
-  unbind entities: Take a binding away.
-  vhost entities: Make or delete a virtual host.
-  definitions: Export and import everything declared.
+  exchange admin.entities: Make or delete an exchange.
+  bind admin.entities: Bind a queue to an exchange.
+  unbind admin.entities: Take a binding away.
+  vhost admin.entities: Make or delete a virtual host.
+  definitions admin.definitions: Export and import everything declared.
 Administration
-  user people: Add and change users.
-  policy people: Set and take away policies.
-  cluster: Inspect a cluster, spread masters, refound it.
-  drain maintenance: Let no new clients in.
-  revive maintenance: Let clients in again.
-  backup maintenance: Copy the data directory of a node that runs.
-  migrate: Move from another broker, and back.
-  set-vm-memory-high-watermark resources: Set how much memory a broker may use.
-  set-disk-free-limit resources: Set how much disk is to stay free.
-  close-connection: Close a client's connection.
+  user admin.people: Add and change users.
+  policy admin.people: Set and take away policies.
+  cluster admin.cluster: Inspect a cluster, spread masters, refound it.
+  trail admin.trail: Show who did what: the audit trail.
+  drain data.maintenance: Let no new clients in.
+  revive data.maintenance: Let clients in again.
+  backup data.maintenance: Copy the data directory of a node that runs.
+  migrate data.migrate: Move from another broker, and back.
+  set-vm-memory-high-watermark admin.resources: Set how much memory a broker may use.
+  set-disk-free-limit admin.resources: Set how much disk is to stay free.
+  close-connection admin.close_connection: Close a client's connection.
 Messages
   publish messages: Publish one message.
   get messages: Get messages of a queue.
-  trace-on tracing: Copy all messages to amq.rabbitmq.trace.
-  trace-off tracing: End what trace-on began.
+  route messages: Show where a message would go, and what holds it up.
+  trace-on admin.tracing: Copy all messages to amq.rabbitmq.trace.
+  trace-off admin.tracing: End what trace-on began.
   bench: Drive any AMQP broker and measure it.
   pipeline pipelines.group: Run pipelines on Spark.
 """)

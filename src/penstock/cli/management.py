@@ -14,18 +14,18 @@ from typing import Any, Final
 import click
 
 from penstock.cli.failure import Failure, Unavailable
-from penstock.cli.options import OUTPUT, all_of, option
+from penstock.cli.options import OUTPUT, all_of, option, secret_option
 from penstock.client.local_node import Place, choose_place
 from penstock.client.management import (
     DEFAULT_URL,
     TIMEOUT_S,
     Answer,
     BadAddress,
-    ManagementClient,
     NobodyAnswers,
     NotJson,
 )
 from penstock.client.requests import REQUESTS
+from penstock.core.errors import SettingInvalid
 
 LONG_S: Final = 600.0
 TERMS: Final = (
@@ -47,9 +47,11 @@ class Management:
     """One management API: where it is and who asks."""
 
     def __init__(self, url: str | None, user: str | None, password: str | None) -> None:
-        place: Place = choose_place(os.environ, url, user, password)
         try:
-            self._client = ManagementClient(place.url, place.who)
+            place: Place = choose_place(os.environ, url, user, password)
+            self._client = place.client()
+        except SettingInvalid as error:
+            raise Failure(str(error), LOG_IN) from error
         except BadAddress as error:
             raise click.UsageError(f"--url {error}") from error
         self.url = self._client.url
@@ -75,7 +77,7 @@ class Management:
         request = REQUESTS[verb]
         path = request.path_of(given)
         answer = self._request(request.method, path, request.body_of(given))
-        return self._answer(path, [201, 204], answer)
+        return self._answer(path, [201, 202, 204], answer)
 
     def must_find(self, path: str, cause: str, fix: str) -> Any:
         """The JSON at ``path``; a Failure of ``cause`` and ``fix`` when nothing is there."""
@@ -143,7 +145,11 @@ PLACE: Final = all_of(
         "Default: the control file of this machine's broker, else guest.",
         envvar="PENSTOCK_USER",
     ),
-    option("--password", "Default: guest.", envvar="PENSTOCK_PASSWORD"),
+    secret_option(
+        "--password",
+        "Default: guest. file: and a name, or command: and a command, say where it is; - asks.",
+        envvar="PENSTOCK_PASSWORD",
+    ),
 )
 
 

@@ -1,4 +1,4 @@
-"""``penstock publish`` and ``penstock get``: single messages by hand, through the management API.
+"""``penstock publish``, ``get`` and ``route``: single messages by hand, through the management API.
 
 For trying things out and for repair; who moves many messages uses an AMQP client.
 """
@@ -6,18 +6,20 @@ For trying things out and for repair; who moves many messages uses an AMQP clien
 import base64
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
+from urllib.parse import urlencode
 
 import click
 
-from penstock.cli.entities import DEFAULT_EXCHANGE, VHOST, arguments_of
+from penstock.cli.admin.entities import DEFAULT_EXCHANGE, VHOST, arguments_of
+from penstock.cli.data.storage import many
 from penstock.cli.failure import Failure
 from penstock.cli.management import NAME, Management, command
 from penstock.cli.options import option
-from penstock.cli.storage import many
 from penstock.cli.tables import say
 from penstock.client.management import path_of
+from penstock.core.printable import printable
 
 PERSISTENT: Final = 2
 
@@ -68,6 +70,54 @@ def _payload(body: bytes) -> dict[str, str]:
         return {"payload": body.decode(), "payload_encoding": "string"}
     except UnicodeDecodeError:
         return {"payload": base64.b64encode(body).decode(), "payload_encoding": "base64"}
+
+
+@command(
+    "route orders order.new --header shop=7",
+    click.argument("exchange"),
+    click.argument("key", default=""),
+    VHOST,
+    option("--header headers", "Repeatable.", multiple=True, metavar="NAME=VALUE"),
+)
+def route(
+    exchange: str,
+    key: str,
+    vhost: str,
+    headers: tuple[str, ...],
+    management: Management,
+    output: str,
+) -> None:
+    """Show the way of a message without publishing it: bindings, queues, what holds it up."""
+    path = path_of("penstock", "route", vhost, exchange or DEFAULT_EXCHANGE)
+    query = {"routing_key": key, "headers": json.dumps(arguments_of(headers))}
+    found = management.get(f"{path}?{urlencode(query)}")
+    say(found, output, "" if output == "json" else "\n".join(_way_lines(found)))
+
+
+def _way_lines(found: Mapping[str, Any]) -> Iterator[str]:
+    for hop in found["hops"]:
+        bindings = ", ".join(
+            f"{one['routing_key']!r} {one['arguments'] or ''}".strip() for one in hop["bindings"]
+        )
+        source = f"exchange {hop['source']!r}" if hop["source"] else "the default exchange"
+        target = f"{hop['destination_type']} {hop['destination']!r}"
+        to = "a delay" if hop["by"] == "delay" else target
+        yield printable(f"{source} to {to} by {hop['by']} {bindings}".rstrip())
+    for queue in found["reached"]:
+        policies = [queue[kind] for kind in ("policy", "operator_policy") if queue[kind]]
+        yield printable(
+            f"queue {queue['name']!r}" + (f", policy {', '.join(policies)}" * bool(policies))
+        )
+        for text in queue["hold_ups"]:
+            yield printable(f"  {text}")
+        if queue["dead_letter_exchange"] is not None:
+            yield printable(
+                f"  When it dies it goes to the exchange {queue['dead_letter_exchange']!r}."
+            )
+    if not found["reached"]:
+        yield "no queue gets it"
+    if found["publishers_wait"]:
+        yield f"publishers wait: {found['publishers_wait']}"
 
 
 def _properties(

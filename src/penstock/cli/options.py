@@ -4,6 +4,9 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
+
+from penstock.client.passwords import warning_of
 
 
 def option(
@@ -13,6 +16,21 @@ def option(
     if default is not None:  # a default of None would be the value of a flag, too
         more |= {"default": default, "show_default": True}
     return click.option(*names.split(), help=text, type=kind, **more)
+
+
+def _warn(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    """The callback of an option that may hold a password: on the command line others read it."""
+    given = context.get_parameter_source(parameter.name or "")
+    if value and given == ParameterSource.COMMANDLINE:
+        text = warning_of(str(value), parameter.opts[0])
+        if text:
+            click.echo(f"warning: {text}", err=True)
+    return value
+
+
+def secret_option(names: str, text: str, **more: Any) -> Callable[[Any], Any]:
+    """One whose value is a password, or an address that may have one."""
+    return option(names, text, callback=_warn, **more)
 
 
 def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -34,7 +34,7 @@ from penstock.settings.kinds import (
     Setting,
     Text,
 )
-from penstock.settings.settings import DECLARED, SECTIONS, Settings
+from penstock.settings.settings import DECLARED, SECRETS, SECTIONS, Settings
 
 if TYPE_CHECKING:
     from penstock.broker.broker import Broker
@@ -119,8 +119,14 @@ def serve(ctx: click.Context, /, config: str | None, **flags: str | None) -> Non
     for text in warnings_of(settings):
         click.echo(f"warning: {text}", err=True)
     if settings.nodes > 1:
-        words = [f"{DECLARED[key].flag}={text}" for key, text in given.items()]
-        ctx.exit(run_several(settings, [f"--config={config}", *words] if config else words))
+        words = [f"--config={config}"] if config else []
+        for key, text in given.items():
+            # The arguments of a process are for all accounts to read, its environment is not.
+            if key in SECRETS:
+                environment[DECLARED[key].environment_name] = text
+            else:
+                words.append(f"{DECLARED[key].flag}={text}")
+        ctx.exit(run_several(settings, words, environment))
     ctx.exit(run_broker(settings, lambda: read_settings(config, environment, given)))
 
 
@@ -176,11 +182,11 @@ def work_offline(
     _told(lambda: Node(settings).work(work), settings)
 
 
-def run_several(settings: Settings, words: list[str]) -> int:
-    """The same for several nodes; ``words``: of the command line."""
+def run_several(settings: Settings, words: list[str], environment: Mapping[str, str]) -> int:
+    """The same for several nodes, each started with these ``words`` and this ``environment``."""
     from penstock.node.supervisor import run_nodes
 
-    return _told(lambda: run_nodes(settings, words), settings)
+    return _told(lambda: run_nodes(settings, words, environment), settings)
 
 
 def _told(serve: Callable[[], int], settings: Settings) -> int:

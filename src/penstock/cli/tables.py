@@ -15,6 +15,9 @@ from penstock.core.printable import printable
 WIDTH_MAX: Final = 60
 """A longer cell is printed whole, and moves the rest of its own row only."""
 
+TEXT_LEAST: Final = 8
+"""So much of a text is left where a table is to fit a terminal."""
+
 
 def say(found: object, output: str, text: str) -> None:
     """``found`` as JSON when that is the wish, else the text, if there is any."""
@@ -25,11 +28,16 @@ def say(found: object, output: str, text: str) -> None:
 
 
 def table(
-    columns: Sequence[str], rows: Sequence[Sequence[object]], *, grouped: bool = False
+    columns: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    grouped: bool = False,
+    width: int = 0,
 ) -> str:
     """Rows under their titles, numbers to the right; safe to print on a terminal.
 
-    ``grouped``: with separators of thousands.
+    ``grouped``: with separators of thousands; ``width``: of a row, in columns of a terminal that is
+    to be fitted by cutting texts; 0 = as wide as it takes.
     """
     cells = [list(columns), *([shown(cell, grouped=grouped) for cell in row] for row in rows)]
     widths = [
@@ -40,6 +48,11 @@ def table(
         bool(rows) and all(type(row[i]) in (int, float, type(None)) for row in rows)
         for i in range(len(columns))
     ]
+    if width:
+        widths = _fitted(widths, numeric, width - 2 * (len(widths) - 1))
+        cells = [
+            [_cut(cell, most) for cell, most in zip(line, widths, strict=True)] for line in cells
+        ]
     lines = []
     for line in cells:
         padded = [
@@ -48,6 +61,21 @@ def table(
         ]
         lines.append("  ".join(padded).rstrip())
     return "\n".join(lines)
+
+
+def _fitted(widths: Sequence[int], numeric: Sequence[bool], room: int) -> list[int]:
+    """The widest texts give way until all is in the room, or all are short."""
+    fitted = list(widths)
+    while sum(fitted) > room:
+        at = max(range(len(fitted)), key=lambda i: 0 if numeric[i] else fitted[i])
+        if numeric[at] or fitted[at] <= TEXT_LEAST:
+            break
+        fitted[at] -= 1
+    return fitted
+
+
+def _cut(cell: str, most: int) -> str:
+    return cell if len(cell) <= most else cell[: most - 1] + "…"
 
 
 def shown(cell: object, *, grouped: bool = False) -> str:

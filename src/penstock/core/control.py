@@ -21,6 +21,8 @@ class Control(NamedTuple):
     pid: int
     token: str
     """Goes into ``Authorization: Bearer``; another one at each start."""
+    certificate: str = ""
+    """With an address of ``https``: file of the certificate that the node shows."""
 
 
 def written(control: Control) -> str:
@@ -31,10 +33,10 @@ def read(text: str) -> Control | None:
     """What ``written`` made; None for anything else."""
     try:
         found = json.loads(text)
-        control = Control(found["url"], found["node"], found["pid"], found["token"])
-    except (ValueError, KeyError, TypeError):
+        control = Control(**found)
+    except (ValueError, TypeError):
         return None
-    texts = (control.url, control.node, control.token)
+    texts = (control.url, control.node, control.token, control.certificate)
     if all(isinstance(one, str) for one in texts) and isinstance(control.pid, int):
         return control
     return None

@@ -372,7 +372,13 @@ class FlowBook:
         self.noting: bool = False  # the event log takes the waits
         self.noted: list[Credit] = []  # that blocked since they were last taken
         self.noted_stages: list[FlowPeer] = []
+        self.turns: i64 = 0  # of the loop
         self._second_ms = MonoMs(0)
+
+    def begin_turn(self, now_ms: MonoMs) -> None:
+        """The loop woke."""
+        self.now_ms = now_ms
+        self.turns += 1
 
     def note_waits(self, noting: bool) -> None:
         """The event log takes the waits from now on, or takes them no more."""

@@ -43,8 +43,6 @@ class Due:
 
 @final
 class DeadlineHeap:
-    """See the head of this file."""
-
     def __init__(self) -> None:
         self._items: list[Due] = []
 

@@ -8,9 +8,27 @@ Whose fault it is decides the class: a peer's mistake is a ``BrokerError``; ours
 an ``AssertionError`` and ends that session only; the disk's is ``Corrupt``.
 """
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.core.pending import Ticket
+
 
 class PenstockError(Exception):
     """Everything the broker raises on purpose."""
+
+
+class Undecided(PenstockError):
+    """A backend of users was asked and has not answered: run the verb again from its beginning
+    when ``ticket`` is done.
+
+    No ``BrokerError``: the verb runs again later, and the client gets no error.  Rights are checked
+    before anything is changed, and an answer is remembered, so the next run comes further.
+    """
+
+    def __init__(self, ticket: "Ticket") -> None:
+        super().__init__("a backend has not answered yet")
+        self.ticket = ticket
 
 
 class BrokerError(PenstockError):
@@ -26,11 +44,19 @@ class AccessRefused(BrokerError):
 
 
 class LoginRefused(AccessRefused):
-    """Wrong name or password; ``delay_ms``: for how long the answer waits."""
+    """Wrong name or password; ``delay_ms``: for how long the answer waits.
 
-    def __init__(self, text: str, delay_ms: int = 0) -> None:
+    ``told``: why, where a client that shows a token may read it.
+    """
+
+    def __init__(self, text: str, delay_ms: int = 0, told: str = "") -> None:
         super().__init__(text)
         self.delay_ms = delay_ms
+        self.told = told
+
+
+class EntryRefused(LoginRefused):
+    """The user may not log in from that address; the refusal gives the client the reason."""
 
 
 class AuthRequired(AccessRefused):

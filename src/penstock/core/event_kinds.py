@@ -21,172 +21,98 @@ WHOLE: Final = "long"
 REAL: Final = "double"
 TRUTH: Final = "boolean"
 
-_QUEUE: Final = {"vhost": TEXT, "queue": TEXT}
-_CHANNEL: Final = {"connection": TEXT, "channel": WHOLE}
-_FAULT: Final = _CHANNEL | {
-    "user": TEXT,
-    "vhost": TEXT,
-    "operation": TEXT,
-    "code": WHOLE,
-    "reason": TEXT,
+_TYPES: Final = {
+    WHOLE: "at_ms interval_ms code up_ms window_s connections channels queues memory_used_bytes "
+    "memory_limit_bytes disk_free_bytes disk_limit_bytes connections_in_flow_s "
+    "channels_in_flow_s queues_in_flow_s seconds count channel lasted_ms prefetch "
+    "max_connections max_queues max_memory_bytes max_disk_bytes max_publish_rate "
+    "max_channels priority published delivered acked redelivered ready unacked ready_bytes "
+    "consumers blocked_ms held_bytes target_bytes paged_bytes used_bytes limit_bytes seq_id "
+    "every published_at_ms precision_ms enqueued_at_ms delivered_at_ms settled_at_ms",
+    REAL: "connections_cpu channels_cpu queues_cpu",
+    TRUTH: "exclusive ack_required durable auto_delete internal protected_from_deletion "
+    "was_redelivered",
 }
-_EXCHANGE: Final = {"vhost": TEXT, "exchange": TEXT}
-_BINDING: Final = _EXCHANGE | {"destination": TEXT, "destination_kind": TEXT, "routing_key": TEXT}
-_PARAMETER: Final = {"vhost": TEXT, "component": TEXT, "name": TEXT}
-_STATE: Final = {"state": TEXT, "was": TEXT}
-_CONSUMER: Final = _QUEUE | _CHANNEL | {"consumer": TEXT}
-_USER: Final = {"user": TEXT}
-_VHOST: Final = {
-    "vhost": TEXT,
-    "description": TEXT,
-    "tags": TEXT,
-    "default_queue_type": TEXT,
-    "protected_from_deletion": TRUTH,
-}
-_LIMITED: Final = {"max_connections": WHOLE}
+"""Fields that are no text: a name means the same in every kind."""
+_KINDS: Final = """\
+node_started: node version interval_ms
+node_stopped: node
+settings_reloaded: changed at_next_start reason
+request_answered: method path code reason
+node: up_ms window_s connections channels queues memory_used_bytes memory_limit_bytes \
+    disk_free_bytes disk_limit_bytes connections_in_flow_s channels_in_flow_s queues_in_flow_s \
+    because connections_cpu channels_cpu queues_cpu blocked
+connection_opened: connection user vhost protocol given_name
+login_accepted: connection user mechanism
+login_locked_out: user address seconds
+login_unlocked: user address
+logins_accepted: address count users
+login_refused: connection user mechanism reason
+logins_refused: address count users
+opening_failed: connection protocol reason
+openings_failed: address count reasons
+connection_failed: connection channel user vhost operation code reason
+connection_closed: connection lasted_ms
+connection_state: connection state was
+channel_opened: connection channel
+channel_failed: connection channel user vhost operation code reason
+channel_closed: connection channel
+channel_state: connection channel state was
+consumer_added: vhost queue connection channel consumer exclusive ack_required prefetch
+consumer_removed: vhost queue connection channel consumer
+queue_declared: vhost queue durable auto_delete type
+queue_deleted: vhost queue
+exchange_declared: vhost exchange type durable auto_delete internal
+exchange_deleted: vhost exchange
+binding_added: vhost exchange destination destination_kind routing_key
+binding_removed: vhost exchange destination destination_kind routing_key
+vhost_created: vhost description tags default_queue_type protected_from_deletion
+vhost_updated: vhost description tags default_queue_type protected_from_deletion
+vhost_deleted: vhost
+vhost_limits_set: vhost max_connections max_queues max_memory_bytes max_disk_bytes \
+    max_publish_rate max_channels
+vhost_limits_cleared: vhost
+user_created: user
+user_deleted: user
+user_password_changed: user
+user_password_cleared: user
+user_tags_set: user tags
+user_limits_set: user max_connections max_channels
+user_limits_cleared: user
+permission_set: user vhost configure write read
+permission_deleted: user vhost
+topic_permission_set: user vhost exchange write read
+topic_permission_deleted: user vhost
+policy_set: vhost policy pattern apply_to priority
+policy_deleted: vhost policy
+operator_policy_deleted: vhost policy
+parameter_set: vhost component name
+parameter_deleted: vhost component name
+queue_state: vhost queue state was
+queue_rates: vhost queue interval_ms published delivered acked redelivered ready unacked \
+    ready_bytes consumers
+wait: waiter_kind waiter waits_for_kind waits_for because blocked_ms interval_ms
+mirror_changed: vhost queue node change reason
+paging_begun: vhost queue held_bytes target_bytes
+paging_ended: vhost queue held_bytes paged_bytes lasted_ms
+alarm_set: resource used_bytes limit_bytes
+alarm_cleared: resource used_bytes limit_bytes lasted_ms
+timing: vhost queue seq_id every published_at_ms precision_ms enqueued_at_ms delivered_at_ms \
+    settled_at_ms outcome was_redelivered
+events_dropped: count because
+"""
 
-KINDS: Final[Mapping[str, Mapping[str, str]]] = {
-    "node_started": {"node": TEXT, "version": TEXT, "interval_ms": WHOLE},
-    "node_stopped": {"node": TEXT},
-    "node": {
-        "up_ms": WHOLE,
-        "window_s": WHOLE,
-        "connections": WHOLE,
-        "channels": WHOLE,
-        "queues": WHOLE,
-        "memory_used_bytes": WHOLE,
-        "memory_limit_bytes": WHOLE,
-        "disk_free_bytes": WHOLE,
-        "disk_limit_bytes": WHOLE,
-        "connections_in_flow_s": WHOLE,
-        "channels_in_flow_s": WHOLE,
-        "queues_in_flow_s": WHOLE,
-        "because": TEXT,
-        "connections_cpu": REAL,
-        "channels_cpu": REAL,
-        "queues_cpu": REAL,
-        "blocked": TEXT,
-    },
-    "connection_opened": {
-        "connection": TEXT,
-        "user": TEXT,
-        "vhost": TEXT,
-        "protocol": TEXT,
-        "given_name": TEXT,
-    },
-    "login_accepted": {"connection": TEXT, "user": TEXT, "mechanism": TEXT},
-    "login_refused": {"connection": TEXT, "user": TEXT, "mechanism": TEXT, "reason": TEXT},
-    "logins_refused": {"address": TEXT, "count": WHOLE, "users": TEXT},
-    "opening_failed": {"connection": TEXT, "protocol": TEXT, "reason": TEXT},
-    "openings_failed": {"address": TEXT, "count": WHOLE, "reasons": TEXT},
-    "connection_failed": _FAULT,
-    "connection_closed": {"connection": TEXT, "lasted_ms": WHOLE},
-    "connection_state": {"connection": TEXT} | _STATE,
-    "channel_opened": _CHANNEL,
-    "channel_failed": _FAULT,
-    "channel_closed": _CHANNEL,
-    "channel_state": _CHANNEL | _STATE,
-    "consumer_added": _CONSUMER | {"exclusive": TRUTH, "ack_required": TRUTH, "prefetch": WHOLE},
-    "consumer_removed": _CONSUMER,
-    "queue_declared": _QUEUE | {"durable": TRUTH, "auto_delete": TRUTH, "type": TEXT},
-    "queue_deleted": _QUEUE,
-    "exchange_declared": _EXCHANGE
-    | {"type": TEXT, "durable": TRUTH, "auto_delete": TRUTH, "internal": TRUTH},
-    "exchange_deleted": _EXCHANGE,
-    "binding_added": _BINDING,
-    "binding_removed": _BINDING,
-    "vhost_created": _VHOST,
-    "vhost_updated": _VHOST,
-    "vhost_deleted": {"vhost": TEXT},
-    "vhost_limits_set": {"vhost": TEXT}
-    | _LIMITED
-    | {
-        "max_queues": WHOLE,
-        "max_memory_bytes": WHOLE,
-        "max_disk_bytes": WHOLE,
-        "max_publish_rate": WHOLE,
-    },
-    "vhost_limits_cleared": {"vhost": TEXT},
-    "user_created": _USER,
-    "user_deleted": _USER,
-    "user_password_changed": _USER,
-    "user_password_cleared": _USER,
-    "user_tags_set": _USER | {"tags": TEXT},
-    "user_limits_set": _USER | _LIMITED | {"max_channels": WHOLE},
-    "user_limits_cleared": _USER,
-    "permission_set": {
-        "user": TEXT,
-        "vhost": TEXT,
-        "configure": TEXT,
-        "write": TEXT,
-        "read": TEXT,
-    },
-    "permission_deleted": {"user": TEXT, "vhost": TEXT},
-    "topic_permission_set": {
-        "user": TEXT,
-        "vhost": TEXT,
-        "exchange": TEXT,
-        "write": TEXT,
-        "read": TEXT,
-    },
-    "topic_permission_deleted": {"user": TEXT, "vhost": TEXT},
-    "policy_set": {
-        "vhost": TEXT,
-        "policy": TEXT,
-        "pattern": TEXT,
-        "apply_to": TEXT,
-        "priority": WHOLE,
-    },
-    "policy_deleted": {"vhost": TEXT, "policy": TEXT},
-    "operator_policy_deleted": {"vhost": TEXT, "policy": TEXT},
-    "parameter_set": _PARAMETER,
-    "parameter_deleted": _PARAMETER,
-    "queue_state": _QUEUE | _STATE,
-    "queue_rates": _QUEUE
-    | {
-        "interval_ms": WHOLE,
-        "published": WHOLE,
-        "delivered": WHOLE,
-        "acked": WHOLE,
-        "redelivered": WHOLE,
-        "ready": WHOLE,
-        "unacked": WHOLE,
-        "ready_bytes": WHOLE,
-        "consumers": WHOLE,
-    },
-    "wait": {
-        "waiter_kind": TEXT,
-        "waiter": TEXT,
-        "waits_for_kind": TEXT,
-        "waits_for": TEXT,
-        "because": TEXT,
-        "blocked_ms": WHOLE,
-        "interval_ms": WHOLE,
-    },
-    "mirror_changed": _QUEUE | {"node": TEXT, "change": TEXT, "reason": TEXT},
-    "paging_begun": _QUEUE | {"held_bytes": WHOLE, "target_bytes": WHOLE},
-    "paging_ended": _QUEUE | {"held_bytes": WHOLE, "paged_bytes": WHOLE, "lasted_ms": WHOLE},
-    "alarm_set": {"resource": TEXT, "used_bytes": WHOLE, "limit_bytes": WHOLE},
-    "alarm_cleared": {
-        "resource": TEXT,
-        "used_bytes": WHOLE,
-        "limit_bytes": WHOLE,
-        "lasted_ms": WHOLE,
-    },
-    "timing": _QUEUE
-    | {
-        "seq_id": WHOLE,
-        "every": WHOLE,
-        "published_at_ms": WHOLE,
-        "precision_ms": WHOLE,
-        "enqueued_at_ms": WHOLE,
-        "delivered_at_ms": WHOLE,
-        "settled_at_ms": WHOLE,
-        "outcome": TEXT,
-        "was_redelivered": TRUTH,
-    },
-    "events_dropped": {"count": WHOLE, "because": TEXT},
-}
+
+def _kinds() -> dict[str, dict[str, str]]:
+    types = {name: kind for kind, names in _TYPES.items() for name in names.split()}
+    rows = [line.partition(": ") for line in _KINDS.splitlines()]
+    return {
+        kind: {name: types.get(name, TEXT) for name in names.split()} for kind, _, names in rows
+    }
+
+
+KINDS: Final[Mapping[str, Mapping[str, str]]] = _kinds()
+"""Kind ─► its fields in order, with the type of each."""
 
 NODE_ITSELF: Final = "rmq-internal"
 """In RabbitMQ's words the user whose doing is what expires, or goes with its connection."""
@@ -201,15 +127,23 @@ CHECK_BYTES: Final = len(CHECK_BEGINS) + 8 + len('"}')
 """So much at the end of a line, newline excluded, is the checksum."""
 
 _NAMES: Final = {kind: tuple(fields) for kind, fields in KINDS.items()}
-_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+encoded: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+def fields_of(kind: str, values: tuple[object, ...]) -> dict[str, object]:
+    """Those that have a value, by their names."""
+    named = zip(_NAMES[kind], values, strict=True)
+    return {name: value for name, value in named if value is not None}
 
 
 def line_of(at_ms: WallMs, kind: str, values: tuple[object, ...]) -> bytes:
     """The line of one event, newline included."""
-    named = zip(_NAMES[kind], values, strict=True)
-    fields: dict[str, object] = {"at_ms": at_ms, "event": kind}
-    fields.update((name, value) for name, value in named if value is not None)
-    body = _encode(fields)[:-1].encode("ascii")
+    return checked_line({"at_ms": at_ms, "event": kind} | fields_of(kind, values))
+
+
+def checked_line(fields: dict[str, object]) -> bytes:
+    """With the checksum as last field, newline included."""
+    body = encoded(fields)[:-1].encode("ascii")
     return b'%s,"crc":"%08x"}\n' % (body, zlib.crc32(body))
 
 

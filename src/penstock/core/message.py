@@ -100,16 +100,9 @@ class Message:
     """
 
     __slots__ = (
-        "address",
-        "content",
-        "enqueued_at_ms",
-        "expires_at_ms",
-        "file_no",
-        "flags",
-        "msg_id",
-        "seq_id",
-        "size",
-    )
+        "address", "content", "enqueued_at_ms", "expires_at_ms", "file_no", "flags", "msg_id",
+        "seq_id", "size",
+    )  # fmt: skip
 
     def __init__(self, content: bytes, address: bytes, flags: i64, expires_at_ms: WallMs) -> None:
         self.content: bytes = content
@@ -154,6 +147,16 @@ class Message:
         copy = Message(self.content, self.address, self.flags & _COPIED, self.expires_at_ms)
         copy.msg_id = self.msg_id
         return copy
+
+    def without_content(self) -> "Message":
+        """The same message, for its settlement only."""
+        copy = Message(b"", self.address, self.flags, self.expires_at_ms)
+        copy.stand_for(self)
+        return copy
+
+    def stand_for(self, message: "Message") -> None:
+        self.place(message.seq_id, message.enqueued_at_ms)
+        self.size = message.size
 
 
 def attempts_of(message: Message) -> i64:

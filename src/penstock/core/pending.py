@@ -18,6 +18,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, TypeVar, cast, final
 
+from mypy_extensions import mypyc_attr
+
 from penstock.core.errors import BrokerError
 
 T = TypeVar("T")
@@ -27,6 +29,7 @@ AGAIN: Final = object()
 """In place of an answer: there is none, ask again."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Ticket:
     """``done``: answered, refused with ``error``, or ``lost`` with the node that was asked."""
 
@@ -77,6 +80,14 @@ def _resume(
     pending: Pending, go_on: Callable[[T], U | Pending], again: Callable[[], U | Pending] | None
 ) -> U | Pending:
     return then(cast(T, pending.resume()), go_on, again)
+
+
+def after(ticket: Ticket | None, go_on: Callable[[], None]) -> Pending | None:
+    """Go on when the ticket is done, at once if there is none."""
+    if ticket is not None:
+        return Pending(ticket, go_on)
+    go_on()
+    return None
 
 
 def ask_again() -> object:

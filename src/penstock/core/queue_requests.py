@@ -28,7 +28,9 @@ COUNTS: Final = 2
 PURGE: Final = 3
 READ: Final = 4
 EMPTY: Final = 5
-"""What is asked; ``READ``: the next messages of a history, none = that was all."""
+FACTS: Final = 6
+"""What is asked; ``READ``: the next messages of a history, none = that was all; ``FACTS``: one
+message whose content is JSON, what the management shows of a stream."""
 
 NO_ACK: Final = 4
 """Flag of ``Ask``."""
@@ -233,12 +235,7 @@ class State(QueueRequest):
     """How the queue is at its master, for management."""
 
     def __init__(
-        self,
-        no: i64,
-        ready_count: i64,
-        ready_bytes: i64,
-        unacked_count: i64,
-        consumer_count: i64,
+        self, no: i64, ready_count: i64, ready_bytes: i64, unacked_count: i64, consumer_count: i64
     ) -> None:
         super().__init__(no)
         self.ready_count: i64 = ready_count

@@ -8,7 +8,7 @@ PLUGINS: Final[Mapping[str, str]] = {
     "rabbitmq_auth_backend_cache": "users are the broker's own",
     "rabbitmq_auth_backend_http": "users are the broker's own",
     "rabbitmq_auth_backend_ldap": "users are the broker's own",
-    "rabbitmq_auth_backend_oauth2": "users are the broker's own",
+    "rabbitmq_auth_backend_oauth2": "the setting auth_backends switches it on",
     "rabbitmq_auth_mechanism_ssl": "clients log in by name and password",
     "rabbitmq_consistent_hash_exchange": "",
     "rabbitmq_delayed_message_exchange": "",

@@ -24,22 +24,10 @@ PROTOCOLS: Final = (AMQP, NSQ)
 """As metrics name them."""
 
 TRAFFIC_FIELDS: Final = (
-    "publish",
-    "confirm",
-    "return_unroutable",
-    "drop_unroutable",
-    "deliver",
-    "deliver_no_ack",
-    "get",
-    "get_no_ack",
-    "get_empty",
-    "redeliver",
-    "ack",
-    "routed",
-    "publish_confirm",
-    "recv_oct",
+    "publish", "confirm", "return_unroutable", "drop_unroutable", "deliver", "deliver_no_ack",
+    "get", "get_no_ack", "get_empty", "redeliver", "ack", "routed", "publish_confirm", "recv_oct",
     "send_oct",
-)
+)  # fmt: skip
 """What ``Traffic.counts`` returns, in this order, as management names it; the last four are not
 shown by its name: ``routed`` messages times queues, ``publish_confirm`` by publishers that want
 confirms, and bytes."""
@@ -246,6 +234,9 @@ class Churn:
 
     def open_connections(self) -> i64:
         return self.connections_opened - self.connections_closed
+
+    def open_channels(self) -> i64:
+        return self.channels_opened - self.channels_closed
 
     def queue_declared(self) -> None:
         self.queues_declared += 1

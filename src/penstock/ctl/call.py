@@ -5,19 +5,15 @@ which ``--quiet`` and machine-readable formats drop), asks the node, and returns
 printed: None, a text, or a ``Table`` or ``Facts`` of ``output``.
 """
 
+import sys
 from collections.abc import Collection, Mapping
 from typing import Any, Final, TextIO
 
 from penstock.client.local_node import Place, choose_place
-from penstock.client.management import (
-    Answer,
-    BadAddress,
-    ManagementClient,
-    NobodyAnswers,
-    TooLate,
-    path_of,
-)
+from penstock.client.management import Answer, BadAddress, NobodyAnswers, TooLate, path_of
+from penstock.client.passwords import warning_of
 from penstock.client.requests import REQUESTS
+from penstock.core.errors import SettingInvalid
 from penstock.ctl.faults import NOT_YET, UNAVAILABLE, USAGE, Fault, Invalid
 from penstock.ctl.options import Value
 
@@ -54,11 +50,12 @@ class Node:
         """``wanted``: the name given with ``-n``, "" for none.  Raises Fault."""
         self._verb = verb
         try:
-            self._client = ManagementClient(place.url, place.who)
+            self._client = place.client()
         except BadAddress as error:
             raise Fault(USAGE, f"Error (argument validation): --url {error}") from error
         self._timeout_s = timeout_s
         self._control = place.control
+        self.trust = place.trust
         self._name = place.control.node if place.control else ""
         self._wanted = wanted
         if wanted and self._name:
@@ -225,12 +222,15 @@ class Call:
             environment = dict(self.environment)
             if "data-dir" in self.options:
                 environment["PENSTOCK_DATA_DIR"] = self.text("data-dir")
-            place = choose_place(
-                environment,
-                self._given("url", "PENSTOCK_HTTP_URL"),
-                self._given("user", "PENSTOCK_USER"),
-                self._given("password", "PENSTOCK_PASSWORD"),
-            )
+            try:
+                place = choose_place(
+                    environment,
+                    self._given("url", "PENSTOCK_HTTP_URL"),
+                    self._given("user", "PENSTOCK_USER"),
+                    self._given("password", "PENSTOCK_PASSWORD"),
+                )
+            except SettingInvalid as error:
+                raise Fault(USAGE, f"Error: {error}") from error
             timeout_s = float(self.number("timeout", 0)) or LONG_S
             self._node = Node(place, self.text("node"), timeout_s, self.verb)
             self._node.check_name()
@@ -246,7 +246,11 @@ class Call:
 
     def _given(self, option: str, variable: str) -> str | None:
         if option in self.options and option not in self._own:
-            return self.text(option)
+            text = self.text(option)
+            if option != "user" and (option == "password" or "://" in text):
+                warning = warning_of(text, f"--{option}")
+                sys.stderr.write(f"Warning: {warning}\n" if warning else "")
+            return text
         return self.environment.get(variable)
 
     # -- saying -------------------------------------------------------------------------------

@@ -20,8 +20,8 @@ MUST_BE_STOPPED: Final = (
     "node {node} must be stopped with 'penstockctl -n {node} stop' before it can be removed"
 )
 CLUSTER: Final = "/api/penstock/cluster"
-CRITICAL: Final = "/api/health/checks/node-is-mirror-sync-critical"
-KINDS: Final = ("all", "classic", "quorum")
+QUORUM: Final = "quorum"
+KINDS: Final = ("all", "classic", QUORUM)
 COUNTS: Final = ("Node name", "Number of quorum queues", "Number of replicated classic queues")
 ALONE: Final = (
     "Target node seems to be the only one in a single node cluster, the command does not apply"
@@ -103,17 +103,20 @@ def rebalance(call: Call) -> object:
 
 def _rebalanced(call: Call, kind: str) -> list[tuple[str, int, int]]:
     """How many masters each node that runs is to have, where there is one to be moved or left."""
-    if kind == "quorum":
-        return []
-    asked = {f"{one}_pattern": call.text(f"{one}-pattern", ".*") for one in ("vhost", "queue")}
-    moves = call.do("rebalance", **asked).json()
-    masters = {
-        node["name"]: node["masters"] for node in call.node.get(CLUSTER)["nodes"] if node["running"]
+    asked = {"type": kind} | {
+        f"{one}_pattern": call.text(f"{one}-pattern", ".*") for one in ("vhost", "queue")
     }
+    moves = call.do("rebalance", **asked).json()
+    nodes = [node for node in call.node.get(CLUSTER)["nodes"] if node["running"]]
+    masters = {node["name"]: int(node["masters"]) for node in nodes}
+    if kind == QUORUM:
+        leaders = [one["node"] for one in call.node.get("/api/queues") if one["type"] == QUORUM]
+        masters = {node["name"]: leaders.count(node["name"]) for node in nodes}
     for move in moves:
         masters[move["from"]] = masters.get(move["from"], 0) - 1
         masters[move["to"]] = masters.get(move["to"], 0) + 1
-    return [(node, 0, count) for node, count in masters.items() if count > 0]
+    found = [(node, count) for node, count in masters.items() if count > 0]
+    return [(node, count, 0) if kind == QUORUM else (node, 0, count) for node, count in found]
 
 
 def post_upgrade(call: Call) -> str:
@@ -128,19 +131,25 @@ def post_upgrade(call: Call) -> str:
 
 
 def await_online_synchronized_mirror(call: Call) -> str | None:
+    says = "a synchronised mirror be online for all classic mirrored queues"
+    late = "no synchronised mirror came online for at least some classic mirrored queues"
+    return _await(call, "node-is-mirror-sync-critical", says, late)
+
+
+def await_online_quorum_plus_one(call: Call) -> str | None:
+    says = "a quorum + 1 of nodes to be online for all quorum queues"
+    late = "no quorum + 1 of nodes came online for at least some quorum queues"
+    return _await(call, "node-is-quorum-critical", says, late)
+
+
+def _await(call: Call, check: str, says: str, late: str) -> str | None:
     call.take(0)
     timeout_s = call.number("timeout", MIRROR_TIMEOUT_S)
-    call.say(
-        "Will wait for a synchronised mirror be online for all classic mirrored queues for"
-        f" {timeout_s} seconds..."
-    )
+    call.say(f"Will wait for {says} for {timeout_s} seconds...")
     until = time.monotonic() + timeout_s
-    while (answer := call.node.ask("GET", CRITICAL)).status == 503:
+    path = path_of("health", "checks", check)
+    while (answer := call.node.ask("GET", path)).status == 503:
         if time.monotonic() >= until:
-            raise Refused(
-                "time is up, no synchronised mirror came online for at least some classic"
-                " mirrored queues",
-                UNAVAILABLE,
-            )
+            raise Refused(f"time is up, {late}", UNAVAILABLE)
         time.sleep(LOOK_EVERY_S)
     return ALONE if "reason" in call.node.must(answer).json() else None

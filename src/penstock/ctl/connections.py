@@ -43,7 +43,9 @@ def close_all_connections(call: Call) -> str:
     else:
         where = f"in vhost {call.vhost}"
     call.say(f"Closing all connections {where}, reason: {reason}...")
-    found = [one for one in _connections(call) if _is_meant(call, one)]
+    found = [
+        one for one in _connections(call) if call.is_set("global") or one["vhost"] == call.vhost
+    ]
     limit = call.number("limit", 0)
     closed = 0
     for connection in found[:limit] if limit else found:
@@ -56,7 +58,3 @@ def close_all_connections(call: Call) -> str:
 def close_everything(call: Call, reason: str) -> None:
     for connection in _connections(call):
         _close(call, connection["name"], reason)
-
-
-def _is_meant(call: Call, connection: Mapping[str, Any]) -> bool:
-    return call.is_set("global") or connection["vhost"] == call.vhost

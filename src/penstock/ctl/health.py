@@ -1,8 +1,9 @@
 """Health checks and what they look at: alarms, listeners, virtual hosts, memory."""
 
 import socket
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 from penstock.client.management import path_of
 from penstock.ctl.call import Call
@@ -13,10 +14,12 @@ PURPOSES: Final[Mapping[str, str]] = {
     "amqp": "AMQP 0-9-1",
     "amqp/ssl": "AMQP 0-9-1 over TLS",
     "http": "HTTP API",
+    "https": "HTTP API over TLS",
     "http/prometheus": "Prometheus exporter API over HTTP",
     "nsq": "NSQ",
     "clustering": "inter-node and CLI tool communication",
 }
+EXPIRY: Final = "certificate_expires_on"
 ALSO_CALLED: Final[Mapping[str, str]] = {"peer": "clustering"}
 UNITS: Final[Mapping[str, int]] = {"bytes": 1, "mb": 1_000_000, "gb": 1_000_000_000}
 RESOURCES: Final[Mapping[str, str]] = {
@@ -25,6 +28,7 @@ RESOURCES: Final[Mapping[str, str]] = {
 }
 ANY: Final[Mapping[str, str]] = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104
 CONNECT_TIMEOUT_S: Final = 5.0
+UNHEALTHY: Final = 503
 SINGLE: Final = "seems to be the only one in a single node cluster, the check does not apply"
 
 
@@ -105,36 +109,61 @@ def check_virtual_hosts(call: Call) -> object:
     return Facts(f"Node {call.node.name} reported all vhosts as running", {"result": "ok"})
 
 
+class Critical(NamedTuple):
+    """A health check of a node that names queues."""
+
+    says: str
+    check: str
+    wrong: str
+    """What is reported of the node."""
+    line: str
+    right: str
+
+
+MIRRORS: Final = Critical(
+    "Checking if node {node} is critical for data safety of any classic mirrored queues ...",
+    "node-is-mirror-sync-critical",
+    "local classic mirrored queues without online synchronised mirrors",
+    "{queue} would lose its only synchronised replica (master) if node {node} is stopped",
+    "no classic mirrored queues without online synchronised mirrors",
+)
+MEMBERS: Final = Critical(
+    "Checking if node {node} is critical for quorum of any quorum queues ...",
+    "node-is-quorum-critical",
+    "local queues with minimum online quorum",
+    "{queue} would lose quorum if node {node} is stopped",
+    "no quorum queues with minimum quorum",
+)
+
+
 def check_if_node_is_mirror_sync_critical(call: Call) -> object:
-    call.take(0)
-    node = call.node.name
-    call.say(
-        f"Checking if node {node} is critical for data safety of any classic mirrored queues ..."
-    )
-    answer = call.node.ask("GET", "/api/health/checks/node-is-mirror-sync-critical")
-    none = "classic mirrored queues without online synchronised mirrors"
-    if answer.status == 503:
-        queues = answer.json()["queues"]
-        message = f"Node {node} reported local {none}"
-        facts = {"message": message, "queues": queues, "result": "error"}
-        lines = [
-            f"{one['readable_name']} would lose its only synchronised replica (master) if node"
-            f" {node} is stopped"
-            for one in queues
-        ]
-        raise _failed(call, facts, "\n".join(lines))
-    if "reason" in call.node.must(answer).json():
-        return f"Node {node} {SINGLE}"
-    return Facts(f"Node {node} reported no {none}", {"result": "ok"})
+    return _critical(call, MIRRORS)
 
 
 def check_if_node_is_quorum_critical(call: Call) -> object:
+    return _critical(call, MEMBERS)
+
+
+def _critical(call: Call, critical: Critical) -> object:
     call.take(0)
     node = call.node.name
-    call.say(f"Checking if node {node} is critical for quorum of any quorum queues ...")
-    if "reason" in call.node.get("/api/health/checks/node-is-quorum-critical"):
+    call.say(critical.says.format(node=node))
+    answer = call.node.ask("GET", path_of("health", "checks", critical.check))
+    if answer.status == UNHEALTHY:
+        raise _of_queues(
+            call, answer.json()["queues"], critical.wrong, partial(critical.line.format, node=node)
+        )
+    if "reason" in call.node.must(answer).json():
         return f"Node {node} {SINGLE}"
-    return Facts(f"Node {node} reported no quorum queues with minimum quorum", {"result": "ok"})
+    return Facts(f"Node {node} reported {critical.right}", {"result": "ok"})
+
+
+def _of_queues(
+    call: Call, queues: Sequence[Mapping[str, Any]], wrong: str, line: Callable[..., str]
+) -> Fault:
+    message = f"Node {call.node.name} reported {wrong}"
+    facts = {"message": message, "queues": queues, "result": "error"}
+    return _failed(call, facts, "\n".join(line(queue=one["readable_name"]) for one in queues))
 
 
 def check_leaders(call: Call) -> object:
@@ -144,8 +173,31 @@ def check_leaders(call: Call) -> object:
     call.say(f"Checking leader replicas of quorum queues matching '{pattern}' in {where} ...")
     place = ("all-vhosts",) if is_all else ("vhost", call.vhost)
     check = "quorum-queues-without-elected-leaders"
-    call.node.get(path_of("health", "checks", check, *place, "pattern", pattern))
+    path = path_of("health", "checks", check, *place, "pattern", pattern)
+    answer = call.node.ask("GET", path)
+    if answer.status == UNHEALTHY:
+        wrong, line = "quorum queues without an elected leader", "{queue} has no elected leader"
+        raise _of_queues(call, answer.json()["queues"], wrong, line.format)
+    call.node.must(answer)
     text = f"Node {call.node.name} reported all quorum queue as having responsive leader replicas"
+    return Facts(text, {"result": "ok"})
+
+
+def check_initial_sync(call: Call) -> object:
+    """RabbitMQ's replicas are promotable until they have all messages."""
+    call.take(0)
+    node = call.node.name
+    call.say(f"Checking if node {node} runs promotable replicas of any queues ...")
+    found = [
+        {"readable_name": f"queue '{one['name']}' in vhost '{one['vhost']}'"}
+        for one in call.node.get("/api/penstock/mirrors")
+        for copy in one["copies"]
+        if one["members"] and copy["node"] == node and not copy["synchronised"]
+    ]
+    if found:
+        wrong, line = "queues with promotable replicas", "{queue} has a promotable replica"
+        raise _of_queues(call, found, wrong, line.format)
+    text = f"Node {node} reported no queues with promotable replicas"
     return Facts(text, {"result": "ok"})
 
 
@@ -176,6 +228,7 @@ def listeners_of(call: Call) -> list[dict[str, Any]]:
             "port": one["port"],
             "protocol": protocol,
             "purpose": PURPOSES.get(protocol, protocol),
+            **{key: one[key] for key in (EXPIRY,) if key in one},
         }
         for one in found
         for protocol in [ALSO_CALLED.get(one["protocol"], one["protocol"])]
@@ -187,9 +240,10 @@ def _interface(address: str) -> str:
 
 
 def listener_line(one: Mapping[str, Any]) -> str:
+    expiry = f", certificate expires on {one[EXPIRY]}" if EXPIRY in one else ""
     return (
         f"Interface: {one['interface']}, port: {one['port']}, protocol: {one['protocol']},"
-        f" purpose: {one['purpose']}"
+        f" purpose: {one['purpose']}{expiry}"
     )
 
 

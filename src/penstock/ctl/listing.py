@@ -1,8 +1,8 @@
 """Lists of queues, exchanges, bindings, connections, channels and consumers: columns and defaults.
 
-A column of RabbitMQ's that does not exist here (members of quorums) is an empty cell.  Where it has
-a process id of Erlang, a queue or mirror has its node here, and a connection or channel its name,
-which ``close_connection`` takes.
+A column of RabbitMQ's that does not exist here is an empty cell.  Where it has a process id of
+Erlang, a queue or mirror has its node here, and a connection or channel its name, which
+``close_connection`` takes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -62,10 +62,6 @@ def _owner(row: Row) -> object:
     return row.get("owner_pid_details", {}).get("name")
 
 
-def _none(_row: Row) -> object:
-    return None
-
-
 def _nodes(field: str) -> Cell:
     """A list in Erlang's way, also an empty one; nothing where there are no mirrors at all."""
 
@@ -82,7 +78,6 @@ QUEUE_FIELDS: Final[Mapping[str, str]] = {
     "owner_pid": "owner_pid_details",
     "slave_pids": "slave_nodes",
     "synchronised_slave_pids": "synchronised_slave_nodes",
-    **dict.fromkeys(("members", "online"), ""),
     "exclusive_consumer_pid": "",
 }
 """The field of the API where it is not the column's own; "" for those that do not exist here."""
@@ -93,9 +88,9 @@ QUEUE_CELLS: Final[Mapping[str, Cell]] = {
     "owner_pid": _owner,
     "pid": _plain("node"),
     "leader": _plain("node"),
-    "exclusive_consumer_pid": _none,
-    "members": _none,
-    "online": _none,
+    "exclusive_consumer_pid": lambda _row: None,
+    "members": _nodes("members"),
+    "online": _nodes("online"),
     "slave_pids": _nodes("slave_nodes"),
     "synchronised_slave_pids": _nodes("synchronised_slave_nodes"),
     "slave_nodes": _nodes("slave_nodes"),
@@ -165,13 +160,11 @@ class Listing(NamedTuple):
     """Of the columns that are not just a field of the row."""
 
 
+# fmt: off
 ROWS: Final[Mapping[str, Listing]] = {
-    "list_exchanges": Listing(
-        "Listing exchanges for vhost {vhost} ...",
-        "arguments auto_delete durable internal name policy type",
-        "name type",
-        {"arguments": _arguments, "policy": _policy},
-    ),
+    "list_exchanges": Listing("Listing exchanges for vhost {vhost} ...",
+        "arguments auto_delete durable internal name policy type", "name type",
+        {"arguments": _arguments, "policy": _policy}),
     "list_bindings": Listing(
         "Listing bindings for vhost {vhost}...",
         "source_name source_kind destination_name destination_kind routing_key arguments",
@@ -197,17 +190,12 @@ ROWS: Final[Mapping[str, Listing]] = {
             "client_properties": lambda row: Arguments(row.get("client_properties") or {}),
         },
     ),
-    "list_channels": Listing(
-        "Listing channels ...",
+    "list_channels": Listing("Listing channels ...",
         "acks_uncommitted confirm connection consumer_count global_prefetch_count"
         " messages_unacknowledged messages_uncommitted messages_unconfirmed name number pid"
         " prefetch_count transactional user vhost",
         "pid user consumer_count messages_unacknowledged",
-        {
-            "pid": _plain("name"),
-            "connection": lambda row: row["connection_details"].get("name"),
-        },
-    ),
+        {"pid": _plain("name"), "connection": lambda row: row["connection_details"].get("name")}),
     "list_consumers": Listing(
         "Listing consumers in vhost {vhost} ...",
         "ack_required active activity_status arguments channel_pid consumer_tag prefetch_count"
@@ -220,16 +208,13 @@ ROWS: Final[Mapping[str, Listing]] = {
             "arguments": _arguments,
         },
     ),
-    "list_vhosts": Listing(
-        "Listing vhosts ...",
+    "list_vhosts": Listing("Listing vhosts ...",
         "name description tags default_queue_type protected_from_deletion tracing cluster_state",
-        "name",
-        {"tags": lambda row: [Term(tag) for tag in row.get("tags", "")]},
-    ),
-    "list_feature_flags": Listing(
-        "Listing feature flags ...", "name state stability provided_by desc doc_url", "name state"
-    ),
+        "name", {"tags": lambda row: [Term(tag) for tag in row.get("tags", "")]}),
+    "list_feature_flags": Listing("Listing feature flags ...",
+        "name state stability provided_by desc doc_url", "name state"),
 }
+# fmt: on
 
 
 def from_row(call: Call) -> Table:

@@ -6,7 +6,7 @@ from typing import Final
 
 from penstock.client.local_node import is_running
 from penstock.ctl.call import Call
-from penstock.ctl.cluster import ALONE, CLUSTER
+from penstock.ctl.cluster import CLUSTER
 from penstock.ctl.connections import close_everything
 from penstock.ctl.faults import DATA, NOT_YET, SOFTWARE, UNAVAILABLE, Fault, Invalid, Refused
 from penstock.ctl.logs import tail
@@ -105,17 +105,6 @@ def await_online_nodes(call: Call) -> None:
 def _online(call: Call) -> int:
     """Nodes of the cluster that run; of no cluster there are none."""
     return sum(node["running"] for node in call.node.get(CLUSTER)["nodes"])
-
-
-def await_online_quorum_plus_one(call: Call) -> str:
-    call.take(0)
-    timeout_s = call.number("timeout", 120)
-    call.say(
-        "Will wait for a quorum + 1 of nodes to be online for all quorum queues for"
-        f" {timeout_s} seconds..."
-    )
-    call.node.get("/healthz/live")
-    return ALONE
 
 
 # -- maintenance, and the end ------------------------------------------------------------------

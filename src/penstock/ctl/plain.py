@@ -76,6 +76,11 @@ def member(call: Call, given: Given) -> None:
         raise NotAsThingsAre(f"node {given['node']} is not a member of the cluster")
 
 
+def leading(call: Call, given: Given) -> None:
+    given["action"] = "hand_over"
+    member(call, given)
+
+
 def growing(call: Call, given: Given) -> None:
     if given["strategy"] not in ("all", "even"):
         raise Invalid(f"\"strategy '{given['strategy']}' is not recognised.\"")
@@ -107,125 +112,80 @@ FEDERATION_LINK: Final = (
 NO_LINK: Final = "Link with the given ID was not found"
 PARAMETER: Final = 'runtime parameter "{name}" for component "{component}"'
 POLICY: Final = "vhost name pattern apply-to definition priority"
+# fmt: off
 ROWS: Final[Mapping[str, Plain]] = {
-    "delete_user": Plain(
-        'Deleting user "{user}" ...', "user", None, 'User "{user}" does not exist', NO_USER
-    ),
-    "set_permissions": Plain(
-        'Setting permissions for user "{user}" in vhost "{vhost}" ...',
-        "user configure write read",
-        patterns,
-    ),
-    "clear_permissions": Plain(
-        'Clearing permissions for user "{user}" in vhost "{vhost}" ...', "user", user_and_vhost
-    ),
+    "delete_user": Plain('Deleting user "{user}" ...', "user", None, 'User "{user}" does not exist',
+        NO_USER),
+    "set_permissions": Plain('Setting permissions for user "{user}" in vhost "{vhost}" ...',
+        "user configure write read", patterns),
+    "clear_permissions": Plain('Clearing permissions for user "{user}" in vhost "{vhost}" ...',
+        "user", user_and_vhost),
     "set_topic_permissions": Plain(
         'Setting topic permissions on "{exchange}" for user "{user}" in vhost "{vhost}" ...',
-        "user exchange write read",
-        patterns,
-    ),
-    "list_permissions": Plain(
-        'Listing permissions for vhost "{vhost}" ...',
-        check=vhost,
-        columns="user configure write read",
-    ),
-    "list_topic_permissions": Plain(
-        'Listing topic permissions for vhost "{vhost}" ...',
-        check=vhost,
-        columns="user exchange write read",
-    ),
-    "list_user_permissions": Plain(
-        'Listing permissions for user "{user}" ...',
-        "user",
-        user,
-        columns="vhost configure write read",
-    ),
-    "list_user_topic_permissions": Plain(
-        'Listing topic permissions for user "{user}" ...',
-        "user",
-        user,
-        columns="vhost exchange write read",
-        has_head=False,
-    ),
-    "clear_policy": Plain(
-        'Clearing policy "{name}" on vhost "{vhost}" ...', "name", absent=NO_PARAMETER
-    ),
-    "clear_operator_policy": Plain(
-        'Clearing operator policy "{name}" on vhost "{vhost}" ...', "name", absent=NO_PARAMETER
-    ),
+        "user exchange write read", patterns),
+    "list_permissions": Plain('Listing permissions for vhost "{vhost}" ...', check=vhost,
+        columns="user configure write read"),
+    "list_topic_permissions": Plain('Listing topic permissions for vhost "{vhost}" ...',
+        check=vhost, columns="user exchange write read"),
+    "list_user_permissions": Plain('Listing permissions for user "{user}" ...', "user", user,
+        columns="vhost configure write read"),
+    "list_user_topic_permissions": Plain('Listing topic permissions for user "{user}" ...', "user",
+        user, columns="vhost exchange write read", has_head=False),
+    "clear_policy": Plain('Clearing policy "{name}" on vhost "{vhost}" ...', "name",
+        absent=NO_PARAMETER),
+    "clear_operator_policy": Plain('Clearing operator policy "{name}" on vhost "{vhost}" ...',
+        "name", absent=NO_PARAMETER),
     "list_policies": Plain('Listing policies for vhost "{vhost}" ...', check=vhost, columns=POLICY),
-    "list_operator_policies": Plain(
-        'Listing operator policy overrides for vhost "{vhost}" ...', check=vhost, columns=POLICY
-    ),
-    "set_parameter": Plain(
-        f'Setting {PARAMETER} to "{{value}}" in vhost "{{vhost}}" ...',
-        "component name value",
-        json_value,
-    ),
-    "clear_parameter": Plain(
-        f'Clearing {PARAMETER} on vhost "{{vhost}}" ...', "component name", absent=NO_PARAMETER
-    ),
-    "set_global_parameter": Plain(
-        'Setting global runtime parameter "{name}" to "{value}" ...', "name value", json_value
-    ),
-    "clear_global_parameter": Plain(
-        'Clearing global runtime parameter "{name}" ...', "name", absent=NO_PARAMETER
-    ),
+    "list_operator_policies": Plain('Listing operator policy overrides for vhost "{vhost}" ...',
+        check=vhost, columns=POLICY),
+    "set_parameter": Plain(f'Setting {PARAMETER} to "{{value}}" in vhost "{{vhost}}" ...',
+        "component name value", json_value),
+    "clear_parameter": Plain(f'Clearing {PARAMETER} on vhost "{{vhost}}" ...', "component name",
+        absent=NO_PARAMETER),
+    "set_global_parameter": Plain('Setting global runtime parameter "{name}" to "{value}" ...',
+        "name value", json_value),
+    "clear_global_parameter": Plain('Clearing global runtime parameter "{name}" ...', "name",
+        absent=NO_PARAMETER),
     "list_global_parameters": Plain("Listing global runtime parameters ...", columns="name value"),
     "shovel_status": Plain("Shovel status on node {node}", columns=SHOVEL),
     "restart_shovel": Plain(
-        "Restarting dynamic Shovel {name} in virtual host {vhost} on node {node}",
-        "name",
-        absent=NO_SHOVEL,
-    ),
+        "Restarting dynamic Shovel {name} in virtual host {vhost} on node {node}", "name",
+        absent=NO_SHOVEL),
     "delete_shovel": Plain("Deleting shovel {name} in vhost {vhost}", "name", absent=NO_SHOVEL),
-    "federation_status": Plain(
-        "Listing federation links on node {node}...", columns=FEDERATION_LINK
-    ),
-    "restart_federation_link": Plain(
-        "Restarting federation link {id} on node {node}", "id", absent=NO_LINK
-    ),
-    "add_member": Plain(
-        "Adding a member for queue {queue} on node {node}...", "queue node", member
-    ),
-    "delete_member": Plain(
-        "Removing a replica of queue {queue} on node {node}...", "queue node", member
-    ),
+    "federation_status": Plain("Listing federation links on node {node}...",
+        columns=FEDERATION_LINK),
+    "restart_federation_link": Plain("Restarting federation link {id} on node {node}", "id",
+        absent=NO_LINK),
+    "add_member": Plain("Adding a member for queue {queue} on node {node}...", "queue node",
+        member),
+    "delete_member": Plain("Removing a replica of queue {queue} on node {node}...", "queue node",
+        member),
+    "transfer_leadership": Plain("Transferring leadership of queue {queue} to node {node}...",
+        "queue node", leading),
     "grow": Plain("Growing all queues on {node}...", "node strategy", growing),
-    "check_if_new_quorum_queue_replicas_have_finished_initial_sync": Plain(
-        "Checking if node {node} runs promotable replicas of any queues ...",
-        answers="Node {node} reported no queues with promotable replicas",
-        value=OK,
-    ),
     "check_if_any_deprecated_features_are_used": Plain(
         "Checking if any deprecated features are used ...",
-        answers="Cluster reported no deprecated features in use",
-        value=OK,
-    ),
+        answers="Cluster reported no deprecated features in use", value=OK),
     "check_if_metadata_store_is_initialized": INITIALIZED,
     "check_if_metadata_store_is_initialized_with_data": INITIALIZED,
     "has_reached_target_cluster_size": Plain(
         "Checking if target cluster size has been reached on node {node} ...",
-        answers="Target cluster size has been reached on node {node}",
-        value=OK,
-    ),
+        answers="Target cluster size has been reached on node {node}", value=OK),
     "activate_free_disk_space_monitoring": Plain(
-        "[Re-]activating free disk space monitoring on node {node}..."
-    ),
+        "[Re-]activating free disk space monitoring on node {node}..."),
     "reconcile_vhosts": Plain(
-        "Will try to initiate virtual host reconciliation on all reachable cluster nodes..."
-    ),
+        "Will try to initiate virtual host reconciliation on all reachable cluster nodes..."),
     "reset_node_auth_attempt_metrics": Plain("Reset auth attempt metrics on node {node} ..."),
+    "clear_auth_backend_cache": Plain(
+        "Will clear rabbitmq_auth_backend_cache plugin's cache on the target node..."),
     "reset_stats_db": Plain("Resetting statistics database on node {node}"),
     "set_cluster_name": Plain("Setting cluster name to {name} ...", "name"),
-    "purge_queue": Plain(
-        "Purging queue '{queue}' in vhost '{vhost}' ...", "queue", None, "not_found"
-    ),
+    "purge_queue": Plain("Purging queue '{queue}' in vhost '{vhost}' ...", "queue", None,
+        "not_found"),
     "start_app": Plain("Starting node {node} ..."),
     "check_running": Plain("Checking if RabbitMQ is running on node {node} ...", answers=RUNS),
-    "is_running": Plain(
-        "Asking node {node} for its status ...", answers=RUNS, value={"result": True}
-    ),
+    "is_running": Plain("Asking node {node} for its status ...", answers=RUNS,
+        value={"result": True}),
     "is_booting": Plain(
         "Asking node {node} for its boot status ...",
         answers="RabbitMQ on node {node} is fully booted (check with is_running), stopped or has"
@@ -234,17 +194,15 @@ ROWS: Final[Mapping[str, Plain]] = {
     ),
     "suspend_listeners": Plain(
         "Will suspend client connection listeners on node {node}. The node will no longer accept"
-        " client connections!"
-    ),
+        " client connections!"),
     "resume_listeners": Plain(
         "Will resume client connection listeners on node {node}. The node will now accept client"
-        " connections"
-    ),
+        " connections"),
     "revive": Plain(
         "Will put node {node} back into regular operating mode. The node will again serve client"
-        " traffic and host primary queue replicas."
-    ),
+        " traffic and host primary queue replicas."),
 }
+# fmt: on
 
 
 def from_row(call: Call) -> Table | Facts | None:

@@ -1,5 +1,7 @@
 """Deleting queues, and looking at one: its members, a message of it."""
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -13,7 +15,9 @@ from penstock.ctl.streams import framed
 PEEKED_BYTES: Final = 64
 PAGE: Final = 1000
 """Messages of one answer."""
+OK: Final = "ok"
 LAST: Final = "error: the last node cannot be removed"
+LEADS: Final = "error: the leader's node cannot be removed: drain it first"
 
 
 def delete_queue(call: Call) -> str:
@@ -47,8 +51,8 @@ def quorum_status(call: Call) -> object:
         raise Fault(DATA, f"queue '{queue}' was not found in virtual host '{call.vhost}'")
     if answer.status == 503:
         raise Refused("{:unsupported, :rabbit_classic_queue}", UNAVAILABLE)
-    (member,) = call.node.must(answer).json()
-    return framed(call, list(member), [list(member.values())])
+    members = call.node.must(answer).json()
+    return framed(call, list(members[0]), [list(member.values()) for member in members])
 
 
 def shrink(call: Call) -> Table:
@@ -56,12 +60,55 @@ def shrink(call: Call) -> Table:
     call.say(f"Shrinking queues on {node}...")
     if node not in nodes_of(call):
         raise Refused(f"{{:node_not_running, :{node}}}", UNAVAILABLE)
-    found = call.node.get("/api/queues?columns=vhost,name,type,node")
-    here = [one for one in found if one["type"] == "quorum" and one["node"] == node]
-    return Table(
-        ("vhost", "name", "size", "result"),
-        [(one["vhost"], one["name"], 1, LAST) for one in here],
-    )
+    found = call.node.get("/api/queues?columns=vhost,name,leader,members")
+    rows = [_shrunk(one, node) for one in found if node in one.get("members", ())]
+    call.do("shrink", node=node)
+    if call.is_set("errors-only"):
+        rows = [row for row in rows if row[-1] != OK]
+    return Table(("vhost", "name", "size", "result"), rows)
+
+
+def grow_to_count(call: Call) -> Table:
+    count, strategy = call.take(2)
+    nodes = nodes_of(call)
+    if not count.isdecimal() or not 0 < int(count) <= len(nodes):
+        raise Invalid(f'"node count must be a number from 1 to {len(nodes)}"')
+    if strategy not in ("all", "even"):
+        raise Invalid(f"\"strategy '{strategy}' is not recognised.\"")
+    call.say(f"Growing queues to {count} members...")
+    members = {
+        (one["vhost"], one["name"]): list(one["members"])
+        for one in call.node.get("/api/queues?columns=vhost,name,members")
+        if "members" in one
+    }
+    held = Counter(node for its in members.values() for node in its)
+    rows = []
+    for (vhost, queue), its in members.items():
+        if not _is_meant(call, vhost, queue) or (strategy == "even" and len(its) % 2):
+            continue
+        while len(its) < int(count):
+            node = min((one for one in nodes if one not in its), key=held.__getitem__)
+            call.node.do("add_member", {"vhost": vhost, "queue": queue, "node": node})
+            its.append(node)
+            held[node] += 1
+            rows.append((vhost, queue, len(its), OK))
+    return Table(("vhost", "name", "size", "result"), rows)
+
+
+def _is_meant(call: Call, vhost: str, queue: str) -> bool:
+    """By the patterns that are given."""
+    named = {"vhost-pattern": vhost, "queue-pattern": queue}
+    try:
+        return all(re.search(call.text(one, ".*"), name) for one, name in named.items())
+    except re.error as error:
+        raise Invalid(f'"a pattern is no regular expression: {error}"') from error
+
+
+def _shrunk(queue: Mapping[str, Any], node: str) -> tuple[str, str, int, str]:
+    """A row: how many members it is to have, and why that node's stays."""
+    count = len(queue["members"])
+    result = OK if queue["leader"] != node else LEADS if count > 1 else LAST
+    return queue["vhost"], queue["name"], count - (result == OK), result
 
 
 # -- messages ------------------------------------------------------------------------------------

@@ -31,11 +31,7 @@ RESET: Final = Refusal(
 NO_ERLANG: Final = Refusal(
     "Error: this needs an Erlang machine, which Penstock does not have", most=1000
 )
-ONE_MEMBER: Final = Refusal(
-    "Error: a quorum queue has one member, on its node, and no Raft log: there is nothing to move,"
-    " to add or to reclaim",
-    most=1000,
-)
+NO_LOG: Final = Refusal("Error: a quorum queue has no Raft log here: nothing to reclaim", most=1000)
 NO_REPLICAS: Final = Refusal(
     "Error: streams have no replicas and no coordinator here; stream_status shows what one has",
     most=1000,
@@ -63,14 +59,13 @@ ROWS: Final[Mapping[str, Refusal]] = {
     "rotate_logs": Refusal(
         "Error:\nThis command does not rotate logs anymore [deprecated]", code=UNAVAILABLE
     ),
-    **dict.fromkeys(("erlang_version", "encode", "decode", "exec"), NO_ERLANG),
-    **dict.fromkeys(("eval_file", "list_ciphers", "list_hashes", "schema_info"), NO_ERLANG),
+    **dict.fromkeys(("erlang_version", "exec"), NO_ERLANG),
+    **dict.fromkeys(("eval_file", "schema_info"), NO_ERLANG),
     **dict.fromkeys(("decrypt_conf_value", "encrypt_conf_value", "maybe_stuck"), NO_ERLANG),
     **dict.fromkeys(("command_line_arguments", "runtime_thread_stats"), NO_ERLANG),
     **dict.fromkeys(("erlang_cookie_hash", "erlang_cookie_sources"), NO_ERLANG),
     **dict.fromkeys(("observer", "remote_shell", "resolver_info"), NO_ERLANG),
-    **dict.fromkeys(("grow_to_count", "transfer_leadership"), ONE_MEMBER),
-    **dict.fromkeys(("force_checkpoint", "reclaim_quorum_memory"), ONE_MEMBER),
+    **dict.fromkeys(("force_checkpoint", "reclaim_quorum_memory"), NO_LOG),
     **dict.fromkeys(("coordinator_status", "restart_stream"), NO_REPLICAS),
     **dict.fromkeys(("add_replica", "delete_replica"), NO_REPLICAS),
     "set_stream_retention_policy": Refusal(

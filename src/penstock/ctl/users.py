@@ -43,18 +43,22 @@ def _name_and_password(call: Call) -> tuple[str, str]:
     return words[0], words[1] if len(words) == 2 else ""
 
 
-def _password(call: Call, given: str) -> str:
-    """The argument, or else asked for: a person's is not shown, a program's is one line."""
-    if len(call.words) == 2:
-        return given
+def asked(call: Call, what: str) -> str:
+    """A person's is not shown, a program's is one line; "" = none came."""
     if sys.stdin is not None and sys.stdin.isatty():
         from getpass import getpass
 
-        password = getpass("Password: ")
-    else:
-        if not call.is_quiet:
-            call.out.write("Password: \n")
-        password = sys.stdin.readline().rstrip("\n") if sys.stdin else ""
+        return getpass(what)
+    if not call.is_quiet:
+        call.out.write(f"{what}\n")
+    return sys.stdin.readline().rstrip("\n") if sys.stdin else ""
+
+
+def _password(call: Call, given: str) -> str:
+    """The argument, or else asked for."""
+    if len(call.words) == 2:
+        return given
+    password = asked(call, "Password: ")
     if not password:
         raise Refused(MISSING, DATA)
     return password
@@ -108,7 +112,7 @@ def authenticate_user(call: Call) -> object:
     name, given = _name_and_password(call)
     call.say(f'Authenticating user "{name}" ...')
     password = _password(call, given)
-    answer = ManagementClient(call.node.url, Credentials(name, password)).request(
+    answer = ManagementClient(call.node.url, Credentials(name, password), call.node.trust).request(
         "GET", "/api/whoami"
     )
     # Who may not use the API has been recognized all the same.

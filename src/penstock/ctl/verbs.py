@@ -79,31 +79,31 @@ Replication
     refused: Refused: mirrored queues stay
 Quorum queues
   quorum_status [--vhost <vhost>] <queue>
-    queues: Displays the member of a quorum queue
+    queues: Displays the members of a quorum queue
   peek [--vhost <vhost>] <queue> <position> [--timeout <timeout>]
     queues: Shows a message by its place in a queue, without taking it
   add_member [--vhost <vhost>] <queue> <node> [--timeout <timeout>]
-    plain: Succeeds for the node that is the member
+    plain: Gives a quorum queue a copy on a node
   delete_member [--vhost <vhost>] <queue> <node>
-    plain: Refused: a quorum queue keeps its one member
+    plain: Takes a node's copy away; not the leader's, and not the last
   grow <node> <all | even> [--vhost-pattern <pattern>] [--queue-pattern <pattern>]
-    plain: Succeeds for the node that has all members
+    plain: Gives a node a copy of each quorum queue
   shrink <node> [--errors-only]
-    queues: Lists quorum queues: each keeps its one member
+    queues: Takes all copies of quorum queues from a node, but those that lead
   grow_to_count <node_count> <all | even> [--vhost-pattern <pattern>] [--queue-pattern <pattern>] \
       [--membership <promotable|voter>]
-    refused: Refused: a quorum queue has one member
+    queues: Gives quorum queues with fewer copies more of them, each on the node that has fewest
   transfer_leadership [--vhost <vhost>] <queue> <node>
-    refused: Refused: a quorum queue has one member
+    plain: Makes a node the leader of a quorum queue, as soon as its copy has everything
   force_checkpoint [--vhost-pattern <pattern>] [--queue-pattern <pattern>]
     refused: Refused: there is no Raft log
   reclaim_quorum_memory [--vhost <vhost>] <quorum queue>
     refused: Refused: there is no Raft log
   check_for_quorum_queues_without_an_elected_leader [--vhost <vhost>] [--across-all-vhosts] \
       <pattern>
-    health:check_leaders: Succeeds: the one member of a quorum queue leads it
+    health:check_leaders: Fails when quorum queues have no leader
   check_if_new_quorum_queue_replicas_have_finished_initial_sync [--timeout <timeout>]
-    plain: Succeeds: no queue gets another member
+    health:check_initial_sync: Fails while copies of the node fetch what they lack, and do not vote
 Streams
   stream_status [--vhost <vhost>] [--tracking] <stream>
     streams: Displays a stream: offsets, files, readers; with --tracking what it keeps of clients
@@ -141,6 +141,15 @@ Plug-ins
     plugins:enable: Succeeds for plug-ins that are part of Penstock
   directories [--offline] [--online]
     plugins: Says that there are none
+Configuration
+  encode value passphrase [--cipher <cipher>] [--hash <hash>] [--iterations <iterations>]
+    encoding: Encrypts a text for the configuration
+  decode value passphrase [--cipher <cipher>] [--hash <hash>] [--iterations <iterations>]
+    encoding: Decrypts such a text
+  list_ciphers
+    encoding: Displays the ciphers for that
+  list_hashes
+    encoding: Displays the hashes for that
 Users
   add_user <username> <password>
     users: Makes a user, without permissions at first
@@ -210,6 +219,8 @@ Monitoring
     refused: Refused: the log names sources
   disable_auth_attempt_source_tracking
     refused: Refused: the log names sources
+  clear_auth_backend_cache
+    plain: Forgets answers of servers that know users
   reset_stats_db [--all]
     plain: Forgets the samples of rates
   environment
@@ -397,7 +408,7 @@ Operations
   force_gc [--timeout <timeout>]
     refused: Refused: nothing is collected here
   await_online_quorum_plus_one
-    nodes: Waits for nothing: no queue needs a majority of nodes
+    cluster: Waits until every quorum queue has a majority without the node
   post_upgrade
     cluster: Hands masters over after an upgrade, so that each node has as many
 Queues
@@ -409,24 +420,16 @@ Deprecated
   hipe_compile <directory>
     refused: Deprecated, does nothing
 Not here
-  encode value passphrase [--cipher <cipher>] [--hash <hash>] [--iterations <iterations>]
-    refused: Refused: there is no Erlang here
-  decode value passphrase [--cipher <cipher>] [--hash <hash>] [--iterations <iterations>]
-    refused: Refused: there is no Erlang here
   exec <expression> [--offline]
     refused: Refused: there is no Elixir here
   eval_file <file path>
     refused: Refused: there is no Erlang here
-  list_ciphers
-    refused: Refused: belongs to encode
-  list_hashes
-    refused: Refused: belongs to encode
   decrypt_conf_value value passphrase [--cipher <cipher>] [--hash <hash>] \
       [--iterations <iterations>]
-    refused: Refused: there is no Erlang here
+    refused: Refused: decode does it
   encrypt_conf_value value passphrase [--cipher <cipher>] [--hash <hash>] \
       [--iterations <iterations>]
-    refused: Refused: there is no Erlang here
+    refused: Refused: encode does it
   list_channel_interceptors [--no-table-headers] [--timeout <timeout>]
     refused: Refused: there are none
   set_channel_interceptor_priorities <interceptor> <priority> [<interceptor> <priority> ...] \
@@ -464,9 +467,7 @@ Not here
 ``file:function`` stands where the function has another name than the verb.  A verb without a
 function has a row in ``ROWS`` of that file, which ``from_row`` carries out.
 """
-ALIASES: Final[Mapping[str, str]] = {
-    "list_node_auth_attempts": "list_node_auth_attempt_stats",
-}
+ALIASES: Final[Mapping[str, str]] = {"list_node_auth_attempts": "list_node_auth_attempt_stats"}
 OPTION: Final = re.compile(r"--([a-z-]+)(?:\|-\w)?([ =][<\"])?")
 """An option in a usage, and what shows that it has a value."""
 NUMBERS: Final = (

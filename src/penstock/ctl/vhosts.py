@@ -10,8 +10,9 @@ from penstock.ctl.words import check_limits, must_enter, object_of
 
 VHOST_LIMITS: Final = (
     *("max-connections", "max-queues", "max-memory-bytes", "max-disk-bytes", "max-publish-rate"),
+    "max-channels",
 )
-"""RabbitMQ's two, and Penstock's budgets (``broker/rules/budget.py``)."""
+"""RabbitMQ's two, and Penstock's (``broker/rules/budget.py``)."""
 PROTECTED: Final = (
     "Cannot delete this virtual host: it is protected from deletion. To lift the protection,"
     " inspect and update its metadata"

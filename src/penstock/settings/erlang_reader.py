@@ -11,7 +11,7 @@ configuration has.  Source: Erlang/OTP's reference manual, "Data Types".
 """
 
 import re
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 DEPTH_MAX: Final = 100
 TOKEN: Final = re.compile(
@@ -67,6 +67,16 @@ class Tuple(NamedTuple):
 
 
 Term = Atom | Tuple | int | float | str | list["Term"]
+
+
+def is_encrypted(term: Term) -> TypeGuard[Tuple]:
+    """``{encrypted, <<"...">>}``: a value that RabbitMQ decrypts."""
+    return (
+        isinstance(term, Tuple)
+        and len(term.items) == 2
+        and term.items[0] == Atom("encrypted")
+        and isinstance(term.items[1], str)
+    )
 
 
 class _Token(NamedTuple):
@@ -134,10 +144,8 @@ class _Reader:
             return Atom(_unescaped(token))
         if token.kind == "float":
             return float(token.text)
-        if token.kind == "integer":
-            return int(token.text)
-        if token.kind == "based":
-            return _based(token)
+        if token.kind in ("integer", "based"):
+            return _integer(token)
         raise self._refusal(token)
 
     def _compound(self, token: _Token, depth: int) -> Term:
@@ -209,10 +217,13 @@ def _unescaped(token: _Token) -> str:
     return ESCAPE.sub(meant, token.text[1:-1])
 
 
-def _based(token: _Token) -> int:
-    base, _, digits = token.text.partition("#")
+def _integer(token: _Token) -> int:
+    """``12`` or ``16#ff``."""
+    base, mark, digits = token.text.partition("#")
+    if not mark:
+        base, digits = "10", token.text
     try:
         number = int(digits, abs(int(base)))
     except ValueError as error:
-        raise TermsInvalid(token.line, f"{token.text} is no number") from error
+        raise TermsInvalid(token.line, f"{token.text[:40]} is no number") from error
     return -number if base.startswith("-") else number

@@ -6,7 +6,8 @@ setting.
 """
 
 import re
-from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast
+from collections.abc import Callable
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from penstock.core.capacity import (
     DiskLimit,
@@ -238,24 +239,66 @@ class Text(Kind[str]):
         return self.min_bytes <= size_bytes <= self.max_bytes
 
 
+ENCRYPTED: Final = "encrypted:"
+FORMS: Final = ("file:", "command:", ENCRYPTED, "plain:")
+"""How a secret begins that stands elsewhere, or that looks like one of these."""
+
+
+def form_of(text: str) -> str:
+    """One of ``FORMS``, "" = the text is the secret itself."""
+    return next((form for form in FORMS if text.startswith(form)), "")
+
+
+def is_plain(text: str) -> bool:
+    """Does a secret that is written so stand there itself?"""
+    return bool(text) and form_of(text) in ("", "plain:")
+
+
+class Secret(Text):
+    """A password, or a text that may hold one.  Its value is where it is written: see
+    ``penstock.secrets.sources``.  No message and no operator is shown it.
+    """
+
+    def __init__(self, default: str, doc: str, min_bytes: int = 1, max_bytes: int = 4096) -> None:
+        super().__init__(default, doc, min_bytes, max_bytes)
+        self.type_name = "secret"
+
+    def allowed(self) -> str:
+        return f"{super().allowed()}; or file:, command:, encrypted: and where it is"
+
+
+class Form(NamedTuple):
+    """What the entries of a list are: in words, as the end of 'allowed: ...', and by a test."""
+
+    words: str
+    fits: Callable[[str], bool]
+
+
+def _is_name(text: str) -> bool:
+    return 1 <= len(text.encode("utf-8", "surrogateescape")) <= NAME_MAX_BYTES
+
+
+NAMES: Final = Form(f"names of 1 to {NAME_MAX_BYTES} bytes", _is_name)
+
+
 class NameList(Kind[tuple[str, ...]]):
-    """A list of names, or of some of ``choices``: an array in the file, else with commas."""
+    """A list of names, of entries of another form, or of some of ``choices``: an array in the file,
+    else with commas.
+    """
 
     kept_as = tuple
     type_name = "list of names"
 
-    def __init__(self, default: tuple[str, ...], doc: str, choices: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, default: tuple[str, ...], doc: str, choices: tuple[str, ...] = (), form: Form = NAMES
+    ) -> None:
         super().__init__(default, doc)
         self.choices = choices
+        self.form = form
 
     def allowed(self) -> str:
-        names = " and ".join(self.choices)
-        return (
-            f"{names}: an array in the file, separated by commas elsewhere; empty for none"
-            if names
-            else f"names of 1 to {NAME_MAX_BYTES} bytes, an array in the file,"
-            " separated by commas elsewhere; empty for none"
-        )
+        entries = " and ".join(self.choices) or self.form.words
+        return f"{entries}: an array in the file, separated by commas elsewhere; empty for none"
 
     def from_text(self, text: str) -> tuple[str, ...] | None:
         return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
@@ -270,9 +313,7 @@ class NameList(Kind[tuple[str, ...]]):
             return False
         if self.choices:
             return set(value) <= set(self.choices)
-        return all(
-            1 <= len(name.encode("utf-8", "surrogateescape")) <= NAME_MAX_BYTES for name in value
-        )
+        return all(self.form.fits(entry) for entry in value)
 
 
 class Shares(Kind[tuple[float, ...]]):

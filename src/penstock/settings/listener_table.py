@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from penstock.settings.settings import DECLARED, Settings
+from penstock.settings.tls import tls_view
 
 NOTHING: Final = "nothing"
 BIND: Final = ("bind",)
@@ -33,6 +34,10 @@ class ListenerKind(NamedTuple):
     """The same of a client of another machine."""
     opened_by: tuple[str, ...] = ()
     """Settings without each of which it is closed, whatever its port."""
+    tls: str | None = None
+    """The setting with what its TLS has of its own, "" = nothing; None: it has none."""
+    begins_plain: bool = False
+    """Its clients ask for TLS, where there is a certificate, in a first message without it."""
     takes_free_port: bool = False
     """Port 0 is a free one; otherwise the door is closed then."""
     widened_by: str = ""
@@ -54,9 +59,16 @@ class ListenerKind(NamedTuple):
         return int(str(settings.value_of(self.place_key)))
 
     def is_open(self, settings: Settings) -> bool:
-        if not all(settings.value_of(key) for key in self.opened_by):
+        view = settings if self.tls is None else tls_view(settings, self.tls)
+        if not all(view.value_of(key) for key in self.opened_by):
             return False
         return self.takes_free_port or bool(settings.value_of(self.place_key))
+
+    def speaks_tls(self, settings: Settings) -> bool:
+        """Whether it is open, and what clients send there can be encrypted."""
+        if self.tls is None or not self.is_open(settings):
+            return False
+        return not self.begins_plain or bool(tls_view(settings, self.tls).ssl_certfile)
 
     def place(self, settings: Settings) -> str:
         """Host and port, or the whole path."""
@@ -85,12 +97,16 @@ class ListenerKind(NamedTuple):
 AMQP: Final = "amqp"
 AMQP_SSL: Final = "amqp/ssl"
 HTTP: Final = "http"
+HTTPS: Final = "https"
 METRICS: Final = "http/prometheus"
+METRICS_HTTPS: Final = "https/prometheus"
 NSQ: Final = "nsq"
 NSQ_HTTP: Final = "nsq/http"
 NSQ_HTTPS: Final = "nsq/https"
 LOOKUP: Final = "nsqlookupd"
+LOOKUP_TLS: Final = "nsqlookupd/tls"
 LOOKUP_HTTP: Final = "nsqlookupd/http"
+LOOKUP_HTTPS: Final = "nsqlookupd/https"
 PEER: Final = "peer"
 """Other nodes: a node that is drained goes on with them."""
 AS_DEFAULT: Final = "everything the default user may"
@@ -105,22 +121,28 @@ LISTENERS: Final = (
     ListenerKind(AMQP, "amqp_port", BIND, "AMQP", "amqp://{}", "AMQP, and Spark's protocol",
          opened_by=("amqp_listener",), takes_free_port=True),
     ListenerKind(AMQP_SSL, "ssl_port", ("ssl_bind", "bind"), "AMQP", "amqps://{}",
-         "the same over TLS", opened_by=("ssl_certfile", "ssl_listener"), takes_free_port=True),
+         "the same over TLS", opened_by=("ssl_certfile", "ssl_listener"), tls="",
+         takes_free_port=True),
     ListenerKind(AMQP, "unix_socket", (), "AMQP", "{} (Unix socket)", "the same as `amqp_port`"),
     ListenerKind(HTTP, "http_port", ("http_bind", "bind"), "management", "http://{}/",
-         "management API and UI",
-         here=PAGES,
-         elsewhere=PAGES,
-         takes_free_port=True),
+         "management API and UI", here=PAGES, elsewhere=PAGES,
+         opened_by=("http_listener",), takes_free_port=True),
+    ListenerKind(HTTPS, "https_port", ("https_bind", "http_bind", "bind"), "management",
+         "https://{}/", "the same over TLS", here=PAGES, elsewhere=PAGES, tls="https_tls"),
     ListenerKind(METRICS, "prometheus_port", ("http_bind", "bind"), "metrics", "http://{}/metrics",
          "metrics", here=f"{SUMS}; {NAMES}", elsewhere=SUMS,
          widened_by="prometheus_objects_open", widened=f"{SUMS}; {NAMES}"),
+    ListenerKind(METRICS_HTTPS, "prometheus_https_port", ("http_bind", "bind"), "metrics",
+         "https://{}/metrics", "the same over TLS", here=f"{SUMS}; {NAMES}", elsewhere=SUMS,
+         widened_by="prometheus_objects_open", widened=f"{SUMS}; {NAMES}", tls="prometheus_tls"),
     ListenerKind(NSQ, "nsq_port", ("nsq_tcp_bind", "bind"), "NSQ", "{}", "NSQ",
          here=AS_DEFAULT, widened_by="nsq_user", widened=AS_NSQ_USER,
-         log_in_by=("nsq_auth_required", "nsq_auth_http_addresses")),
+         log_in_by=("nsq_auth_required", "nsq_auth_http_addresses"),
+         tls="nsq_tls", begins_plain=True),
     ListenerKind(NSQ, "nsq_unix_socket", (), "NSQ", "{} (Unix socket)", "the same as `nsq_port`",
          here=AS_DEFAULT, widened_by="nsq_user", widened=AS_NSQ_USER,
-         log_in_by=("nsq_auth_required", "nsq_auth_http_addresses")),
+         log_in_by=("nsq_auth_required", "nsq_auth_http_addresses"),
+         tls="nsq_tls", begins_plain=True),
     ListenerKind(NSQ_HTTP, "nsq_http_port", ("nsq_http_bind", "bind"), "NSQ", "http://{}/",
          "NSQ over HTTP",
          here=AS_DEFAULT, elsewhere=PING, widened_by="nsq_user", widened=AS_NSQ_USER,
@@ -130,13 +152,18 @@ LISTENERS: Final = (
          widened_by="nsq_user", widened=AS_NSQ_USER, log_in_by=("nsq_auth_required",)),
     ListenerKind(NSQ_HTTPS, "nsq_https_port", ("nsq_https_bind", "bind"), "NSQ", "https://{}/",
          "NSQ over HTTPS",
-         here=AS_DEFAULT, elsewhere=PING, opened_by=("ssl_certfile",),
+         here=AS_DEFAULT, elsewhere=PING, opened_by=("ssl_certfile",), tls="nsq_tls",
          widened_by="nsq_user", widened=AS_NSQ_USER, log_in_by=("nsq_auth_required",)),
     ListenerKind(LOOKUP, "nsqlookupd_tcp_port", ("nsqlookupd_bind",), "nsqlookupd", "{}",
          "nsqlookupd, for nodes", here=REGISTRY, elsewhere=REGISTRY),
+    ListenerKind(LOOKUP_TLS, "nsqlookupd_tls_port", ("nsqlookupd_bind",), "nsqlookupd", "{} (TLS)",
+         "the same over TLS", here=REGISTRY, elsewhere=REGISTRY, tls="nsqlookupd_tls"),
     ListenerKind(LOOKUP_HTTP, "nsqlookupd_http_port", ("nsqlookupd_http_bind", "nsqlookupd_bind"),
          "nsqlookupd", "http://{}/", "nsqlookupd, for consumers",
          here=REGISTRY, elsewhere=REGISTRY),
+    ListenerKind(LOOKUP_HTTPS, "nsqlookupd_https_port",
+         ("nsqlookupd_http_bind", "nsqlookupd_bind"), "nsqlookupd", "https://{}/",
+         "the same over TLS", here=REGISTRY, elsewhere=REGISTRY, tls="nsqlookupd_tls"),
     ListenerKind(PEER, "cluster_port", ("cluster_bind", "bind"), "cluster", "{}",
          "other nodes, which show the cluster's secret",
          opened_by=("cluster_etcd_endpoints",), takes_free_port=True),
@@ -178,6 +205,23 @@ def is_loopback(address: str) -> bool:
 def stays_here(bound: str) -> bool:
     """Can only clients of this machine reach a listener at this address?"""
     return bound == "localhost" or is_loopback(bound)
+
+
+def plain_text_risks(settings: Settings) -> list[str]:
+    """What becomes of passwords that clients of other machines send without TLS, in sentences."""
+    plain = [
+        door.place(settings)
+        for door in open_doors(settings)
+        if door.tls is None
+        and door.protocol in (AMQP, HTTP, NSQ_HTTP)
+        and not (door.is_unix or stays_here(door.address(settings)))
+    ]
+    if not plain:
+        return []
+    if settings.plain_text_passwords:
+        return [f"passwords cross the network in plain text to {', '.join(plain)}"]
+    text = f"passwords from other machines are refused at {', '.join(plain)}, which have no TLS"
+    return [f"{text}: use ports with TLS, or set plain_text_passwords"]
 
 
 def etcd_risks(settings: Settings) -> list[str]:

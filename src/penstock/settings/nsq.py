@@ -13,140 +13,79 @@ class NsqSettings:
     nsq = Boolean(True, "`false` opens no port of NSQ and nsqlookupd, whatever their settings say.")
     nsq_port = Integer(4150, 0, 65535, "TCP port for NSQ clients; 0: none.")
     nsq_tcp_bind = Text("", "Address of that port. Empty: as `bind`.", min_bytes=0, max_bytes=255)
-    nsq_unix_socket = Text(
-        "",
+    # fmt: off
+    nsq_unix_socket = Text("",
         "Path of a Unix socket for NSQ clients; they count as clients of this machine, and"
-        " `unix_socket_mode` is the mode of its file. Empty: none.",
-        min_bytes=0,
-        max_bytes=107,
-    )
-    nsq_vhost = Text(
-        "/",
+        " `unix_socket_mode` is the mode of its file. Empty: none.", min_bytes=0, max_bytes=107)
+    nsq_vhost = Text("/",
         "Virtual host in which topics and channels are: topic T is the exchange `nsq.T`, its"
-        " channel C the queue `nsq.T:C`.",
-        max_bytes=NAME_MAX_BYTES,
-    )
-    nsq_user = Text(
-        "",
+        " channel C the queue `nsq.T:C`.", max_bytes=NAME_MAX_BYTES)
+    nsq_user = Text("",
         "User whose rights NSQ clients have that do not authenticate, over TCP and HTTP."
         " `loopback_users` holds for it, too. Empty: the default user, for clients on this machine"
-        " only.",
-        min_bytes=0,
-        max_bytes=NAME_MAX_BYTES,
-    )
-    nsq_user_created = Boolean(
-        False,
+        " only.", min_bytes=0, max_bytes=NAME_MAX_BYTES)
+    nsq_user_created = Boolean(False,
         "A new data directory gets the user that `nsq_user` names, without a password: it may use"
-        " topics and channels, and nothing else.",
-    )
-    nsq_auth_required = Boolean(
-        False,
+        " topics and channels, and nothing else.")
+    nsq_auth_required = Boolean(False,
         "NSQ clients must authenticate as a user of this broker, and act as that user: over TCP"
-        " with the secret `user:password`, over HTTP with Basic authentication.",
-    )
-    nsq_auth_http_addresses = NameList(
-        (),
+        " with the secret `user:password`, over HTTP with Basic authentication.")
+    nsq_auth_http_addresses = NameList((),
         "Servers, as `host:port` or URL, that are asked whether an NSQ client may come and what it"
         " may do, as nsqd's `--auth-http-address`. With one, clients must authenticate; what is"
-        " allowed there is allowed within the rights of `nsq_user`.",
-    )
-    nsq_tls_required = Text(
-        "no",
+        " allowed there is allowed within the rights of `nsq_user`.")
+    nsq_tls_required = Text("no",
         "Whether NSQ clients must use TLS: not, or for every command but IDENTIFY. `tcp-https` is"
         " as `yes`, but lets clients use HTTP without TLS. Needs `ssl_certfile`.",
-        choices=("no", "tcp-https", "yes"),
-    )
+        choices=("no", "tcp-https", "yes"))
     nsq_snappy = Boolean(True, "NSQ clients may compress with snappy.")
     nsq_deflate = Boolean(True, "NSQ clients may compress with deflate.")
     nsq_max_deflate_level = Integer(6, 1, 9, "Highest level of it a client is given.")
-    nsq_publish_mode = Text(
-        "durable",
+    nsq_publish_mode = Text("durable",
         "When an NSQ publish is answered: when it is on disk, or at once (it goes to the journal"
-        " all the same, and is synced a moment later).",
-        choices=("durable", "fast"),
-    )
-    nsq_requeue_on_disconnect = Boolean(
-        False,
+        " all the same, and is synced a moment later).", choices=("durable", "fast"))
+    nsq_requeue_on_disconnect = Boolean(False,
         "What an NSQ client held when its connection ended goes back at once. Otherwise it waits"
-        " for its timeout, as with nsqd.",
-    )
-    nsq_node_id = Integer(
-        -1,
-        -1,
-        1023,
+        " for its timeout, as with nsqd.")
+    nsq_node_id = Integer(-1, -1, 1023,
         "Number of this node in the ids of NSQ messages. -1: made of the machine's name, as nsqd"
-        " does.",
-    )
-    nsq_max_msg_size_bytes = Integer(
-        1_048_576, 1, 536_870_912, "Largest body of a message from an NSQ client.", unit="bytes"
-    )
-    nsq_max_body_size_bytes = Integer(
-        5_242_880, 16, 1 << 30, "Largest body of an NSQ command, such as MPUB.", unit="bytes"
-    )
+        " does.")
+    nsq_max_msg_size_bytes = Integer(1_048_576, 1, 536_870_912,
+        "Largest body of a message from an NSQ client.", unit="bytes")
+    nsq_max_body_size_bytes = Integer(5_242_880, 16, 1 << 30,
+        "Largest body of an NSQ command, such as MPUB.", unit="bytes")
     nsq_max_rdy_count = Integer(2500, 1, 1 << 30, "Largest RDY of an NSQ consumer.")
-    nsq_msg_timeout_ms = Integer(
-        60_000,
-        1,
-        86_400_000,
-        "Time an NSQ consumer has to finish a message, if it asks for no other.",
-        unit="ms",
-    )
-    nsq_max_msg_timeout_ms = Integer(
-        900_000,
-        1000,
-        86_400_000,
-        "Longest such time it may ask for, and to which TOUCH may extend it.",
-        unit="ms",
-    )
-    nsq_max_req_timeout_ms = Integer(
-        3_600_000,
-        0,
-        315_360_000_000,
+    nsq_msg_timeout_ms = Integer(60_000, 1, 86_400_000,
+        "Time an NSQ consumer has to finish a message, if it asks for no other.", unit="ms")
+    nsq_max_msg_timeout_ms = Integer(900_000, 1000, 86_400_000,
+        "Longest such time it may ask for, and to which TOUCH may extend it.", unit="ms")
+    nsq_max_req_timeout_ms = Integer(3_600_000, 0, 315_360_000_000,
         "Longest delay of a requeue (longer ones are cut) or of a deferred publish (refused).",
-        unit="ms",
-    )
-    nsq_max_heartbeat_interval_ms = Integer(
-        60_000, 1000, 86_400_000, "Longest heartbeat an NSQ client may ask for.", unit="ms"
-    )
-    nsq_max_channel_consumers = Integer(
-        0, 0, 1 << 30, "NSQ consumers a channel may have; 0: any number."
-    )
-    nsq_max_output_buffer_size_bytes = Integer(
-        65_536, 64, 1 << 30, "Largest output buffer an NSQ client may ask for.", unit="bytes"
-    )
-    nsq_min_output_buffer_timeout_ms = Integer(
-        25,
-        1,
-        86_400_000,
+        unit="ms")
+    nsq_max_heartbeat_interval_ms = Integer(60_000, 1000, 86_400_000,
+        "Longest heartbeat an NSQ client may ask for.", unit="ms")
+    nsq_max_channel_consumers = Integer(0, 0, 1 << 30,
+        "NSQ consumers a channel may have; 0: any number.")
+    nsq_max_output_buffer_size_bytes = Integer(65_536, 64, 1 << 30,
+        "Largest output buffer an NSQ client may ask for.", unit="bytes")
+    nsq_min_output_buffer_timeout_ms = Integer(25, 1, 86_400_000,
         "Shortest time a message may be said to wait in it. None ever waits longer than a turn of"
-        " the loop.",
-        unit="ms",
-    )
-    nsq_max_output_buffer_timeout_ms = Integer(
-        30_000, 1, 86_400_000, "Longest such time an NSQ client may ask for.", unit="ms"
-    )
-    nsq_queue_scan = Text(
-        "exact",
+        " the loop.", unit="ms")
+    nsq_max_output_buffer_timeout_ms = Integer(30_000, 1, 86_400_000,
+        "Longest such time an NSQ client may ask for.", unit="ms")
+    nsq_queue_scan = Text("exact",
         "How deliveries and deferred messages whose time has come are found: `exact` knows every"
         " deadline; `probabilistic` is nsqd's queueScanLoop, with the five settings that follow.",
-        choices=("exact", "probabilistic"),
-    )
-    nsq_queue_scan_interval_ms = Integer(
-        100, 1, 60_000, "How often the scan loop looks at some channels.", unit="ms"
-    )
-    nsq_queue_scan_refresh_interval_ms = Integer(
-        5000, 1, 3_600_000, "How often it learns which channels there are.", unit="ms"
-    )
-    nsq_queue_scan_selection_count = Integer(
-        20, 1, 1 << 20, "How many channels it looks at in a round."
-    )
-    nsq_queue_scan_dirty_percent = Integer(
-        25,
-        0,
-        100,
+        choices=("exact", "probabilistic"))
+    nsq_queue_scan_interval_ms = Integer(100, 1, 60_000,
+        "How often the scan loop looks at some channels.", unit="ms")
+    nsq_queue_scan_refresh_interval_ms = Integer(5000, 1, 3_600_000,
+        "How often it learns which channels there are.", unit="ms")
+    nsq_queue_scan_selection_count = Integer(20, 1, 1 << 20,
+        "How many channels it looks at in a round.")
+    nsq_queue_scan_dirty_percent = Integer(25, 0, 100,
         "With something due in more than so many per cent of them, another round follows at once.",
-        unit="percent",
-    )
-    nsq_queue_scan_worker_pool_max = Integer(
-        4, 1, 1024, "How many channels it looks at between two turns of the loop, at most."
-    )
+        unit="percent")
+    nsq_queue_scan_worker_pool_max = Integer(4, 1, 1024,
+        "How many channels it looks at between two turns of the loop, at most.")
+    # fmt: on

@@ -15,23 +15,34 @@ import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from penstock.core.errors import SettingInvalid
-from penstock.settings.kinds import Value
+from penstock.settings.kinds import ENCRYPTED, Value
 from penstock.settings.rabbitmq_keys import (
+    BACKEND_PREFIX,
+    BACKENDS,
+    CACHED,
     FIXED,
     GATHERED,
+    HTTPS,
+    HTTPS_WORDS,
     IGNORED,
+    JSON_SETTINGS,
+    KNOWN_BACKENDS,
+    NOT_INHERITED,
+    OAUTH2,
     OBEYED,
+    OLD_TLS,
+    OTHER_BACKENDS,
     SEEDS,
-    SYNONYMS,
     TERMS_ONLY,
+    TLS_VERSIONS,
     UNSAFE,
 )
 from penstock.settings.rabbitmq_terms import SUFFIX, entries_of
 
-LINE: Final = re.compile(r"\s*([A-Za-z0-9_$@/.\\-]+)\s*=\s*(.*?)\s*")
+LINE: Final = re.compile(r"([A-Za-z0-9_$@/.\\-]+)\s*=\s*(.*)")
 STRONGER: Final = (
     ("vm_memory_high_watermark.relative", "vm_memory_high_watermark.absolute"),
     ("disk_free_limit.relative", "disk_free_limit.absolute"),
@@ -41,15 +52,21 @@ STRONGER: Final = (
 )
 """A key, and the one or the ones (with a dot at the end) that do not count beside it."""
 HIDDEN: Final = frozenset(
-    {"default_pass", "ssl_options.password", "management.ssl.password", "shovel.shovels"}
+    {
+        *("default_pass", "ssl_options.password", "auth_http.ssl_options.password"),
+        *("shovel.shovels", "config_entry_decoder.passphrase"),
+    }
 )
-HIDDEN_KEYS: Final = r"default_users\..*\.password"
-TLS_VERSIONS: Final = ("tlsv1.2", "tlsv1.3")
+HIDDEN_KEYS: Final = (
+    r"(default_users|management|prometheus)\..*\.password|management\..*oauth_client_secret"
+)
+SSL_OPTIONS: Final = "ssl_options."
+MANAGEMENT_SSL: Final = "management.listener.ssl"
 LISTS: Final[Mapping[str, tuple[frozenset[str], str]]] = {
     "auth_mechanisms.": (
         frozenset({"PLAIN", "AMQPLAIN"}),
         "PLAIN and AMQPLAIN are offered all the same",
-    ),
+    )
 }
 """How the keys of a list begin ─► what is offered here anyway: a list without it is stricter."""
 
@@ -107,8 +124,10 @@ class _Translation:
         self._found = Translated({}, {}, [], [])
         self._names: dict[str, list[str]] = {}
         self._seeds: dict[str, dict[str, dict[str, Value]]] = {}
+        self._json: dict[str, dict[str, Any]] = {}  # settings that are JSON
         self._listeners: dict[str, dict[str, Line]] = {"tcp": {}, "ssl": {}}
-        self._versions: list[Line] = []
+        self._tls: dict[str, list[Line]] = {}  # by how their keys begin
+        self._backends: dict[str, dict[int, list[str]]] = {}
         self._proxied: Line | None = None
         self._has_tls = False
 
@@ -176,7 +195,7 @@ class _Translation:
             self._gather(row, line)
         elif row in FIXED:
             wanted, why = FIXED[row]
-            if SYNONYMS.get(line.value, line.value) != wanted:
+            if line.value != wanted:
                 self._warn(line, why, unsafe=self._is_unsafe(row))
         elif row:
             self._warn(line, IGNORED[row], unsafe=self._is_unsafe(row))
@@ -192,6 +211,10 @@ class _Translation:
         name = _written(line.key.split(".")[-1])
         if row in SEEDS:
             self._seed(row, line)
+        elif row in BACKENDS or row in CACHED:
+            self._gather_backend(row, line)
+        elif row in OAUTH2:
+            self._token_key(row, line)
         elif row == "cluster_tags.$tag":
             tags = self._names.setdefault("cluster_tags", [])
             tags.append(f"{name}={line.value}")
@@ -204,10 +227,10 @@ class _Translation:
             self._set(line, key, tuple(names))
         elif row == "proxy_protocol":
             self._proxied = line if self._truth(line) else None
-        elif row == "ssl_options.versions.$version":
-            self._versions.append(line)
-            if line.value not in TLS_VERSIONS:
-                self._warn(line, IGNORED["ssl_options.*"])
+        elif row == MANAGEMENT_SSL:
+            self._truth(line)
+        elif prefix := next((one for one in (SSL_OPTIONS, *HTTPS) if row.startswith(one)), ""):
+            self._tls.setdefault(prefix, []).append(line)
         elif row in ("listeners.tcp.$name", "listeners.ssl.$name"):
             self._listeners[row.split(".")[1]][name] = line
         elif line.value != "none":
@@ -218,11 +241,51 @@ class _Translation:
     def _seed(self, row: str, line: Line) -> None:
         section, field, kind = SEEDS[row]
         value = kind.read(line.value)
-        if value is None:
-            raise self._refuse(line, kind.allowed)
+        if value is None or (field == "password" and str(value).startswith(ENCRYPTED)):
+            raise self._refuse(line, f"{kind.allowed}, not encrypted")
         name = _written(line.key.split(".")[row.split(".").index("$name")])
         self._seeds.setdefault(section, {}).setdefault(name, {})[field] = value
         self._set(line, "vhost_defaults", json.dumps(self._seeds))
+
+    def _gather_backend(self, row: str, line: Line) -> None:
+        """One of a chain: both parts of a pair, or one that stands for both."""
+        name = line.value.removeprefix(BACKEND_PREFIX)
+        name = "oauth2" if name == "oauth" else name
+        if name in OTHER_BACKENDS:
+            raise SettingInvalid(
+                f"{self._where(line)}; Penstock has no such backend: let an HTTP server ask it,"
+                " and name that by auth_backends.1 = http and auth_http.user_path"
+            )
+        if name not in KNOWN_BACKENDS or (name == "cache" and row in CACHED):
+            raise self._refuse(line, ", ".join(KNOWN_BACKENDS))
+        number = line.key.split(".")[1]
+        place = 0 if row in CACHED else int(number) if number.isdecimal() else -1
+        if place < 0:
+            raise SettingInvalid(f"{self._where(line)}: a place in the chain is a whole number")
+        setting = GATHERED[row]
+        pair = self._backends.setdefault(setting, {}).setdefault(place, ["", ""])
+        parts = [0, 1] if row in (BACKENDS[0], CACHED[0]) else [row.endswith(".authz")]
+        for part in parts:
+            if pair[part]:
+                raise SettingInvalid(f"{self._where(line)}: another line has said that")
+            pair[part] = name
+        chain = self._backends[setting]
+        entries = tuple(_entry(*chain[one]) for one in sorted(chain))
+        self._set(line, setting, entries[0] if row in CACHED else entries)
+
+    def _token_key(self, row: str, line: Line) -> None:
+        value = OAUTH2[row].read(line.value)
+        if value is None:
+            raise self._refuse(line, OAUTH2[row].allowed)
+        prefix, *levels, last = [_written(part) for part in line.key.split(".")]
+        setting = JSON_SETTINGS[prefix]
+        place = self._json.setdefault(setting, {})
+        for level in levels:
+            place = place.setdefault(level, {})
+            if not isinstance(place, dict):
+                raise self._refuse(line, f"nothing: {level} has a value of its own")
+        place[last] = value
+        self._set(line, setting, json.dumps(self._json[setting]))
 
     def _truth(self, line: Line) -> bool:
         if line.value not in ("true", "false"):
@@ -243,12 +306,66 @@ class _Translation:
             lines = [line for line in sorted(last.values()) if line.key.startswith(prefix)]
             if lines and not any(line.value in offered for line in lines):
                 self._warn(lines[0], why, unsafe=True)
-        versions = {line.value for line in self._versions}
-        if self._has_tls and "tlsv1.3" in versions and "tlsv1.2" not in versions:
-            self._set(self._versions[0], "ssl_min_version", "1.3")
+        lines = self._tls.pop(SSL_OPTIONS, [])
+        for word in self._words(SSL_OPTIONS, lines):
+            if self._has_tls:
+                name, _, value = word.partition("=")
+                self._set(lines[0], f"ssl_{name}", value)
+        listener_ssl = last.get(MANAGEMENT_SSL)
+        if listener_ssl is None or listener_ssl.value != "true":
+            for line in self._tls.pop(f"{MANAGEMENT_SSL}_opts.", []):
+                self._warn(line, f"{MANAGEMENT_SSL} is not true")
+        else:
+            self._serve_by_tls(f"{MANAGEMENT_SSL}_opts.", [listener_ssl], last)
+        for prefix in HTTPS:
+            if prefix in self._tls:
+                self._serve_by_tls(prefix, [], last)
         if self._proxied is not None:
             both = ("amqp", "amqp/ssl") if "ssl_certfile" in values else ("amqp",)
             self._set(self._proxied, "proxy_protocol", both)
+
+    def _serve_by_tls(self, prefix: str, begun: list[Line], last: dict[str, Line]) -> None:
+        """A listener for HTTP that its lines, or ``begun``, ask for."""
+        listener, lines = HTTPS[prefix], self._tls.pop(prefix, [])
+        first = (begun or lines)[0]
+        words = (*NOT_INHERITED, *self._words(prefix, lines))
+        self._set(first, listener.overrides, words)
+        ports = [line for line in lines if line.key == f"{prefix}port"]
+        if begun and "http_port" in self._found.values:
+            self._set(first, listener.port, self._found.values.pop("http_port"))
+        else:
+            number = self._endpoint(ports[0])[1] if ports else listener.usual_port
+            self._set((ports or [first])[0], listener.port, number)
+        if begun or not any(key.startswith(listener.plain) for key in last):
+            self._set(first, *listener.closed)
+
+    def _words(self, prefix: str, lines: list[Line]) -> list[str]:
+        """What lines say of TLS, as entries of a list of ours (``settings/tls``)."""
+        words, versions, ciphers = [], set(), []
+        for line in lines:
+            key = line.key.removeprefix(prefix)
+            if key == "port":
+                continue
+            if key == "ip":
+                self._set(line, "https_bind", line.value)
+            elif key.startswith("versions."):
+                if line.value in TLS_VERSIONS:
+                    versions.add(TLS_VERSIONS[line.value])
+                else:
+                    self._warn(line, OLD_TLS)
+            elif key.startswith("ciphers."):
+                if line.value.startswith("TLS_"):
+                    self._warn(line, "the cipher suites of TLS 1.3 are always offered")
+                else:
+                    ciphers.append(line.value)
+            else:
+                value = HTTPS_WORDS[key].read(line.value)
+                if value is None:
+                    raise self._refuse(line, HTTPS_WORDS[key].allowed)
+                words.append(f"{key}={str(value).lower() if isinstance(value, bool) else value}")
+        if versions:
+            words += [f"min_version={min(versions)}", f"max_version={max(versions)}"]
+        return words + ([f"ciphers={':'.join(ciphers)}"] if ciphers else [])
 
     def _listen(self, kind: str, bind: str, port: str) -> None:
         lines = list(self._listeners[kind].values())
@@ -287,14 +404,20 @@ def _lines(name: str, text: str, place: int) -> Iterator[Line]:
             yield Line(place + entry.line, where, entry.key, entry.value, True, entry.note)
         return
     for number, written in enumerate(text.splitlines(), 1):
-        bare = written.partition("#")[0]
-        if not bare.strip():
+        bare = written.partition("#")[0].strip()
+        if not bare:
             continue
         where = f"file {name}, line {number}"
         found = LINE.fullmatch(bare)
         if found is None:
-            raise SettingInvalid(f"{where}: {bare.strip()!r} is no 'key = value'")
+            raise SettingInvalid(f"{where}: {bare!r} is no 'key = value'")
         yield Line(place + number, where, found[1].replace("\\.", "\0"), found[2])
+
+
+def _entry(authn: str, authz: str) -> str:
+    """Of the setting ``auth_backends``; a part that is not named is the other one."""
+    authn, authz = authn or authz, authz or authn
+    return authn if authn == authz else f"{authn}/{authz}"
 
 
 def _written(key: str) -> str:

@@ -18,16 +18,12 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from penstock.core.capacity import parse_number, parse_size
+from penstock.settings.cluster import LEADER_LOCATORS
 from penstock.settings.kinds import Value
+from penstock.settings.secrets import CIPHERS, HASHES
 
 BYTES: Final = re.compile(r"([0-9]{1,19})([kmg]b)?", re.IGNORECASE)
 POWERS: Final = {"": 0, "kb": 1, "mb": 2, "gb": 3}
-LOCATORS: Final[Mapping[str, str]] = {
-    "client-local": "client-local",
-    "balanced": "min-masters",
-    "least-leaders": "min-masters",
-    "random": "random",
-}
 SPANS_MS: Final = {
     "ms": 1,
     "s": 1000,
@@ -59,6 +55,10 @@ class Kind(NamedTuple):
 
 def _number(text: str) -> int | None:
     return int(text) if re.fullmatch(r"[0-9]{1,19}", text) else None
+
+
+def _one_of(*words: str) -> Callable[[str], str | None]:
+    return lambda text: text if text in words else None
 
 
 def _or_word(word: str, meaning: int) -> Callable[[str], int | None]:
@@ -98,24 +98,12 @@ def _share(text: str) -> str | None:
     return text if share is not None and share <= 1 else None
 
 
-def _float(text: str) -> float | None:
-    return parse_number(text)
-
-
 def _mem_relative(text: str) -> str | None:
     return f"mem_relative {text}" if parse_number(text) is not None else None
 
 
 def _size(text: str) -> str | None:
     return None if parse_size(text) is None else text
-
-
-def _size_bytes(text: str) -> int | None:
-    return parse_size(text)
-
-
-def _truth(text: str) -> bool | None:
-    return {"true": True, "false": False}.get(text)
 
 
 def _ip(text: str) -> str | None:
@@ -125,12 +113,8 @@ def _ip(text: str) -> str | None:
         return None
 
 
-def _file_or_false(text: str) -> str:
-    return "" if text == "false" else text
-
-
-def _formatter(text: str) -> str | None:
-    return {"plaintext": "text", "json": "json"}.get(text)
+def _https(text: str) -> str | None:
+    return text if re.fullmatch(r"https://[^/\s].*", text) else None
 
 
 NUMBER: Final = Kind("a whole number", _number)
@@ -140,23 +124,86 @@ CHANNELS: Final = Kind("a whole number; 0: as many as possible", _none_means(65_
 FRAME: Final = Kind("bytes, or with KB or MB (1024); 0: as large as possible", _none_means(1 << 27))
 BYTE_SIZE: Final = Kind("bytes, or with KB, MB, GB (1024)", _bytes)
 SHARE: Final = Kind("a number from 0 to 1 such as 0.4", _share)
-RATIO: Final = Kind("a number such as 0.5", _float)
+RATIO: Final = Kind("a number such as 0.5", parse_number)
 MEMORIES: Final = Kind("a number such as 1.0: that many times the memory", _mem_relative)
 SIZE: Final = Kind("bytes, or with a unit: kB is 1000, k and kiB are 1024", _size)
-SIZE_BYTES: Final = Kind(SIZE.allowed, _size_bytes)
-TRUTH: Final = Kind("true, false", _truth)
+SIZE_BYTES: Final = Kind(SIZE.allowed, parse_size)
+TRUTH: Final = Kind("true, false", {"true": True, "false": False}.get)
 TEXT: Final = Kind("text", lambda text: text)
 ADDRESS: Final = Kind("an IP address", _ip)
 LEVEL: Final = Kind(", ".join(LEVELS), LEVELS.get)
-FORMATTER: Final = Kind("plaintext, json", _formatter)
+FORMATTER: Final = Kind("plaintext, json", {"plaintext": "text", "json": "json"}.get)
 STAMPS: Final = Kind("true, false", {"true": "overwrite", "false": "keep"}.get)
-FILE: Final = Kind("a file name, or false", _file_or_false)
+NAME_OR_NONE: Final = Kind("text, or none", lambda text: "" if text == "none" else text)
+FILE: Final = Kind("a file name, or false", lambda text: "" if text == "false" else text)
 
+QUOTED: Final = Kind("text", lambda text: "" if text == "''" else text)
+HTTPS_ADDRESS: Final = Kind("an address that begins with https://", _https)
+CHECKED: Final = Kind("verify_peer, verify_none", _one_of("verify_peer", "verify_none"))
+_VALIDATOR: Final = "rabbit_credential_validator_"
+_VALIDATORS: Final = {
+    _VALIDATOR + name: name
+    for name in ("accept_everything", "min_password_length", "password_regexp")
+}
+VALIDATOR: Final = Kind(", ".join(_VALIDATORS), _VALIDATORS.get)
+_HASHINGS: Final = {f"rabbit_password_hashing_{name}": name for name in ("sha256", "sha512")}
+HASHING: Final = Kind(", ".join(_HASHINGS), _HASHINGS.get)
 POSITIVE: Final = Kind("a whole number above 0", lambda text: _number(text) or None)
 SPAN_MS: Final = Kind("a time such as 90s or 1h30m: ms, s, m, h, d, w, f", _span_ms)
 POSITIVE_SIZE: Final = Kind(f"{BYTE_SIZE.allowed}, above 0", lambda text: _bytes(text) or None)
-LOCATOR: Final = Kind(", ".join(LOCATORS), LOCATORS.get)
+_CIPHERS: Final = {
+    **{name: name for name in CIPHERS},
+    **{f"aes_cbc{name[4:7]}": name for name in CIPHERS},
+}
+CIPHER: Final = Kind(", ".join(_CIPHERS), _CIPHERS.get)
+DIGEST: Final = Kind(", ".join(HASHES), _one_of(*HASHES))
+LOCATOR: Final = Kind(", ".join(LEADER_LOCATORS), LEADER_LOCATORS.get)
 NAMES: Final = Kind("names with commas between them", _names)
+CRL_CHECKS: Final = {"true": "chain", "peer": "peer", "best_effort": "chain", "false": "no"}
+CRL_CHECK: Final = Kind(", ".join(CRL_CHECKS), CRL_CHECKS.get)
+LOGIN_FROM: Final = Kind(
+    "distinguished_name, common_name, subject_alternative_name",
+    lambda text: "subject_alternative_name" if text == "subject_alt_name" else text,
+)
+OLD_TLS: Final = "TLS 1.2 and newer are offered"
+TLS_VERSIONS: Final = {"tlsv1.2": "1.2", "tlsv1.3": "1.3"}
+
+
+class HttpsKeys(NamedTuple):
+    """A listener whose options of TLS are keys of their own, with a prefix."""
+
+    overrides: str
+    """Our setting that has them."""
+    port: str
+    usual_port: int
+    plain: str
+    """How the keys begin of the same listener without TLS; where none is there, it is closed."""
+    closed: tuple[str, Value]
+    """The setting that closes it."""
+
+
+_UI: Final = HttpsKeys(
+    "https_tls", "https_port", 15671, "management.tcp.", ("http_listener", False)
+)
+HTTPS: Final[Mapping[str, HttpsKeys]] = {
+    "management.ssl.": _UI,
+    "management.listener.ssl_opts.": _UI,
+    "prometheus.ssl.": HttpsKeys(
+        "prometheus_tls", "prometheus_https_port", 15691, "prometheus.tcp.", ("prometheus_port", 0)
+    ),
+}
+HTTPS_WORDS: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys(("certfile", "keyfile", "cacertfile", "password", "verify"), TEXT),
+    "fail_if_no_peer_cert": TRUTH,
+    "depth": NUMBER,
+    "crl_check": CRL_CHECK,
+}
+"""Keys behind these prefixes that are words of our setting."""
+NOT_INHERITED: Final = (
+    *("verify=verify_none", "fail_if_no_peer_cert=false", "crl_check=no", "cert_login_from="),
+    *("ciphers=", "min_version=1.2", "max_version=1.3"),
+)
+"""What such a listener has with RabbitMQ whatever `ssl_options` say."""
 
 POLICY_PATTERNS: Final = ("vhost_pattern", "queue_pattern", "apply_to")
 POLICY_KEYS: Final = (
@@ -176,11 +223,13 @@ OBEYED: Final[Mapping[str, tuple[str, Kind]]] = {
     "handshake_timeout": ("handshake_timeout_ms", TIME_MS),
     "heartbeat": ("heartbeat_s", NUMBER),
     "frame_max": ("frame_max", FRAME),
+    "initial_frame_max": ("initial_frame_max_bytes", BYTE_SIZE),
     "channel_max": ("channel_max", CHANNELS),
     "queue_master_locator": ("queue_master_locator", TEXT),
     "queue_leader_locator": ("queue_master_locator", LOCATOR),
     "max_channels_per_connection": ("channel_max", CHANNELS),
     "connection_max": ("connection_max", MOST),
+    "channel_max_per_node": ("channel_max_per_node", MOST),
     "max_connections": ("connection_max", MOST),
     "message_interceptors.incoming.set_header_timestamp.overwrite": ("message_timestamp", STAMPS),
     "consumer_timeout": ("consumer_timeout_ms", NUMBER),
@@ -191,9 +240,18 @@ OBEYED: Final[Mapping[str, tuple[str, Kind]]] = {
     "ssl_options.keyfile": ("ssl_keyfile", TEXT),
     "ssl_options.verify": ("ssl_verify", TEXT),
     "ssl_options.fail_if_no_peer_cert": ("ssl_fail_if_no_peer_cert", TRUTH),
-    "ssl_cert_login_from": ("ssl_cert_login_from", TEXT),
+    "ssl_options.password": ("ssl_password", TEXT),
+    "ssl_options.depth": ("ssl_depth", NUMBER),
+    "ssl_options.crl_check": ("ssl_crl_check", CRL_CHECK),
+    "ssl_cert_login_from": ("ssl_cert_login_from", LOGIN_FROM),
+    "ssl_cert_login_san_type": ("ssl_cert_login_san_type", TEXT),
+    "ssl_cert_login_san_index": ("ssl_cert_login_san_index", NUMBER),
     "default_user": ("default_user", TEXT),
     "default_pass": ("default_pass", TEXT),
+    "credential_validator.validation_backend": ("password_rule", VALIDATOR),
+    "credential_validator.min_length": ("password_min_length", NUMBER),
+    "credential_validator.regexp": ("password_regexp", TEXT),
+    "password_hashing_module": ("password_hashing", HASHING),
     "default_vhost": ("default_vhost", TEXT),
     "default_permissions.configure": ("default_permissions_configure", TEXT),
     "default_permissions.write": ("default_permissions_write", TEXT),
@@ -237,6 +295,22 @@ OBEYED: Final[Mapping[str, tuple[str, Kind]]] = {
     "log.file.formatter": ("log_file_format", FORMATTER),
     "log.file.rotation.size": ("log_file_size_bytes", NUMBER),
     "log.file.rotation.count": ("log_file_count", NUMBER),
+    "auth_http.http_method": ("auth_http_method", TEXT),
+    "auth_http.user_path": ("auth_http_user_path", TEXT),
+    "auth_http.vhost_path": ("auth_http_vhost_path", TEXT),
+    "auth_http.resource_path": ("auth_http_resource_path", TEXT),
+    "auth_http.topic_path": ("auth_http_topic_path", TEXT),
+    "auth_http.request_timeout": ("auth_http_request_timeout_ms", NUMBER),
+    "auth_http.connection_timeout": ("auth_http_connection_timeout_ms", NUMBER),
+    "auth_http.authorization_failure_disclosure": ("auth_http_disclosure", TRUTH),
+    "auth_http.ssl_options.cacertfile": ("auth_http_ssl_cacertfile", TEXT),
+    "auth_http.ssl_options.certfile": ("auth_http_ssl_certfile", TEXT),
+    "auth_http.ssl_options.keyfile": ("auth_http_ssl_keyfile", TEXT),
+    "auth_http.ssl_options.password": ("auth_http_ssl_password", TEXT),
+    "auth_http.ssl_options.verify": ("auth_http_ssl_verify", TEXT),
+    "auth_http.ssl_options.sni": ("auth_http_ssl_server_name", NAME_OR_NONE),
+    "auth_cache.cache_ttl": ("auth_cache_ttl_ms", NUMBER),
+    "auth_cache.cache_refusals": ("auth_cache_refusals", TRUTH),
     "event_exchange.vhost": ("event_exchange_vhost", TEXT),
     "log.exchange": ("log_exchange", TRUTH),
     "log.exchange.level": ("log_exchange_level", LEVEL),
@@ -250,6 +324,10 @@ TERMS_ONLY: Final[Mapping[str, tuple[str, Kind]]] = {
     "msg_store_credit_disc_bound.initial": ("msg_store_credit_initial", NUMBER),
     "msg_store_credit_disc_bound.more_after": ("msg_store_credit_more_after", NUMBER),
     "shovel.shovels": ("static_shovels", TEXT),
+    "config_entry_decoder.passphrase": ("config_passphrase", TEXT),
+    "config_entry_decoder.cipher": ("config_cipher", CIPHER),
+    "config_entry_decoder.hash": ("config_hash", DIGEST),
+    "config_entry_decoder.iterations": ("config_iterations", POSITIVE),
 }
 """The same for what only the Erlang terms of rabbitmq.config and advanced.config can say."""
 
@@ -267,8 +345,70 @@ SEEDS: Final[Mapping[str, tuple[str, str, Kind]]] = {
 }
 """Key ─► section and field of the setting ``vhost_defaults``, and how the value is written."""
 
+BACKENDS: Final = ("auth_backends.$num", "auth_backends.$num.authn", "auth_backends.$num.authz")
+CACHED: Final = (
+    *("auth_cache.cached_backend", "auth_cache.cached_backend.authn"),
+    "auth_cache.cached_backend.authz",
+)
+BACKEND_PREFIX: Final = "rabbit_auth_backend_"
+"""Of the modules, by which RabbitMQ takes a backend as well."""
+KNOWN_BACKENDS: Final = ("internal", "internal_loopback", "http", "cache", "oauth2")
+OTHER_BACKENDS: Final = ("ldap", "amqp", "dummy")
+_RESOURCE_SERVER: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys(("resource_server_type", "scope_prefix", "additional_scopes_key"), QUOTED),
+    **dict.fromkeys(("verify_aud", "require_exp"), TRUTH),
+    "preferred_username_claims.$number": TEXT,
+    "scope_aliases.$alias": TEXT,
+    "scope_aliases.$number.alias": TEXT,
+    "scope_aliases.$number.scope": TEXT,
+}
+_PROVIDER: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys(("issuer", "jwks_uri", "token_endpoint"), HTTPS_ADDRESS),
+    **dict.fromkeys(("authorization_endpoint", "end_session_endpoint"), HTTPS_ADDRESS),
+    "discovery_endpoint_path": TEXT,
+    "discovery_endpoint_params.$name": TEXT,
+    "default_key": TEXT,
+    "signing_keys.$id": TEXT,
+    "algorithms.$number": TEXT,
+    "https.verify": CHECKED,
+    "https.cacertfile": TEXT,
+}
+_SIGN_ON: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys(("oauth_client_id", "oauth_client_secret", "oauth_scopes"), TEXT),
+    **dict.fromkeys(("oauth_provider_url", "oauth_metadata_url"), TEXT),
+    "oauth_response_type": Kind("code", _one_of("code")),
+    "oauth_initiated_logon_type": Kind(
+        "sp_initiated, idp_initiated", _one_of("sp_initiated", "idp_initiated")
+    ),
+    "oauth_authorization_endpoint_params.$name": TEXT,
+    "oauth_token_endpoint_params.$name": TEXT,
+}
+OAUTH2: Final[Mapping[str, Kind]] = {
+    "auth_oauth2.resource_server_id": TEXT,
+    "auth_oauth2.default_oauth_provider": TEXT,
+    "auth_oauth2.jwks_url": HTTPS_ADDRESS,
+    "auth_oauth2.https.peer_verification": CHECKED,
+    **{f"auth_oauth2.{key}": kind for key, kind in {**_RESOURCE_SERVER, **_PROVIDER}.items()},
+    "auth_oauth2.resource_servers.$name.id": TEXT,
+    "auth_oauth2.resource_servers.$name.oauth_provider_id": TEXT,
+    **{f"auth_oauth2.resource_servers.$name.{key}": one for key, one in _RESOURCE_SERVER.items()},
+    **{f"auth_oauth2.oauth_providers.$name.{key}": kind for key, kind in _PROVIDER.items()},
+    **dict.fromkeys(("management.oauth_enabled", "management.oauth_disable_basic_auth"), TRUTH),
+    **{f"management.{key}": kind for key, kind in _SIGN_ON.items()},
+    "management.oauth_resource_servers.$name.id": TEXT,
+    "management.oauth_resource_servers.$name.label": TEXT,
+    "management.oauth_resource_servers.$name.disabled": TRUTH,
+    **{f"management.oauth_resource_servers.$name.{key}": kind for key, kind in _SIGN_ON.items()},
+}
+"""Key of a setting that is JSON, a level for each dot ─► how the value is written."""
+JSON_SETTINGS: Final = {"auth_oauth2": "auth_oauth2", "management": "management_oauth"}
+"""How these keys begin ─► the setting."""
+
 GATHERED: Final[Mapping[str, str]] = {
     **dict.fromkeys(SEEDS, "vhost_defaults"),
+    **dict.fromkeys(BACKENDS, "auth_backends"),
+    **dict.fromkeys(CACHED, "auth_cache_backend"),
+    **{key: JSON_SETTINGS[key.partition(".")[0]] for key in OAUTH2},
     "cluster_tags.$tag": "cluster_tags",
     "listeners.tcp": "amqp_listener",
     "listeners.tcp.$name": "bind, amqp_port",
@@ -278,30 +418,27 @@ GATHERED: Final[Mapping[str, str]] = {
     "loopback_users.$user": "loopback_users",
     "default_user_tags.$tag": "default_user_tags",
     "proxy_protocol": "proxy_protocol",
-    "ssl_options.versions.$version": "ssl_min_version",
+    "ssl_options.versions.$version": "ssl_min_version, ssl_max_version",
+    "ssl_options.ciphers.$cipher": "ssl_ciphers",
+    "management.listener.ssl": "https_port, http_listener",
+    "management.ssl.ip": "https_bind",
+    "management.ssl.port": "https_port",
+    "prometheus.ssl.port": "prometheus_https_port",
+    **{
+        prefix + key: listener.overrides
+        for prefix, listener in HTTPS.items()
+        for key in (*HTTPS_WORDS, "versions.$version", "ciphers.$cipher")
+    },
 }
 """Keys of which several lines make one setting, or one line two; ``rabbitmq_conf`` reads them."""
 
+_NO_LISTS: Final = "revocation lists are not looked at"
 FIXED: Final[Mapping[str, tuple[str, str]]] = {
     "tcp_listen_options.nodelay": ("true", "small answers are never held back"),
     "tcp_listen_options.keepalive": ("true", "a peer that vanished is noticed after a minute"),
-    "auth_backends.$num": ("internal", "users are the broker's own"),
-    "auth_backends.$num.authn": ("internal", "users are the broker's own"),
-    "auth_backends.$num.authz": ("internal", "users are the broker's own"),
-    "credential_validator.validation_backend": (
-        "rabbit_credential_validator_accept_everything",
-        "every password is taken",
-    ),
     "management.disable_basic_auth": ("false", "the management API takes passwords"),
-    "management.listener.ssl": (
-        "false",
-        "the management API speaks plain HTTP: put a proxy in front of it",
-    ),
-    "ssl_options.crl_check": ("false", "revocation lists are not looked at"),
-    "password_hashing_module": (
-        "rabbit_password_hashing_sha256",
-        "new passwords are hashed with SHA-256",
-    ),
+    "auth_oauth2.https.crl_check": ("false", _NO_LISTS),
+    "auth_oauth2.oauth_providers.$name.https.crl_check": ("false", _NO_LISTS),
     "definitions.import_backend": ("local_filesystem", "definitions come from a file"),
     "prometheus.return_per_object_metrics": ("false", "`/metrics/per-object` has them"),
     "prometheus.path": ("/metrics", "metrics have one path"),
@@ -315,204 +452,138 @@ FIXED: Final[Mapping[str, tuple[str, str]]] = {
 }
 """Key ─► the value it may have without a warning, and why it has no other."""
 
-_ERLANG: Final = "there is no Erlang here"
-_PLUGIN: Final = "there is no such plugin here"
-_INTERNAL: Final = "users are the broker's own; no other place is asked"
-_MEMBERS: Final = "the nodes of a cluster meet in etcd: `cluster_etcd_endpoints`"
-_LEASES: Final = "`cluster_lease_ttl_s` and `cluster_silence_ms` are about that"
-_MAJORITY: Final = "a node that does not reach etcd's majority waits for it, and changes nothing"
-_QUORUM: Final = "quorum queues have no settings here"
-_FORMAT: Final = "log lines have one form as text and one as JSON"
-_ROTATION: Final = "the one log file is put aside by size"
-_OWN_FILE: Final = "there is one log file for all categories"
-_TLS: Final = "TLS 1.2 and newer with the ciphers of OpenSSL's defaults are offered"
-_HTTP: Final = "the management API has no such setting"
-_HTTPS: Final = "the management API speaks plain HTTP: put a proxy in front of it"
-_METRICS: Final = "metrics are served at the management API's address"
-_CLIENTS: Final = "there is no client of other brokers within"
-_LIMITS: Final = "virtual hosts and users have limits: `/api/vhost-limits`, `/api/user-limits`"
-_OAUTH: Final = "the management API takes no tokens"
-_SOCKET: Final = "the broker sets its sockets up itself"
-
+_ALIKE: Final = {
+    "there is no client of other brokers within": "amqp10_client.* amqp_client.*",
+    "there is no such plugin here": "amqp1_0.* aws.* channel_interceptor.* trust_store.*",
+    "every client logs in": "anonymous_login_pass anonymous_login_user",
+    "a chain of certificates has the length that OpenSSL allows": (
+        "auth_oauth2.https.depth auth_oauth2.oauth_providers.$name.https.depth"
+    ),
+    "a server always has a certificate": (
+        "auth_oauth2.https.fail_if_no_peer_cert "
+        "auth_oauth2.oauth_providers.$name.https.fail_if_no_peer_cert"
+    ),
+    "host names are always verified, also by wildcards": (
+        "auth_oauth2.https.hostname_verification "
+        "auth_oauth2.oauth_providers.$name.https.hostname_verification"
+    ),
+    "there is no Erlang here": (
+        "background_gc_enabled background_gc_target_interval default_worker_pool_size "
+        "delegate_count distributed_cookie distribution.* erlang.* hipe_compile "
+        "log.error_logger_format_depth log.prelaunch.* log.summarize_process_state "
+        "management.delegate_count mnesia_table_loading_retry_limit "
+        "mnesia_table_loading_retry_timeout socket_writer.gc_threshold sysmon_handler.*"
+    ),
+    "virtual hosts and users have limits: `/api/vhost-limits`, `/api/user-limits`": (
+        "cluster_exchange_limit cluster_queue_limit consumer_max_per_channel runtime_parameters.* "
+        "vhost_max"
+    ),
+    "the nodes of a cluster meet in etcd: `cluster_etcd_endpoints`": (
+        "cluster_formation.* metadata_store.*"
+    ),
+    "`cluster_lease_ttl_s` and `cluster_silence_ms` are about that": (
+        "cluster_keepalive_interval net_ticktime"
+    ),
+    "a node that does not reach etcd's majority waits for it, and changes nothing": (
+        "cluster_partition_handling cluster_partition_handling.*"
+    ),
+    "quorum queues have no settings here": (
+        "consumer_disconnected_timeout log.ra.* quorum_queue.* raft.*"
+    ),
+    "a file that is unchanged is imported all the same": (
+        "definitions.hashing.algorithm definitions.skip_if_unchanged"
+    ),
+    "definitions come from a file": "definitions.https.url definitions.tls.*",
+    "the management API has no such setting": (
+        "http_dispatch.* management.credential_encryption_secret management.db_cache_multiplier "
+        "management.definitions.* management.disable_stats management.enable_queue_totals "
+        "management.hsts.policy management.http.* management.http.max_body_size "
+        "management.listener.server.* management.login_session_timeout "
+        "management.require_auth_for_api_reference management.restrictions.* management.tcp.* "
+        "management.test_config management_agent.*"
+    ),
+    "users are the broker's own; no other place is asked": (
+        "http_dispatch.auth_backends.* management.enable_uaa management.uaa_client_id "
+        "management.uaa_client_secret management.uaa_location"
+    ),
+    "there is no AMQP 1.0 listener": "link_max_per_session session_max_per_connection",
+    "there is one log file for all categories": (
+        "log.channel.file log.channel.rotation.* log.connection.file log.connection.rotation.* "
+        "log.default.rotation.* log.queue.file log.queue.rotation.*"
+    ),
+    "log lines have one form as text and one as JSON": (
+        "log.console.color_esc_seqs.* log.console.formatter.* log.console.use_colors "
+        "log.exchange.formatter.* log.file.formatter.*"
+    ),
+    "the one log file is put aside by size": "log.file.rotation.compress log.file.rotation.date",
+    "run it by systemd: the journal then has standard error": "log.journald log.journald.*",
+    "`log.default.level` is about it": "log.mirroring.* log.user.*",
+    "there is no connection to a syslog server": "log.syslog log.syslog.*",
+    "the options below it count": "management.listener.ssl_opts ssl_options tcp_listen_options",
+    "TLS has no such setting here": (
+        "management.listener.ssl_opts.* management.ssl.* prometheus.ssl.* ssl_allow_poodle_attack "
+        "ssl_options.*"
+    ),
+    "there is no MQTT listener": "mqtt.* web_mqtt.*",
+    "the broker sets its sockets up itself": (
+        "num_acceptors.ssl num_acceptors.tcp tcp_listen_options.*"
+    ),
+    "the product is Penstock": "product.name product.version",
+    "there is no STOMP listener": "stomp.* web_stomp.*",
+}
+"""Why keys have no effect, and the keys."""
 IGNORED: Final[Mapping[str, str]] = {
-    "amqp10_client.*": _CLIENTS,
-    "amqp1_0.*": _PLUGIN,
-    "amqp_client.*": _CLIENTS,
-    "anonymous_login_pass": "every client logs in",
-    "anonymous_login_user": "every client logs in",
-    "auth_cache.*": _INTERNAL,
-    "auth_http.*": _INTERNAL,
-    "auth_ldap.*": _INTERNAL,
-    "auth_mechanisms.$name": "PLAIN and AMQPLAIN are offered, EXTERNAL with `ssl_cert_login_from`",
-    "auth_oauth2.*": _INTERNAL,
-    "aws.*": _PLUGIN,
-    "background_gc_enabled": _ERLANG,
-    "background_gc_target_interval": _ERLANG,
-    "channel_interceptor.*": _PLUGIN,
-    "channel_max_per_node": _LIMITS,
-    "cluster_exchange_limit": _LIMITS,
-    "cluster_formation.*": _MEMBERS,
-    "cluster_keepalive_interval": _LEASES,
-    "cluster_partition_handling": _MAJORITY,
-    "cluster_partition_handling.*": _MAJORITY,
-    "cluster_queue_limit": _LIMITS,
-    "collect_statistics": "statistics are always collected",
-    "consumer_disconnected_timeout": _QUORUM,
-    "consumer_max_per_channel": _LIMITS,
-    "credential_validator.*": "every password is taken",
+    **{key: why for why, keys in _ALIKE.items() for key in keys.split()},
     **dict.fromkeys(
         [f"{_POLICY}classic_queues.{key}" for key in NOT_OF_OPERATORS],
         "no operator policy has this key",
     ),
-    "default_worker_pool_size": _ERLANG,
-    "definitions.hashing.algorithm": "a file that is unchanged is imported all the same",
-    "definitions.https.url": "definitions come from a file",
-    "definitions.skip_if_unchanged": "a file that is unchanged is imported all the same",
-    "definitions.tls.*": "definitions come from a file",
-    "delegate_count": _ERLANG,
+    "auth_cache.*": "answers of HTTP servers are kept in memory, by one way",
+    "auth_http.*": "the request has no such option",
+    "auth_http.ssl_options.*": "TLS to the server is what Python's `ssl` offers by default",
+    "auth_http.ssl_options.fail_if_no_peer_cert": "a server always shows its certificate",
+    "auth_http.ssl_options.hostname_verification": "wildcards of certificates are understood",
+    "auth_ldap.*": "LDAP is asked by an HTTP server: `auth_backends.1 = http`",
+    "auth_mechanisms.$name": "PLAIN and AMQPLAIN are offered, EXTERNAL with `ssl_cert_login_from`",
+    "collect_statistics": "statistics are always collected",
     "deprecated_features.*": "no feature is on its way out",
-    "distributed_cookie": _ERLANG,
-    "distribution.*": _ERLANG,
-    "erlang.*": _ERLANG,
     "event_exchange.protocol": "messages are those of AMQP 0-9-1",
     "exchange_types.*": "all types of exchanges are there",
     "federation.*": "links end and begin by themselves, each in a thread of its own",
-    "hipe_compile": _ERLANG,
-    "http_dispatch.*": _HTTP,
-    "http_dispatch.auth_backends.*": _INTERNAL,
-    "initial_frame_max": "before log-in a frame may have 4096 bytes",
-    "link_max_per_session": "there is no AMQP 1.0 listener",
-    "log.channel.file": _OWN_FILE,
-    "log.channel.rotation.*": _OWN_FILE,
-    "log.connection.file": _OWN_FILE,
-    "log.connection.rotation.*": _OWN_FILE,
-    "log.console.color_esc_seqs.*": _FORMAT,
-    "log.console.formatter.*": _FORMAT,
-    "log.console.use_colors": _FORMAT,
-    "log.default.rotation.*": _OWN_FILE,
-    "log.error_logger_format_depth": _ERLANG,
-    "log.exchange.formatter.*": _FORMAT,
     "log.federation.*": "`log.connection.level` is about it",
-    "log.file.formatter.*": _FORMAT,
-    "log.file.rotation.compress": _ROTATION,
-    "log.file.rotation.date": _ROTATION,
-    "log.journald": "run it by systemd: the journal then has standard error",
-    "log.journald.*": "run it by systemd: the journal then has standard error",
-    "log.mirroring.*": "`log.default.level` is about it",
-    "log.prelaunch.*": _ERLANG,
-    "log.queue.file": _OWN_FILE,
-    "log.queue.rotation.*": _OWN_FILE,
-    "log.ra.*": _QUORUM,
-    "log.summarize_process_state": _ERLANG,
-    "log.syslog": "there is no connection to a syslog server",
-    "log.syslog.*": "there is no connection to a syslog server",
     "log.upgrade.*": "there are no upgrades with steps of their own",
-    "log.user.*": "`log.default.level` is about it",
     "management.cors.*": "pages of other origins may not ask the management API",
-    "management.credential_encryption_secret": _HTTP,
     "management.csp.policy": "the policy is as strict as it can be",
-    "management.db_cache_multiplier": _HTTP,
-    "management.definitions.*": _HTTP,
-    "management.delegate_count": _ERLANG,
-    "management.disable_stats": _HTTP,
-    "management.enable_queue_totals": _HTTP,
-    "management.enable_uaa": _INTERNAL,
     "management.headers.*": "these headers are always sent",
-    "management.hsts.policy": _HTTPS,
-    "management.http.*": _HTTP,
-    "management.http.max_body_size": _HTTP,
     "management.http_log_dir": "requests are not logged",
-    "management.listener.server.*": _HTTP,
-    "management.listener.ssl_opts": _HTTPS,
-    "management.listener.ssl_opts.*": _HTTPS,
-    "management.login_session_timeout": _HTTP,
-    "management.oauth_authorization_endpoint_params.*": _OAUTH,
-    "management.oauth_client_id": _OAUTH,
-    "management.oauth_client_secret": _OAUTH,
-    "management.oauth_disable_basic_auth": _OAUTH,
-    "management.oauth_enabled": _OAUTH,
-    "management.oauth_initiated_logon_type": _OAUTH,
-    "management.oauth_metadata_url": _OAUTH,
-    "management.oauth_provider_url": _OAUTH,
-    "management.oauth_resource_servers.*": _OAUTH,
-    "management.oauth_response_type": _OAUTH,
-    "management.oauth_scopes": _OAUTH,
-    "management.oauth_token_endpoint_params.*": _OAUTH,
-    "management.require_auth_for_api_reference": _HTTP,
-    "management.restrictions.*": _HTTP,
     "management.sample_retention_policies.$section.$interval": "samples are kept for fixed times",
-    "management.ssl.*": _HTTPS,
-    "management.tcp.*": _HTTP,
-    "management.test_config": _HTTP,
-    "management.uaa_client_id": _INTERNAL,
-    "management.uaa_client_secret": _INTERNAL,
-    "management.uaa_location": _INTERNAL,
-    "management_agent.*": _HTTP,
     "memory_monitor_interval": "memory is looked at all the time",
     "message_interceptors.*": "messages get no other header than `timestamp_in_ms`",
     "message_store_shutdown_timeout": "`stop_timeout_s` is about the whole stop",
-    "metadata_store.*": _MEMBERS,
     "mirroring_sync_batch_size": "a policy says it: `ha-sync-batch-size`",
     "mirroring_sync_max_throughput": "a synchronisation gives way to the queue by itself",
-    "mnesia_table_loading_retry_limit": _ERLANG,
-    "mnesia_table_loading_retry_timeout": _ERLANG,
     "motd_file": "the start screen has no motto",
-    "mqtt.*": "there is no MQTT listener",
-    "net_ticktime": _LEASES,
     "node_tags.*": "a node has no tags",
-    "num_acceptors.ssl": _SOCKET,
-    "num_acceptors.tcp": _SOCKET,
     "prevent_startup_if_node_was_reset": "a node without its data starts as a new one",
-    "product.name": "the product is Penstock",
-    "product.version": "the product is Penstock",
-    "prometheus.*": _METRICS,
-    "prometheus.ssl.*": "metrics are served over plain HTTP",
+    "prometheus.*": "metrics are served at the management API's address",
     "queue_types.*": "a declaration names another type",
-    "quorum_queue.*": _QUORUM,
-    "raft.*": _QUORUM,
     "ranch_connection_max": "`connection_max` is about it",
     "reverse_dns_lookups": "peers are shown by address",
-    "runtime_parameters.*": _LIMITS,
-    "session_max_per_connection": "there is no AMQP 1.0 listener",
     "shovel.local.max_credit": "a shovel within the node has the credit of any client",
     "shovel.operating_mode": "this node runs its shovels",
-    "socket_writer.gc_threshold": _ERLANG,
-    "ssl_allow_poodle_attack": _TLS,
-    "ssl_cert_login_san_index": "a user is named by the subject of a certificate only",
-    "ssl_cert_login_san_type": "a user is named by the subject of a certificate only",
     "ssl_handshake_timeout": "`handshake_timeout` is about both handshakes",
-    "ssl_options": "the options below it count",
-    "ssl_options.*": _TLS,
-    "ssl_options.ciphers.$cipher": _TLS,
-    "stomp.*": "there is no STOMP listener",
     "stream.*": "there is no stream protocol; streams are read by AMQP 0-9-1",
-    "sysmon_handler.*": _ERLANG,
-    "tcp_listen_options": "the options below it count",
-    "tcp_listen_options.*": _SOCKET,
     "tracing.*": "tracing has no files: `penstockctl trace_on`",
-    "trust_store.*": _PLUGIN,
-    "vhost_max": _LIMITS,
     "vhost_restart_strategy": "a virtual host does not fail alone",
     "vm_memory_calculation_strategy": "the memory that counts is what the process holds",
-    "web_mqtt.*": "there is no MQTT listener",
-    "web_stomp.*": "there is no STOMP listener",
 }
 """Key ─► why it has no effect.  A row above wins over one that ends in ``*``."""
 
 UNSAFE: Final = frozenset(
     {
-        *("auth_backends.$num", "auth_backends.$num.authn", "auth_backends.$num.authz"),
-        *("credential_validator.validation_backend", "http_dispatch.auth_backends.*"),
-        *(
-            "management.disable_basic_auth",
-            "management.listener.ssl",
-            "management.listener.ssl_opts",
-        ),
-        *("management.listener.ssl_opts.*", "management.ssl.*", "prometheus.ssl.*"),
-        *("ssl_options.ciphers.$cipher", "ssl_options.crl_check", "trust_store.*"),
+        *("http_dispatch.auth_backends.*", "management.disable_basic_auth"),
+        "trust_store.*",
+        *("auth_oauth2.https.crl_check", "auth_oauth2.oauth_providers.$name.https.crl_check"),
     }
 )
 """Rows of the two tables above whose lines ask for security that is not in force here."""
-
-SYNONYMS: Final[Mapping[str, str]] = {"rabbit_auth_backend_internal": "internal"}
-"""Values that RabbitMQ takes for another."""

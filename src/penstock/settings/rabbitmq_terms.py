@@ -22,13 +22,17 @@ from penstock.settings.erlang_reader import (
     TermsInvalid,
     Tuple,
     Unfit,
+    is_encrypted,
     read_terms,
 )
+from penstock.settings.kinds import ENCRYPTED
 from penstock.settings.static_shovels import static_shovels
 
 SUFFIX: Final = ".config"
 PREFIXES: Final[Mapping[str, str]] = {
     "rabbit": "",
+    "rabbitmq_auth_backend_cache": "auth_cache.",
+    "rabbitmq_auth_backend_http": "auth_http.",
     "rabbitmq_management": "management.",
     "rabbitmq_prometheus": "prometheus.",
     "rabbitmq_shovel": "shovel.",
@@ -133,6 +137,8 @@ def _named(item: Tuple) -> tuple[str, Term]:
 def _text(value: Term) -> str:
     if isinstance(value, Atom):
         return value.name
+    if is_encrypted(value):
+        return f"{ENCRYPTED}{value.items[1]}"
     if isinstance(value, Tuple | list):
         return written(value)
     return str(value)
@@ -250,6 +256,11 @@ def _backends(value: Term) -> Pairs:
             yield f"auth_backends.{number}", _text(item)
 
 
+def _cached(value: Term) -> Pairs:
+    for key, text in _backends([value]):
+        yield key.replace("auth_backends.1", "auth_cache.cached_backend"), text
+
+
 def _log(value: Term) -> Pairs:
     for item in _list(value):
         if not isinstance(item, Tuple):
@@ -275,6 +286,25 @@ def _log_levels(value: Term) -> Pairs:
         yield f"log.{category}.level", level
 
 
+def _decoder(value: Term) -> Pairs:
+    """How encrypted values are opened; the passphrase may be ``{file, Name}``."""
+    for item in _list(value):
+        if not isinstance(item, Tuple):
+            raise Unfit
+        name, inner = _named(item)
+        if name != "passphrase":
+            yield f"config_entry_decoder.{name}", _text(inner)
+        elif isinstance(inner, Tuple):
+            word, path = _tagged(inner)
+            if word != "file":
+                raise Unfit
+            yield "config_entry_decoder.passphrase", f"file:{path}"
+        elif inner == Atom("prompt"):
+            raise Unfit("a passphrase is not asked for: {file, Name} has it, or config_passphrase")
+        elif inner != Atom("undefined"):
+            yield "config_entry_decoder.passphrase", f"plain:{_text(inner)}"
+
+
 def _shovels(value: Term) -> Pairs:
     yield "shovel.shovels", json.dumps(static_shovels(value))
 
@@ -290,6 +320,8 @@ SPECIAL: Final[Mapping[str, Callable[[Term], Pairs]]] = {
     "credit_flow_default_credit": _credit("credit_flow_default_credit"),
     "msg_store_credit_disc_bound": _credit("msg_store_credit_disc_bound"),
     "auth_backends": _backends,
+    "auth_cache.cached_backend": _cached,
+    "config_entry_decoder": _decoder,
     "log": _log,
     "log_levels": _log_levels,
     "shovel.shovels": _shovels,

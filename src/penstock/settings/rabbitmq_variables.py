@@ -14,11 +14,7 @@ from penstock.settings.kinds import Value
 from penstock.settings.rabbitmq_keys import LEVELS
 
 PREFIX: Final = "RABBITMQ_"
-FILES: Final = (
-    "RABBITMQ_CONFIG_FILE",
-    "RABBITMQ_CONFIG_FILES",
-    "RABBITMQ_ADVANCED_CONFIG_FILE",
-)
+FILES: Final = ("RABBITMQ_CONFIG_FILE", "RABBITMQ_CONFIG_FILES", "RABBITMQ_ADVANCED_CONFIG_FILE")
 """They name the files, and are looked at where files are read."""
 KUBERNETES: Final = re.compile(r"RABBITMQ_(SERVICE_(HOST|PORT\w*)|PORT(_\d+_\w+)?)")
 CATEGORIES: Final = ("connection", "channel", "queue")

@@ -25,13 +25,17 @@ import difflib
 import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from penstock.core.errors import SettingInvalid
+from penstock.settings.auth import AuthSettings
 from penstock.settings.cluster import ClusterSettings
 from penstock.settings.derived_ports import derived_ports
+from penstock.settings.entry import EntrySettings
 from penstock.settings.events import EventSettings
 from penstock.settings.kinds import (
+    ENCRYPTED,
     ENVIRONMENT_PREFIX,
     NAME_MAX_BYTES,
     Boolean,
@@ -41,9 +45,12 @@ from penstock.settings.kinds import (
     MemoryWatermark,
     NameList,
     Number,
+    Secret,
     Setting,
     Text,
     Value,
+    form_of,
+    is_plain,
 )
 from penstock.settings.listeners import ListenerSettings
 from penstock.settings.nsq import NsqSettings
@@ -51,7 +58,9 @@ from penstock.settings.nsq_http import NsqHttpSettings
 from penstock.settings.operating import OperatingSettings
 from penstock.settings.rabbitmq_conf import Translated, translate
 from penstock.settings.rabbitmq_variables import read_variables
+from penstock.settings.secrets import SecretSettings
 from penstock.settings.statistics import StatisticsSettings
+from penstock.settings.tls import TlsSettings
 
 OTHER_VARIABLES: Final[Mapping[str, str]] = {
     "PENSTOCK_CONFIG": "configuration file, as `--config`",
@@ -60,6 +69,9 @@ OTHER_VARIABLES: Final[Mapping[str, str]] = {
     "PENSTOCK_URL": "AMQP URL for `penstock pipeline` and the Spark data source",
     "PENSTOCK_USER": "user for `penstock queues` and its neighbours",
     "PENSTOCK_PASSWORD": "password for `penstock queues` and its neighbours",
+    "PENSTOCK_CACERTFILE": "authority of the management API's certificate, for these",
+    "PENSTOCK_CERTFILE": "certificate that they show it, with the key or",
+    "PENSTOCK_KEYFILE": "with the key in this file",
     "PENSTOCK_FAILPOINT": "for crash tests: the place at which the broker kills itself",
     "PENSTOCK_PURE": "`1` runs the interpreted files although compiled ones exist",
     "PENSTOCK_REQUIRE_COMPILED": "`1` refuses to run without the compiled files",
@@ -89,277 +101,143 @@ NEWER: Final = "4"
 
 class Settings(
     ListenerSettings,
+    TlsSettings,
+    EntrySettings,
     OperatingSettings,
     NsqSettings,
     NsqHttpSettings,
     EventSettings,
     StatisticsSettings,
+    AuthSettings,
+    SecretSettings,
     ClusterSettings,
 ):
     """One value per setting, checked; made by ``load_settings`` and never changed."""
 
-    data_dir = Text(
-        "",
+    # fmt: off
+    data_dir = Text("",
         "Directory of everything the broker keeps. Empty: `$STATE_DIRECTORY` if set, else"
-        " `/var/lib/penstock` if writable, else `~/.local/share/penstock`.",
-        min_bytes=0,
-    )
-    bind = Text(
-        "127.0.0.1",
+        " `/var/lib/penstock` if writable, else `~/.local/share/penstock`.", min_bytes=0)
+    bind = Text("127.0.0.1",
         "Address the listeners bind to; `0.0.0.0` opens them to the network.",
-        max_bytes=NAME_MAX_BYTES,
-    )
-    amqp_port = Integer(
-        5672,
-        0,
-        65535,
-        "TCP port for AMQP clients; 0 takes a free one and the start screen says it.",
-    )
-    http_port = Integer(
-        15672, 0, 65535, "TCP port of the management API; 0 takes a free one, as above."
-    )
-    default_user = Text(
-        "guest",
-        "Administrator created when the data directory is new.",
-        max_bytes=NAME_MAX_BYTES,
-    )
-    default_pass = Text(
-        "guest",
-        "Password of that user. The environment or the file hides it better than a flag.",
-        max_bytes=NAME_MAX_BYTES,
-    )
-    default_vhost = Text(
-        "/",
-        "Virtual host created when the data directory is new.",
-        max_bytes=NAME_MAX_BYTES,
-    )
-    load_definitions = Text(
-        "",
+        max_bytes=NAME_MAX_BYTES)
+    amqp_port = Integer(5672, 0, 65535,
+        "TCP port for AMQP clients; 0 takes a free one and the start screen says it.")
+    http_port = Integer(15672, 0, 65535,
+        "TCP port of the management API; 0 takes a free one, as above.")
+    default_user = Text("guest",
+        "Administrator created when the data directory is new.", max_bytes=NAME_MAX_BYTES)
+    default_pass = Secret("guest", "Password of that user.")
+    default_vhost = Text("/",
+        "Virtual host created when the data directory is new.", max_bytes=NAME_MAX_BYTES)
+    load_definitions = Text("",
         "File of definitions in RabbitMQ's JSON, imported at each start. With it, a new data"
-        " directory gets no default user and virtual host: the file has them.",
-        min_bytes=0,
-    )
-    static_shovels = Text(
-        "",
+        " directory gets no default user and virtual host: the file has them.", min_bytes=0)
+    static_shovels = Secret("",
         "Shovels that run as long as the node does, besides those that parameters define: JSON with"
         " the value of a parameter for each name. `advanced.config` says them in RabbitMQ's form.",
-        min_bytes=0,
-        max_bytes=1 << 20,
-    )
-    vhost_defaults = Text(
-        "",
+        min_bytes=0, max_bytes=1 << 20)
+    vhost_defaults = Secret("",
         "Limits, operator policies and users that a new virtual host begins with where a pattern is"
         " in its name, as JSON ([the form](../guide/rabbitmq-conf.md#new-virtual-hosts)).",
-        min_bytes=0,
-        max_bytes=1 << 20,
-    )
-    shovel_topology_predeclared = Boolean(
-        False,
+        min_bytes=0, max_bytes=1 << 20)
+    shovel_topology_predeclared = Boolean(False,
         "Whether shovels expect queues and exchanges to be there, where their values do not say"
-        " `src-predeclared` or `dest-predeclared`.",
-    )
-    shovel_delete_after_duration_floor_s = Integer(
-        60,
-        0,
-        1 << 30,
-        "Seconds that a shovel with `src-delete-after-duration` runs at least.",
-        unit="s",
-    )
-    loopback_users = NameList(
-        ("guest",), "Users that may log in only from this machine. Empty lifts the rule."
-    )
-    heartbeat_s = Integer(
-        60,
-        0,
-        65535,
-        "Heartbeat the broker suggests to clients; 0 suggests none.",
-        unit="s",
-    )
-    consumer_timeout_ms = Integer(
-        1_800_000,
-        0,
-        315_360_000_000,
+        " `src-predeclared` or `dest-predeclared`.")
+    shovel_delete_after_duration_floor_s = Integer(60, 0, 1 << 30,
+        "Seconds that a shovel with `src-delete-after-duration` runs at least.", unit="s")
+    loopback_users = NameList(("guest",),
+        "Users that may log in only from this machine. Empty lifts the rule.")
+    heartbeat_s = Integer(60, 0, 65535,
+        "Heartbeat the broker suggests to clients; 0 suggests none.", unit="s")
+    consumer_timeout_ms = Integer(1_800_000, 0, 315_360_000_000,
         "Time a consumer may hold a delivery without acknowledging it; after it the channel is"
-        " closed with 406 and the message goes to others. 0: any time. Queues and consumers may"
-        " say otherwise (`x-consumer-timeout`).",
-        unit="ms",
-    )
-    handshake_timeout_ms = Integer(
-        10_000,
-        100,
-        3_600_000,
-        "Time a new connection has to log in and open its virtual host.",
-        unit="ms",
-    )
-    frame_max = Integer(
-        131_072,
-        4096,
-        134_217_728,
-        "Largest frame the broker offers and accepts, its 8 bytes of frame included.",
-        unit="bytes",
-    )
-    connection_max = Integer(
-        0,
-        0,
-        1 << 31,
+        " closed with 406 and the message goes to others. 0: any time. Queues and consumers may say"
+        " otherwise (`x-consumer-timeout`).", unit="ms")
+    handshake_timeout_ms = Integer(10_000, 100, 3_600_000,
+        "Time a new connection has to log in and open its virtual host.", unit="ms")
+    frame_max = Integer(131_072, 4096, 134_217_728,
+        "Largest frame the broker offers and accepts, its 8 bytes of frame included.", unit="bytes")
+    initial_frame_max_bytes = Integer(0, 0, 134_217_728,
+        "Largest frame before a client has logged in; 0: 4096 bytes, or 64 KiB where `auth_oauth2`"
+        " says that tokens are passwords.", unit="bytes")
+    connection_max = Integer(0, 0, 1 << 31,
         "Connections the node serves at a time, of all users and virtual hosts. 0: as many as it"
-        " has file descriptors for.",
-    )
+        " has file descriptors for.")
     channel_max = Integer(2047, 1, 65535, "Channels a connection may open.")
-    max_message_size_bytes = Integer(
-        134_217_728,
-        1,
-        536_870_912,
-        "Largest message body; a larger one closes the channel with 406.",
-        unit="bytes",
-    )
-    range_lease_grace_ms = Integer(
-        60_000,
-        1,
-        86_400_000,
+    max_message_size_bytes = Integer(134_217_728, 1, 536_870_912,
+        "Largest message body; a larger one closes the channel with 406.", unit="bytes")
+    range_lease_grace_ms = Integer(60_000, 1, 86_400_000,
         "How long a queue stays reserved for a Spark query whose connection has ended, so that a"
-        " restart finds it free of others.",
-        unit="ms",
-    )
-    stream_hold_max_bytes = Integer(
-        1 << 30,
-        0,
-        1 << 50,
+        " restart finds it free of others.", unit="ms")
+    stream_hold_max_bytes = Integer(1 << 30, 0, 1 << 50,
         "How much more than its limits a stream keeps because a group of Spark has not read it yet."
-        " 0: groups hold nothing back.",
-        unit="bytes",
-    )
-    staged_set_ttl_s = Integer(
-        86_400,
-        60,
-        315_360_000,
+        " 0: groups hold nothing back.", unit="bytes")
+    staged_set_ttl_s = Integer(86_400, 60, 315_360_000,
         "How long what a Spark task has staged waits for the commit of its batch; then it is"
-        " dropped.",
-        unit="s",
-    )
-    staged_producer_ttl_s = Integer(
-        2_592_000,
-        3600,
-        315_360_000,
+        " dropped.", unit="s")
+    staged_producer_ttl_s = Integer(2_592_000, 3600, 315_360_000,
         "How long after its last batch a Spark query, or a write with `txnId`, is remembered. One"
         " that was forgotten may publish a batch again that it had committed and did not know of."
-        " Of more than 100,000 those used last are remembered.",
-        unit="s",
-    )
-    vm_memory_high_watermark = MemoryWatermark(
-        "0.4",
+        " Of more than 100,000 those used last are remembered.", unit="s")
+    vm_memory_high_watermark = MemoryWatermark("0.4",
         "Memory the whole broker may use; above it publishers are blocked until it is below again."
         " A share is of the machine's memory, or of what its control group allows. 0 blocks all"
-        " publishers.",
-    )
-    vm_memory_high_watermark_paging_ratio = Number(
-        0.5,
-        100.0,
+        " publishers.")
+    vm_memory_high_watermark_paging_ratio = Number(0.5, 100.0,
         "Share of the memory left for messages above which queues move messages to disk. Above 1:"
-        " they never do because memory is short.",
-    )
-    disk_free_limit = FreeDisk(
-        "auto",
+        " they never do because memory is short.")
+    disk_free_limit = FreeDisk("auto",
         "Space to keep free on the disk of the data directory; with less publishers are blocked."
         " `auto` is one fiftieth of the disk, at least 50 MB and at most 2 GB: RabbitMQ's 50 MB let"
-        " a fast publisher fill a disk between two looks.",
-    )
-    credit_flow_initial = Integer(
-        400,
-        0,
-        1 << 30,
+        " a fast publisher fill a disk between two looks.")
+    credit_flow_initial = Integer(400, 0, 1 << 30,
         "Credit of a publishing stage with the next one (connection with channel, channel with"
-        " queue): so many messages, or KiB where that is more, may be under way. 0: no credit"
-        " flow; then only alarms hold publishers.",
-    )
-    credit_flow_more_after = Integer(
-        200, 1, 1 << 30, "After so many of them the sender is granted as many more."
-    )
-    msg_store_credit_initial = Integer(
-        4000,
-        1,
-        1 << 30,
-        "Credit of a queue with the message store, counted likewise: what may wait for the disk.",
-    )
-    msg_store_credit_more_after = Integer(
-        800, 1, 1 << 30, "After so many of them the queue is granted as many more."
-    )
-    message_timestamp = Text(
-        "off",
-        "Whether published messages get the property `timestamp` and the header"
-        " `timestamp_in_ms`, as by RabbitMQ's interceptor `set_header_timestamp`: not, where the"
-        " publisher has set none, or always.",
-        choices=("off", "keep", "overwrite"),
-    )
-    priority_drop_order = Text(
-        "lowest",
-        "What a full queue with priorities and `drop-head` loses first: its lowest priority, or"
-        " as RabbitMQ its highest.",
-        choices=("lowest", "highest"),
-    )
-    compatibility = Text(
-        "3.10",
+        " queue): so many messages, or KiB where that is more, may be under way. 0: no credit flow;"
+        " then only alarms hold publishers.")
+    credit_flow_more_after = Integer(200, 1, 1 << 30,
+        "After so many of them the sender is granted as many more.")
+    msg_store_credit_initial = Integer(4000, 1, 1 << 30,
+        "Credit of a queue with the message store, counted likewise: what may wait for the disk.")
+    msg_store_credit_more_after = Integer(800, 1, 1 << 30,
+        "After so many of them the queue is granted as many more.")
+    message_timestamp = Text("off",
+        "Whether published messages get the property `timestamp` and the header `timestamp_in_ms`,"
+        " as by RabbitMQ's interceptor `set_header_timestamp`: not, where the publisher has set"
+        " none, or always.", choices=("off", "keep", "overwrite"))
+    priority_drop_order = Text("lowest",
+        "What a full queue with priorities and `drop-head` loses first: its lowest priority, or as"
+        " RabbitMQ its highest.", choices=("lowest", "highest"))
+    compatibility = Text("3.10",
         "The release of RabbitMQ whose answers are given where releases differ and both can be had:"
         " an unknown type of exchange closes the connection (3.10) or the channel (4); with 4,"
         " queues show their type among their arguments, and all dead letters have `x-last-death-*`."
         " What is as in 3.10 in any case stands in the list of differences.",
-        choices=("3.10", NEWER),
-    )
-    default_queue_type = Text(
-        "",
-        "The type of queues that are declared without `x-queue-type` where their virtual host"
-        " names none; they have it among their arguments. Queues that cannot be quorum queues"
-        " (exclusive, auto-delete, transient) are classic. Empty: classic, and not among the"
-        " arguments.",
-        choices=("", "classic", "quorum"),
-    )
-    quorum_relaxed_checks_on_redeclaration = Boolean(
-        False,
+        choices=("3.10", NEWER))
+    default_queue_type = Text("",
+        "The type of queues that are declared without `x-queue-type` where their virtual host names"
+        " none; they have it among their arguments. Queues that cannot be quorum queues (exclusive,"
+        " auto-delete, transient) are classic. Empty: classic, and not among the arguments.",
+        choices=("", "classic", "quorum"))
+    quorum_relaxed_checks_on_redeclaration = Boolean(False,
         "Whether an application may declare a quorum queue again as a classic one; then only dead"
-        " letters, time to live, expiry, lengths and the single active consumer must be the same.",
-    )
-    queue_index_segment_entries = Integer(
-        16_384,
-        64,
-        65_536,
-        "Messages per segment file of the queue index. Kept with each virtual host when it is"
-        " made: a later change is for later virtual hosts.",
-    )
-    queue_index_max_journal_entries = Integer(
-        32_768,
-        64,
-        1 << 30,
+        " letters, time to live, expiry, lengths and the single active consumer must be the same.")
+    queue_index_segment_entries = Integer(16_384, 64, 65_536,
+        "Messages per segment file of the queue index. Kept with each virtual host when it is made:"
+        " a later change is for later virtual hosts.")
+    queue_index_max_journal_entries = Integer(32_768, 64, 1 << 30,
         "When the journal alone has more messages of one queue, they are written to its segments."
-        " Each queue is looked at four times a second.",
-    )
-    queue_index_embed_msgs_below_bytes = Integer(
-        4096,
-        0,
-        1 << 20,
+        " Each queue is looked at four times a second.")
+    queue_index_embed_msgs_below_bytes = Integer(4096, 0, 1 << 20,
         "Messages from this size on go to the message store, smaller ones into the queue index.",
-        unit="bytes",
-    )
-    msg_store_file_size_limit_bytes = Integer(
-        16_777_216,
-        65_536,
-        1 << 31,
-        "Size at which the message store goes on in a new file.",
-        unit="bytes",
-    )
-    journal_file_size_bytes = Integer(
-        16_777_216,
-        1_048_576,
-        1 << 30,
-        "Size of one journal file, taken from the disk when the file is begun.",
-        unit="bytes",
-    )
-    journal_size_limit_bytes = Integer(
-        134_217_728,
-        2_097_152,
-        1 << 40,
-        "Size of the whole journal above which its oldest file is retired.",
-        unit="bytes",
-    )
+        unit="bytes")
+    msg_store_file_size_limit_bytes = Integer(16_777_216, 65_536, 1 << 31,
+        "Size at which the message store goes on in a new file.", unit="bytes")
+    journal_file_size_bytes = Integer(16_777_216, 1_048_576, 1 << 30,
+        "Size of one journal file, taken from the disk when the file is begun.", unit="bytes")
+    journal_size_limit_bytes = Integer(134_217_728, 2_097_152, 1 << 40,
+        "Size of the whole journal above which its oldest file is retired.", unit="bytes")
+    # fmt: on
 
     def __init__(
         self, values: Mapping[str, Value], sources: Mapping[str, str], notes: Notes | None = None
@@ -378,8 +256,12 @@ class Settings(
 
     def with_data_dir(self, data_dir: str, reason: str) -> "Settings":
         """The same settings, the data directory chosen by the caller for ``reason``."""
-        values = {**self._values, "data_dir": data_dir}
-        return Settings(values, {**self._sources, "data_dir": reason}, self._notes)
+        return self.with_values({"data_dir": data_dir}, reason)
+
+    def with_values(self, values: Mapping[str, Value], reason: str) -> "Settings":
+        """The same settings with other values, chosen by the caller for ``reason``."""
+        sources = {**self._sources, **dict.fromkeys(values, reason)}
+        return Settings({**self._values, **values}, sources, self._notes)
 
     def with_warnings(self, warnings: tuple[str, ...]) -> "Settings":
         """The same settings, with these warnings instead of their own."""
@@ -389,11 +271,15 @@ class Settings(
 SECTIONS: Final[Mapping[str, type]] = {
     "Users, limits and storage": Settings,
     "Listeners": ListenerSettings,
+    "TLS": TlsSettings,
+    "Who may connect": EntrySettings,
     "Operation and log": OperatingSettings,
     "NSQ": NsqSettings,
     "NSQ over HTTP, nsqlookupd and statsd": NsqHttpSettings,
     "Event log": EventSettings,
     "Statistics": StatisticsSettings,
+    "Users from elsewhere": AuthSettings,
+    "Secrets": SecretSettings,
     "Cluster": ClusterSettings,
 }
 """Where the settings of each section are declared."""
@@ -404,6 +290,8 @@ DECLARED: Final[Mapping[str, Setting]] = {
     if isinstance(declared, Kind)
 }
 """Every setting by its key, in the order of declaration."""
+SECRETS: Final = frozenset(key for key, kind in DECLARED.items() if isinstance(kind, Secret))
+"""Settings whose values no message and no operator is shown."""
 
 
 def load_settings(
@@ -423,6 +311,12 @@ def load_settings(
     from_rabbit, variables, more = read_variables(environment, _read_variable)
     from_environment, ignored = _read_environment(environment)
     from_flags = _read_flags(flags)
+    more += [
+        f"flag: {DECLARED[key].flag}: all users of this machine can read it in the list of"
+        " processes; put it into a file and write file: and the name of that"
+        for key in SECRETS & from_flags.keys()
+        if is_plain(str(from_flags[key]))
+    ]
     sources = {
         **places,
         **dict.fromkeys(from_file, "file"),
@@ -442,6 +336,8 @@ def _read_conf(files: Sequence[tuple[str, str]]) -> Translated:
     found = translate(files)
     for key, value in found.values.items():
         setting = DECLARED[key]
+        if key not in SECRETS and isinstance(value, str) and form_of(value) == ENCRYPTED:
+            raise SettingInvalid(f"{found.places[key]}: {key} is no secret, and is not decrypted")
         _checked(setting, found.places[key], key, value, value)
     return found
 
@@ -454,11 +350,11 @@ def _read_variable(name: str, key: str, text: str) -> Value:
 def _read_file(text: str, where: str) -> dict[str, Value]:
     try:
         parsed: dict[str, object] = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # a number may be too long, a list too deep
         raise SettingInvalid(f"{where}: not TOML: {error}") from error
     values = {}
     for key, raw in parsed.items():
-        setting = _declared(key, where, key, _key_of)
+        setting = _declared(key, where, key, attrgetter("key"))
         values[key] = _checked(setting, where, key, raw, setting.from_toml(raw))
     return values
 
@@ -482,7 +378,7 @@ def _read_flags(flags: Mapping[str, str]) -> dict[str, Value]:
     values = {}
     for key, text in flags.items():
         flag = "--" + key.replace("_", "-")
-        setting = _declared(key, "flag", flag, _flag_of)
+        setting = _declared(key, "flag", flag, attrgetter("flag"))
         values[key] = _checked(setting, "flag", flag, text, setting.from_text(text))
     return values
 
@@ -492,18 +388,6 @@ def _declared(key: str, source: str, spelling: str, spelt: Callable[[Setting], s
     if setting is None:
         raise _unknown(source, spelling, key, spelt)
     return setting
-
-
-def _key_of(setting: Setting) -> str:
-    return setting.key
-
-
-def _flag_of(setting: Setting) -> str:
-    return setting.flag
-
-
-def _variable_of(setting: Setting) -> str:
-    return setting.environment_name
 
 
 def _unknown(
@@ -527,7 +411,7 @@ def _set_by_variable(name: str) -> str:
     if key in DECLARED and name == DECLARED[key].environment_name:
         return key
     if _is_foreign(name) and difflib.get_close_matches(key, DECLARED, n=1, cutoff=_LOOKS_MISSPELT):
-        raise _unknown("environment", name, key, _variable_of)
+        raise _unknown("environment", name, key, attrgetter("environment_name"))
     return ""
 
 
@@ -543,6 +427,6 @@ def _checked(
     setting: Setting, source: str, spelling: str, raw: object, value: Value | None
 ) -> Value:
     if value is None or not setting.within_bounds(value):
-        shown = "(hidden)" if setting.key == "default_pass" else repr(raw)
+        shown = "(hidden)" if setting.key in SECRETS else repr(raw)
         raise SettingInvalid(f"{source}: {spelling} = {shown}; allowed: {setting.allowed()}")
     return value

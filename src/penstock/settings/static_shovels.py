@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-from penstock.settings.erlang_reader import Atom, Term, Tuple, Unfit
+from penstock.settings.erlang_reader import Atom, Term, Tuple, Unfit, is_encrypted
+from penstock.settings.kinds import ENCRYPTED
 
 ACK_MODES: Final = {"no_ack": "no-ack", "on_publish": "on-publish", "on_confirm": "on-confirm"}
 SOURCE: Final[Mapping[str, str]] = {
@@ -130,7 +131,7 @@ def _key(keys: Mapping[str, str], key: str, term: Term) -> Value:
     if key == "publish_properties":
         return {keys[key]: _plain_pairs(term)}
     if key == "uris":
-        return {keys[key]: [_plain(one) for one in _list(term)]}
+        return {keys[key]: [_plain(one) for one in ([term] if is_encrypted(term) else _list(term))]}
     return {keys[key]: _plain(term)}
 
 
@@ -188,6 +189,8 @@ def _plain(term: Term) -> Any:
     """Text, a number, or a truth; another atom is its name."""
     if isinstance(term, Atom):
         return {"true": True, "false": False}.get(term.name, term.name)
+    if is_encrypted(term):
+        return f"{ENCRYPTED}{term.items[1]}"
     if isinstance(term, Tuple | list):
         raise Unfit("text or a number is needed")
     return term

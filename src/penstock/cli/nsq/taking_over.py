@@ -37,12 +37,7 @@ from penstock.cli.serve import work_offline
 from penstock.cli.tables import table
 from penstock.clocks import wall_ms
 from penstock.core.clock_types import WallMs
-from penstock.core.message import (
-    PERSISTENT,
-    REDELIVERED,
-    Message,
-    set_attempts,
-)
+from penstock.core.message import PERSISTENT, REDELIVERED, Message, set_attempts
 from penstock.core.pending import Pending
 from penstock.protocols.nsq.codec.contents import PERSISTENT_MODE, ContentMaker
 from penstock.queues.queue import Queue

@@ -4,6 +4,10 @@
     common    what all of them are told, how they stop, and how they say what they did
     subscription  what a pipeline reads
     archive   a queue into a table
+    run       several pipelines in one Spark    pipeline_file  the file that says which
+    doctor    what is wrong with a table, a checkpoint, a queue
+    surroundings  what a pipeline has of such a program
+    lake      which table is meant
     compact   many small files of a table into few
     replay    a table to a broker again
     dlq       dead letters: a report, and back to where they came from

@@ -8,15 +8,28 @@ import click
 from penstock.cli.options import option
 from penstock.cli.pipelines.common import (
     EXIT_CODES,
-    LOCAL_PATH,
     Common,
     accept_data_loss_option,
     at_work,
     check_spark,
     common_options,
+    failing_well,
     say_failure,
     say_summary,
     take_over_option,
+)
+from penstock.cli.pipelines.lake import (
+    CATALOG_WORDS,
+    TABLE_PLACE,
+    catalog_options,
+    meant_table,
+    table_at,
+)
+from penstock.cli.pipelines.sorting import (
+    SORTING_WORDS,
+    decoding_of,
+    sorting_of,
+    sorting_options,
 )
 from penstock.cli.pipelines.subscription import (
     Subscribed,
@@ -27,11 +40,18 @@ from penstock.cli.pipelines.subscription import (
 )
 
 if TYPE_CHECKING:
+    from collections import Counter
+
     from penstock.spark.jobs.archive import ArchiveJob
+    from penstock.spark.tables.landing import LakeTable
+    from penstock.spark.tables.parts import Sorting
     from penstock.spark.tables.publishing import Landed
+    from pyspark_penstock.body_columns import BodyColumn
+    from pyspark_penstock.table_files import Layout
 
 PARTITION_COLUMNS = (
-    *("day", "hour", "queue", "exchange", "routing_key", "type", "app_id", "content_type"),
+    *("day", "hour", "published_day", "queue", "exchange", "routing_key", "type", "app_id"),
+    "content_type",
 )
 COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
 
@@ -47,33 +67,59 @@ Examples:
   penstock pipeline archive --stream clicks --to ./lake/clicks --every 30s
   penstock pipeline archive --exchange events --routing-key 'eu.#' --group lake \\
       --to ./lake/events --partition-by day --format delta
+  penstock pipeline archive --queue orders --table lake.orders --partition-by day \\
+      --catalog-uri sqlite:///catalog.db --warehouse ./lake
 """
 
 
-def _columns(ctx: click.Context, param: click.Parameter, value: str) -> tuple[str, ...]:
-    names = tuple(name.strip() for name in value.split(",") if name.strip())
-    wrong = [name for name in names if name not in PARTITION_COLUMNS]
-    if wrong or len(set(names)) != len(names):
-        allowed = ", ".join(PARTITION_COLUMNS)
-        raise click.BadParameter(f"{value!r}: give each at most once of {allowed}", ctx, param)
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _checked(names: tuple[str, ...], decoded: "tuple[BodyColumn, ...]") -> tuple[str, ...]:
+    """Of a column that ``--columns`` makes there may be directories if it is text."""
+    allowed = (*PARTITION_COLUMNS, *(one.name for one in decoded if one.kind.word == "string"))
+    if not set(names) <= set(allowed) or len(set(names)) != len(names):
+        raise click.UsageError(
+            f"--partition-by {','.join(names)}: give each at most once of {', '.join(allowed)}"
+        )
     return names
+
+
+def _kind(table_format: str | None, table_name: str | None) -> str:
+    if (table_format == "iceberg") != (table_name is not None) and table_format is not None:
+        raise click.UsageError("--format iceberg and --table belong together")
+    return table_format or "parquet"
+
+
+def _partitions(place: Path | str | None, *, endless: bool) -> tuple[str, ...]:
+    """Without the option; many small files without partitions could not be compacted."""
+    from penstock.spark.tables.table import PARQUET, any_file
+
+    if place is None:
+        return ()
+    begun = table_at(place, PARQUET, ()).begun_partitions()
+    if begun is not None:
+        return begun
+    alone = isinstance(place, Path) and any_file(place) is None
+    return ("day",) if endless and alone else ()
 
 
 @click.command(epilog=EPILOG)
 @subscription_options
-@option("--to directory", "Directory of the table.", LOCAL_PATH, required=True)
+@option("--to place", "Directory of a plain or Delta table, or s3://, gs://, abfs://.", TABLE_PLACE)
+@option("--table table_name", "Name of an Iceberg table, such as lake.orders.", metavar="NAME")
+@catalog_options
 @option(
     "--format table_format",
-    "Plain files, or a Delta table.",
-    click.Choice(["parquet", "delta"]),
-    "parquet",
+    "Plain files, or a Delta table; --table is iceberg.",
+    click.Choice(["parquet", "delta", "iceberg"]),
 )
 @click.option(
     "--partition-by",
     metavar="COLUMN,…",
-    default="",
-    callback=_columns,
-    help=f"Directories day=…/queue=…; of {', '.join(PARTITION_COLUMNS)}.",
+    help=f"Directories day=…/queue=…; of {', '.join(PARTITION_COLUMNS)}. Default: those of the"
+    " table that is there; of a new one none, of a plain one with --every day.",
 )
 @option(
     "--max-file-mb", "Begin another file when one has reached this size.", click.IntRange(1), 128
@@ -84,6 +130,7 @@ def _columns(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
     "Add the column properties_raw, for a replay that keeps every bit.",
     is_flag=True,
 )
+@sorting_options
 @option(
     "--max-messages batch_messages",
     "Largest number of messages in one batch.",
@@ -96,9 +143,10 @@ def _columns(ctx: click.Context, param: click.Parameter, value: str) -> tuple[st
 @common_options()
 def archive(
     common: Common,
-    directory: Path,
-    table_format: str,
-    partition_by: tuple[str, ...],
+    place: Path | str | None,
+    table_name: str | None,
+    table_format: str | None,
+    partition_by: str | None,
     max_file_mb: int,
     compression: str,
     raw_properties: bool,
@@ -115,16 +163,34 @@ def archive(
     group, or the topic and a channel: the archive then gets messages of its own.  A stream keeps
     its messages and has any number of readers; --group names this one (default: the table).
     """
+    words = {word: what.pop(word) for word in CATALOG_WORDS}
+    sorted_by = {word: what.pop(word) for word in SORTING_WORDS}
     options = source_options(common.group, **what)
+    columns = decoding_of(sorted_by).columns
+    kind = _kind(table_format, table_name)
+    if partition_by is None:
+        endless = common.every_s is not None and kind == "parquet"
+        partitions = _partitions(place, endless=endless)
+    else:
+        partitions = _checked(_names(partition_by), columns)
+    table = meant_table(
+        place, table_name, words, flag="--to", table_format=kind, partition_by=partitions
+    )
     if "stream" in options:
-        options.setdefault("group", str(directory.absolute()))
+        options.setdefault("group", str(place or table.home))
     check_spark(common)
     from penstock.spark.jobs.archive import ArchiveJob
-    from penstock.spark.tables.table import Table
-    from pyspark_penstock.options import COLUMNS, DEFAULT_COLUMNS
     from pyspark_penstock.table_files import Layout
 
-    columns = COLUMNS if raw_properties else DEFAULT_COLUMNS
+    fields = _message_columns(table, raw_properties=raw_properties)
+    layout = Layout(
+        fields, partitions, max_file_mb << 20, compression, decoded=columns,
+        with_fault=bool(columns),
+    )  # fmt: skip
+    sorting = sorting_of(sorted_by, table, messages_stay="stream" in options)
+    if sorting.merge_on and "queues" in options:
+        raise click.UsageError("--merge-on: messages of several queues have no order; read one")
+    _check(sorting, layout, table)
     subscribed = subscribe(common, options)
     job = ArchiveJob(
         url=common.url,
@@ -132,29 +198,51 @@ def archive(
         source=options,
         subject=subscribed.subject,
         queues=subscribed.queues,
-        table=Table(directory, table_format, partition_by),
-        layout=Layout(columns, partition_by, max_file_mb << 20, compression),
+        table=table,
+        layout=layout,
         checkpoint=common.checkpoint,
         batch_messages=batch_messages,
-        batch_bytes=max_batch_mb << 20,
+        batch_bytes=min(max_batch_mb << 20, sorting.batch_bytes_max),
         every_s=common.every_s,
         master=common.master,
         fail_on_data_loss=not accept_data_loss,
         take_over=take_over,
+        sorting=sorting,
     )
-    if common.dry_run:
-        _show_plan(job, subscribed, common)
-        return
-    _run(job, subscribed, common)
+    (_show_plan if common.dry_run else _run)(job, subscribed, common)
+
+
+def _check(sorting: "Sorting", layout: "Layout", table: "LakeTable") -> None:
+    """Before the broker is asked and Spark takes its time."""
+    from penstock.spark.launcher.session import LOG_NAME
+    from penstock.spark.tables.landing import Landing
+
+    with failing_well(table.home / LOG_NAME):
+        sorting.targets(layout, table, lambda one: Landing(one, "/", table.name, None))
+
+
+def _message_columns(table: "LakeTable", *, raw_properties: bool) -> tuple[str, ...]:
+    """A table that was begun before there was ``incarnation`` keeps the columns it has."""
+    from penstock.spark.tables.table import Table
+    from pyspark_penstock.options import DEFAULT_COLUMNS
+
+    old = isinstance(table, Table) and table.lacks("incarnation")
+    columns = DEFAULT_COLUMNS if old else (*DEFAULT_COLUMNS, "incarnation")
+    return (*columns, "properties_raw") if raw_properties else columns
 
 
 def _show_plan(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> None:
+    from dataclasses import replace
+
+    from pyspark.sql.pandas.types import from_arrow_schema  # which does without pandas
+
     from penstock.spark.state.notes import last_planned
-    from pyspark_penstock.columns import spark_schema
+    from pyspark_penstock.table_files import table_schema
 
     landing = job.landing()
     last = last_planned(landing.checkpoint)
-    schema = {f.name: f.dataType.simpleString() for f in spark_schema(job.layout.columns)}
+    columns = from_arrow_schema(table_schema(replace(job.layout, partition_by=())))
+    schema = {one.name: one.dataType.simpleString() for one in columns}
     batches = -(-subscribed.ready // job.batch_messages)
     plan = {
         "queues": {
@@ -163,7 +251,7 @@ def _show_plan(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> Non
         },
         "ready": subscribed.ready,
         "batches": batches,
-        "to": str(job.table.directory),
+        "to": str(job.table),
         "format": job.table.format,
         "partition_by": list(job.table.partition_by),
         "checkpoint": str(landing.checkpoint),
@@ -173,7 +261,7 @@ def _show_plan(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> Non
     if common.as_text:
         for queue, head in zip(subscribed.queues, subscribed.heads, strict=True):
             click.echo(f"queue {queue}: {head.ready} messages ready, seq_id from {head.floor}")
-        click.echo(f"table {job.table.directory}: about {batches} more batches")
+        click.echo(f"table {job.table}: about {batches} more batches")
         state = "new" if last is None else f"goes on after batch {last}"
         click.echo(f"checkpoint {landing.checkpoint}: {state}")
         for name, kind in schema.items():
@@ -188,14 +276,17 @@ def _run(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> None:
     total = subscribed.ready if common.every_s is None else None
     with at_work(common, landing.home, total, landing.checkpoint) as (teller, stopping):
 
-        def on_landed(landed: "Landed") -> None:
+        def on_landed(landed: "Landed", elsewhere: "Counter[str]") -> None:
+            more = [
+                f"{count} {name.replace('_', ' ')}" for name, count in elsewhere.items() if count
+            ]
             again = ", landed by an earlier run" if landed.before else ""
-            line = f"batch {landed.batch}: {landed.messages} messages{again}"
-            teller.batch(line, 0 if landed.before else landed.messages)
+            line = ", ".join([f"batch {landed.batch}: {landed.messages} messages{again}", *more])
+            teller.batch(line, 0 if landed.before else landed.messages + elsewhere.total())
 
         summary = run_archive(job, on_landed, stopping, say_failure)
     say_summary(
-        {"queue": str(subscribed), "to": str(job.table.directory)}
+        {"queue": str(subscribed), "to": str(job.table)}
         | summary
         | {"left_in_queue": left_of(common, job.source), "seconds": teller.seconds}
     )

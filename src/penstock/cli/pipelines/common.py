@@ -21,7 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -29,8 +29,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from penstock.cli.failure import Failure, Unavailable
-from penstock.cli.options import all_of, option
-from penstock.core.errors import PenstockError
+from penstock.cli.options import all_of, option, secret_option
+from penstock.cli.pipelines.surroundings import surroundings
+from penstock.core.errors import PenstockError, ResourceLocked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -115,7 +116,7 @@ SECONDS = _Seconds()
 def common_options(*, stream: bool = True, group: bool = True) -> Callable[[Command], Command]:
     """The shared flags; ``stream`` = those of a query that keeps a place, and may keep running."""
     options = [
-        option("--url", f"Broker; default $PENSTOCK_URL, else {DEFAULT_URL}"),
+        secret_option("--url", f"Broker; default $PENSTOCK_URL, else {DEFAULT_URL}"),
         option(
             "--master",
             f"Spark master; default local[N], N the processors, from 2 to {CORES_MAX}.",
@@ -180,12 +181,17 @@ def _common(given: dict[str, Any]) -> Common:
 
 def _master(ctx: click.Context, param: click.Parameter, value: str | None) -> str:
     if value is None:
-        return f"local[{min(max(len(os.sched_getaffinity(0)), 2), CORES_MAX)}]"
+        return default_master()
     if not MASTER.fullmatch(value):
         raise click.BadParameter(
             f"{value!r} is none of local[N], spark://host:port, yarn, k8s://…", ctx, param
         )
     return value
+
+
+def default_master() -> str:
+    """This machine's processors, within bounds."""
+    return f"local[{min(max(len(os.sched_getaffinity(0)), 2), CORES_MAX)}]"
 
 
 def check_output(path: Path | None, *endings: str) -> None:
@@ -203,6 +209,11 @@ def check_output(path: Path | None, *endings: str) -> None:
 
 def check_spark(common: Common) -> None:
     """Before anything expensive: is Spark here, a Java for it, and a broker's address?"""
+    check_spark_at(common.url)
+
+
+def check_spark_at(url: str) -> None:
+    """The same, for the broker at ``url``."""
     import pyarrow as pa  # noqa: F401 - the group of commands says how to install it
 
     from penstock.spark.launcher.java import JavaMissing, find_java
@@ -213,7 +224,7 @@ def check_spark(common: Common) -> None:
     except JavaMissing as error:
         raise Failure(str(error), error.fix) from error
     try:
-        parse_url(common.url)
+        parse_url(url)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
@@ -221,24 +232,23 @@ def check_spark(common: Common) -> None:
 @contextmanager
 def asking_broker() -> Iterator[None]:
     """What the broker says no to, or that it is not there, in a user's words."""
-    from penstock_ranges import frames
+    from penstock.spark.launcher.failures import IN_COMMANDS
     from pyspark_penstock import client
+    from pyspark_penstock.planner import cure_of, without_cure
 
-    advice = {
-        frames.NOT_FOUND: "declare the queue first; 'penstock queues' lists those there are",
-        frames.ACCESS_REFUSED: "check user and password in --url or PENSTOCK_URL",
-        frames.LOCKED: "cancel its consumers and settle what they hold, or stop the other pipeline",
-        frames.ELSEWHERE: "name that node in --url or PENSTOCK_URL, too: amqp://host:5672,host:5672/",
-        frames.NO_MASTER: "wait until it has one; 'penstock cluster status' says why it has none",
-        frames.MALFORMED: "the port in --url must be the AMQP port of a Penstock",
-    }
     try:
         yield
+    except client.NotPenstock as error:
+        raise Failure(
+            str(error), "the port in --url must be the AMQP port of a Penstock"
+        ) from error
     except client.ConnectionLost as error:
         fix = "start it with 'penstock serve', or name it by --url"
         raise Unavailable(str(error), fix) from error
     except client.Refused as error:
-        raise Failure(str(error), advice.get(error.code, "")) from error
+        text, cure = without_cure(str(error))
+        fix = cure.format_map(IN_COMMANDS) or cure_of(error, IN_COMMANDS)
+        raise Failure(text, fix) from error
 
 
 def left_in(url: str, *queues: str) -> int | None:
@@ -262,7 +272,10 @@ def at_work(
     from penstock.spark.launcher.session import LOG_NAME
 
     teller = Teller(common.output, total)
-    with failing_well(home / LOG_NAME, checkpoint), stop_on_signals() as stopping:
+    around = surroundings()
+    log = home / LOG_NAME if around is None else around.log
+    stopped = stop_on_signals() if around is None else nullcontext(around.stopping)
+    with failing_well(log, checkpoint), stopped as stopping:
         yield teller, stopping
     teller.end()
 
@@ -299,6 +312,8 @@ def failing_well(log: Path, checkpoint: Path | None = None) -> Iterator[None]:
     except DataLost as error:
         fix = f"--accept-data-loss goes on with what is there; the checkpoint is {checkpoint}"
         raise Failure(one_line(str(error)), fix) from error
+    except ResourceLocked as error:
+        raise Failure(str(error), "stop that one, or wait for its end") from error
     except PenstockError as error:
         fix = getattr(error, "fix", "")
         fix = fix or f"see {log}; when fixed, run the same command again"
@@ -346,6 +361,10 @@ def say_summary(summary: dict[str, Any], *, err: bool = False) -> None:
 
     ``err`` for a pipeline whose standard output is its result.
     """
+    around = surroundings()
+    if around is not None:
+        around.summarize(summary)
+        return
     context = click.get_current_context(silent=True)
     wants_json = context is not None and context.params.get("output") == "json"
     stream = sys.stderr if err else sys.stdout
@@ -366,7 +385,12 @@ def summary_text(summary: dict[str, Any]) -> str:
 
 def say_failure(failure: Exception, pause_s: float) -> None:
     """One line each time a query died that is started again: an error that lasts is not silent."""
-    click.echo(f"failed, starting again in {pause_s:g} s: {one_line(str(failure))}", err=True)
+    text = f"failed, starting again in {pause_s:g} s: {one_line(str(failure))}"
+    around = surroundings()
+    if around is None:
+        click.echo(text, err=True)
+    else:
+        around.say(text)
 
 
 class Teller:

@@ -4,7 +4,6 @@ Needs neither a broker nor Java.
 """
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -12,10 +11,12 @@ import click
 from penstock.cli.failure import Failure
 from penstock.cli.options import option
 from penstock.cli.pipelines.common import LOCAL_PATH, say_summary
+from penstock.cli.pipelines.lake import catalog_options, iceberg_named
 from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
     from penstock.spark.tables.compaction import Compacted
+    from penstock.spark.tables.landing import LakeTable
 
 EPILOG = """\b
 Exit codes:
@@ -27,11 +28,17 @@ Exit codes:
 Examples:
   penstock pipeline compact --table ./lake/orders
   penstock pipeline compact --table ./lake/orders --max-file-mb 512 --dry-run
+  penstock pipeline compact --table lake.orders --catalog prod --vacuum-hours 168
 """
 
 
 @click.command(epilog=EPILOG)
-@option("--table directory", "Directory of the table.", LOCAL_PATH, required=True)
+@option(
+    "--table given",
+    "Directory of the table; with --catalog or --catalog-uri the name of an Iceberg table.",
+    required=True,
+)
+@catalog_options
 @option(
     "--max-file-mb",
     "Size of the new files; those of half the size are left alone.",
@@ -40,32 +47,43 @@ Examples:
 )
 @option(
     "--vacuum-hours",
-    "Delta: also remove files that no version of the last so many hours needs.",
+    "Delta, Iceberg: also remove what only versions need that are older than so many hours.",
     click.FloatRange(min=168),
 )
 @option("--dry-run", "Say what would be done.", is_flag=True)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
+@click.pass_context
 def compact(
-    directory: Path, max_file_mb: int, vacuum_hours: float | None, dry_run: bool, output: str
+    ctx: click.Context,
+    /,
+    given: str,
+    max_file_mb: int,
+    vacuum_hours: float | None,
+    dry_run: bool,
+    output: str,
+    **words: str | None,
 ) -> None:
     """Make few large files of a table's many, while pipelines write and others read it.
 
-    A Delta table is compacted by a transaction.  A plain table must have partitions: each is
-    exchanged at one stroke.  A reader that listed it before and opens a file after that gets
-    "no such file", and is right again when it lists anew; it never reads a message twice.
+    A Delta or Iceberg table is compacted by a transaction.  A plain table must have partitions:
+    each is exchanged at one stroke.  A reader that listed it before and opens a file after that
+    gets "no such file", and is right again when it lists anew; it never reads a message twice.
     """
     started_s = time.monotonic()
-    done = _compacted(directory, max_file_mb << 20, vacuum_hours, dry_run, output == "text")
-    summary = {
-        "table": str(directory),
-        **vars(done),
-        "seconds": round(time.monotonic() - started_s, 1),
-    }
+    table: LakeTable
+    if words["catalog"] or words["catalog_uri"]:
+        table = iceberg_named(given, words)
+    else:
+        from penstock.spark.tables.table import Table
+
+        table = Table.at(LOCAL_PATH.convert(given, None, ctx))
+    done = _compacted(table, max_file_mb << 20, vacuum_hours, dry_run, output == "text")
+    summary = {"table": str(table), **vars(done), "seconds": round(time.monotonic() - started_s, 1)}
     say_summary(({"dry_run": True} | summary) if dry_run else summary)
 
 
 def _compacted(
-    place: Path, file_bytes: int, vacuum_hours: float | None, dry_run: bool, as_text: bool
+    place: "LakeTable", file_bytes: int, vacuum_hours: float | None, dry_run: bool, as_text: bool
 ) -> "Compacted":
     from penstock.spark.tables.compaction import compact as run
 

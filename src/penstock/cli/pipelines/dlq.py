@@ -49,6 +49,7 @@ def dlq() -> None:
 @dlq.command(epilog=EPILOG, short_help="Say what is in a dead-letter queue, and why.")
 @option("--queue", "The dead-letter queue; it stays as it is.", required=True)
 @option("--out", "Write the report there: a name ending in .html or .json.", LOCAL_PATH)
+@option("--before", "Compare with this report, JSON of an earlier --out.", LOCAL_PATH)
 @option("--limit", "Look at so many of the oldest messages only.", click.IntRange(1))
 @option(
     "--error-header error_headers",
@@ -68,6 +69,7 @@ def report(
     common: Common,
     queue: str,
     out: Path | None,
+    before: Path | None,
     limit: int | None,
     error_headers: tuple[str, ...],
     samples: int,
@@ -79,6 +81,7 @@ def report(
     objects are part of the report; --no-samples leaves bodies out of it.
     """
     check_output(out, *REPORT_ENDINGS)
+    earlier = None if before is None else _earlier(before, queue)
     check_spark(common)
     from penstock.spark.dataframes.browsing import look
     from penstock.spark.reports.dlq_report import ERROR_HEADERS, ReportJob
@@ -91,12 +94,35 @@ def report(
         return
     started_s = time.monotonic()
     found = _report(common, extent, job)
+    if earlier is not None:
+        from penstock.spark.reports.dlq_page import compared
+
+        found["before"] = compared(found, earlier)
     if out is not None:
         write_report(out, _as_html(found) if out.suffix == ".html" else _as_json(found))
     if common.as_text:
         _tell(found, out)
     seconds = round(time.monotonic() - started_s, 1)
     say_summary(_summary(found, out) | {"seconds": seconds})
+
+
+def _earlier(path: Path, queue: str) -> dict[str, Any]:
+    """Raises UsageError."""
+    from penstock.spark.reports.dlq_page import compared
+
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        compared(found, found)
+        of = found["queue"]
+    except OSError as error:
+        raise click.UsageError(f"--before: {path}: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise click.UsageError(
+            f"--before: {path} is no report of dlq report --out X.json"
+        ) from error
+    if of != queue:
+        raise click.UsageError(f"--before: {path} is of queue {of}, not {queue}")
+    return found
 
 
 def _show_plan(

@@ -14,6 +14,8 @@ from penstock.cli.failure import Failure
 PIPELINES: Final = entries_of("""\
 Pipelines
   archive: Land a queue in a table, each message once.
+  run: Run the pipelines of a file in one Spark, as a service.
+  doctor: Say what is wrong with a table or checkpoint, and what mends it.
   latency: How long messages took, per queue and window.
   flow: Show flow control over hours.
   list listing:listing: Pipelines that report to a broker.
@@ -28,7 +30,9 @@ Pipelines
 """)
 
 
-SPARK_PACKAGES: Final = ("pyspark", "py4j", "pyarrow", "deltalake", "jsonschema")
+SPARK_PACKAGES: Final = (
+    *("pyspark", "py4j", "pyarrow", "deltalake", "pyiceberg", "sqlalchemy", "jsonschema"),
+)
 INSTALL_SPARK: Final = (
     "`make spark` in a checkout, or pip install 'penstock-broker[spark]',"
     " or 'penstock-broker[spark-jre]' to get Java too"

@@ -21,6 +21,7 @@ from penstock.cli.pipelines.common import (
     failing_well,
     say_summary,
 )
+from penstock.cli.pipelines.lake import CATALOG_WORDS, catalog_options, meant_table
 from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ Examples:
   penstock pipeline replay --from ./lake/orders --to-queue orders-again
   penstock pipeline replay --from ./lake/events --since 2026-11-01T08:00 --until 2026-11-01T09:00 \\
       --where "routing_key like 'eu.%'" --to-exchange events --rate 5000/s
+  penstock pipeline replay --table lake.orders --catalog prod --to-queue orders-again
 """
 
 
@@ -66,7 +68,9 @@ def _number(unit: str) -> Any:
 
 
 @click.command(epilog=EPILOG)
-@option("--from lake", "Directory of the table.", LOCAL_PATH, required=True, metavar="DIR")
+@option("--from directory", "Directory of a plain or Delta table.", LOCAL_PATH, metavar="DIR")
+@option("--table table_name", "Name of an Iceberg table, such as lake.orders.", metavar="NAME")
+@catalog_options
 @option("--since", "Taken by the broker then or later.", callback=_moment, metavar="TIME")
 @option("--until", "Taken by the broker before.", callback=_moment, metavar="TIME")
 @click.option("--where", default="", metavar="SQL", help="Only messages for which this is true.")
@@ -86,7 +90,8 @@ def _number(unit: str) -> Any:
 @common_options(stream=False, group=False)
 def replay(
     common: Common,
-    lake: Path,
+    directory: Path | None,
+    table_name: str | None,
     to_queue: str | None,
     to_exchange: str | None,
     routing_key: str | None,
@@ -102,16 +107,13 @@ def replay(
     target = _target(to_queue, to_exchange, routing_key)
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", name):
         raise click.UsageError("--name is made of letters, digits and _ . - (at most 100)")
+    words = {word: chosen.pop(word) for word in CATALOG_WORDS}
+    lake = meant_table(directory, table_name, words, flag="--from")
     check_spark(common)
     from penstock.spark.jobs.replay import ReplayJob, check_replay
 
     job = ReplayJob(
-        url=common.url,
-        master=common.master,
-        lake=lake,
-        name=name or "",
-        target=target,
-        **chosen,
+        url=common.url, master=common.master, lake=lake, name=name or "", target=target, **chosen
     )
     job = _named(job)
     try:
@@ -175,9 +177,7 @@ def _count(job: "ReplayJob") -> int:
     """Messages between the times."""
     from pyarrow import compute, dataset
 
-    from penstock.spark.tables.table import data_files
-
-    table = dataset.dataset([str(path) for path in data_files(job.lake)], format="parquet")
+    table = dataset.dataset(job.lake.files(), format="parquet")
     wanted = compute.scalar(True)
     if job.since is not None:
         wanted = wanted & (dataset.field("enqueued_at") >= job.since)

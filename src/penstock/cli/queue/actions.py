@@ -8,9 +8,9 @@ from urllib.parse import urlencode
 
 import click
 
+from penstock.cli.data.storage import VHOST, many, queue
 from penstock.cli.management import NAME, Management, command
 from penstock.cli.options import option
-from penstock.cli.storage import VHOST, many, queue
 from penstock.cli.tables import say, shown
 from penstock.client.management import path_of
 

@@ -5,18 +5,18 @@ chosen by their position, which ``peek`` and ``search`` print, or on all that a 
 rest of the queue stays as it is.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
 
 import click
 
-from penstock.cli.entities import VHOST, absent
+from penstock.cli.admin.entities import VHOST, absent
+from penstock.cli.data.storage import many, queue
 from penstock.cli.failure import Failure
 from penstock.cli.management import NAME, Management, command
 from penstock.cli.options import option
 from penstock.cli.queue.actions import lines_of
-from penstock.cli.storage import many, queue
 from penstock.cli.tables import say
 from penstock.client.management import path_of
 from penstock.client.progress import Progress
@@ -123,64 +123,46 @@ def _work(
         )
 
 
-@command(
+def _worker(
+    word: str, epilog: str, short: str, text: str, *more: Callable[[Any], Any], action: str = ""
+) -> click.Command:
+    """``penstock queue WORD``: ``action`` of the management API, else the word itself."""
+
+    def run(
+        name: str, management: Management, output: str, target: str | None = None, **chosen: Any
+    ) -> None:
+        where: dict[str, Any] = {} if target is None else {"queue": target}
+        _work(action or word, name, management=management, output=output, **where, **chosen)
+
+    taken = (NAME, SEQ_ID, MATCHING, *more, VHOST, PRIORITY)
+    return command(epilog, *taken, of=queue, name=word, short=short, text=text)(run)
+
+
+move: Final = _worker(
+    "move",
     "\b\nExamples:\n  penstock queue move orders 17 18 --to parked\n"
     "  penstock queue move orders --matching 'customer 4711' --to parked",
-    NAME,
-    SEQ_ID,
-    MATCHING,
+    "Move chosen messages elsewhere.",
+    "Move chosen messages to another queue; the others stay.",
     TO,
-    VHOST,
-    PRIORITY,
-    of=queue,
-    short="Move chosen messages elsewhere.",
 )
-def move(name: str, target: str, management: Management, output: str, **chosen: Any) -> None:
-    """Move chosen messages to another queue; the others stay."""
-    _work("move", name, management=management, output=output, queue=target, **chosen)
-
-
-@command(
+copy: Final = _worker(
+    "copy",
     "queue copy orders 17 --to examples",
-    NAME,
-    SEQ_ID,
-    MATCHING,
+    "Copy chosen messages elsewhere.",
+    "Copy chosen messages to another queue.",
     TO,
-    VHOST,
-    PRIORITY,
-    of=queue,
-    short="Copy chosen messages elsewhere.",
 )
-def copy(name: str, target: str, management: Management, output: str, **chosen: Any) -> None:
-    """Copy chosen messages to another queue."""
-    _work("copy", name, management=management, output=output, queue=target, **chosen)
-
-
-@command(
+retry: Final = _worker(
+    "retry",
     "queue retry dead --matching 'timed out'",
-    NAME,
-    SEQ_ID,
-    MATCHING,
-    VHOST,
-    PRIORITY,
-    of=queue,
-    short="Send dead letters back to where they died.",
+    "Send dead letters back to where they died.",
+    "Publish chosen dead letters again as they first were, by their newest x-death.",
 )
-def retry(name: str, management: Management, output: str, **chosen: Any) -> None:
-    """Publish chosen dead letters again as they first were, by their newest x-death."""
-    _work("retry", name, management=management, output=output, **chosen)
-
-
-@command(
+drop: Final = _worker(
+    "drop",
     "queue drop orders 17 18",
-    NAME,
-    SEQ_ID,
-    MATCHING,
-    VHOST,
-    PRIORITY,
-    of=queue,
-    short="Delete chosen messages.",
+    "Delete chosen messages.",
+    "Delete chosen messages; the others stay.",
+    action="delete",
 )
-def drop(name: str, management: Management, output: str, **chosen: Any) -> None:
-    """Delete chosen messages; the others stay."""
-    _work("delete", name, management=management, output=output, **chosen)

@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import click
 
+from penstock.cli.data.storage import VHOST, duration, many, queue
 from penstock.cli.failure import Failure
 from penstock.cli.management import NAME, Management, command
 from penstock.cli.options import option
 from penstock.cli.queue.actions import act
-from penstock.cli.storage import VHOST, duration, many, queue
 from penstock.cli.tables import say, shown, table
 from penstock.client.management import path_of
 

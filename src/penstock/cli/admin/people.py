@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import click
 
-from penstock.cli.entities import VHOST
+from penstock.cli.admin.entities import VHOST
 from penstock.cli.failure import Failure
 from penstock.cli.management import NAME, Management, command
 from penstock.cli.options import option
-from penstock.cli.tables import say
+from penstock.cli.tables import say, table
 from penstock.client.management import path_of
 from penstock.client.requests import REQUESTS
 
@@ -56,12 +56,47 @@ def add_user(name: str, tags: tuple[str, ...], management: Management, output: s
     say({"user": name, "tags": list(tags)}, output, "")
 
 
-@command("user password anna", NAME, of=user, short="Change a password.")
-def password(name: str, management: Management, output: str) -> None:
+@command(
+    "user password anna",
+    NAME,
+    option("--add", "As a second one: the first stays until it is dropped.", is_flag=True),
+    of=user,
+    short="Change a password.",
+)
+def password(name: str, add: bool, management: Management, output: str) -> None:
     """Change a password: it is asked for, or the first line of standard input."""
     tags = _tags_of(name, management)
-    management.do("add_user", user=name, password=_new_password(), tags=",".join(tags))
+    if add:
+        management.do("add_user_password", user=name, password=_new_password())
+    else:
+        management.do("add_user", user=name, password=_new_password(), tags=",".join(tags))
     say({"user": name, "tags": tags}, output, "")
+
+
+@command("user passwords anna", NAME, of=user, short="Show when passwords were last used.")
+def passwords(name: str, management: Management, output: str) -> None:
+    """Show the passwords of a user and when each was last used, since the node's start."""
+    absent = f"there is no user {name!r}"
+    path = path_of("penstock", "users", name, "passwords")
+    rows = management.must_find(path, absent, "`penstock users` lists them")
+    columns = ("which", "hashing_algorithm", "last_used_ms")
+    shown = [tuple(row[column] for column in columns) for row in rows]
+    say(rows, output, table(columns, shown))
+
+
+@command(
+    "user drop-password anna",
+    NAME,
+    option("--newer", "The newer one, not the older one.", is_flag=True),
+    of=user,
+    name="drop-password",
+    short="Drop one of two passwords.",
+)
+def drop_password(name: str, newer: bool, management: Management, output: str) -> None:
+    """Drop the older one of two passwords; sessions of the web UI of the user end."""
+    which = "newer" if newer else "older"
+    management.do("drop_user_password", user=name, which=which)
+    say({"user": name, "dropped": which}, output, "")
 
 
 @command("user delete anna", NAME, of=user, name="delete", short="Delete a user.")
@@ -70,6 +105,21 @@ def delete_user(name: str, management: Management, output: str) -> None:
     _tags_of(name, management)
     management.do("delete_user", user=name)
     say({"user": name, "deleted": True}, output, "")
+
+
+@command("user locked", of=user, short="List users that are locked out.")
+def locked(management: Management, output: str) -> None:
+    """List users whose log-ins are refused after too many wrong passwords, on this node."""
+    rows = management.get("/api/penstock/lockouts")
+    shown = [(row["user"], row["address"] or "everywhere", row["until_ms"]) for row in rows]
+    say(rows, output, table(("user", "address", "until_ms"), shown))
+
+
+@command("user unlock anna", NAME, of=user, short="End the lock-out of a user.")
+def unlock(name: str, management: Management, output: str) -> None:
+    """Let a user log in again who was locked out after too many wrong passwords."""
+    management.do("unlock_user", user=name)
+    say({"user": name, "locked": False}, output, "")
 
 
 @command(

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import click
 
-from penstock.cli.management import Management, command
-from penstock.cli.options import option
+from penstock.cli.data.refound import refound
+from penstock.cli.data.storage import many
+from penstock.cli.management import NAME, Management, command
+from penstock.cli.options import all_of, option
 from penstock.cli.queue.mirrors import progress_text
-from penstock.cli.refound import refound
-from penstock.cli.storage import many
 from penstock.cli.tables import say, shown, table
 
 PATH: Final = "/api/penstock/cluster"
@@ -44,10 +44,15 @@ def status(management: Management, output: str) -> None:
     say(found, output, "" if output == "json" else cluster_text(found))
 
 
-@command(
-    "cluster rebalance --queue-pattern '^orders'",
+PATTERNS: Final = all_of(
     option("--vhost-pattern", "Virtual hosts.", default=".*"),
     option("--queue-pattern", "Queues.", default=".*"),
+)
+
+
+@command(
+    "cluster rebalance --queue-pattern '^orders'",
+    PATTERNS,
     of=cluster,
     short="Spread the masters of mirrored queues.",
 )
@@ -57,6 +62,27 @@ def rebalance(management: Management, output: str, **patterns: str) -> None:
     rows = [(one["vhost"], one["name"], one["from"], one["to"]) for one in moves]
     text = table(("vhost", "queue", "from", "to"), rows) if rows else "nothing to move"
     say(moves, output, text)
+
+
+@command(
+    "cluster grow penstock@n4",
+    NAME,
+    PATTERNS,
+    option("--even", "Only those with an even number of copies.", is_flag=True),
+    of=cluster,
+    short="Give a node copies of quorum queues.",
+)
+def grow(name: str, even: bool, management: Management, output: str, **patterns: str) -> None:
+    """Give the node NAME a copy of each quorum queue; it votes when it has all messages."""
+    management.do("grow", node=name, strategy="even" if even else "all", **patterns)
+    say({"node": name}, output, "")
+
+
+@command("cluster shrink penstock@n4", NAME, of=cluster, short="Take a node's copies away.")
+def shrink(name: str, management: Management, output: str) -> None:
+    """Take all copies of quorum queues from the node NAME, but those that lead: drain it first."""
+    management.do("shrink", node=name)
+    say({"node": name}, output, "")
 
 
 def cluster_text(found: Mapping[str, Any]) -> str:

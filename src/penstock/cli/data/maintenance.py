@@ -13,10 +13,10 @@ from typing import Any, Final
 
 import click
 
+from penstock.cli.data.storage import size
 from penstock.cli.failure import Failure
 from penstock.cli.management import Management, command
 from penstock.cli.options import option
-from penstock.cli.storage import size
 from penstock.cli.tables import say
 
 DRAIN: Final = "/api/penstock/drain"

@@ -5,7 +5,7 @@ The directory must belong to no running broker: while this looks, it holds the b
 Nothing is written into the directory, not even by SQLite, which would leave files of its own
 beside the definitions: they are copied to a temporary directory and read there.
 
-    cli/audit          lock, definitions, what is printed
+    cli/data/audit     lock, definitions, what is printed
     storage/audit/audit      all files, crosswise
     storage/audit/files   one file
 

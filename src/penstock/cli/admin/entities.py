@@ -10,10 +10,10 @@ from typing import Any, Final
 
 import click
 
+from penstock.cli.data.storage import queue
 from penstock.cli.failure import Failure
 from penstock.cli.management import NAME, Management, command, example
 from penstock.cli.options import option
-from penstock.cli.storage import queue
 from penstock.cli.tables import say, shown
 from penstock.client.management import path_of
 
@@ -127,8 +127,7 @@ def purge(name: str, vhost: str, management: Management, output: str) -> None:
 
 
 @click.group(
-    short_help="Make or delete an exchange.",
-    epilog=example("exchange declare orders --type topic"),
+    short_help="Make or delete an exchange.", epilog=example("exchange declare orders --type topic")
 )
 def exchange() -> None:
     """Make or delete an exchange."""

@@ -18,6 +18,7 @@ from penstock.client.management import path_of
 
 ROWS_SHOWN: Final = 20
 STORAGE_PATH: Final = "/api/penstock/storage"
+EXPIRY: Final = "certificate_expires_on"
 NO_PENSTOCK: Final = "the storage of a queue is shown for Penstock only"
 SUB_QUEUES: Final = (
     ("q4", "whole messages, the next to go out"),
@@ -229,6 +230,11 @@ def _status_lines(overview: Mapping[str, Any], storage: Mapping[str, Any]) -> It
         [
             ("node", f"{overview['node']}, {overview['product_name']}"),
             ("version", overview["product_version"]),
+            *(
+                ("certificate", f"{one['protocol']}, port {one['port']}, until {one[EXPIRY]}")
+                for one in overview.get("listeners", [])
+                if EXPIRY in one
+            ),
             (
                 "clients",
                 (
@@ -247,7 +253,7 @@ def _status_lines(overview: Mapping[str, Any], storage: Mapping[str, Any]) -> It
             ("alarms", _alarms_text(storage["alarms"])),
             ("process", _process_text(storage["alarms"])),
             ("memory", _memory_text(storage["memory"])),
-            ("disk", _disk_text(disk)),
+            ("disk", f"stalled, {disk['stalled']}" if disk["stalled"] else "ok"),
             ("free disk", _free_text(storage["alarms"])),
             ("to write", f"{size(disk['segment_bytes_waiting'])} for segments"),
             ("publishers", _publishers_text(disk)),
@@ -296,10 +302,6 @@ def _memory_text(memory: Mapping[str, Any]) -> str:
         f"{size(memory['used_bytes'])} of messages, {paged},"
         f" limit {size(memory['limit_bytes'])}: {state}"
     )
-
-
-def _disk_text(disk: Mapping[str, Any]) -> str:
-    return f"stalled, {disk['stalled']}" if disk["stalled"] else "ok"
 
 
 def _publishers_text(disk: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ import os
 
 import click
 
-from penstock.cli.audit import CannotCheck, locked, must_be_data_directory
+from penstock.cli.data.audit import CannotCheck, locked, must_be_data_directory
 from penstock.cli.options import option
 from penstock.core.errors import Corrupt
 from penstock.storage.common.files import RealFileSystem

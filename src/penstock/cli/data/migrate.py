@@ -19,7 +19,7 @@ import click
 from penstock.cli.failure import Failure, Unavailable
 from penstock.cli.management import Management
 from penstock.cli.nsq.taking_over import nsqd
-from penstock.cli.options import option
+from penstock.cli.options import option, secret_option
 from penstock.cli.tables import table
 from penstock.client.amqp import ClientError, Endpoint
 from penstock.client.endpoint import ChannelClosed, ConnectionLost
@@ -33,9 +33,7 @@ SAY_EVERY_S: Final = 1.0
 FIELDS: Final = "name,vhost,messages,messages_ready,messages_unacknowledged,type,exclusive"
 
 
-@click.group(
-    epilog="\b\nExample:\n  penstock migrate queues --help",
-)
+@click.group(epilog="\b\nExample:\n  penstock migrate queues --help")
 def migrate() -> None:
     """Move from another broker, and back."""
 
@@ -53,7 +51,7 @@ Examples:
   penstock migrate definitions --from http://guest:guest@old:15672 --dry-run
   penstock migrate definitions --from rabbit.json --to http://guest:guest@new:15672""",
 )
-@option("--from source", "Where they are now.", required=True, metavar="URL|FILE")
+@secret_option("--from source", "Where they are now.", required=True, metavar="URL|FILE")
 @click.option("--to", "target", default=DEFAULT_URL, show_default=True, metavar="URL")
 @option("--dry-run", "Only say what would be left out; change nothing.", is_flag=True)
 def definitions(source: str, target: str, dry_run: bool) -> None:
@@ -63,7 +61,7 @@ def definitions(source: str, target: str, dry_run: bool) -> None:
     """
     found = _definitions_of(source)
     if dry_run:
-        from penstock.cli.rehearsal import left_out_of
+        from penstock.cli.data.rehearsal import left_out_of
 
         left_out = left_out_of(found)
     else:
@@ -119,10 +117,10 @@ Example:
   penstock migrate queues --from amqp://guest:guest@old/ --to amqp://guest:guest@new/ \\
       --queues '^orders' --stop-when-empty""",
 )
-@click.option("--from", "source", required=True, metavar="AMQP_URL")
+@secret_option("--from source", "", required=True, metavar="AMQP_URL")
 @click.option("--to", "target", required=True, metavar="AMQP_URL")
 @click.option("--queues", "pattern", default=".*", show_default=True, metavar="REGEX")
-@option("--from-http", "Management API of the source.", metavar="URL")
+@secret_option("--from-http", "Management API of the source.", metavar="URL")
 @option("--stop-when-empty", "End when nothing is ready at the source.", is_flag=True)
 @option("--window", "Messages under way per queue.", default=500)
 def queues(

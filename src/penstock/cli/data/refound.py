@@ -8,7 +8,7 @@ import os
 
 import click
 
-from penstock.cli.audit import DEFINITIONS_FILE, locked, must_be_data_directory
+from penstock.cli.data.audit import DEFINITIONS_FILE, locked, must_be_data_directory
 from penstock.cli.failure import Failure
 from penstock.cli.options import option
 from penstock.core.errors import PenstockError

@@ -10,10 +10,10 @@ from typing import IO
 
 import click
 
+from penstock.cli.data.storage import many
 from penstock.cli.failure import Failure
 from penstock.cli.management import Management, asking, command
 from penstock.cli.options import option
-from penstock.cli.storage import many
 from penstock.cli.tables import say
 from penstock.client.management import path_of
 from penstock.client.progress import Progress

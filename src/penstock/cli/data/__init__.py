@@ -1,0 +1,1 @@
+"""What a data directory has: audit and repair it, copy it, move it to or from another broker."""

@@ -1,0 +1,112 @@
+"""Which table a pipeline means: a directory, or a name in an Iceberg catalog."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import click
+
+from penstock.cli.options import all_of, option
+from penstock.cli.pipelines.common import LOCAL_PATH
+
+if TYPE_CHECKING:
+    from penstock.spark.tables.iceberg import IcebergTable
+    from penstock.spark.tables.landing import LakeTable
+    from penstock.spark.tables.table import Table
+
+CATALOG_WORDS = ("catalog", "catalog_uri", "warehouse")
+STORES = ("file", "s3", "gs", "abfs", "abfss")
+
+
+class _TablePlace(click.ParamType["Path | str"]):
+    """A directory of this machine, absolute, or the URL of a place in an object store."""
+
+    name = "text"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path | str:
+        scheme, _, place = str(value).partition("://")
+        if scheme not in STORES[1:]:
+            return LOCAL_PATH.convert(value, param, ctx)
+        if "/" not in place.rstrip("/"):
+            self.fail(f"{value} is a whole bucket: name a place in it", param, ctx)
+        return str(value)
+
+
+TABLE_PLACE = _TablePlace()
+
+catalog_options = all_of(
+    option(
+        "--catalog", "Iceberg: a catalog of pyiceberg's configuration (default).", metavar="NAME"
+    ),
+    option("--catalog-uri", "Iceberg: its address, such as sqlite:///catalog.db.", metavar="URI"),
+    option(
+        "--warehouse",
+        "Iceberg: where new tables are; a directory, or s3://, gs://, abfs://.",
+        metavar="DIR",
+    ),
+)
+
+
+def table_at(place: Path | str, table_format: str, partition_by: tuple[str, ...]) -> "Table":
+    """``place`` as ``TABLE_PLACE`` has it."""
+    from penstock.spark.tables.store import StoreTable
+    from penstock.spark.tables.table import Table
+
+    if isinstance(place, Path):
+        return Table(place, table_format, partition_by)
+    return StoreTable.of(place, table_format, partition_by)
+
+
+def meant_table(
+    directory: Path | str | None,
+    name: str | None,
+    words: Mapping[str, str | None],
+    *,
+    flag: str,
+    table_format: str = "",
+    partition_by: tuple[str, ...] = (),
+) -> "LakeTable":
+    """The table that is meant; ``flag`` gives the directory, ``words`` are of ``CATALOG_WORDS``.
+
+    ``table_format`` "" = the one that is there.
+    Raises UsageError.
+    """
+    if (directory is None) == (name is None):
+        raise click.UsageError(f"say which table by one of {flag} and --table")
+    if name is not None:
+        return iceberg_named(name, words, partition_by)
+    assert directory is not None
+    given = [word for word in CATALOG_WORDS if words[word] is not None]
+    if given:
+        raise click.UsageError(f"--{given[0].replace('_', '-')} belongs to --table")
+    if table_format:
+        return table_at(directory, table_format, partition_by)
+    from penstock.spark.tables.table import Table
+
+    return Table.at(Path(directory))
+
+
+def iceberg_named(
+    name: str, words: Mapping[str, str | None], partition_by: tuple[str, ...] = ()
+) -> "IcebergTable":
+    """The table ``namespace.name`` that the catalog's options mean; raises UsageError."""
+    catalog, uri, warehouse = (words[word] or "" for word in CATALOG_WORDS)
+    if not all(name.split(".")) or "." not in name:
+        raise click.UsageError(f"--table: {name!r} is not a name such as lake.orders")
+    if urlsplit(uri).password is not None:
+        raise click.UsageError(
+            "--catalog-uri: a password here is seen by all users of this machine; put the URI into"
+            " pyiceberg's configuration (~/.pyiceberg.yaml, or the environment:"
+            " PYICEBERG_CATALOG__NAME__URI) and give --catalog NAME"
+        )
+    scheme = warehouse.partition("://")[0] if "://" in warehouse else "file"
+    if scheme not in STORES:
+        raise click.UsageError(
+            f"--warehouse: {scheme}:// is none of a directory, {', '.join(STORES[1:])}"
+        )
+    from penstock.spark.tables.iceberg import iceberg_table
+
+    return iceberg_table(name, catalog or "default", uri, warehouse, partition_by)

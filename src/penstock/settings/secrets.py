@@ -1,0 +1,51 @@
+"""Settings of secrets: how encrypted values are opened, and passwords of links.
+
+How a secret is written is said in ``penstock.secrets.sources``, which reads it.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from penstock.settings.kinds import Form, Integer, NameList, Secret, Text, form_of, is_plain
+
+CIPHERS: Final[Mapping[str, int]] = {"aes_128_cbc": 16, "aes_192_cbc": 24, "aes_256_cbc": 32}
+"""Name ─► bytes of the key."""
+CIPHER: Final = "aes_128_cbc"
+HASHING: Final = "sha256"
+ITERATIONS: Final = 1
+HASHES: Final = {"sha": "sha1", **{name: name for name in ("sha224", "sha256", "sha384", "sha512")}}
+"""Name ─► that of OpenSSL."""
+
+
+def _is_link(text: str) -> bool:
+    place, _, source = text.partition("=")
+    user, at, host = place.rpartition("@")
+    return bool(user and at and host and form_of(source)) and not is_plain(source)
+
+
+LINKS: Final = Form("entries such as shovel@broker.example.com=file:/etc/penstock/s.pass", _is_link)
+
+
+class SecretSettings:
+    # fmt: off
+    config_passphrase = Secret("",
+        "Passphrase with which values that begin with `encrypted:` are opened.", min_bytes=0)
+    config_cipher = Text(CIPHER, "Their cipher, as RabbitMQ names it.", choices=tuple(CIPHERS))
+    config_hash = Text(HASHING, "The hash by which their key is derived.", choices=tuple(HASHES))
+    config_iterations = Integer(ITERATIONS, 1, 10_000_000,
+        "The iterations of that. These three are by default RabbitMQ's, and weak: give `penstockctl"
+        " encode` more, and the same here.")
+    link_passwords = NameList((),
+        "Passwords of shovels and federation links whose URI names a user and no password: user,"
+        " `@`, host, `=`, and where the password is written (`file:`, `command:` or `encrypted:`)."
+        " Each goes to its host only, whatever URIs say.", form=LINKS)
+    # fmt: on
+
+
+def link_password(entries: tuple[str, ...], user: str, host: str) -> str:
+    """Where the password of this user at this host is written, "" = no entry says it."""
+    for entry in entries:
+        place, _, source = entry.partition("=")
+        if place == f"{user}@{host}":
+            return source
+    return ""
