@@ -188,8 +188,9 @@ def test_very_many_queues_are_looked_at_more_rarely() -> None:
 
 
 def test_they_are_kept_and_exported_like_other_limits() -> None:
-    house = House(max_memory_bytes=1 << 33, max_publish_rate=7, max_queues=5)
+    house = House(max_memory_bytes=1 << 33, max_publish_rate=7, max_queues=5, max_channels=9)
     wanted = {"max-memory-bytes": 1 << 33, "max-publish-rate": 7, "max-queues": 5}
+    wanted["max-channels"] = 9
     assert limits_of(house.one) == wanted
     again = type(house.broker)(
         house.node.definitions,

@@ -7,7 +7,8 @@ import pytest
 from penstock.broker.rules import bounded_events as strangers
 from penstock.broker.rules import log_ins
 from penstock.broker.rules.access import User, hash_password
-from penstock.broker.rules.log_ins import RANGES, LogIns, Source
+from penstock.broker.rules.judges import Source
+from penstock.broker.rules.log_ins import RANGES, LogIns
 from penstock.core.errors import AccessRefused, LoginRefused
 from penstock.core.event_book import EventBook
 from tests.helpers.sources import AFAR, HERE

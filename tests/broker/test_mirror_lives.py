@@ -182,7 +182,7 @@ class Life:
         ways = (
             lambda: queue.settle(reader, some),
             lambda: queue.reject(reader, some),
-            lambda: queue.requeue(reader, some, True, self.master.now_ms),
+            lambda: queue.requeue({reader: some}, True, self.master.now_ms),
         )
         self.rng.choice(ways)()
         if count < len(messages):

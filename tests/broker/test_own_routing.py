@@ -10,7 +10,7 @@ from penstock.broker.administration import Administration
 from penstock.broker.message_moves import COPY, DONE, MOVE, MessageMove
 from penstock.broker.rules.rights import Rights
 from penstock.core.message import PERSISTENT, Message
-from penstock.routing.steps import STEPS_MAX, steps
+from penstock.core.steps import STEPS_MAX, steps
 from penstock_ranges import staging
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import SEGMENT_ENTRIES, ClientEnd, QuietBroker

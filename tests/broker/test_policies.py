@@ -22,6 +22,7 @@ from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
 from penstock.protocols.amqp.codec.letters import AmqpLetterWriter
 from penstock.routing.exchanges import Exchange
+from penstock.settings.cluster import LEADER_LOCATORS
 from penstock.storage.definitions.records import VhostMetadata
 from tests.helpers.connection_pair import QuietBroker
 
@@ -54,6 +55,15 @@ def shown(settings: QueueSettings) -> dict[str, object]:
 
 
 NOTHING = shown(QueueSettings({}))
+
+
+def test_a_leader_locator_says_in_rabbitmqs_words_where_a_queue_is() -> None:
+    for word, locator in LEADER_LOCATORS.items():
+        settings = QueueSettings({"x-queue-type": "stream", "x-queue-leader-locator": word})
+        assert settings.master_locator == locator
+    quorum: dict[str, object] = {"x-queue-type": "quorum"}
+    by_policy = QueueSettings(quorum, policy({"queue-leader-locator": "balanced"}))
+    assert by_policy.master_locator == "min-masters"
 
 
 @pytest.mark.parametrize("key", NUMBERS)

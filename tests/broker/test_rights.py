@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from penstock.broker.rules.access import User
-from penstock.broker.rules.rights import READ, WRITE, Rights, covers
+from penstock.broker.rules.judges import READ, WRITE
+from penstock.broker.rules.rights import Rights, covers
 from penstock.core.errors import AccessRefused, NotAllowed, PreconditionFailed
 from penstock.routing.exchanges import Exchange
 from tests.helpers.connection_pair import QuietBroker
@@ -110,11 +111,24 @@ def test_connections_and_channels_are_counted_until_they_end() -> None:
     second.call("channel.close", 2, code=200, text="", class_id=0, method_id=0)
     second.call("queue.declare", queue="q")
     second.method(1, "queue.declare", queue="q", durable=True)  # refused: the channel is over
-    assert user.channel_count == 1
+    assert (user.channel_count, vhost.budget.channel_count) == (1, 1)
     second.drop()
     first.call("connection.close", 0, code=200, text="", class_id=0, method_id=0)
     first.drop()
     assert (vhost.budget.connection_count, user.connection_count, user.channel_count) == (0, 0, 0)
+    assert vhost.budget.channel_count == 0
+
+
+def test_channels_of_a_virtual_host_have_a_limit() -> None:
+    node = QuietBroker()
+    node.broker.vhosts["/"].budget.set("max-channels", 2)
+    client = node.client()
+    client.call("channel.open", 2)
+    client.method(3, "channel.open")
+    name, fields = client.methods()[-1]
+    assert (name, fields["code"]) == ("connection.close", 530)
+    assert "number of channels opened in vhost '/' has reached" in fields["text"]
+    assert node.broker.users.entry.counts["limit"] == 1
 
 
 def test_readers_of_ranges_count_as_connections() -> None:

@@ -88,7 +88,7 @@ def test_an_import_makes_new_ones_so_and_its_own_limits_count() -> None:
         ('{"limit": {}}', "is a JSON object of limits, policies, users"),
         ('{"limits": {"a": 1}}', "limits: a is no JSON object"),
         ('{"limits": []}', "limits: limits is no JSON object"),
-        ('{"limits": {"a": {"max-channels": 1}}}', "limits: a: max-channels is not one of"),
+        ('{"limits": {"a": {"max-consumers": 1}}}', "limits: a: max-consumers is not one of"),
         ('{"limits": {"a": {"max-queues": true}}}', "max-queues is no int"),
         ('{"limits": {"a": {"vhost_pattern": "("}}}', "vhost_pattern: missing )"),
         ('{"policies": {"p": {"queue_pattern": ".*"}}}', "policies: p: no policy provided"),

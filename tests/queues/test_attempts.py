@@ -54,7 +54,7 @@ class Node:
         """All go out and come back."""
         taken = self.take()
         assert taken
-        self.queue.requeue(self.consumer, taken, True, WallMs(0))
+        self.queue.requeue({self.consumer: taken}, True, WallMs(0))
 
     def page_out(self) -> None:
         self.opened.engine.ram.paging_bytes = 8

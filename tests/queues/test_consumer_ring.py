@@ -140,7 +140,7 @@ def test_room_in_a_shared_window_comes_to_consumers_that_found_none() -> None:
     assert hall.deliveries() == []
     assert hall.queue.backing.ready_count() == 3
     for taker, message in dealt:
-        hall.queue.requeue(taker, [message], False, NOW_MS)
+        hall.queue.requeue({taker: [message]}, False, NOW_MS)
     for taker in takers:
         hall.queue.room_came(taker)
     assert len(hall.deliveries()) == 1

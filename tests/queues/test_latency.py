@@ -60,7 +60,7 @@ def test_who_acknowledges_nothing_is_done_with_it_at_once() -> None:
 def test_given_back_is_not_done() -> None:
     hall = Hall()
     hall.queue.publish([Message(b"x", b"", 0, 0)], 1000)
-    hall.queue.requeue(hall.consumer, hall.deliver(1200), True, WallMs(1200))
+    hall.queue.requeue({hall.consumer: hall.deliver(1200)}, True, WallMs(1200))
     again = hall.deliver(1300)
     assert hall.answer(1300) == (0, [0, 0])
     hall.queue.settle(hall.consumer, again)

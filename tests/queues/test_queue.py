@@ -162,7 +162,7 @@ class QueueMachine(RuleBasedStateMachine):
         )
         messages = [self.tokens.pop(seq_id) for seq_id in seq_ids]
         if back:
-            self.queue.requeue(real, messages, True, WallMs(0))
+            self.queue.requeue({real: messages}, True, WallMs(0))
             self.model.requeue(model, seq_ids)
         else:
             self.queue.settle(real, messages)
@@ -381,7 +381,7 @@ def test_settling_after_deletion_only_gives_the_window_back() -> None:
     hall.queue.deleted = True
     hall.queue.backing.delete()
     hall.queue.settle(taker, held[:1])
-    hall.queue.requeue(taker, held[1:], True, WallMs(0))
+    hall.queue.requeue({taker: held[1:]}, True, WallMs(0))
     assert taker.outstanding == 0
     assert hall.deliveries() == []
     assert hall.queue.backing.ready_count() == 0

@@ -19,6 +19,7 @@ from penstock.routing.exchanges import (
     NSQ_TOPIC,
     REMOVED_AT_ONCE,
     Exchange,
+    Sources,
     looks_at_headers,
     route,
 )
@@ -410,6 +411,28 @@ def test_the_alternate_gets_what_only_dismissed_destinations_would_have() -> Non
         x["first"].bind(a, f"#.{number}", {})
     x["first"].dismiss(a)
     assert names(route(x["first"], "1", None, x)) == ["b"]
+
+
+def test_the_exchanges_that_lead_to_a_destination_are_known_until_none_does() -> None:
+    sources = Sources()
+    x, y = (Exchange("/", name, "direct", *[False] * 3, {}, sources=sources) for name in "xy")
+    a = Queue("a")
+    for one in x, y:
+        for number in range(2 * REMOVED_AT_ONCE):
+            one.bind(a, str(number), {})
+    assert sources.of(a) == [x, y]
+    x.close()
+    for number in range(2 * REMOVED_AT_ONCE):
+        assert sources.of(a) == [x, y]
+        y.unbind(a, str(number), {})
+    assert sources.of(a) == [x]
+    while x.sweep(70):
+        pass
+    assert sources.of(a) == []
+    y.bind(a, "k", {})
+    assert sources.of(a) == [y]
+    y.dismiss(a)
+    assert sources.of(a) == []
 
 
 def test_a_closed_exchange_gives_back_everything_in_slices() -> None:

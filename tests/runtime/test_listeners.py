@@ -21,10 +21,11 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from penstock.core.errors import SettingInvalid
+from penstock.management.facts.sessions import ListenerFacts
 from penstock.runtime.listener import Listener, check_listeners, tcp_socket, unix_socket
 from penstock.runtime.proxy_protocol import SIGNATURE, Header, NoProxyHeader, read_header
-from penstock.runtime.secure_socket import TlsOptions
 from penstock.settings.settings import load_settings
+from penstock.tls.options import TlsOptions, TlsSet
 from tests.helpers import raw_codec as codec
 from tests.helpers.broker_process import BrokerFailed, free_port
 from tests.helpers.certificates import MISSING, Authority
@@ -272,12 +273,17 @@ def test_a_file_that_is_no_socket_is_not_touched(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mode", ["rw", "0888", "-1", "01777", "0o17777"])
 def test_a_mode_is_octal(mode: str) -> None:
     with pytest.raises(SettingInvalid, match="unix_socket_mode"):
-        check_listeners(load_settings(None, {}, {"unix_socket_mode": mode}), None)
+        check_listeners(
+            load_settings(None, {}, {"unix_socket_mode": mode}), TlsSet(load_settings(None, {}, {}))
+        )
 
 
 def test_a_proxy_before_no_listener_is_refused() -> None:
     with pytest.raises(SettingInvalid, match="ssl_certfile is not set"):
-        check_listeners(load_settings(None, {}, {"proxy_protocol": "amqp/ssl"}), None)
+        check_listeners(
+            load_settings(None, {}, {"proxy_protocol": "amqp/ssl"}),
+            TlsSet(load_settings(None, {}, {})),
+        )
 
 
 # -- how many ------------------------------------------------------------------------------
@@ -301,10 +307,11 @@ def test_the_node_has_a_connection_limit(tmp_path: Path) -> None:
 
 
 def test_the_dates_of_renewed_certificates_are_shown() -> None:
-    options = TlsOptions(ssl.create_default_context(), "", expiry_dates={"certfile": [1]})
+    options = TlsOptions(ssl.create_default_context(), expiry_dates={"certfile": [1]})
     listener = Listener(tcp_socket("127.0.0.1", 0), options)
-    options.expiry_dates = {"certfile": [2]}  # as a reload does
-    assert listener.expiry_dates == {"certfile": [2]}
+    shown = ListenerFacts(listener.protocol, listener.host, listener.port, listener.tls)
+    options.renew(TlsOptions(options.context, expiry_dates={"certfile": [2]}))
+    assert shown.expiry_dates == {"certfile": [2]}
     listener.close()
 
 

@@ -19,9 +19,10 @@ import pika
 import pytest
 
 from penstock.core.errors import SettingInvalid
-from penstock.runtime.certificate import Subject, common_name, distinguished_name
-from penstock.runtime.secure_socket import SecureSocket, TlsOptions, tls_options
+from penstock.runtime.secure_socket import SecureSocket
 from penstock.settings.settings import load_settings
+from penstock.tls.names import Subject, common_name, distinguished_name
+from penstock.tls.options import HandshakeBudget, TlsOptions, tls_options
 from tests.helpers import raw_codec as codec
 from tests.helpers.broker_process import free_port
 from tests.helpers.certificates import MISSING, Authority
@@ -351,7 +352,7 @@ def secure_pair(
     near, far = socket.socketpair()
     near.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
     near.setblocking(False)
-    options = TlsOptions(context, "", clock)
+    options = TlsOptions(context, budget=HandshakeBudget(clock))
     secure = SecureSocket(near, options, ("127.0.0.1", 1), received)
     return secure, far, authority.client_context()
 
@@ -372,8 +373,8 @@ def test_handshakes_have_their_share_of_the_time_and_no_more(tmp_path: Path) -> 
         client.do_handshake()
     far.sendall(outgoing.read())
     far.settimeout(1)
-    secure._options.count_handshake(now_s[0] - 0.1)
-    secure._options._round_over_s = now_s[0] + 0.010
+    secure._options.budget.count(now_s[0] - 0.1)
+    secure._options.budget._round_over_s = now_s[0] + 0.010
     with pytest.raises(BlockingIOError):
         secure.recv(1)
     far.setblocking(False)

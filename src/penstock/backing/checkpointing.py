@@ -13,8 +13,15 @@ from mypy_extensions import i64
 from penstock.backing.disk_records import DiskRecords
 from penstock.backing.message_deque import ascending
 from penstock.backing.paging import Pager
+from penstock.backing.pending import may_rest
 from penstock.backing.tiers import Tiers
-from penstock.core.message import INDEXED, LOGGED, REDELIVERED, STORED, Message, mark_redelivered
+from penstock.core.message import (
+    INDEXED,
+    LOGGED,
+    REDELIVERED,
+    Message,
+    mark_redelivered,
+)
 from penstock.storage.engine.resting_queue import FLUSHED, MORE_TO_FLUSH, WAITS_FOR_DISK
 from penstock.storage.index.queue_index import QueueIndex
 
@@ -35,6 +42,7 @@ class Checkpoint:
     def note_mixed(self) -> None:
         """An older place than some here gets a record in the journal's current file."""
         self._mixed_upto = self._records.engine.journal.current.number
+        self._tiers.pending.look_anew()
 
     def _begin_pass(self, file_no: i64) -> i64:
         """Of ``flush_file`` over all; returns for which file it is.
@@ -80,7 +88,7 @@ class Checkpoint:
             while place < end and quota > 0 and not done:
                 message = run.messages[place]
                 if message.flags & (LOGGED | INDEXED) == LOGGED:
-                    if _may_rest(message, file_no, below, durable_msg_id):
+                    if may_rest(message, file_no, below, durable_msg_id):
                         unwritten.append(message)
                     elif self._mixed_upto == 0:
                         done = True  # those behind it are younger still
@@ -92,13 +100,10 @@ class Checkpoint:
         if done:
             # In the same step, for what was handed out or delayed meanwhile; of many of them the
             # last step is the one that finds no more than its share.
-            held = [
-                message
-                for message in self._tiers.pending.live() + self._tiers.delayed.messages()
-                if message.flags & (LOGGED | INDEXED) == LOGGED
-                and _may_rest(message, file_no, below, durable_msg_id)
-            ]
             share = max(quota, 1)
+            held = self._tiers.pending.restless(file_no, below, durable_msg_id, share + 1)
+            left = share + 1 - len(held)
+            held += self._tiers.delayed.restless(file_no, below, durable_msg_id, left)
             unwritten.extend(held[:share])
             done = len(held) <= share
         for message in unwritten:
@@ -135,11 +140,3 @@ def _mark_delivered(index: QueueIndex | None, messages: list[Message]) -> None:
     for message in messages:
         if message.flags & INDEXED and message.flags & REDELIVERED:
             index.mark_delivered(message.seq_id)
-
-
-def _may_rest(message: Message, file_no: i64, below: i64, durable_msg_id: i64) -> bool:
-    return (
-        message.file_no <= file_no
-        and message.seq_id < below
-        and (not message.flags & STORED or message.msg_id <= durable_msg_id)
-    )

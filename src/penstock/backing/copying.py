@@ -23,7 +23,7 @@ from penstock.backing.message_deque import MessageDeque, ascending
 from penstock.backing.peeking import RangeReader
 from penstock.backing.tiers import Tiers
 from penstock.core.clock_types import WallMs
-from penstock.core.message import Message, attempts_of
+from penstock.core.message import Message, counts_in
 from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.index.segment import Segment
 
@@ -202,7 +202,7 @@ class ReplicaReader:
             first = end
 
     def attempts_at(self, seq_ids: list[int]) -> list[tuple[int, int]]:
-        """(seq_id, attempts) of those among them whose attempts were counted in this life.
+        """(seq_id, attempts and returns) of those among them that were counted in this life.
 
         What only a record in a segment says is not read for it.
         """
@@ -213,9 +213,9 @@ class ReplicaReader:
             end = run.first_at(seq_ids[len(seq_ids) - 1] + 1)
             held.extend(run.messages[start:end])
         found = [
-            (int(message.seq_id), int(attempts_of(message)))
+            (int(message.seq_id), int(counts_in(message.flags)))
             for message in held
-            if attempts_of(message) > 0 and int(message.seq_id) in chosen
+            if counts_in(message.flags) > 0 and int(message.seq_id) in chosen
         ]
         if self._records.index is not None and self._tiers.delta_count > 0:
             entries = int(self._records.entries)

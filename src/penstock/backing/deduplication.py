@@ -288,9 +288,13 @@ class DeduplicatingBacking(BackingQueue):
             if place >> 8 < below and place not in self._out:
                 self._forget(place)
 
-    def delete(self) -> None:
+    def purge_step(self, most: i64) -> i64:
+        """The keys are forgotten with the last, by ``purge``."""
+        return self._within.purge_step(most)
+
+    def delete(self) -> list[list[Message]]:
         self.forget_keys()
-        self._within.delete()
+        return self._within.delete()
 
     # -- as within -----------------------------------------------------------------------
 

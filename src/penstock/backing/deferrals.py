@@ -23,9 +23,10 @@ from typing import Final, cast, final
 
 from mypy_extensions import i64, mypyc_attr
 
+from penstock.backing.pending import may_rest
 from penstock.core.clock_types import WallMs
 from penstock.core.deadline_heap import DeadlineHeap, Due
-from penstock.core.message import Message
+from penstock.core.message import INDEXED, LOGGED, Message
 
 DEAD_MIN: Final[i64] = 256
 _GONE: Final = Message(b"", b"", 0, WallMs(0))
@@ -119,6 +120,21 @@ class Deferrals:
     def messages(self) -> list[Message]:
         """Those of all, held ones too."""
         return [deferred.message for deferred in self._by_seq_id.values()]
+
+    def restless(self, file_no: i64, below: i64, durable_msg_id: i64, quota: i64) -> list[Message]:
+        """Up to so many that are in the journal alone, and may go to a segment."""
+        found: list[Message] = []
+        if quota <= 0:
+            return found
+        for deferred in self._by_seq_id.values():
+            message = deferred.message
+            if message.flags & (LOGGED | INDEXED) != LOGGED:
+                continue
+            if may_rest(message, file_no, below, durable_msg_id):
+                found.append(message)
+                if len(found) == quota:
+                    break
+        return found
 
     def page(self, after_ms: WallMs, after_seq_id: i64, at_most: i64) -> list[tuple[int, int, int]]:
         """The first of those behind that time and seq_id, as (time, seq_id, size)."""
@@ -220,3 +236,7 @@ class Deferrals:
         assert self._heap.count() + held == len(self._by_seq_id), "N1"
         assert size == self.bytes, "N2"
         assert held == self.held_count, "N2"
+
+
+NO_DEFERRALS: Final = Deferrals()
+"""Of all queues that have none: nothing is ever added to it."""

@@ -96,7 +96,7 @@ class QueueDelays:
             if message.flags & LOGGED:
                 journal.delay(self._records.queue_id, message.seq_id, until_ms)
                 logged += 1
-            self._tiers.delayed.add(message, until_ms)
+            self._tiers.own_delayed().add(message, until_ms)
         if logged > 0:
             self._records.journalled()
 
@@ -291,7 +291,7 @@ class QueueDelays:
             return
         for message in self._read_indexed(index, sorted(delays)):
             message.content = b""
-            self._tiers.delayed.add(message, delays[int(message.seq_id)])
+            self._tiers.own_delayed().add(message, delays[int(message.seq_id)])
             self._tiers.leave_delta([message])
             self._tiers.account(MESSAGE_OVERHEAD_BYTES)
         if self._tiers.delta_count == 0:

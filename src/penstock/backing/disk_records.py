@@ -10,6 +10,8 @@ journal's position behind the acknowledgement, so that the store keeps it until 
 record of the old place, if a segment has one, is left as it is: a mark or a removed file that
 reached the disk before the journal would lose the message (``leave_places``, ``settle_left``).  And
 no segment may have the record of the new place before the journal has (``first_unsafe``).
+Of a copy with positions that is so for everything (``await_journal``): what segments say of a
+parcel is on disk behind the journal's word that it was heard.
 
 **A read that fails** stops the queue: it has a ``fault``.  After a while, each time twice as long,
 the fault is taken back and the queue reads again (``retry``): disks come back.
@@ -43,8 +45,11 @@ SEQ_IDS_RESERVED: Final[i64] = 1 << 20
 
 A reservation must be on disk before the ids are handed out; half of it lasts for longer than
 the journal goes unsynced, at any rate a queue takes (see ``Journal.reserve``)."""
-UNKNOWN_POSITION: Final = 1 << 62
+UNKNOWN_POSITION: Final[i64] = 1 << 62
 """Of the journal, behind whatever it will have: what is being published just now."""
+_NONE_UNSAFE: Final[list[tuple[int, int]]] = []
+_NONE_LEFT: Final[list[tuple[int, list[Message]]]] = []
+"""Of most queues: nothing is ever appended to these."""
 
 
 @final
@@ -67,13 +72,16 @@ class DiskRecords:
         self.disk_writes: i64 = 0
         self.looked_bytes: i64 = 0  # see ``take_looked_bytes``
         self.failed_reads: i64 = 0
-        self._retry: Final = ReadRetry()
+        self.awaits_journal: bool = False  # in segments nothing is said before the journal says it
+        self._retry: ReadRetry | None = None  # since the first read failed
+        self.found_count: i64 = -1  # how many there were at the start, if it was there
+        self.found_seq_id: i64 = 0  # the next one then
         self.oldest_file: i64 = 0  # of the journal that may be needed; 0 = none
         self.newest_file: i64 = 0
         # Moved to the tail or new for later: (the first of some, the journal's position then).
-        self._unsafe: list[tuple[int, int]] = []
+        self._unsafe: list[tuple[int, int]] = _NONE_UNSAFE
         # Their old places in segments, to be settled when the journal is on disk that far.
-        self._left: list[tuple[int, list[Message]]] = []
+        self._left: list[tuple[int, list[Message]]] = _NONE_LEFT
 
     def journalled(self) -> None:
         """The journal's current file has records of this queue."""
@@ -101,13 +109,15 @@ class DiskRecords:
             return False
         if not self.deleted and not job.cancelled:
             self.fault = str(error)
+            if self._retry is None:
+                self._retry = ReadRetry()
             self.failed_reads += 1
             self.engine.faults.append(f"queue {int(self.queue_id)} is stopped: {error}")
         return True
 
     def retry(self, now_ms: WallMs) -> bool:
         """Called a few times a second; True = there is a fault no more, so the queue may read."""
-        if not self._retry.is_due(self.fault != "", now_ms):
+        if self._retry is None or not self._retry.is_due(self.fault != "", now_ms):
             return False
         self.fault = ""
         self.engine.board.announce(self.queue_id)
@@ -150,7 +160,7 @@ class DiskRecords:
             if self.oldest_file == 0:
                 self.oldest_file = self.newest_file
         if flags & INDEXED:
-            self.the_index().settle(messages)
+            self._settle(messages)
         position = self.engine.journal.position
         for message in kept:
             self.engine.store.remove(message.msg_id, position)
@@ -166,7 +176,18 @@ class DiskRecords:
                     self.engine.store.remove(message.msg_id, position)
                 else:
                     self.engine.transient_store.remove(message.msg_id, 0)
-        self.the_index().settle(messages)
+        self._settle(messages)
+
+    def await_journal(self) -> None:
+        """From now on, as long as this process lives."""
+        self.awaits_journal = True
+
+    def _settle(self, messages: list[Message]) -> None:
+        """In the index, now or when the journal is on disk so far."""
+        if self.awaits_journal:
+            self.leave_places([old_place(one) for one in messages if one.flags & INDEXED])
+        else:
+            self.the_index().settle(messages)
 
     def release_stored(self, messages: list[Message]) -> None:
         """The index counts what is only there; these are counted here."""
@@ -204,6 +225,8 @@ class DiskRecords:
     def leave_places(self, places: list[Message]) -> None:
         """Records of messages that have gone on elsewhere, settled when the journal is synced."""
         if places:
+            if not self._left:
+                self._left = []
             self._left.append((int(self.engine.journal.position), places))
             self.settle_left()
 
@@ -212,7 +235,12 @@ class DiskRecords:
         self.first_unsafe()
         while self._unsafe and self._unsafe[-1][0] >= first_seq_id:
             self._unsafe.pop()  # this one says more, and later
-        self._unsafe.append((int(first_seq_id), int(self.engine.journal.position)))
+        self._add_unsafe(first_seq_id, self.engine.journal.position)
+
+    def _add_unsafe(self, first_seq_id: i64, position: i64) -> None:
+        if not self._unsafe:
+            self._unsafe = []
+        self._unsafe.append((int(first_seq_id), int(position)))
 
     def first_unsafe(self) -> i64:
         """From this seq_id on a move to the tail, or a delay from the start, may not be durable."""
@@ -225,7 +253,7 @@ class DiskRecords:
     def expect_moved(self) -> None:
         """What comes until ``moved_in`` is taken from another queue, in this turn."""
         self.first_unsafe()
-        self._unsafe.append((int(self.next_seq_id), UNKNOWN_POSITION))
+        self._add_unsafe(self.next_seq_id, UNKNOWN_POSITION)
 
     def moved_in(self) -> None:
         """It has come."""
@@ -284,6 +312,8 @@ class DiskRecords:
             self.disk_writes += written
             self.engine.disk_writes += written
             self.journalled()
+        if self.awaits_journal:
+            self.note_unsafe(messages[0].seq_id)
 
     def _store_large(self, messages: list[Message]) -> None:
         """Large persistent ones go to the store, or are there already for another queue."""
@@ -332,6 +362,11 @@ class DiskRecords:
         if index is not None:
             self.persistent_count = index.live_count
 
+    def note_found(self, count: i64) -> None:
+        """The start has adopted so many."""
+        self.found_count = count
+        self.found_seq_id = self.next_seq_id
+
     def resume_at(self, next_seq_id: i64) -> None:
         """Right after the start: go on there, though more numbers are reserved."""
         self.next_seq_id = next_seq_id
@@ -340,7 +375,7 @@ class DiskRecords:
         """The queue is gone; its messages were given to ``release_stored``."""
         if self.index is not None:
             self.index.settle(self.places_left())
-            self._left = []
+            self._left = _NONE_LEFT
             self.index.delete()
             self.index = None
         self.persistent_count = 0

@@ -99,7 +99,9 @@ class QueueSettlement:
         return count
 
     def _drop_delta(self) -> i64:
-        """All of it, unread, while no run has anything."""
+        """All of it, unread if segments may go at once, while no run has anything."""
+        if self._records.awaits_journal:
+            return self.drop_delta_below(self._tiers.delta_end)
         count = self.end(self._tiers.tail.take_all(), TAIL) + self._tiers.delta_count
         self._records.count_out(self._tiers.delta_count - self._tiers.delta_transient_count)
         self._ack_range(self._tiers.delta_start, self._tiers.delta_end)
@@ -242,13 +244,13 @@ class QueueSettlement:
         return count
 
     def drop_segments(self, index: QueueIndex, start: i64, end: i64) -> i64:
-        """Of delta's written part what is in [start, end)."""
+        """Of delta's written part what is in [start, end); by reading where segments may not go."""
         self._ack_range(start, end)
         self._ahead.cancel_load()
         count: i64 = 0
         entries = self._records.entries
         first_whole = (start + entries - 1) // entries * entries
-        if first_whole < end:
+        if first_whole < end and not self._records.awaits_journal:
             count += self._drop_by_reading(start, first_whole)
             live_bytes = index.live_bytes
             transient_count = index.transient_count
@@ -286,17 +288,19 @@ class QueueSettlement:
             count += len(messages)
         return count
 
-    def delete(self) -> None:
-        """The queue is gone, on disk too."""
+    def delete(self) -> list[list[Message]]:
+        """The queue is gone, on disk too; returns what it had in memory."""
         if self._records.deleted:
-            return
+            return []
         self._records.begin_delete()
-        self._records.release_stored(self._tiers.take_all())
-        self._records.release_stored(self._tiers.pending.live())
-        self._records.release_stored(self._tiers.delayed.messages())
+        pieces = [run.take_all() for run in self._tiers.runs_and_tail()]
+        pieces += [self._tiers.pending.live(), self._tiers.delayed.messages()]
+        for messages in pieces:
+            self._records.release_stored(messages)
         self._records.delete()
         self._tiers.clear()
         self._ahead.cancel_load()
+        return pieces
 
 
 def expired_at_head(run: MessageDeque, now_ms: WallMs, at_most: i64) -> i64:

@@ -132,7 +132,7 @@ class Expiry:
     def next_sweep_ms(self) -> WallMs:
         if self._records.deleted or self._records.fault != "":
             return WallMs(0)
-        if not self._times.is_sweeping and self._times.soonest_ms == NEVER_MS:
+        if not self._times.want_sweep():
             return WallMs(0)
         due_ms = WallMs(1) if self._times.is_sweeping else self._times.soonest_ms
         return due_ms if due_ms > self.sweep_after_ms else self.sweep_after_ms

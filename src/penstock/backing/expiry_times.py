@@ -27,6 +27,10 @@ class ExpiryTimes:
         self.is_sweeping: bool = False
         self.sweep_soonest_ms = NEVER_MS  # of what the sweep under way has left
 
+    def want_sweep(self) -> bool:
+        """A sweep is under way, or will have something to find one day."""
+        return self.is_sweeping or self.soonest_ms < NEVER_MS
+
     def note_new(self, messages: list[Message], before: i64) -> None:
         """New at the tail, some with a time; ``before`` messages were here, in any state."""
         if before == 0:
@@ -60,15 +64,14 @@ class ExpiryTimes:
             self.soonest_ms = expires_at_ms
         self.note_left(expires_at_ms)
 
-    def adopt(self, index: QueueIndex | None, may_expire: bool) -> None:
+    def adopt(self, index: QueueIndex, may_expire: bool) -> None:
         """After a start nothing is known but whether there is any time at all."""
         self.expiring = may_expire
         self.latest_ms = NEVER_MS
         self.unordered = may_expire
         self.soonest_ms = WallMs(1) if may_expire else NEVER_MS
-        if index is not None:
-            for segment in index.segments.values():
-                segment.soonest_ms = WallMs(0) if may_expire else NEVER_MS
+        for segment in index.segments.values():
+            segment.soonest_ms = WallMs(0) if may_expire else NEVER_MS
 
     def note_any(self) -> None:
         """A message with a time was read from the disk."""

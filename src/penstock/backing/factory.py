@@ -81,7 +81,14 @@ def adopt_parts(backing: BackingQueue, found: dict[int, FoundQueue]) -> None:
 def found_priorities(queue_id: int, found: dict[int, FoundQueue]) -> list[int]:
     """Of a quorum queue with this queue id: those that had messages, beside the normal one."""
     places = {priority: priority_place(priority) for priority in range(QUORUM_PRIORITIES)}
-    return [one for one, place in places.items() if place > 0 and queue_id + place in found]
+    return [
+        one for one, place in places.items() if place > 0 and _has_messages(queue_id + place, found)
+    ]
+
+
+def _has_messages(queue_id: int, found: dict[int, FoundQueue]) -> bool:
+    known = found.get(queue_id)
+    return known is not None and known.index is not None and len(known.index.segments) > 0
 
 
 def look_at_heads(backing: BackingQueue) -> None:

@@ -125,8 +125,12 @@ class BackingQueue:
         """Drop all ready messages, leave pending ones; returns how many."""
         raise NotImplementedError
 
-    def delete(self) -> None:
-        """The queue is gone: forget everything, on disk too."""
+    def purge_step(self, most: i64) -> i64:
+        """A part of ``purge``, as ``drop_step`` of ``drop_below``."""
+        raise NotImplementedError
+
+    def delete(self) -> list[list[Message]]:
+        """The queue is gone, on disk too; returns what it had in memory, to be freed."""
         raise NotImplementedError
 
     def ready_count(self) -> i64:

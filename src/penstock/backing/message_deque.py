@@ -7,7 +7,7 @@ ends cost amortised constant time.  Dead places hold no message: its content may
 
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
@@ -17,14 +17,17 @@ FEW_CHOSEN: Final = 8
 """So many are searched for one by one; for more all that lies between them is looked at."""
 _GONE: Final = Message(b"", b"", 0, WallMs(0))
 """Stands where a message was taken from."""
+NO_MESSAGES: Final[list[Message]] = []
+"""Of all that never had one: most queues are empty.  Nothing is ever appended to it."""
 
 
 @final
+@mypyc_attr(acyclic=True)
 class MessageDeque:
     """``messages[head:]`` are the ones that are here."""
 
     def __init__(self) -> None:
-        self.messages: list[Message] = []
+        self.messages: list[Message] = NO_MESSAGES
         self.head: i64 = 0
 
     def count(self) -> i64:
@@ -104,8 +107,9 @@ class MessageDeque:
             self.take_all()
 
     def take_all(self) -> list[Message]:
-        taken = self.live()
-        self.messages = []
+        own = self.head == 0 and len(self.messages) > 0
+        taken = self.messages if own else self.live()
+        self.messages = NO_MESSAGES
         self.head = 0
         return taken
 
@@ -120,7 +124,7 @@ class MessageDeque:
 
     def append_all(self, messages: list[Message]) -> None:
         """Behind all that are here."""
-        if self.head == len(self.messages):
+        if self.head == len(self.messages):  # a list of its own, also for ``NO_MESSAGES``
             self.messages = messages[:]
             self.head = 0
         else:
@@ -146,18 +150,22 @@ class MessageDeque:
             self.put_back(messages)
         elif messages[0].seq_id > self.last().seq_id:
             self.messages.extend(messages)
-        elif len(messages) <= 8 or len(messages) * 64 < self.count():
-            for message in messages:
-                self.messages.insert(self.first_at(message.seq_id), message)
         else:
-            merged = self.live() + messages
-            merged.sort(key=seq_id_of)
-            self.messages = merged
-            self.head = 0
+            start = self.first_at(messages[0].seq_id)
+            merged: list[Message] = []
+            place = start
+            for message in messages:
+                upto = self.first_at(message.seq_id, place)
+                if place < upto:
+                    merged.extend(self.messages[place:upto])
+                    place = upto
+                merged.append(message)
+            self.messages[start:place] = merged
 
-    def first_at(self, seq_id: i64) -> i64:
-        """Place in ``messages`` of the first one with at least this seq_id."""
-        low = self.head
+    def first_at(self, seq_id: i64, low: i64 = 0) -> i64:
+        """Place in ``messages`` of the first one with at least this seq_id, from ``low`` on."""
+        if low < self.head:
+            low = self.head
         high: i64 = len(self.messages)
         while low < high:
             middle = (low + high) // 2

@@ -10,19 +10,36 @@ Invariants (``check``):
       over those of them whose content is in memory
   P2  no living entry is given twice (one that came back and went out again is in the list
       twice)
+  P3  none before ``_rested`` is PENDING and in the journal alone, unless it is in the list twice
 """
 
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
-from penstock.core.message import PENDING, Message
+from penstock.backing.message_deque import NO_MESSAGES
+from penstock.core.message import INDEXED, LOGGED, PENDING, STORED, Message
 
 DEAD_MIN: Final[i64] = 1024
 DEAD_BYTES_MAX: Final[i64] = 1024 * 1024
 
 
+def is_restless(message: Message) -> bool:
+    """Is it handed out, and in the journal alone?"""
+    return message.flags & (PENDING | LOGGED | INDEXED) == PENDING | LOGGED
+
+
+def may_rest(message: Message, file_no: i64, below: i64, durable_msg_id: i64) -> bool:
+    """Does it belong to a flush of these files of the journal?"""
+    return (
+        message.file_no <= file_no
+        and message.seq_id < below
+        and (not message.flags & STORED or message.msg_id <= durable_msg_id)
+    )
+
+
 @final
+@mypyc_attr(acyclic=True)
 class PendingAcks:
     def __init__(self) -> None:
         self.count: i64 = 0
@@ -30,9 +47,11 @@ class PendingAcks:
         self.ram_count: i64 = 0
         self.ram_bytes: i64 = 0
         self.highest_seq_id: i64 = -1  # never below that of any entry
-        self._entries: list[Message] = []
+        self._entries: list[Message] = NO_MESSAGES
         self._dead_bytes: i64 = 0
-        self._came_back: bool = False  # something may be in the list twice
+        self._came_back: bool = False  # some that may be in the list are none of these any more
+        self._has_twice: bool = False  # and may have been added again
+        self._rested: i64 = 0  # none before this place is in the journal alone
         # Between these places nothing has its content in memory.
         self._trimmed_start: i64 = 0
         self._trimmed_end: i64 = 0
@@ -45,6 +64,7 @@ class PendingAcks:
             self._forget()
         else:
             self._entries.extend(messages)
+            self._has_twice = self._came_back
         self.count += count
         self.bytes += size
         self.ram_count += count
@@ -61,7 +81,7 @@ class PendingAcks:
         self.ram_bytes -= ram_bytes
         self._dead_bytes += ram_bytes
         if self.count == 0:
-            self._entries = []
+            self._entries = NO_MESSAGES
             self._forget()
             return
         here: i64 = len(self._entries)
@@ -72,7 +92,7 @@ class PendingAcks:
 
     def youngest_in_ram(self, quota: i64) -> list[Message]:
         """Up to so many whose content is in memory, from the end."""
-        if self._came_back:
+        if self._has_twice:
             self._clean()
         found: list[Message] = []
         place: i64 = len(self._entries)
@@ -103,12 +123,34 @@ class PendingAcks:
         self._trimmed_start = 0
         self._trimmed_end = 0
 
+    def restless(self, file_no: i64, below: i64, durable_msg_id: i64, quota: i64) -> list[Message]:
+        """Up to so many that are in the journal alone, and may go to a segment."""
+        if self._has_twice:
+            self._clean()
+        end: i64 = len(self._entries)
+        while self._rested < end and not is_restless(self._entries[self._rested]):
+            self._rested += 1
+        found: list[Message] = []
+        place = self._rested
+        while place < end and len(found) < quota:
+            message = self._entries[place]
+            if is_restless(message) and may_rest(message, file_no, below, durable_msg_id):
+                found.append(message)
+            place += 1
+        return found
+
+    def look_anew(self) -> None:
+        """Some that were in a segment, or need none, may be in the journal alone now."""
+        self._rested = 0
+
     def came_back(self) -> None:
         """Some of those removed may be added again."""
         self._came_back = self.count > 0
 
     def _forget(self) -> None:
         self._came_back = False
+        self._has_twice = False
+        self._rested = 0
         self._dead_bytes = 0
         self._trimmed_start = 0
         self._trimmed_end = 0
@@ -126,7 +168,7 @@ class PendingAcks:
     def live(self) -> list[Message]:
         """The pending ones, in order of delivery."""
         living = [message for message in self._entries if message.flags & PENDING]
-        if not self._came_back:
+        if not self._has_twice:
             return living
         once: dict[int, Message] = {}
         for message in living:
@@ -148,6 +190,8 @@ class PendingAcks:
             if len(message.content) > 0:
                 ram_count += 1
                 ram_bytes += message.size
+        if not self._has_twice:
+            assert not any(map(is_restless, self._entries[: self._rested])), "P3"
         assert count == self.count, "P1"
         assert size == self.bytes, "P1"
         assert ram_count == self.ram_count, "P1"

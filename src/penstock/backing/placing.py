@@ -48,7 +48,6 @@ from penstock.core.message import (
     STORED,
     Message,
     mark_redelivered,
-    set_attempts,
 )
 from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
 from penstock.storage.index.queue_index import QueueIndex
@@ -87,8 +86,6 @@ class ReplicaWriter:
         self._delays: Final = delays
         self._checkpoint: Final = checkpoint
         self._copies: Final = copies
-        self._found_count: i64 = -1  # how many there were at the start, if it was there
-        self._found_seq_id: i64 = 0
         self._doubtful: list[Segment] = []  # to be given up
         self._living: list[Message] = []  # of the last of these, as far as it was read
         self._read_upto: i64 = 0
@@ -104,9 +101,13 @@ class ReplicaWriter:
         return (
             self._tiers.ready_count() == self._tiers.delta_count
             and self._tiers.pending.count == 0
-            and here == self._found_count
-            and self._records.next_seq_id == self._found_seq_id
+            and here == self._records.found_count
+            and self._records.next_seq_id == self._records.found_seq_id
         )
+
+    def is_fresh(self) -> bool:
+        """As the start found it, or empty."""
+        return self.is_as_found() or self._copies.last_place(self._records.next_seq_id) < 0
 
     def begin_to_forget(self) -> None:
         """Right after the start: segments in which something has ended are to be given up.
@@ -114,9 +115,7 @@ class ReplicaWriter:
         What has ended here may live at the master, if it was never told; and it could not be
         placed into a segment that says it has ended.  Nothing else is done here until all are gone.
         """
-        assert self.is_as_found() or self._copies.last_place(self._records.next_seq_id) < 0, (
-            "it has a life behind it"
-        )
+        assert self.is_fresh(), "it has a life behind it"
         index = self._records.index
         if index is not None:
             for segment in index.segments.values():
@@ -209,7 +208,7 @@ class ReplicaWriter:
             if self._tiers.belongs_before(message):
                 before.append(message)
             elif self._tiers.belongs_in_delta(message):
-                self._tiers.delayed.add(message, A_MOMENT_AGO_MS)
+                self._tiers.own_delayed().add(message, A_MOMENT_AGO_MS)
             else:
                 behind.append(message)
         self._tiers.put(before)
@@ -310,15 +309,15 @@ class ReplicaWriter:
                 self._records.the_index().set_delay(message.seq_id, until_ms)
 
     def count_at(self, counts: list[tuple[int, int]]) -> None:
-        """(seq_id, attempts) of some; what is not here is left out."""
+        """(seq_id, attempts and returns) of some; what is not here is left out."""
         messages: list[Message] = []
-        for seq_id, attempts in counts:
+        for seq_id, both in counts:
             deferred = self._tiers.delayed.waiting(seq_id)
             found = [] if deferred is None else [deferred.message]
             if deferred is None:
                 found = self._reads.peek_range(seq_id, seq_id + 1, 1, 1)
             for message in found:
-                set_attempts(message, attempts)
+                message.set_counts(both)
                 messages.append(message)
         if messages:
             self._records.note_attempts(messages)
@@ -340,8 +339,3 @@ class ReplicaWriter:
         for run in self._tiers.runs_and_tail():
             mark_redelivered(run.live())
         mark_redelivered(self._tiers.delayed.messages())
-
-    def note_found(self) -> None:
-        """The start has adopted what it found."""
-        self._found_count = self._tiers.delta_count + self._tiers.delayed.count()
-        self._found_seq_id = self._records.next_seq_id

@@ -256,9 +256,14 @@ class PriorityBacking(BackingQueue):
     def purge(self) -> i64:
         return sum(int(part.purge()) for part in self._parts.values())
 
-    def delete(self) -> None:
+    def purge_step(self, most: i64) -> i64:
         for part in self._parts.values():
-            part.delete()
+            if part.ready_count() > 0:
+                return part.purge_step(most)
+        return 0
+
+    def delete(self) -> list[list[Message]]:
+        return [piece for part in self._parts.values() for piece in part.delete()]
 
     def ready_count(self) -> i64:
         return sum(int(self._parts[one].ready_count()) for one in self._used)

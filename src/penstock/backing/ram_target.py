@@ -16,7 +16,7 @@ back up only, a batch at a time, so a short queue pays nothing for it.
 from math import exp, log
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from penstock.core.clock_types import WallMs
 
@@ -52,6 +52,7 @@ MOVES: Final = 10
 
 
 @final
+@mypyc_attr(acyclic=True)
 class Rates:
     """Counters up, averages out; ``update`` a few times a second at most."""
 
@@ -131,23 +132,20 @@ class Rates:
 
 
 @final
+@mypyc_attr(acyclic=True)
 class Moves:
     """Messages that changed their state since the queue was opened, and how many a second do."""
 
     def __init__(self) -> None:
-        self._counts: list[int] = []  # empty until the first message moves, as the other two
-        self._seen: list[int] = []
-        self._rates: list[float] = []
+        self._counts: list[int] = [0] * MOVES
+        self._seen: list[int] = [0] * MOVES
+        self._rates: list[float] = [0.0] * MOVES
         self._moved: bool = False  # since the rates were brought up to date
         self._resting: bool = True
         self._updated_ms = WallMs(0)
 
     def count(self, move: i64, count: i64) -> None:
         """``move`` is a place in ``MOVE_NAMES``."""
-        if len(self._counts) == 0:
-            self._counts = [0] * MOVES
-            self._seen = [0] * MOVES
-            self._rates = [0.0] * MOVES
         self._counts[move] += int(count)
         self._moved = True
 
@@ -180,9 +178,8 @@ class Moves:
         """By name: how many, and how many a second."""
         found: dict[str, dict[str, float]] = {}
         for place in range(MOVES):
-            count = self._counts[place] if len(self._counts) > 0 else 0
-            rate = round(self._rates[place], 1) if len(self._counts) > 0 else 0.0
-            found[MOVE_NAMES[place]] = {"count": count, "rate": rate}
+            rate = round(self._rates[place], 1)
+            found[MOVE_NAMES[place]] = {"count": self._counts[place], "rate": rate}
         return found
 
 

@@ -21,6 +21,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.backing.disk_records import DiskRecords
+from penstock.backing.message_deque import NO_MESSAGES
 from penstock.backing.tiers import Tiers
 from penstock.core.clock_types import WallMs
 from penstock.core.message import PENDING, SETTLED, STORED, Message
@@ -54,7 +55,7 @@ class ReadAhead:
         self._read_from: i64 = 0
         self._fill_read: SegmentRead | None = None
         self._fill_store: StoreRead | None = None
-        self._fill_targets: list[Message] = []
+        self._fill_targets: list[Message] = NO_MESSAGES
 
     def is_reading(self) -> bool:
         """Is something on its way back from the disk?"""
@@ -242,7 +243,7 @@ class ReadAhead:
     def _absorb_stored(self, job: StoreRead) -> None:
         targets = self._fill_targets
         self._fill_store = None
-        self._fill_targets = []
+        self._fill_targets = NO_MESSAGES
         if self._records.failed(job):
             return
         self._records.count_reads(len(targets))

@@ -31,10 +31,10 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.backing.deferrals import Deferrals
+from penstock.backing.deferrals import NO_DEFERRALS, Deferrals
 from penstock.backing.disk_records import DiskRecords
 from penstock.backing.expiry_times import ExpiryTimes
-from penstock.backing.message_deque import MessageDeque, ascending
+from penstock.backing.message_deque import NO_MESSAGES, MessageDeque, ascending
 from penstock.backing.pending import PendingAcks
 from penstock.backing.ram_target import (
     BETA_TO_GAMMA,
@@ -50,6 +50,7 @@ from penstock.backing.ram_target import (
     Moves,
     Rates,
 )
+from penstock.core.clock_types import WallMs
 from penstock.core.message import (
     INDEXED,
     LOGGED,
@@ -102,7 +103,7 @@ class Tiers:
         self.pending: PendingAcks = PendingAcks()
         # Positions in memory, neither ready nor pending: they wait for their time, or were taken
         # out from anywhere and are held until they are acknowledged.
-        self.delayed: Deferrals = Deferrals()
+        self.delayed: Deferrals = NO_DEFERRALS
         self.ready_bytes: i64 = 0
         self.ram_count: i64 = 0  # ready, content in memory, delta's tail not counted
         self.ram_bytes: i64 = 0  # contents and objects, pending and tail too
@@ -112,9 +113,21 @@ class Tiers:
         self.lazy: bool = False
         self.cold: bool = False  # no consumer asked since the start, or the last drop
         self.rates: Rates = Rates()
-        self.moves: Moves = Moves()
+        self._moves: Moves | None = None  # since the first
 
     # -- looking ---------------------------------------------------------------------------
+
+    @property
+    def moves(self) -> Moves:
+        if self._moves is None:
+            self._moves = Moves()
+        return self._moves
+
+    def tick(self, now_ms: WallMs) -> None:
+        """Some time has passed: averages move."""
+        self.rates.update(now_ms)
+        if self._moves is not None:
+            self._moves.update(now_ms)
 
     def disk_bytes(self) -> i64:
         """A durable queue's transient messages count as if they were persistent."""
@@ -136,6 +149,12 @@ class Tiers:
         q4, q3, q2, q1 = self.q4, self.q3, self.q2, self.q1
         head = len(q4.messages) - q4.head + len(q3.messages) - q3.head
         return head + self.delta_count + len(q2.messages) - q2.head + len(q1.messages) - q1.head
+
+    def own_delayed(self) -> Deferrals:
+        """``delayed``, for one that is to be in it."""
+        if self.delayed is NO_DEFERRALS:
+            self.delayed = Deferrals()
+        return self.delayed
 
     def living_count(self) -> i64:
         """Of whatever state."""
@@ -229,7 +248,7 @@ class Tiers:
         self.ram_count += count
         # q4 while there is nothing behind it, else behind everything.
         run = self.q4 if self.q3.count() == 0 and self.delta_count == 0 else self.q1
-        if count == 1:
+        if count == 1 and run.messages is not NO_MESSAGES:
             run.messages.append(messages[0])
         else:
             run.append_all(messages)
@@ -308,7 +327,7 @@ class Tiers:
     def hold(self, messages: list[Message], origin: i64) -> None:
         """Ready messages, taken out of ``origin``, are held until they are acknowledged."""
         for message in messages:
-            self.delayed.hold(message)
+            self.own_delayed().hold(message)
         size, ram_count, ram_bytes = _sizes(messages)
         count: i64 = len(messages)
         if origin == SEGMENTS:
@@ -655,10 +674,10 @@ class Tiers:
 
     # -- start and end ---------------------------------------------------------------------
 
-    def adopt(self, index: QueueIndex | None, next_seq_id: i64) -> None:
+    def adopt(self, index: QueueIndex, next_seq_id: i64) -> None:
         """Start from what was found on disk: all of it is delta."""
         self.flushed_seq_id = next_seq_id
-        if index is not None and index.live_count > 0:
+        if index.live_count > 0:
             self.delta_start = index.first_seq_id()
             self.delta_end = next_seq_id
             self.delta_count = index.live_count
@@ -676,19 +695,11 @@ class Tiers:
         """Below ``upto`` no run has a message that a segment should have and has not."""
         self.flushed_seq_id = upto
 
-    def take_all(self) -> list[Message]:
-        """Ready messages in memory, the tail of delta too."""
-        taken: list[Message] = []
-        for run in self.runs_and_tail():
-            taken.extend(run.take_all())
-        return taken
-
     def clear(self) -> None:
-        """The queue is gone."""
-        self.take_all()
+        """The queue is gone, and what it had in its runs."""
         self.account(-self.ram_bytes)
         self.pending = PendingAcks()
-        self.delayed = Deferrals()
+        self.delayed = NO_DEFERRALS
         self.clear_delta()
         self.ready_bytes = 0
         self.ram_count = 0
@@ -703,6 +714,8 @@ class Tiers:
         self._check_counts()
         self.pending.check()
         self.delayed.check()
+        assert len(NO_MESSAGES) == 0, "shared by all queues"
+        assert NO_DEFERRALS.count() == 0, "shared by all queues"
         if self.q1.count() > 0:
             assert self.q3.count() > 0 or self.delta_count > 0, "V2"
         if self.q2.count() > 0:

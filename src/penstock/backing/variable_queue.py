@@ -35,9 +35,11 @@ waits; we do not hold up the loop, and the price is the other cases.
 
 The queue is made of parts.  ``Tiers`` (tiers.py) owns the messages in memory, the bounds of delta
 and every counter, and has the invariants; ``DiskRecords`` (disk_records.py) owns what the disk has.
-The other parts use the verbs of these two and of parts before them in this list:
+The other parts use the verbs of these two and of parts before them in this list.  A queue that
+never had a message has its ``DiskRecords`` only; the parts behind ``ReadAhead`` are made when the
+first of them is used (queue_parts.py):
 
-    DiskRecords ExpiryTimes Tiers · ReadAhead RangeReader Pager · QueueSettlement TailMoves
+    DiskRecords ExpiryTimes Tiers ReadAhead · RangeReader Pager · QueueSettlement TailMoves
     QueueDelays Expiry Checkpoint · ReplicaReader ReplicaWriter
 """
 
@@ -45,24 +47,22 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.backing.checkpointing import Checkpoint
 from penstock.backing.copying import ReplicaReader
-from penstock.backing.delaying import QueueDelays
 from penstock.backing.disk_records import DiskRecords, old_place
-from penstock.backing.ending import QueueSettlement, expired_at_head
+from penstock.backing.ending import expired_at_head
 from penstock.backing.expiring import Expiry
 from penstock.backing.expiry_times import ExpiryTimes
 from penstock.backing.interface import BackingQueue
 from penstock.backing.paging import Pager
-from penstock.backing.peeking import Measured, RangeReader
+from penstock.backing.peeking import Measured
 from penstock.backing.placing import ReplicaWriter
+from penstock.backing.queue_parts import QueueParts, RareParts
 from penstock.backing.read_ahead import ReadAhead
-from penstock.backing.returning import TailMoves
 from penstock.backing.tiers import OUT, Tiers
 from penstock.core.clock_types import WallMs
 from penstock.core.message import INDEXED, LOGGED, STORED, Message
 from penstock.storage.engine.engine import Engine
-from penstock.storage.engine.resting_queue import RestingQueue
+from penstock.storage.engine.resting_queue import FLUSHED, RestingQueue
 from penstock.storage.index.queue_index import QueueIndex
 
 EXPIRED_BYTES_MAX: Final[i64] = 4 * 1024 * 1024
@@ -76,36 +76,50 @@ class VariableQueue(RestingQueue, BackingQueue):
         super().__init__()
         self.queue_id: i64 = queue_id
         self.records: Final = DiskRecords(engine, queue_id, durable, entries)
-        self.times: Final = ExpiryTimes(self.records)
-        self.tiers: Final = Tiers(self.records, self.times)
-        self.ahead: Final = ReadAhead(self.records, self.tiers)
-        self.reads: Final = RangeReader(self.records, self.tiers)
-        self.pager: Final = Pager(self.records, self.tiers, self.ahead)
-        self._settlement: Final = QueueSettlement(self.records, self.tiers, self.ahead)
-        self._moves: Final = TailMoves(
-            self.records, self.tiers, self.times, self.ahead, self.reads, self.pager
-        )
-        self._delays: Final = QueueDelays(
-            self.records, self.tiers, self.ahead, self.pager, self._settlement, self._moves
-        )
-        self.expiry: Final = Expiry(
-            self.records, self.tiers, self.times, self.ahead, self._settlement
-        )
-        self._checkpoint: Final = Checkpoint(self.records, self.tiers, self.pager)
-        self.copies: Final = ReplicaReader(self.records, self.tiers, self.reads)
-        self.replica: Final = ReplicaWriter(
-            self.records,
-            self.tiers,
-            self.times,
-            self.ahead,
-            self.reads,
-            self.pager,
-            self._settlement,
-            self._delays,
-            self._checkpoint,
-            self.copies,
-        )
+        self._parts: QueueParts | None = None
         engine.add_queue(self)
+
+    # -- parts that are made when they are needed ------------------------------------------
+
+    def _made(self) -> QueueParts:
+        parts = self._parts
+        if parts is None:
+            parts = QueueParts(self.records)
+            self._parts = parts
+        return parts
+
+    @property
+    def times(self) -> ExpiryTimes:
+        return self._made().times
+
+    @property
+    def tiers(self) -> Tiers:
+        return self._made().tiers
+
+    @property
+    def ahead(self) -> ReadAhead:
+        return self._made().ahead
+
+    def rare(self) -> RareParts:
+        return self._made().rare()
+
+    @property
+    def pager(self) -> Pager:
+        return self.rare().pager
+
+    @property
+    def expiry(self) -> Expiry:
+        return self.rare().expiry
+
+    @property
+    def copies(self) -> ReplicaReader:
+        return self.rare().copies
+
+    @property
+    def replica(self) -> ReplicaWriter:
+        return self.rare().replica
+
+    # -- as one of several -----------------------------------------------------------------
 
     def sibling(self, place: i64) -> "VariableQueue":
         """One without messages, kept as this one, whose queue id is so much higher."""
@@ -126,25 +140,28 @@ class VariableQueue(RestingQueue, BackingQueue):
     # -- in --------------------------------------------------------------------------------
 
     def publish(self, messages: list[Message], now_ms: WallMs) -> None:
-        size = self._take_in(messages, now_ms)
+        parts = self._parts
+        if parts is None:
+            parts = self._made()
+        size = self._take_in(parts, messages, now_ms)
         if self.records.notes is not None:
             self.records.notes.published(messages, WallMs(0))
-        if self.tiers.add(messages, size):
+        if parts.tiers.add(messages, size):
             self.pager.flush_tail()
 
     def publish_delayed(self, messages: list[Message], until_ms: WallMs, now_ms: WallMs) -> None:
-        size = self._take_in(messages, now_ms)
+        size = self._take_in(self._made(), messages, now_ms)
         if self.records.notes is not None:
             self.records.notes.published(messages, until_ms)
-        self._delays.defer_new(messages, size, until_ms)
+        self.rare().delays.defer_new(messages, size, until_ms)
 
-    def _take_in(self, messages: list[Message], now_ms: WallMs) -> i64:
+    def _take_in(self, parts: QueueParts, messages: list[Message], now_ms: WallMs) -> i64:
         """New ones get their numbers and are written; returns the bytes of their contents."""
         seq_id = self.records.next_seq_id
         flags: i64 = 0
         size: i64 = 0
         largest: i64 = 0
-        expiring = self.times.expiring
+        expiring = parts.times.expiring
         for message in messages:
             message.seq_id = seq_id
             message.enqueued_at_ms = now_ms
@@ -156,25 +173,28 @@ class VariableQueue(RestingQueue, BackingQueue):
             if message.expires_at_ms != 0:
                 expiring = True
         if expiring:
-            self.times.note_new(messages, self.tiers.living_count())
+            parts.times.note_new(messages, parts.tiers.living_count())
         self.records.write(messages, flags, largest, seq_id)
         return size
 
     # -- out -------------------------------------------------------------------------------
 
     def fetch(self, max_messages: i64, max_bytes: i64) -> list[Message]:
-        if self.ahead.is_reading():
-            self.ahead.absorb()
-        tiers = self.tiers
+        parts = self._parts
+        if parts is None:
+            return []
+        ahead, tiers = parts.ahead, parts.tiers
+        if ahead.is_reading():
+            ahead.absorb()
         if tiers.q4.count() == 0 and tiers.q3.count() == 0:
-            self.ahead.look_ahead()
+            ahead.look_ahead()
         taken = tiers.fetch(max_messages, max_bytes)
         if len(taken) == 0:
             if max_messages > 0 and tiers.ready_count() > 0:
-                self.ahead.starved()
-                self.ahead.look_ahead()
+                ahead.starved()
+                ahead.look_ahead()
         elif tiers.q4.count() == 0:
-            self.ahead.look_ahead()
+            ahead.look_ahead()
         return taken
 
     def unfetch(self, messages: list[Message]) -> None:
@@ -188,14 +208,18 @@ class VariableQueue(RestingQueue, BackingQueue):
 
     def requeue_to_tail(self, messages: list[Message], now_ms: WallMs) -> None:
         """As ``TailMoves.requeue_to_tail``."""
-        self._moves.requeue_to_tail(messages, now_ms)
+        self.rare().moves.requeue_to_tail(messages, now_ms)
 
     def ack(self, messages: list[Message]) -> None:
-        if self.tiers.delayed.held_count > 0:
-            messages = self._settlement.bury(messages)
+        parts = self._parts
+        if parts is None:
+            return
+        tiers = parts.tiers
+        if tiers.delayed.held_count > 0:
+            messages = self.rare().settlement.bury(messages)
             if len(messages) == 0:
                 return
-        flags = self.tiers.end(messages, OUT)
+        flags = tiers.end(messages, OUT)
         if self.records.notes is not None:
             self.records.notes.ended(messages)
         if flags & (LOGGED | INDEXED | STORED):
@@ -214,26 +238,29 @@ class VariableQueue(RestingQueue, BackingQueue):
         self.records.leave_places(left)
 
     def purge(self) -> i64:
-        return self._settlement.purge()
+        return self.rare().settlement.purge()
 
     def drop_below(self, seq_id: i64) -> i64:
-        return self._settlement.drop_below(seq_id)
+        return self.rare().settlement.drop_below(seq_id)
 
     def drop_step(self, below: i64, most: i64) -> i64:
-        return self._settlement.drop_step(below, most)
+        return self.rare().settlement.drop_step(below, most)
 
     def drop_some(self, seq_ids: list[int]) -> i64:
-        return self._settlement.drop_some(seq_ids)
+        return self.rare().settlement.drop_some(seq_ids)
 
     def take_chosen(self, priority: i64, seq_ids: list[int]) -> list[Message]:
-        return self._settlement.take_chosen(seq_ids)
+        return self.rare().settlement.take_chosen(seq_ids)
 
     def few_reads(self, seq_ids: list[int], reads_max: i64) -> i64:
         """How many of these, at least one, ``drop_some`` takes with so many reads of the disk."""
-        return self._settlement.few_reads(seq_ids, reads_max)
+        return self.rare().settlement.few_reads(seq_ids, reads_max)
 
-    def delete(self) -> None:
-        self._settlement.delete()
+    def purge_step(self, most: i64) -> i64:
+        return self.rare().settlement.drop_step(self.records.next_seq_id, most)
+
+    def delete(self) -> list[list[Message]]:
+        return self.rare().settlement.delete()
 
     def note_attempts(self, messages: list[Message]) -> None:
         self.records.note_attempts(messages)
@@ -249,13 +276,15 @@ class VariableQueue(RestingQueue, BackingQueue):
     # -- time ------------------------------------------------------------------------------
 
     def delay(self, messages: list[Message], until_ms: WallMs) -> None:
-        self._delays.delay(messages, until_ms)
+        self.rare().delays.delay(messages, until_ms)
 
     def count_delayed(self) -> i64:
-        return self.tiers.delayed.waiting_count()
+        return 0 if self._parts is None else self._parts.tiers.delayed.waiting_count()
 
     def next_due_ms(self) -> WallMs:
-        return self._delays.next_due_ms()
+        if self._parts is None or self._parts.tiers.delayed.waiting_count() == 0:
+            return WallMs(0)
+        return self.rare().delays.next_due_ms()
 
     def list_delayed(
         self, after_ms: WallMs, after_seq_id: i64, at_most: i64
@@ -264,35 +293,35 @@ class VariableQueue(RestingQueue, BackingQueue):
         return self.tiers.delayed.page(after_ms, after_seq_id, at_most)
 
     def release_due(self, now_ms: WallMs, at_most: i64) -> i64:
-        return self._delays.release_due(now_ms, at_most)
+        return self.rare().delays.release_due(now_ms, at_most)
 
     def release_to_tail(self, now_ms: WallMs, at_most: i64) -> i64:
         """As ``release_due``, behind all others (``QueueDelays.release_to_tail``)."""
-        return self._delays.release_to_tail(now_ms, at_most)
+        return self.rare().delays.release_to_tail(now_ms, at_most)
 
     def cancel_delayed(self, seq_id: i64) -> bool:
         """One that is delayed is gone; False = there is none of that number."""
-        return self._delays.cancel_delayed(seq_id)
+        return self.rare().delays.cancel_delayed(seq_id)
 
     def drop_delayed(self) -> i64:
         """Those that are delayed are gone; returns how many."""
-        return self._delays.drop_delayed()
+        return self.rare().delays.drop_delayed() if self.tiers.delayed.count() > 0 else 0
 
     def take_delayed(self, max_messages: i64, max_bytes: i64) -> list[tuple[Message, WallMs]]:
         """Some of the delayed, each with its time and its content; they want an ``ack``."""
-        return self._delays.take_delayed(max_messages, max_bytes)
+        return self.rare().delays.take_delayed(max_messages, max_bytes)
 
     def untake_delayed(self, messages: list[Message]) -> None:
         """Some of the last ``take_delayed`` stay: delayed as before."""
-        self._delays.untake(messages)
+        self.rare().delays.untake(messages)
 
     def count_bodies(self, wanted: bool) -> None:
         """Whether ``released_body_bytes`` is wanted."""
-        self._delays.count_bodies(wanted)
+        self.rare().delays.count_bodies(wanted)
 
     def released_body_bytes(self) -> i64:
         """Bytes of the bodies that became ready by the last release, if they are counted."""
-        return self._delays.released_body_bytes
+        return self.rare().delays.released_body_bytes
 
     def expire(self, now_ms: WallMs, at_most: i64) -> i64:
         return self.expiry.expire(now_ms, at_most)
@@ -309,21 +338,25 @@ class VariableQueue(RestingQueue, BackingQueue):
         return self.expiry.sweep_expired(now_ms, max_messages)
 
     def next_sweep_ms(self) -> WallMs:
+        if self._parts is None or not self._parts.times.want_sweep():
+            return WallMs(0)
         return self.expiry.next_sweep_ms()
 
     def next_expiry_ms(self) -> WallMs:
-        return self.expiry.next_expiry_ms() if self.times.expiring else WallMs(0)
+        if self._parts is None or not self._parts.times.expiring:
+            return WallMs(0)
+        return self.expiry.next_expiry_ms()
 
     def may_expire(self) -> bool:
-        return self.times.expiring
+        return self._parts is not None and self._parts.times.expiring
 
     # -- looking ---------------------------------------------------------------------------
 
     def ready_count(self) -> i64:
-        return self.tiers.ready_count()
+        return 0 if self._parts is None else self._parts.tiers.ready_count()
 
     def ready_bytes(self) -> i64:
-        return self.tiers.ready_bytes
+        return 0 if self._parts is None else self._parts.tiers.ready_bytes
 
     def disk_count(self) -> i64:
         return self.tiers.disk_count()
@@ -345,19 +378,19 @@ class VariableQueue(RestingQueue, BackingQueue):
 
     def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
         """Ready messages with start <= seq_id < end, in order, without taking them."""
-        return self.reads.read_range(start, end, max_messages, max_bytes)
+        return self.rare().reads.read_range(start, end, max_messages, max_bytes)
 
     def read_some(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
         """As ``read_range``, but it may find less than there is room for, if it finds something."""
-        return self.reads.read_some(start, end, max_messages, max_bytes)
+        return self.rare().reads.read_some(start, end, max_messages, max_bytes)
 
     def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
         """As ``read_range``, but contents that rest on disk stay there."""
-        return self.reads.peek_range(start, end, max_messages, max_bytes)
+        return self.rare().reads.peek_range(start, end, max_messages, max_bytes)
 
     def measure_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> Measured:
         """How much ``read_range`` would find, without reading it if possible."""
-        return self.reads.measure_range(start, end, max_messages, max_bytes)
+        return self.rare().reads.measure_range(start, end, max_messages, max_bytes)
 
     def take_looked_bytes(self) -> i64:
         """So much was read from the disk, here and now, by looking and choosing since last time."""
@@ -368,7 +401,7 @@ class VariableQueue(RestingQueue, BackingQueue):
         return self.records.failed_reads
 
     def whole(self, message: Message) -> Message | None:
-        return self.reads.whole(message)
+        return self.rare().reads.whole(message)
 
     def await_head(self) -> None:
         self.ahead.await_head()
@@ -382,7 +415,7 @@ class VariableQueue(RestingQueue, BackingQueue):
 
     def set_mode(self, lazy: bool) -> None:
         """Change at once for what comes; what is here follows in slices (``page``)."""
-        if lazy == self.tiers.lazy:
+        if lazy == (self._parts is not None and self.tiers.lazy):
             return
         self.tiers.set_lazy(lazy)
         if self.tiers.converting():
@@ -409,19 +442,19 @@ class VariableQueue(RestingQueue, BackingQueue):
         return 0 < self.records.oldest_file <= file_no
 
     def flush_file(self, file_no: i64, quota: i64) -> i64:
-        return self._checkpoint.flush_file(file_no, quota)
+        return FLUSHED if self._parts is None else self.rare().checkpoint.flush_file(file_no, quota)
 
     def flush_safe(self, quota: i64) -> i64:
-        return self._checkpoint.flush_safe(quota)
+        return self.rare().checkpoint.flush_safe(quota)
 
     def flushed(self, file_no: i64) -> None:
-        self._checkpoint.flushed(file_no)
+        self.rare().checkpoint.flushed(file_no)
 
     def journal_only_count(self) -> i64:
         return self.records.journal_only_count()
 
     def ram_bytes(self) -> i64:
-        return self.tiers.ram_bytes
+        return 0 if self._parts is None else self._parts.tiers.ram_bytes
 
     def disk_bytes(self) -> i64:
         return self.tiers.disk_bytes()
@@ -436,8 +469,9 @@ class VariableQueue(RestingQueue, BackingQueue):
         return self.pager.page(target_bytes, quota)
 
     def tick(self, now_ms: WallMs) -> None:
-        self.tiers.rates.update(now_ms)
-        self.tiers.moves.update(now_ms)
+        if self._parts is None:
+            return
+        self.tiers.tick(now_ms)
         self.ahead.tick(now_ms)
         self.records.settle_left()
         if self.records.retry(now_ms):
@@ -453,13 +487,17 @@ class VariableQueue(RestingQueue, BackingQueue):
         return self.records.entries
 
     def note_delivered(self) -> None:
-        self._checkpoint.note_delivered()
+        if self._parts is not None and (self.tiers.living_count() > 0 or self.records.has_left()):
+            self.rare().checkpoint.note_delivered()
 
     def adopt(self, index: QueueIndex | None, next_seq_id: i64, may_expire: bool) -> None:
         """Start from what was found on disk: all of it is delta."""
         self.records.adopt(index, next_seq_id)
+        if index is None:
+            self.records.note_found(0)
+            return
         self.tiers.adopt(index, next_seq_id)
         self.times.adopt(index, may_expire)
-        if index is not None and index.live_count > 0:
-            self._delays.adopt(index)
-        self.replica.note_found()
+        if index.live_count > 0:
+            self.rare().delays.adopt(index)
+        self.records.note_found(self.tiers.delta_count + self.tiers.delayed.count())

@@ -14,8 +14,15 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.parameters import CLUSTER_NAME
-from penstock.broker.rules.access import HASHINGS, NO_LIMIT, User
-from penstock.broker.rules.arguments import check_default_in_cluster
+from penstock.broker.rules.access import (
+    KNOWN_HASHINGS,
+    NO_LIMIT,
+    SCRYPT,
+    PasswordHash,
+    User,
+    hashes_in,
+    joined,
+)
 from penstock.broker.rules.budget import VHOST_LIMITS
 from penstock.broker.rules.erlang_terms import term
 from penstock.broker.rules.parameter_values import check_parameter
@@ -24,11 +31,7 @@ from penstock.broker.topology.vhost import Vhost
 from penstock.core import patterns
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.core.pending import Pending
-from penstock.storage.definitions.parameters import (
-    ParameterRecord,
-    delete_parameter,
-    put_parameter,
-)
+from penstock.storage.definitions.parameters import ParameterRecord, delete_parameter, put_parameter
 from penstock.storage.definitions.records import (
     NO_METADATA,
     PermissionRecord,
@@ -136,12 +139,7 @@ class Administration:
         """Make or change one; what an existing one may do stays."""
         if name == "":
             raise PreconditionFailed("a user needs a name")
-        if hashing not in HASHINGS:
-            raise PreconditionFailed(f"unknown hashing algorithm '{hashing}'")
-        try:
-            base64.b64decode(password_hash, validate=True)
-        except (binascii.Error, ValueError):
-            raise PreconditionFailed("password_hash is no base64") from None
+        _check_hashes(password_hash, hashing)
         self._changes.check_room()
         record = UserRecord(name, password_hash, hashing, tags)
         if self._changes.proposes:
@@ -159,6 +157,35 @@ class Administration:
         if user is not None or tags:
             self._note("user_tags_set", (name, ",".join(tags)))
         self._broker.definitions.put_user(record)
+
+    def keep_renewed_hashes(self) -> None:
+        """Of users who logged in with an older hash; those that have another by now keep it."""
+        users = self._broker.users
+        for name, before, password_hash in users.passwords.take_renewed():
+            user = users.users.get(name)
+            if user is not None and before in [one.text for one in user.hashes]:
+                new = PasswordHash(password_hash, SCRYPT)
+                user.renew_hash(before, password_hash)
+                self._put_hashes(user, [new if one.text == before else one for one in user.hashes])
+
+    def add_password(self, name: str, hashed: PasswordHash) -> None:
+        """A second one; the first stays until it is dropped, or a password is set."""
+        user = self.user(name)
+        if user.password_hash == "":
+            raise PreconditionFailed(f"user '{name}' has no password: set one")
+        if len(user.hashes) > 1:
+            raise PreconditionFailed(f"user '{name}' has two passwords: drop one")
+        self._put_hashes(user, [hashed, *user.hashes])
+
+    def drop_password(self, name: str, is_older: bool) -> None:
+        """The older or the newer one of two."""
+        user = self.user(name)
+        if len(user.hashes) == 1:
+            raise PreconditionFailed(f"user '{name}' has one password")
+        self._put_hashes(user, [user.hashes[0 if is_older else 1]])
+
+    def _put_hashes(self, user: User, hashes: list[PasswordHash]) -> None:
+        self.put_user(user.name, *joined(hashes), user.tags)
 
     def delete_user(self, name: str) -> None:
         """With the user's rights: sessions that are there may do nothing more, and end soon."""
@@ -250,13 +277,11 @@ class Administration:
     # -- virtual hosts ---------------------------------------------------------------------
 
     def put_vhost(self, name: str, metadata: VhostMetadata = NO_METADATA) -> None:
-        """Raises NotImplementedYet for a default type that a cluster has not."""
         if name == "":
             raise PreconditionFailed("a virtual host needs a name")
         self._changes.check_room()
         if self._changes.proposes:
-            check_default_in_cluster(metadata.default_queue_type)
-            self._changes.put(VhostRecord(name, 0, metadata._replace(default_queue_type="")))
+            self._changes.put(VhostRecord(name, 0, metadata))
             return
         vhost = self._broker.vhosts.get(name)
         kind = "vhost_updated"
@@ -416,6 +441,18 @@ class Administration:
         self._broker.parameters.remove(name, vhost, component)
         self._note("parameter_deleted", (vhost or None, component or None, name))
         delete_parameter(self._broker.definitions.change, record)
+
+
+def _check_hashes(password_hash: str, hashing: str) -> None:
+    """Of a password or two; raises PreconditionFailed."""
+    for one in hashing.split(" "):
+        if one not in KNOWN_HASHINGS:
+            raise PreconditionFailed(f"unknown hashing algorithm '{one}'")
+    try:
+        for text, _ in hashes_in(password_hash, hashing):
+            base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise PreconditionFailed("password_hash is no base64") from None
 
 
 def _kind(operator: bool) -> str:

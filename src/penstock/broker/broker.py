@@ -18,8 +18,10 @@ from penstock.broker.queue_turns import QueueTurns
 from penstock.broker.rules.access import NO_LIMIT, User
 from penstock.broker.rules.admission import Admission
 from penstock.broker.rules.alarms import Alarms
+from penstock.broker.rules.entry import LIMIT, Entry
 from penstock.broker.rules.log_ins import LogIns
 from penstock.broker.rules.policies import Policy
+from penstock.broker.rules.rights import check_enter
 from penstock.broker.topology.changes import Changes
 from penstock.broker.topology.idleness import Idleness
 from penstock.broker.topology.internal_queues import is_backlog
@@ -37,7 +39,7 @@ from penstock.broker.transfers.traces import Traces
 from penstock.broker.vhost_maker import VhostMaker
 from penstock.core.clock_types import MonoMs
 from penstock.core.confirm_watermark import PendingConfirms
-from penstock.core.errors import AccessRefused, NotFound
+from penstock.core.errors import NotAllowed, NotFound
 from penstock.core.event_book import EventBook
 from penstock.core.headers import HeaderReader
 from penstock.core.letters import HeaderWriter
@@ -49,6 +51,7 @@ from penstock.queues.queue import Queue
 from penstock.queues.sampling import Sampling
 from penstock.queues.stream import StreamQueue
 from penstock.routing.exchanges import NSQ_TOPIC, Exchange
+from penstock.settings.entry import AddressRules
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import Topology
 from penstock.storage.engine.engine import Engine
@@ -85,7 +88,8 @@ class Broker:
         self.vhosts: dict[str, Vhost] = {}
         self.options = options
         self.flow = options.flow
-        self.users = LogIns(self.events, loopback_users)
+        entry = Entry(self.options.plain_text_passwords, self.options.address_rules)
+        self.users = LogIns(self.events, loopback_users, entry, options.passwords, options.lockouts)
         self.traffic = TrafficBook()
         sampling = Sampling(self.events, options.publish_times)
         self.waits = PendingConfirms()  # of publishes, for other nodes
@@ -158,7 +162,8 @@ class Broker:
             user.permit(grant.vhost, grant.configure, grant.write, grant.read)
         self._take_rules(topology)
         for exchange in topology.exchanges:
-            self.vhosts[exchange.vhost].add_exchange(
+            vhost = self.vhosts[exchange.vhost]
+            vhost.add_exchange(
                 Exchange(
                     exchange.vhost,
                     exchange.name,
@@ -168,6 +173,7 @@ class Broker:
                     exchange.internal,
                     exchange.arguments,
                     exchange.user,
+                    vhost.sources,
                 )
             )
         for queue_record in topology.queues:
@@ -222,11 +228,21 @@ class Broker:
         for limit in topology.limits:
             self.limit(limit.scope, limit.owner, limit.name, limit.value)
 
-    def reload(self, connection_max: int, consumer_timeout_ms: int) -> None:
+    def reload(
+        self,
+        connection_max: int,
+        consumer_timeout_ms: int,
+        channel_max: int,
+        plain_text_passwords: bool,
+        address_rules: AddressRules,
+    ) -> None:
         """Settings that may change at run time."""
         self.options = self.options._replace(
-            connection_max=connection_max, consumer_timeout_ms=consumer_timeout_ms
+            connection_max=connection_max,
+            consumer_timeout_ms=consumer_timeout_ms,
+            channel_max=channel_max,
         )
+        self.users.entry.renew(plain_text_passwords, address_rules)
 
     def cluster_name(self) -> str:
         """As an administrator has set it, else by the settings, else the node's name."""
@@ -305,20 +321,24 @@ class Broker:
         return int(self.traffic.churn.open_connections())
 
     def enter(self, user: User, name: str) -> Vhost:
-        """Raises NotFound, AccessRefused or NotAllowed."""
+        """Raises NotFound, AccessRefused or NotAllowed; Undecided."""
         vhost = self.vhost(name)
-        check_node_limit(self.connection_count, self.options.connection_max)
         used = vhost.budget
-        check_connection_limits(user, name, int(used.connection_count), int(used.max_connections))
-        if name not in user.vhosts:
-            raise AccessRefused(f"access to vhost '{name}' refused for user '{user.name}'")
+        counts = int(used.connection_count), int(used.max_connections)
+        try:
+            check_node_limit(self.connection_count, self.options.connection_max)
+            check_connection_limits(user.counted, name, *counts)
+        except NotAllowed:
+            self.users.entry.count(LIMIT)
+            raise
+        check_enter(user, name)
         return vhost
 
     def count_connection(self, user: User, vhost: Vhost, more: i64) -> None:
         """1: that user has entered; -1: that connection is over."""
         self.traffic.churn.count_connection(more)
         vhost.budget.count_connection(more)
-        user.count_connection(more)
+        user.counted.count_connection(more)
 
     # -- the turn ------------------------------------------------------------------------
 

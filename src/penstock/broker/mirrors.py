@@ -12,11 +12,17 @@ What only the master knows (how far each mirror is) is None in the facts of othe
 here is kept: facts are made when they are asked for.
 """
 
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Final, final
 
 from penstock.core.errors import NotFound, PreconditionFailed
+from penstock.queues.context import CLASSIC, QUORUM
 from penstock.queues.queue import Queue
+
+ALL_KINDS: Final = "all"
+KINDS: Final = (ALL_KINDS, CLASSIC, QUORUM)
+"""Of queues, for ``rebalance``."""
 
 MASTER: Final = "master"
 MIRROR: Final = "mirror"
@@ -83,6 +89,7 @@ class MirrorFacts:
     """``copies``: the master first, then its mirrors, the eldest first; none = the queue is down.
 
     ``recoverable``: nodes that are not there, and what they had: "synced" or "partial".
+    ``members``: of a quorum queue, the nodes with a copy and those that shall have one.
     """
 
     version: int
@@ -93,6 +100,7 @@ class MirrorFacts:
     mode: str = ""  # of the policy, in words: "exactly 2, automatic"
     state: str = RUNNING  # or SYNCING, DOWN, WAITING
     why: str = ""  # in words, what of it is not as it should be
+    members: tuple[str, ...] = ()
 
     def master(self) -> str:
         """Its node; "" = there is none."""
@@ -100,6 +108,10 @@ class MirrorFacts:
             if copy.role == MASTER:
                 return copy.node
         return ""
+
+    def online(self) -> list[str]:
+        """Those of ``members`` that run."""
+        return [node for node in self.members if node not in self.recoverable]
 
     def slave_nodes(self) -> list[str]:
         return [copy.node for copy in self.copies if copy.role == MIRROR]
@@ -115,9 +127,19 @@ class MirrorFacts:
         """A node that is away and has all messages of a queue without a master, "" = none has."""
         return next((node for node, had in self.recoverable.items() if had == "synced"), "")
 
+    def is_quorum_critical(self, node: str) -> bool:
+        """Of a quorum queue: would it lack a majority without that node, or has it just one?"""
+        voters = [copy.node for copy in self.copies if copy.synced]
+        count = len(voters) + list(self.recoverable.values()).count("synced")
+        return bool(self.members) and node in voters and len(voters) <= count // 2 + 1
+
+    def lacks_leader(self) -> bool:
+        """Of a quorum queue."""
+        return bool(self.members) and self.master() == ""
+
     def is_sync_critical(self, node: str) -> bool:
         """Would the queue be down without that node?  RabbitMQ's health check asks the same."""
-        return self.master() == node and not self.synchronised_slave_nodes()
+        return not self.members and self.master() == node and not self.synchronised_slave_nodes()
 
 
 @final
@@ -135,8 +157,6 @@ class MasterMove:
 
 
 class Mirrors:
-    """See the head of this file."""
-
     # -- looking -----------------------------------------------------------------------------
 
     def mirrored(self) -> list[tuple[str, str]]:
@@ -184,13 +204,28 @@ class Mirrors:
         """
         raise not_mirrored(queue)
 
+    # -- copies of a quorum queue --------------------------------------------------------------
+
+    def copies_wanted(self, queue: Queue) -> tuple[str, ...]:
+        """The nodes that have copies, or shall have them; none = no majority confirms it."""
+        return ()
+
+    def want_copies(self, queue: Queue, nodes: Sequence[str]) -> None:
+        """These, from now on, one change after the other, as soon as a majority has everything.
+
+        Raises NotMirrored, and PreconditionFailed if the leader's node is not among them.
+        """
+        raise not_mirrored(queue)
+
     # -- nodes -------------------------------------------------------------------------------
 
-    def rebalance(self, vhost_pattern: str, queue_pattern: str) -> list[MasterMove]:
+    def rebalance(
+        self, vhost_pattern: str, queue_pattern: str, kind: str = ALL_KINDS
+    ) -> list[MasterMove]:
         """Masters go from nodes with many to synchronised mirrors on nodes with few.
 
-        Regular expressions; only queues that both cover are counted and moved.  Returns what it
-        began; raises PreconditionFailed for what is no expression.
+        Regular expressions, and one of ``KINDS``; only queues that all three cover are counted and
+        moved.  Returns what it began; raises PreconditionFailed for what is no expression or kind.
         """
         return []
 
@@ -206,6 +241,13 @@ class Mirrors:
 
 def not_mirrored(queue: Queue) -> NotMirrored:
     return NotMirrored(f"queue '{queue.name}' in vhost '{queue.vhost}' is not mirrored")
+
+
+def is_elected(queue: Queue) -> PreconditionFailed:
+    return PreconditionFailed(
+        f"a majority elects the leader of queue '{queue.name}' in vhost '{queue.vhost}':"
+        " drain its node first"
+    )
 
 
 def no_copy(queue: Queue, node: str) -> NotFound:

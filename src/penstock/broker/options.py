@@ -5,16 +5,19 @@ from typing import NamedTuple
 from penstock.broker.rules.access import NO_LIMIT
 from penstock.broker.rules.arguments import TypeRules
 from penstock.broker.rules.flow import Flow
+from penstock.broker.rules.lockouts import NO_LOCKOUT, LockoutRule
+from penstock.broker.rules.passwords import Passwords
 from penstock.broker.rules.vhost_defaults import VhostDefaults
 from penstock.broker.transfers.staging import StagingLimits
 from penstock.core.credit import CreditSpec
 from penstock.queues.latency import PublishTime, enqueue_time
 from penstock.queues.sampling import PublishTimes, no_times
 from penstock.queues.scan_loop import ScanLoop
+from penstock.settings.entry import AddressRules
 
 
 class BrokerOptions(NamedTuple):
-    """``flow`` and ``scan`` have state: they are of one broker."""
+    """``flow``, ``scan`` and ``passwords`` have state: they are of one broker."""
 
     flow: Flow
     node_name: str = ""
@@ -35,6 +38,13 @@ class BrokerOptions(NamedTuple):
     """By the settings; "" = the node's."""
     types: TypeRules = TypeRules()
     vhost_defaults: VhostDefaults = VhostDefaults()
+    channel_max: int = int(NO_LIMIT)
+    """Of the node."""
+    plain_text_passwords: bool = True
+    address_rules: AddressRules = AddressRules(())
+    passwords: Passwords | None = None
+    """None: any password, hashed as RabbitMQ does it."""
+    lockouts: LockoutRule = NO_LOCKOUT
 
 
 def default_options() -> BrokerOptions:

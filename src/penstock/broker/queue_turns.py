@@ -52,6 +52,7 @@ class QueueTurns:
     ) -> None:
         self.schedule: Final = Schedule()
         self.scan: ScanLoop | None = scan
+        self.long_works: Final = context.long_works  # a part of the turn
         self._context: Final = context
         self._vhosts: Final = vhosts
         self.rooms: Final = RoomRoutes(self.sort_room)  # a part of the turn

@@ -35,7 +35,7 @@ class VhostRemoval:
         self._broker = broker
         self._vhost = vhost
         self._close_some = close_some
-        self._user = broker.events.user  # whose doing it is
+        self._actor = broker.events.actor  # whose doing it is
         self._guests_are_told: bool = False
         if not vhost.closing:
             vhost.close()
@@ -43,7 +43,7 @@ class VhostRemoval:
 
     def step(self) -> tuple[bool, list[Consumer]]:
         """Is it gone?  And who has lost a queue by this step."""
-        return self._broker.events.act_for(self._user, self._step)
+        return self._broker.events.act_for(self._actor, self._step)
 
     def _step(self) -> tuple[bool, list[Consumer]]:
         vhost, broker = self._vhost, self._broker

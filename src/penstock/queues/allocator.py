@@ -20,11 +20,21 @@ DELIVERIES_AT_ONCE: Final[i64] = 1024
 
 @final
 class Delivery:
-    """Messages for one consumer, in queue order; ``again_count`` of them not for the first time."""
+    """Messages for one consumer, in queue order; ``again_count`` of them not for the first time.
 
-    def __init__(self, consumer: Consumer, messages: list[Message], again_count: i64 = 0) -> None:
+    ``kept``: what its session keeps until it is settled, if not the messages themselves.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        messages: list[Message],
+        again_count: i64 = 0,
+        kept: list[Message] | None = None,
+    ) -> None:
         self.consumer = consumer
         self.messages = messages
+        self.kept = messages if kept is None else kept
         self.again_count: i64 = again_count
 
 

@@ -8,12 +8,13 @@ per message, and what happens between two turns changes nothing.
 
 from typing import final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from penstock.core.clock_types import WallMs
 
 
 @final
+@mypyc_attr(acyclic=True)
 class Capacity:
     """Of one queue."""
 

@@ -102,6 +102,10 @@ class SharedWindow:
     def change(self, limit: i64) -> None:
         self.limit = limit
 
+    def close(self) -> None:
+        """There is no room any more, whatever is settled."""
+        self.limit = -1
+
     def room(self) -> i64:
         if self.limit == 0:
             return UNLIMITED
@@ -190,7 +194,9 @@ class Consumer:
         room = self.shared.room()
         if self.no_ack:
             # Not counted, but not delivered either while the shared limit is reached.
-            return UNLIMITED if room > 0 else 0
+            if room > 0:
+                return UNLIMITED
+            return 0
         if self.window != NO_WINDOW:
             if self.window - self.outstanding < room:
                 room = self.window - self.outstanding
@@ -320,6 +326,11 @@ class PriorityGroup:
         self.shares_holder = len(self._of_holder) < self.count
 
 
+_NO_GROUPS: Final[dict[int, PriorityGroup]] = {}
+_NONE_IN_TURN: Final[list[PriorityGroup]] = []
+"""Of queues that never had a consumer: nothing is ever put into these."""
+
+
 @final
 class ConsumerGroups:
     """The consumers of a queue by priority.
@@ -330,13 +341,16 @@ class ConsumerGroups:
     def __init__(self, single_active: bool) -> None:
         self.single_active: bool = single_active
         self.sole: Consumer | None = None
-        self._by_priority: dict[int, PriorityGroup] = {}
-        self._in_turn: list[PriorityGroup] = []  # highest first; in others all rest
+        self._by_priority: dict[int, PriorityGroup] = _NO_GROUPS
+        self._in_turn: list[PriorityGroup] = _NONE_IN_TURN  # highest first; in others all rest
 
     def add(self, consumer: Consumer) -> None:
         priority = int(consumer.priority)
         group = self._by_priority.get(priority)
         if group is None:
+            if len(self._by_priority) == 0:
+                self._by_priority = {}
+                self._in_turn = []
             group = PriorityGroup(priority)
             self._by_priority[priority] = group
         is_first = len(self._by_priority) == 1 and group.count == 0

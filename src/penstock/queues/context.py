@@ -2,8 +2,11 @@
 
 from typing import TYPE_CHECKING, Final, final
 
+from mypy_extensions import mypyc_attr
+
 from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.credit import FlowBook
+from penstock.core.long_work import LongWorks
 from penstock.core.traffic import DropCounters
 from penstock.queues.limits import DeadLetterBatch
 from penstock.queues.sampling import Sampling
@@ -16,6 +19,8 @@ QUORUM: Final = "quorum"
 STREAM: Final = "stream"
 QUEUE_TYPES: Final = (CLASSIC, QUORUM, STREAM)
 LASTING_TYPES: Final = (QUORUM, STREAM)
+_NO_ARGUMENTS: Final[dict[str, object]] = {}
+"""Of all queues that have none."""
 
 
 def queue_type(arguments: dict[str, object]) -> str:
@@ -30,6 +35,7 @@ def can_last(durable: bool, exclusive: bool, auto_delete: bool) -> bool:
 
 
 @final
+@mypyc_attr(acyclic=True)
 class QueueIdentity:
     """As declared, by ``user``, "" = it is not known, or the node itself.
 
@@ -51,7 +57,7 @@ class QueueIdentity:
         self.incarnation = incarnation
         self.durable = durable
         self.auto_delete = auto_delete
-        self.arguments = arguments
+        self.arguments = arguments or _NO_ARGUMENTS
         self.user = user
 
 
@@ -62,15 +68,23 @@ class QueueContext:
     ``wakeups``  queues that may have something to deliver, in turn
     ``refills``  queues whose consumers have nearly full windows: their turn may come later
     ``deaths``   messages that died in this turn, to become dead letters
+    ``long_works``  what one turn cannot hold
     ``dropped``  counts messages that died and became none
     ``waits``    publishes that other nodes have still to confirm
     """
 
-    def __init__(self, waits: PendingConfirms, book: FlowBook, sampling: Sampling) -> None:
+    def __init__(
+        self,
+        waits: PendingConfirms,
+        book: FlowBook,
+        sampling: Sampling,
+        long_works: LongWorks | None = None,
+    ) -> None:
         self.wakeups: dict[Queue, None] = {}
         self.refills: list[Queue] = []
         self.deaths: list[DeadLetterBatch] = []
         self.dropped = DropCounters()
+        self.long_works = LongWorks(book) if long_works is None else long_works
         self.waits = waits
         self.book = book
         self.sampling = sampling

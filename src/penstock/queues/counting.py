@@ -35,6 +35,7 @@ class QueueStatistics:
         self.requeued_count: i64 = 0  # given back before their time
         self.timed_out_count: i64 = 0
         self.returned_count: i64 = 0  # of those given back, so many may still be here
+        self.buried_count: i64 = 0  # died, with a dead-letter exchange
         self.capacity = Capacity()
         self.latency: Latency | None = None  # measured when asked for
         self.sampler: Sampler | None = None  # while there is an event log
@@ -67,6 +68,10 @@ class QueueStatistics:
         if account.no_ack:
             self.no_ack_count += 1
             self.got_no_ack_count += 1
+
+    def buried(self, count: i64) -> None:
+        """Negative: so many are to be buried again."""
+        self.buried_count += count
 
     def found_nothing(self) -> None:
         self.empty_count += 1

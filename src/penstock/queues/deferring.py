@@ -36,9 +36,6 @@ class DeferredMessages:
         self._backing = backing
         self._plain = None
 
-    def can_delay(self) -> bool:
-        return self._plain is not None
-
     def release_to_tail(self) -> None:
         """From now on."""
         self.to_tail = True

@@ -40,12 +40,7 @@ class Lease(Due):
     __slots__ = ("delivered_ms", "key", "message", "owner", "timeout_ms")
 
     def __init__(
-        self,
-        message: Message,
-        key: bytes,
-        owner: i64,
-        now_ms: WallMs,
-        timeout_ms: i64,
+        self, message: Message, key: bytes, owner: i64, now_ms: WallMs, timeout_ms: i64
     ) -> None:
         super().__init__(WallMs(now_ms + timeout_ms))
         self.message: Message = message
@@ -114,12 +109,7 @@ class Leases:
     # -- in flight -------------------------------------------------------------------------
 
     def grant(
-        self,
-        owner: i64,
-        message: Message,
-        key: bytes,
-        now_ms: WallMs,
-        timeout_ms: i64,
+        self, owner: i64, message: Message, key: bytes, now_ms: WallMs, timeout_ms: i64
     ) -> bytes:
         """``key`` is its id; returns the one it is in flight under."""
         twin = TWIN | message.seq_id

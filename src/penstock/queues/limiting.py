@@ -21,11 +21,9 @@ from mypy_extensions import i64
 from penstock.backing.interface import BackingQueue
 from penstock.core.clock_types import WallMs
 from penstock.core.letters import DELIVERY_LIMIT, EXPIRED, MAXLEN
-from penstock.core.message import (
-    Message,
-    attempts_of,
-    body_size,
-)
+from penstock.core.long_work import DEATH_STEPS, LongWork
+from penstock.core.message import Message, attempts_of, body_size
+from penstock.core.steps import steps
 from penstock.queues.context import QueueContext
 from penstock.queues.limits import DeadLetterBatch
 from penstock.queues.queue import Queue
@@ -37,13 +35,14 @@ DROPPED_BYTES_MAX: Final[i64] = 4 * 1024 * 1024
 
 
 @final
-class QueueLimiter:
+class QueueLimiter(LongWork):
     """Of one queue, around its backing."""
 
     def __init__(self, queue: Queue, context: QueueContext) -> None:
         self.body_bytes: i64 = 0  # of ready messages, if bytes are limited
         self.expired_count: i64 = 0
         self.dropped_count: i64 = 0
+        self._is_dropping: bool = False  # in shares: more than a turn holds are over the limit
         self._queue = queue
         self._backing: BackingQueue = queue.backing
         self._context = context
@@ -151,12 +150,21 @@ class QueueLimiter:
 
     def drop_over_limit(self) -> None:
         """The oldest go, as many as are too many; what is on its way from disk goes later."""
-        while True:
-            messages = self._first_over()
-            if not messages:
-                return
-            self.dropped_count += len(messages)
-            self.die(messages, MAXLEN)
+        if not self._is_dropping and self._drop_some() and self._drop_some():
+            self._is_dropping = self._context.long_works.start(self) is not None
+
+    def step(self) -> bool:
+        steps.count(DROPPED_AT_ONCE * DEATH_STEPS)
+        self._is_dropping = not self._queue.deleted and self._drop_some()
+        return self._is_dropping
+
+    def _drop_some(self) -> bool:
+        messages = self._first_over()
+        if not messages:
+            return False
+        self.dropped_count += len(messages)
+        self.die(messages, MAXLEN)
+        return True
 
     def _first_over(self) -> list[Message]:
         limits = self._queue.limits

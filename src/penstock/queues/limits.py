@@ -10,7 +10,7 @@ at.  Lengths count ready messages only, bytes those of bodies, as RabbitMQ count
 
 from typing import Final, final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 from penstock.core.message import Message
 from penstock.streams.log import StreamLimits
@@ -28,6 +28,7 @@ RETRIES: Final = (RETRY_ALL, RETRY_FAILED, "returned", "disabled")
 
 
 @final
+@mypyc_attr(acyclic=True)
 class RetryDelays:
     """What a quorum queue gets back waits for; ``kind``: one of ``RETRIES`` but the last."""
 
@@ -47,6 +48,7 @@ class RetryDelays:
 
 
 @final
+@mypyc_attr(acyclic=True)
 class QueueLimits:
     """``dead_letter_exchange``: None = dead messages are just gone; "" is the default exchange.
 

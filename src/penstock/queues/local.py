@@ -13,18 +13,21 @@ the tail, when its time is over.  Where the queue is ``scanned``, the scan loop 
 ``delivery_limit`` and its attempts are over it: then it dies.
 """
 
+from collections.abc import Callable
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.backing.delaying import RELEASED_AT_ONCE
 from penstock.backing.interface import BackingQueue
+from penstock.backing.message_deque import ascending
 from penstock.backing.priorities import PriorityBacking, quorum_priorities
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.letters import REJECTED
+from penstock.core.long_work import AT_ONCE, DELIVERY_STEPS, Freeing, LongWork
 from penstock.core.message import PRIORITY_BITS, Message, attempts_of, mark_redelivered
 from penstock.core.pending import Pending, ask_again
+from penstock.core.steps import steps
 from penstock.queues.allocator import (
     DELIVERIES_AT_ONCE,
     Delivery,
@@ -48,6 +51,8 @@ DELIVER_MESSAGES_MAX: Final[i64] = 8192
 DELIVER_BYTES_MAX: Final[i64] = 256 * 1024
 """One pass stays within the processor's cache, and lets other queues have their turn; but it
 takes at least what one read of a socket can bring, else publishers outrun consumers."""
+TIMED_OUT_AT_ONCE: Final[i64] = 512
+"""Each is put back, recorded, and delivered again in the same turn."""
 LATE_AT_ONCE: Final[i64] = 1024
 """Over their time at the head: a pass that has met so many leaves the rest to the next."""
 SINGLE_ACTIVE: Final = "x-single-active-consumer"
@@ -55,8 +60,6 @@ SINGLE_ACTIVE: Final = "x-single-active-consumer"
 
 @final
 class LocalQueue(Queue):
-    """See the head of this file."""
-
     def __init__(
         self, identity: QueueIdentity, backing: BackingQueue, context: QueueContext
     ) -> None:
@@ -65,16 +68,31 @@ class LocalQueue(Queue):
         self._quorum: Final = queue_type(identity.arguments) == QUORUM
         self.feed: StreamFeed | None = None  # its messages come from a stream
         self._defers: bool = False  # something may be delayed, or in flight with a deadline
+        self._holds: i64 = 0  # of those who give it messages back in shares of a turn
         self._head_away: bool = False  # it is over its time, and on its way from disk
         self._spare: i64 = 0  # room of consumers, counted since the last pass for publishes
         self._spare_wanted: i64 = 0  # it is more, if it is so much
         self._groups = ConsumerGroups(identity.arguments.get(SINGLE_ACTIVE) is True)
-        self._limiter = QueueLimiter(self, context)
-        self._deferred = DeferredMessages(backing, self._limiter)
-        self._retries: Final = self._quorum and self._deferred.can_delay()
+        self._own_limiter: QueueLimiter | None = None
+        self._own_deferred: DeferredMessages | None = None
+        self._retries: Final = self._quorum and backing.plain() is not None
         if context.sampling.book.directory != "":
             self.statistics.start_sampling(context.sampling, self.vhost, self.name)
         backing.set_reader(self)
+
+    # -- parts that are made when they are needed ------------------------------------------
+
+    @property
+    def _limiter(self) -> QueueLimiter:
+        if self._own_limiter is None:
+            self._own_limiter = QueueLimiter(self, self._context)
+        return self._own_limiter
+
+    @property
+    def _deferred(self) -> DeferredMessages:
+        if self._own_deferred is None:
+            self._own_deferred = DeferredMessages(self.backing, self._limiter)
+        return self._own_deferred
 
     # -- publishing ------------------------------------------------------------------------
 
@@ -110,8 +128,8 @@ class LocalQueue(Queue):
     def _keep(self, messages: list[Message]) -> None:
         """A quorum queue keeps them on disk, and orders by priority since one of them names one.
 
-        While a reader goes by positions, or deliveries have deadlines, and where duplicates are
-        dropped, they go with those that name none.
+        While a reader goes by positions, or deliveries have deadlines, where duplicates are
+        dropped, and where it has copies, they go with those that name none.
         """
         flags: i64 = 0
         for message in messages:
@@ -120,7 +138,7 @@ class LocalQueue(Queue):
         if flags & PRIORITY_BITS == 0:
             return
         by_position = self.range_lease.held or self.leases is not None
-        if by_position or not self._order_by_priority():
+        if by_position or self.mirrors is not None or not self._order_by_priority():
             for message in messages:
                 message.forget_priority()
 
@@ -133,9 +151,10 @@ class LocalQueue(Queue):
             return False
         backing = quorum_priorities(normal)
         backing.set_reader(self)
+        deferred = self._deferred  # of the backing that it had
         self.backing = backing
         self._limiter.order_by_priority(backing)
-        self._deferred.order_by_priority(backing)
+        deferred.order_by_priority(backing)
         return True
 
     def open_priority(self, priority: int) -> None:
@@ -169,7 +188,7 @@ class LocalQueue(Queue):
         statistics = self.statistics
         if statistics.latency is not None:
             statistics.latency.take_time(now_ms)
-        if self.deleted:
+        if self.deleted or self._holds > 0:
             return []
         deliveries: list[Delivery] = []
         if len(self.consumers) > 0 and not self.paused:
@@ -326,6 +345,8 @@ class LocalQueue(Queue):
             raise leased(self.name, self.vhost)
         if self.paused:
             return None
+        if self._holds > 0:
+            return Pending(None, ask_again)
         feed = self.feed
         if feed is not None:
             self._take_from_stream(feed, 1, self._context.sampling.book.now_ms)
@@ -397,12 +418,18 @@ class LocalQueue(Queue):
             self._limiter.die(messages, REJECTED)
             self.wake()
 
-    def requeue(
-        self, consumer: Consumer, messages: list[Message], failed: bool, now_ms: WallMs
-    ) -> None:
-        self._release(consumer, len(messages))
-        self.statistics.redelivered(messages)
-        self._put_back(messages, failed, now_ms)
+    def requeue(self, given: dict[Consumer, list[Message]], failed: bool, now_ms: WallMs) -> None:
+        back: list[Message] = []
+        for consumer, messages in given.items():
+            self._release(consumer, len(messages))
+            back.extend(messages)
+        self.statistics.redelivered(back)
+        self._put_back(ascending(back), failed, now_ms)
+
+    def hold(self, on: bool) -> None:
+        self._holds += 1 if on else -1
+        if self._holds == 0:
+            self.wake()
 
     def give_back_all(self, owner: i64) -> None:
         leases = self.leases
@@ -494,7 +521,7 @@ class LocalQueue(Queue):
     # -- time ------------------------------------------------------------------------------
 
     def use_leases(self) -> bool:
-        if self.leases is None and self._deferred.can_delay():
+        if self.leases is None and self.backing.plain() is not None:
             self.leases = Leases()
             self._defers = True
         return self.leases is not None
@@ -507,6 +534,9 @@ class LocalQueue(Queue):
             self.wake()
 
     def expire(self, now_ms: WallMs) -> i64:
+        if not self.backing.may_expire():
+            self._head_away = False
+            return 0
         before = self._limiter.expired_count
         self._head_away = self._limiter.expire(now_ms)
         return self._limiter.expired_count - before
@@ -524,7 +554,7 @@ class LocalQueue(Queue):
         return count
 
     def _time_out(self, leases: Leases, now_ms: WallMs) -> i64:
-        late = self._released(leases.expired(now_ms, RELEASED_AT_ONCE))
+        late = self._released(leases.expired(now_ms, TIMED_OUT_AT_ONCE))
         if len(late) > 0:
             self.statistics.timed_out(late)
             self._take_back(late, 0, now_ms)
@@ -565,9 +595,22 @@ class LocalQueue(Queue):
         return self.backing.ready_count() + (self.backing.count_delayed() if self._defers else 0)
 
     def dropped_count(self) -> i64:
-        return self._limiter.dropped_count
+        return 0 if self._own_limiter is None else self._own_limiter.dropped_count
 
-    def purge(self) -> int:
+    def purge(self) -> int | Pending:
+        return self._in_steps(self.purge_now)
+
+    def empty(self) -> int | Pending:
+        return self._in_steps(self.empty_now)
+
+    def _in_steps(self, drop_rest: Callable[[], int]) -> int | Pending:
+        if self.backing.ready_count() <= AT_ONCE:
+            return drop_rest()
+        purge = Purge(self, drop_rest)
+        ticket = self._context.long_works.start(purge)
+        return purge.count() if ticket is None else Pending(ticket, purge.count)
+
+    def purge_now(self) -> int:
         count = int(self.backing.purge())
         if self._retries:
             count += int(self._deferred.drop())
@@ -577,8 +620,8 @@ class LocalQueue(Queue):
         self.statistics.limit_returned(0)
         return count
 
-    def empty(self) -> int:
-        count = self.purge() + int(self._deferred.drop())
+    def empty_now(self) -> int:
+        count = self.purge_now() + int(self._deferred.drop())
         leases = self.leases
         if leases is not None:
             messages = self._released(leases.clear())
@@ -667,7 +710,7 @@ class LocalQueue(Queue):
 
     def end(self) -> list[Consumer]:
         self.deleted = True
-        self.backing.delete()
+        self._context.long_works.start(Freeing(self.backing.delete()))
         return self.retire()
 
     def hand_over(self) -> None:
@@ -676,6 +719,33 @@ class LocalQueue(Queue):
         if leases is not None:
             self.unacked_count -= len(self._released(leases.clear()))
         self.deleted = True
+
+
+@final
+class Purge(LongWork):
+    """Of a queue with many ready messages: ``drop_rest`` ends it, when few are left."""
+
+    def __init__(self, queue: LocalQueue, drop_rest: Callable[[], int]) -> None:
+        self._queue = queue
+        self._drop_rest = drop_rest
+        self._count: int = 0
+        queue.hold(True)
+
+    def count(self) -> int:
+        """How many went."""
+        return self._count
+
+    def step(self) -> bool:
+        queue = self._queue
+        steps.count(AT_ONCE * DELIVERY_STEPS)
+        if not queue.deleted:
+            dropped = int(queue.backing.purge_step(AT_ONCE))
+            self._count += dropped
+            if dropped > 0 and queue.backing.ready_count() > AT_ONCE:
+                return True
+            self._count += self._drop_rest()
+        queue.hold(False)
+        return False
 
 
 def _earlier(one_ms: WallMs, other_ms: WallMs) -> WallMs:

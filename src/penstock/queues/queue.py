@@ -231,15 +231,16 @@ class Queue:
         """The consumer is done with these, and does not want them: they die."""
         raise NotImplementedError
 
-    def requeue(
-        self, consumer: Consumer, messages: list[Message], failed: bool, now_ms: WallMs
-    ) -> None:
-        """The consumer gives these back: to their original places, as redelivered.
+    def requeue(self, given: dict[Consumer, list[Message]], failed: bool, now_ms: WallMs) -> None:
+        """Consumers give these back: to their original places, as redelivered.
 
-        ``failed``: it could not deal with them; a quorum queue counts that alone.  ``now_ms``:
+        ``failed``: they could not deal with them; a quorum queue counts that alone.  ``now_ms``:
         wall clock, for a quorum queue, whose messages may have to wait first.
         """
         raise NotImplementedError
+
+    def hold(self, on: bool) -> None:
+        """A consumer gives messages back in several pieces: deliver none before the last."""
 
     def give_back(
         self, consumer: Consumer, messages: list[Message], delay_ms: i64, now_ms: WallMs

@@ -5,10 +5,11 @@ A token is a number that only grows: a reader with a newer one fences off those 
 
 from typing import final
 
-from mypy_extensions import i64
+from mypy_extensions import i64, mypyc_attr
 
 
 @final
+@mypyc_attr(acyclic=True)
 class RangeLease:
     """Of one queue; ``begun_elsewhere``: another node was its master, and none was opened here."""
 

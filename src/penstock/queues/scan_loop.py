@@ -34,8 +34,6 @@ Lots = Callable[[int, int], list[int]]
 
 @final
 class ScanLoop:
-    """See the head of this file."""
-
     def __init__(
         self,
         lots: Lots,

@@ -18,6 +18,7 @@ from penstock.core.clock_types import WallMs
 from penstock.core.errors import NotImplementedYet, PreconditionFailed
 from penstock.core.message import Message
 from penstock.core.pending import Pending
+from penstock.core.turn_share import TurnShare
 from penstock.queues.allocator import Delivery
 from penstock.queues.consumers import Consumer, ConsumerRing
 from penstock.queues.context import QueueContext, QueueIdentity
@@ -41,27 +42,29 @@ from penstock.streams.log import StreamLog
 from penstock.streams.marks import POSITIONS_MAX
 from penstock.streams.reader import StreamReader
 
-DELIVER_BYTES_MAX: Final[i64] = 1024 * 1024
-"""One pass gives so much, and a block more, to all consumers together: as to a range reader."""
+TURN_BYTES: Final[i64] = 1024 * 1024
+BESIDE_PUBLISHERS_BYTES: Final[i64] = 256 * 1024
+"""All consumers together get so much, and a block more, in a turn (``core/turn_share.py``)."""
+READER_BYTES: Final[i64] = 256 * 1024
+"""And one of them so much, and a block more, before the next one: what several get of a block, and
+the output of each, is still in the processor's cache then."""
 READERS_AT_ONCE: Final[i64] = 256
 """One pass looks at so many of them."""
 READS_AT_ONCE: Final[i64] = 8
 """Of all consumers: what they bring waits in memory."""
 MESSAGE_COST_BYTES: Final[i64] = 32
 """As which a message counts beside its content."""
+KEPT_WHOLE_BYTES: Final[i64] = 4 * 1024 * 1024
+"""Once a consumer holds about so much, its deliveries are kept without their contents: the stream
+has them, and settles by offset."""
 KEEP_MS: Final[i64] = 1000
 """Positions that move are written so often at most."""
 
 
 @final
 class StreamQueue(Queue):
-    """See the head of this file."""
-
     def __init__(
-        self,
-        identity: QueueIdentity,
-        backing: StreamBacking,
-        context: QueueContext,
+        self, identity: QueueIdentity, backing: StreamBacking, context: QueueContext
     ) -> None:
         super().__init__(identity, backing, context)
         self._stored: StreamBacking = backing
@@ -70,6 +73,7 @@ class StreamQueue(Queue):
         self._ring = ConsumerRing()  # those for which something may be at hand
         self._reading: dict[Consumer, None] = {}  # for them it is on its way from disk
         self._idle: dict[Consumer, None] = {}  # for them there is nothing before the disk has more
+        self._share: TurnShare = TurnShare(TURN_BYTES, BESIDE_PUBLISHERS_BYTES)
         self._moved: bool = False  # positions of named ones
         self._keep_at_ms: WallMs = WallMs(0)
         if context.sampling.book.directory != "":
@@ -114,36 +118,37 @@ class StreamQueue(Queue):
         return deliveries
 
     def _deliver(self, now_ms: WallMs, deliveries: list[Delivery]) -> None:
-        """To readers in turn, until the share of a pass is used up."""
-        left = DELIVER_BYTES_MAX
+        """To readers in turn, until their share of the turn is used up."""
+        turn = self._context.book.turns
         for _ in range(READERS_AT_ONCE):
+            left = self._share.left(turn, self.publishers_wait())
             consumer = self._ring.take() if left > 0 else None
             if consumer is None:
                 break
             if len(self._reading) < READS_AT_ONCE or self._readers[consumer].cursor.blocks():
-                left = self._deliver_to(consumer, left, now_ms, deliveries)
+                taken = self._deliver_to(consumer, min(left, READER_BYTES), now_ms, deliveries)
+                self._share.spend(taken)
             else:
                 self._idle[consumer] = None
         if self._ring.has_room():
             self.wake()
 
     def _deliver_to(
-        self, consumer: Consumer, left: i64, now_ms: WallMs, deliveries: list[Delivery]
+        self, consumer: Consumer, most: i64, now_ms: WallMs, deliveries: list[Delivery]
     ) -> i64:
-        """What it has room for, about ``left`` bytes of it; returns how much of these is left."""
+        """What it has room for, about ``most`` bytes of it; returns how many these were."""
         reader = self._readers[consumer]
         cursor = reader.cursor
         room = consumer.room()
-        outlet_left = max(consumer.outlet.room_bytes(), 1)
-        while room > 0 and left > 0 and outlet_left > 0:
+        most = min(most, max(consumer.outlet.room_bytes(), 1))
+        taken: i64 = 0
+        while room > 0 and taken < most:
             if not cursor.look():
                 self._put_aside(consumer, cursor, now_ms)
-                return left
+                return taken
             messages = reader.take(room)
             count: i64 = len(messages)
-            size = reader.taken_bytes + count * MESSAGE_COST_BYTES
-            left -= size
-            outlet_left -= size
+            taken += reader.taken_bytes + count * MESSAGE_COST_BYTES
             if count == 0:
                 continue
             room -= count
@@ -155,9 +160,12 @@ class StreamQueue(Queue):
             sampler = self.statistics.sampler
             if sampler is not None and self.statistics.delivered_count >= sampler.due:
                 self._sample(consumer, messages)
-            deliveries.append(Delivery(consumer, messages))
+            kept = messages
+            if consumer.outstanding * reader.taken_bytes > KEPT_WHOLE_BYTES * count:
+                kept = [message.without_content() for message in messages]
+            deliveries.append(Delivery(consumer, messages, 0, kept))
         self._ring.add(consumer)
-        return left
+        return taken
 
     def _put_aside(self, consumer: Consumer, cursor: StreamCursor, now_ms: WallMs) -> None:
         """Nothing is at hand for it."""
@@ -218,10 +226,9 @@ class StreamQueue(Queue):
     def reject(self, consumer: Consumer, messages: list[Message]) -> None:
         self._credit(consumer, messages, REJECTED)
 
-    def requeue(
-        self, consumer: Consumer, messages: list[Message], failed: bool, now_ms: WallMs
-    ) -> None:
-        self._credit(consumer, messages, RETURNED)
+    def requeue(self, given: dict[Consumer, list[Message]], failed: bool, now_ms: WallMs) -> None:
+        for consumer, messages in given.items():
+            self._credit(consumer, messages, RETURNED)
 
     def give_back(
         self, consumer: Consumer, messages: list[Message], delay_ms: i64, now_ms: WallMs
@@ -242,7 +249,7 @@ class StreamQueue(Queue):
         if reader.name != "":
             reader.settled(messages, outcome == RETURNED)
             self._moved = True
-        if consumer.cancelled:
+        if consumer not in self.consumers:
             self._leave(consumer)
         elif consumer.nearly_full():
             self.refill()
@@ -304,8 +311,6 @@ class StreamQueue(Queue):
         if consumer in self.consumers:
             del self.consumers[consumer]
             self._ring.cancel_one()
-            self._reading.pop(consumer, None)
-            self._idle.pop(consumer, None)
             self._leave(consumer)
 
     def _leave(self, consumer: Consumer) -> None:
@@ -313,6 +318,8 @@ class StreamQueue(Queue):
         reader = self._readers.get(consumer)
         if reader is None:
             return
+        self._reading.pop(consumer, None)
+        self._idle.pop(consumer, None)
         reader.cursor.close()
         if reader.name != "":
             self._moved = True
@@ -351,6 +358,10 @@ class StreamQueue(Queue):
     @property
     def log(self) -> StreamLog:
         return self._stored.log
+
+    def publishers_wait(self) -> bool:
+        """Of this node, for something that is not on disk yet."""
+        return not self._stored.journal.is_on_disk()
 
     def cursor_of(self, consumer: Consumer) -> StreamCursor:
         """Of one that is here."""

@@ -221,9 +221,10 @@ class StreamBacking(BackingQueue):
 
     # -- its end ---------------------------------------------------------------------------
 
-    def delete(self) -> None:
+    def delete(self) -> list[list[Message]]:
         self._streams.delete(self.stream)
         self.journal.forget_queue(self.stream)
+        return []
 
     # -- what is known ---------------------------------------------------------------------
 

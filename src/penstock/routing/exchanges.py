@@ -27,6 +27,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.core.headers import DELAY_HEADER, delay_in
+from penstock.core.steps import steps
 from penstock.core.traffic import ExchangeTraffic
 from penstock.routing.consistent_hash import CONSISTENT_HASH, HashMatcher
 from penstock.routing.headers import HeadersMatcher, arguments_key
@@ -34,7 +35,6 @@ from penstock.routing.matcher import DirectMatcher, FanoutMatcher, Matcher, Rout
 from penstock.routing.once import ONCE, OnceMatcher
 from penstock.routing.one_of_all import LOCAL_RANDOM, MODULUS_HASH, RANDOM, OneOfAllMatcher
 from penstock.routing.recent_history import NO_STORE, RECENT_HISTORY
-from penstock.routing.steps import steps
 from penstock.routing.topic_trie import TopicTrie
 
 DELAYED: Final = "x-delayed-message"
@@ -108,6 +108,35 @@ class Binding:
 
 
 @final
+class Sources:
+    """The exchanges that lead to each destination: a deletion does not look at all there are.
+
+    By identity of the destination.  An exchange that was deleted may be among them, until its
+    bindings are swept.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[int, dict[Exchange, None]] = {}
+
+    def of(self, destination: object) -> "list[Exchange]":
+        return list(self._known.get(id(destination), ()))
+
+    def add(self, destination: int, exchange: "Exchange") -> None:
+        known = self._known.get(destination)
+        if known is None:
+            self._known[destination] = {exchange: None}
+        else:
+            known[exchange] = None
+
+    def discard(self, destination: int, exchange: "Exchange") -> None:
+        known = self._known.get(destination)
+        if known is not None and exchange in known:
+            del known[exchange]
+            if not known:
+                del self._known[destination]
+
+
+@final
 class Exchange:
     """A named exchange of one of ``EXCHANGE_TYPES``.
 
@@ -118,6 +147,7 @@ class Exchange:
     ``remembers``      messages go to its ``room`` too, and stay there
     ``publish_mode``   of a topic: when its publishers are answered; "" = as the node says
     ``user``           who declared it, "" = it is not known, or the node itself
+    ``sources``        of the node it is on, which has what leads where
     """
 
     def __init__(
@@ -130,6 +160,7 @@ class Exchange:
         internal: bool,
         arguments: dict[str, object],
         user: str = "",
+        sources: Sources | None = None,
     ) -> None:
         self.vhost: str = vhost
         self.name: str = name
@@ -156,6 +187,7 @@ class Exchange:
         # As ``bound``: what the matcher still has to be told.
         self.dismissed: dict[int, dict[tuple[str, str], Binding]] = {}
         self.apart: set[int] = set()  # by identity: bound, but nothing is routed there
+        self._sources = Sources() if sources is None else sources
 
     def count(self, messages: i64, size_bytes: i64) -> None:
         """Of publishers that named it; ``size_bytes``: of the bodies."""
@@ -173,14 +205,15 @@ class Exchange:
 
     def bind(self, destination: object, routing_key: str, arguments: dict[str, object]) -> bool:
         """True when the binding is new; ``PreconditionFailed`` for wrong arguments."""
-        if self.find(destination, routing_key, arguments) is not None:
-            return False
         ways = self.bound.get(id(destination))
         key = (routing_key, arguments_key(arguments))
+        if ways is not None and key in ways:
+            return False
         self.matcher.add(destination, routing_key, arguments)
         if ways is None:
             ways = {}
             self.bound[id(destination)] = ways
+            self._sources.add(id(destination), self)
             if isinstance(destination, Exchange):
                 self.bound_exchanges[id(destination)] = destination
         ways[key] = Binding(self, destination, routing_key, arguments)
@@ -247,6 +280,8 @@ class Exchange:
                 count += 1
             if ways:
                 self.dismissed[identity] = ways
+            else:
+                self._sources.discard(identity, self)
         return count
 
     def set_apart(self, destination: object, apart: bool) -> None:
@@ -259,6 +294,7 @@ class Exchange:
     def forget(self, destination: object) -> None:
         self.apart.discard(id(destination))
         del self.bound[id(destination)]
+        self._sources.discard(id(destination), self)
         self.bound_exchanges.pop(id(destination), None)
 
     def bindings(self) -> list[Binding]:
@@ -355,6 +391,8 @@ def next_hops(
 
 def looks_at_headers(exchange: Exchange, exchanges: dict[str, Exchange]) -> bool:
     """Does any exchange that a message may pass from here on?"""
+    if not exchange.bound_exchanges and exchange.alternate is None:
+        return exchange.needs_headers
     ahead = [exchange]
     seen: set[int] = {id(exchange)}
     while ahead:

@@ -21,8 +21,8 @@ from math import isfinite
 from typing import Final, final
 
 from penstock.core.errors import PreconditionFailed
+from penstock.core.steps import steps
 from penstock.routing.matcher import Matcher, RoutingContext, append_once
-from penstock.routing.steps import steps
 
 X_MATCH: Final = "x-match"
 X_MATCH_VALUES: Final = ("all", "any", "all-with-x", "any-with-x")

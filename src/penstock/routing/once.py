@@ -27,8 +27,6 @@ NEVER_MS: Final = 1 << 62
 
 @final
 class OnceMatcher(Matcher):
-    """See the head of this file."""
-
     def __init__(self, arguments: dict[str, object]) -> None:
         super().__init__()
         self.needs_headers = True

@@ -1,56 +1,16 @@
-"""What routes cost, in steps, and the bounds of that: the one home of both.
+"""What routes cost, in steps (``core/steps.py``), and the bounds of that.
 
-A step is a node that a routing key reaches in a tree of patterns, a pattern of headers that is
-compared, or as much of anything else.  Three bounds are made of them:
-
-    a publish of a client    ``steps.limit``: it is refused when it needs more than ``STEPS_MAX``
-    a turn of a connection   what is left of its publishes waits for the next turn (``Link``)
-    the broker's own routes  a ``RoutingShare`` in each turn.  These cannot be refused: a route that
-                             needs more stops with ``RouteUnfinished`` and goes on in the next turn
+a publish of a client    ``steps.limit``: it is refused when it needs more than ``STEPS_MAX``
+a turn of a connection   what is left of its publishes waits for the next turn (``Link``)
+the broker's own routes  a ``RoutingShare`` in each turn.  These cannot be refused: a route that
+needs more stops with ``RouteUnfinished`` and goes on in the next turn
 """
 
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.core.errors import PreconditionFailed
-
-STEPS_MAX: Final[i64] = 200_000
-"""Some milliseconds."""
-UNLIMITED: Final[i64] = 1 << 62
-
-
-@final
-class Steps:
-    """``taken`` grows for ever; ``left`` is what the publish that is routed may still take."""
-
-    def __init__(self) -> None:
-        self.taken: i64 = 0
-        self.left: i64 = UNLIMITED
-
-    def limit(self) -> None:
-        """A publish of a client is routed."""
-        self.left = STEPS_MAX
-
-    def unlimit(self) -> None:
-        """It has been."""
-        self.left = UNLIMITED
-
-    def count(self, count: i64) -> None:
-        """So many were taken that no publish is refused for."""
-        self.taken += count
-
-    def take(self, count: i64, routing_key: str) -> None:
-        """Raises PreconditionFailed when a publish needs too many."""
-        self.taken += count
-        self.left -= count
-        if self.left < 0:
-            raise PreconditionFailed(
-                f"too many patterns match a part of the routing key '{routing_key}'"
-            )
-
-
-steps: Final = Steps()
+from penstock.core.steps import STEPS_MAX, steps
 
 
 class RouteUnfinished(Exception):

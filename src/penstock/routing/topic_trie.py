@@ -28,8 +28,9 @@ from typing import cast, final
 
 from mypy_extensions import i64
 
+from penstock.core.steps import steps
 from penstock.routing.matcher import Destinations, Matcher, RoutingContext, append_once
-from penstock.routing.steps import Walk, steps
+from penstock.routing.steps import Walk
 
 
 @final

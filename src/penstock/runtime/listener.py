@@ -19,9 +19,10 @@ from penstock.core.errors import SettingInvalid
 from penstock.runtime.connection import UNIX, Connection
 from penstock.runtime.output_budget import KERNEL_UNSENT_BYTES
 from penstock.runtime.proxy_protocol import ProxySocket
-from penstock.runtime.secure_socket import SecureSocket, TlsOptions
-from penstock.settings.listener_table import AMQP, AMQP_SSL, LISTENERS
+from penstock.runtime.secure_socket import SecureSocket
+from penstock.settings.listener_table import AMQP, AMQP_SSL, LISTENERS, NSQ, door_of
 from penstock.settings.settings import Settings
+from penstock.tls.options import TlsOptions, TlsSet
 
 BACKLOG: Final = 1024
 KEEPALIVE: Final = (
@@ -42,10 +43,13 @@ class Listener:
         tls: TlsOptions | None = None,
         proxied: bool = False,
         protocol: str = "",
+        begins_plain: bool = False,
     ) -> None:
+        """``begins_plain``: clients ask for TLS in what they say first."""
         self.sock = sock
         self.protocol = protocol or (AMQP if tls is None else AMQP_SSL)
-        self._options = tls
+        self.tls = tls
+        self._options = None if begins_plain else tls
         self._proxied = proxied
         self._is_unix = sock.family == socket.AF_UNIX
         self._numbers = itertools.count(1)
@@ -53,11 +57,6 @@ class Listener:
         self.host = name if self._is_unix else name[0]
         self.port = 0 if self._is_unix else int(name[1])
         sock.setblocking(False)
-
-    @property
-    def expiry_dates(self) -> dict[str, list[int]]:
-        """Of the certificates that are in force now."""
-        return {} if self._options is None else self._options.expiry_dates
 
     def accept(self) -> tuple[socket.socket, tuple[str, int]]:
         """Raises what the socket raises."""
@@ -152,7 +151,7 @@ def _remove_stale(path: str) -> None:
 
 
 def open_listeners(
-    settings: Settings, tls: TlsOptions | None, places: Collection[str], ports: Mapping[str, int]
+    settings: Settings, tls: TlsSet, places: Collection[str], ports: Mapping[str, int]
 ) -> list[Listener]:
     """All that the settings ask for; raises OSError, and none is open.
 
@@ -166,15 +165,13 @@ def open_listeners(
                 continue
             if door.is_unix:
                 sock = unix_socket(door.place(settings), socket_mode(settings))
-                listeners.append(Listener(sock, protocol=door.protocol))
-                continue
-            port = ports.get(door.protocol, door.port(settings))
-            sock = tcp_socket(
-                door.address(settings), port, settings.listen_backlog, shared=settings.shares_ports
-            )
-            options = tls if door.protocol == AMQP_SSL else None
-            proxied = door.protocol in settings.proxy_protocol
-            listeners.append(Listener(sock, options, proxied, door.protocol))
+            else:
+                place = door.address(settings), ports.get(door.protocol, door.port(settings))
+                shared = settings.shares_ports
+                sock = tcp_socket(*place, settings.listen_backlog, shared=shared)
+            proxied = not door.is_unix and door.protocol in settings.proxy_protocol
+            options = tls.of(door)
+            listeners.append(Listener(sock, options, proxied, door.protocol, door.begins_plain))
     except OSError:
         for listener in listeners:
             listener.close()
@@ -194,12 +191,12 @@ def socket_mode(settings: Settings) -> int:
     return mode
 
 
-def check_listeners(settings: Settings, tls: TlsOptions | None) -> None:
+def check_listeners(settings: Settings, tls: TlsSet) -> None:
     """What would be wrong of the listeners is said before anything else is done."""
     socket_mode(settings)
-    if AMQP_SSL in settings.proxy_protocol and tls is None:
+    if AMQP_SSL in settings.proxy_protocol and tls.of(door_of(AMQP_SSL)) is None:
         raise SettingInvalid("proxy_protocol names 'amqp/ssl', but ssl_certfile is not set")
-    if settings.nsq_tls_required != "no" and tls is None:
+    if settings.nsq_tls_required != "no" and tls.of(door_of(NSQ)) is None:
         raise SettingInvalid(
             "nsq_tls_required is set, but ssl_certfile is not: no client could connect"
         )

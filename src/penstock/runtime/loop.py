@@ -17,6 +17,7 @@ from typing import Final, cast
 
 from penstock.clocks import mono_ms, wall_ms
 from penstock.core.clock_types import MonoMs, WallMs
+from penstock.gate import Gate
 from penstock.runtime.connection import READ_MIN_BYTES, Carrier, Connection, SessionFactory
 from penstock.runtime.descriptors import Descriptors
 from penstock.runtime.listener import Listener
@@ -47,7 +48,10 @@ logger = logging.getLogger("penstock.loop")
 class Loop:
     """Listeners, connections, calls from other threads, and time."""
 
-    def __init__(self, turn: Turn, sessions: SessionFactory) -> None:
+    def __init__(self, turn: Turn, sessions: SessionFactory, gate: Gate | None = None) -> None:
+        """``gate``: which connections are let in; None: all."""
+        self._gatekeeper = gate
+        self._let_in: dict[int, str] = {}  # addresses, by descriptor
         self.turn = turn
         self.connections: dict[int, Connection] = {}
         self.stopping = False
@@ -106,10 +110,23 @@ class Loop:
             except OSError as error:
                 self._rest_listeners(error)
                 return
-            if not self._descriptors.has_room(sock.fileno(), peer[0], self.connections, now_ms):
+            if self._may_enter(listener, sock.fileno(), peer[0], now_ms):
+                self._add(listener.connection(sock, peer, now_ms))
+            else:
                 sock.close()
-                continue
-            self._add(listener.connection(sock, peer, now_ms))
+
+    def _may_enter(self, listener: Listener, fd: int, address: str, now_ms: MonoMs) -> bool:
+        gate = self._gatekeeper
+        has_room = self._descriptors.has_room(fd, address, self.connections, now_ms)
+        if gate is None:
+            return has_room
+        if not has_room:
+            gate.refused("descriptors", listener.protocol, address)
+            return False
+        if gate.admit(listener.protocol, address) != "":
+            return False
+        self._let_in[fd] = address
+        return True
 
     def _add(self, connection: Connection) -> None:
         self.connections[connection.fd] = connection
@@ -290,6 +307,14 @@ class Loop:
             self._watch(connection)
 
     def _choose(self, connection: Connection, data: bytes, now_ms: WallMs) -> Session | None:
+        gate = self._gatekeeper
+        if (
+            gate is not None
+            and connection.own is not None  # a proxy has said whose it is
+            and not gate.is_allowed(connection.protocol, connection.peer[0])
+        ):
+            self._drop(connection, now_ms)
+            return None
         session = self._sessions.choose(
             connection.add_first(data),
             connection.peer,
@@ -475,6 +500,9 @@ class Loop:
             return
         self._epoll.unregister(connection.fd)
         del self.connections[connection.fd]
+        address = self._let_in.pop(connection.fd, "")
+        if address != "" and self._gatekeeper is not None:
+            self._gatekeeper.left(address)
         connection.drop()
         session = connection.session
         if session is not None:

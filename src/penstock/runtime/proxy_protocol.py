@@ -19,7 +19,8 @@ import struct
 from typing import Any, Final, NamedTuple
 
 from penstock.runtime.connection import Connection
-from penstock.runtime.secure_socket import SecureSocket, TlsOptions
+from penstock.runtime.secure_socket import SecureSocket
+from penstock.tls.options import TlsOptions
 
 Address = tuple[str, int]
 

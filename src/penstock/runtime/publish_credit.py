@@ -32,8 +32,8 @@ class PublishCredit:
         itself; so it is not even sent through it.
         """
         flow = self._flow
-        if self._turn != flow.turns:
-            self._turn = flow.turns
+        if self._turn != flow.book.turns:
+            self._turn = flow.book.turns
             self._taken = 0
         credit = self.credit
         self._taken += cost

@@ -14,78 +14,22 @@ Only a connection of the TLS listener has one of these, so plain connections pay
 - Who calls (``server_name``) says ``begin``, and sends nothing before it is told: it is ``up``.
 """
 
-import logging
-import os
 import socket
 import ssl
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
-from penstock.core.errors import SettingInvalid
-from penstock.runtime.certificate import Subject, common_name, distinguished_name
-from penstock.runtime.certificate_dates import expiry_dates
-from penstock.settings.settings import Settings
+from penstock.tls.names import Subject, common_name, distinguished_name
+from penstock.tls.options import TlsOptions
 
 RECORD_BYTES: Final = 16 * 1024
 """What TLS encrypts in one go; larger pieces would only make its buffers grow."""
 SEND_BYTES: Final = 8 * RECORD_BYTES
 RECEIVE_BYTES: Final = 4 * RECORD_BYTES
-ROUND_S: Final = 0.010
-HANDSHAKES_S: Final = 0.005
-"""So much of each round is for handshakes; those that are left over come in the next one."""
-
-logger = logging.getLogger("penstock.tls")
-
-
-class TlsOptions:
-    """What a TLS listener offers, and how it names those who show a certificate."""
-
-    def __init__(
-        self,
-        context: ssl.SSLContext,
-        login_from: str,
-        clock: Callable[[], float] = time.monotonic,
-        expiry_dates: dict[str, list[int]] | None = None,
-    ) -> None:
-        """``expiry_dates``: of the certificates that were loaded, by their setting."""
-        self.context = context
-        self.expiry_dates = expiry_dates or {}
-        self.login_from = login_from
-        self.clock = clock
-        self._round_over_s = 0.0
-        self._spent_s = 0.0
-
-    def renew(self, other: "TlsOptions") -> None:
-        """From now on with the certificates of the other."""
-        self.context = other.context
-        self.expiry_dates = other.expiry_dates
-
-    def may_shake_hands(self) -> bool:
-        """Is there time left for it in this round?"""
-        now_s = self.clock()
-        if not 0 < self._round_over_s - now_s <= ROUND_S:
-            self._round_over_s = now_s + ROUND_S
-            self._spent_s = 0.0
-        return self._spent_s < HANDSHAKES_S
-
-    def count_handshake(self, began_s: float) -> None:
-        self._spent_s += self.clock() - began_s
-
-    def login(self, certificate: dict[str, Any] | None) -> str | None:
-        """The user whom the certificate names, "" when it names none; None = not asked for."""
-        if not self.login_from:
-            return None
-        subject: Subject = (certificate or {}).get("subject", ())
-        if self.login_from == "common_name":
-            return common_name(subject)
-        return distinguished_name(subject)
 
 
 class SecureSocket:
-    """See the head of this file."""
-
     def __init__(
         self,
         sock: socket.socket,
@@ -150,7 +94,7 @@ class SecureSocket:
         """Plain bytes, possibly more than asked for; raises as a socket that does not block."""
         data, self._received = self._received, b""
         if not data:
-            if not self.established and not self._options.may_shake_hands():
+            if not self.established and not self._options.budget.is_left():
                 raise BlockingIOError  # nothing was read: the loop will be told again
             data = self._sock.recv(RECEIVE_BYTES)
             if not data or self._ended:
@@ -177,20 +121,20 @@ class SecureSocket:
         return b"".join(plain)
 
     def _shake_hands(self) -> None:
-        began_s = self._options.clock()
+        began_s = self._options.budget.clock()
         try:
             self._tls.do_handshake()
-            certificate = self._tls.getpeercert()
-            self.login = self._options.login(certificate)
+            self.login = self._options.login(self._tls)
         except ssl.SSLWantReadError:
             return
         except (ssl.SSLError, ValueError) as error:
-            host, port = self._peer
-            logger.warning("TLS handshake with %s:%d failed: %s", host, port, error)
+            host, _ = self._peer
+            self._options.failed(host, error)
             raise ConnectionAbortedError from error
         finally:
-            self._options.count_handshake(began_s)
+            self._options.budget.count(began_s)
         self.established = True
+        certificate = self._tls.getpeercert()
         if certificate:
             subject: Subject = certificate.get("subject", ())  # type: ignore[assignment]
             self.subject = distinguished_name(subject)
@@ -236,84 +180,3 @@ class SecureSocket:
         self._ended = True
         self._flush()
         self._sock.shutdown(how)
-
-
-# -- what a listener needs ---------------------------------------------------------------
-
-
-OLDEST: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
-
-
-def tls_options(settings: Settings) -> TlsOptions | None:
-    """None = no TLS was asked for; raises SettingInvalid for what cannot work."""
-    if not settings.ssl_certfile:
-        _refuse_half_of_it(settings)
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = OLDEST[settings.ssl_min_version]
-    context.options |= ssl.OP_NO_RENEGOTIATION
-    _load_certificate(context, settings)
-    if settings.ssl_cacertfile:
-        _load_authorities(context, settings.ssl_cacertfile)
-    if settings.ssl_verify == "verify_peer":
-        if not settings.ssl_cacertfile:
-            raise SettingInvalid("ssl_verify = 'verify_peer' needs ssl_cacertfile: whom to trust")
-        strict = settings.ssl_fail_if_no_peer_cert
-        context.verify_mode = ssl.CERT_REQUIRED if strict else ssl.CERT_OPTIONAL
-    else:
-        for key in ("ssl_fail_if_no_peer_cert", "ssl_cert_login_from"):
-            if settings.value_of(key):
-                raise SettingInvalid(f"{key} needs ssl_verify = 'verify_peer'")
-    dates = {
-        key: expiry_dates(str(settings.value_of(f"ssl_{key}")))
-        for key in ("cacertfile", "certfile")
-        if settings.value_of(f"ssl_{key}")
-    }
-    return TlsOptions(context, settings.ssl_cert_login_from, expiry_dates=dates)
-
-
-def _refuse_half_of_it(settings: Settings) -> None:
-    """An operator who names a key believes that there is TLS."""
-    keys = ("ssl_keyfile", "ssl_cacertfile", "ssl_fail_if_no_peer_cert", "ssl_cert_login_from")
-    for key in keys:
-        if settings.value_of(key):
-            raise SettingInvalid(f"{key} is set, but ssl_certfile is not: there would be no TLS")
-    if settings.ssl_verify == "verify_peer":
-        raise SettingInvalid("ssl_verify is set, but ssl_certfile is not: there would be no TLS")
-
-
-def _load_certificate(context: ssl.SSLContext, settings: Settings) -> None:
-    _check_readable("ssl_certfile", settings.ssl_certfile)
-    if not settings.ssl_keyfile:
-        raise SettingInvalid("ssl_certfile needs ssl_keyfile: the private key of the certificate")
-    _check_readable("ssl_keyfile", settings.ssl_keyfile)
-    try:
-        # Without a password of ours the library would ask for one at the terminal.
-        context.load_cert_chain(settings.ssl_certfile, settings.ssl_keyfile, password=lambda: "")
-    except (ssl.SSLError, ValueError) as error:
-        raise SettingInvalid(
-            f"ssl_certfile = {settings.ssl_certfile!r} and ssl_keyfile = {settings.ssl_keyfile!r}"
-            f" are no certificate and its unencrypted key in PEM: {_reason(error)}"
-        ) from error
-
-
-def _load_authorities(context: ssl.SSLContext, path: str) -> None:
-    _check_readable("ssl_cacertfile", path)
-    try:
-        context.load_verify_locations(path)
-    except ssl.SSLError as error:
-        raise SettingInvalid(
-            f"ssl_cacertfile = {path!r} holds no certificates in PEM: {_reason(error)}"
-        ) from error
-
-
-def _check_readable(key: str, path: str) -> None:
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
-    except OSError as error:
-        raise SettingInvalid(f"{key} = {path!r}: {error.strerror}") from error
-
-
-def _reason(error: Exception) -> str:
-    reason = error.reason if isinstance(error, ssl.SSLError) else ""
-    return (reason or str(error)).lower().replace("_", " ")

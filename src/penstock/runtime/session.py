@@ -13,7 +13,8 @@ from mypy_extensions import i64, mypyc_attr
 from penstock.broker.rules.access import User
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.credit import READER, FlowBook, FlowPeer
-from penstock.core.errors import BrokerError
+from penstock.core.errors import BrokerError, Undecided
+from penstock.core.event_book import NODE, Actor
 from penstock.core.message import Message
 from penstock.core.pending import Ticket
 from penstock.queues.allocator import Delivery
@@ -27,21 +28,26 @@ class SessionClient:
 
     def __init__(self) -> None:
         self.user: User | None = None
+        self.actor: Actor = NODE  # the user, and where it comes from
         self.event_name: str = ""
         self.entered_at_ms = WallMs(0)  # as the event log has it; 0 = it has not, or has left
         self._rights_lost: i64 = 0  # of the user, when it was last looked at
 
-    def log_in(self, user: User) -> None:
+    def log_in(self, user: User, protocol: str, address: str) -> None:
+        """``address``: of the client, without a port."""
         self.user = user
-        self._rights_lost = user.rights_lost
+        self.actor = Actor(user.name, protocol, address)
+        self._rights_lost = _rights_lost(user)
 
-    def lost_rights(self) -> bool:
-        """Has the user lost rights since the last look?"""
+    def has_lost_rights(self) -> bool:
+        """Has the user lost rights since ``judged``?"""
         user = self.user
-        if user is None or user.rights_lost == self._rights_lost:
-            return False
-        self._rights_lost = user.rights_lost
-        return True
+        return user is not None and _rights_lost(user) != self._rights_lost
+
+    def judged(self) -> None:
+        """What the session does rests on the rights that the user has now."""
+        if self.user is not None:
+            self._rights_lost = _rights_lost(self.user)
 
     def enter(self, name: str, now_ms: WallMs) -> None:
         """It has that name in the event log, from that time on."""
@@ -50,6 +56,11 @@ class SessionClient:
 
     def leave(self) -> None:
         self.entered_at_ms = WallMs(0)
+
+
+def _rights_lost(user: User) -> i64:
+    own = user.own
+    return user.rights_lost if own is None else user.rights_lost + own.rights_lost
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -138,22 +149,33 @@ class Session:
         self.waiting_head = True
         self.ticket = ticket
 
-    def look_at_user(self) -> None:
+    def look_at_user(self, now_ms: WallMs, mono_ms: MonoMs) -> None:
         """The user may be deleted, or may have lost rights on which something here rests."""
         user = self.client.user
         if user is None or self.closed:
             return
-        if user.deleted:
+        user.look(mono_ms)
+        if user.counted.deleted:
             self.user_deleted()
-        elif self.client.lost_rights():
-            self.rights_changed()
+        elif user.has_expired(now_ms):
+            self.user_expired()
+        elif self.client.has_lost_rights():
+            try:
+                self.rights_changed()
+            except Undecided:
+                return  # its backend was asked: at the next look
+            self.client.judged()
 
     def user_deleted(self) -> None:
         """End, and say why where the protocol has words for it."""
         self.shut_down()
 
+    def user_expired(self) -> None:
+        """The log-in holds no longer: as ``user_deleted``."""
+        self.shut_down()
+
     def rights_changed(self) -> None:
-        """End what the user may not have any more."""
+        """End what the user may not have any more; raises Undecided to be called once more."""
 
     def next_carrier(self, sock: object, touch: Callable[[], None]) -> object:
         """The socket ``swaps_carrier`` asked for; ``touch`` tells the loop of output later."""

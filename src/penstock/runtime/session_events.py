@@ -10,6 +10,7 @@ from penstock.core.event_book import EventBook
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.runtime.connection import Connection
+from penstock.runtime.secure_socket import SecureSocket
 from penstock.runtime.session import Session
 
 
@@ -26,7 +27,14 @@ def entered(
     if book.on and isinstance(carrier, Connection) and session.client.entered_at_ms == 0:
         session.client.enter(carrier.name, book.now_ms)
         name = given_name if isinstance(given_name, str) else None
-        book.note("connection_opened", (carrier.name, user, vhost, protocol, name), user)
+        values = (carrier.name, user, vhost, protocol, name)
+        book.note("connection_opened", values, session.client.actor)
+
+
+def is_encrypted(session: Session) -> bool:
+    """Does what its client sends come by TLS?"""
+    carrier = session.carrier
+    return isinstance(carrier, Connection) and isinstance(carrier.sock, SecureSocket)
 
 
 def left(book: EventBook, session: Session) -> None:
@@ -41,7 +49,7 @@ def left(book: EventBook, session: Session) -> None:
 def channel_moved(book: EventBook, kind: str, session: Session, number: int) -> None:
     """``kind`` is channel_opened or channel_closed."""
     if session.client.event_name != "":
-        book.note(kind, (session.client.event_name, number), _user(session))
+        book.note(kind, (session.client.event_name, number), session.client.actor)
 
 
 def consumer_moved(
@@ -54,14 +62,9 @@ def consumer_moved(
         if added:
             window = int(consumer.prefetch)
             asked = (consumer.exclusive, not consumer.no_ack, window)
-            book.note("consumer_added", (*place, *asked), _user(session))
+            book.note("consumer_added", (*place, *asked), session.client.actor)
         else:
-            book.note("consumer_removed", place, _user(session))
-
-
-def _user(session: Session) -> str:
-    user = session.client.user
-    return "" if user is None else user.name
+            book.note("consumer_removed", place, session.client.actor)
 
 
 def failed(
@@ -76,7 +79,8 @@ def failed(
 ) -> None:
     """``kind`` is channel_failed or connection_failed, ``who`` the user and the virtual host."""
     if book.on:
-        book.note(kind, (connection_name(session), number, *who, operation, code, reason))
+        values = (connection_name(session), number, *who, operation, code, reason)
+        book.note(kind, values, session.client.actor)
 
 
 def connection_name(session: Session) -> str:

@@ -23,6 +23,8 @@ from penstock.broker.broker import Broker
 from penstock.broker.rules.admission import Admission
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.errors import BrokerError
+from penstock.core.long_work import LongWork
+from penstock.core.steps import steps
 from penstock.core.turn_part import ALWAYS, TurnPart
 from penstock.queues.allocator import DELIVERIES_AT_ONCE
 from penstock.queues.consumers import Consumer
@@ -47,6 +49,10 @@ SYNC_INTERVAL_MS: Final[i64] = 200
 """Journal records that no confirm waits for are synced this often."""
 CHECKPOINT_AFTER_MS: Final[i64] = 500
 """Definitions leave SQLite's log when none was committed for so long."""
+
+CANCELLED_AT_ONCE: Final[i64] = 1000
+CANCEL_STEPS: Final[i64] = 20
+"""Of each consumer whose queue is gone."""
 
 logger = logging.getLogger("penstock.loop")
 
@@ -78,6 +84,8 @@ class Turn:
             Refills(self, broker),
             DirectReplies(self, broker),
             Scan(broker),
+            # Before the deliveries: what comes back is delivered in the same turn.
+            broker.queue_turns.long_works,
             # Before anything expires: a time to live of 0 means "at once or not at all".
             deliveries,
             UnusedQueues(self, broker),
@@ -160,6 +168,7 @@ class Turn:
             or broker.flow.has_work()
             or len(broker.queue_context.wakeups) > 0
             or len(broker.queue_context.refills) > 0
+            or len(broker.queue_turns.long_works.waiting) > 0
             or len(broker.replies.answered) > 0
             or len(broker.queue_context.deaths) > 0
             or (len(broker.staging.waiting) > 0 and broker.staging.has_work())
@@ -187,11 +196,8 @@ class Turn:
     # -- for consumers whose queue is not what it was ------------------------------------
 
     def cancelled(self, consumers: list[Consumer]) -> None:
-        """Tell consumers that their queue is gone."""
-        for consumer in consumers:
-            subscriber = cast(Subscriber, consumer.holder)
-            subscriber.queue_lost(consumer)
-            self.touch(subscriber.session)
+        """Tell consumers that their queue is gone, the last of many in later turns."""
+        self._broker.queue_turns.long_works.start(Cancelling(self, consumers))
 
     def send_away(self, consumers: list[Consumer], why: str) -> None:
         """Their queue cannot be served here: their clients are to go to another node."""
@@ -254,6 +260,26 @@ class Turn:
             logger.exception("internal error, closing a connection")
             session.abort()
         self.fed(session)
+
+
+@final
+class Cancelling(LongWork):
+    """Of consumers whose queue is gone."""
+
+    def __init__(self, turn: Turn, consumers: list[Consumer]) -> None:
+        self._turn = turn
+        self._consumers = consumers
+        self._place: i64 = 0
+
+    def step(self) -> bool:
+        first = self._place
+        self._place = min(i64(len(self._consumers)), first + CANCELLED_AT_ONCE)
+        steps.count((self._place - first) * CANCEL_STEPS)
+        for consumer in self._consumers[first : self._place]:
+            subscriber = cast(Subscriber, consumer.holder)
+            subscriber.queue_lost(consumer)
+            self._turn.touch(subscriber.session)
+        return self._place < len(self._consumers)
 
 
 # -- the parts -------------------------------------------------------------------------------
@@ -494,7 +520,7 @@ class GroupCommit(TurnPart):
 
     def _is_unfinished(self) -> bool:
         journal = self._engine.journal
-        return journal.durable_position < journal.position or journal.has_retired()
+        return not journal.is_on_disk() or journal.has_retired()
 
     def _seal(self, pending: i64, sync: bool, now_ms: WallMs) -> None:
         """At once while nothing is under way, else in full groups."""

@@ -209,7 +209,7 @@ def test_a_day_of_deliveries_is_a_day_of_stamps_at_most() -> None:
         assert deadlines.overdue(second * 1000, 0, [consumer]) == 0
     assert len(deadlines._times) <= 5000
     assert deadlines.overdue(5_020_000, 0, [consumer]) == 10_000
-    ledger.take_all()
+    ledger.take_through(ledger.next_tag - 1)
     deadlines.stamp(5_030_000)
     deadlines.stamp(5_040_000)
     assert len(deadlines._times) <= 2

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-from penstock.routing.steps import STEPS_MAX, steps
+from penstock.core.steps import STEPS_MAX, steps
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 
@@ -45,6 +45,79 @@ def test_it_routes_for_some_time_in_each_turn_and_all_in_order() -> None:
     bodies = [body for body in client.bodies() if body]
     assert bodies == [b"%d" % number for number in range(PUBLISHES)]
     node.check()
+
+
+def turn(node: QuietBroker, client: ClientEnd) -> None:
+    node.turn.begin(node.now_ms, node.mono_ms)
+    for stage in node.turn.flow.book.take_freed():
+        stage.owner.resume(node.now_ms)
+    node.turn.run(node.now_ms, True)
+    client.session.go_on(node.now_ms)
+    node.turn.fed(client.session)
+    node.turn.flow.end_turn(node.mono_ms)
+
+
+@pytest.mark.parametrize("mode", ["confirm", "tx"])
+def test_publishes_to_very_many_queues_are_copied_in_shares(mode: str) -> None:
+    node = QuietBroker()
+    client = node.client()
+    for number in range(200):
+        client.call("queue.declare", queue=f"q{number}")
+        client.call("queue.bind", queue=f"q{number}", exchange="amq.fanout")
+    client.call(f"{mode}.select")
+    publish = codec.method_frame(1, "basic.publish", exchange="amq.fanout", routing_key="")
+    bodies = [b"%d" % number for number in range(1000)]
+    client.received = b""
+    client.send(b"".join(publish + codec.content_frames(1, one, {}) for one in bodies), run=False)
+    if mode == "tx":
+        client.send(codec.method_frame(1, "tx.commit"), run=False)
+    queue = node.broker.vhosts["/"].queues["q199"]
+    before, turns = 0, 0
+    while client.session.has_more or client.session.waiting_head or client.session.held_bytes:
+        assert queue.backing.ready_count() - before <= 500
+        before = queue.backing.ready_count()
+        turn(node, client)
+        turns += 1
+        assert turns < 100
+    assert turns > 1
+    node.run()
+    confirmed = [
+        fields for name, fields in client.methods() if name in ("basic.ack", "tx.commit-ok")
+    ]
+    assert confirmed[-1].get("delivery_tag", 1000) == 1000
+    client.consume("q199", no_ack=True)
+    assert [body for body in client.bodies() if body] == bodies
+    node.check()
+
+
+@pytest.mark.parametrize("way", ["dead letters", "delayed", "headers"])
+def test_what_the_broker_copies_to_very_many_queues_has_the_same_bound(way: str) -> None:
+    node = QuietBroker()
+    client = node.client()
+    for number in range(50):
+        client.call("queue.declare", queue=f"q{number}")
+        client.call("queue.bind", queue=f"q{number}", exchange="amq.fanout")
+    exchange, key, properties = "amq.headers", "", {"headers": {"x": 1}}
+    if way == "dead letters":
+        letters = {"x-dead-letter-exchange": "amq.fanout", "x-message-ttl": 100}
+        client.call("queue.declare", queue="d", arguments=letters)
+        exchange, key = "", "d"
+    elif way == "delayed":
+        exchange, properties = "x", {"headers": {"x-delay": 100}}
+        kind = {"x-delayed-type": "fanout"}
+        client.call("exchange.declare", exchange="x", type="x-delayed-message", arguments=kind)
+    if key == "":
+        client.call("exchange.bind", destination="amq.fanout", source=exchange)
+    publish = codec.method_frame(1, "basic.publish", exchange=exchange, routing_key=key)
+    data = (publish + codec.content_frames(1, b"m", properties)) * 1000
+    took = [steps_of(lambda: client.send(data, run=False))]
+    node.now_ms += 200
+    queue = node.broker.vhosts["/"].queues["q49"]
+    while queue.backing.ready_count() < 1000:
+        took.append(steps_of(lambda: turn(node, client)))
+        assert len(took) < 100
+    assert max(took) < 3 * STEPS_MAX
+    assert len(took) > 2
 
 
 def test_a_publish_that_reaches_too_many_patterns_is_refused() -> None:

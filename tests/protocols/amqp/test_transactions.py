@@ -10,7 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from penstock.core.capacity import MemoryLimit
 from penstock.core.message import Message
 from penstock.protocols.amqp.codec.ledger import DeliveryLedger
-from penstock.protocols.amqp.transaction import ACK, REJECT, REQUEUE, Transaction
+from penstock.protocols.amqp.settlements import ACK, REJECT, REQUEUE
+from penstock.protocols.amqp.transaction import Transaction
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 
 KINDS = st.sampled_from([ACK, REJECT, REQUEUE])
@@ -47,10 +48,23 @@ class TransactionMachine(RuleBasedStateMachine):
             if tag <= last and tag not in self.noted():
                 self.said[tag] = kind
         self.transaction.note_through(kind, last)
+        self.finish()
+
+    def finish(self) -> None:
+        while self.transaction.step():
+            pass
+
+    @rule()
+    def recover(self) -> None:
+        verdict = self.transaction.spare_judged(REQUEUE)
+        while not verdict.is_over():
+            verdict.take(self.ledger, 2)
+        self.open &= self.noted()
 
     @rule()
     def roll_back(self) -> None:
         self.transaction.roll_back()
+        self.finish()
         self.said = {}
 
     @rule(publishes=st.booleans())
@@ -62,14 +76,17 @@ class TransactionMachine(RuleBasedStateMachine):
         self.committed.append((position, self.said))
         self.said = {}
 
-    @rule(behind=st.integers(0, 2))
-    def sync(self, behind: int) -> None:
+    @rule(behind=st.integers(0, 2), at_most=st.integers(1, 4))
+    def sync(self, behind: int, at_most: int) -> None:
         durable = self.position - behind
         told = []
-        for commit in self.transaction.take_safe(durable):
+        while (commit := self.transaction.take_safe(durable)) is not None:
             for verdict in commit.verdicts:
-                self.ledger.take(verdict.first_tag, verdict.last_tag)
-                told += [(tag, verdict.kind) for tag in verdict.tags()]
+                while not verdict.is_over():
+                    was = self.ledger.open_tags(30 * 5)
+                    verdict.take(self.ledger, at_most)
+                    left = self.ledger.open_tags(30 * 5)
+                    told += [(tag, verdict.kind) for tag in was if tag not in left]
         safe: list[tuple[int, int]] = []
         while self.committed and self.committed[0][0] <= durable:
             safe += self.committed.pop(0)[1].items()
@@ -83,8 +100,9 @@ class TransactionMachine(RuleBasedStateMachine):
     def holds(self) -> None:
         if hasattr(self, "transaction"):
             self.transaction.check()
-            assert self.transaction.open_tags(30 * 5) == sorted(self.open - self.noted())
-            assert self.transaction.noted_count() == len(self.noted())
+            unsaid = [tag for tag in range(30 * 5) if self.transaction.is_open(tag)]
+            assert unsaid == sorted(self.open - self.noted())
+            assert self.transaction.judged_count() == len(self.said)
 
 
 TransactionMachine.TestCase.settings = settings(

@@ -14,6 +14,7 @@ import pytest
 
 from penstock.broker.rules.log_ins import DELAY_MS, FREE_MAX
 from penstock.broker.topology.topics import is_name
+from penstock.core.steps import STEPS_MAX, steps
 from penstock.protocols.nsq.codec.commands import Command, Fault, FinishRun, PublishRun
 from penstock.protocols.nsq.codec.contents import body as body_in
 from penstock.protocols.nsq.codec.ids import IdFactory
@@ -279,3 +280,36 @@ def test_refused_logins_are_answered_late_when_there_are_many() -> None:
         assert client.ask(auth("guest:wrong")) == [b"E_AUTH_FAILED AUTH failed"]
         late_ms = DELAY_MS if number >= FREE_MAX else 0
         assert client.session.mute_until_ms == node.mono_ms + late_ms
+
+
+@pytest.mark.parametrize("way", ["MPUB", "PUB", "PUB in turn"])
+def test_publishes_to_topics_with_many_channels_are_copied_in_shares(way: str) -> None:
+    node = NsqBroker()
+    topics, each = (2, 20) if way == "PUB in turn" else (1, 40)
+    for topic in range(topics):
+        for number in range(each):
+            watcher = node.nsq_client()
+            watcher.send(b"SUB t%d c%d\n" % (topic, number))
+            watcher.drop()
+    end = node.nsq_client()
+    bodies = [b"%d" % number for number in range(2000 * topics)]
+    if way == "MPUB":
+        said = mpub("t0", bodies)
+    else:
+        said = b"".join(pub(f"t{place % topics}", body) for place, body in enumerate(bodies))
+    before = steps.taken
+    end.session.receive(said, node.now_ms)
+    assert steps.taken - before < 2 * STEPS_MAX
+    node.turn.fed(end.session)
+    node.turn.run(node.now_ms, True)
+    assert steps.taken - before < 4 * STEPS_MAX
+    topic = node.broker.vhosts["/"].topics.topics["t0"]
+    depths = [channel.queue.backing.ready_count() for channel in topic.channels.values()]
+    assert max(depths) < 2000, "not all in one turn"
+    node.run()
+    depths = [channel.queue.backing.ready_count() for channel in topic.channels.values()]
+    assert depths == [2000] * each
+    reader = node.nsq_client()
+    reader.send(b"SUB t0 c7\nRDY 2500\n")
+    assert [message.body for message in reader.messages()] == bodies[::topics]
+    node.check()

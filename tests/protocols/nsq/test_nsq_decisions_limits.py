@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers import slow_disk
+from tests.helpers import hostile_machine
 from tests.helpers.administer import MEMORY, administer
+from tests.helpers.hostile_machine import HostileMachine
 from tests.helpers.live_broker import REPOSITORY
 from tests.helpers.nsq_amqp import BothBroker, Consumer, Taker
 from tests.helpers.nsq_broker import eventually
@@ -71,7 +72,7 @@ class SlowBroker(BothBroker):
     def __init__(self, directory: Path, **settings: object) -> None:
         directory.mkdir()
         super().__init__(directory, **settings)
-        self._more_environment |= slow_disk.environment(directory, SLOW_BYTES_PER_S)
+        self.more_environment |= HostileMachine(directory, SLOW_BYTES_PER_S).environment
 
     def seconds_to_ok(self, topic: str) -> float:
         with RawClient(self) as producer:
@@ -82,7 +83,7 @@ class SlowBroker(BothBroker):
 
 
 needs_slow_disk = pytest.mark.skipif(
-    slow_disk.missing_reason() is not None, reason=str(slow_disk.missing_reason())
+    hostile_machine.missing_reason() is not None, reason=str(hostile_machine.missing_reason())
 )
 
 

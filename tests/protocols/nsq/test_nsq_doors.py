@@ -24,9 +24,9 @@ ANN = 'default_user = "ann"\ndefault_pass = "secret"\n'
 def node_of_ann(settings: str = "") -> NsqBroker:
     """A broker whose default user may log in from everywhere, as a container's."""
     node = NsqBroker(ANN + settings)
-    guest = node.broker.users.users["guest"]
-    guest.name = "ann"
-    node.broker.users.users = {"ann": guest}
+    users = node.broker.users.users
+    users["ann"] = users.pop("guest")
+    users["ann"].name = "ann"
     return node
 
 
@@ -61,6 +61,7 @@ class OpenServices(Services):
             "nsq_http_port": str(self.http),
             "nsqlookupd_http_port": str(self.lookup),
             "nsqlookupd_tcp_port": "0",
+            "plain_text_passwords": "true",
             **more,
         }
         self.node = Node(load_settings(None, {}, given))

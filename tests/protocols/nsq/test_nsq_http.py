@@ -151,6 +151,26 @@ def _refused(answer: Any) -> Any:
     return answer.data if answer.status == 503 else None
 
 
+def test_the_audit_trail_tells_who_emptied_and_paused(broker: NsqBroker) -> None:
+    make(broker, "traced")
+    paths = [
+        *("/topic/pause?topic=traced", "/topic/unpause?topic=traced", "/topic/empty?topic=traced"),
+        *(f"/channel/{verb}?topic=traced&channel=c" for verb in ("pause", "unpause", "empty")),
+    ]
+    for path in paths:
+        assert broker.post(path).status == 200
+
+    def recorded() -> list[dict[str, Any]]:
+        found = manage(broker, "GET", "/api/penstock/audit?protocol=nsq&object=traced")["records"]
+        return [one for one in found if one["action"] == "request_answered"]
+
+    eventually(lambda: len(recorded()) == len(paths))
+    assert [one["object"]["path"] for one in reversed(recorded())] == paths
+    assert {(one["user"], one["address"], one["answer"]) for one in recorded()} == {
+        ("guest", "127.0.0.1", "200")
+    }
+
+
 def test_the_budget_of_the_virtual_host_holds(broker: NsqBroker) -> None:
     manage(broker, "PUT", "/api/vhost-limits/%2f/max-publish-rate", {"value": 5})
     try:

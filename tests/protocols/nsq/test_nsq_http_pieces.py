@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.core.errors import AccessRefused
+from penstock.core.pending import Pending
 from penstock.protocols.nsq.http.admin import NsqAdmin
 from penstock.protocols.nsq.http.answers import Refused, go_json, parse_query
-from penstock.protocols.nsq.http.routes import binary_bodies, lines
+from penstock.protocols.nsq.http.routes import NsqdApi, binary_bodies, lines
 from penstock.protocols.nsq.http.stats import StatsView, go_duration
 from penstock.protocols.nsq.shared import Visitor
 from tests.helpers.nsq_pair import NsqBroker as NodeInProcess
@@ -105,3 +110,23 @@ def test_options_are_changed_by_who_may_configure_everything() -> None:
         desk.check_manager(here)
     guest.tags = ["administrator"]
     desk.check_manager(here)
+
+
+def test_emptying_a_channel_is_answered_when_its_master_has_done_so() -> None:
+    steps: list[str] = []
+
+    def empty(topic: str, channel: str, _visitor: object) -> Pending:
+        steps.append(f"asked for {topic}:{channel}")
+        return Pending(None, lambda: steps.append("emptied"))
+
+    def done(function: Callable[[], object]) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function())
+        return future
+
+    desk = Mock(empty_channel=empty, change=lambda _visitor, function: function())
+    names = {"topic": "t", "channel": "c"}
+    call = SimpleNamespace(visitor=None, request=Mock(), argument=names.__getitem__)
+    endpoint = NsqdApi(desk, Mock(), Mock(), Mock(), done).table()["/channel/empty"]["POST"]
+    asyncio.run(cast(Any, endpoint(cast(Any, call))))
+    assert steps == ["asked for t:c", "emptied"]

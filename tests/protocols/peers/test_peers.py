@@ -19,7 +19,7 @@ from typing import cast
 import pytest
 
 from penstock.core.errors import SettingInvalid
-from penstock.protocols.peers.access import check_secret, peer_tls, read_secret, tls_between_nodes
+from penstock.protocols.peers.access import check_secret, read_secret
 from penstock.protocols.peers.codec import frames as peer
 from penstock.protocols.peers.codec import hello as peer_hello
 from penstock.protocols.peers.dialer import Dialer
@@ -28,8 +28,8 @@ from penstock.protocols.peers.peers import UNPROVEN_MAX, Peers
 from penstock.protocols.peers.session import AHEAD_BYTES
 from penstock.runtime.connection import Connection
 from penstock.runtime.loop import Loop
-from penstock.runtime.secure_socket import TlsOptions
 from penstock.settings.settings import load_settings
+from penstock.tls.options import TlsOptions, tls_between_nodes
 from tests.helpers.certificates import MISSING, Authority
 from tests.helpers.peer_nodes import (
     ANSWER,
@@ -101,7 +101,7 @@ def test_what_is_sent_before_there_is_a_connection_arrives(site: Site) -> None:
 
 def test_a_unix_socket(site: Site) -> None:
     """Without TLS, also among nodes that have it."""
-    options = (None, TlsOptions(ssl.create_default_context(), ""))
+    options = (None, TlsOptions(ssl.create_default_context()))
     with tempfile.TemporaryDirectory() as directory:
         a = site.add("a", tls=options)
         b = site.add("b", tls=options, unix_path=str(Path(directory) / "peer.sock"))
@@ -112,16 +112,24 @@ def test_a_unix_socket(site: Site) -> None:
         del site.nodes["b"]
 
 
+def between(certificate: str, key: str, authority: str) -> tuple[TlsOptions, TlsOptions]:
+    files = {"certfile": certificate, "keyfile": key, "cacertfile": authority}
+    given = {f"cluster_tls_{word}": file for word, file in files.items()}
+    found = tls_between_nodes(load_settings(None, {}, given))
+    assert found is not None
+    return found
+
+
 @pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
 def test_tls(site: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A node with a certificate of another authority is not talked with."""
     authority = Authority(tmp_path)
     files = authority.sign("node", "/CN=node", "IP:127.0.0.1")
-    options = peer_tls(*files, str(authority.certificate))
+    options = between(*files, str(authority.certificate))
     a, _ = pair(site, tls=options)
     echoes(a, "b", [b"x" * 300_000, b"y"])
     other = Authority(tmp_path, "other")
-    wrong = peer_tls(*other.sign("c", "/CN=c", "IP:127.0.0.1"), str(other.certificate))
+    wrong = between(*other.sign("c", "/CN=c", "IP:127.0.0.1"), str(other.certificate))
     site.add("c", tls=wrong)
     plain = site.add("d")
     with caplog.at_level(logging.WARNING):
@@ -513,5 +521,5 @@ def test_half_of_what_tls_needs_is_refused() -> None:
     with pytest.raises(SettingInvalid, match="not set: cluster_tls_certfile"):
         tls_between_nodes(half)
     whole = {f"cluster_tls_{what}": "none.pem" for what in ("certfile", "keyfile", "cacertfile")}
-    with pytest.raises(SettingInvalid, match="authority in PEM for TLS between nodes"):
+    with pytest.raises(SettingInvalid, match="No such file"):
         tls_between_nodes(load_settings(None, {}, whole))

@@ -95,9 +95,9 @@ class DefinitionsExport:
     def _plan_everybody(self, broker: Broker, vhosts: list[Vhost]) -> None:
         users = list(broker.users.users.values())
         self._parts += [
-            _Part("users", users, _user_rows),
-            _Part("permissions", users, _permission_rows),
-            _Part("topic_permissions", users, _topic_rows),
+            _Part("users", users, lambda user: [user_row(user)]),
+            _Part("permissions", users, permission_rows),
+            _Part("topic_permissions", users, topic_rows),
             _Part("vhosts", vhosts, _vhost_rows),
             _Part("global_parameters", broker.parameters.of_vhost(""), _global_rows),
         ]
@@ -196,26 +196,25 @@ class DefinitionsExport:
         ]
 
 
-def _user_rows(user: User) -> Rows:
-    return [
-        {
-            "name": user.name,
-            "password_hash": user.password_hash,
-            "hashing_algorithm": user.hashing,
-            "tags": user.tags,
-            "limits": user_limits_of(user),
-        }
-    ]
+def user_row(user: User) -> Json:
+    """As the management API shows it, too; likewise the next ones."""
+    return {
+        "name": user.name,
+        "password_hash": user.hashes[0].text,  # the newer one: RabbitMQ's users have one
+        "hashing_algorithm": user.hashes[0].hashing,
+        "tags": list(user.tags),
+        "limits": user_limits_of(user),
+    }
 
 
-def _permission_rows(user: User) -> Rows:
+def permission_rows(user: User) -> list[Json]:
     return [
         {"user": user.name, "vhost": vhost, "configure": c, "write": w, "read": r}
         for vhost, (c, w, r) in user.vhosts.items()
     ]
 
 
-def _topic_rows(user: User) -> Rows:
+def topic_rows(user: User) -> list[Json]:
     return [
         {"user": user.name, "vhost": vhost, "exchange": exchange, "write": w, "read": r}
         for (vhost, exchange), (w, r) in user.topics.items()
@@ -249,7 +248,7 @@ def _parameter_rows(parameter: ParameterRecord) -> Rows:
 
 
 def _operator_rows(policy: Policy) -> Rows:
-    return [{"component": "operator_policy", "name": policy.name, "value": _policy(policy)}]
+    return [{"component": "operator_policy", "name": policy.name, "value": policy_value(policy)}]
 
 
 def _limit_rows(vhost: Vhost) -> Rows:
@@ -260,10 +259,10 @@ def _limit_rows(vhost: Vhost) -> Rows:
 
 
 def _policy_rows(policy: Policy) -> Rows:
-    return [{"name": policy.name} | _policy(policy)]
+    return [{"name": policy.name} | policy_value(policy)]
 
 
-def _policy(policy: Policy) -> Json:
+def policy_value(policy: Policy) -> Json:
     return {
         "pattern": policy.pattern,
         "apply-to": policy.apply_to,

@@ -21,12 +21,8 @@ from penstock.broker.rules.policies import Policy
 from penstock.broker.topology.internal_queues import is_room
 from penstock.broker.topology.mirror_copies import is_copy
 from penstock.broker.topology.vhost import Vhost
-from penstock.core.errors import (
-    AccessRefused,
-    Blocked,
-    BrokerError,
-    PreconditionFailed,
-)
+from penstock.core.errors import AccessRefused, Blocked, BrokerError, PreconditionFailed
+from penstock.core.event_book import NODE, Actor
 from penstock.core.pending import Pending
 from penstock.queues.context import CLASSIC
 from penstock.storage.definitions.parameters import ParameterRecord
@@ -46,14 +42,9 @@ OF_ALL: Final = (
 )
 """Sections in the order in which they are imported: what is referred to comes first."""
 ABOUT_THE_FILE: Final = (
-    "rabbit_version",
-    "rabbitmq_version",
-    "product_name",
-    "product_version",
-    "rabbitmq_definition_format",
-    "original_cluster_name",
-    "explanation",
-)
+    "rabbit_version", "rabbitmq_version", "product_name", "product_version",
+    "rabbitmq_definition_format", "original_cluster_name", "explanation",
+)  # fmt: skip
 TYPES_CHANGED: Final = "penstock_types_changed"
 """Section of an export that says which arguments JSON could not carry as they are."""
 MADE_BY_NODES: Final = ("amq.rabbitmq.log", "amq.rabbitmq.event")
@@ -100,11 +91,11 @@ class DefinitionsImport:
         administration: Administration,
         plan: Plan,
         new_salt: SaltSource,
-        user_name: str = "",
+        actor: Actor = NODE,
     ) -> None:
-        """``user_name``: the user who imports it, "" = the node itself."""
+        """``actor``: whose request the import is."""
         self.left_out = plan.left_out
-        self._user_name = user_name
+        self._actor = actor
         self._broker = broker
         self._admin = administration
         self._new_salt = new_salt
@@ -127,7 +118,7 @@ class DefinitionsImport:
             if self._waiting and self._waiting[0][1] != section:
                 return False  # what is referred to comes first
             self._rows.pop()
-            ask = self._broker.changes.ask(self._user_name)
+            ask = self._broker.changes.ask(self._actor)
             self._take(partial(ask.run, partial(self._take_row, section, row)), section, row)
         return not self._rows and not self._waiting
 
@@ -196,6 +187,7 @@ class DefinitionsImport:
         hashing = _text(row, "hashing_algorithm", HASHING)
         hashed = _text(row, "password_hash", "")
         if "password" in row and not hashed:
+            self._broker.users.passwords.rule.check(_text(row, "password"))
             hashing = HASHING
             hashed = hash_password(_text(row, "password"), self._new_salt())
             row["password_hash"], row["hashing_algorithm"] = hashed, hashing
@@ -245,7 +237,7 @@ class DefinitionsImport:
         else:
             name, vhost = _text(row, "name"), self._vhost(row).name
             self._admin.put_parameter(
-                ParameterRecord(name, row.get("value"), vhost, component, self._user_name)
+                ParameterRecord(name, row.get("value"), vhost, component, self._actor.user)
             )
 
     def _global_parameter(self, row: Json) -> None:

@@ -30,8 +30,6 @@ NAMED_BYTES: Final = 180
 
 @final
 class Admission:
-    """See the head of this file."""
-
     def __init__(self, alarms: Alarms) -> None:
         self.alarms = alarms
         self.stalled: bool = False  # a write has found no space

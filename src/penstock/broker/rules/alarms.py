@@ -86,6 +86,7 @@ class Alarms:
         self._measure: Callable[[], int] = lambda: int(self.resident_bytes)
         self._declared_bytes: i64 = 0  # since the resident size was measured
         self._messages_bytes: i64 = 0  # there were so many when it was
+        self._most_bytes: i64 = 0  # of messages, since they were asked for
         self._excess_bytes: i64 = 0
         self._ram: RamAccount = ram
         self._memory_limit: MemoryLimit = MemoryLimit(0.0, int(ram.limit_bytes))
@@ -141,6 +142,8 @@ class Alarms:
         """Has what is counted come to a limit?  Cheap: asked every turn."""
         level = self._clears_at() if self.memory else self.memory_limit_bytes
         used_bytes = self._ram.used_bytes()
+        if used_bytes > self._most_bytes:
+            self._most_bytes = used_bytes
         if self.base_bytes + used_bytes > level or self.memory_limit_bytes == 0:
             self.memory = True
             return
@@ -216,6 +219,11 @@ class Alarms:
     def used_bytes(self) -> i64:
         """Of the whole process, by count."""
         return self.base_bytes + self._ram.used_bytes()
+
+    def take_most_bytes(self) -> i64:
+        """What messages took at most, as far as looks saw it, since this was last called."""
+        most, self._most_bytes = self._most_bytes, self._ram.used_bytes()
+        return most
 
     def _far_bytes(self) -> i64:
         part = self.memory_limit_bytes // FAR_PART

@@ -24,7 +24,6 @@ from penstock.queues.context import (
     CLASSIC,
     LASTING_TYPES,
     QUEUE_TYPES,
-    QUORUM,
     STREAM,
     can_last,
     queue_type,
@@ -45,7 +44,6 @@ from penstock.routing.once import CACHE_SIZE, ONCE
 from penstock.routing.recent_history import HISTORY_LENGTH, RECENT_HISTORY
 from penstock.storage.definitions.records import VhostMetadata
 
-NAMES: Final = {QUORUM: "quorum queues", STREAM: "streams"}
 NOT_OF_STREAMS: Final = ("x-priority", "x-consumer-timeout")
 """Arguments of consumers."""
 SEGMENT_BYTES_MAX: Final = 3_000_000_000
@@ -141,24 +139,6 @@ def check_stream(arguments: dict[str, object]) -> None:
     filter_size = arguments.get("x-stream-filter-size-bytes", FILTER_SIZES.start)
     if filter_size not in FILTER_SIZES:
         raise PreconditionFailed("Invalid value for x-stream-filter-size-bytes")
-
-
-def check_in_cluster(arguments: dict[str, object], what: str) -> None:
-    """Raises NotImplementedYet."""
-    kind = queue_type(arguments)
-    if kind == QUORUM:
-        raise NotImplementedYet(
-            f"{NAMES[kind]} of a cluster are not implemented (x-queue-type '{kind}' for {what}):"
-            " omit the argument; a policy with ha-mode mirrors queues"
-        )
-
-
-def check_default_in_cluster(kind: str) -> None:
-    """Raises NotImplementedYet for a default type that a cluster has not."""
-    if kind in LASTING_TYPES:
-        raise NotImplementedYet(
-            f"{NAMES[kind]} by default are not implemented in a cluster: name the type of each"
-        )
 
 
 def check_without_name(arguments: dict[str, object]) -> None:

@@ -1,6 +1,6 @@
 """``BoundedEvents``: events of one kind about connections that are not open yet, bounded.
 
-    note(address, example, values) ─► the first TOLD_MAX of an address in a minute are events
+    note(actor, example, values)   ─► the first TOLD_MAX of an address in a minute are events
                                    └► the others one event at the minute's end: how many, examples
 
 Any machine that reaches a listener can cause these events, and an event becomes a line in the log,
@@ -13,7 +13,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
-from penstock.core.event_book import EventBook
+from penstock.core.event_book import Actor, EventBook
 
 TOLD_MAX: Final[i64] = 20
 WINDOW_MS: Final[i64] = 60_000
@@ -58,14 +58,15 @@ class BoundedEvents:
         self._tallies: dict[str, EventCount] = {}
         self._window_began_ms = WallMs(0)
 
-    def note(self, address: str, example: str, values: tuple[object, ...]) -> EventCount:
+    def note(self, actor: Actor, example: str, values: tuple[object, ...]) -> EventCount:
         """``values``: of the single event."""
         self.look()
+        address = actor.address
         if address not in self._tallies and len(self._tallies) >= ADDRESSES_MAX:
             address = ELSEWHERE
         tally = self._tallies.setdefault(address, EventCount())
         if tally.count_one(example[:EXAMPLE_MAX_CHARS]):
-            self._events.note(self._kind, values)
+            self._events.note(self._kind, values, actor)
         return tally
 
     def look(self) -> None:
@@ -76,5 +77,6 @@ class BoundedEvents:
         for address, tally in self._tallies.items():
             if tally.count > TOLD_MAX:
                 more = int(tally.count - TOLD_MAX)
-                self._events.note(self._kind_of_many, (address, more, ", ".join(tally.examples)))
+                values = (address, more, ", ".join(tally.examples))
+                self._events.note(self._kind_of_many, values, Actor("", "", address))
         self._tallies = {}

@@ -1,4 +1,4 @@
-"""``Budget``: what one virtual host may use: connections, queues, memory, disk and publish rate.
+"""``Budget``: what one virtual host may use: clients, queues, memory, disk, publish rate.
 
 In: limits as an administrator sets them.  Out: numbers; who is over them says budgets.py.
 """
@@ -15,7 +15,8 @@ MAX_QUEUES: Final = "max-queues"
 MAX_MEMORY: Final = "max-memory-bytes"
 MAX_DISK: Final = "max-disk-bytes"
 MAX_RATE: Final = "max-publish-rate"
-VHOST_LIMITS: Final = (MAX_CONNECTIONS, MAX_QUEUES, MAX_MEMORY, MAX_DISK, MAX_RATE)
+MAX_CHANNELS: Final = "max-channels"
+VHOST_LIMITS: Final = (MAX_CONNECTIONS, MAX_QUEUES, MAX_MEMORY, MAX_DISK, MAX_RATE, MAX_CHANNELS)
 ANY_NUMBER: Final[i64] = 1 << 62
 """As an allowance: more messages than ever come."""
 
@@ -35,8 +36,10 @@ class Budget:
         self.max_memory_bytes: i64 = NO_LIMIT
         self.max_disk_bytes: i64 = NO_LIMIT
         self.max_publish_rate: i64 = NO_LIMIT
+        self.max_channels: i64 = NO_LIMIT
         self.allowance: i64 = ANY_NUMBER
         self.connection_count: i64 = 0
+        self.channel_count: i64 = 0
         self._filled_at_ms = WallMs(0)  # 0 = not since the rate was set
         self._thousandths: i64 = 0  # of a message, that have come back
 
@@ -47,6 +50,7 @@ class Budget:
             MAX_MEMORY: int(self.max_memory_bytes),
             MAX_DISK: int(self.max_disk_bytes),
             MAX_RATE: int(self.max_publish_rate),
+            MAX_CHANNELS: int(self.max_channels),
         }
 
     def set(self, name: str, value: i64) -> None:
@@ -57,6 +61,8 @@ class Budget:
             self.max_queues = value
         elif name == MAX_MEMORY:
             self.max_memory_bytes = value
+        elif name == MAX_CHANNELS:
+            self.max_channels = value
         elif name == MAX_DISK:
             self.max_disk_bytes = value
         else:
@@ -68,6 +74,10 @@ class Budget:
     def count_connection(self, more: i64) -> None:
         """1: one was opened; -1: one was closed."""
         self.connection_count += more
+
+    def count_channel(self, more: i64) -> None:
+        """Likewise."""
+        self.channel_count += more
 
     def spend(self, count: i64) -> bool:
         """So many messages were published; False: nothing is left."""

@@ -27,14 +27,9 @@ COMPARED_EXCHANGE_ARGUMENTS: Final = (
 )
 
 RELAXED_ARGUMENTS: Final = (
-    "x-dead-letter-exchange",
-    "x-dead-letter-routing-key",
-    "x-expires",
-    "x-max-length",
-    "x-max-length-bytes",
-    "x-single-active-consumer",
-    "x-message-ttl",
-)
+    "x-dead-letter-exchange", "x-dead-letter-routing-key", "x-expires", "x-max-length",
+    "x-max-length-bytes", "x-single-active-consumer", "x-message-ttl",
+)  # fmt: skip
 
 
 def check_same_queue(

@@ -74,7 +74,6 @@ class Flow:
         self.queue_ns: i64 = 0
         # All queues, as those whose work takes time.
         self.works = FlowPeer(self.book, QUEUE, None, WORK)
-        self.turns: i64 = 0
         self._halved_at_ms = MonoMs(0)
         self._turn_over: list[FlowPeer] = []  # channels that published since the last turn
         self._behind: list[FlowPeer] = []  # queues that keep acknowledgements
@@ -192,9 +191,8 @@ class Flow:
 
     def begin_turn(self, now_ms: MonoMs) -> None:
         """The loop woke; is this turn one to be measured?"""
-        self.book.now_ms = now_ms
-        self.turns += 1
-        self.measuring = self.turns % MEASURED_TURNS == 0
+        self.book.begin_turn(now_ms)
+        self.measuring = self.book.turns % MEASURED_TURNS == 0
         self.decode_ns = 0
         self.publish_ns = 0
 

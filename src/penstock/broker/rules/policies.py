@@ -37,11 +37,12 @@ from penstock.broker.rules.queue_options import (
 from penstock.core import patterns
 from penstock.core.errors import PreconditionFailed
 from penstock.queues.context import CLASSIC, QUORUM, STREAM, queue_type
-from penstock.queues.limits import DROP_HEAD, RETRIES, QueueLimits, RetryDelays
+from penstock.queues.limits import DROP_HEAD, NO_LIMITS, RETRIES, QueueLimits, RetryDelays
 from penstock.queues.queue import Queue
 from penstock.queues.stream_start import age_ms
 from penstock.routing.exchanges import Exchange
 from penstock.routing.headers import is_integer
+from penstock.settings.cluster import LEADER_LOCATORS
 from penstock.streams.filtering import FILTER_BYTES
 from penstock.streams.log import SEGMENT_BYTES, StreamLimits
 
@@ -64,12 +65,7 @@ class Policy:
     """A policy or an operator policy."""
 
     def __init__(
-        self,
-        name: str,
-        pattern: str,
-        apply_to: str,
-        priority: int,
-        definition: dict[str, object],
+        self, name: str, pattern: str, apply_to: str, priority: int, definition: dict[str, object]
     ) -> None:
         self.name = name
         self.pattern = pattern
@@ -107,6 +103,7 @@ class QueueSettings:
         operator: Policy | None = None,
     ) -> None:
         values = _merged(arguments, policy, operator)
+        self._are_none = len(values) == 0 and queue_type(arguments) == CLASSIC
         self.message_ttl_ms: i64 = _number(values, "message-ttl", -1)
         self.expires_ms: i64 = _number(values, "expires", 0)
         self.max_length: i64 = _number(values, "max-length", -1)
@@ -117,7 +114,8 @@ class QueueSettings:
         self.overflow: str = _text(values.get("overflow")) or DROP_HEAD
         self.queue_mode: str = _text(values.get("queue-mode")) or "default"
         # In a cluster, when the queue is declared.
-        self.master_locator: str = _text(values.get("queue-master-locator")) or ""
+        leader_locator = LEADER_LOCATORS.get(_text(values.get("queue-leader-locator")) or "", "")
+        self.master_locator: str = leader_locator or _text(values.get("queue-master-locator")) or ""
         self.at_least_once: bool = values.get("dead-letter-strategy") == "at-least-once"
         self.on_disconnect: str = _text(values.get("nsq-on-disconnect")) or ""
         self.channel_start: str = _text(values.get("nsq-start")) or ""  # when it is made
@@ -137,6 +135,8 @@ class QueueSettings:
     def limits(self) -> QueueLimits:
         if self.stream is not None:
             return QueueLimits(stream=self.stream)
+        if self._are_none:
+            return NO_LIMITS
         return QueueLimits(
             self.max_length,
             self.max_length_bytes,

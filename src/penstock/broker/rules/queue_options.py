@@ -163,7 +163,7 @@ OPTIONS: Final = (
            "the longest such time; without it delayed-retry-min",
            lowest=1, highest=TEN_YEARS_MS, types=(QUORUM,)),
     Option("quorum-initial-group-size", NUMBER, ARGUMENT, 1, "",
-           "how many copies there are to be; no effect on a single node",
+           "how many copies there are to be, 3 otherwise; no effect on a single node",
            lowest=1, types=(QUORUM,)),
     Option("quorum-target-group-size", NUMBER, ARGUMENT, 3, "",
            "how many copies there are to be later; no effect on a single node",

@@ -15,29 +15,70 @@ with it (``Link.route``): a change of permissions moves the epoch of the virtual
 """
 
 import re
+from collections.abc import Iterable
 from typing import Final, final
 
 from penstock.broker.rules.access import User
+from penstock.broker.rules.judges import CONFIGURE, READ, TOPIC, VHOST, WRITE, Judge, Question
 from penstock.core import patterns
-from penstock.core.errors import AccessRefused
+from penstock.core.errors import AccessRefused, Undecided
 from penstock.routing.exchanges import Exchange
 
-CONFIGURE: Final = 0
-WRITE: Final = 1
-READ: Final = 2
 DEFAULT_EXCHANGE: Final = "amq.default"
+
+
+EVERYTHING: Final = ".*"
 
 
 def covers(pattern: str, name: str) -> bool:
     """Does a permission's pattern cover a name?  One that could take too long covers none."""
     if pattern == "":
         return name == ""
+    if pattern == EVERYTHING:
+        return True
     return patterns.found(pattern, name)
+
+
+def check_enter(user: User, vhost: str) -> None:
+    """Raises AccessRefused for a virtual host that the user may not enter; Undecided."""
+    refusal = f"access to vhost '{vhost}' refused for user '{user.name}'"
+    judge = user.judge
+    if judge is not None:
+        _ask(judge, Question(VHOST, vhost, address=user.address), refusal)
+    elif vhost not in user.vhosts:
+        raise AccessRefused(refusal)
+
+
+def open_to(user: User, vhosts: Iterable[str]) -> list[str]:
+    """Those of the virtual hosts that the user may enter; all are asked for before Undecided."""
+    entered: list[str] = []
+    waiting: Undecided | None = None
+    for vhost in vhosts:
+        try:
+            check_enter(user, vhost)
+            entered.append(vhost)
+        except AccessRefused:
+            continue
+        except Undecided as undecided:
+            waiting = undecided
+    if waiting is not None:
+        raise waiting
+    return entered
+
+
+def _ask(judge: Judge, question: Question, refusal: str) -> None:
+    try:
+        judge.check(question)
+    except AccessRefused as error:
+        raise AccessRefused(refusal + str(error)) from None
 
 
 @final
 class Rights:
-    """One user in one virtual host; asks anew each time, so a change counts at once."""
+    """One user in one virtual host; asks anew each time, so a change counts at once.
+
+    All but the constructor raise AccessRefused; or Undecided, for a user of another backend.
+    """
 
     def __init__(self, user: User, vhost: str) -> None:
         self.user = user
@@ -52,9 +93,9 @@ class Rights:
     def read(self, kind: str, name: str) -> None:
         self._check(READ, kind, name)
 
-    def may_read(self, kind: str, name: str) -> bool:
+    def may(self, permission: int, kind: str, name: str) -> bool:
         try:
-            self.read(kind, name)
+            self._check(permission, kind, name)
         except AccessRefused:
             return False
         return True
@@ -75,24 +116,36 @@ class Rights:
         """``permission``: WRITE to publish, READ to bind."""
         if exchange is None or exchange.type != "topic":
             return
+        judge = self.user.judge
         patterns = self.user.topics.get((self.vhost, exchange.name))
-        if patterns is None:
+        if judge is None and patterns is None:
             return
+        refusal = (
+            f"access to topic '{routing_key}' in exchange '{exchange.name}' in vhost"
+            f" '{self.vhost}' refused for user '{self.user.name}'"
+        )
+        if judge is not None:
+            asked = Question(TOPIC, self.vhost, exchange.name, permission, routing_key)
+            _ask(judge, asked, refusal)
+            return
+        assert patterns is not None
         pattern = patterns[0] if permission == WRITE else patterns[1]
         pattern = pattern.replace("{username}", re.escape(self.user.name))
         pattern = pattern.replace("{vhost}", re.escape(self.vhost))
         if not covers(pattern, routing_key):
-            raise AccessRefused(
-                f"access to topic '{routing_key}' in exchange '{exchange.name}' in vhost"
-                f" '{self.vhost}' refused for user '{self.user.name}'"
-            )
+            raise AccessRefused(refusal)
 
     def _check(self, permission: int, kind: str, name: str) -> None:
         if name == "" and kind == "exchange":
             name = DEFAULT_EXCHANGE
+        judge = self.user.judge
+        if judge is not None:
+            _ask(judge, Question(kind, self.vhost, name, permission), self._refusal(kind, name))
+            return
         patterns = self.user.vhosts.get(self.vhost)
         if patterns is None or not covers(patterns[permission], name):
-            raise AccessRefused(
-                f"access to {kind} '{name}' in vhost '{self.vhost}' refused"
-                f" for user '{self.user.name}'"
-            )
+            raise AccessRefused(self._refusal(kind, name))
+
+    def _refusal(self, kind: str, name: str) -> str:
+        where = f"in vhost '{self.vhost}' refused for user '{self.user.name}'"
+        return f"access to {kind} '{name}' {where}"

@@ -12,7 +12,6 @@ Out: of the limits the first ones whose pattern is in the name, of operator poli
 What is no pattern in a policy is its definition.  A user without a password cannot log in.
 """
 
-import json
 from collections.abc import Callable
 from typing import Any, Final, final
 
@@ -21,6 +20,7 @@ from penstock.broker.rules.budget import VHOST_LIMITS
 from penstock.broker.rules.policies import Policy, check_policy
 from penstock.core import patterns
 from penstock.core.errors import PreconditionFailed, SettingInvalid
+from penstock.core.json_reading import json_of
 from penstock.storage.definitions.records import PermissionRecord, UserRecord
 
 Json = dict[str, Any]
@@ -73,7 +73,7 @@ class VhostDefaults:
 
 def _read(text: str) -> dict[str, dict[str, Json]]:
     try:
-        found = json.loads(text or "{}")
+        found = json_of(text or "{}")
     except ValueError as error:
         raise SettingInvalid(f"vhost_defaults is no JSON: {error}") from error
     if not isinstance(found, dict) or not found.keys() <= FIELDS.keys():

@@ -11,7 +11,7 @@ from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
 from penstock.core.turn_part import TurnPart
-from penstock.routing.exchanges import Exchange
+from penstock.routing.exchanges import Exchange, Sources
 from penstock.storage.definitions.definitions import Definitions
 
 SWEPT_AT_ONCE: Final[i64] = 200
@@ -27,6 +27,7 @@ class BindingReaper(TurnPart):
         self._exchanges: list[Exchange | None] = [None]
         super().__init__(self._exchanges)
         self._definitions = definitions
+        self.sources: Final = Sources()
         self._waiting: set[int] = set()  # their ids
 
     def add(self, exchange: Exchange) -> None:

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from penstock.broker.rules.admission import Admission
 from penstock.broker.rules.declared_bytes import EACH_BYTES, declared_bytes
-from penstock.core.errors import Blocked
-from penstock.core.event_book import EventBook
+from penstock.core.errors import Blocked, Undecided
+from penstock.core.event_book import NODE, Actor, EventBook
 from penstock.core.pending import Pending
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
@@ -72,15 +72,20 @@ Plain = (
 
 
 class Ask:
-    """Requests of one session, one at a time; ``user``: whose, "" = the node's own."""
+    """Requests of one session, one at a time, and of one actor."""
 
-    def __init__(self, book: EventBook, user: str) -> None:
-        self.user: Final = user
+    def __init__(self, book: EventBook, actor: Actor) -> None:
+        self.actor: Final = actor
         self._book: Final = book
 
     def run(self, function: Callable[[], T | Pending]) -> T | Pending:
-        """Its answer, or ``Pending`` until the cluster has decided what it handed in."""
-        outcome = self._book.act_for(self.user, function)
+        """Its answer, or ``Pending`` until the cluster has decided what it handed in, or a backend
+        whether the user may do that.
+        """
+        try:
+            outcome = self._book.act_for(self.actor, function)
+        except Undecided as undecided:
+            return Pending(undecided.ticket, partial(self.run, function))
         if not isinstance(outcome, Pending):
             return outcome
         return Pending(outcome.ticket, partial(self.run, outcome.resume))
@@ -132,8 +137,8 @@ class Changes:
         """Is it being done what a cluster has agreed on?"""
         return self.follows and not self.proposes
 
-    def ask(self, user: str = "") -> Ask:
-        return Ask(self.book, user)
+    def ask(self, actor: Actor = NODE) -> Ask:
+        return Ask(self.book, actor)
 
     def at_first(self, told: bool) -> bool:
         """What was true when it was asked for, should it have to be run again."""

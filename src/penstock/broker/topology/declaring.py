@@ -12,7 +12,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from penstock.broker.rules.rights import READ, Rights
+from penstock.broker.rules.judges import READ
+from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.errors import AccessRefused, NotImplementedYet, PreconditionFailed
 from penstock.core.pending import Pending, then

@@ -42,12 +42,7 @@ from penstock.queues.context import QueueIdentity
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 from penstock.queues.stream_backing import StreamBacking
-from penstock.storage.definitions.records import (
-    BindingRecord,
-    QueueRecord,
-    id_count,
-    part_count,
-)
+from penstock.storage.definitions.records import BindingRecord, QueueRecord, id_count, part_count
 from penstock.storage.engine.recovery import FoundQueue
 
 if TYPE_CHECKING:
@@ -221,7 +216,7 @@ class MirrorCopies:
     def _keep_bindings(self, queue: Queue) -> None:
         """Those that lead to it were none of this node's definitions."""
         vhost = self._vhost
-        for exchange in vhost.exchanges.values():
+        for exchange in vhost.sources.of(queue):
             if not exchange.durable:
                 continue
             for one in exchange.bindings_to(queue):

@@ -62,7 +62,9 @@ class QueueMaker:
         identity = QueueIdentity(self._vhost, name, incarnation, kept, False, {})
         context = self._context
         if not delivers:
-            context = QueueContext(context.waits, context.book, context.sampling)
+            context = QueueContext(
+                context.waits, context.book, context.sampling, context.long_works
+            )
         return LocalQueue(identity, self.backing(queue_id, kept, {}), context)
 
     def _note(self, what: str, facts: tuple[object, ...]) -> None:

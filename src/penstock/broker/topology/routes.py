@@ -1,6 +1,6 @@
 """Where an address leads, what publishing to several queues shares, and when a place is full."""
 
-from typing import cast, final
+from typing import Final, cast, final
 
 from mypy_extensions import i64
 
@@ -10,10 +10,15 @@ from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.errors import AccessRefused, NotAllowed, PreconditionFailed
 from penstock.core.message import Message, body_size
+from penstock.core.steps import STEPS_MAX, steps
 from penstock.core.traffic import ExchangeTraffic
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import NSQ_TOPIC, Exchange
 from penstock.storage.definitions.records import ExchangeRecord
+
+COPY_STEPS: Final[i64] = 16
+"""Of each message, and each queue but the first: it may have to be recorded in the journal."""
+COPIES_AT_ONCE: Final[i64] = STEPS_MAX // COPY_STEPS
 
 
 @final
@@ -82,6 +87,7 @@ def publish_where_room_is(
 ) -> set[int]:
     """To each queue what it has room for; the places of those that some queue refused."""
     refused: set[int] = set()
+    count_copies(queues, messages)
     for queue in queues:
         over = queue.overflowing(messages) if queue.limits.refuses else set()
         admitted = [one for place, one in enumerate(messages) if place not in over]
@@ -97,6 +103,12 @@ def publish_where_room_is(
                 for wait in waits.noted[noted:]:
                     wait.only([place for place in range(len(messages)) if place not in over])
     return refused
+
+
+def count_copies(queues: list[Queue], messages: list[Message]) -> None:
+    """The first queue gets the messages, each other one copies."""
+    if len(queues) > 1:
+        steps.count(COPY_STEPS * len(messages) * (len(queues) - 1))
 
 
 def queues_in(found: list[object]) -> list[Queue]:

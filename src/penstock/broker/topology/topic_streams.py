@@ -8,6 +8,9 @@ flight or deferred, one copy is there of what channels have not taken, and a cha
 later may begin at any place (``nsq-start``).  Deferred messages stay in the topic's backlog until
 their time.  Other queues and exchanges that are bound get what is published, as from any topic.
 
+In a cluster this is refused: a channel reads the log's files, so its queue would have to be on the
+node of the stream's master, and to move with it.
+
 Rejected: channels that are readers, with heaps of their own for what is in flight and deferred.  A
 queue has these, on disk, with attempts.  With heaps in memory a message that is deferred for an
 hour would hold the position back for so long, and a crash would give all of that hour again.

@@ -38,13 +38,13 @@ from typing import TYPE_CHECKING, Final, cast, final
 from mypy_extensions import i64
 
 from penstock.broker.topology.changes import Ask
-from penstock.broker.topology.routes import any_refuses, record_of
+from penstock.broker.topology.routes import COPIES_AT_ONCE, any_refuses, record_of
 from penstock.broker.topology.topic_streams import TopicStream, check_alone
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.core.letters import HeaderWriter
 from penstock.core.message import Message
-from penstock.core.pending import Pending
+from penstock.core.pending import Pending, then
 from penstock.queues.consumers import Consumer
 from penstock.queues.context import STREAM
 from penstock.queues.latency import PublishTime, enqueue_time
@@ -435,10 +435,9 @@ class Topics:
         if queue.durable:
             self._vhost.definitions.pause_queue(queue.vhost, queue.name, paused)
 
-    def empty(self, topic: Topic) -> None:
+    def empty(self, topic: Topic) -> Pending | None:
         """Let go of its backlog; what channels have stays."""
-        topic.backlog.empty()
-        topic.look()
+        return then(topic.backlog.empty(), lambda _count: topic.look())
 
     def delete(self, topic: Topic) -> list[Consumer]:
         """With its channels; returns the consumers who lost theirs."""
@@ -464,6 +463,11 @@ class Topics:
         """
         topic.exchange.count(len(messages), size)
         queues = self.route(topic)
+        if len(messages) * len(queues) > COPIES_AT_ONCE and topic.stream.log is None:
+            # They go on from there in shares, and what is published meanwhile behind them.
+            position = self._vhost.publish([topic.backlog], messages, now_ms)
+            topic.look()
+            return position
         if len(queues) == 0:
             return 0  # bound only to exchanges that lead nowhere
         if not any_refuses(queues):
@@ -521,7 +525,8 @@ class Topics:
         """
         if not topic.exchange.bound_exchanges:
             queues = self._reached(topic, [""], None)
-            return self._publish_to(queues, messages, until_ms, now_ms), len(messages)
+            some = messages[: 1 + COPIES_AT_ONCE // (1 + len(queues))]
+            return self._publish_to(queues, some, until_ms, now_ms), len(some)
         position: i64 = 0
         for done, message in enumerate(messages):
             if share.is_over():

@@ -18,7 +18,6 @@ from penstock.broker.rules.arguments import (
     TypeRules,
     check_exchange_arguments,
     check_exchange_type,
-    check_in_cluster,
     check_local_binding,
     check_properties,
     check_queue_arguments,
@@ -38,6 +37,7 @@ from penstock.broker.topology.queue_maker import IncarnationSource, QueueMaker
 from penstock.broker.topology.routes import (
     Route,
     check_not_default,
+    count_copies,
     publish_where_room_is,
     queue_limit_reached,
     queues_in,
@@ -51,14 +51,17 @@ from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.core.message import Address, Message
 from penstock.core.pending import Pending
+from penstock.core.steps import steps
 from penstock.core.traffic import Churn, ExchangeTraffic
 from penstock.queues.consumers import Consumer
 from penstock.queues.context import QueueIdentity
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import (
+    EXCHANGE_STEPS,
     NSQ_TOPIC,
     PREDECLARED,
     Exchange,
+    Sources,
     inner_type,
     looks_at_headers,
     route,
@@ -124,8 +127,13 @@ class Vhost:
         self.idleness, self._sweep = idleness, sweep
         for exchange_name, kind, internal in PREDECLARED:
             self.exchanges[exchange_name] = Exchange(
-                name, exchange_name, kind, True, False, internal, {}
+                name, exchange_name, kind, True, False, internal, {}, sources=sweep.sources
             )
+
+    @property
+    def sources(self) -> Sources:
+        """Of all virtual hosts."""
+        return self._sweep.sources
 
     # -- what administrators change --------------------------------------------------------
 
@@ -183,6 +191,7 @@ class Vhost:
         if len(queues) == 1:
             queues[0].publish(messages, now_ms)
         else:
+            count_copies(queues, messages)
             copies = [[message.copy_for_queue() for message in messages] for _ in queues[1:]]
             queues[0].publish(messages, now_ms)
             taken = messages
@@ -207,6 +216,7 @@ class Vhost:
     ) -> i64:
         """As ``publish``, for consumers from that time on; the objects stay the caller's."""
         before = self._engine.journal.position
+        count_copies(queues, messages)
         for queue in queues:
             copies = [message.copy_for_queue() for message in messages]
             queue.publish_deferred(copies, until_ms, now_ms)
@@ -296,7 +306,7 @@ class Vhost:
         if durable:
             self.changes.check_room()
         shape = durable, auto_delete, internal, arguments
-        exchange = Exchange(self.name, name, kind, *shape, self._engine.events.user)
+        exchange = Exchange(self.name, name, kind, *shape, self._engine.events.user, self.sources)
         if self.changes.proposes:
             self.changes.add_exchange(exchange)
             return
@@ -356,7 +366,8 @@ class Vhost:
         gone = [destination]
         while len(gone) > 0:
             target = gone.pop()
-            for exchange in list(self.exchanges.values()):
+            for exchange in self.sources.of(target):
+                steps.count(EXCHANGE_STEPS)
                 if not exchange.dismiss(target):
                     continue
                 self._sweep.add(exchange)
@@ -506,8 +517,6 @@ class Vhost:
         self.changes.check_memory(arguments, part_count(arguments))
         if durable and owner is None:
             self.changes.check_room()
-        if self.changes.proposes:
-            check_in_cluster(arguments, what)
         incarnation = self._new_incarnation()
         if self.changes.proposes:
             self.changes.add_queue(self, name, incarnation, durable, owner, auto_delete, arguments)

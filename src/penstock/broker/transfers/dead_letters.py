@@ -22,12 +22,7 @@ from mypy_extensions import i64
 from penstock.broker.topology.vhost import Vhost
 from penstock.broker.transfers.replies import Replies
 from penstock.core.clock_types import WallMs
-from penstock.core.confirm_watermark import (
-    PendingConfirm,
-    all_over,
-    any_refused,
-    any_stranded,
-)
+from penstock.core.confirm_watermark import PendingConfirm, all_over, any_refused, any_stranded
 from penstock.core.headers import HeaderReader
 from penstock.core.letters import HeaderWriter
 from penstock.core.message import PENDING, PERSISTENT, Message, priority_flags
@@ -148,7 +143,7 @@ class DeadLetters(TurnPart):
         vhost = self._vhosts.get(queue.vhost)
         if queue.deleted or vhost is None:
             return
-        self.fates.count(death.reason, len(death.messages))
+        self._count(queue, death.reason, len(death.messages))
         if death.refused:
             rest: list[Message] = []
             self._publish_all(vhost, queue, death.reason, death.messages, now_ms, [], [], rest)
@@ -156,6 +151,10 @@ class DeadLetters(TurnPart):
             self._put_off(queue, death.reason, rest, True)
         else:
             self._bury_all(vhost, queue, death.reason, death.messages, now_ms)
+
+    def _count(self, queue: LocalQueue, reason: str, count: i64) -> None:
+        self.fates.count(reason, count)
+        queue.statistics.buried(count)
 
     def _bury_all(
         self, vhost: Vhost, queue: LocalQueue, reason: str, messages: list[Message], now_ms: WallMs
@@ -179,11 +178,12 @@ class DeadLetters(TurnPart):
     ) -> None:
         """To the next turn."""
         if messages:
-            self.fates.count(reason, -len(messages))
+            self._count(queue, reason, -len(messages))
             self._deaths.append(DeadLetterBatch(queue, reason, messages, refused))
 
     def _keep(self, batch: DeadLetterBatch, now_ms: WallMs) -> None:
-        self.fates.count(batch.reason, -len(batch.messages))  # they are not buried yet
+        # They are not buried yet.
+        self._count(cast(LocalQueue, batch.queue), batch.reason, -len(batch.messages))
         if not self._kept:
             self._retry_at_ms = WallMs(now_ms + RETRY_MS)
         self._kept.append(batch)

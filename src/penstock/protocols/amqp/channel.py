@@ -2,13 +2,15 @@
 
     publishes   PublishRun ─► credit, else publish_buffer ─► publishing
     deliveries  queue.deliver ─► ledger (tags) ─► encoder
-    settlements AckRun, nack, reject ─► ledger ─► queue.settle / queue.reject / queue.requeue
+    settlements AckRun, nack, reject ─► ledger ─► settlements ─► queue.settle, reject, requeue
 
 Every method of this file may raise a ``BrokerError``; the session turns it into
 ``channel.close`` or ``connection.close``.
 """
 
+from collections import deque
 from functools import partial
+from itertools import islice
 from typing import Final, cast, final
 
 from mypy_extensions import i64
@@ -18,6 +20,7 @@ from penstock.broker.rules.arguments import (
     consumer_priority,
     consumer_timeout,
 )
+from penstock.broker.rules.judges import READ
 from penstock.broker.transfers.replies import REPLY_TO
 from penstock.cluster.remote.queue_places import subscribe_anew
 from penstock.core.clock_types import WallMs
@@ -31,14 +34,11 @@ from penstock.core.errors import (
     Unavailable,
 )
 from penstock.core.message import REDELIVERED, Message
-from penstock.core.pending import Pending, then
+from penstock.core.pending import Pending, Ticket, after, then
+from penstock.core.steps import steps
 from penstock.core.traffic import Traffic
 from penstock.protocols.amqp.codec import methods as m
-from penstock.protocols.amqp.codec.encoder import (
-    short_bytes,
-    write_deliveries,
-    write_get_ok,
-)
+from penstock.protocols.amqp.codec.encoder import short_bytes, write_deliveries, write_get_ok
 from penstock.protocols.amqp.codec.events import AckRun, PublishRun
 from penstock.protocols.amqp.codec.header_edit import with_delivery_counts
 from penstock.protocols.amqp.codec.ledger import ALL_OPEN, DeliveryLedger, Settlement
@@ -49,21 +49,27 @@ from penstock.protocols.amqp.link import Link
 from penstock.protocols.amqp.publish_buffer import PublishBuffer
 from penstock.protocols.amqp.publishing import Publishing
 from penstock.protocols.amqp.replies import ReplyChannel
+from penstock.protocols.amqp.settlements import ACK, FAILED, LEFT, REJECT, REQUEUE, Settlements
 from penstock.protocols.amqp.topology import TopologyMethods
-from penstock.protocols.amqp.transaction import ACK, FAILED, REJECT, REQUEUE, Transaction
+from penstock.protocols.amqp.transaction import Transaction
 from penstock.queues.allocator import Delivery
 from penstock.queues.consumers import Consumer, SharedWindow
 from penstock.queues.context import queue_type
 from penstock.queues.queue import Queue
 from penstock.queues.refusals import check_head
-from penstock.routing.steps import steps
 from penstock.runtime.session import Subscriber
 from penstock.runtime.session_events import channel_moved, consumer_moved
+from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
 
 ACCOUNTS_MAX: Final = 64
 """Queues a channel polls; above this, those it owes nothing are forgotten."""
 WAKE_STEPS: Final[i64] = 4
 """As many of a route (``routing/steps.py``) cost what it costs to let a consumer go on."""
+CONSUMER_STEPS: Final[i64] = 200
+CONSUMERS_AT_ONCE: Final = 32
+"""Of a channel that ends; each costs as many."""
+PLACE_BYTES: Final[i64] = 16
+"""Of one delivery in the ledger."""
 
 
 @final
@@ -74,19 +80,22 @@ class AmqpChannel(Subscriber):
         super().__init__(link.session, number)
         self.link = link
         self.closing: bool = False
+        self.closed: bool = False  # and nothing is left of it
         self.active_at_ms: WallMs = link.now_ms  # when it last carried messages or settlements
         self.consumers: dict[str, Consumer] = {}
         self.ledger = DeliveryLedger()
         self.shared = SharedWindow()
+        self.traffic = Traffic(link.traffic)
+        self.settlements = Settlements(link, self.ledger, self._carry_out)
         self.prefetch: i64 = 0
         self.replies = ReplyChannel(link, number, self.ledger)
         self.deadlines = Deadlines(self.ledger)
         self.intake = PublishBuffer(link, self)
-        self.traffic = Traffic(link.traffic)
         self.publishing = Publishing(
             link, number, self.intake, self.replies, self.deadlines, self.traffic
         )
         self.transaction: Transaction | None = None
+        self._ending_bytes: i64 = 0
         self._tag_bytes: dict[str, bytes] = {}
         self._accounts: dict[str, Consumer] = {}  # unsettled basic.get, by queue
         self.topology = TopologyMethods(link, number)
@@ -109,7 +118,7 @@ class AmqpChannel(Subscriber):
             first_tag = self.ledger.skip(len(messages))
         else:
             self.deadlines.stamp(link.broker.idleness.now_ms)
-            first_tag = self.ledger.add(consumer, messages)
+            first_tag = self.ledger.add(consumer, delivery.kept)
         if len(self.consumers) > 1 and consumer.tag in self.consumers:  # in order of turns
             self.consumers[consumer.tag] = self.consumers.pop(consumer.tag)
         tag_bytes = self._tag_bytes.get(consumer.tag)
@@ -129,78 +138,75 @@ class AmqpChannel(Subscriber):
     def publish(self, run: PublishRun) -> bool:
         """True when confirms may now be written."""
         self.active_at_ms = self.link.now_ms
+        route = self.link.route(run.address)
         if not run.resumed:
             self.intake.take(cost_of(len(run.messages), run.size_bytes))
-        return self.publishing.publish(run)
+        return self.publishing.publish(run, route)
 
     # -- settling ------------------------------------------------------------------------
 
-    def ack(self, run: AckRun) -> None:
+    def ack(self, run: AckRun) -> Ticket | None:
+        """None: it is done."""
         self.active_at_ms = self.link.now_ms
         if self.transaction is not None:
-            self._note(self.transaction, ACK, run.first_tag, run.last_tag, run.multiple)
-            return
+            return self._note(self.transaction, ACK, run.first_tag, run.last_tag, run.multiple)
         if run.multiple:
-            self._settle(self._take_multiple(run.last_tag))
-            return
+            return self.settlements.through(ACK, self._last_of_multiple(run.last_tag))
         settled, unknown = self.ledger.take(run.first_tag, run.last_tag)
-        self._settle(settled)
+        self._carry_out(ACK, settled)
         if unknown != ALL_OPEN or run.first_tag == ALL_OPEN:
             raise _unknown_tag(unknown)
+        return None
 
-    def _nack(self, tag: i64, multiple: bool, requeue: bool, failed: bool) -> None:
+    def _nack(self, tag: i64, multiple: bool, requeue: bool, failed: bool) -> Ticket | None:
         """``failed``: of RabbitMQ's two methods, the one that says that the consumer failed."""
-        if self.transaction is not None:
-            back = FAILED if failed else REQUEUE
-            self._note(self.transaction, back if requeue else REJECT, tag, tag, multiple)
-            return
-        if multiple:
-            settled = self._take_multiple(tag)
-        else:
-            settled, unknown = self.ledger.take(tag, tag)
-            if unknown != ALL_OPEN or tag == ALL_OPEN:
-                raise _unknown_tag(unknown)
+        kind = REJECT
         if requeue:
-            self._requeue(settled, failed)
-        else:
-            self._reject(settled)
+            kind = FAILED if failed else REQUEUE
+        if self.transaction is not None:
+            return self._note(self.transaction, kind, tag, tag, multiple)
+        if multiple:
+            return self.settlements.through(kind, self._last_of_multiple(tag))
+        settled, unknown = self.ledger.take(tag, tag)
+        if unknown != ALL_OPEN or tag == ALL_OPEN:
+            raise _unknown_tag(unknown)
+        self._carry_out(kind, settled)
+        return None
 
-    def _take_multiple(self, tag: i64) -> list[Settlement]:
+    def _carry_out(self, kind: int, settled: list[Settlement]) -> None:
+        was_full = self.shared.limit > 0 and self.shared.room() == 0
+        if kind >= REQUEUE:
+            self._give_back(settled, kind)
+            settled = []
+        for settlement in settled:
+            consumer = cast(Consumer, settlement.holder)
+            queue = cast(Queue, consumer.queue)
+            if kind == ACK:
+                self.traffic.ack(len(settlement.messages))
+                queue.settle(consumer, settlement.messages)
+            else:
+                queue.reject(consumer, settlement.messages)
+        if was_full:
+            self._room_came()
+
+    def _give_back(self, settled: list[Settlement], kind: int) -> None:
+        """All of one queue together: their places there are looked for once."""
+        by_queue: dict[Queue, dict[Consumer, list[Message]]] = {}
+        for settlement in settled:
+            consumer = cast(Consumer, settlement.holder)
+            given = by_queue.setdefault(cast(Queue, consumer.queue), {})
+            given.setdefault(consumer, []).extend(settlement.messages)
+            if kind == LEFT:
+                consumer.cancel()
+        for queue, given in by_queue.items():
+            queue.requeue(given, kind != REQUEUE, self.link.now_ms)
+
+    def _last_of_multiple(self, tag: i64) -> i64:
         if tag == 0:
-            return self.ledger.take_all()
+            return self.ledger.next_tag - 1
         if not self.ledger.is_open(tag):
             raise _unknown_tag(tag)
-        return self.ledger.take_through(tag)
-
-    def _settle(self, settlements: list[Settlement]) -> None:
-        was_full = self._is_full()
-        for settlement in settlements:
-            consumer = cast(Consumer, settlement.holder)
-            self.traffic.ack(len(settlement.messages))
-            cast(Queue, consumer.queue).settle(consumer, settlement.messages)
-        if was_full:
-            self._room_came()
-
-    def _reject(self, settlements: list[Settlement]) -> None:
-        was_full = self._is_full()
-        for settlement in settlements:
-            consumer = cast(Consumer, settlement.holder)
-            cast(Queue, consumer.queue).reject(consumer, settlement.messages)
-        if was_full:
-            self._room_came()
-
-    def _requeue(self, settlements: list[Settlement], failed: bool) -> None:
-        was_full = self._is_full()
-        for settlement in settlements:
-            consumer = cast(Consumer, settlement.holder)
-            cast(Queue, consumer.queue).requeue(
-                consumer, settlement.messages, failed, self.link.now_ms
-            )
-        if was_full:
-            self._room_came()
-
-    def _is_full(self) -> bool:
-        return self.shared.limit > 0 and self.shared.room() == 0
+        return tag
 
     def _room_came(self) -> None:
         """With room in the shared window, any of our consumers may go on."""
@@ -215,19 +221,20 @@ class AmqpChannel(Subscriber):
 
     # -- transactions --------------------------------------------------------------------
 
-    def _tx_method(self, method: Method) -> None:
+    def _tx_method(self, method: Method) -> Pending | None:
         if method.key == m.TX_SELECT:
             self.publishing.select_transactions()
             if self.transaction is None:
                 self.transaction = Transaction(self.ledger)
             self.link.send(self.number, m.TX_SELECT_OK, [])
-            return
+            return None
         if method.key != m.TX_ROLLBACK:
             raise CommandInvalid("unimplemented method")
         transaction = self._the_transaction()
         self.publishing.rollback()
         transaction.roll_back()
-        self.link.send(self.number, m.TX_ROLLBACK_OK, [])
+        ticket = self.link.broker.queue_turns.long_works.start(transaction)
+        return after(ticket, partial(self.link.send, self.number, m.TX_ROLLBACK_OK, []))
 
     def _the_transaction(self) -> Transaction:
         transaction = self.transaction
@@ -237,17 +244,19 @@ class AmqpChannel(Subscriber):
 
     def _note(
         self, transaction: Transaction, kind: int, first_tag: i64, last_tag: i64, multiple: bool
-    ) -> None:
+    ) -> Ticket | None:
         if not multiple:
             unknown = transaction.note(kind, first_tag, last_tag)
             if unknown <= last_tag:
                 raise _unknown_tag(unknown)
-        elif last_tag == 0:
+            return None
+        if last_tag == 0:
             transaction.note_through(kind, self.ledger.next_tag)
         elif transaction.is_open(last_tag):
             transaction.note_through(kind, last_tag)
         else:
             raise _unknown_tag(last_tag)
+        return self.link.broker.queue_turns.long_works.start(transaction)
 
     def commit(self) -> Pending | None:
         """Publish; what was settled follows when the publishes are safe (``_end_commits``)."""
@@ -266,26 +275,31 @@ class AmqpChannel(Subscriber):
     def _end_commits(self, transaction: Transaction) -> None:
         """Settle what commits with safe publishes judged; commit-ok leaves when that is safe."""
         journal = self.link.broker.engine.journal
-        for commit in transaction.take_safe(journal.durable_position):
-            before = journal.position
-            for verdict in commit.verdicts:
-                settled, _ = self.ledger.take(verdict.first_tag, verdict.last_tag)
-                if verdict.kind == ACK:
-                    self._settle(settled)
-                elif verdict.kind == REJECT:
-                    self._reject(settled)
-                else:
-                    self._requeue(settled, verdict.kind == FAILED)
-            after = journal.position
-            self.publishing.committed(after if after != before else 0)
+        while True:
+            commit = transaction.take_safe(journal.durable_position)
+            if commit is None:
+                return
+            done = partial(self._settled, int(journal.position))
+            self.settlements.carry_out(commit.verdicts, done)
+
+    def _settled(self, before: int) -> None:
+        """All that a commit judged is: commit-ok may leave when that is on disk."""
+        after = self.link.broker.engine.journal.position
+        self.publishing.committed(after if after != before else 0)
+        if not self.closing:
+            self.publishing.write_confirms()
+            self.link.broker.waits.move()  # though the journal may not
 
     def awaits_disk(self) -> bool:
         """Is something to be confirmed, or a commit to be ended, when the journal moves?"""
         transaction = self.transaction
-        if transaction is not None and transaction.commits and not self.closing:
+        if transaction is not None and not self.closing and self._ends_commits(transaction):
             return True
         confirms = self.publishing.confirms
         return confirms is not None and confirms.waiting()
+
+    def _ends_commits(self, transaction: Transaction) -> bool:
+        return len(transaction.commits) > 0 or self.settlements.under_way()
 
     def advance(self, durable_position: i64) -> None:
         """The journal is on disk so far.
@@ -298,14 +312,14 @@ class AmqpChannel(Subscriber):
             self._end_commits(transaction)
         self.publishing.advance(durable_position)
 
-    def _recover(self) -> None:
+    def _recover(self) -> Ticket | None:
         """Put back what is unsettled; what the open transaction judged is its affair."""
         if self.transaction is None:
-            self._requeue(self.ledger.take_all(), False)
-            return
-        for tag in self.transaction.open_tags(self.ledger.next_tag):
-            settled, _ = self.ledger.take(tag, tag)
-            self._requeue(settled, False)
+            return self.settlements.through(REQUEUE, self.ledger.next_tag - 1)
+        ticket = Ticket()
+        verdicts = deque([self.transaction.spare_judged(REQUEUE)])
+        self.settlements.carry_out(verdicts, ticket.answer)
+        return None if ticket.done else ticket
 
     # -- methods -------------------------------------------------------------------------
 
@@ -313,14 +327,14 @@ class AmqpChannel(Subscriber):
         """``basic.get`` and ``basic.consume``; None: it is answered."""
         return self._get(method) if method.key == m.BASIC_GET else self._consume(method)
 
-    def handle(self, method: Method) -> None:
+    def handle(self, method: Method) -> Pending | None:
         """All but publish, ack, commit, close, what a queue is asked for, and the topology's."""
         class_id = method.key >> 16
         if class_id == 60:
-            self._basic(method)
-        elif class_id == 90:
-            self._tx_method(method)
-        elif method.key == m.CONFIRM_SELECT:
+            return self._basic(method)
+        if class_id == 90:
+            return self._tx_method(method)
+        if method.key == m.CONFIRM_SELECT:
             self.publishing.select_confirms()
             self._reply(method, m.CONFIRM_SELECT_OK, [])
         elif method.key == m.CHANNEL_FLOW:
@@ -331,6 +345,7 @@ class AmqpChannel(Subscriber):
             self._reply(method, m.ACCESS_REQUEST_OK, [1])
         else:
             raise CommandInvalid("unimplemented method")
+        return None
 
     def _reply(self, method: Method, key: i64, values: list[object]) -> None:
         if method.fields.get("nowait") is not True:
@@ -338,28 +353,30 @@ class AmqpChannel(Subscriber):
 
     # -- basic ---------------------------------------------------------------------------
 
-    def _basic(self, method: Method) -> None:
+    def _basic(self, method: Method) -> Pending | None:
         key = method.key
+        ticket: Ticket | None = None
         if key == m.BASIC_CANCEL:
             self._cancel(method)
         elif key == m.BASIC_QOS:
             self._qos(method)
         elif key == m.BASIC_REJECT:
-            self._nack(_tag_in(method), False, method.flag("requeue"), True)
+            ticket = self._nack(_tag_in(method), False, method.flag("requeue"), True)
         elif key == m.BASIC_NACK:
             flags = method.flag("multiple"), method.flag("requeue")
-            self._nack(_tag_in(method), *flags, False)
+            ticket = self._nack(_tag_in(method), *flags, False)
         elif key == m.BASIC_RECOVER or key == m.BASIC_RECOVER_ASYNC:
             if not method.flag("requeue"):
                 raise NotImplementedYet("requeue=false")
-            self._recover()
+            ticket = self._recover()
             if key == m.BASIC_RECOVER:
-                self._reply(method, m.BASIC_RECOVER_OK, [])
+                return after(ticket, partial(self._reply, method, m.BASIC_RECOVER_OK, []))
         elif key == m.BASIC_ACK:
             tag = _tag_in(method)
-            self.ack(AckRun(self.number, tag, tag, method.flag("multiple")))
+            ticket = self.ack(AckRun(self.number, tag, tag, method.flag("multiple")))
         else:
             raise CommandInvalid("unimplemented method")
+        return after(ticket, _nothing)
 
     def _qos(self, method: Method) -> None:
         if method.number("prefetch_size") != 0:
@@ -490,7 +507,7 @@ class AmqpChannel(Subscriber):
 
     def check_deadlines(self) -> None:
         """Raises PreconditionFailed when a delivery was open for too long."""
-        if self.ledger.open_count > 0:
+        if self.ledger.open_count > 0 and not self.settlements.under_way():
             consumers = [*self.consumers.values(), *self._accounts.values()]
             broker = self.link.broker
             default_ms = broker.options.consumer_timeout_ms
@@ -500,18 +517,19 @@ class AmqpChannel(Subscriber):
 
     def queue_lost(self, consumer: Consumer) -> None:
         """A queue went away under one of our consumers."""
-        if self.consumers.pop(consumer.tag, None) is None or self.closing:
+        if self.consumers.get(consumer.tag) is not consumer:
             return
+        del self.consumers[consumer.tag]
         self._count_consumer(consumer, False)
         self._tag_bytes.pop(consumer.tag, None)
         consumer.cancel()
-        if self.link.cancel_notify:
+        if self.link.cancel_notify and not self.closing:
             self.link.send(self.number, m.BASIC_CANCEL, [consumer.tag, True])
 
     def rights_changed(self) -> None:
         """Cancel the consumers of queues that the user may not read any more."""
         for consumer in list(self.consumers.values()):
-            if not self.link.rights.may_read("queue", cast(Queue, consumer.queue).name):
+            if not self.link.rights.may(READ, "queue", cast(Queue, consumer.queue).name):
                 self._remove_consumer(consumer)
                 self.queue_lost(consumer)
 
@@ -530,26 +548,51 @@ class AmqpChannel(Subscriber):
         self.deadlines.note(anew)
 
     def close(self) -> None:
-        """Stop consuming, give back everything unsettled; the object is of no use afterwards."""
+        """Its end begins: it takes nothing more.  ``end_step`` does the rest."""
         self.closing = True
+        self.shared.close()
+        self.intake.close()
+        self.publishing.rollback()
+        if self.transaction is not None:
+            self.transaction.abandon()
+        self.replies.close()
+        self.settlements.end()
+        self._ending_bytes = self._open_bytes()
+        self.link.broker.engine.ram.count_ending(self._ending_bytes)
+
+    def _open_bytes(self) -> i64:
+        """Of open deliveries: their places, and messages of streams, which queues do not count."""
+        size = self.ledger.open_count * PLACE_BYTES
+        for consumer in self.consumers.values():
+            if cast(Queue, consumer.queue).is_stream:
+                size += consumer.outstanding * MESSAGE_OVERHEAD_BYTES
+        return size
+
+    def end_step(self) -> bool:
+        """Give back some of what is unsettled, and then stop consuming; False = it is over."""
+        if self.closed:
+            return False
+        transaction = self.transaction
+        if self.settlements.step() or (transaction is not None and transaction.step()):
+            return True
+        for consumer in list(islice(self.consumers.values(), CONSUMERS_AT_ONCE)):
+            del self.consumers[consumer.tag]
+            self._count_consumer(consumer, False)
+            self._remove_consumer(consumer)
+            steps.count(CONSUMER_STEPS)
+        if len(self.consumers) > 0:
+            return True
+        self.closed = True
+        self.link.broker.engine.ram.count_ending(-self._ending_bytes)
         self.link.count_channel(-1)
         channel_moved(
             self.link.broker.events, "channel_closed", self.link.session, int(self.number)
         )
-        self.intake.close()
-        self.publishing.rollback()
-        self.replies.close()
-        consumers = list(self.consumers.values())
-        self.consumers = {}
-        settlements = self.ledger.take_all()
-        for settlement in settlements:
-            consumer = cast(Consumer, settlement.holder)
-            consumer.cancel()
-            queue = cast(Queue, consumer.queue)
-            queue.requeue(consumer, settlement.messages, True, self.link.now_ms)
-        for consumer in consumers:
-            self._count_consumer(consumer, False)
-            self._remove_consumer(consumer)
+        return False
+
+
+def _nothing() -> None:
+    """Is left to be done."""
 
 
 def _tag_in(method: Method) -> i64:

@@ -58,7 +58,7 @@ class AmqpDescription(SessionDescription):
         assert user is not None
         names = (user.name, session.link.vhost.name, self.state(), PROTOCOL)
         terms = ConnectionTerms(
-            opening.mechanism,
+            opening.log_in.mechanism,
             opening.client_properties,
             heartbeat_s=int(opening.heartbeat.interval_ms // 1000),
             frame_max=int(session.decoder.frame_max),
@@ -115,12 +115,12 @@ def _channel_facts(number: int, channel: AmqpChannel) -> ChannelFacts:
         prefetch=int(channel.prefetch),
         unacknowledged_count=int(channel.ledger.open_count),
         flow_s=int(stage.flow_s),
-        shared_prefetch=int(channel.shared.limit),
+        shared_prefetch=max(0, int(channel.shared.limit)),
         active_at_ms=channel.active_at_ms,
         confirm=confirms is not None,
         transactional=transaction is not None,
-        uncommitted_count=channel.publishing.held_count(),
-        uncommitted_ack_count=0 if transaction is None else transaction.noted_count(),
+        uncommitted_count=int(channel.publishing.held_count),
+        uncommitted_ack_count=0 if transaction is None else transaction.judged_count(),
         unconfirmed_count=0 if confirms is None else int(confirms.unconfirmed_count()),
     )
 

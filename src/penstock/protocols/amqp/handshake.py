@@ -8,10 +8,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.broker.broker import Broker
 from penstock.broker.rules.access import User
-from penstock.broker.rules.log_ins import NO_CREDENTIALS, Source
-from penstock.core.errors import AccessRefused
 from penstock.protocols.amqp.codec.errors import MalformedArguments, ProtocolViolation
 from penstock.protocols.amqp.codec.tables import decode_table
 
@@ -35,30 +32,20 @@ class Limits:
         heartbeat_s: i64,
         handshake_timeout_ms: i64,
         max_message_size_bytes: i64,
+        initial_frame_max: i64 = FRAME_MIN_BYTES,
     ) -> None:
+        """``initial_frame_max``: bytes of a frame before the client has logged in."""
         self.channel_max: i64 = channel_max
         self.frame_max: i64 = frame_max
         self.heartbeat_s: i64 = heartbeat_s
         self.handshake_timeout_ms: i64 = handshake_timeout_ms
         self.max_message_size_bytes: i64 = max_message_size_bytes
+        self.initial_frame_max: i64 = initial_frame_max
 
 
-def mechanisms(external: str | None) -> bytes:
+def mechanisms(external: str | User | None) -> bytes:
     """What we offer; None = this listener does not ask for certificates."""
     return MECHANISMS if external is None else b"EXTERNAL " + MECHANISMS
-
-
-def log_in(
-    broker: Broker, mechanism: str, response: bytes, source: Source, external: str | None
-) -> User | None:
-    """The user; None when mechanism and response name none.  Raises LoginRefused."""
-    if mechanism == EXTERNAL and external is not None:
-        return broker.users.trust(external, source)
-    credentials = credentials_in(mechanism, response)
-    if credentials is None:
-        broker.users.refuse(source, "", AccessRefused(NO_CREDENTIALS))
-        return None
-    return broker.users.authenticate(credentials[0], credentials[1], source)
 
 
 def credentials_in(mechanism: str, response: bytes) -> tuple[str, str] | None:

@@ -8,19 +8,22 @@ little longer; what it sent behind them waits for the next one.
 """
 
 from collections.abc import Callable
-from time import thread_time_ns
+from time import perf_counter_ns
 from typing import Final, cast, final
 
 from mypy_extensions import i64
 
 from penstock.broker.broker import Broker
-from penstock.broker.rules.rights import WRITE, Rights
+from penstock.broker.rules.entry import LIMIT
+from penstock.broker.rules.judges import WRITE
+from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.changes import NO_MEMORY, Ask
 from penstock.broker.topology.routes import Route
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.clock_types import WallMs
 from penstock.core.message import Address
 from penstock.core.pending import Pending
+from penstock.core.steps import STEPS_MAX, steps
 from penstock.core.traffic import AMQP, Traffic
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.decoder import AmqpDecoder
@@ -31,10 +34,11 @@ from penstock.protocols.amqp.codec.property_scan import ANYBODY
 from penstock.queues.consumers import Consumer, OutputWindow
 from penstock.queues.queue import Queue
 from penstock.routing.matcher import RoutingContext
-from penstock.routing.steps import STEPS_MAX, steps
 from penstock.runtime.session import Session
+from penstock.runtime.session_events import left
 
 TOPOLOGY_SHARE: Final[i64] = 100
+QUEUE_STEPS: Final[i64] = STEPS_MAX // TOPOLOGY_SHARE
 ROUTING_SHARE_NS: Final[i64] = 5_000_000
 
 NameSource = Callable[[str], str]
@@ -108,7 +112,7 @@ class Link:
 
     def take_share(self) -> bool:
         """For one change of the topology; False: it is for the next turn."""
-        if self.share == 0:
+        if self.share == 0 or self.has_routed_enough():
             return False
         self.share -= 1
         return True
@@ -124,6 +128,10 @@ class Link:
             return True
         return self._routing_ns > ROUTING_SHARE_NS
 
+    def steps_left(self) -> i64:
+        """Of this turn."""
+        return max(0, STEPS_MAX - (steps.taken - self._routing_steps))
+
     def awaits_copies(self) -> bool:
         """Has the firehose copies of earlier messages left?"""
         vhost = self._vhost
@@ -133,7 +141,7 @@ class Link:
         """For what a cluster has to agree on, one thing at a time."""
         ask = self._ask
         if ask is None:
-            ask = self._ask = self.broker.changes.ask(self.who[0])
+            ask = self._ask = self.broker.changes.ask(self.session.client.actor)
         return ask
 
     def learn(self, capabilities: dict[str, object]) -> None:
@@ -149,19 +157,26 @@ class Link:
         self._rights = Rights(user, vhost.name)
         self.traffic = self.broker.traffic.of(vhost.name, AMQP)
         self.broker.count_connection(user, vhost, 1)
+        self.name_publisher()
+
+    def name_publisher(self) -> None:
+        """In whose name messages may be published."""
+        user = self.rights.user
         self.decoder.open(ANYBODY if user.may_impersonate else user.name.encode())
 
-    def leave(self) -> None:
-        """The connection is over: its exclusive queues go with it."""
-        user = self.session.user
-        if user is None or self._vhost is None:
-            return
-        self.broker.count_connection(user, self.vhost, -1)
-        self.broker.changes.owner_gone(self.session)
-        for queue in self.owned.values():
+    def leave_step(self) -> bool:
+        """The connection is over: its exclusive queues go with it; False = they have gone."""
+        if len(self.owned) > 0:
+            _, queue = self.owned.popitem()
             if not queue.deleted:
                 self.tell_cancelled(self.vhost.delete_queue(queue))
-        self.owned = {}
+            steps.count(QUEUE_STEPS)
+            return True
+        left(self.broker.events, self.session)
+        user = self.session.user
+        if user is not None and self._vhost is not None:
+            self.broker.count_connection(user, self._vhost, -1)
+        return False
 
     def route(self, address: Address) -> Route:
         """Where a publish goes, if it may: found and judged once per address and epoch."""
@@ -169,14 +184,14 @@ class Link:
         assert vhost is not None
         if address.route_epoch != vhost.epoch:
             exchange = vhost.exchanges.get(address.exchange)
-            since = thread_time_ns()
+            since = perf_counter_ns()
             self.rights.publish(exchange, address.exchange, address.routing_key)
             steps.limit()
             try:
                 return vhost.route(address)
             finally:
                 steps.unlimit()
-                self._routing_ns += thread_time_ns() - since
+                self._routing_ns += perf_counter_ns() - since
         return cast(Route, address.route)
 
     def reached(self, address: Address, context: RoutingContext, copies: list[str]) -> list[Queue]:
@@ -202,16 +217,35 @@ class Link:
         """One more channel is open, or one less; raises ProtocolViolation for one too many."""
         user = self.session.user
         assert user is not None
+        user = user.counted
         if more > 0 and 0 <= user.max_channels <= user.channel_count:
+            self.broker.users.entry.count(LIMIT)
             raise violation(
                 NOT_ALLOWED,
                 f"number of channels opened for user '{user.name}' has reached the maximum"
                 f" allowed user limit of ({int(user.max_channels)})",
             )
+        budget = self.vhost.budget
+        if more > 0 and 0 <= budget.max_channels <= budget.channel_count:
+            self.broker.users.entry.count(LIMIT)
+            raise violation(
+                NOT_ALLOWED,
+                f"number of channels opened in vhost '{self.vhost.name}' has reached the maximum"
+                f" allowed limit of ({int(budget.max_channels)})",
+            )
+        most = self.broker.options.channel_max
+        if more > 0 and 0 <= most <= self.broker.traffic.churn.open_channels():
+            self.broker.users.entry.count(LIMIT)
+            raise violation(
+                NOT_ALLOWED,
+                f"number of channels opened on this node has reached the maximum allowed limit of"
+                f" ({most})",
+            )
         if more > 0 and not self.vhost.changes.has_memory_for_channel(self._channel_count):
             raise violation(RESOURCE_ERROR, NO_MEMORY, m.CHANNEL_OPEN)
         self._channel_count += more
         user.count_channel(more)
+        budget.count_channel(more)
         self.broker.traffic.churn.count_channel(more)
 
     def tell_blocked(self, reason: str) -> None:

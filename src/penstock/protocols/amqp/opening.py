@@ -10,25 +10,21 @@ from typing import Final, cast, final
 from mypy_extensions import i64
 
 from penstock.broker.rules.access import User
-from penstock.broker.rules.log_ins import Source
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.errors import BrokerError
-from penstock.core.traffic import AMQP
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.errors import ProtocolViolation
 from penstock.protocols.amqp.codec.methods import Method
 from penstock.protocols.amqp.handshake import (
     ACCEPTED_HEADERS,
-    KNOWN_MECHANISMS,
     PROTOCOL_HEADER,
     Limits,
     check_tuning,
-    log_in,
     mechanisms,
 )
 from penstock.protocols.amqp.heartbeat import Heartbeat
 from penstock.protocols.amqp.link import Link
-from penstock.runtime.session_events import connection_name
+from penstock.protocols.amqp.log_in import AmqpLogIn
 
 WAIT_HEADER: Final = 0
 WAIT_START_OK: Final = 1
@@ -40,32 +36,26 @@ STATE_NAMES: Final = ("starting", "starting", "tuning", "opening", "running")
 
 @final
 class AmqpOpening:
-    """``peer``: its address, and is it this machine?
-
-    ``external``: the user that a certificate names, "" = none; None = EXTERNAL is not offered.
-    """
+    """``limits``, ``server_properties``: what the client is offered."""
 
     def __init__(
         self,
         link: Link,
         limits: Limits,
         server_properties: dict[str, object],
-        peer: tuple[str, bool],
-        external: str | None,
+        log_in: AmqpLogIn,
         now_ms: WallMs,
     ) -> None:
         self.limits: Final = limits
         self.state: i64 = WAIT_HEADER
         self.client_properties: dict[str, object] = {}
-        self.mechanism: str = ""
+        self.log_in: Final = log_in
         self.channel_max: i64 = limits.channel_max
         self.connected_at_ms: Final = now_ms
         self._began_ms: Final = link.broker.idleness.now_ms
         self.heartbeat = Heartbeat(self._began_ms, 0)
         self._link: Final = link
         self._server_properties: Final = server_properties
-        self._peer: Final = peer
-        self._external: Final = external
         self._header: bytes = b""
 
     @property
@@ -85,10 +75,10 @@ class AmqpOpening:
             self._header = header
             return b""
         if header[:8] not in ACCEPTED_HEADERS:
-            self.failed("bad header " + repr(shown))
+            self.log_in.failed("bad header " + repr(shown))
             return None
         self.state = WAIT_START_OK
-        offered = mechanisms(self._external)
+        offered = mechanisms(self.log_in.external)
         self._link.send(0, m.CONNECTION_START, [0, 9, self._server_properties, offered, b"en_US"])
         return header[8:]
 
@@ -97,23 +87,17 @@ class AmqpOpening:
         capabilities = self.client_properties.get("capabilities")
         return capabilities if isinstance(capabilities, dict) else {}
 
-    def start_ok(self, method: Method) -> User | None:
-        """Send ``tune``; returns the user whom the response names, if any.  Raises LoginRefused."""
+    def start_ok(self, method: Method) -> bool:
+        """Log in, and send ``tune``; as ``AmqpLogIn.begin``."""
         link = self._link
         self.client_properties = method.table("client_properties")
         link.learn(self.capabilities())
-        self.mechanism = method.text("mechanism")
-        response = method.raw("response")
-        user = log_in(link.broker, self.mechanism, response, self._source(), self._external)
-        if user is None:
-            self.failed("bad response to mechanism '" + self.mechanism + "'")
-            return None
-        who = connection_name(link.session), user.name, self.mechanism
-        link.broker.events.note("login_accepted", who)
+        if not self.log_in.begin(method):
+            return False
         self.state = WAIT_TUNE_OK
         limits = self.limits
         link.send(0, m.CONNECTION_TUNE, [limits.channel_max, limits.frame_max, limits.heartbeat_s])
-        return user
+        return True
 
     def tune_ok(self, method: Method) -> None:
         """Raises ProtocolViolation."""
@@ -135,13 +119,3 @@ class AmqpOpening:
             raise ProtocolViolation(530, "NOT_ALLOWED", str(error), True, method.key) from None
         link.enter(vhost)
         self.state = OPENED
-
-    def failed(self, reason: str) -> None:
-        """For the log: it went no further, and why."""
-        self._link.broker.users.opening_failed(self._source(), reason)
-
-    def _source(self) -> Source:
-        address, is_local = self._peer
-        # The log has the words of the node, not of a client.
-        mechanism = self.mechanism if self.mechanism in KNOWN_MECHANISMS else "unknown"
-        return Source(AMQP, mechanism, address, is_local, connection_name(self._link.session))

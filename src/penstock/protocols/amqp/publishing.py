@@ -21,6 +21,7 @@ from mypy_extensions import i64
 from penstock.broker.broker import UNSTAMPED
 from penstock.broker.rules.confirms import ConfirmLedger
 from penstock.broker.topology.routes import (
+    COPY_STEPS,
     Route,
     any_refuses,
     are_histories,
@@ -30,9 +31,11 @@ from penstock.broker.topology.routes import (
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.credit import cost_of
-from penstock.core.errors import PreconditionFailed, Unavailable
+from penstock.core.errors import PreconditionFailed, Unavailable, Undecided
+from penstock.core.long_work import AT_ONCE, FREEING_STEPS, LongWork
 from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
-from penstock.core.pending import Pending
+from penstock.core.pending import Pending, Ticket
+from penstock.core.steps import steps
 from penstock.core.traffic import Traffic
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.encoder import short_bytes, write_ack, write_nack, write_return
@@ -49,12 +52,31 @@ from penstock.protocols.amqp.stamping import stamped
 from penstock.routing.matcher import RoutingContext
 
 NO_ROUTE: Final[i64] = 312
+RUN_STEPS: Final[i64] = 4
+"""Of each run that a commit publishes."""
+PUBLISH_STEPS: Final[i64] = 40
+"""And of each message."""
 _NO_ROUTE_TEXT: Final = short_bytes("NO_ROUTE")
 _NONE: Final[set[int]] = set()
 
 Taken = tuple[i64, set[int]]
 """The journal position that makes a run safe, 0 = nothing was logged; the places in the run of the
 messages that some queue had no room for."""
+
+
+@final
+class Forgetting(LongWork):
+    """Frees what was held for a commit."""
+
+    def __init__(self, held: list[PublishRun]) -> None:
+        self._held = held
+
+    def step(self) -> bool:
+        left = AT_ONCE
+        while len(self._held) > 0 and left > 0:
+            left -= len(self._held.pop().messages)
+        steps.count(FREEING_STEPS * (AT_ONCE - left))
+        return len(self._held) > 0
 
 
 @final
@@ -81,8 +103,10 @@ class Publishing:
         self.transactional: bool = False
         self._held: list[PublishRun] = []  # until the commit
         self._held_bytes: i64 = 0
+        self.held_count: i64 = 0  # messages
         self._commit_waits: list[PendingConfirm] = []
-        self._rest: PublishRun | None = None
+        self.rest: PublishRun | None = None
+        self._ticket: Ticket | None = None
 
     # -- modes ---------------------------------------------------------------------------
 
@@ -102,8 +126,8 @@ class Publishing:
 
     # -- publishing ----------------------------------------------------------------------
 
-    def publish(self, run: PublishRun) -> bool:
-        """Route and enqueue; True when confirms may now be written.
+    def publish(self, run: PublishRun, route: Route) -> bool:
+        """Enqueue; True when confirms may now be written.
 
         What this turn had no time for is taken by ``take_rest``, and published in another one.
         """
@@ -111,8 +135,6 @@ class Publishing:
         count: i64 = len(run.messages)
         if not run.resumed:
             self.traffic.publish(count, self.confirms is not None and not self.transactional)
-        route = link.route(run.address)
-        if not run.resumed:
             budget = self.vhost.budget
             budget.allowance -= count
             if budget.allowance <= 0:
@@ -145,9 +167,11 @@ class Publishing:
         link = self.link
         if run.read_ms != link.now_ms:
             run.enter(link.now_ms)
-        messages = run.messages
         if route.needs_headers or run.flags & COPIES:
             return self._publish_singly(route, run)
+        if len(route.queues) > 1:
+            self._leave_rest(run, len(route.queues) - 1)
+        messages = run.messages
         passed = len(messages) * len(route.queues)
         route.traffic.count(len(messages), passed)
         if self.vhost.tracing:
@@ -173,6 +197,12 @@ class Publishing:
             cost = cost_of(len(messages), run.size_bytes)
             self.intake.charge(route.queues, cost, position > 0, stored)
         return position, refused
+
+    def _leave_rest(self, run: PublishRun, copies: i64) -> None:
+        """What this turn has no time for, at so many copies of each message."""
+        most = 1 + self.link.steps_left() // (copies * COPY_STEPS)
+        if len(run.messages) > most:
+            self.rest = run.rest(most)
 
     def _confirm_away(self, count: i64, position: i64, refused: set[int]) -> None:
         """Some of the run has gone to other nodes."""
@@ -225,9 +255,14 @@ class Publishing:
             self.traffic.unroutable(len(messages), False)
 
     def take_rest(self) -> PublishRun | None:
-        """What is left of the last run, because finding routes took long."""
-        rest, self._rest = self._rest, None
+        """What is left of the last run, because finding routes took long, or ``take_ticket``."""
+        rest, self.rest = self.rest, None
         return rest
+
+    def take_ticket(self) -> Ticket | None:
+        """What that rest waits for, if it is not time: may the user publish there?"""
+        ticket, self._ticket = self._ticket, None
+        return ticket
 
     def _publish_singly(self, route: Route, run: PublishRun) -> Taken:
         """Message by message, each opened; raises PreconditionFailed for a wrong CC or BCC.
@@ -242,7 +277,7 @@ class Publishing:
         refused: set[int] = set()
         for place in range(len(messages)):
             if place > 0 and link.has_routed_enough():
-                self._rest = run.rest(place)
+                self.rest = run.rest(place)
                 break
             message = messages[place]
             facts = routing_facts(message.content)
@@ -250,7 +285,11 @@ class Publishing:
             copies = copy_keys(facts)
             queues = route.queues
             if route.needs_headers or copies:
-                queues = link.reached(address, context, copies)
+                try:
+                    queues = link.reached(address, context, copies)
+                except Undecided as undecided:
+                    self.rest, self._ticket = run.rest(place), undecided.ticket
+                    break
             if BCC in facts and not waits(queues):
                 message = without_its_bcc(message)
             if self.vhost.tracing:
@@ -319,12 +358,6 @@ class Publishing:
 
     # -- transactions --------------------------------------------------------------------
 
-    def held_count(self) -> int:
-        count = 0
-        for run in self._held:
-            count += len(run.messages)
-        return count
-
     def _keep(self, run: PublishRun) -> None:
         ram = self.link.broker.engine.ram
         if not ram.take_uncommitted(run.size_bytes):
@@ -334,11 +367,13 @@ class Publishing:
             )
         self._held.append(run)
         self._held_bytes += run.size_bytes
+        self.held_count += len(run.messages)
 
     def rollback(self) -> None:
         self.link.broker.engine.ram.give_back_uncommitted(self._held_bytes)
-        self._held_bytes = 0
-        self._held = []
+        self._held_bytes = self.held_count = 0
+        held, self._held = self._held, []
+        self.link.broker.queue_turns.long_works.start(Forgetting(held))
 
     def commit(self, place: int = 0) -> bool | Pending:
         """Publish what was held; False when some queue had no room for some of it.
@@ -351,6 +386,7 @@ class Publishing:
             if self.link.has_routed_enough():
                 return Pending(None, partial(self.commit, place))
             self.link.route(self._held[place].address)
+            steps.count(RUN_STEPS)
             place += 1
         return self._publish_held(0, True)
 
@@ -358,16 +394,26 @@ class Publishing:
         link = self.link
         while place < len(self._held):
             if link.has_routed_enough():
-                return Pending(None, partial(self._publish_held, place, all_taken))
+                del self._held[:place]
+                return Pending(None, partial(self._publish_held, 0, all_taken))
             run = self._held[place]
-            _, refused = self._enqueue(link.route(run.address), run)
+            again = partial(self._publish_held, place, all_taken)
+            try:
+                route = link.route(run.address)
+            except Undecided as undecided:
+                return Pending(undecided.ticket, again)
+            _, refused = self._enqueue(route, run)
+            steps.count(RUN_STEPS + PUBLISH_STEPS * len(run.messages))
             self._commit_waits += self.take_waits()
             all_taken = all_taken and not refused
             rest = self.take_rest()
             if rest is None:
                 place += 1
-            else:
-                self._held[place] = rest
+                continue
+            self._held[place] = rest
+            ticket = self.take_ticket()
+            if ticket is not None:
+                return Pending(ticket, partial(self._publish_held, place, all_taken))
         self.rollback()
         return all_taken
 

@@ -16,15 +16,18 @@ connection.blocked and unblocked.
 """
 
 from collections.abc import Callable
+from functools import partial
 from time import perf_counter_ns
 from typing import Final, final
 
 from mypy_extensions import i64
 
 from penstock.broker.broker import Broker
+from penstock.broker.rules.access import User
+from penstock.broker.rules.rights import check_enter
 from penstock.core.clock_types import MonoMs, WallMs
-from penstock.core.errors import BrokerError, CommandInvalid, LoginRefused
-from penstock.core.pending import Pending
+from penstock.core.errors import AccessRefused, BrokerError, CommandInvalid, LoginRefused, Undecided
+from penstock.core.pending import Pending, Ticket, after
 from penstock.protocols.amqp.channel import AmqpChannel
 from penstock.protocols.amqp.closing import CLOSING_TIMEOUT_MS, Closing
 from penstock.protocols.amqp.codec import methods as m
@@ -39,10 +42,12 @@ from penstock.protocols.amqp.codec.events import (
     PublishRun,
 )
 from penstock.protocols.amqp.codec.methods import Method
-from penstock.protocols.amqp.handshake import FRAME_MIN_BYTES, PROTOCOL_HEADER, Limits
+from penstock.protocols.amqp.ending import end
+from penstock.protocols.amqp.handshake import PROTOCOL_HEADER, Limits
 from penstock.protocols.amqp.heartbeat import DEAD, HEARTBEAT_FRAME, SPEAK
 from penstock.protocols.amqp.input import UnfinishedInput, too_much
 from penstock.protocols.amqp.link import CancelSink, Link, NameSource, Suspended
+from penstock.protocols.amqp.log_in import AmqpLogIn
 from penstock.protocols.amqp.opening import (
     WAIT_HEADER,
     WAIT_OPEN,
@@ -52,7 +57,7 @@ from penstock.protocols.amqp.opening import (
 )
 from penstock.protocols.amqp.publish_buffer import OVERTAKES
 from penstock.runtime.session import Session
-from penstock.runtime.session_events import entered, failed, left
+from penstock.runtime.session_events import entered, failed
 
 OPENING: Final = 0
 RUNNING: Final = 1
@@ -63,8 +68,6 @@ SILENT_CLOSE_DELAY_MS: Final = 3000
 
 @final
 class AmqpSession(Session):
-    """See the head of this file."""
-
     def __init__(
         self,
         broker: Broker,
@@ -75,16 +78,17 @@ class AmqpSession(Session):
         report: Callable[[str], None],
         peer: tuple[str, bool],
         now_ms: WallMs,
-        external: str | None = None,
+        external: str | User | None = None,
     ) -> None:
-        # ``peer`` and ``external`` as in ``AmqpOpening``.
+        # ``peer`` and ``external`` as in ``AmqpLogIn``.
         super().__init__(broker.flow.book)
         most_bytes = limits.max_message_size_bytes
         self.broker = broker
         self.state: i64 = OPENING
-        self.decoder = AmqpDecoder(FRAME_MIN_BYTES, most_bytes)
+        self.decoder = AmqpDecoder(limits.initial_frame_max, most_bytes)
         self.link = Link(self, broker, self.decoder, new_name, tell_cancelled)
-        self.opening = AmqpOpening(self.link, limits, server_properties, peer, external, now_ms)
+        log_in = AmqpLogIn(self.link, peer, external, report)
+        self.opening = AmqpOpening(self.link, limits, server_properties, log_in, now_ms)
         self.active_at_ms: WallMs = now_ms  # heartbeats are no activity
         self._report = report
         self._closing: Closing | None = None  # once we have sent connection.close
@@ -92,7 +96,7 @@ class AmqpSession(Session):
         self._confirm_ready: list[AmqpChannel] = []
         self._is_lost: bool = False
         self._postponed: list[Event] = []  # behind a get whose message is not at hand
-        self._close_waits: bool = False  # behind what is held
+        self._held_close: Method | None = None  # waits behind what is held
         self._input = UnfinishedInput(broker.engine.ram, broker.flow, most_bytes)
 
     @property
@@ -198,9 +202,11 @@ class AmqpSession(Session):
                 self._confirm_ready.append(channel)
             if self.link.has_routed_enough():
                 self.go_on_later()
-                rest = channel.publishing.take_rest()
-                if rest is not None:
-                    channel.intake.hold_first(rest)
+            if channel.publishing.rest is not None:
+                self._hold_rest(channel)
+        except Undecided as undecided:
+            channel.intake.hold_first(run)
+            self.wait_for(undecided.ticket)
         except BrokerError as error:
             self.channel_failed(run.channel, error, m.BASIC_PUBLISH)
         except Exception as error:  # noqa: BLE001 - ours: ends this session, reported, no other
@@ -211,9 +217,11 @@ class AmqpSession(Session):
         if channel is None or channel.closing:
             return
         try:
-            channel.ack(run)
-            if channel.shared.limit > 0:
-                self._pause_behind_wakes()
+            ticket = channel.ack(run)
+            if ticket is not None:
+                self.wait_for(ticket)
+            elif run.multiple or channel.shared.limit > 0:
+                self._pause_behind_settlements()
         except BrokerError as error:
             self.channel_failed(run.channel, error, m.BASIC_ACK)
         except Exception as error:  # noqa: BLE001 - ours: ends this session, reported, no other
@@ -230,12 +238,34 @@ class AmqpSession(Session):
                 self._open_channel(number)
             else:
                 self._channel_method(number, method)
+        except Undecided as undecided:
+            again = partial(self._method_again, number, method, suspended)
+            self._hold_outcome(number, method, Pending(undecided.ticket, again))
         except ProtocolViolation as wrong:
             self._violated(number, wrong)
         except BrokerError as error:
             self.channel_failed(number, error, method.key)
         except Exception as error:  # noqa: BLE001 - ours: ends this session, reported, no other
             self._our_fault(number, error, method.key)
+
+    def _method_again(self, number: i64, method: Method, suspended: Suspended | None) -> object:
+        """A backend was asked, and has answered."""
+        if suspended is not None:
+            return suspended.pending.resume()
+        if number == 0:
+            self._connection_method(method)
+        else:
+            self._channel_method(number, method)
+        return None
+
+    def _hold_rest(self, channel: AmqpChannel) -> None:
+        """Of a run that was published in part."""
+        rest = channel.publishing.take_rest()
+        if rest is not None:
+            channel.intake.hold_first(rest)
+        ticket = channel.publishing.take_ticket()
+        if ticket is not None:
+            self.wait_for(ticket)
 
     # -- holding publishes ---------------------------------------------------------------
 
@@ -249,8 +279,8 @@ class AmqpSession(Session):
         """Must it wait for publishes that are held?  Then it is held as well."""
         if event.channel == 0:
             if isinstance(event, MethodReceived) and event.method.key == m.CONNECTION_CLOSE:
-                self._close_waits = True
-            return self._close_waits
+                self._held_close = event.method
+            return self._held_close is not None
         channel = self.channels.get(event.channel)
         if channel is None or not channel.intake.has_held():
             return False
@@ -288,8 +318,10 @@ class AmqpSession(Session):
         for channel in list(self.channels.values()):
             while self._publish_held(channel):
                 pass
-        if self._close_waits and self.held_bytes == 0 and self.state == RUNNING:
-            self._close_asked()
+        close = self._held_close
+        if close is not None and self.held_bytes == 0 and self.state == RUNNING:
+            self._held_close = None
+            self._close_asked(close)
 
     def _publish_held(self, channel: AmqpChannel) -> bool:
         """The oldest thing the channel holds; False = there is none, or it must go on waiting."""
@@ -326,14 +358,13 @@ class AmqpSession(Session):
             return
         if method.key == m.CHANNEL_CLOSE:
             del self.channels[number]
-            if not channel.closing:
-                channel.publishing.write_confirms()
-                channel.close()
-            self.link.send(number, m.CHANNEL_CLOSE_OK, [])
+            said = partial(self.link.send, number, m.CHANNEL_CLOSE_OK, [])
+            self._hold_outcome(0, method, after(end(self.link, [channel]), said))
         elif method.key == m.CHANNEL_CLOSE_OK:
             if not channel.closing:
                 raise CommandInvalid("unimplemented method")
-            del self.channels[number]
+            forget = partial(self._forget_channel, number)
+            self._hold_outcome(0, method, after(end(self.link, [channel]), forget))
         elif channel.closing:
             return
         elif method.key >> 16 == 50 or method.key >> 16 == 40:
@@ -344,12 +375,15 @@ class AmqpSession(Session):
             self._hold_outcome(number, method, channel.commit())
             self._confirm_ready.append(channel)
         else:
-            channel.handle(method)
-            if channel.shared.limit > 0:
-                self._pause_behind_wakes()
+            self._hold_outcome(number, method, channel.handle(method))
+            if method.key >> 16 == 60:
+                self._pause_behind_settlements()
 
-    def _pause_behind_wakes(self) -> None:
-        """Room came to a window that consumers share: to wake all of them may be much work."""
+    def _forget_channel(self, number: i64) -> None:
+        self.channels.pop(number, None)
+
+    def _pause_behind_settlements(self) -> None:
+        """They may be many, and may give room to a window that many consumers share."""
         if self.link.has_routed_enough():
             self.go_on_later()
 
@@ -366,7 +400,9 @@ class AmqpSession(Session):
     def _resume_method(self, number: i64, suspended: Suspended) -> None:
         pending = suspended.pending
         channel = self.channels.get(number)
-        if channel is not None and not channel.closing:
+        if number == 0:
+            pending.resume()
+        elif channel is not None and not channel.closing:
             self._hold_outcome(number, suspended.method, pending.resume())
             self._confirm_ready.append(channel)
         elif pending.ticket is not None:
@@ -381,8 +417,7 @@ class AmqpSession(Session):
         channel = self.channels.get(number)
         if channel is None or channel.closing:
             return
-        channel.publishing.write_confirms()
-        channel.close()
+        end(self.link, [channel])
         self.decoder.discard(number)
         reason = name + " - " + str(error)
         self._note_failure("channel_failed", number, int(method_key), int(code), reason)
@@ -419,7 +454,7 @@ class AmqpSession(Session):
         key = method.key
         step = self.opening.state
         if key == m.CONNECTION_CLOSE:
-            self._close_asked()
+            self._close_asked(method)
         elif key == m.CONNECTION_START_OK and step == WAIT_START_OK:
             self._log_in(method)
         elif key == m.CONNECTION_TUNE_OK and step == WAIT_TUNE_OK:
@@ -427,8 +462,7 @@ class AmqpSession(Session):
         elif key == m.CONNECTION_OPEN and step == WAIT_OPEN:
             self._open(method)
         elif key == m.CONNECTION_UPDATE_SECRET and self.state == RUNNING:
-            # Passwords are judged once, at login, as RabbitMQ's internal users are.
-            self.link.send(0, m.CONNECTION_UPDATE_SECRET_OK, [])
+            self._update_secret(method)
         else:
             raise ProtocolViolation(
                 504,
@@ -440,28 +474,24 @@ class AmqpSession(Session):
 
     def _log_in(self, method: Method) -> None:
         try:
-            user = self.opening.start_ok(method)
+            if not self.opening.start_ok(method):
+                self._hang_up_later()
         except LoginRefused as error:
             self.mute(MonoMs(self.broker.idleness.now_ms + error.delay_ms))
-            self._refuse_login()
-            return
-        if user is None:
-            self._hang_up_later()
-        else:
-            self.client.log_in(user)
+            self._refuse_login("ACCESS_REFUSED - " + self.opening.log_in.refusal(error))
 
-    def _refuse_login(self) -> None:
+    def _update_secret(self, method: Method) -> None:
+        if self.opening.log_in.renew(method):
+            self.look_at_user(self.link.now_ms, self.broker.idleness.now_ms)
+        if self.state == RUNNING:
+            self.link.send(0, m.CONNECTION_UPDATE_SECRET_OK, [])
+
+    def _refuse_login(self, reply: str) -> None:
         """403 to those who understand it; silence, and after a while the end, to the others."""
-        if self.opening.capabilities().get("authentication_failure_close") is not True:
+        if self.opening.capabilities().get("authentication_failure_close") is True:
+            self._say_close(403, reply, 0)
+        else:
             self._hang_up_later()
-            return
-        self._say_close(
-            403,
-            "ACCESS_REFUSED - Login was refused using authentication mechanism "
-            + self.opening.mechanism
-            + ". For details see the broker logfile.",
-            0,
-        )
 
     def _open(self, method: Method) -> None:
         self.opening.open(method)
@@ -474,12 +504,15 @@ class AmqpSession(Session):
 
     # -- endings -------------------------------------------------------------------------
 
-    def _close_asked(self) -> None:
+    def _close_asked(self, method: Method) -> None:
         """Everything is given back before close-ok says so; then it is the peer's to hang up."""
         if self.state == OPENING:
             self._hang_up_later()
             return
-        self.lost(self.link.now_ms)
+        ticket = self._end(self.link.now_ms)
+        self._hold_outcome(0, method, after(ticket, self._say_closed))
+
+    def _say_closed(self) -> None:
         self.link.send(0, m.CONNECTION_CLOSE_OK, [])
         self.state = CLOSED
         self.close_after(MonoMs(self.broker.idleness.now_ms + CLOSING_TIMEOUT_MS))
@@ -515,7 +548,7 @@ class AmqpSession(Session):
             text += " - " + wrong.text
         if self.state == OPENING and self.opening.state < WAIT_OPEN:
             if wrong.code not in (0, 320):
-                self.opening.failed(text)
+                self.opening.log_in.failed(text)
             self._hang_up_later()
             return
         if wrong.code != 0:
@@ -534,21 +567,21 @@ class AmqpSession(Session):
                 self.link.send(0, m.CONNECTION_CLOSE_OK, [])
 
     def lost(self, now_ms: WallMs) -> None:
+        self._end(now_ms)
+
+    def _end(self, now_ms: WallMs) -> Ticket | None:
+        """Give back everything; None: it is done."""
         if self._is_lost:
-            return
+            return None
         self._is_lost = True
         self.waiting_head = False
         self.drop_ticket()
         self._postponed = []
         self.link.set_now(now_ms)
         self._input.forget()
-        for channel in list(self.channels.values()):
-            if not channel.closing:
-                channel.publishing.write_confirms()
-                channel.close()
+        channels = list(self.channels.values())
         self.channels = {}
-        left(self.broker.events, self)
-        self.link.leave()
+        return end(self.link, channels, leave=True)
 
     def shut_down(self) -> None:
         if self.state >= CLOSING:
@@ -600,10 +633,10 @@ class AmqpSession(Session):
                 self._abandon()
         elif self.state == OPENING:
             if opening.is_overdue(mono_ms):
-                opening.failed("handshake timeout in state " + opening.state_name)
+                opening.log_in.failed("handshake timeout in state " + opening.state_name)
                 self._close_now()
         elif self.state == RUNNING:
-            self.look_at_user()
+            self.look_at_user(now_ms, mono_ms)
             self._check_channels()
             received, sent = self.received_count, self.sent_count
             self._beat(opening.heartbeat.tick(mono_ms, received, sent, self.unread))
@@ -619,7 +652,18 @@ class AmqpSession(Session):
     def user_deleted(self) -> None:
         self.force_close(f"user '{self.link.who[0]}' is deleted")
 
+    def user_expired(self) -> None:
+        self.force_close("credential expired")
+
     def rights_changed(self) -> None:
+        self.decoder.forget_addresses()
+        user = self.user
+        if user is not None and user.judge is not None:  # with RabbitMQ, a change of tables is none
+            try:
+                check_enter(user, self.link.vhost.name)
+            except AccessRefused as error:
+                self._violated(0, ProtocolViolation(530, NAMES[530], str(error), True, 0))
+                return
         for channel in self.channels.values():
             channel.rights_changed()
 

@@ -5,6 +5,7 @@ know.  Here is one memory: the last queue declared on this channel, which is mea
 method leaves the queue's name out.
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final, final
 
@@ -22,6 +23,7 @@ from penstock.queues.queue import Queue
 
 Answer = tuple[int, list[object]]
 """Which method says that it is done, and its arguments."""
+Bind = Callable[..., Pending | None]
 
 _CR_LF: Final = {13: None, 10: None}
 
@@ -69,23 +71,28 @@ class TopologyMethods:
             self.link.send(self.number, key, values)
 
     def _do(self, method: Method) -> Answer | Pending:
-        if method.key >> 16 == 50:
-            return self._queue_method(method)
-        return self._exchange_method(method)
-
-    # -- queues --------------------------------------------------------------------------
-
-    def _queue_method(self, method: Method) -> Answer | Pending:
-        key = method.key
+        link, key = self.link, method.key
         if key == m.QUEUE_DELETE:
             return self._queue_delete(method)
         if key == m.QUEUE_PURGE:
             return self._purge(method)
         if key == m.QUEUE_BIND:
-            return self._bind(method)
+            return self._bind_queue(method, declaring.bind_queue, m.QUEUE_BIND_OK)
         if key == m.QUEUE_UNBIND:
-            return self._unbind(method)
+            return self._bind_queue(method, declaring.unbind_queue, m.QUEUE_UNBIND_OK)
+        if key == m.EXCHANGE_DECLARE:
+            return self._declare_exchange(method)
+        if key == m.EXCHANGE_DELETE:
+            name = name_in(method, "exchange")
+            declaring.delete_exchange(link.vhost, link.rights, name, method.flag("if_unused"))
+            return m.EXCHANGE_DELETE_OK, []
+        if key == m.EXCHANGE_BIND:
+            return self._bind_exchange(method, declaring.bind_exchange, m.EXCHANGE_BIND_OK)
+        if key == m.EXCHANGE_UNBIND:
+            return self._bind_exchange(method, declaring.unbind_exchange, m.EXCHANGE_UNBIND_OK)
         raise CommandInvalid("unimplemented method")
+
+    # -- queues --------------------------------------------------------------------------
 
     def _purge(self, method: Method) -> Answer | Pending:
         return then(
@@ -102,9 +109,10 @@ class TopologyMethods:
         queue.check_owner(self.link.session)
         return queue
 
-    def _bind(self, method: Method) -> Answer | Pending:
+    def _bind_queue(self, method: Method, verb: Bind, done: int) -> Answer | Pending:
+        """``verb``: binds or unbinds."""
         link = self.link
-        bound = declaring.bind_queue(
+        bound = verb(
             link.vhost,
             link.rights,
             self.meant_queue(method),
@@ -113,20 +121,7 @@ class TopologyMethods:
             method.table("arguments"),
             link.session,
         )
-        return then(bound, lambda _: (m.QUEUE_BIND_OK, []))
-
-    def _unbind(self, method: Method) -> Answer:
-        link = self.link
-        declaring.unbind_queue(
-            link.vhost,
-            link.rights,
-            self.meant_queue(method),
-            name_in(method, "exchange"),
-            self._bind_key(method),
-            method.table("arguments"),
-            link.session,
-        )
-        return m.QUEUE_UNBIND_OK, []
+        return then(bound, lambda _: (done, []))
 
     def _bind_key(self, method: Method) -> str:
         """Queue and key both left out: the key is the name of the last declared queue."""
@@ -209,23 +204,9 @@ class TopologyMethods:
 
     # -- exchanges -----------------------------------------------------------------------
 
-    def _exchange_method(self, method: Method) -> Answer | Pending:
-        link = self.link
-        key = method.key
-        if key == m.EXCHANGE_DECLARE:
-            return self._declare_exchange(method)
-        if key == m.EXCHANGE_DELETE:
-            name = name_in(method, "exchange")
-            declaring.delete_exchange(link.vhost, link.rights, name, method.flag("if_unused"))
-            return m.EXCHANGE_DELETE_OK, []
-        if key == m.EXCHANGE_BIND:
-            return self._bind_exchange(method)
-        if key == m.EXCHANGE_UNBIND:
-            return self._unbind_exchange(method)
-        raise CommandInvalid("unimplemented method")
-
-    def _bind_exchange(self, method: Method) -> Answer | Pending:
-        bound = declaring.bind_exchange(
+    def _bind_exchange(self, method: Method, verb: Bind, done: int) -> Answer | Pending:
+        """``verb``: binds or unbinds."""
+        bound = verb(
             self.link.vhost,
             self.link.rights,
             name_in(method, "destination"),
@@ -233,18 +214,7 @@ class TopologyMethods:
             method.text("routing_key"),
             method.table("arguments"),
         )
-        return then(bound, lambda _: (m.EXCHANGE_BIND_OK, []))
-
-    def _unbind_exchange(self, method: Method) -> Answer:
-        declaring.unbind_exchange(
-            self.link.vhost,
-            self.link.rights,
-            name_in(method, "destination"),
-            name_in(method, "source"),
-            method.text("routing_key"),
-            method.table("arguments"),
-        )
-        return m.EXCHANGE_UNBIND_OK, []
+        return then(bound, lambda _: (done, []))
 
     def _declare_exchange(self, method: Method) -> Answer:
         link = self.link

@@ -12,7 +12,6 @@ Every connection may cause a request, so there are bounds: a secret of more than
 and while very many wait for an answer the next one gets none.
 """
 
-import json
 import logging
 import random
 import time
@@ -25,6 +24,7 @@ from urllib.parse import urlencode
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from penstock.core.errors import PenstockError
+from penstock.core.json_reading import json_of
 from penstock.protocols.nsq.rights import PUBLISH, SUBSCRIBE, Grant, Identified, Inquiry
 from penstock.protocols.nsq.shared import Authority
 
@@ -125,7 +125,7 @@ def _ask_one(address: str, query: str) -> bytes:
 
 def identified_in(body: bytes) -> Identified:
     """Raises AnswerInvalid, ValueError or re.error."""
-    answer = json.loads(body)
+    answer = json_of(body)
     if not isinstance(answer, dict):
         raise AnswerInvalid("the answer is no JSON object")
     ttl_s = answer.get("ttl", 0)

@@ -30,6 +30,7 @@ class LayerStack:
         self.tls_version: str = ""
         self.tls_cipher: str = ""
         self.common_name: str = ""  # of the client's certificate
+        self.login: str = ""  # the user that it names
         self._session: Final = session
         self._identity: Final = identity
         self._inflate: Callable[[], bytes] | None = None
@@ -80,8 +81,9 @@ class LayerStack:
         if touch is not None:
             touch()
 
-    def describe_tls(self, version: str, cipher: str, common_name: str) -> None:
+    def describe_tls(self, version: str, cipher: str, common_name: str, login: str) -> None:
         """What TLS agreed on."""
+        self.login = login
         self.tls_version = version
         self.tls_cipher = cipher
         self.common_name = common_name

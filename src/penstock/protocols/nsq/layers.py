@@ -19,7 +19,8 @@ from typing import Any, Final, cast
 
 from penstock.protocols.nsq.layer_stack import SNAPPY, TLS, Layers, LayerStack
 from penstock.runtime.connection import Carrier
-from penstock.runtime.secure_socket import SecureSocket, TlsOptions
+from penstock.runtime.secure_socket import SecureSocket
+from penstock.tls.options import TlsOptions
 
 SEND_BYTES: Final = 128 * 1024
 SNAPPY_READ_BYTES: Final = 64 * 1024
@@ -203,9 +204,8 @@ class SocketLayers(Layers):
         assert self._tls is not None
 
         def up() -> None:
-            stack.describe_tls(
-                secure.version.replace("tlsv", "TLS"), secure.cipher, secure.common_name
-            )
+            version = secure.version.replace("tlsv", "TLS")
+            stack.describe_tls(version, secure.cipher, secure.common_name, secure.login or "")
             stack.layer_is_up()
 
         secure = SecureSocket(sock, self._tls, stack.peer, rest, up)

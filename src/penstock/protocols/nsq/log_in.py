@@ -12,11 +12,11 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.broker.rules.access import User
-from penstock.broker.rules.log_ins import Source
+from penstock.broker.rules.judges import NAMELESS, READ, Source
 from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.clock_types import MonoMs
-from penstock.core.errors import AccessRefused, BrokerError, LoginRefused
+from penstock.core.errors import AccessRefused, BrokerError, EntryRefused, LoginRefused
 from penstock.core.traffic import NSQ, Traffic
 from penstock.protocols.nsq.codec.commands import Invalid, quoted, text_of
 from penstock.protocols.nsq.layer_stack import TLS, LayerStack
@@ -25,6 +25,8 @@ from penstock.protocols.nsq.shared import NsqShared, Visitor
 from penstock.runtime.session import Session
 from penstock.runtime.session_events import connection_name
 
+EXTERNAL: Final = "EXTERNAL"
+"""The secret of a client whose certificate names its user."""
 ALLOWED_MAX: Final = 1024
 """Topics that are remembered as allowed."""
 
@@ -53,6 +55,7 @@ class NsqLogIn:
         self._allowed_epoch: i64 = -1
         self._secret: str = ""
         self._asks_first: bool = False  # AUTH is being answered
+        self._asking: Visitor | None = None  # its AUTH is under way
         self._inquiry: Inquiry | None = None
         self._expires_ms: MonoMs = MonoMs(0)
         self._unknown_ms: i64 = 0  # without a log-in, where one is due
@@ -108,14 +111,15 @@ class NsqLogIn:
         self._unknown_ms += elapsed_ms
         return self._unknown_ms > self._shared.opening_timeout_ms
 
-    def _visitor(self, name: str, password: str) -> Visitor:
-        return Visitor(self._layers.peer[0], self._is_local, name, password)
+    def _visitor(self, name: str, password: str, certified: str = "") -> Visitor:
+        secure = TLS in self._layers.up
+        return Visitor(self._layers.peer[0], self._is_local, name, password, certified, secure)
 
     def _enter_as(self, user: User) -> None:
         """Raises BrokerError."""
         broker = self._shared.broker
         vhost = broker.enter(user, self._shared.vhost_name)
-        self._session.client.log_in(user)
+        self._session.client.log_in(user, NSQ, self._layers.peer[0])
         self.vhost = vhost
         self._rights = Rights(user, vhost.name)
         self._traffic.add_to(broker.traffic.of(vhost.name, NSQ))
@@ -124,7 +128,10 @@ class NsqLogIn:
     # -- AUTH --------------------------------------------------------------------------------
 
     def auth(self, params: list[bytes], secret: bytes) -> bytes | None:
-        """The welcome that it is answered with; None: an authority is asked.  Raises Invalid."""
+        """The welcome that it is answered with; None: an authority is asked.  Raises Invalid.
+
+        Raises Undecided, to be called once more.
+        """
         if len(params) != 1:
             raise Invalid("E_INVALID", "AUTH invalid number of parameters")
         if self.identified is not None:
@@ -134,21 +141,41 @@ class NsqLogIn:
             raise Invalid("E_AUTH_DISABLED", "AUTH disabled")
         text = text_of(secret)
         if shared.authority is not None:
+            self._check_entry(text)
             self._secret = text
             self._asks_first = True
             self._ask()
             return None
-        name, _, password = text.partition(":")
+        certified = self._layers.login if text == EXTERNAL else ""
+        name, colon, password = text.partition(":")
+        if certified != "":
+            name = ""
+        elif not colon:
+            name, password = NAMELESS, text
+        visitor = self._asking or self._visitor(name, password, certified)
+        self._asking = visitor
         try:
-            user = shared.user_of(self._visitor(name, password))
+            user = shared.user_of(visitor)
             self._enter_as(user)
+        except EntryRefused as error:
+            raise Invalid("E_AUTH_FAILED", "AUTH failed: " + str(error)) from None
         except BrokerError as error:
             if isinstance(error, LoginRefused):
                 self._session.mute(MonoMs(self._now_ms() + error.delay_ms))
             raise Invalid("E_AUTH_FAILED", "AUTH failed") from None
+        self._asking = None
         identified = Identified(user.name, "", [], 0)
         self.identified = identified
         return identified.welcome(1)
+
+    def _check_entry(self, secret: str) -> None:
+        """Of a client whose secret an authority judges.  Raises Invalid."""
+        user = self._shared.user_name
+        try:
+            source = self._visitor("", "").source
+            self._shared.broker.users.check_entry(user, source, secret != "")
+        except EntryRefused as error:
+            raise Invalid("E_AUTH_FAILED", "AUTH failed: " + str(error)) from None
 
     def _ask(self) -> None:
         authority = self._shared.authority
@@ -222,8 +249,12 @@ class NsqLogIn:
                 raise unauthorized("SUB", topic, channel) from None
         return vhost
 
+    def forget_allowed(self) -> None:
+        """The user may have lost rights."""
+        self._allowed.clear()
+
     def may_read(self, queue: str) -> bool:
-        return self._rights is None or self._rights.may_read("queue", queue)
+        return self._rights is None or self._rights.may(READ, "queue", queue)
 
     def _known_rights(self) -> Rights:
         rights = self._rights
@@ -235,7 +266,9 @@ class NsqLogIn:
         if self._shared.identify_limits.auth_required:
             identified = self.identified
             if identified is None:
-                raise Invalid("E_AUTH_FIRST", f"AUTH required before {verb}")
+                why = f"AUTH required before {verb}"
+                self.failed(why)
+                raise Invalid("E_AUTH_FIRST", why)
             if 0 < self._expires_ms <= self._now_ms():
                 self._ask()
                 return None

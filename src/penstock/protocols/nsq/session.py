@@ -21,8 +21,9 @@ from mypy_extensions import i64
 from penstock.broker.topology.topics import is_name, queue_name
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.clock_types import WallMs
-from penstock.core.errors import BrokerError
+from penstock.core.errors import BrokerError, Undecided
 from penstock.core.pending import Pending
+from penstock.core.steps import STEPS_MAX, steps
 from penstock.core.traffic import Traffic
 from penstock.protocols.nsq.codec.commands import (
     Command,
@@ -59,8 +60,8 @@ from penstock.runtime.session_events import left
 INIT: Final = 0
 SUBSCRIBED: Final = 3
 CLOSING: Final = 4
-TOPICS_SHARE: Final[i64] = 100
-"""New topics one connection may make in a turn; the rest waits for the next one."""
+TOPIC_STEPS: Final[i64] = STEPS_MAX // 100
+"""Of each new topic; a connection has ``STEPS_MAX`` in a turn."""
 EARLY_MAX_BYTES: Final[i64] = 64 * 1024
 """Kept of what comes before a layer is up."""
 DRAWS_MAX: Final[i64] = 16
@@ -69,8 +70,6 @@ DRAWS_MAX: Final[i64] = 16
 
 @final
 class NsqSession(Session):
-    """See the head of this file."""
-
     def __init__(
         self, shared: NsqShared, peer: tuple[str, int], peer_is_loopback: bool, now_ms: WallMs
     ) -> None:
@@ -92,7 +91,7 @@ class NsqSession(Session):
         self._ended: bool = False  # the last word is in the queue of answers, or was said
         self._has_hung_up: bool = False
         self._postponed: list[Command] = []
-        self._share: i64 = TOPICS_SHARE
+        self._steps: i64 = 0  # that were counted when the turn began
         self.log_in.enter()
         self.look_at_gate()
         shared.sessions[self] = None
@@ -151,7 +150,7 @@ class NsqSession(Session):
 
     def _begin(self, now_ms: WallMs) -> None:
         self._now_ms = now_ms
-        self._share = TOPICS_SHARE
+        self._steps = steps.taken
         self.has_more = False
 
     def _read_on(self) -> None:
@@ -213,6 +212,12 @@ class NsqSession(Session):
                 self._postponed.append(command)
             else:
                 self._command(command)
+                if self._has_done_enough():
+                    self.go_on_later()
+
+    def _has_done_enough(self) -> bool:
+        """Of one turn."""
+        return steps.taken - self._steps >= STEPS_MAX
 
     def _command(self, command: Command) -> None:
         try:
@@ -226,6 +231,9 @@ class NsqSession(Session):
                 command.resume()
             elif isinstance(command, Fault):
                 raise Invalid(command.code, command.text)
+        except Undecided as undecided:
+            self.wait_for(undecided.ticket)
+            self._postponed.append(command)
         except Invalid as wrong:
             self._fault(wrong)
 
@@ -348,8 +356,8 @@ class NsqSession(Session):
 
     def _take_share(self, command: Command) -> bool:
         """For a new topic or channel; False: in the next turn."""
-        if self._share > 0:
-            self._share -= 1
+        if not self._has_done_enough():
+            steps.count(TOPIC_STEPS)
             return True
         self.has_more = True
         self._wait_with(command)
@@ -392,7 +400,7 @@ class NsqSession(Session):
 
     def _agreed(self, function: Callable[[], object]) -> Callable[[], object]:
         """A step for ``_await``: in a cluster all have to agree on what the function makes."""
-        return partial(self.shared.broker.changes.ask(self.log_in.user_name).run, function)
+        return partial(self.shared.broker.changes.ask(self.client.actor).run, function)
 
     def _await(self, verb: str, step: Callable[[], object], following: Callable[[], None]) -> None:
         """Go on with what follows when the step, and those it leads to, are done."""
@@ -438,7 +446,12 @@ class NsqSession(Session):
     def drained(self) -> None:
         self.consuming.wake()
 
+    def user_expired(self) -> None:
+        self._fault(Invalid("E_UNAUTHORIZED", "AUTH has expired"))
+        self._said()
+
     def rights_changed(self) -> None:
+        self.log_in.forget_allowed()
         channel = self.consuming.channel
         if channel is None or self._ended:
             return
@@ -549,7 +562,7 @@ class NsqSession(Session):
     def tick(self, now_ms: WallMs) -> None:
         heartbeat = self._heartbeat
         elapsed_ms = heartbeat.elapsed_ms(self.shared.broker.idleness.now_ms)
-        self.look_at_user()
+        self.look_at_user(now_ms, self.shared.broker.idleness.now_ms)
         if self.log_in.is_overdue(elapsed_ms):
             self.log_in.failed("no AUTH in time")
             self.shut_down()

@@ -16,8 +16,8 @@ from penstock.protocols.nsq.layers import SocketLayers
 from penstock.protocols.nsq.shared import NsqShared
 from penstock.queues.consumers import Consumer
 from penstock.queues.scan_loop import ScanLoop
-from penstock.runtime.secure_socket import TlsOptions
 from penstock.settings.settings import Settings
+from penstock.tls.options import TlsOptions
 
 logger = logging.getLogger("penstock.nsq")
 

@@ -11,7 +11,8 @@ from mypy_extensions import i64, mypyc_attr
 
 from penstock.broker.broker import Broker
 from penstock.broker.rules.access import User
-from penstock.broker.rules.log_ins import Source
+from penstock.broker.rules.judges import Source
+from penstock.broker.rules.log_ins import LogIn, LogIns
 from penstock.core.errors import AccessRefused, AuthRequired
 from penstock.core.traffic import NSQ
 from penstock.protocols.nsq.codec.identify import IdentifyLimits
@@ -37,20 +38,42 @@ class Authority:
 
 @final
 class Visitor:
-    """An NSQ client before its log-in: its address, and the name and password it sends, if any."""
+    """An NSQ client before its log-in: its address, and the name and password it sends, if any.
 
-    __slots__ = ("is_local", "name", "password", "source")
+    ``certified``: the user that its certificate names, "" = none.
+    """
 
-    def __init__(self, address: str, is_local: bool, name: str = "", password: str = "") -> None:
-        self.source: Source = Source(NSQ, NSQ, address, is_local)
+    __slots__ = ("certified", "is_local", "log_in", "name", "password", "source")
+
+    def __init__(
+        self,
+        address: str,
+        is_local: bool,
+        name: str = "",
+        password: str = "",
+        certified: str = "",
+        is_encrypted: bool = False,
+    ) -> None:
+        self.source: Source = Source(NSQ, NSQ, address, is_local, "", is_encrypted)
         self.is_local: bool = is_local
         self.name: str = name
         self.password: str = password
+        self.certified: str = certified
+        self.log_in: LogIn | None = None  # once it has begun
+
+    def begin(self, users: LogIns) -> LogIn:
+        """Its log-in, by name and password or by its certificate; one, however often asked for."""
+        if self.log_in is None:
+            is_named = self.name != ""
+            self.log_in = users.begin(
+                self.name if is_named else self.certified,
+                self.password if is_named else None,
+                self.source,
+            )
+        return self.log_in
 
 
 class NsqShared:
-    """See the head of this file."""
-
     def __init__(
         self,
         broker: Broker,
@@ -89,11 +112,13 @@ class NsqShared:
         A client that does not log in acts as ``nsq_user``.  Where no setting names that user, a
         client of this machine acts as the default user, and one of another machine is refused: a
         listener on a public address is no decision to serve anonymous clients.
+
+        Raises Undecided: call it again with the same visitor.
         """
         users = self.broker.users
         source = visitor.source
-        if visitor.name != "":
-            return users.authenticate(visitor.name, visitor.password, source)
+        if visitor.name != "" or visitor.certified != "":
+            return visitor.begin(users).user()
         try:
             self._check_guest(visitor)
         except AccessRefused as error:

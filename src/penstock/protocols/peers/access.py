@@ -1,4 +1,4 @@
-"""What proves that a node belongs to a cluster: the secret, and certificates where TLS is wanted.
+"""What proves that a node belongs to a cluster: the secret; and where other nodes come in.
 
 The secret is the same on all nodes.  It is read from a file that only its owner may read,
 because a process that has it counts as a node: it may send any message into any queue.
@@ -6,18 +6,15 @@ because a process that has it counts as a node: it may send any message into any
 
 import os
 import platform
-import ssl
 import stat
 from pathlib import Path
 from typing import Final
 
 from penstock.core.errors import SettingInvalid
 from penstock.protocols.peers.codec.hello import SECRET_MIN_BYTES
-from penstock.runtime.certificate_dates import expiry_dates
 from penstock.runtime.listener import Listener, tcp_socket, unix_socket
-from penstock.runtime.secure_socket import TlsOptions
 from penstock.settings.listener_table import PEER
-from penstock.settings.settings import Settings
+from penstock.tls.options import TlsOptions
 
 UNIX_MODE: Final = 0o600
 BOOT_ID: Final = "/proc/sys/kernel/random/boot_id"
@@ -46,41 +43,6 @@ def check_secret(where: str, secret: bytes) -> bytes:
             "`openssl rand -hex 32` makes a good one"
         )
     return secret
-
-
-def tls_between_nodes(settings: Settings) -> tuple[TlsOptions, TlsOptions] | None:
-    """For being called and for calling; None = no TLS was asked for.  Raises SettingInvalid."""
-    keys = [f"cluster_tls_{what}" for what in ("certfile", "keyfile", "cacertfile")]
-    missing = [key for key in keys if not settings.value_of(key)]
-    if len(missing) == len(keys):
-        return None
-    if missing:
-        raise SettingInvalid(f"TLS between nodes needs {', '.join(keys)}; not set: {missing[0]}")
-    return peer_tls(
-        settings.cluster_tls_certfile,
-        settings.cluster_tls_keyfile,
-        settings.cluster_tls_cacertfile,
-    )
-
-
-def peer_tls(certificate: str, key: str, authority: str) -> tuple[TlsOptions, TlsOptions]:
-    """For being called and for calling; both sides must show a certificate of this authority.
-
-    Raises SettingInvalid.
-    """
-    try:
-        listening = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        calling = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        for context in (listening, calling):
-            context.minimum_version = ssl.TLSVersion.TLSv1_3
-            context.load_cert_chain(certificate, key, password=lambda: "")
-            context.load_verify_locations(authority)
-            context.verify_mode = ssl.CERT_REQUIRED
-    except (OSError, ValueError) as error:
-        text = f"{certificate!r}, {key!r} and {authority!r} are no certificate, its key and an"
-        raise SettingInvalid(f"{text} authority in PEM for TLS between nodes: {error}") from error
-    dates = {"certfile": expiry_dates(certificate), "cacertfile": expiry_dates(authority)}
-    return TlsOptions(listening, "", expiry_dates=dates), TlsOptions(calling, "")
 
 
 def peer_listener(

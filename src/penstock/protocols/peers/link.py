@@ -93,8 +93,6 @@ class LinkFacts(NamedTuple):
 
 
 class PeerLink:
-    """See the head of this file."""
-
     def __init__(self, peers: "Peers", member: Member, owner: "PeerOwner") -> None:
         self.member = member
         self.session = LinkSession(peers.clock(), peers.limits.waiting_bytes)

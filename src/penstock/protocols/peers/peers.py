@@ -48,9 +48,12 @@ from penstock.protocols.peers.session import PeerSession
 from penstock.runtime.cluster_part import ClusterPart
 from penstock.runtime.connection import UNIX, Connection
 from penstock.runtime.loop import Loop
-from penstock.runtime.secure_socket import SecureSocket, TlsOptions
+from penstock.runtime.secure_socket import SecureSocket
 from penstock.settings.listener_table import PEER
+from penstock.tls.options import TlsOptions
 
+HUNG_UP_MS: Final = 200
+UNHEARD_MS: Final = 600
 UNPROVEN_MAX: Final = 64
 """Connections at a time that have not proven yet that they know the secret."""
 ENDED_MAX: Final = 10_000
@@ -192,6 +195,13 @@ class Peers(ClusterPart):
         if link is None or link.connection is not None:
             return 0
         return int(self.clock() - link.session.disconnected_since_ms)
+
+    def is_unheard(self, name: str) -> bool:
+        """It has hung up and is not back yet, or has said nothing for some heartbeats."""
+        link = self.links.get(name)
+        if link is None or link.connection is None:
+            return self.silent_ms(name) > HUNG_UP_MS
+        return link.connection.silent_ms() > UNHEARD_MS
 
     def facts(self) -> list[LinkFacts]:
         return [self.links[name].describe() for name in sorted(self.links)]

@@ -30,15 +30,8 @@ PAYLOAD_BYTES: Final = 1024 * 1024
 """More goes into the next: a link that is cut sends whole payloads again."""
 
 _TO_MASTER: Final = (
-    q.Open,
-    q.Close,
-    q.Given,
-    q.Subscribe,
-    q.Window,
-    q.Unsubscribe,
-    q.Settle,
-    q.Ask,
-)
+    q.Open, q.Close, q.Given, q.Subscribe, q.Window, q.Unsubscribe, q.Settle, q.Ask,
+)  # fmt: skip
 
 
 @final
@@ -64,8 +57,6 @@ class PeerSubscriber(Subscriber):
 
 @final
 class PeerQueues:
-    """See the head of this file."""
-
     def __init__(self, broker: Broker, turn: Turn, session: Session, node: str) -> None:
         self.client = PeerClient(broker.flow.book, node)
         self.server = PeerServer(broker, node, self._holder, turn.cancelled)

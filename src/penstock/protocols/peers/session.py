@@ -51,6 +51,8 @@ AHEAD_BYTES: Final = 512 * 1024
 """More than this is not taken from the session before the socket has taken it."""
 HEARTBEATS: Final = 4
 """So often in the time after which the other side hangs up something is said."""
+HEARTBEAT_MS: Final = 200
+"""At least so often: elections do not wait until a link has ended (``Peers.is_unheard``)."""
 
 
 class PeerSession(Session):
@@ -131,7 +133,7 @@ class PeerSession(Session):
 
     def _meet(self, payload: bytes) -> None:
         hello = self._handshake.meet(payload, self._reader)
-        self._heartbeat_ms = hello.silence_ms // HEARTBEATS
+        self._heartbeat_ms = min(hello.silence_ms // HEARTBEATS, HEARTBEAT_MS)
         if self._wanted is None:
             self._introduce()
             return
@@ -236,6 +238,10 @@ class PeerSession(Session):
             link.disconnected(self, reason)
         self._peers.ended(self, link, self._wanted)
 
+    def silent_ms(self) -> int:
+        """For how long it has said nothing, as far as it was read."""
+        return 0 if self.unread else int(self._peers.clock() - self._heard_ms)
+
     # -- what the loop asks --------------------------------------------------------------
 
     def tick(self, now_ms: WallMs) -> None:
@@ -249,7 +255,7 @@ class PeerSession(Session):
             return
         if self.unread:
             self._heard_ms = now
-        elif now - self._heard_ms > limits.silence_ms:
+        elif self.silent_ms() > limits.silence_ms:
             self.give_up(f"it has said nothing for {now - self._heard_ms} ms")
             return
         if now - self._said_ms >= self._heartbeat_ms and len(self.out) == 0:

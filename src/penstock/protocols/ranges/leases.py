@@ -29,14 +29,17 @@ from penstock.broker.broker import Broker
 from penstock.broker.topology.idleness import Idleness
 from penstock.broker.topology.vhost import Vhost
 from penstock.broker.transfers.deferred_trim import DeferredTrim
-from penstock.core.clock_types import MonoMs, WallMs
+from penstock.core.clock_types import MonoMs
 from penstock.core.errors import BrokerError, Corrupt, NoMaster, ResourceLocked, Unavailable
+from penstock.core.turn_share import TurnShare
 from penstock.protocols.ranges.groups import HOLD_BYTES, GroupBook
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 from penstock.storage.definitions.range_readers import RangeReaders
 
-BLOCK_BYTES_AT_ONCE: Final = 2 * 1024 * 1024
+TURN_BYTES: Final = 2 * 1024 * 1024
+BESIDE_PUBLISHERS_BYTES: Final = 512 * 1024
+"""All readers of a node together get, or have read, so much in a turn, or a millisecond."""
 
 
 class Fenced(BrokerError):
@@ -45,27 +48,6 @@ class Fenced(BrokerError):
 
 class LeaseGone(BrokerError):
     """The queue has no owner any more; the reader may open it again."""
-
-
-@final
-class BlockBudget:
-    """How many bytes all readers of a node together get, or have read, in one turn of the loop.
-
-    Each block is read and made while everybody else waits, and there may be many readers.
-    """
-
-    def __init__(self) -> None:
-        self._at_ms = WallMs(-1)
-        self._left = 0
-
-    def is_open(self, now_ms: WallMs) -> bool:
-        if now_ms != self._at_ms:
-            self._at_ms = now_ms
-            self._left = BLOCK_BYTES_AT_ONCE
-        return self._left > 0
-
-    def spend(self, size: int) -> None:
-        self._left -= size
 
 
 @final
@@ -120,7 +102,7 @@ class RangeLeases:
         self._letting_go = letting_go
         self._idleness = idleness  # of the same broker: the time by its clock
         self._leases: dict[str, _Lease] = {}
-        self.budget = BlockBudget()
+        self.share = TurnShare(TURN_BYTES, BESIDE_PUBLISHERS_BYTES)
         self._acked_below: dict[str, int] = {}
         self._starts: dict[str, tuple[str, int]] = {}  # of queues that do not outlive the node
         self._noted: dict[str, LocalQueue] = {}  # of which these two know something

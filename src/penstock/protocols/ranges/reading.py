@@ -2,7 +2,7 @@
 
 A WAIT is answered early when another request follows it.  One request has bounds
 (``PLAN_*``, ``BLOCK_*``, ``CHOSEN_*``), and so has what all readers get, or have read from the
-disk, in one turn (``BlockBudget``), so they do not keep the loop for more than a few milliseconds.
+disk, in one turn (``TurnShare``), so they do not keep the loop for more than a few milliseconds.
 """
 
 from typing import TYPE_CHECKING, ClassVar, Final, final
@@ -13,7 +13,12 @@ from penstock.broker.topology.vhost import Vhost
 from penstock.core.clock_types import MonoMs
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.protocols.ranges.groups import check_group
-from penstock.protocols.ranges.leases import RangeLeases, check_moved, named
+from penstock.protocols.ranges.leases import (
+    BESIDE_PUBLISHERS_BYTES,
+    RangeLeases,
+    check_moved,
+    named,
+)
 from penstock.protocols.ranges.request_handler import RequestHandler
 from penstock.protocols.ranges.sources import BlockBounds, RangeSource, source_of
 from penstock.queues.local import LocalQueue
@@ -171,7 +176,7 @@ class ReadRequests(RequestHandler):
     def _look(self, kind: int, payload: bytes) -> None:
         """What may read the disk: when its turn has come."""
         queue = self.opened()[1]
-        if not self._leases.budget.is_open(self.session.now_ms):
+        if self._share_left() <= 0:
             self._put_off = (kind, payload)
             queue.wake()  # so that the loop comes back at once
         elif kind == ranges.PLAN:
@@ -192,7 +197,7 @@ class ReadRequests(RequestHandler):
         byte_bound = min(max_bytes, PLAN_BYTES_MAX)
         source = self.source()
         found = source.measure(start, end, count_bound, byte_bound)
-        self._leases.budget.spend(source.take_looked_bytes())
+        self._leases.share.spend(source.take_looked_bytes())
         count = int(found.count)
         size = int(found.size)
         planned = int(found.upto) if count or found.more else start
@@ -201,13 +206,14 @@ class ReadRequests(RequestHandler):
 
     def _range(self, payload: bytes) -> None:
         start, end, max_bytes, with_body = ranges.decode_range(payload)
-        most = BlockBounds(BLOCK_MESSAGES_MAX, min(max_bytes, BLOCK_BYTES_MAX))
         source = self.source()
+        most_bytes = BESIDE_PUBLISHERS_BYTES if source.publishers_wait() else BLOCK_BYTES_MAX
+        most = BlockBounds(BLOCK_MESSAGES_MAX, min(max_bytes, most_bytes))
         block = source.block(start, end, most, with_body)
         if block is None:
             self._put_off = (ranges.RANGE, payload)  # what is read wakes the queue
             return
-        self._leases.budget.spend(max(len(block), source.take_looked_bytes()))
+        self._leases.share.spend(max(len(block), source.take_looked_bytes()))
         self.session.send(block)
 
     def _ack(self, payload: bytes) -> None:
@@ -266,15 +272,14 @@ class ReadRequests(RequestHandler):
         seq_ids, count = self._choosing
         self._choosing = None
         queue = self.owned_queue()
-        budget = self._leases.budget
         positions = queue.backing.positions()
-        if budget.is_open(self.session.now_ms):
+        if self._share_left() > 0:
             taken = int(positions.few_reads(seq_ids, CHOSEN_READS_AT_ONCE))
             failed = positions.failed_reads()
             count += queue.drop_some(seq_ids[:taken])
             if positions.failed_reads() > failed:
                 check_going(queue.backing, queue.name, queue.vhost)
-            budget.spend(int(positions.take_looked_bytes()))
+            self._leases.share.spend(int(positions.take_looked_bytes()))
             seq_ids = seq_ids[taken:]
         if seq_ids:
             self._choosing = (seq_ids, count)
@@ -301,6 +306,10 @@ class ReadRequests(RequestHandler):
         self.session.shut_down()
 
     # -- helpers ---------------------------------------------------------------------------
+
+    def _share_left(self) -> int:
+        waits = self.source().publishers_wait()
+        return int(self._leases.share.left(self.session.now_ms, waits))
 
     def source(self) -> RangeSource:
         """Of the queue that is open."""

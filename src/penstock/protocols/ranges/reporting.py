@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, final
 from penstock.broker.broker import Broker
 from penstock.core.errors import AccessRefused, NotFound
 from penstock.protocols.ranges.request_handler import RequestHandler
-from penstock.runtime.disk.event_log import FILE_NAME, event_files
+from penstock.runtime.disk.event_log import event_files
 from penstock_ranges import reports
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ SEES_EVENTS: Final = frozenset(("administrator", "monitoring"))
 
 @final
 class ReportRequests(RequestHandler):
-    """See the head of this file."""
-
     kinds: ClassVar = frozenset((reports.REPORT, reports.EVENT_FILES, reports.EVENT_READ))
 
     def __init__(self, session: "RangeSession", broker: Broker) -> None:
@@ -54,7 +52,7 @@ class ReportRequests(RequestHandler):
 
     def _read(self, name: str, offset: int, max_bytes: int) -> None:
         path = self._directory() / name
-        if not FILE_NAME.fullmatch(name) or not path.is_file():
+        if path not in event_files(path.parent):
             raise NotFound(f"no file '{name}' in the event log: it may have become too old")
         try:
             with path.open("rb", buffering=0) as file:

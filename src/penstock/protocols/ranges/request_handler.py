@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from penstock.broker.broker import Broker
 from penstock.broker.rules.access import User
+from penstock.broker.rules.rights import check_enter
 from penstock.broker.topology.vhost import Vhost
-from penstock.core.errors import AccessRefused
 
 if TYPE_CHECKING:
     from penstock.protocols.ranges.session import RangeSession
@@ -59,8 +59,7 @@ class RequestHandler:
     def rights_changed(self) -> None:
         """Raises AccessRefused when what it has begun may not go on."""
         user, vhost = self.session.peer()
-        if vhost.name not in user.vhosts:
-            raise AccessRefused(f"access to vhost '{vhost.name}' refused for user '{user.name}'")
+        check_enter(user, vhost.name)
 
     def confirm(self, durable_position: int) -> None:
         """The journal is on disk up to here; called while ``session.awaiting_disk``."""

@@ -18,7 +18,8 @@ from mypy_extensions import i64
 import penstock
 from penstock.broker.broker import Broker
 from penstock.broker.rules.access import User
-from penstock.broker.rules.log_ins import NO_CREDENTIALS, RANGES, Source
+from penstock.broker.rules.judges import Source
+from penstock.broker.rules.log_ins import NO_CREDENTIALS, RANGES, LogIn
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.errors import (
@@ -29,6 +30,7 @@ from penstock.core.errors import (
     NotFound,
     QueueElsewhere,
     ResourceLocked,
+    Undecided,
 )
 from penstock.protocols.amqp.input import TOO_MUCH, UnfinishedInput
 from penstock.protocols.ranges.leases import Fenced, LeaseGone, RangeLeases
@@ -39,7 +41,7 @@ from penstock.protocols.ranges.sources import MessagesGone
 from penstock.protocols.ranges.staging import StagingRequests
 from penstock.protocols.ranges.subscribing import SubscriptionRequests
 from penstock.runtime.session import Session
-from penstock.runtime.session_events import entered, left
+from penstock.runtime.session_events import entered, is_encrypted, left
 from penstock_ranges import frames as range_frames
 from penstock_ranges.frames import LOGIN, MalformedFrame
 
@@ -66,7 +68,7 @@ class RangeSession(Session):
         self.connected_at_ms: Final[WallMs] = now_ms
         self._began_ms: Final[MonoMs] = broker.idleness.now_ms
         self._broker = broker
-        self._source = Source(RANGES, RANGES, *peer)
+        self._address, self._is_local = peer
         self._peer: tuple[User, Vhost] | None = None
         self._greeting = b""
         self._greeted = False
@@ -85,6 +87,8 @@ class RangeSession(Session):
         ]
         self._by_kind = {kind: desk for desk in self._desks for kind in desk.kinds}
         self._at: RequestHandler = self._desks[0]  # who has the last request
+        self._log_in: LogIn | None = None
+        self._is_again: bool = False  # the next request was begun, and waited for a backend
 
     # -- what the listener calls -----------------------------------------------------------
 
@@ -112,6 +116,12 @@ class RangeSession(Session):
         self._work()
         self._count_held()
 
+    def go_on(self, now_ms: WallMs) -> None:
+        self.now_ms = now_ms
+        if self.may_go_on():
+            self.waiting_head = False
+            self._go_on()
+
     def tick(self, now_ms: WallMs) -> None:
         """Answer what has waited for a message or for time."""
         self.now_ms = now_ms
@@ -119,7 +129,7 @@ class RangeSession(Session):
             for desk in self._desks:
                 self._guarded(desk.tick)
         self._go_on()
-        self.look_at_user()
+        self.look_at_user(now_ms, self.mono_ms)
         if self._peer is None and self.mono_ms - self._began_ms > OPEN_TIMEOUT_MS:
             self.closed = True
 
@@ -141,6 +151,8 @@ class RangeSession(Session):
     def lost(self, now_ms: WallMs) -> None:
         self.now_ms = now_ms
         self.closed = True
+        self.waiting_head = False
+        self.drop_ticket()
         self._requests.clear()
         self._count_held()
         left(self._broker.events, self)
@@ -150,6 +162,9 @@ class RangeSession(Session):
         if self._peer is not None:
             self._broker.count_connection(*self._peer, -1)
             self._peer = None
+
+    def user_expired(self) -> None:
+        self._fail(range_frames.ACCESS_REFUSED, "credential expired")
 
     def rights_changed(self) -> None:
         for desk in self._desks:
@@ -162,16 +177,20 @@ class RangeSession(Session):
     # -- what desks call -------------------------------------------------------------------
 
     def log_in(self, user: str, password: str, vhost: str) -> tuple[User, Vhost]:
-        """Once for a connection; raises what ``LogIns.authenticate`` and ``Broker.enter`` raise.
+        """Once for a connection; raises what ``LogIn.user`` and ``Broker.enter`` raise.
 
         What it has begun (a set, a lease) was judged by the rights of this one.
         """
         if self._peer is not None:
+            if self._is_again:
+                return self._peer
             raise MalformedFrame("this connection has logged in already")
-        found = self._broker.users.authenticate(user, password, self._source)
+        begun = self._log_in or self._broker.users.begin(user, password, self._source())
+        self._log_in = begun
+        found = begun.user()
         self._peer = (found, self._broker.enter(found, vhost))
         self._broker.count_connection(*self._peer, 1)
-        self.client.log_in(found)
+        self.client.log_in(found, RANGES, self._source().address)
         self._splitter.allow(range_frames.REQUEST_MAX_BYTES)
         entered(self._broker.events, self, user, vhost, PROTOCOL)
         return self._peer
@@ -188,9 +207,13 @@ class RangeSession(Session):
 
     def peer(self) -> tuple[User, Vhost]:
         if self._peer is None:
-            self._broker.users.refuse(self._source, "", AccessRefused(NO_CREDENTIALS))
+            self._broker.users.refuse(self._source(), "", AccessRefused(NO_CREDENTIALS))
             raise MalformedFrame("OPEN or LOGIN comes first")
         return self._peer
+
+    def _source(self) -> Source:
+        secure = is_encrypted(self)
+        return Source(RANGES, RANGES, self._address, self._is_local, "", secure)
 
     def send(self, frame: bytes) -> None:
         self.out.write(frame)
@@ -212,7 +235,7 @@ class RangeSession(Session):
         return rest
 
     def _work(self) -> None:
-        while self._requests and not self.closed and self._has_room():
+        while self._requests and not (self.closed or self.waiting_head) and self._has_room():
             if self._at.busy:
                 self._guarded(self._at.hurry)
                 if self._at.busy:
@@ -233,7 +256,16 @@ class RangeSession(Session):
         self.awaiting_disk = any(desk.awaits_disk for desk in self._desks)
 
     def _next_request(self) -> None:
-        kind, payload = self._requests.pop(0)
+        request = self._requests.pop(0)
+        try:
+            self._answer(*request)
+            self._is_again = False
+        except Undecided as undecided:
+            self._requests.insert(0, request)
+            self._is_again = True
+            self.wait_for(undecided.ticket)
+
+    def _answer(self, kind: int, payload: bytes) -> None:
         if kind == LOGIN:
             self._welcome(payload)
             return
@@ -278,22 +310,18 @@ class RangeSession(Session):
         self.closed = True
 
 
+CODES: Final = (
+    (NoMaster, range_frames.NO_MASTER),
+    (QueueElsewhere, range_frames.ELSEWHERE),
+    (AccessRefused, range_frames.ACCESS_REFUSED),
+    (NotFound, range_frames.NOT_FOUND),
+    (ResourceLocked, range_frames.LOCKED),
+    (Fenced, range_frames.FENCED),
+    (LeaseGone, range_frames.LEASE_GONE),
+    (MessagesGone, range_frames.GONE),
+)
+"""Kind of error ─► its code on the wire; the first that fits."""
+
+
 def _code_of(error: BrokerError) -> int:
-    """The wire code of a kind of error; the only such table for range_frames."""
-    if isinstance(error, NoMaster):
-        return range_frames.NO_MASTER
-    if isinstance(error, QueueElsewhere):
-        return range_frames.ELSEWHERE
-    if isinstance(error, AccessRefused):
-        return range_frames.ACCESS_REFUSED
-    if isinstance(error, NotFound):
-        return range_frames.NOT_FOUND
-    if isinstance(error, ResourceLocked):
-        return range_frames.LOCKED
-    if isinstance(error, Fenced):
-        return range_frames.FENCED
-    if isinstance(error, LeaseGone):
-        return range_frames.LEASE_GONE
-    if isinstance(error, MessagesGone):
-        return range_frames.GONE
-    return range_frames.REFUSED
+    return next((code for kind, code in CODES if isinstance(error, kind)), range_frames.REFUSED)

@@ -60,6 +60,9 @@ class RangeSource(Protocol):
     def take_looked_bytes(self) -> int:
         """What was read here and now since the last time."""
 
+    def publishers_wait(self) -> bool:
+        """For the disk, while this is read: readers get less in a turn."""
+
 
 def source_of(queue: Queue) -> RangeSource:
     """Raises PreconditionFailed where messages have no positions, QueueElsewhere where not here."""
@@ -126,6 +129,9 @@ class QueueSource:
 
     def take_looked_bytes(self) -> int:
         return int(self._positions.take_looked_bytes())
+
+    def publishers_wait(self) -> bool:
+        return False
 
     def _check_read(self, failed: int) -> None:
         check_read(self._positions, failed, self._queue.name, self._queue.vhost)
@@ -205,6 +211,9 @@ class StreamSource:
 
     def take_looked_bytes(self) -> int:
         return 0
+
+    def publishers_wait(self) -> bool:
+        return self._queue.publishers_wait()
 
     def _arrived(self, cursor: StreamCursor) -> bool:
         """Are blocks at hand?  Raises NotFound when they cannot be read."""

@@ -20,8 +20,9 @@ from penstock.broker.transfers.batch_claims import PENDING, PUBLISHED
 from penstock.broker.transfers.staged import FINISHED, GONE, Batch, RunFenced, StagedSet
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.confirm_watermark import PendingConfirm, all_done, any_lost
-from penstock.core.errors import NotFound, PreconditionFailed
+from penstock.core.errors import NotFound, PreconditionFailed, Undecided
 from penstock.core.message import ASKS_REPLY, COPIES, Address
+from penstock.core.steps import steps
 from penstock.protocols.amqp.codec.decoder import AmqpDecoder
 from penstock.protocols.amqp.codec.encoder import short_bytes
 from penstock.protocols.amqp.codec.events import ChannelFailed, ConnectionFailed, Event, PublishRun
@@ -32,7 +33,7 @@ from penstock.protocols.amqp.stamping import stamped
 from penstock.protocols.ranges.leases import Fenced
 from penstock.protocols.ranges.request_handler import RequestHandler
 from penstock.queues.queue import Queue
-from penstock.routing.steps import RoutingShare, steps
+from penstock.routing.steps import RoutingShare
 from penstock.storage.journal.journal import Journal
 from penstock_ranges import staging as frames
 from penstock_ranges.frames import MalformedFrame
@@ -151,6 +152,8 @@ class StagingRequests(RequestHandler):
             self._request(kind, payload)
         except RunFenced as error:
             raise Fenced(str(error)) from None
+        except Undecided:
+            self._held = (kind, payload)
 
     def _request(self, kind: int, payload: bytes) -> None:
         staging = self.broker.staging
@@ -360,11 +363,8 @@ class StagingRequests(RequestHandler):
     def _look(self) -> None:
         """Has what this desk waits for happened?"""
         if self._held is not None:
-            (kind, payload), self._held = self._held, None
-            if kind == frames.TXN_COMMIT:
-                self.request(kind, payload)
-            else:
-                self._take(kind, payload)
+            held, self._held = self._held, None
+            self.request(*held)
         if self._judging is not None:
             self._go_on_judging(self._judging)
         if self._ending:
@@ -414,7 +414,10 @@ class StagingRequests(RequestHandler):
         """
         until_ns = thread_time_ns() + ROUTING_SHARE_NS
         while judging.events:
-            run = self._judged(judging.events[-1])
+            try:
+                run = self._judged(judging.events[-1])
+            except Undecided:
+                return  # its backend was asked
             while judging.must_route and judging.routed < len(run.messages):
                 judging.count_routed(self._must_lead_somewhere(run, judging.routed))
                 if thread_time_ns() > until_ns:

@@ -21,7 +21,8 @@ from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, cast, final
 
 from penstock.broker.broker import Broker
-from penstock.broker.rules.rights import READ, Rights
+from penstock.broker.rules.judges import READ
+from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.topics import is_name, queue_name
 from penstock.core.errors import NotFound, PreconditionFailed, QueueElsewhere
 from penstock.core.pending import Pending, then
@@ -101,7 +102,7 @@ class SubscriptionRequests(RequestHandler):
 
     def _subscribe(self, payload: bytes) -> None:
         found = partial(self._found, *subscriptions.decode_subscribe(payload))
-        self._subscribed(self.broker.changes.ask(self.user().name).run(found))
+        self._subscribed(self.broker.changes.ask(self.session.client.actor).run(found))
 
     def _go_on(self, pending: Pending) -> None:
         self._subscribed(pending.resume())
@@ -216,8 +217,8 @@ class SubscriptionRequests(RequestHandler):
         source = self._reading.source()
         if not 0 <= low <= high <= source.next():
             raise MalformedFrame(f"OFFSET_AT between {low} and {high}, which is no range here")
-        budget = self._leases.budget
-        if not budget.is_open(self.session.now_ms):
+        share = self._leases.share
+        if share.left(self.session.now_ms, source.publishers_wait()) <= 0:
             self._suspended = partial(self._offset_at, payload)
             queue.wake()  # so that the loop comes back at once
             return
@@ -225,7 +226,7 @@ class SubscriptionRequests(RequestHandler):
         if found is None:
             self._suspended = partial(self._offset_at, payload)
             return
-        budget.spend(source.take_looked_bytes())
+        share.spend(source.take_looked_bytes())
         self.session.send(subscriptions.encode_offset(*found))
 
 

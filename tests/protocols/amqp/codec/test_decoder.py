@@ -18,7 +18,15 @@ from hypothesis import strategies as st
 
 from penstock.core.message import COPIES, PERSISTENT
 from penstock.protocols.amqp.codec import methods, refusals
-from penstock.protocols.amqp.codec.decoder import ADDRESSES_MAX, EVENTS_MAX, AmqpDecoder
+from penstock.protocols.amqp.codec.decoder import (
+    ADDRESSES_MAX,
+    EVENTS_MAX,
+    LONG_BYTES_MAX,
+    PASSED_BY_MAX,
+    AmqpDecoder,
+    read_address,
+)
+from penstock.protocols.amqp.codec.errors import MalformedArguments
 from penstock.protocols.amqp.codec.events import (
     AckRun,
     ChannelFailed,
@@ -87,6 +95,11 @@ def publish(
         channel, "basic.publish", exchange=exchange, routing_key=key, mandatory=mandatory
     )
     return method + codec.content_frames(channel, body, more, FRAME_MAX)
+
+
+def publish_head(size: int) -> bytes:
+    """Of a publish whose body has so many bytes."""
+    return codec.method_frame(1, "basic.publish") + codec.header_frame(1, size, {})
 
 
 # -- any input, any cuts ---------------------------------------------------------------------
@@ -332,13 +345,61 @@ def test_the_largest_body_is_exactly_the_limit(extra: int, ok: bool) -> None:
     assert (entry[0] == "publish") == ok
 
 
-def test_the_dictionary_of_addresses_is_bounded() -> None:
+def test_more_keys_than_are_remembered_meet_some_again() -> None:
     subject = decoder()
-    for start in range(0, ADDRESSES_MAX * 2, 1000):
+    keys = [f"key{n}" for n in range(ADDRESSES_MAX * 3 // 2)]
+    chunks = [
+        b"".join(publish(1, "", key, b"") for key in keys[start : start + 1000])
+        for start in range(0, len(keys), 1000)
+    ]
+    seen = [
+        [event for chunk in chunks for event in subject.receive(chunk, NOW_MS)] for _ in range(2)
+    ]
+    again = sum(one.address is other.address for one, other in zip(*seen, strict=True))
+    assert again == ADDRESSES_MAX
+
+
+def test_the_dictionary_of_addresses_is_bounded_and_begins_anew() -> None:
+    subject = decoder()
+    for start in range(0, ADDRESSES_MAX + PASSED_BY_MAX + 1000, 1000):
         data = b"".join(publish(1, "", f"key{n}", b"") for n in range(start, start + 1000))
         assert len(subject.receive(data, NOW_MS)) == 1000
-    if hasattr(subject, "__dict__"):  # the compiled class hides it
-        assert len(subject._addresses) <= ADDRESSES_MAX
+        if hasattr(subject, "__dict__"):  # the compiled class hides it
+            assert len(subject._addresses) <= ADDRESSES_MAX
+    new = publish(1, "", "new", b"") + publish(1, "", "newer", b"") + publish(1, "", "new", b"")
+    first, _, second = subject.receive(new, NOW_MS)
+    assert first.address is second.address
+
+
+PUBLISH = struct.pack(">HH", 60, 40)
+
+
+@given(
+    st.binary(min_size=2, max_size=2),
+    st.one_of(st.text(max_size=20).map(str.encode), st.binary(max_size=20)),
+    st.one_of(st.text(max_size=20).map(str.encode), st.binary(max_size=20)),
+    st.integers(0, 255),
+    st.integers(-3, 3),
+)
+def test_a_publish_is_read_as_any_method(
+    ticket: bytes, exchange: bytes, key: bytes, bits: int, more: int
+) -> None:
+    payload = PUBLISH + ticket + bytes([len(exchange)]) + exchange + bytes([len(key)]) + key
+    payload += bytes([bits])
+    payload = payload[:more] if more < 0 else payload + bytes(more)
+    address = read_address(payload)
+    try:
+        method = methods.decode_method(payload)
+    except MalformedArguments:
+        assert address is None
+        return
+    if method.flag("immediate"):
+        assert address is None
+        return
+    assert address is not None
+    name = method.text("exchange").replace("\r", "").replace("\n", "")
+    assert (address.exchange, address.routing_key) == (name, method.text("routing_key"))
+    assert (address.wire, address.mandatory) == (payload[6:-1], method.flag("mandatory"))
 
 
 def test_an_idle_decoder_is_small() -> None:
@@ -354,13 +415,27 @@ def test_a_slow_frame_costs_no_repeated_copies() -> None:
     subject.open(b"")
     subject.receive(codec.method_frame(1, "channel.open"), NOW_MS)
     body = b"x" * (16 << 20)
-    head = codec.method_frame(1, "basic.publish") + codec.header_frame(1, len(body), {})
-    stream = head + codec.encode_frame(codec.BODY, 1, body)
+    stream = publish_head(len(body)) + codec.encode_frame(codec.BODY, 1, body)
     pieces = [stream[at : at + 4096] for at in range(0, len(stream), 4096)]
     found: list[Event] = []
     for piece in pieces:  # 4,000 copies of 16 MB would take seconds
         found += subject.receive(piece, NOW_MS)
     assert [len(entry[5]) for entry in story(found)] == [len(body) + 8 + 22]
+
+
+def test_a_body_that_was_cut_is_joined_once() -> None:
+    size = 1 << 20
+    subject = decoder(frame_max=1 << 21)
+    stream = publish_head(size) + codec.encode_frame(codec.BODY, 1, b"x" * size)
+    middle = len(stream) // 2
+    subject.receive(stream[:middle], NOW_MS)
+    last = stream[middle:]
+    tracemalloc.start()
+    found = subject.receive(last, NOW_MS)
+    _, most_bytes = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert [len(entry[5]) for entry in story(found)] == [size + 8 + 22]
+    assert most_bytes < 2 * size, "half of the frame, and all of the content"
 
 
 def test_a_chunk_behind_a_cut_frame_is_not_copied() -> None:
@@ -398,6 +473,18 @@ def test_a_chunk_of_many_events_is_decoded_in_parts() -> None:
     assert [len(part) for part in parts] == [EVENTS_MAX, EVENTS_MAX, 5]
     assert not subject.paused
     assert len(subject.receive(frame[4:], NOW_MS)) == 1
+
+
+def test_a_call_ends_when_it_has_read_many_long_methods() -> None:
+    """A read of bindings with 500 arguments each kept the loop for 34 ms, compiled."""
+    subject = decoder()
+    arguments = {f"h{number}": number for number in range(300)}
+    frame = codec.method_frame(1, "queue.bind", queue="q", exchange="x", arguments=arguments)
+    parts = [subject.receive(frame * 53, NOW_MS)]
+    while subject.full:
+        parts.append(subject.receive(b"", NOW_MS))
+    assert sum(len(part) for part in parts) == 53
+    assert max(len(part) for part in parts) == LONG_BYTES_MAX // len(frame) + 1
 
 
 def test_publishes_of_many_runs_are_decoded_in_parts() -> None:

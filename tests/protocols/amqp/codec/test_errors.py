@@ -43,7 +43,8 @@ def test_every_kind_a_broker_raises_has_a_code_of_its_own() -> None:
     no_room = {kinds.Blocked}  # RabbitMQ has no answer for a declaration on a full disk
     undecided = {kinds.Unavailable}  # RabbitMQ's code without a majority is that of its own faults
     # Kinds of another, for readers of ranges and for NSQ over HTTP.
-    elsewhere = {kinds.QueueElsewhere, kinds.NoMaster, kinds.AuthRequired, kinds.LoginRefused}
+    elsewhere = {kinds.QueueElsewhere, kinds.NoMaster, kinds.AuthRequired}
+    elsewhere |= {kinds.LoginRefused, kinds.EntryRefused}  # both are 403
     others = abstract | of_leases | no_room | undecided | elsewhere
     raised = [
         kind

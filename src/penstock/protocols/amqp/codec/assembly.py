@@ -59,12 +59,12 @@ class Assembly:
         self.expires_at_ms = expires_at_ms
         self.header_at_ms = now_ms
         self.missing_bytes = body_bytes
-        self._add(frame)
+        self.add(frame)
 
     def body(self, frame: bytes, size: i64) -> bool:
         """A body frame with ``size`` bytes of the body has come; True: that was all of it."""
         if size > 0:
-            self._add(frame)
+            self.add(frame)
         self.missing_bytes -= size
         return self.missing_bytes == 0
 
@@ -73,7 +73,8 @@ class Assembly:
         self._drop_parts()
         self.missing_bytes = OVERRUN
 
-    def _add(self, part: bytes) -> None:
+    def add(self, part: bytes) -> None:
+        """Some of the content: a frame, or the beginning of one that ``body`` will end."""
         self.parts.append(part)
         self._size_bytes += len(part)
         self._unfinished.count(len(part))

@@ -63,13 +63,35 @@ CLASS_BASIC: Final = 60
 _CLASS_AND_NO_WEIGHT: Final[i64] = CLASS_BASIC << 16
 
 ADDRESSES_MAX: Final = 8192
+PASSED_BY_MAX: Final = 4 * ADDRESSES_MAX
+"""When so many new addresses found no room, the old ones go.  Were they to go at once, a publisher
+of a few more keys than there is room for, one after the other, would never meet one again."""
 EVENTS_MAX: Final[i64] = 2000
-_CR_LF: Final = {13: None, 10: None}
-
+LONG_BYTES: Final[i64] = 512
+LONG_BYTES_MAX: Final[i64] = 64 * 1024
+"""Of longer methods a call: to read and to use their tables takes as long as very many events."""
 _HEARD_WHILE_DISCARDING: Final = (CHANNEL_OPEN, CHANNEL_CLOSE, CHANNEL_CLOSE_OK)
 
 _KEY_PUBLISH: Final[i64] = BASIC_PUBLISH
 _KEY_ACK: Final[i64] = BASIC_ACK
+
+
+def read_address(method: bytes) -> Address | None:
+    """Of a payload of ``basic.publish``; None of one that is malformed or says *immediate*."""
+    end: i64 = len(method) - 1  # the octet of bits
+    if end < 8:
+        return None
+    key_at: i64 = 7 + i64(method[6])
+    if key_at >= end or key_at + 1 + i64(method[key_at]) != end:
+        return None
+    bits = i64(method[end])
+    if bits & 2 != 0:
+        return None
+    exchange = method[7:key_at].decode("utf-8", "surrogateescape")
+    routing_key = method[key_at + 1 : end].decode("utf-8", "surrogateescape")
+    if "\r" in exchange or "\n" in exchange:
+        exchange = exchange.replace("\r", "").replace("\n", "")
+    return Address(exchange, routing_key, method[6:end], bits & 1 != 0)
 
 
 @final
@@ -83,13 +105,14 @@ class AmqpDecoder:
         self.opened: bool = False  # connection.open was answered: channels may speak
         self.failed: bool = False
         self.paused: bool = False  # the session must look before we go on: call again with b""
-        self.full: bool = False  # because it was given EVENTS_MAX events
+        self.full: bool = False  # because it was given EVENTS_MAX events, or long ones
         self.user_id: bytes = b""  # what a user-id property must say
         self.unfinished = Unfinished()
         self._channels: dict[int, Assembly] = {}
         self._channel: i64 = 0  # of the frame under way
         self._assembly: Assembly | None = None  # of that channel, if it is open
         self._addresses: dict[bytes, Address] = {}
+        self._passed_by: i64 = 0  # addresses, for want of room
         self._last_method: bytes = b""  # of a publish
         self._last_address: Address | None = None
         self._rest: list[bytes] = []
@@ -121,7 +144,8 @@ class AmqpDecoder:
             if len(part) < missing:
                 self._keep(part)
                 return self._events
-            self._split(self._joined(part), 0)
+            if not self._end_body(part):
+                self._split(self._joined(part), 0)
         if self.paused:
             self._keep(data[position:])
         elif not self.failed:
@@ -132,6 +156,27 @@ class AmqpDecoder:
         """For the next chunk."""
         self._rest.append(part)
         self._rest_bytes += len(part)
+
+    def _end_body(self, part: bytes) -> bool:
+        """The end of a body frame: its parts go into the content as they came, unjoined.
+
+        False: it is another frame, or one that is not what is due.
+        """
+        first = self._rest[0]
+        size = self._needed_bytes - FRAME_OVERHEAD
+        if size <= 0 or len(first) < FRAME_HEAD_BYTES or first[0] != FRAME_BODY:
+            return False
+        channel = i64(read_i16_be(first, 1)) & 0xFFFF
+        assembly = self._channels.get(channel)
+        if assembly is None or size > assembly.missing_bytes or part[len(part) - 1] != FRAME_END:
+            return False
+        for early in self._rest:
+            assembly.add(early)
+        self._rest = []
+        self._rest_bytes = 0
+        if assembly.body(part, size):
+            self._assembled(channel, assembly)
+        return True
 
     def _joined(self, part: bytes) -> bytes:
         """All that was kept, and this."""
@@ -145,6 +190,12 @@ class AmqpDecoder:
         """Channels may speak from now on, for a user of that name (``ANYBODY``: in any name)."""
         self.opened = True
         self.user_id = user_id
+
+    def forget_addresses(self) -> None:
+        """Their routes were judged by rights that the user may have lost."""
+        self._addresses = {}
+        self._last_method = b""
+        self._last_address = None
 
     def tune(self, channel_max: i64, frame_max: i64) -> None:
         """What client and broker agreed on."""
@@ -173,6 +224,7 @@ class AmqpDecoder:
     def _split(self, data: bytes, position: i64) -> None:
         """Handle every whole frame from there on, and keep what is behind them."""
         length: i64 = len(data)
+        long_bytes: i64 = 0
         self._needed_bytes = FRAME_HEAD_BYTES
         while length - position >= FRAME_HEAD_BYTES:
             size = i64(read_i32_be(data, position + 3)) & 0xFFFFFFFF
@@ -201,6 +253,8 @@ class AmqpDecoder:
                     position = self._publish(data, begin, end, channel)
                 else:
                     self._method(data, begin, end, channel)
+                    if size > LONG_BYTES:
+                        long_bytes += size
             elif kind == FRAME_HEADER:
                 self._header(data, begin, end, channel)
             elif kind == FRAME_BODY:
@@ -209,7 +263,7 @@ class AmqpDecoder:
                 self._other(data, kind, begin, end, channel)
             if self.failed:
                 return
-            if len(self._events) >= EVENTS_MAX:
+            if len(self._events) >= EVENTS_MAX or long_bytes > LONG_BYTES_MAX:
                 self.full = True
                 self.paused = True
             if self.paused:
@@ -388,21 +442,19 @@ class AmqpDecoder:
 
     def _new_address(self, payload: bytes, channel: i64) -> Address | None:
         """Of a method that was not seen before; None and a failed connection if it has none."""
-        method = self._decoded(payload, channel)
-        if method is None:
+        address = read_address(payload)
+        if address is None:
+            method = self._decoded(payload, channel)
+            if method is not None:
+                self._fail(channel, 540, "NOT_IMPLEMENTED", "immediate=true", _KEY_PUBLISH)
             return None
-        if method.flag("immediate"):
-            self._fail(channel, 540, "NOT_IMPLEMENTED", "immediate=true", _KEY_PUBLISH)
-            return None
-        address = Address(
-            method.text("exchange").translate(_CR_LF),
-            method.text("routing_key"),
-            payload[6 : len(payload) - 1],
-            method.flag("mandatory"),
-        )
-        if len(self._addresses) >= ADDRESSES_MAX:
-            self._addresses.clear()
-        self._addresses[payload] = address
+        if len(self._addresses) < ADDRESSES_MAX:
+            self._addresses[payload] = address
+        else:
+            self._passed_by += 1
+            if self._passed_by >= PASSED_BY_MAX:
+                self._passed_by = 0
+                self._addresses.clear()
         return address
 
     def _begin_run(self, channel: i64, address: Address, message: Message) -> None:

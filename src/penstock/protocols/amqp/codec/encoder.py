@@ -125,7 +125,8 @@ def _write_verdict(out: BytesWriter, channel: i64, key: i64, tag: i64, bits: i64
 def write_content(out: BytesWriter, channel: i64, content: bytes, frame_max: i64) -> None:
     """Append header and body frames for this channel and frame size."""
     size: i64 = len(content)
-    if i64(read_i16_be(content, 1)) & 0xFFFF == channel and size <= frame_max:
+    fits = size <= frame_max or _frames_fit(content, size, frame_max)
+    if fits and i64(read_i16_be(content, 1)) & 0xFFFF == channel:
         out.write(content)
         return
     number = _channel_number(channel)
@@ -142,6 +143,17 @@ def write_content(out: BytesWriter, channel: i64, content: bytes, frame_max: i64
         else:
             _write_body_in_pieces(out, channel, content, position + 7, end, frame_max)
         position = end + 1
+
+
+def _frames_fit(content: bytes, size: i64, frame_max: i64) -> bool:
+    """Does the peer take each body frame as it is?"""
+    position: i64 = 0
+    while position < size:
+        payload = i64(read_i32_be(content, position + 3))
+        if content[position] == 3 and payload + BODY_OVERHEAD > frame_max:
+            return False
+        position += payload + BODY_OVERHEAD
+    return True
 
 
 def _write_body_in_pieces(

@@ -16,8 +16,6 @@ from penstock.protocols.amqp.codec.routing_facts import routing_facts
 
 @final
 class AmqpHeaderReader(HeaderReader):
-    """See the head of this file."""
-
     def __init__(self) -> None:
         self._skim = PropertySkim()
 

@@ -53,16 +53,8 @@ from penstock.protocols.amqp.codec.tables import decode_table
 
 X_DEATH: Final = b"x-death"
 X_DELAY: Final = b"x-delay"
-FIRST_DEATH: Final = (
-    b"x-first-death-exchange",
-    b"x-first-death-queue",
-    b"x-first-death-reason",
-)
-LAST_DEATH: Final = (
-    b"x-last-death-exchange",
-    b"x-last-death-queue",
-    b"x-last-death-reason",
-)
+FIRST_DEATH: Final = (b"x-first-death-exchange", b"x-first-death-queue", b"x-first-death-reason")
+LAST_DEATH: Final = (b"x-last-death-exchange", b"x-last-death-queue", b"x-last-death-reason")
 LONG: Final = b"l"
 """Integers of 64 bits, as RabbitMQ writes counts."""
 COUNT_MAX: Final = 2**63 - 1

@@ -101,162 +101,104 @@ TX_COMMIT_OK: Final = 0x005A0015
 TX_ROLLBACK: Final = 0x005A001E
 TX_ROLLBACK_OK: Final = 0x005A001F
 
-
-def _method(name: str, fields: str) -> tuple[str, list[tuple[str, str]]]:
-    """A row of the table from its short form ``"field type, field type"``."""
-    pairs: list[tuple[str, str]] = []
-    for field in fields.split(", ") if fields else []:
-        field_name, field_type = field.split(" ")
-        pairs.append((field_name, field_type))
-    return name, pairs
-
-
-METHODS: Final[dict[int, tuple[str, list[tuple[str, str]]]]] = {
-    CONNECTION_START: _method(
-        "connection.start",
-        "version_major octet, version_minor octet, server_properties table, "
-        "mechanisms longstr, locales longstr",
-    ),
-    CONNECTION_START_OK: _method(
-        "connection.start-ok",
-        "client_properties table, mechanism shortstr, response longstr, locale shortstr",
-    ),
-    CONNECTION_SECURE: _method("connection.secure", "challenge longstr"),
-    CONNECTION_SECURE_OK: _method("connection.secure-ok", "response longstr"),
-    CONNECTION_TUNE: _method(
-        "connection.tune",
-        "channel_max short, frame_max long, heartbeat short",
-    ),
-    CONNECTION_TUNE_OK: _method(
-        "connection.tune-ok",
-        "channel_max short, frame_max long, heartbeat short",
-    ),
-    CONNECTION_OPEN: _method(
-        "connection.open",
-        "virtual_host shortstr, capabilities shortstr, insist bit",
-    ),
-    CONNECTION_OPEN_OK: _method("connection.open-ok", "known_hosts shortstr"),
-    CONNECTION_CLOSE: _method(
-        "connection.close",
-        "reply_code short, reply_text shortstr, class_id short, method_id short",
-    ),
-    CONNECTION_CLOSE_OK: _method("connection.close-ok", ""),
-    CONNECTION_BLOCKED: _method("connection.blocked", "reason shortstr"),
-    CONNECTION_UNBLOCKED: _method("connection.unblocked", ""),
-    CONNECTION_UPDATE_SECRET: _method(
-        "connection.update-secret",
-        "new_secret longstr, reason shortstr",
-    ),
-    CONNECTION_UPDATE_SECRET_OK: _method("connection.update-secret-ok", ""),
-    CHANNEL_OPEN: _method("channel.open", "out_of_band shortstr"),
-    CHANNEL_OPEN_OK: _method("channel.open-ok", "channel_id longstr"),
-    CHANNEL_FLOW: _method("channel.flow", "active bit"),
-    CHANNEL_FLOW_OK: _method("channel.flow-ok", "active bit"),
-    CHANNEL_CLOSE: _method(
-        "channel.close",
-        "reply_code short, reply_text shortstr, class_id short, method_id short",
-    ),
-    CHANNEL_CLOSE_OK: _method("channel.close-ok", ""),
-    ACCESS_REQUEST: _method(
-        "access.request",
-        "realm shortstr, exclusive bit, passive bit, active bit, write bit, read bit",
-    ),
-    ACCESS_REQUEST_OK: _method("access.request-ok", "ticket short"),
-    EXCHANGE_DECLARE: _method(
-        "exchange.declare",
-        "ticket short, exchange shortstr, type shortstr, passive bit, durable bit, "
-        "auto_delete bit, internal bit, nowait bit, arguments table",
-    ),
-    EXCHANGE_DECLARE_OK: _method("exchange.declare-ok", ""),
-    EXCHANGE_DELETE: _method(
-        "exchange.delete",
-        "ticket short, exchange shortstr, if_unused bit, nowait bit",
-    ),
-    EXCHANGE_DELETE_OK: _method("exchange.delete-ok", ""),
-    EXCHANGE_BIND: _method(
-        "exchange.bind",
-        "ticket short, destination shortstr, source shortstr, routing_key shortstr, "
-        "nowait bit, arguments table",
-    ),
-    EXCHANGE_BIND_OK: _method("exchange.bind-ok", ""),
-    EXCHANGE_UNBIND: _method(
-        "exchange.unbind",
-        "ticket short, destination shortstr, source shortstr, routing_key shortstr, "
-        "nowait bit, arguments table",
-    ),
-    EXCHANGE_UNBIND_OK: _method("exchange.unbind-ok", ""),
-    QUEUE_DECLARE: _method(
-        "queue.declare",
-        "ticket short, queue shortstr, passive bit, durable bit, exclusive bit, "
-        "auto_delete bit, nowait bit, arguments table",
-    ),
-    QUEUE_DECLARE_OK: _method(
-        "queue.declare-ok",
-        "queue shortstr, message_count long, consumer_count long",
-    ),
-    QUEUE_BIND: _method(
-        "queue.bind",
-        "ticket short, queue shortstr, exchange shortstr, routing_key shortstr, nowait bit, "
-        "arguments table",
-    ),
-    QUEUE_BIND_OK: _method("queue.bind-ok", ""),
-    QUEUE_PURGE: _method("queue.purge", "ticket short, queue shortstr, nowait bit"),
-    QUEUE_PURGE_OK: _method("queue.purge-ok", "message_count long"),
-    QUEUE_DELETE: _method(
-        "queue.delete",
-        "ticket short, queue shortstr, if_unused bit, if_empty bit, nowait bit",
-    ),
-    QUEUE_DELETE_OK: _method("queue.delete-ok", "message_count long"),
-    QUEUE_UNBIND: _method(
-        "queue.unbind",
-        "ticket short, queue shortstr, exchange shortstr, routing_key shortstr, arguments table",
-    ),
-    QUEUE_UNBIND_OK: _method("queue.unbind-ok", ""),
-    BASIC_QOS: _method("basic.qos", "prefetch_size long, prefetch_count short, global bit"),
-    BASIC_QOS_OK: _method("basic.qos-ok", ""),
-    BASIC_CONSUME: _method(
-        "basic.consume",
-        "ticket short, queue shortstr, consumer_tag shortstr, no_local bit, no_ack bit, "
-        "exclusive bit, nowait bit, arguments table",
-    ),
-    BASIC_CONSUME_OK: _method("basic.consume-ok", "consumer_tag shortstr"),
-    BASIC_CANCEL: _method("basic.cancel", "consumer_tag shortstr, nowait bit"),
-    BASIC_CANCEL_OK: _method("basic.cancel-ok", "consumer_tag shortstr"),
-    BASIC_PUBLISH: _method(
-        "basic.publish",
-        "ticket short, exchange shortstr, routing_key shortstr, mandatory bit, immediate bit",
-    ),
-    BASIC_RETURN: _method(
-        "basic.return",
-        "reply_code short, reply_text shortstr, exchange shortstr, routing_key shortstr",
-    ),
-    BASIC_DELIVER: _method(
-        "basic.deliver",
-        "consumer_tag shortstr, delivery_tag longlong, redelivered bit, exchange shortstr, "
-        "routing_key shortstr",
-    ),
-    BASIC_GET: _method("basic.get", "ticket short, queue shortstr, no_ack bit"),
-    BASIC_GET_OK: _method(
-        "basic.get-ok",
-        "delivery_tag longlong, redelivered bit, exchange shortstr, routing_key shortstr, "
-        "message_count long",
-    ),
-    BASIC_GET_EMPTY: _method("basic.get-empty", "cluster_id shortstr"),
-    BASIC_ACK: _method("basic.ack", "delivery_tag longlong, multiple bit"),
-    BASIC_REJECT: _method("basic.reject", "delivery_tag longlong, requeue bit"),
-    BASIC_RECOVER_ASYNC: _method("basic.recover-async", "requeue bit"),
-    BASIC_RECOVER: _method("basic.recover", "requeue bit"),
-    BASIC_RECOVER_OK: _method("basic.recover-ok", ""),
-    BASIC_NACK: _method("basic.nack", "delivery_tag longlong, multiple bit, requeue bit"),
-    CONFIRM_SELECT: _method("confirm.select", "nowait bit"),
-    CONFIRM_SELECT_OK: _method("confirm.select-ok", ""),
-    TX_SELECT: _method("tx.select", ""),
-    TX_SELECT_OK: _method("tx.select-ok", ""),
-    TX_COMMIT: _method("tx.commit", ""),
-    TX_COMMIT_OK: _method("tx.commit-ok", ""),
-    TX_ROLLBACK: _method("tx.rollback", ""),
-    TX_ROLLBACK_OK: _method("tx.rollback-ok", ""),
+_TABLE: Final[dict[int, str]] = {
+    CONNECTION_START: "connection.start: version_major octet, version_minor octet, "
+    "server_properties table, mechanisms longstr, locales longstr",
+    CONNECTION_START_OK: "connection.start-ok: client_properties table, mechanism shortstr, "
+    "response longstr, locale shortstr",
+    CONNECTION_SECURE: "connection.secure: challenge longstr",
+    CONNECTION_SECURE_OK: "connection.secure-ok: response longstr",
+    CONNECTION_TUNE: "connection.tune: channel_max short, frame_max long, heartbeat short",
+    CONNECTION_TUNE_OK: "connection.tune-ok: channel_max short, frame_max long, heartbeat short",
+    CONNECTION_OPEN: "connection.open: virtual_host shortstr, capabilities shortstr, insist bit",
+    CONNECTION_OPEN_OK: "connection.open-ok: known_hosts shortstr",
+    CONNECTION_CLOSE: "connection.close: reply_code short, reply_text shortstr, class_id short, "
+    "method_id short",
+    CONNECTION_CLOSE_OK: "connection.close-ok",
+    CONNECTION_BLOCKED: "connection.blocked: reason shortstr",
+    CONNECTION_UNBLOCKED: "connection.unblocked",
+    CONNECTION_UPDATE_SECRET: "connection.update-secret: new_secret longstr, reason shortstr",
+    CONNECTION_UPDATE_SECRET_OK: "connection.update-secret-ok",
+    CHANNEL_OPEN: "channel.open: out_of_band shortstr",
+    CHANNEL_OPEN_OK: "channel.open-ok: channel_id longstr",
+    CHANNEL_FLOW: "channel.flow: active bit",
+    CHANNEL_FLOW_OK: "channel.flow-ok: active bit",
+    CHANNEL_CLOSE: "channel.close: reply_code short, reply_text shortstr, class_id short, "
+    "method_id short",
+    CHANNEL_CLOSE_OK: "channel.close-ok",
+    ACCESS_REQUEST: "access.request: realm shortstr, exclusive bit, passive bit, active bit, "
+    "write bit, read bit",
+    ACCESS_REQUEST_OK: "access.request-ok: ticket short",
+    EXCHANGE_DECLARE: "exchange.declare: ticket short, exchange shortstr, type shortstr, "
+    "passive bit, durable bit, auto_delete bit, internal bit, nowait bit, arguments table",
+    EXCHANGE_DECLARE_OK: "exchange.declare-ok",
+    EXCHANGE_DELETE: "exchange.delete: ticket short, exchange shortstr, if_unused bit, nowait bit",
+    EXCHANGE_DELETE_OK: "exchange.delete-ok",
+    EXCHANGE_BIND: "exchange.bind: ticket short, destination shortstr, source shortstr, "
+    "routing_key shortstr, nowait bit, arguments table",
+    EXCHANGE_BIND_OK: "exchange.bind-ok",
+    EXCHANGE_UNBIND: "exchange.unbind: ticket short, destination shortstr, source shortstr, "
+    "routing_key shortstr, nowait bit, arguments table",
+    EXCHANGE_UNBIND_OK: "exchange.unbind-ok",
+    QUEUE_DECLARE: "queue.declare: ticket short, queue shortstr, passive bit, durable bit, "
+    "exclusive bit, auto_delete bit, nowait bit, arguments table",
+    QUEUE_DECLARE_OK: "queue.declare-ok: queue shortstr, message_count long, consumer_count long",
+    QUEUE_BIND: "queue.bind: ticket short, queue shortstr, exchange shortstr, "
+    "routing_key shortstr, nowait bit, arguments table",
+    QUEUE_BIND_OK: "queue.bind-ok",
+    QUEUE_PURGE: "queue.purge: ticket short, queue shortstr, nowait bit",
+    QUEUE_PURGE_OK: "queue.purge-ok: message_count long",
+    QUEUE_DELETE: "queue.delete: ticket short, queue shortstr, if_unused bit, if_empty bit, "
+    "nowait bit",
+    QUEUE_DELETE_OK: "queue.delete-ok: message_count long",
+    QUEUE_UNBIND: "queue.unbind: ticket short, queue shortstr, exchange shortstr, "
+    "routing_key shortstr, arguments table",
+    QUEUE_UNBIND_OK: "queue.unbind-ok",
+    BASIC_QOS: "basic.qos: prefetch_size long, prefetch_count short, global bit",
+    BASIC_QOS_OK: "basic.qos-ok",
+    BASIC_CONSUME: "basic.consume: ticket short, queue shortstr, consumer_tag shortstr, "
+    "no_local bit, no_ack bit, exclusive bit, nowait bit, arguments table",
+    BASIC_CONSUME_OK: "basic.consume-ok: consumer_tag shortstr",
+    BASIC_CANCEL: "basic.cancel: consumer_tag shortstr, nowait bit",
+    BASIC_CANCEL_OK: "basic.cancel-ok: consumer_tag shortstr",
+    BASIC_PUBLISH: "basic.publish: ticket short, exchange shortstr, routing_key shortstr, "
+    "mandatory bit, immediate bit",
+    BASIC_RETURN: "basic.return: reply_code short, reply_text shortstr, exchange shortstr, "
+    "routing_key shortstr",
+    BASIC_DELIVER: "basic.deliver: consumer_tag shortstr, delivery_tag longlong, redelivered bit, "
+    "exchange shortstr, routing_key shortstr",
+    BASIC_GET: "basic.get: ticket short, queue shortstr, no_ack bit",
+    BASIC_GET_OK: "basic.get-ok: delivery_tag longlong, redelivered bit, exchange shortstr, "
+    "routing_key shortstr, message_count long",
+    BASIC_GET_EMPTY: "basic.get-empty: cluster_id shortstr",
+    BASIC_ACK: "basic.ack: delivery_tag longlong, multiple bit",
+    BASIC_REJECT: "basic.reject: delivery_tag longlong, requeue bit",
+    BASIC_RECOVER_ASYNC: "basic.recover-async: requeue bit",
+    BASIC_RECOVER: "basic.recover: requeue bit",
+    BASIC_RECOVER_OK: "basic.recover-ok",
+    BASIC_NACK: "basic.nack: delivery_tag longlong, multiple bit, requeue bit",
+    CONFIRM_SELECT: "confirm.select: nowait bit",
+    CONFIRM_SELECT_OK: "confirm.select-ok",
+    TX_SELECT: "tx.select",
+    TX_SELECT_OK: "tx.select-ok",
+    TX_COMMIT: "tx.commit",
+    TX_COMMIT_OK: "tx.commit-ok",
+    TX_ROLLBACK: "tx.rollback",
+    TX_ROLLBACK_OK: "tx.rollback-ok",
 }
+"""Key ─► name, and its fields with their types."""
+
+
+def _methods() -> dict[int, tuple[str, list[tuple[str, str]]]]:
+    found: dict[int, tuple[str, list[tuple[str, str]]]] = {}
+    for key, row in _TABLE.items():
+        name, _, fields = row.partition(": ")
+        pairs = [field.partition(" ") for field in fields.split(", ") if field]
+        found[key] = name, [(field, kind) for field, _, kind in pairs]
+    return found
+
+
+METHODS: Final[dict[int, tuple[str, list[tuple[str, str]]]]] = _methods()
 
 LOOSE_METHODS: Final[frozenset[int]] = frozenset(
     {BASIC_PUBLISH, BASIC_RETURN, BASIC_DELIVER, BASIC_GET_OK}
@@ -451,13 +393,7 @@ def encode_field(writer: BytesWriter, name: str, kind: str, value: object) -> No
         raise ValueError(f"{name} takes a number, not {value!r}")
 
 
-SIZES: Final[dict[str, int]] = {
-    "octet": 1,
-    "short": 2,
-    "long": 4,
-    "longlong": 8,
-    "timestamp": 8,
-}
+SIZES: Final[dict[str, int]] = {"octet": 1, "short": 2, "long": 4, "longlong": 8, "timestamp": 8}
 
 
 def short_bytes(name: str, value: object) -> bytes:

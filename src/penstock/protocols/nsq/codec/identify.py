@@ -15,6 +15,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.core.json_reading import json_of
 from penstock.protocols.nsq.codec.commands import Invalid
 
 DEFAULT_HEARTBEAT_MS: Final = 30_000
@@ -148,13 +149,7 @@ class Identity:
         return json.dumps(answer, separators=(",", ":")).encode()
 
 
-_TEXTS: Final = (
-    "client_id",
-    "hostname",
-    "user_agent",
-    "topology_region",
-    "topology_zone",
-)
+_TEXTS: Final = ("client_id", "hostname", "user_agent", "topology_region", "topology_zone")
 _NUMBERS: Final = (
     "heartbeat_interval",
     "output_buffer_size",
@@ -193,8 +188,8 @@ def _fields(body: bytes) -> dict[str, object]:
     """What is said, by our names, each of its type; raises Invalid."""
     refused = Invalid("E_BAD_BODY", "IDENTIFY failed to decode JSON body")
     try:
-        parsed = json.loads(body.decode("utf-8", "replace"), parse_constant=_no_number)
-    except (ValueError, RecursionError):
+        parsed = json_of(body.decode("utf-8", "replace"), _no_number)
+    except ValueError:
         raise refused from None
     if parsed is None:
         return {}

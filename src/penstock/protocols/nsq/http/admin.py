@@ -12,13 +12,14 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Final, TypeVar
 
-from penstock.broker.rules.rights import Rights
+from penstock.broker.rules.rights import Rights, check_enter
 from penstock.broker.topology.topics import Channel, Topic, exchange_name, is_name, queue_name
 from penstock.broker.topology.vhost import Vhost
 from penstock.clocks import wall_ms
 from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import all_done
 from penstock.core.errors import AccessRefused, AuthRequired, NotFound
+from penstock.core.event_book import Actor
 from penstock.core.message import PERSISTENT, Message
 from penstock.core.pending import Pending, then
 from penstock.core.traffic import NSQ
@@ -49,7 +50,15 @@ class NsqAdmin:
 
     def change(self, visitor: Visitor, function: Callable[[], T | Pending]) -> T | Pending:
         """Run it; ``Pending``: a cluster has to agree on it.  Raises AccessRefused."""
-        return self._broker.changes.ask(self._nsq.user_of(visitor).name).run(function)
+        user = self._nsq.user_of(visitor)
+        actor = Actor(user.name, NSQ, visitor.source.address)
+        return self._broker.changes.ask(actor).run(function)
+
+    def note(self, visitor: Visitor, values: tuple[object, ...]) -> None:
+        """A request that was answered.  Raises AccessRefused."""
+        user = self._nsq.user_of(visitor)
+        actor = Actor(user.name, NSQ, visitor.source.address)
+        self._broker.events.note("request_answered", values, actor)
 
     # -- who asks, and where -----------------------------------------------------------------
 
@@ -66,8 +75,7 @@ class NsqAdmin:
         """Raises AccessRefused."""
         user = self._nsq.user_of(visitor)
         vhost = self.vhost()
-        if vhost.name not in user.vhosts:
-            raise AccessRefused(f"access to vhost '{vhost.name}' refused for user '{user.name}'")
+        check_enter(user, vhost.name)
         return Rights(user, vhost.name)
 
     def check_manager(self, visitor: Visitor) -> None:
@@ -76,7 +84,10 @@ class NsqAdmin:
         user = rights.user
         if visitor.name == "" and not visitor.is_local:
             raise AuthRequired("an administrator must log in to change options of the node")
-        if "administrator" not in user.tags and user.vhosts[rights.vhost][0] != EVERYTHING:
+        if "administrator" in user.tags:
+            return
+        patterns = user.vhosts.get(rights.vhost)  # a user of another backend has none
+        if patterns is None or patterns[0] != EVERYTHING:
             raise AccessRefused(f"user '{user.name}' may not change options of the node")
 
     def topic(self, name: str) -> Topic:
@@ -137,11 +148,11 @@ class NsqAdmin:
         rights.configure("queue", channel.queue.name)
         self.turn.cancelled(self.vhost().topics.delete_channel(channel))
 
-    def empty_topic(self, name: str, visitor: Visitor) -> None:
+    def empty_topic(self, name: str, visitor: Visitor) -> Pending | None:
         rights = self.rights(visitor)
         topic = self.topic(name)
         rights.read("queue", topic.exchange.name)
-        self.vhost().topics.empty(topic)
+        return self.vhost().topics.empty(topic)
 
     def empty_channel(self, topic: str, name: str, visitor: Visitor) -> int | Pending:
         """Returns how many messages it had."""

@@ -16,14 +16,17 @@ import logging
 import re
 import socket
 from collections.abc import Awaitable, Callable
+from functools import cached_property
 from typing import Final
 from urllib.parse import unquote_to_bytes
 
 from aiohttp import BasicAuth, web
-from aiohttp.http_exceptions import HttpProcessingError
 
+from penstock.broker.oauth.tokens import bearer_token
+from penstock.broker.rules.judges import NAMELESS
 from penstock.core.errors import AccessRefused, AuthRequired, BrokerError, LoginRefused
 from penstock.management.http.browsers import guard
+from penstock.management.http.server_log import server_logger
 from penstock.protocols.nsq.shared import Visitor
 from penstock.settings.listener_table import is_loopback
 
@@ -44,19 +47,7 @@ PIECE: Final = 5_000
 log = logging.getLogger("penstock.nsq")
 
 
-class NoRequest(logging.Filter):
-    """What came was no HTTP: its sender is told; one line takes the place of a traceback."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if record.exc_info else None
-        if not isinstance(error, HttpProcessingError):
-            return True
-        server_log.info("%s: no HTTP: %s", record.msg, error.message.splitlines()[0])
-        return False
-
-
-server_log = logging.getLogger("penstock.nsq.http")
-server_log.addFilter(NoRequest())
+server_log = server_logger("penstock.nsq.http")
 
 
 class Refused(Exception):
@@ -81,9 +72,15 @@ class Call:
     """
 
     def __init__(
-        self, request: web.Request, query: dict[str, str] | None, option: str = ""
+        self,
+        request: web.Request,
+        query: dict[str, str] | None,
+        option: str = "",
+        certified: str = "",
     ) -> None:
+        """``certified``: the user that the client's certificate names, "" = none."""
         self.request = request
+        self._certified = certified
         self.option = option
         self._query = query
 
@@ -93,19 +90,21 @@ class Call:
             raise Refused(400, "INVALID_REQUEST")
         return self._query
 
-    @property
+    @cached_property
     def visitor(self) -> Visitor:
         """Raises Refused for a log-in that is none."""
         peer = self.request.remote or ""
         is_local = is_loopback(peer) or _came_by_unix_socket(self.request)
         shown = self.request.headers.get("Authorization")
         if shown is None:
-            return Visitor(peer, is_local)
+            return Visitor(peer, is_local, "", "", self._certified, self.request.secure)
+        if token := bearer_token(shown):
+            return Visitor(peer, is_local, NAMELESS, token, "", self.request.secure)
         try:
             login = BasicAuth.decode(shown, encoding="utf-8")
         except ValueError as error:
             raise Refused(401, "INVALID_AUTHORIZATION") from error
-        return Visitor(peer, is_local, login.login, login.password)
+        return Visitor(peer, is_local, login.login, login.password, "", self.request.secure)
 
     def boolean(self, name: str, default: bool) -> bool:
         return _BOOLEANS.get(self.query.get(name, ""), default)
@@ -219,11 +218,15 @@ def refusal(status: int, text: str) -> web.Response:
 
 
 def application(
-    table: Table, host_names: frozenset[str], tls_at: int | None = None
+    table: Table,
+    host_names: frozenset[str],
+    tls_at: int | None = None,
+    login_of: Callable[[web.BaseRequest], str | None] = lambda _request: None,
 ) -> web.Application:
     """Serves what the table says; ``tls_at``: nothing, but the port where one is to come.
 
     ``host_names``: see ``http.browsers``; pages of other sites are refused here as there.
+    ``login_of``: the user that the client's certificate names.
     """
 
     async def serve(request: web.Request) -> web.Response:
@@ -236,7 +239,8 @@ def application(
         endpoint = methods.get(request.method)
         if endpoint is None:
             return _other_method(request.method, methods)
-        return await _served(endpoint, Call(request, parse_query(query), option))
+        call = Call(request, parse_query(query), option, login_of(request) or "")
+        return await _served(endpoint, call)
 
     # Bodies are read in pieces, each endpoint up to its own limit.
     no_other_pages = guard(host_names, lambda why: refusal(403, f"FORBIDDEN {why}"))

@@ -6,12 +6,12 @@ level as a number).  Two may be changed while the broker runs, as there: ``log_l
 INVALID_OPTION, like one nsqd does not know.
 """
 
-import json
 import logging
 import platform
 from collections.abc import Callable
 from typing import Final
 
+from penstock.core.json_reading import json_of
 from penstock.protocols.nsq.http.answers import VERSION, Refused
 from penstock.protocols.nsq.http.statsd import full_prefix
 from penstock.runtime.http_asking import is_host
@@ -32,6 +32,9 @@ LEVELS: Final = {
 """nsqd's names of levels: its number, and ours."""
 
 
+TLS: Final = "tls://"
+
+
 def is_address(text: object) -> bool:
     """``host:port``; an address of IPv6 may have brackets."""
     if not isinstance(text, str):
@@ -39,6 +42,11 @@ def is_address(text: object) -> bool:
     host, _, port = text.rpartition(":")
     is_port = port.isascii() and port.isdigit() and 0 < int(port) < 65536
     return is_port and is_host(host.removeprefix("[").removesuffix("]"))
+
+
+def is_lookup_address(text: object) -> bool:
+    """The same, behind ``tls://`` where it is spoken to by TLS."""
+    return is_address(text.removeprefix(TLS) if isinstance(text, str) else text)
 
 
 class NsqConfig:
@@ -96,10 +104,10 @@ class NsqConfig:
 
     def _change_addresses(self, body: bytes) -> None:
         try:
-            found = json.loads(body)
-        except (ValueError, RecursionError):
+            found = json_of(body)
+        except ValueError:
             found = None
-        if not isinstance(found, list) or not all(is_address(one) for one in found):
+        if not isinstance(found, list) or not all(is_lookup_address(one) for one in found):
             raise Refused(400, "INVALID_VALUE")
         found = list(dict.fromkeys(found))
         if len(found) > LOOKUPS_MAX:  # each has a task and a connection

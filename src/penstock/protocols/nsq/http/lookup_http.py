@@ -100,32 +100,27 @@ class LookupApi:
         keys = await self._do(partial(self._lookup.some_keys, DEBUG_ROWS_MAX))
         return {key: [_debug_row(one) for one in keys[key]] for key in sorted(keys) if keys[key]}
 
-    async def _create_topic(self, call: Call) -> object:
+    async def _create_topic(self, call: Call) -> None:
         topic = call.argument("topic")
         if not is_name(topic):
             raise Refused(400, "INVALID_ARG_TOPIC")
         await self._do(partial(self._lookup.create_topic, topic))
-        return None
 
-    async def _delete_topic(self, call: Call) -> object:
+    async def _delete_topic(self, call: Call) -> None:
         await self._do(partial(self._lookup.delete_topic, call.argument("topic")))
-        return None
 
-    async def _tombstone(self, call: Call) -> object:
+    async def _tombstone(self, call: Call) -> None:
         topic, node = call.argument("topic"), call.argument("node")
         await self._do(lambda: self._lookup.tombstone(topic, node, wall_ms()))
-        return None
 
-    async def _create_channel(self, call: Call) -> object:
+    async def _create_channel(self, call: Call) -> None:
         topic, channel = topic_and_channel(call)
         await self._do(partial(self._lookup.create_channel, topic, channel))
-        return None
 
-    async def _delete_channel(self, call: Call) -> object:
+    async def _delete_channel(self, call: Call) -> None:
         topic, channel = topic_and_channel(call)
         if not await self._do(partial(self._lookup.delete_channel, topic, channel)):
             raise Refused(404, "CHANNEL_NOT_FOUND")
-        return None
 
 
 def _debug_row(producer: Producer) -> dict[str, object]:

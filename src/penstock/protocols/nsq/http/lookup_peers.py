@@ -14,11 +14,14 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from ssl import SSLContext, create_default_context
 from typing import Any, Final
 
 import aiohttp
 
 from penstock.broker.topology.topics import is_ephemeral, is_name
+from penstock.core.json_reading import json_of
+from penstock.protocols.nsq.http.config import TLS
 from penstock.runtime.http_asking import ASKING, PLAIN, is_host, read_answer
 
 PING_S: Final = 15.0
@@ -45,8 +48,11 @@ class PeerFailed(Exception):
 class LookupPeer:
     """One nsqlookupd, and the task that talks to it."""
 
-    def __init__(self, address: str, identity: dict[str, object]) -> None:
+    def __init__(
+        self, address: str, identity: dict[str, object], secured: Callable[[], SSLContext]
+    ) -> None:
         self.address = address
+        self.secured = secured
         self.http_address = ""  # "" = not connected, or it has not said
         self._identity = identity
         self._wanted: Pairs = set()
@@ -76,9 +82,10 @@ class LookupPeer:
             await asyncio.sleep(min(RETRY_MAX_S, float(self._failures)))
 
     async def _stay_connected(self) -> None:
-        host, _, port = self.address.rpartition(":")
+        host, _, port = self.address.removeprefix(TLS).rpartition(":")
+        tls = self.secured() if self.address.startswith(TLS) else None
         async with asyncio.timeout(PATIENCE_S):
-            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=tls)
         try:
             writer.write(b"  V1")
             body = json.dumps(self._identity).encode()
@@ -110,7 +117,7 @@ class LookupPeer:
         return False
 
     def _learn(self, answer: bytes) -> None:
-        info = json.loads(answer)
+        info = json_of(answer)
         if not isinstance(info, dict):
             raise PeerFailed(f"it answered IDENTIFY with {answer[:100]!r}")
         host, port = info.get("broadcast_address"), info.get("http_port")
@@ -159,7 +166,13 @@ async def _command(
 class LookupPeers:
     """All of them; every method is called on the loop of the services, but ``has_any``."""
 
-    def __init__(self, identity: Callable[[], dict[str, object]]) -> None:
+    def __init__(
+        self,
+        identity: Callable[[], dict[str, object]],
+        secured: Callable[[], SSLContext] = create_default_context,
+    ) -> None:
+        """``secured``: for those that are spoken to by TLS."""
+        self._secured = secured
         self.has_any = False  # may be read from any thread
         self._identity = identity
         self._peers: dict[str, LookupPeer] = {}
@@ -173,7 +186,7 @@ class LookupPeers:
                 await self._peers.pop(address).close()
             for address in addresses:
                 if address not in self._peers:
-                    peer = LookupPeer(address, self._identity())
+                    peer = LookupPeer(address, self._identity(), self._secured)
                     peer.want(self._pairs)
                     self._peers[address] = peer
             self.has_any = len(self._peers) > 0
@@ -188,24 +201,26 @@ class LookupPeers:
 
     async def channels(self, topic: str) -> list[str]:
         """What they know of a topic, without what is ephemeral; who is slow is not waited for."""
-        addresses = [peer.http_address for peer in self._peers.values() if peer.http_address]
+        asked = [peer for peer in self._peers.values() if peer.http_address]
         found: set[str] = set()
 
-        async def ask(session: aiohttp.ClientSession, address: str) -> None:
-            url = f"http://{address}/channels"  # see ``_learn``
+        async def ask(session: aiohttp.ClientSession, peer: LookupPeer) -> None:
+            address, by_tls = peer.http_address, peer.address.startswith(TLS)
+            url = f"http{'s' if by_tls else ''}://{address}/channels"  # see ``_learn``
+            tls = peer.secured() if by_tls else True
             try:
-                async with session.get(url, params={"topic": topic}, **ASKING) as response:
+                async with session.get(url, params={"topic": topic}, ssl=tls, **ASKING) as response:
                     if response.status != OK:
                         raise PeerFailed(f"it answers {response.status}")
                     answer = await read_answer(response, ANSWER_MAX_BYTES)
-                    found.update(_names_in(json.loads(answer)))
+                    found.update(_names_in(json_of(answer)))
             except Exception as error:  # noqa: BLE001 - whatever it sent, others may know
                 log.warning("nsqlookupd %s does not say channels of %s: %s", address, topic, error)
 
-        if addresses:
+        if asked:
             timeout = aiohttp.ClientTimeout(total=PATIENCE_S)
             async with aiohttp.ClientSession(timeout=timeout, **PLAIN) as session:
-                await asyncio.gather(*(ask(session, address) for address in addresses))
+                await asyncio.gather(*(ask(session, peer) for peer in asked))
         return sorted(found)
 
     async def close(self) -> None:

@@ -8,7 +8,6 @@ peers.
 """
 
 import asyncio
-import json
 import logging
 import socket
 from collections.abc import Callable
@@ -21,9 +20,13 @@ from penstock.broker.lookup import Lookup, Node
 from penstock.broker.topology.topics import is_name
 from penstock.clocks import wall_ms
 from penstock.core.errors import BrokerError
+from penstock.core.json_reading import json_of
+from penstock.gate import Gate
 from penstock.protocols.nsq.http.answers import VERSION, go_json
 from penstock.protocols.nsq.http.config import NsqConfig
 from penstock.protocols.nsq.http.routes import on_loop
+from penstock.settings.listener_table import LOOKUP, LOOKUP_TLS
+from penstock.tls.options import TlsOptions
 
 V = TypeVar("V", str, int)
 
@@ -54,7 +57,11 @@ class LookupServer:
         call_on_loop: Callable[..., Future[Any]],
         tcp_port: int = 0,
         http_port: int = 0,
+        tls: TlsOptions | None = None,
+        gate: Gate | None = None,
     ) -> None:
+        self._gate = gate
+        self._tls = tls
         self._tcp_port = tcp_port
         self._http_port = http_port
         self._server: asyncio.Server | None = None
@@ -67,15 +74,33 @@ class LookupServer:
         self._server = await asyncio.start_server(self.handle, sock=sock, limit=LINE_MAX_BYTES)
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if len(self._peers) >= CONNECTIONS_MAX:
+        name = writer.get_extra_info("peername")
+        protocol = LOOKUP if self._tls is None else LOOKUP_TLS
+        gate = self._gate
+        if len(self._peers) >= CONNECTIONS_MAX or (gate and gate.admit(protocol, name[0])):
             writer.close()
             return
-        peer = _Peer(writer.get_extra_info("peername"))
         self._peers.add(writer)
         try:
-            await self._serve(peer, reader, writer)
+            if self._tls is None or await self._is_secured(writer, self._tls):
+                await self._serve(_Peer(name), reader, writer)
         except asyncio.CancelledError:
             return  # the node stops, and its registry with it
+        finally:
+            if gate is not None:
+                gate.left(name[0])
+
+    async def _is_secured(self, writer: asyncio.StreamWriter, tls: TlsOptions) -> bool:
+        """After the handshake; False: it failed, and the connection is closed."""
+        try:
+            await writer.start_tls(tls.context, ssl_handshake_timeout=FIRST_WORD_S)
+            tls.login(writer.get_extra_info("ssl_object"))
+        except (OSError, ValueError) as error:
+            tls.failed(writer.get_extra_info("peername")[0], error)
+            self._peers.discard(writer)
+            writer.close()
+            return False
+        return True
 
     async def _serve(
         self, peer: "_Peer", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -182,8 +207,8 @@ async def _body(reader: asyncio.StreamReader) -> bytes:
 def _node(address: str, body: bytes) -> Node:
     """Raises Fatal; names are read whatever their case, as Go does."""
     try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
+        found = json_of(body)
+    except ValueError:
         found = ""
     if found is None:
         found = {}  # as Go reads null

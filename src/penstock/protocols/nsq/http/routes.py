@@ -22,7 +22,9 @@ from typing import Any, Final, TypeVar, cast
 from penstock.broker.topology.topics import is_name
 from penstock.clocks import wall_ms
 from penstock.core.clock_types import WallMs
+from penstock.core.errors import AccessRefused, LoginRefused, Undecided
 from penstock.core.pending import Pending
+from penstock.management.facts.on_loop import AGAIN_S, answered
 from penstock.protocols.nsq.http.admin import NsqAdmin
 from penstock.protocols.nsq.http.answers import Call, Endpoint, Plain, Refused, Table
 from penstock.protocols.nsq.http.config import NsqConfig
@@ -32,6 +34,8 @@ from penstock.queues.stream_start import age_ms, channel_start
 from penstock.settings.settings import Settings
 
 T = TypeVar("T")
+NamesOf = Callable[[Call], tuple[str, ...]]
+"""Topic, or topic and channel, that a request is about; raises Refused."""
 
 PROMPT_S: Final = 5.0
 """How long the data loop may keep a request waiting."""
@@ -39,18 +43,22 @@ DURABLE_S: Final = 30.0
 """And the disk a publish."""
 SMALL_BYTES: Final = 16 * 1024
 """Bodies up to there are read before it is known whether they may come: one call less."""
-AGAIN_S: Final = 0.005
-"""From one look at what a cluster has to agree on to the next."""
 PAGE_ROWS: Final = 100
 PAGE_ROWS_MAX: Final = 1000
+OK: Final = 200
+FORBIDDEN: Final = 403
 NO_TEXT: Final = ("false", "0")
 
 
 async def on_loop(call: Callable[..., Future[Any]], function: Callable[[], T]) -> T:
-    """Done by the data loop, between two turns."""
-    async with asyncio.timeout(PROMPT_S):
-        # Shielded: giving up here must not cancel under the data loop's hands.
-        return cast(T, await asyncio.shield(asyncio.wrap_future(call(function))))
+    """Done by the data loop, between two turns; once more when a backend of users was asked."""
+    while True:
+        try:
+            async with asyncio.timeout(PROMPT_S):
+                # Shielded: giving up here must not cancel under the data loop's hands.
+                return cast(T, await asyncio.shield(asyncio.wrap_future(call(function))))
+        except Undecided as undecided:
+            await answered(undecided.ticket)
 
 
 class NsqdApi:
@@ -71,31 +79,60 @@ class NsqdApi:
         self._call = call_on_loop
 
     def table(self) -> Table:
+        desk, noted, verb = self._desk, self._noted, self._verb
         post: dict[str, Endpoint] = {
             "/pub": self._pub,
             "/mpub": self._mpub,
-            "/topic/create": self._create_topic,
-            "/topic/delete": self._delete_topic,
-            "/topic/empty": self._empty_topic,
-            "/topic/pause": partial(self._pause_topic, paused=True),
-            "/topic/unpause": partial(self._pause_topic, paused=False),
+            "/topic/create": verb(_topic_to_publish, desk.create_topic),
+            "/topic/delete": verb(_topic, desk.delete_topic),
+            "/topic/empty": noted(verb(_topic_to_publish, desk.empty_topic)),
+            "/topic/pause": noted(verb(_topic, desk.pause_topic, True)),
+            "/topic/unpause": noted(verb(_topic, desk.pause_topic, False)),
             "/channel/create": self._create_channel,
-            "/channel/delete": self._delete_channel,
-            "/channel/empty": self._empty_channel,
-            "/channel/pause": partial(self._pause_channel, paused=True),
-            "/channel/unpause": partial(self._pause_channel, paused=False),
+            "/channel/delete": verb(topic_and_channel, desk.delete_channel),
+            "/channel/empty": noted(verb(topic_and_channel, desk.empty_channel)),
+            "/channel/pause": noted(verb(topic_and_channel, desk.pause_channel, True)),
+            "/channel/unpause": noted(verb(topic_and_channel, desk.pause_channel, False)),
+            "/channel/deferred/cancel": noted(self._cancel_deferred),
         }
         table: Table = {path: {"POST": endpoint} for path, endpoint in post.items()}
         table["/channel/deferred"] = {"GET": self._deferred}
-        table["/channel/deferred/cancel"] = {"POST": self._cancel_deferred}
         table["/ping"] = {"GET": self._ping}
         table["/info"] = {"GET": self._info}
         table["/stats"] = {"GET": self._show_stats}
-        table["/config/*"] = {"GET": self._get_option, "PUT": self._put_option}
+        table["/config/*"] = {"GET": self._get_option, "PUT": noted(self._put_option)}
         return table
+
+    def _verb(self, names_of: NamesOf, function: Callable[..., object], *more: bool) -> Endpoint:
+        """A change of a topic or channel: agreed on, and answered without a body."""
+
+        async def endpoint(call: Call) -> None:
+            await self._change(call.visitor, function, *names_of(call), *more)
+
+        return endpoint
 
     async def _do(self, function: Callable[[], T]) -> T:
         return await on_loop(self._call, function)
+
+    def _noted(self, endpoint: Endpoint) -> Endpoint:
+        """For the audit trail: no other event tells of it."""
+
+        async def noted(call: Call) -> object:
+            try:
+                result = await endpoint(call)
+            except LoginRefused:
+                raise  # an event of its own
+            except AccessRefused as error:
+                await self._note(call, FORBIDDEN, str(error))
+                raise
+            await self._note(call, OK, None)
+            return result
+
+        return noted
+
+    async def _note(self, call: Call, status: int, reason: str | None) -> None:
+        values = (call.request.method, call.request.raw_path, status, reason)
+        await self._do(partial(self._desk.note, call.visitor, values))
 
     async def _change(
         self, visitor: Visitor, function: Callable[..., T | Pending], *what: object
@@ -154,7 +191,7 @@ class NsqdApi:
         body = await call.body(self._settings.nsq_max_msg_size_bytes, "MSG_TOO_BIG")
         if not body:
             raise Refused(400, "MSG_EMPTY")
-        topic = _topic_to_publish(call)
+        (topic,) = _topic_to_publish(call)
         await self._publish(call, topic, [body], self._defer_ms(call))
         return "OK"
 
@@ -175,7 +212,7 @@ class NsqdApi:
         length = call.request.content_length
         if length is not None and length > limit:
             raise Refused(413, "BODY_TOO_BIG")
-        topic = _topic_to_publish(call)
+        (topic,) = _topic_to_publish(call)
         binary = call.query.get("binary")
         await self._check_open(call)
         body = await call.body(limit, "BODY_TOO_BIG")
@@ -196,27 +233,7 @@ class NsqdApi:
 
     # -- topics and channels -----------------------------------------------------------------
 
-    async def _create_topic(self, call: Call) -> object:
-        topic = _topic_to_publish(call)
-        await self._change(call.visitor, self._desk.create_topic, topic)
-        return None
-
-    async def _delete_topic(self, call: Call) -> object:
-        topic = call.argument("topic")
-        await self._change(call.visitor, self._desk.delete_topic, topic)
-        return None
-
-    async def _empty_topic(self, call: Call) -> object:
-        topic = _topic_to_publish(call)
-        await self._do(partial(self._desk.empty_topic, topic, call.visitor))
-        return None
-
-    async def _pause_topic(self, call: Call, paused: bool) -> object:
-        topic = call.argument("topic")
-        await self._change(call.visitor, self._desk.pause_topic, topic, paused)
-        return None
-
-    async def _create_channel(self, call: Call) -> object:
+    async def _create_channel(self, call: Call) -> None:
         topic, channel = topic_and_channel(call)
         start = call.query.get("start", "")
         age = age_ms(start)
@@ -225,22 +242,6 @@ class NsqdApi:
         if start and channel_start(start, WallMs(0)) is None:
             raise Refused(400, "INVALID_ARG_START")
         await self._change(call.visitor, self._desk.create_channel, topic, channel, start)
-        return None
-
-    async def _delete_channel(self, call: Call) -> object:
-        topic, channel = topic_and_channel(call)
-        await self._change(call.visitor, self._desk.delete_channel, topic, channel)
-        return None
-
-    async def _empty_channel(self, call: Call) -> object:
-        topic, channel = topic_and_channel(call)
-        await self._do(partial(self._desk.empty_channel, topic, channel, call.visitor))
-        return None
-
-    async def _pause_channel(self, call: Call, paused: bool) -> object:
-        topic, channel = topic_and_channel(call)
-        await self._change(call.visitor, self._desk.pause_channel, topic, channel, paused)
-        return None
 
     # -- beyond nsqd -------------------------------------------------------------------------
 
@@ -261,11 +262,10 @@ class NsqdApi:
             "next": f"{last[0]}-{last[1]}" if last else "",
         }
 
-    async def _cancel_deferred(self, call: Call) -> object:
+    async def _cancel_deferred(self, call: Call) -> None:
         topic, channel = topic_and_channel(call)
         place = _whole("id", call.argument("id"))
         await self._do(partial(self._desk.cancel_deferred, topic, channel, place, call.visitor))
-        return None
 
 
 def _number(call: Call, name: str, default: int, least: int, most: int) -> int:
@@ -283,11 +283,15 @@ def _whole(name: str, text: str) -> int:
     return number
 
 
-def _topic_to_publish(call: Call) -> str:
-    topic = call.argument("topic")
+def _topic(call: Call) -> tuple[str]:
+    return (call.argument("topic"),)
+
+
+def _topic_to_publish(call: Call) -> tuple[str]:
+    (topic,) = _topic(call)
     if not is_name(topic):
         raise Refused(400, "INVALID_TOPIC")
-    return topic
+    return (topic,)
 
 
 def topic_and_channel(call: Call) -> tuple[str, str]:

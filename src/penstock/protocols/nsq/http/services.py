@@ -24,7 +24,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from ssl import SSLContext
 from typing import Final
 
 from aiohttp import web
@@ -34,23 +33,34 @@ from penstock.broker.topology.topics import Topic, Topics, is_ephemeral
 from penstock.clocks import wall_ms
 from penstock.core.errors import BrokerError, SettingInvalid
 from penstock.core.pending import Pending
+from penstock.gate import Gate
+from penstock.management.facts.on_loop import AGAIN_S
+from penstock.management.facts.sessions import ListenerFacts
 from penstock.management.http.browsers import names_in
 from penstock.management.http.http_connections import KEEPALIVE_TIMEOUT_S, HttpConnections
 from penstock.protocols.nsq.http.admin import NsqAdmin
 from penstock.protocols.nsq.http.answers import VERSION, application, server_log
-from penstock.protocols.nsq.http.config import NsqConfig, is_address
+from penstock.protocols.nsq.http.config import NsqConfig, is_address, is_lookup_address
 from penstock.protocols.nsq.http.lookup_http import LookupApi
 from penstock.protocols.nsq.http.lookup_peers import LookupPeers
 from penstock.protocols.nsq.http.lookup_tcp import LookupServer
-from penstock.protocols.nsq.http.routes import AGAIN_S, NsqdApi, on_loop
+from penstock.protocols.nsq.http.routes import NsqdApi, on_loop
 from penstock.protocols.nsq.http.stats import Row, StatsView, collect
 from penstock.protocols.nsq.http.statsd import Statsd
 from penstock.protocols.nsq.shared import NsqShared
 from penstock.runtime.listener import socket_mode, tcp_socket, unix_socket
 from penstock.runtime.loop import Loop
-from penstock.settings.listener_table import LOOKUP, NSQ, door_at, door_of
+from penstock.settings.listener_table import NSQ, ListenerKind, door_at, door_of
 from penstock.settings.settings import Settings
+from penstock.tls.options import TlsSet, calling_context
 
+NSQ_SITES: Final = ("nsq_https_port", "nsq_http_port", "nsq_http_unix_socket")
+"""The first is named to clients of the others that must use TLS."""
+LOOKUP_PAIRS: Final = (
+    ("nsqlookupd_http_port", "nsqlookupd_tcp_port"),
+    ("nsqlookupd_https_port", "nsqlookupd_tls_port"),
+)
+"""A TCP port of the registry answers a node that registers with the number of its HTTP port."""
 STOP_TIMEOUT_S: Final = 5.0
 HEALTH_CHECKS: Final = ("/ping",)
 """What is answered when all connections have requests."""
@@ -219,10 +229,10 @@ class Follower:
 def check_addresses(settings: Settings) -> None:
     """Raises SettingInvalid."""
     for address in settings.nsqlookupd_tcp_addresses:
-        if not is_address(address):
+        if not is_lookup_address(address):
             raise SettingInvalid(
                 f"nsqlookupd_tcp_addresses has {address!r}; allowed: host:port, such as"
-                " 127.0.0.1:4160"
+                " 127.0.0.1:4160, or tls://host:port"
             )
     if settings.nsq_statsd_address and not is_address(settings.nsq_statsd_address):
         raise SettingInvalid(
@@ -241,9 +251,10 @@ class NsqServices:
     """Runs from ``start`` to ``stop``."""
 
     def __init__(
-        self, settings: Settings, loop: Loop, nsq: NsqShared, tls: SSLContext | None
+        self, settings: Settings, loop: Loop, nsq: NsqShared, tls: TlsSet, gate: Gate
     ) -> None:
         check_addresses(settings)
+        self._gate = gate
         self._settings = settings
         self._loop = loop
         self._nsq = nsq
@@ -255,13 +266,13 @@ class NsqServices:
             silent_after_ms=settings.nsqlookupd_inactive_producer_timeout_ms,
             tombstone_ms=settings.nsqlookupd_tombstone_lifetime_ms,
         )
-        self._peers = LookupPeers(self._identity)
+        self._peers = LookupPeers(self._identity, lambda: calling_context(settings))
         self._follower: Follower | None = None  # of a node that is registered
         self._api = NsqdApi(self._desk, self._stats, self.config, settings, loop.call)
         self.connections: dict[str, HttpConnections] = {}  # by protocol, as in ``listeners``
         self._tls = tls
         self._needs_tls = settings.nsq_tls_required == "yes"
-        self._listening: list[tuple[str, str, int]] = []
+        self._listening: list[ListenerFacts] = []
         self._socket_files: list[str] = []
         self._started: Future[None] = Future()
         self._thread: threading.Thread | None = None
@@ -284,17 +295,10 @@ class NsqServices:
 
     def _is_wanted(self) -> bool:
         settings = self._settings
-        return bool(
-            settings.nsq_http_port
-            or settings.nsq_http_unix_socket
-            or (settings.nsq_https_port and self._tls is not None)
-            or settings.nsqlookupd_tcp_port
-            or settings.nsqlookupd_http_port
-            or settings.nsq_statsd_address
-        )
+        doors = map(door_at, (*NSQ_SITES, *LOOKUP_PAIRS[0], *LOOKUP_PAIRS[1]))
+        return any(door.is_open(settings) for door in doors) or bool(settings.nsq_statsd_address)
 
-    def listeners(self) -> list[tuple[str, str, int]]:
-        """Protocol, host and port of each, for the start screen."""
+    def listeners(self) -> list[ListenerFacts]:
         return self._listening
 
     def announce(self, wanted: bool) -> None:
@@ -322,10 +326,10 @@ class NsqServices:
         self._side = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         runners: list[web.AppRunner] = []
-        registrar: LookupServer | None = None
+        registrars: list[LookupServer] = []
         pushing: asyncio.Task[None] | None = None
         try:
-            registrar = await self._listen(runners)
+            registrars = await self._listen(runners)
             self._follow_topics(self._side)
             await self._peers.follow(self.config.lookup_addresses)
             if self._settings.nsq_statsd_address:
@@ -343,7 +347,7 @@ class NsqServices:
             if pushing is not None:
                 pushing.cancel()
             await self._peers.close()
-            if registrar is not None:
+            for registrar in registrars:
                 registrar.close()
             for runner in runners:
                 await runner.cleanup()
@@ -355,41 +359,47 @@ class NsqServices:
         do = partial(on_loop, self._loop.call)
         return await collect(do, self._stats, "", "", clients=False, memory=memory)
 
-    async def _listen(self, runners: list[web.AppRunner]) -> LookupServer | None:
+    async def _listen(self, runners: list[web.AppRunner]) -> list[LookupServer]:
         settings = self._settings
-        table = self._api.table()
         names = names_in(settings.http_host_names)
+        nsqd, nsqlookupd = self._api.table(), LookupApi(self.lookup, self._loop.call).table()
         https_port = 0
-        if settings.nsq_https_port and self._tls is not None:
-            served = application(table, names)
-            https_port = await self._open(runners, "nsq_https_port", served, self._tls)
-        if settings.nsq_http_port:
-            served = application(table, names, https_port if self._needs_tls else None)
-            await self._open(runners, "nsq_http_port", served)
-        if settings.nsq_http_unix_socket:
-            served = application(table, names, https_port if self._needs_tls else None)
-            await self._open(runners, "nsq_http_unix_socket", served)
-        lookup_http_port = 0
-        if settings.nsqlookupd_http_port:
-            served = application(LookupApi(self.lookup, self._loop.call).table(), names)
-            lookup_http_port = await self._open(runners, "nsqlookupd_http_port", served)
-        if not settings.nsqlookupd_tcp_port:
-            return None
-        door = door_of(LOOKUP)
-        host, port = door.address(settings), door.port(settings)
-        sock = tcp_socket(host, port)
+        for door in map(door_at, NSQ_SITES):
+            if door.is_open(settings):
+                is_closed = self._needs_tls and door.tls is None
+                login_of = self._connections_of(door).login_of
+                served = application(nsqd, names, https_port if is_closed else None, login_of)
+                port = await self._open(runners, door, served)
+                https_port = https_port if door.tls is None else port
+        registrars = []
+        for keys in LOOKUP_PAIRS:
+            site, place = map(door_at, keys)
+            http_port = 0
+            if site.is_open(settings):
+                http_port = await self._open(runners, site, application(nsqlookupd, names))
+            if place.is_open(settings):
+                registrars.append(await self._open_registrar(place, http_port))
+        return registrars
+
+    def _connections_of(self, door: ListenerKind) -> HttpConnections:
+        return self.connections.setdefault(
+            door.protocol, HttpConnections(HEALTH_CHECKS, self._gate)
+        )
+
+    async def _open_registrar(self, door: ListenerKind, http_port: int) -> LookupServer:
+        host = door.address(self._settings)
+        sock = tcp_socket(host, door.port(self._settings))
         port = sock.getsockname()[1]
-        registrar = LookupServer(self.lookup, self.config, self._loop.call, port, lookup_http_port)
-        await registrar.listen(sock)
-        self._listening.append((LOOKUP, host, port))
-        return registrar
+        tls = self._tls.of(door)
+        served = LookupServer(
+            self.lookup, self.config, self._loop.call, port, http_port, tls, self._gate
+        )
+        await served.listen(sock)
+        self._listening.append(ListenerFacts(door.protocol, host, port, tls))
+        return served
 
     async def _open(
-        self,
-        runners: list[web.AppRunner],
-        place_key: str,
-        served: web.Application,
-        tls: SSLContext | None = None,
+        self, runners: list[web.AppRunner], door: ListenerKind, served: web.Application
     ) -> int:
         runner = web.AppRunner(
             served,
@@ -402,7 +412,6 @@ class NsqServices:
         )
         runners.append(runner)
         await runner.setup()
-        door = door_at(place_key)
         if door.is_unix:
             host, port = door.place(self._settings), 0
             sock = unix_socket(host, socket_mode(self._settings))
@@ -411,9 +420,10 @@ class NsqServices:
             host = door.address(self._settings)
             sock = tcp_socket(host, door.port(self._settings))
             port = int(sock.getsockname()[1])
-        connections = self.connections.setdefault(door.protocol, HttpConnections(HEALTH_CHECKS))
-        await connections.site_at(runner, sock, tls).start()
-        self._listening.append((door.protocol, host, port))
+        tls = self._tls.of(door)
+        site = self._connections_of(door).site(runner, {"sock": sock}, door.protocol, tls)
+        await site.start()
+        self._listening.append(ListenerFacts(door.protocol, host, port, tls))
         return port
 
     def _follow_topics(self, side: asyncio.AbstractEventLoop) -> None:

@@ -113,11 +113,7 @@ class Statsd:
     """Pushes until it is cancelled."""
 
     def __init__(
-        self,
-        settings: Settings,
-        host: str,
-        port: int,
-        stats: Callable[[bool], Awaitable[Row]],
+        self, settings: Settings, host: str, port: int, stats: Callable[[bool], Awaitable[Row]]
     ) -> None:
         """``host``, ``port``: of this node; ``stats``: with memory or without."""
         prefix = full_prefix(settings.nsq_statsd_prefix, host, port)

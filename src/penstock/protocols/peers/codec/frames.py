@@ -138,8 +138,6 @@ class Wrong(Exception):
 
 @final
 class PeerReader:
-    """See the head of this file."""
-
     def __init__(self) -> None:
         self.paused: bool = False
         self.lowest: int = 0  # version that the peer speaks; known with the first frame

@@ -5,7 +5,8 @@
     text  length u16 · UTF-8, with what is none kept as it was (surrogates)
 
 ``speaker`` is the name that the sender has in the queue's ring.  What is said is the group's
-(``cluster/mirrors/group.py``).
+(``cluster/mirrors/group.py``).  With an empty vhost it is the names of the nodes of which the
+sender hears nothing, by lines; releases that do not know of that know no such queue, and ignore it.
 """
 
 from struct import Struct

@@ -230,7 +230,7 @@ def _read_request(reader: _RequestReader, kind: int, no: int) -> q.QueueRequest:
     if kind == UNSUBSCRIBE:
         return q.Unsubscribe(no, reader.number())
     if kind == ASK:
-        return q.Ask(no, reader.number(), reader.below(q.EMPTY + 1), reader.below(8))
+        return q.Ask(no, reader.number(), reader.below(q.FACTS + 1), reader.below(8))
     raise Malformed(f"a request of the kind {kind}")
 
 

@@ -1,0 +1,144 @@
+"""Lock-outs: after wrong passwords, of a user at one address or everywhere, within bounds."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.broker.rules.access import User, hash_password
+from penstock.broker.rules.judges import NAMELESS, Source
+from penstock.broker.rules.lockouts import (
+    COUNTED_MAX,
+    LOCKED_MAX,
+    LockoutRule,
+    Lockouts,
+)
+from penstock.broker.rules.log_ins import LOCKED_OUT, LogIns
+from penstock.core.clock_types import WallMs
+from penstock.core.errors import LoginRefused
+from penstock.core.event_book import EventBook
+from penstock.settings.entry import OF_ADDRESS, OF_USER
+from tests.helpers.sources import AFAR
+
+NEAR = Source("amqp091", "PLAIN", "10.0.0.1", is_local=False)
+RULE = LockoutRule(OF_ADDRESS, 3, 60_000, 10_000)
+
+
+@pytest.fixture
+def book() -> EventBook:
+    made = EventBook()
+    made.on = True
+    made.now_ms = WallMs(1_763_000_000_000)
+    return made
+
+
+def log_ins(book: EventBook, rule: LockoutRule) -> LogIns:
+    made = LogIns(book, [], lockouts=rule)
+    for name in ("ann", "bob"):
+        made.users[name] = User(name, hash_password("right", b"salt"), [])
+    return made
+
+
+def is_refused(log: LogIns, password: str, source: Source = AFAR, name: str = "ann") -> bool:
+    try:
+        log.authenticate(name, password, source)
+    except LoginRefused as error:
+        return str(error) == "Login was refused"
+    return False
+
+
+def kinds(book: EventBook) -> list[str]:
+    return [kind for _, kind, _, _ in book.take()]
+
+
+def test_a_user_is_locked_out_at_that_address_only(book: EventBook) -> None:
+    log = log_ins(book, RULE)
+    for _ in range(3):
+        assert is_refused(log, "wrong")
+    assert is_refused(log, "right"), "locked out"
+    assert not is_refused(log, "right", NEAR), "the owner is elsewhere"
+    assert not is_refused(log, "right", name="bob")
+    events = book.take()
+    (locked,) = [event for event in events if event[1] == "login_locked_out"]
+    assert (locked[2], locked[3].user) == (("ann", AFAR.address, 10), "ann")
+    assert [event[2][3] for event in events if event[1] == "login_refused"][-1] == LOCKED_OUT
+    assert log.entry.counts["lockout"] == 1
+    assert [one.user for one in log.lockouts()] == ["ann"]
+    book.now_ms = WallMs(book.now_ms + 10_000)
+    assert log.lockouts() == []
+    assert not is_refused(log, "right")
+
+
+def test_the_operator_may_have_a_user_locked_out_everywhere(book: EventBook) -> None:
+    log = log_ins(book, RULE._replace(scope=OF_USER))
+    for source in (AFAR, AFAR, NEAR):
+        assert is_refused(log, "wrong", source)
+    assert is_refused(log, "right")
+    assert is_refused(log, "right", NEAR)
+    assert not is_refused(log, "right", name="bob")
+    assert log.trust("ann", NEAR).name == "ann", "a certificate, a session: no password"
+
+
+def test_a_lockout_is_ended_by_hand(book: EventBook) -> None:
+    log = log_ins(book, RULE)
+    for source in (AFAR, NEAR):
+        for _ in range(3):
+            assert is_refused(log, "wrong", source)
+    assert (log.end_lockouts("bob"), log.end_lockouts("ann")) == (0, 2)
+    assert kinds(book)[-2:] == ["login_unlocked", "login_unlocked"]
+    assert not is_refused(log, "right")
+
+
+def test_what_is_refused_meanwhile_makes_it_no_longer(book: EventBook) -> None:
+    log = log_ins(book, RULE)
+    for _ in range(9):
+        assert is_refused(log, "wrong")
+        book.now_ms = WallMs(book.now_ms + 1_000)
+    book.now_ms = WallMs(book.now_ms + 3_000)  # 10 s after the third
+    assert not is_refused(log, "right")
+
+
+@pytest.mark.parametrize("between_ms, password", [(30_000, "wrong"), (0, "right")])
+def test_only_wrong_ones_within_the_window_count(
+    book: EventBook, between_ms: int, password: str
+) -> None:
+    log = log_ins(book, RULE)
+    for _ in range(6):
+        is_refused(log, "wrong")
+        book.now_ms = WallMs(book.now_ms + between_ms)
+        is_refused(log, password)
+        book.now_ms = WallMs(book.now_ms + between_ms)
+    assert "login_locked_out" not in kinds(book)
+
+
+def test_it_is_off_unless_it_is_asked_for(book: EventBook) -> None:
+    log = log_ins(book, LockoutRule())
+    assert all(is_refused(log, "wrong") for _ in range(50))
+    assert not is_refused(log, "right")
+
+
+def test_bad_tokens_lock_no_other_tokens_out(book: EventBook) -> None:
+    log = log_ins(book, RULE._replace(scope=OF_USER))
+    for name in ("", NAMELESS):
+        assert all(is_refused(log, "wrong", name=name) for _ in range(5))
+    assert log.lockouts() == []
+
+
+def test_memory_is_bounded_and_the_oldest_make_room() -> None:
+    made, now_ms = Lockouts(RULE._replace(failures=2)), WallMs(1_000)
+    made.failed("ann", "10.0.0.1", now_ms)
+    for number in range(COUNTED_MAX):
+        made.failed(f"x{number}", "10.0.0.1", now_ms)
+    assert made.failed("ann", "10.0.0.1", now_ms) is None, "the first failure is forgotten"
+    for number in range(LOCKED_MAX + 1):
+        for _ in range(2):
+            made.failed(f"y{number}", "10.0.0.1", now_ms)
+    locked = made.all(now_ms)
+    assert (len(locked), locked[0].user) == (LOCKED_MAX, "y1")
+
+
+def test_addresses_of_one_network_of_ipv6_are_one() -> None:
+    made, now_ms = Lockouts(RULE), WallMs(1_000)
+    for number in range(3):
+        made.failed("ann", f"2001:db8::{number}", now_ms)
+    assert made.is_locked("ann", "2001:db8::ffff", now_ms)
+    assert not made.is_locked("ann", "2001:db8:0:1::1", now_ms)
