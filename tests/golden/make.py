@@ -176,6 +176,15 @@ def pack(directory: Path, archive: Path) -> None:
         tar.add(directory, "data", filter=_anonymous)
 
 
+def unpack(archive: Path, directory: Path) -> None:
+    """The inverse: ``data`` in that directory."""
+    with tarfile.open(archive) as tar:
+        if hasattr(tarfile, "data_filter"):
+            tar.extractall(directory, filter="data")
+        else:  # Debian 12's Python
+            tar.extractall(directory)
+
+
 def _anonymous(member: tarfile.TarInfo) -> tarfile.TarInfo:
     member.uid = member.gid = member.mtime = 0
     member.uname = member.gname = ""

@@ -9,14 +9,14 @@ files are sound before, in between and after that.
 from __future__ import annotations
 
 import json
-import tarfile
 import time
 from pathlib import Path
 
 import pytest
 
-from penstock.cli.audit import audit_directory
+from penstock.cli.data.audit import audit_directory
 from tests.golden.lines import GoldenBroker
+from tests.golden.make import unpack
 from tests.golden.reading import (
     Data,
     again,
@@ -60,11 +60,7 @@ def test_it_is_opened_read_and_upgraded(archive: str, tmp_path: Path) -> None:
     found = expected["found"]
     several = "nodes" in expected["settings"]
     broker = GoldenBroker(tmp_path, expected["settings"])
-    with tarfile.open(HERE / archive) as tar:
-        if hasattr(tarfile, "data_filter"):
-            tar.extractall(tmp_path, filter="data")
-        else:  # Debian 12's Python
-            tar.extractall(tmp_path)
+    unpack(HERE / archive, tmp_path)
     must_be_sound(broker.data_dir)
 
     with broker:

@@ -11,7 +11,6 @@ Each is a node that stands alone with two streams, stopped in order or by SIGKIL
 from __future__ import annotations
 
 import sys
-import tarfile
 import tempfile
 import time
 from pathlib import Path
@@ -20,9 +19,9 @@ import pika
 import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
-from penstock.cli.audit import audit_directory
+from penstock.cli.data.audit import audit_directory
 from tests.golden.lines import GoldenBroker
-from tests.golden.make import kill, names_no_place, pack
+from tests.golden.make import kill, names_no_place, pack, unpack
 from tests.golden.making import COMMON
 
 HERE = Path(__file__).resolve().parent
@@ -114,11 +113,7 @@ def expected(first: int, end: int) -> list[tuple[int, bytes]]:
 @pytest.mark.parametrize("ending", ENDINGS)
 def test_streams_are_opened_read_and_written_on(ending: str, tmp_path: Path) -> None:
     broker = GoldenBroker(tmp_path, SETTINGS)
-    with tarfile.open(HERE / f"streams-{ending}.tar.gz") as tar:
-        if hasattr(tarfile, "data_filter"):
-            tar.extractall(tmp_path, filter="data")
-        else:  # Debian 12's Python
-            tar.extractall(tmp_path)
+    unpack(HERE / f"streams-{ending}.tar.gz", tmp_path)
     report = audit_directory(str(broker.data_dir))
     assert report["damages"] == []
     counts = {row["name"]: row["messages"] for row in report["queues"]}

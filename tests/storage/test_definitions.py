@@ -227,6 +227,20 @@ def test_clause_3_1_a_turn_is_all_or_nothing(path: str, definitions: Definitions
     again.close()
 
 
+def test_a_queue_costs_the_log_no_more_than_a_few_kilobytes(
+    path: str, definitions: Definitions
+) -> None:
+    log = Path(f"{path}-wal")
+    fill(definitions)
+    definitions.commit()
+    before = log.stat().st_size
+    for number in range(100):
+        queue_id = definitions.next_queue_id()
+        definitions.put_queue(QueueRecord(queue_id, HEX, "/", f"queue {number}", False, {}))
+        definitions.commit()
+    assert 0 < log.stat().st_size - before < 100 * 4096
+
+
 def test_clause_3_2_an_unreadable_file_is_refused(tmp_path: Path) -> None:
     broken = tmp_path / "broken.db"
     broken.write_bytes(b"no database at all" * 400)

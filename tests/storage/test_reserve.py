@@ -72,7 +72,7 @@ class SmallDatabase:
             return False
         if self.database.in_transaction:
             self.database.execute("ROLLBACK")
-        self.limit(10 * self.asked)
+        self.limit(40 * self.asked)
         return True
 
 

@@ -163,7 +163,7 @@ def test_a_crash_in_the_middle_gives_up_the_rest_at_the_start(seed: int) -> None
     rng = random.Random(seed)
     world = filled(20)
     offset = rng.randint(0, 20)
-    verb = rng.choice(["remove", "truncate", "sync_dir", "rename", "open_write"])
+    verb = rng.choice(["remove", "pwrite", "sync", "sync_dir", "rename", "open_write"])
     world.files.fail(verb, after=rng.randint(0, 4))
     job = cut(world, offset)
     run_job(job, world.files)
@@ -180,6 +180,23 @@ def test_a_crash_in_the_middle_gives_up_the_rest_at_the_start(seed: int) -> None
     adopt(world, again)
     assert world.log.next_offset == offset
     world.read_all()
+    assert not any(name.endswith(".new") for name in world.files.names)
+
+
+def test_no_byte_of_a_file_that_a_backup_may_have_linked_changes() -> None:
+    world = filled(20)
+    first = world.log.segments.first(world.log.segments.holding(10))
+    path = f"{DIRECTORY}/{first}.stm"
+    linked = world.files.names[path]
+    before = bytes(linked.cache)
+    job = cut(world, 10)
+    run_job(job, world.files)
+    adopt(world, job)
+    assert first < 10 == world.log.next_offset
+    world.append(b"10:other")
+    world.flush()
+    assert world.files.names[path] is not linked
+    assert bytes(linked.cache) == before
 
 
 def test_names_of_notes() -> None:

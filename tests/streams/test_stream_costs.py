@@ -71,6 +71,33 @@ def test_readers_of_one_place_share_one_read_and_its_messages() -> None:
     assert all(one is first[0] for one in first)
 
 
+def test_what_readers_use_stays_in_memory_beside_what_is_published() -> None:
+    """Readers at one place share a read, though others publish more than the cache has."""
+    world, _files = long_stream(100)
+    world.cache_bytes = 200_000
+    world.open(found_again(world))
+    cursor = StreamCursor(world.log, Start(at.FIRST))
+    assert [one.seq_id for one in world.read(cursor, limit=1)] == [0]
+    used = world.cache.get(STREAM, 0)
+    assert used is not None
+    for _ in range(200):
+        world.append(bytes(1000))
+        world.flush()
+        again = StreamCursor(world.log, Start(at.FIRST))
+        assert again.look()
+        assert again.blocks() == [used]
+        again.close()
+
+
+def test_blocks_of_a_group_are_one_write_for_each_file() -> None:
+    world = StreamWorld(StreamLimits(segment_bytes=600_000))
+    for _ in range(2):
+        world.append(*[bytes(1000)] * 900)
+        world.flush()
+    assert len(world.log.segments) == 3
+    assert world.files.calls.count("pwrite") == 4, "each group ends one file and begins the next"
+
+
 def test_what_follows_is_read_while_a_reader_uses_what_it_has() -> None:
     world, _files = long_stream(1000)
     world.cache_bytes = 1 << 21

@@ -44,6 +44,21 @@ def test_retention_waits_for_what_is_held_and_goes_on_when_it_is_let_go() -> Non
     world.log.check()
 
 
+def test_the_last_messages_stay_although_their_segment_is_above_the_limit() -> None:
+    world = StreamWorld(StreamLimits(segment_bytes=500, max_bytes=400))
+    for body in (b"1" * 600, b"2" * 600):
+        world.append(body)
+        world.flush()
+    assert world.log.retire(world.now_ms) == 1
+    world.flush()  # the floor is told in a segment that begins with it
+    assert firsts(world) == [1, 2]
+    assert world.log.retire(world.now_ms) == 0, "or the stream had no message"
+    world.append(b"3")
+    world.flush()
+    assert world.log.retire(world.now_ms) == 1
+    world.log.check()
+
+
 def test_no_more_is_held_than_the_bound_and_the_newest_first() -> None:
     world = world_of(5, max_bytes=3000)
     bound = world.log.segments.size(2) + world.log.segments.size(3)

@@ -77,19 +77,9 @@ class BlockHead:
     """
 
     __slots__ = (
-        "at",
-        "count",
-        "filter",
-        "first",
-        "first_ms",
-        "floor",
-        "kind",
-        "last_ms",
-        "payload_crc",
-        "size",
-        "stream",
-        "synced",
-    )
+        "at", "count", "filter", "first", "first_ms", "floor", "kind", "last_ms", "payload_crc",
+        "size", "stream", "synced",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -212,6 +202,7 @@ def write_record(writer: BytesWriter, message: Message) -> None:
 def read_records(payload: bytes, head: BlockHead) -> list[Message] | None:
     """The messages of a block; None = the payload holds something else."""
     messages: list[Message] = []
+    last_address = b""
     at: i64 = 0
     end: i64 = len(payload)
     offset = head.first
@@ -225,6 +216,9 @@ def read_records(payload: bytes, head: BlockHead) -> list[Message] | None:
         if size < 0 or at > end:
             return None
         address = payload[address_at:content_at]
+        if address == last_address:
+            address = last_address  # one object for all that share it
+        last_address = address
         message = Message(payload[content_at:at], address, PERSISTENT, WallMs(0))
         message.place(offset, WallMs(head.last_ms))
         messages.append(message)

@@ -111,12 +111,7 @@ class StreamCursor:
                 block = log.cache.get(log.stream, self.offset)
             if block is None:
                 self._read = log.read(
-                    self.offset,
-                    self._time_ms,
-                    self._segment,
-                    self._at,
-                    self._wanted,
-                    self._stored,
+                    self.offset, self._time_ms, self._segment, self._at, self._wanted, self._stored
                 )
                 if not self._read.done:
                     return False

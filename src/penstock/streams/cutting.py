@@ -6,8 +6,10 @@ Whole blocks go, so that what is left is as it was written; the master has it to
     <offset>-<known>.cut  to be done: so a crash in the middle finds the rest of the work
     <known>.gone          done: that the stream was on disk up to ``known`` counts no more
 
-Both are empty files beside the segments; their names are what counts.  Until the stream has grown
-beyond ``known`` again, a start cannot tell that messages are missing at its end.
+    <first>.stm.new          what is kept of a segment, until it takes the segment's place
+
+The first two are empty files beside the segments; their names are what counts.  Until the stream
+has grown beyond ``known`` again, a start cannot tell that messages are missing at its end.
 """
 
 import re
@@ -26,6 +28,7 @@ from penstock.streams.block_codec import (
 )
 from penstock.streams.reading import FILTER_BYTES_MAX, WINDOW_BYTES
 
+COPIED_AT_ONCE: Final = 1024 * 1024
 _NAME: Final = re.compile(r"(?:([0-9]{1,19})-)?([0-9]{1,19})\.(cut|gone)", re.ASCII)
 
 
@@ -85,8 +88,24 @@ def _cut(files: FileSystem, directory: str, stream: i64, offset: int) -> None:
         if at == 0:
             files.remove(path)
         elif at < files.size(path):
-            files.truncate(path, at)
+            _shorten(files, path, at)
     files.sync_dir(directory)
+
+
+def _shorten(files: FileSystem, path: str, size: int) -> None:
+    """A new file takes its place: a backup may have a link to this one (``node/backup.py``)."""
+    new = f"{path}.new"
+    if files.exists(new):
+        files.remove(new)  # of a cut that was interrupted
+    handle = files.open_write(new)
+    try:
+        for at in range(0, size, COPIED_AT_ONCE):
+            part = files.pread(path, at, min(COPIED_AT_ONCE, size - at))
+            files.pwrite_parts(handle, at, [part])
+        files.sync(handle)
+    finally:
+        files.close(handle)
+    files.rename(new, path)
 
 
 def _place_of(files: FileSystem, path: str, stream: i64, offset: int) -> int:

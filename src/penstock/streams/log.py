@@ -13,9 +13,10 @@ takes all of them as a group.  When the committer has written and synced the gro
 moves ``durable_offset``.  A message that no reader can see may be lost in a crash, and its offset
 used again; one that a reader saw keeps its offset for good.
 
-**Retention** takes whole segments from the begin, never the last one.  It is a fact of the log: the
-floor is in the head of each block, in one of its own if no message comes.  The files go after that
-block is on disk; what is missing above the floor is damage, and never taken for retention.
+**Retention** takes whole segments from the begin, never the last one; for its size never the last
+one that has messages, which may be above the limit alone.  It is a fact of the log: the floor is in
+the head of each block, in one of its own if no message comes.  The files go after that block is on
+disk; what is missing above the floor is damage, and never taken for retention.
 Readers may hold back what is over a limit, from an offset on and up to so many bytes (``hold``).
 
 **Marks** (positions of named readers, numbers of publishers) are blocks of their own whenever they
@@ -426,7 +427,9 @@ class StreamLog:
             return False
         if limits.max_age_ms > 0 and segments.time(dropped + 1) < now_ms - limits.max_age_ms:
             return True
-        return limits.max_bytes > 0 and size > limits.max_bytes
+        if limits.max_bytes == 0 or size <= limits.max_bytes:
+            return False
+        return segments.first(dropped + 1) < self.durable_offset  # or none would be left
 
     def hold(self, offset: i64, most_bytes: i64) -> None:
         """Keep what is from the offset on, up to so many bytes over the limits; -1 = nothing."""

@@ -66,16 +66,8 @@ class Block:
     """The messages of one block, shared between readers; or, of a stored read, its records."""
 
     __slots__ = (
-        "_holders",
-        "_messages",
-        "_show",
-        "_shown",
-        "count",
-        "first",
-        "head",
-        "payload",
-        "segment",
-    )
+        "_holders", "_messages", "_show", "_shown", "count", "first", "head", "payload", "segment",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -144,7 +136,7 @@ class BlocksAtHand:
 
 @final
 class BlockCache:
-    """The blocks that were written or read last, and those of readers, of all streams of a node.
+    """The blocks that were written, read or used last, and those of readers, of a node's streams.
 
     Readers that are slow, each at a place of its own, would keep a read each: when they have more
     than ``held_limit_bytes``, those that took theirs first read again when they go on.  A block
@@ -208,8 +200,12 @@ class BlockCache:
         self._shrink()
 
     def get(self, stream: i64, offset: i64) -> Block | None:
-        """The block that begins with that offset."""
-        return self._blocks.get((int(stream), int(offset)))
+        """The block that begins with that offset; from now on it counts as a new one."""
+        key = (int(stream), int(offset))
+        block = self._blocks.pop(key, None)
+        if block is not None:
+            self._blocks[key] = block
+        return block
 
     def forget(self, stream: i64) -> None:
         """What was given up of that stream may come again as something else."""

@@ -53,6 +53,17 @@ class StreamGroup:
         self.end: i64 = end
         self.floor: i64 = floor
 
+    def by_file(self) -> list[list[StreamPiece]]:
+        """Those that are not written yet, which follow each other in each file."""
+        rows: list[list[StreamPiece]] = []
+        for piece in self.pieces:
+            if piece.written:
+                continue
+            if not rows or rows[-1][0].segment != piece.segment:
+                rows.append([])
+            rows[-1].append(piece)
+        return rows
+
 
 @final
 class StreamGroups(SideGroup):
@@ -99,18 +110,20 @@ class StreamWriter(SideWriter):
                 self._leave(stream)
 
     def _write(self, group: StreamGroup) -> None:
-        for piece in group.pieces:
-            if piece.written:
-                continue
-            stream = int(piece.head.stream)
+        """One write for each file: between two, this thread waits for the others."""
+        stream = int(group.stream)
+        for pieces in group.by_file():
             file = self._open.get(stream)
-            if file is None or file.segment != piece.segment:
-                file = self._begin(piece, file)
+            if file is None or file.segment != pieces[0].segment:
+                file = self._begin(pieces[0], file)
             self._written.add(stream)
             self.unsynced = True
-            parts = [piece.head.encode(piece.payload), piece.payload]
-            self._files.pwrite_parts(file.handle, int(piece.head.at), parts)
-            piece.note_written()
+            parts: list[bytes] = []
+            for piece in pieces:
+                parts += [piece.head.encode(piece.payload), piece.payload]
+            self._files.pwrite_parts(file.handle, int(pieces[0].head.at), parts)
+            for piece in pieces:
+                piece.note_written()
 
     def sync(self) -> None:
         """Bring everything written so far to the disk."""

@@ -70,7 +70,7 @@ STORE: Final = "store/persistent"
 FORGOTTEN_AT_START: Final = ("transient", "store/transient")
 KNOWN_NAMES: Final = (
     *("journal", "queues", "streams", "transient", "store", "terms", "lock", "reserve"),
-    *("events", "logs", "control.json", "nsqd-taken-over.json"),  # not of the engine
+    *("events", "audit-trail", "logs", "control.json", "nsqd-taken-over.json"),  # not of the engine
 )
 
 Progress = Callable[[str, int], None]

@@ -20,10 +20,9 @@ SQLite runs with a write-ahead log and synchronous=FULL: a commit returns when i
 docs/formats/definitions.md has the tables and the JSON of arguments.
 """
 
-import json
 import sqlite3
 from collections.abc import Callable
-from typing import Final, final
+from typing import Any, Final, final
 
 from penstock.core.errors import Corrupt
 from penstock.storage.common.seq_ranges import SeqRanges
@@ -55,11 +54,7 @@ from penstock.storage.definitions.sweep import (
     slice_statement,
 )
 from penstock.storage.definitions.transaction import Transaction, no_room
-from penstock.storage.definitions.values import (
-    arguments_from_json,
-    arguments_to_json,
-    name_to_cell,
-)
+from penstock.storage.definitions.values import arguments_from_json, cell_of, put_statement
 
 QUEUE_IDS_SET_ASIDE: Final = 1024
 READERS: Final = ("range_starts", "range_leases")
@@ -67,6 +62,8 @@ READERS: Final = ("range_starts", "range_leases")
 QUEUE_ID_MAX: Final = 2**31 - 1
 BUSY_MS: Final = 5000
 """How long a change waits for another process that has the file; a checkpoint does not wait."""
+PAGE_BYTES: Final = 1024
+"""Of a new file; a commit writes each page that it changes: for a queue mostly two."""
 LOG_BYTES_MAX: Final = 4 * 1024 * 1024
 """From here on the log is emptied by the commit, not when there is time."""
 
@@ -106,6 +103,7 @@ class Definitions:
             raise
 
     def _open(self) -> None:
+        self._db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA wal_autocheckpoint = 0")
@@ -178,18 +176,20 @@ class Definitions:
         finally:
             self._db.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
 
-    def _change(self, statement: str, *values: str | bytes | int) -> int:
-        return self._transaction.change(statement, values)
+    def _change(self, statement: str, *values: object) -> int:
+        return self._transaction.change(statement, tuple(map(cell_of, values)))
 
-    def change(self, statement: str, *values: str | bytes | int) -> None:
+    def _put(self, table: str, *values: object) -> None:
+        """A row, in the place of the one with its key; values in the order of the columns."""
+        self._change(put_statement(table, len(values)), *values)
+
+    def change(self, statement: str, *values: object) -> None:
         """For tables that have a file of their own; part of the turn's transaction."""
         self._change(statement, *values)
 
-    def rows(
-        self, statement: str, *values: str | bytes | int
-    ) -> list[tuple[str | bytes | int, ...]]:
+    def rows(self, statement: str, *values: object) -> list[tuple[Any, ...]]:
         """As it is now, with what this turn has changed.  Raises OSError or Corrupt."""
-        return self._transaction.read(statement, values)
+        return self._transaction.read(statement, tuple(map(cell_of, values)))
 
     def _set_aside(self) -> None:
         self._set_aside_below = below = self._next_queue_id + QUEUE_IDS_SET_ASIDE
@@ -208,15 +208,7 @@ class Definitions:
     # -- changes ---------------------------------------------------------------------------
 
     def put_vhost(self, vhost: VhostRecord) -> None:
-        self._change(
-            "INSERT OR REPLACE INTO vhosts VALUES (?, ?, ?, ?, ?, ?)",
-            name_to_cell(vhost.name),
-            vhost.segment_entries,
-            name_to_cell(vhost.metadata.description),
-            json.dumps(vhost.metadata.tags),
-            vhost.metadata.default_queue_type,
-            vhost.metadata.protected_from_deletion,
-        )
+        self._put("vhosts", vhost.name, vhost.segment_entries, *vhost.metadata)
 
     def vhost_leaves(self, name: str) -> None:
         """It is being removed, after a restart as well; ``delete_vhost`` is the end of it."""
@@ -226,158 +218,87 @@ class Definitions:
     def vhost_stays(self, name: str) -> None:
         """It was being removed, and there is to be one of that name after all."""
         self._departures.vhosts.discard(name)
-        self._change("DELETE FROM leaving WHERE side = ? AND vhost = ?", VHOST, name_to_cell(name))
+        self._change("DELETE FROM leaving WHERE side = ? AND vhost = ?", VHOST, name)
 
     def delete_vhost(self, name: str) -> None:
         """With everything in it."""
-        self._note_deleted("vhost = ?", name_to_cell(name))
-        self._change("DELETE FROM vhosts WHERE name = ?", name_to_cell(name))
+        self._note_deleted("vhost = ?", name)
+        self._change("DELETE FROM vhosts WHERE name = ?", name)
         rules = ("permissions", "topic_permissions", "policies", "parameters")
         tables = (*rules, "exchanges", "queues", "bindings")
         self._departures.forget_vhost(name)
         for table in (*tables, "leaving", *READERS, "staged_sets", "staged_producers"):
-            self._change(f"DELETE FROM {table} WHERE vhost = ?", name_to_cell(name))  # noqa: S608
+            self._change(f"DELETE FROM {table} WHERE vhost = ?", name)  # noqa: S608
         self._delete_limits("vhost", name)
 
     def put_user(self, user: UserRecord) -> None:
-        self._change(
-            "INSERT OR REPLACE INTO users VALUES (?, ?, ?, ?)",
-            name_to_cell(user.name),
-            name_to_cell(user.password_hash),
-            name_to_cell(user.hashing_algorithm),
-            json.dumps(user.tags),
-        )
+        self._put("users", *user)
 
     def delete_user(self, name: str) -> None:
         """With the user's permissions and limits."""
-        self._change("DELETE FROM users WHERE name = ?", name_to_cell(name))
-        self._change("DELETE FROM permissions WHERE user = ?", name_to_cell(name))
-        self._change("DELETE FROM topic_permissions WHERE user = ?", name_to_cell(name))
+        self._change("DELETE FROM users WHERE name = ?", name)
+        self._change("DELETE FROM permissions WHERE user = ?", name)
+        self._change("DELETE FROM topic_permissions WHERE user = ?", name)
         self._delete_limits("user", name)
 
     def put_permission(self, permission: PermissionRecord) -> None:
-        self._change(
-            "INSERT OR REPLACE INTO permissions VALUES (?, ?, ?, ?, ?)",
-            name_to_cell(permission.user),
-            name_to_cell(permission.vhost),
-            name_to_cell(permission.configure),
-            name_to_cell(permission.write),
-            name_to_cell(permission.read),
-        )
+        self._put("permissions", *permission)
 
     def delete_permission(self, user: str, vhost: str) -> None:
-        self._change(
-            "DELETE FROM permissions WHERE user = ? AND vhost = ?",
-            name_to_cell(user),
-            name_to_cell(vhost),
-        )
+        self._change("DELETE FROM permissions WHERE user = ? AND vhost = ?", user, vhost)
 
     def put_topic_permission(self, permission: TopicPermissionRecord) -> None:
-        self._change(
-            "INSERT OR REPLACE INTO topic_permissions VALUES (?, ?, ?, ?, ?)",
-            name_to_cell(permission.user),
-            name_to_cell(permission.vhost),
-            name_to_cell(permission.exchange),
-            name_to_cell(permission.write),
-            name_to_cell(permission.read),
-        )
+        self._put("topic_permissions", *permission)
 
     def delete_topic_permissions(self, user: str, vhost: str) -> None:
-        self._change(
-            "DELETE FROM topic_permissions WHERE user = ? AND vhost = ?",
-            name_to_cell(user),
-            name_to_cell(vhost),
-        )
+        self._change("DELETE FROM topic_permissions WHERE user = ? AND vhost = ?", user, vhost)
 
     def put_policy(self, policy: PolicyRecord) -> None:
         assert policy.kind in ("policy", "operator")
-        self._change(
-            "INSERT OR REPLACE INTO policies VALUES (?, ?, ?, ?, ?, ?, ?)",
-            name_to_cell(policy.vhost),
-            policy.kind,
-            name_to_cell(policy.name),
-            name_to_cell(policy.pattern),
-            policy.apply_to,
-            policy.priority,
-            arguments_to_json(policy.definition),
-        )
+        self._put("policies", *policy)
 
     def delete_policy(self, vhost: str, kind: str, name: str) -> None:
-        self._change(
-            "DELETE FROM policies WHERE vhost = ? AND kind = ? AND name = ?",
-            name_to_cell(vhost),
-            kind,
-            name_to_cell(name),
-        )
+        which = "vhost = ? AND kind = ? AND name = ?"
+        self._change(f"DELETE FROM policies WHERE {which}", vhost, kind, name)  # noqa: S608
 
     def put_limits(self, scope: str, owner: str, limits: dict[str, int]) -> None:
         """All limits of a virtual host or a user, in the place of those it had."""
         assert scope in ("vhost", "user")
         self._delete_limits(scope, owner)
         for name, value in limits.items():
-            self._change(
-                "INSERT INTO limits VALUES (?, ?, ?, ?)", scope, name_to_cell(owner), name, value
-            )
+            self._put("limits", scope, owner, name, value)
 
     def _delete_limits(self, scope: str, owner: str) -> None:
-        self._change("DELETE FROM limits WHERE scope = ? AND owner = ?", scope, name_to_cell(owner))
+        self._change("DELETE FROM limits WHERE scope = ? AND owner = ?", scope, owner)
 
     def put_exchange(self, exchange: ExchangeRecord) -> None:
-        self._change(
-            "INSERT OR REPLACE INTO exchanges VALUES (?, ?, ?, ?, ?, ?, ?)",
-            name_to_cell(exchange.vhost),
-            name_to_cell(exchange.name),
-            name_to_cell(exchange.type),
-            int(exchange.auto_delete),
-            int(exchange.internal),
-            arguments_to_json(exchange.arguments),
-            name_to_cell(exchange.user),
-        )
+        self._put("exchanges", *exchange)
 
     def delete_exchange(self, vhost: str, name: str) -> None:
         """With the bindings from it and to it."""
-        self._change(
-            "DELETE FROM exchanges WHERE vhost = ? AND name = ?",
-            name_to_cell(vhost),
-            name_to_cell(name),
-        )
+        self._change("DELETE FROM exchanges WHERE vhost = ? AND name = ?", vhost, name)
         self._delete_bindings((FROM_EXCHANGE, vhost, name))
         self._delete_bindings((TO_EXCHANGE, vhost, name))
 
     def put_queue(self, queue: QueueRecord) -> None:
-        self._change(
-            "INSERT OR REPLACE INTO queues VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            queue.queue_id,
-            name_to_cell(queue.incarnation),
-            name_to_cell(queue.vhost),
-            name_to_cell(queue.name),
-            int(queue.auto_delete),
-            arguments_to_json(queue.arguments),
-            int(queue.paused),
-            name_to_cell(queue.user),
-        )
+        self._put("queues", *queue)
 
     def pause_queue(self, vhost: str, name: str, paused: bool) -> None:
-        self._change(
-            "UPDATE queues SET paused = ? WHERE vhost = ? AND name = ?",
-            int(paused),
-            name_to_cell(vhost),
-            name_to_cell(name),
-        )
+        statement = "UPDATE queues SET paused = ? WHERE vhost = ? AND name = ?"
+        self._change(statement, paused, vhost, name)
 
     def delete_queue(self, vhost: str, name: str) -> None:
         """With the bindings to it, and what is known of its reader of ranges.
 
         That its numbers are deleted is kept.
         """
-        which, cells = "vhost = ? AND name = ?", (name_to_cell(vhost), name_to_cell(name))
-        self._note_deleted(which, *cells)
-        self._change(f"DELETE FROM queues WHERE {which}", *cells)  # noqa: S608
+        self._note_deleted("vhost = ? AND name = ?", vhost, name)
+        self._change("DELETE FROM queues WHERE vhost = ? AND name = ?", vhost, name)
         self._forget_queue(vhost, name)
 
-    def _note_deleted(self, which: str, *cells: str | bytes) -> None:
+    def _note_deleted(self, which: str, *values: str) -> None:
         statement = f"SELECT queue_id, arguments FROM queues WHERE {which}"  # noqa: S608
-        for queue_id, arguments in self._transaction.read(statement, cells):
+        for queue_id, arguments in self.rows(statement, *values):
             table = arguments_from_json(arguments)
             ids = QueueRecord(queue_id, "", "", "", False, table).queue_ids()
             self._deleted.add(ids[0], ids[-1] + 1)
@@ -402,18 +323,14 @@ class Definitions:
 
     def rename_queue(self, vhost: str, name: str, new_name: str) -> None:
         """What is in it goes by its id and follows; bindings and readers of ranges do not."""
-        cells = (name_to_cell(new_name), name_to_cell(vhost), name_to_cell(name))
-        self._change("UPDATE queues SET name = ? WHERE vhost = ? AND name = ?", *cells)
+        statement = "UPDATE queues SET name = ? WHERE vhost = ? AND name = ?"
+        self._change(statement, new_name, vhost, name)
         self._forget_queue(vhost, name)
 
     def _forget_queue(self, vhost: str, name: str) -> None:
         self._delete_bindings((TO_QUEUE, vhost, name))
         for table in READERS:
-            self._change(
-                f"DELETE FROM {table} WHERE vhost = ? AND queue = ?",  # noqa: S608
-                name_to_cell(vhost),
-                name_to_cell(name),
-            )
+            self._change(f"DELETE FROM {table} WHERE vhost = ? AND queue = ?", vhost, name)  # noqa: S608
 
     def _delete_bindings(self, departure: Departure) -> None:
         """All that are there now: at once when they are few, else from here on they are dead."""
@@ -423,19 +340,16 @@ class Definitions:
             self._leave(departure, below)
 
     def _leave(self, departure: Departure, below: int) -> None:
-        side, vhost, name = departure
-        cells = (name_to_cell(vhost), name_to_cell(name))
-        self._change("INSERT OR REPLACE INTO leaving VALUES (?, ?, ?, ?)", side, *cells, below)
+        self._put("leaving", *departure, below)
 
     def _delete_some(self, departure: Departure, below: int) -> bool:
         """A slice; True when nothing is left."""
         side, vhost, name = departure
-        cells = (name_to_cell(vhost), name_to_cell(name))
-        count = self._change(slice_statement(side), *cells, below, SWEPT_AT_ONCE)
+        count = self._change(slice_statement(side), vhost, name, below, SWEPT_AT_ONCE)
         if count == SWEPT_AT_ONCE:
             return False
         del self._departures.below[departure]
-        self._change("DELETE FROM leaving WHERE side = ? AND vhost = ? AND name = ?", side, *cells)
+        self._change("DELETE FROM leaving WHERE side = ? AND vhost = ? AND name = ?", *departure)
         return True
 
     def sweep(self) -> bool:
@@ -451,34 +365,20 @@ class Definitions:
 
     def put_binding(self, binding: BindingRecord) -> None:
         assert binding.destination_type in ("queue", "exchange")
-        self._change(
-            "INSERT OR REPLACE INTO bindings VALUES (?, ?, ?, ?, ?, ?, ?)",
-            name_to_cell(binding.vhost),
-            name_to_cell(binding.source),
-            name_to_cell(binding.destination),
-            binding.destination_type,
-            name_to_cell(binding.routing_key),
-            arguments_to_json(binding.arguments),
-            self._next_binding_number,
-        )
+        self._put("bindings", *binding, self._next_binding_number)
         self._next_binding_number += 1
 
     def delete_binding(self, binding: BindingRecord) -> None:
         self._change(
             "DELETE FROM bindings WHERE vhost = ? AND source = ? AND destination = ?"
             " AND destination_type = ? AND routing_key = ? AND arguments = ?",
-            name_to_cell(binding.vhost),
-            name_to_cell(binding.source),
-            name_to_cell(binding.destination),
-            binding.destination_type,
-            name_to_cell(binding.routing_key),
-            arguments_to_json(binding.arguments),
+            *binding,
         )
 
     # -- everything back -------------------------------------------------------------------
 
     def load(self) -> Topology:
         try:
-            return load_topology(self._db, self._departures, self.staging, self.rows)
+            return load_topology(self._db, self._departures, self.staging)
         except (sqlite3.DatabaseError, ValueError, ArithmeticError, TypeError) as error:
             raise declared(error, self.path) from error

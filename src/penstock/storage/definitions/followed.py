@@ -31,9 +31,7 @@ def follow(change: Change, founding: str, revision: int) -> None:
     change("INSERT INTO followed VALUES (?, ?)", founding, revision)
 
 
-def load_followed(
-    rows: Callable[[str], list[tuple[str | bytes | int, ...]]],
-) -> Followed | None:
+def load_followed(rows: Callable[[str], list[tuple[str | bytes | int, ...]]]) -> Followed | None:
     """None: it never was in a cluster, or was last in one of release 0.1."""
     for founding, revision in rows("SELECT founding, revision FROM followed"):
         return Followed(str(founding), int(revision))

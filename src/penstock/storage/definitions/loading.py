@@ -3,11 +3,11 @@
 In: the open database, what is being deleted.  Out: a ``Topology``.
 """
 
-import json
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Iterator
+from typing import Any
 
-from penstock.storage.definitions.parameters import load_parameters
+from penstock.storage.definitions.parameters import ParameterRecord
 from penstock.storage.definitions.records import (
     BindingRecord,
     ExchangeRecord,
@@ -23,70 +23,40 @@ from penstock.storage.definitions.records import (
 )
 from penstock.storage.definitions.staging import StagingTables
 from penstock.storage.definitions.sweep import Departures
-from penstock.storage.definitions.values import arguments_from_json, name_in_cell
-
-Rows = Callable[..., list[tuple[str | bytes | int, ...]]]
-"""(statement, values...): the rows found."""
+from penstock.storage.definitions.values import read_rows
 
 
 def load_topology(
-    db: sqlite3.Connection, departures: Departures, staging: StagingTables, rows: Rows
+    db: sqlite3.Connection, departures: Departures, staging: StagingTables
 ) -> Topology:
     """Everything but bindings of what was deleted."""
-    topology = Topology(staging.load_sets(), staging.load_producers(), load_parameters(rows))
-    for row in db.execute("SELECT * FROM vhosts"):
-        name = name_in_cell(row[0])
-        metadata = VhostMetadata(
-            name_in_cell(row[2]), tuple(json.loads(row[3])), str(row[4]), bool(row[5])
-        )
+
+    def table(select: str, kinds: str) -> Iterator[list[Any]]:
+        return read_rows(db, select, kinds)
+
+    parameters = table("name, value, vhost, component, user FROM parameters", "tlttt")
+    topology = Topology(
+        staging.load_sets(),
+        staging.load_producers(),
+        [ParameterRecord(*row) for row in parameters],
+        users=[UserRecord(*row) for row in table("* FROM users", "tttl")],
+        permissions=[PermissionRecord(*row) for row in table("* FROM permissions", "ttttt")],
+        topic_permissions=[
+            TopicPermissionRecord(*row) for row in table("* FROM topic_permissions", "ttttt")
+        ],
+        policies=[PolicyRecord(*row) for row in table("* FROM policies", "tttttia")],
+        limits=[LimitRecord(*row) for row in table("* FROM limits", "ttti")],
+        exchanges=[ExchangeRecord(*row) for row in table("* FROM exchanges", "tttbbat")],
+        queues=[QueueRecord(*row) for row in table("* FROM queues ORDER BY queue_id", "itttbabt")],
+    )
+    for name, entries, description, tags, kind, is_protected in table("* FROM vhosts", "titltb"):
+        metadata = VhostMetadata(description, tuple(tags), kind, is_protected)
         closing = name in departures.vhosts
-        topology.vhosts.append(VhostRecord(name, int(row[1]), metadata, closing=closing))
-    for row in db.execute("SELECT * FROM users"):
-        topology.users.append(
-            UserRecord(
-                name_in_cell(row[0]),
-                name_in_cell(row[1]),
-                name_in_cell(row[2]),
-                json.loads(row[3]),
-            )
-        )
-    for row in db.execute("SELECT * FROM permissions"):
-        user, vhost, configure, write, read = [name_in_cell(cell) for cell in row]
-        topology.permissions.append(PermissionRecord(user, vhost, configure, write, read))
-    _load_rules(db, topology)
-    for row in db.execute("SELECT * FROM exchanges"):
-        vhost, name, kind = [name_in_cell(cell) for cell in row[:3]]
-        arguments, user = arguments_from_json(row[5]), name_in_cell(row[6])
-        topology.exchanges.append(
-            ExchangeRecord(vhost, name, kind, bool(row[3]), bool(row[4]), arguments, user)
-        )
-    for row in db.execute("SELECT * FROM queues ORDER BY queue_id"):
-        incarnation, vhost, name = [name_in_cell(cell) for cell in row[1:4]]
-        arguments, user = arguments_from_json(row[5]), name_in_cell(row[7])
-        who = (int(row[0]), incarnation, vhost, name)
-        topology.queues.append(QueueRecord(*who, bool(row[4]), arguments, bool(row[6]), user))
+        topology.vhosts.append(VhostRecord(name, entries, metadata, closing=closing))
     names = "vhost, source, destination, destination_type, routing_key, arguments, number"
-    for row in db.execute(f"SELECT {names} FROM bindings"):  # noqa: S608
-        vhost, source, destination, destination_type, key = [name_in_cell(cell) for cell in row[:5]]
-        if departures.covers(vhost, source, destination_type, destination, row[6]):
-            continue
-        arguments = arguments_from_json(row[5])
-        topology.bindings.append(
-            BindingRecord(vhost, source, destination, destination_type, key, arguments)
-        )
+    for *identity, number in table(f"{names} FROM bindings", "tttttai"):
+        binding = BindingRecord(*identity)
+        ends = (binding.vhost, binding.source, binding.destination_type, binding.destination)
+        if not departures.covers(*ends, number):
+            topology.bindings.append(binding)
     return topology
-
-
-def _load_rules(db: sqlite3.Connection, topology: Topology) -> None:
-    for row in db.execute("SELECT * FROM topic_permissions"):
-        user, vhost, exchange, write, read = [name_in_cell(cell) for cell in row]
-        topology.topic_permissions.append(TopicPermissionRecord(user, vhost, exchange, write, read))
-    for row in db.execute("SELECT * FROM policies"):
-        vhost, kind, name, pattern, apply_to = [name_in_cell(cell) for cell in row[:5]]
-        definition = arguments_from_json(row[6])
-        topology.policies.append(
-            PolicyRecord(vhost, kind, name, pattern, apply_to, int(row[5]), definition)
-        )
-    for row in db.execute("SELECT * FROM limits"):
-        scope, owner, name = [name_in_cell(cell) for cell in row[:3]]
-        topology.limits.append(LimitRecord(scope, owner, name, int(row[3])))

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from penstock.storage.definitions.values import name_in_cell, name_to_cell
+from penstock.storage.definitions.values import put_statement
 
 PARAMETERS: Final = """
 CREATE TABLE parameters (
@@ -42,36 +42,13 @@ class ParameterRecord(NamedTuple):
 
 
 def put_parameter(change: Change, record: ParameterRecord) -> None:
-    names = (record.vhost, record.component, record.name)
     text = json.dumps(record.value, separators=(",", ":"))
-    change(
-        "INSERT OR REPLACE INTO parameters VALUES (?, ?, ?, ?, ?)",
-        *[name_to_cell(name) for name in names],
-        text,
-        name_to_cell(record.user),
-    )
+    cells = (record.vhost, record.component, record.name, text, record.user)
+    change(put_statement("parameters", len(cells)), *cells)
 
 
 def delete_parameter(change: Change, record: ParameterRecord) -> None:
     """The one of this virtual host, component and name."""
+    which = "vhost = ? AND component = ? AND name = ?"
     names = (record.vhost, record.component, record.name)
-    change(
-        "DELETE FROM parameters WHERE vhost = ? AND component = ? AND name = ?",
-        *[name_to_cell(name) for name in names],
-    )
-
-
-def load_parameters(
-    rows: Callable[[str], list[tuple[str | bytes | int, ...]]],
-) -> list[ParameterRecord]:
-    """``rows``: what a statement finds."""
-    found: list[ParameterRecord] = []
-    for row in rows("SELECT name, value, vhost, component, user FROM parameters"):
-        name, vhost, component, user = [_name(row[place]) for place in (0, 2, 3, 4)]
-        found.append(ParameterRecord(name, json.loads(str(row[1])), vhost, component, user))
-    return found
-
-
-def _name(cell: str | bytes | int) -> str:
-    assert not isinstance(cell, int)
-    return name_in_cell(cell)
+    change(f"DELETE FROM parameters WHERE {which}", *names)  # noqa: S608

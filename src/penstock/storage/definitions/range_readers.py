@@ -16,7 +16,7 @@ are not found.
 from typing import Final, NamedTuple, final
 
 from penstock.storage.definitions.definitions import Definitions
-from penstock.storage.definitions.values import name_in_cell, name_to_cell
+from penstock.storage.definitions.values import name_in_cell, put_statement
 
 GROUP_MARK: Final = "\n"
 
@@ -41,70 +41,46 @@ class RangeReaders:
 
     def start(self, vhost: str, queue: str, incarnation: str) -> tuple[str, int] | None:
         """(what was asked for, the position that was)"""
-        rows = self._definitions.rows(
-            "SELECT request, seq_id FROM range_starts"
-            " WHERE vhost = ? AND queue = ? AND incarnation = ?",
-            name_to_cell(vhost),
-            name_to_cell(queue),
-            incarnation,
-        )
+        which = "vhost = ? AND queue = ? AND incarnation = ?"
+        statement = f"SELECT request, seq_id FROM range_starts WHERE {which}"  # noqa: S608
+        rows = self._definitions.rows(statement, vhost, queue, incarnation)
         return (str(rows[0][0]), int(rows[0][1])) if rows else None
 
     def put_start(
         self, vhost: str, queue: str, incarnation: str, request: str, seq_id: int
     ) -> None:
-        self._definitions.change(
-            "INSERT OR REPLACE INTO range_starts VALUES (?, ?, ?, ?, ?)",
-            name_to_cell(vhost),
-            name_to_cell(queue),
-            incarnation,
-            request,
-            seq_id,
-        )
+        self._put("range_starts", vhost, queue, incarnation, request, seq_id)
 
     def delete_start(self, vhost: str, queue: str) -> None:
         self._delete("range_starts", vhost, queue)
 
     def groups(self) -> list[GroupRow]:
-        """All there are."""
         rows = self._definitions.rows(
             "SELECT vhost, queue, incarnation, request, seq_id FROM range_starts"
         )
         found = []
         for vhost, name, incarnation, request, position in rows:
-            queue, mark, group = _name(name).partition(GROUP_MARK)
+            queue, mark, group = name_in_cell(name).partition(GROUP_MARK)
             if mark:
-                at = int(position)
                 found.append(
-                    GroupRow(_name(vhost), queue, str(incarnation), group, str(request), at)
+                    GroupRow(name_in_cell(vhost), queue, incarnation, group, request, position)
                 )
         return found
 
     def tokens(self) -> list[tuple[str, str, str, int]]:
         """(vhost, queue, incarnation, token) of all leases there were."""
         rows = self._definitions.rows("SELECT vhost, queue, incarnation, token FROM range_leases")
-        return [(_name(row[0]), _name(row[1]), str(row[2]), int(row[3])) for row in rows]
+        return [(name_in_cell(row[0]), name_in_cell(row[1]), row[2], row[3]) for row in rows]
 
     def put_token(self, vhost: str, queue: str, incarnation: str, token: int) -> None:
-        self._definitions.change(
-            "INSERT OR REPLACE INTO range_leases VALUES (?, ?, ?, ?)",
-            name_to_cell(vhost),
-            name_to_cell(queue),
-            incarnation,
-            token,
-        )
+        self._put("range_leases", vhost, queue, incarnation, token)
 
     def delete_token(self, vhost: str, queue: str) -> None:
         self._delete("range_leases", vhost, queue)
 
+    def _put(self, table: str, *cells: str | int) -> None:
+        self._definitions.change(put_statement(table, len(cells)), *cells)
+
     def _delete(self, table: str, vhost: str, queue: str) -> None:
-        self._definitions.change(
-            f"DELETE FROM {table} WHERE vhost = ? AND queue = ?",  # noqa: S608
-            name_to_cell(vhost),
-            name_to_cell(queue),
-        )
-
-
-def _name(cell: str | bytes | int) -> str:
-    assert not isinstance(cell, int)
-    return name_in_cell(cell)
+        statement = f"DELETE FROM {table} WHERE vhost = ? AND queue = ?"  # noqa: S608
+        self._definitions.change(statement, vhost, queue)

@@ -9,14 +9,13 @@ A row is written in the turn in which a promise depends on it and is on disk bef
 leaves, as with everything in ``definitions``.
 """
 
-import json
 import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple, final
 
 from penstock.core.clock_types import WallMs
-from penstock.storage.definitions.values import name_in_cell, name_to_cell
+from penstock.storage.definitions.values import put_statement, read_rows
 
 STAGING: Final = """
 CREATE TABLE staged_sets (
@@ -86,77 +85,29 @@ class StagingTables:
         self._db = database
         self._change = change
 
-    def put_set(self, record: StagedSetRecord) -> None:
-        self._change(
-            "INSERT OR REPLACE INTO staged_sets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            name_to_cell(record.vhost),
-            record.name,
-            name_to_cell(record.producer),
-            name_to_cell(record.run),
-            record.batch,
-            name_to_cell(record.user),
-            record.messages,
-            record.size_bytes,
-            int(record.finished),
-            record.place,
-            record.began_at_ms,
-        )
+    def put_set(self, one: StagedSetRecord) -> None:
+        names = (one.vhost, one.name, one.producer, one.run)
+        sizes = (one.messages, one.size_bytes, one.finished)
+        cells = (*names, one.batch, one.user, *sizes, one.place, one.began_at_ms)
+        self._change(put_statement("staged_sets", len(cells)), *cells)
 
     def delete_set(self, record: StagedSetRecord) -> None:
-        self._change(
-            "DELETE FROM staged_sets WHERE vhost = ? AND name = ?",
-            name_to_cell(record.vhost),
-            record.name,
-        )
+        which = "vhost = ? AND name = ?"
+        self._change(f"DELETE FROM staged_sets WHERE {which}", record.vhost, record.name)  # noqa: S608
 
     def put_producer(self, record: ProducerRecord) -> None:
-        self._change(
-            "INSERT OR REPLACE INTO staged_producers VALUES (?, ?, ?, ?, ?, ?, ?)",
-            name_to_cell(record.vhost),
-            name_to_cell(record.producer),
-            name_to_cell(record.user),
-            name_to_cell(record.run),
-            json.dumps(record.fenced),
-            record.batch,
-            record.seen_at_ms,
-        )
+        self._change(put_statement("staged_producers", len(record)), *record)
 
     def delete_producer(self, record: ProducerRecord) -> None:
-        self._change(
-            "DELETE FROM staged_producers WHERE vhost = ? AND producer = ?",
-            name_to_cell(record.vhost),
-            name_to_cell(record.producer),
-        )
+        which = "vhost = ? AND producer = ?"
+        self._change(f"DELETE FROM staged_producers WHERE {which}", record.vhost, record.producer)  # noqa: S608
 
     def load_sets(self) -> list[StagedSetRecord]:
-        found: list[StagedSetRecord] = []
+        columns = "vhost, name, producer, run, batch, user, began_at_ms, messages, bytes, place"
         order = "vhost, producer, batch, place"
-        for row in self._db.execute(f"SELECT * FROM staged_sets ORDER BY {order}"):  # noqa: S608
-            vhost, producer, run, user = [name_in_cell(row[place]) for place in (0, 2, 3, 5)]
-            batch, messages, size, place, began_at_ms = [int(row[i]) for i in (4, 6, 7, 9, 10)]
-            found.append(
-                StagedSetRecord(
-                    vhost,
-                    str(row[1]),
-                    producer,
-                    run,
-                    batch,
-                    user,
-                    WallMs(began_at_ms),
-                    messages,
-                    size,
-                    place,
-                    finished=bool(row[8]),
-                )
-            )
-        return found
+        rows = f"{columns}, finished FROM staged_sets ORDER BY {order}"
+        return [StagedSetRecord(*row) for row in read_rows(self._db, rows, "ttttitiiiib")]
 
     def load_producers(self) -> list[ProducerRecord]:
-        found: list[ProducerRecord] = []
-        for row in self._db.execute("SELECT * FROM staged_producers ORDER BY seen_at_ms"):
-            vhost, producer, user, run = [name_in_cell(cell) for cell in row[:4]]
-            fenced = [str(one) for one in json.loads(row[4])]
-            found.append(
-                ProducerRecord(vhost, producer, user, run, fenced, int(row[5]), WallMs(int(row[6])))
-            )
-        return found
+        rows = "* FROM staged_producers ORDER BY seen_at_ms"
+        return [ProducerRecord(*row) for row in read_rows(self._db, rows, "ttttlii")]

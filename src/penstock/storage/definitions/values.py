@@ -5,9 +5,13 @@ has not.  docs/formats/definitions.md, section 2, is the other half of this file
 """
 
 import json
+import sqlite3
 from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
-from typing import Final, cast
+from typing import Any, Final, cast
+
+Cell = str | bytes | int
 
 _BYTES_TAG: Final = "$bytes"
 _DECIMAL_TAG: Final = "$decimal"
@@ -27,6 +31,22 @@ def name_to_cell(name: str) -> str | bytes:
 
 def name_in_cell(cell: str | bytes) -> str:
     return cell.decode("utf-8", "surrogateescape") if isinstance(cell, bytes) else cell
+
+
+def cell_of(value: object) -> Cell:
+    """A name or other text, a number, yes or no, an arguments table, a list of texts."""
+    if isinstance(value, str):
+        return name_to_cell(value)
+    if isinstance(value, bytes | int):
+        return value
+    if isinstance(value, dict):
+        return arguments_to_json(value)
+    return json.dumps(value)
+
+
+def put_statement(table: str, count: int) -> str:
+    """A row of ``count`` columns, in the place of the one with its key."""
+    return f"INSERT OR REPLACE INTO {table} VALUES ({', '.join('?' * count)})"  # noqa: S608
 
 
 def arguments_to_json(arguments: dict[str, object]) -> str:
@@ -77,3 +97,20 @@ def _from_json(value: object) -> object:
         if tag == _DICT_TAG:
             return {key: _from_json(item) for key, item in content.items()}
     return {key: _from_json(item) for key, item in value.items()}
+
+
+READ: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "t": name_in_cell,
+    "i": int,
+    "b": bool,
+    "l": json.loads,
+    "a": arguments_from_json,
+}
+"""Text, integer, yes or no, list, arguments."""
+
+
+def read_rows(db: sqlite3.Connection, select: str, kinds: str) -> Iterator[list[Any]]:
+    """``kinds``: a letter of ``READ`` for each column of ``select``."""
+    readers = [READ[kind] for kind in kinds]
+    for row in db.execute(f"SELECT {select}"):
+        yield [read(cell) for read, cell in zip(readers, row, strict=True)]

@@ -25,12 +25,7 @@ from penstock.storage.engine.garbage import SegmentGarbage
 from penstock.storage.engine.memory_monitor import ENDLESS, MemoryMonitor
 from penstock.storage.engine.node_paging import NodePaging
 from penstock.storage.engine.ram import RamAccount
-from penstock.storage.engine.resting_queue import (
-    FLUSHED,
-    INFINITE,
-    WAITS_FOR_DISK,
-    RestingQueue,
-)
+from penstock.storage.engine.resting_queue import FLUSHED, INFINITE, WAITS_FOR_DISK, RestingQueue
 from penstock.storage.engine.retirement import Retirement
 from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.index.segment_jobs import ContentReleaser, WriteAccount

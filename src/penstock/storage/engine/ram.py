@@ -47,6 +47,7 @@ class RamAccount:
         self.output_bytes: i64 = 0  # written for peers that have not taken it
         self.link_bytes: i64 = 0  # sent to other nodes, which have not said that they have it
         self.stream_bytes: i64 = 0  # of the streams' readers, and read last
+        self.ending_bytes: i64 = 0  # of channels that are over, until all is given back
         self._writes: WriteAccount = writes
 
     def set_limits(self, limit_bytes: i64, paging_bytes: i64) -> None:
@@ -63,13 +64,16 @@ class RamAccount:
 
     def used_bytes(self) -> i64:
         waiting = self.cached_bytes + self._writes.waiting_bytes
-        leaving = self.output_bytes + self.link_bytes
+        leaving = self.output_bytes + self.link_bytes + self.ending_bytes
         coming = self.uncommitted_bytes + self.input_bytes
         return self.queued_bytes + coming + waiting + leaving + self.stream_bytes
 
     def count_output(self, unsent_bytes: i64) -> None:
         """Sessions have written so much that sockets have not taken."""
         self.output_bytes = unsent_bytes
+
+    def count_ending(self, more_bytes: i64) -> None:
+        self.ending_bytes += more_bytes
 
     def take_uncommitted(self, size_bytes: i64) -> bool:
         """False = transactions take so much already that they might never come to an end."""

@@ -57,7 +57,13 @@ from penstock.storage.engine.unknown_queues import QueueDirectories, refusal
 from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.index.recovery import IndexScan
 from penstock.storage.index.segment_codec import segment_file_name
-from penstock.storage.journal.codec import SPARE_SUFFIX, journal_file_name, journal_file_no
+from penstock.storage.journal.codec import (
+    POSITION_IDS,
+    SPARE_SUFFIX,
+    copy_of_position,
+    journal_file_name,
+    journal_file_no,
+)
 from penstock.storage.journal.journal import JOURNAL_FILE_BYTES, Journal
 from penstock.storage.journal.recovery import SEQ_ID_STEP, JournalRecovery
 from penstock.storage.store.message_store import MessageStore
@@ -131,14 +137,7 @@ class Opening:
         )
         journal = Journal(files, f"{directory}/journal", journal_file_bytes, beside(board))
         self.engine: Engine = Engine(
-            files,
-            directory,
-            journal,
-            store,
-            transient,
-            board,
-            limits,
-            2 * store_file_bytes,
+            files, directory, journal, store, transient, board, limits, 2 * store_file_bytes
         )
 
     def run(self, run_jobs: RunJobs, progress: Progress) -> None:
@@ -190,7 +189,7 @@ class Opening:
         for queue in terms.queues:
             if int(queue.queue_id) in self._entries:
                 self._open_queue(queue)
-                next_seq_ids[int(queue.queue_id)] = int(queue.next_seq_id)
+            next_seq_ids[int(queue.queue_id)] = int(queue.next_seq_id)
         remove_terms(self._files, self._directory)
         self._begin_journal(terms.journal_file_no + 1, next_seq_ids)
 
@@ -209,10 +208,20 @@ class Opening:
         index.adopt(terms.segments, terms.redelivered_below)
         self.queues[int(terms.queue_id)] = FoundQueue(index, terms.next_seq_id, terms.expiring)
 
-    def _begin_journal(self, file_no: i64, next_seq_ids: dict[int, int]) -> None:
-        """The old files are of no use as soon as the new one is on disk."""
+    def _begin_journal(self, file_no: i64, numbers: dict[int, int]) -> None:
+        """The old files are of no use as soon as the new one is on disk.
+
+        ``numbers``: next seq_ids and positions; those of queues that are gone go.
+        """
         journal = self.engine.journal
-        journal.begin(file_no, next_seq_ids)
+        journal.begin(
+            file_no,
+            {
+                number: upto
+                for number, upto in numbers.items()
+                if (copy_of_position(number) if number >= POSITION_IDS else number) in self._entries
+            },
+        )
         for name in self._files.listdir(journal.directory):
             if 0 < journal_file_no(name) < file_no or name.endswith(SPARE_SUFFIX):
                 self._files.remove(f"{journal.directory}/{name}")
@@ -257,7 +266,7 @@ class Opening:
         self._settle_segments(progress)
         reach("recovery.flushed")
         store.finish_recovery()
-        self._begin_journal(journal.last_file_no + 1, next_seq_ids)
+        self._begin_journal(journal.last_file_no + 1, next_seq_ids | journal.positions)
         reach("recovery.ready")
 
     def _count_references(self, scan: IndexScan) -> list[Message]:
@@ -378,6 +387,7 @@ def close_engine(
                 [] if index is None else list(index.segments.values()),
             )
         )
-    for queue_id, next_offset in engine.journal.side.next_offsets().items():
-        terms_queues.append(QueueTerms(queue_id, STREAM_ENTRIES, next_offset, 0, False, []))
+    numbers = engine.journal.side.next_offsets() | engine.journal.positions()
+    for number, upto in numbers.items():
+        terms_queues.append(QueueTerms(number, STREAM_ENTRIES, upto, 0, False, []))
     write_terms(files, engine.directory, Terms(everything, engine.store.save_table(), terms_queues))

@@ -9,13 +9,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.core.message import (
-    INDEXED,
-    LOGGED,
-    PERSISTENT,
-    REDELIVERED,
-    Message,
-)
+from penstock.core.message import INDEXED, LOGGED, PERSISTENT, REDELIVERED, Message
 from penstock.storage.common.message_record import message_record_end, read_message, record_seq_id
 from penstock.storage.index.marks import SegmentMarks
 from penstock.storage.index.segment import Block, Segment

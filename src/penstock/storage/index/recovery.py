@@ -207,12 +207,7 @@ class IndexScan(DiskJob):
                 raise damage(path, int(header.offset), int(HEADER_BYTES + header.size))
 
     def _take_block(
-        self,
-        path: str,
-        data: bytes,
-        segment: Segment,
-        header: BlockHeader,
-        present: bytearray,
+        self, path: str, data: bytes, segment: Segment, header: BlockHeader, present: bytearray
     ) -> None:
         at = header.offset + HEADER_BYTES
         end = header.end()

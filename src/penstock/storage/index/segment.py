@@ -67,29 +67,11 @@ class Segment:
     """One segment; ``size`` and ``blocks`` include what is still being written."""
 
     __slots__ = (
-        "blocks",
-        "count",
-        "entries",
-        "failed",
-        "fresh_soonest_ms",
-        "gone",
-        "has_stored",
-        "left_alone",
-        "live_bytes",
-        "live_count",
-        "marks",
-        "named",
-        "number",
-        "queue_id",
-        "record_bytes",
-        "renaming",
-        "rewriting",
-        "size",
-        "soonest_ms",
-        "synced",
-        "transient_count",
+        "blocks", "count", "entries", "failed", "fresh_soonest_ms", "gone", "has_stored",
+        "left_alone", "live_bytes", "live_count", "marks", "named", "number", "queue_id",
+        "record_bytes", "renaming", "rewriting", "size", "soonest_ms", "synced", "transient_count",
         "writing",
-    )
+    )  # fmt: skip
 
     def __init__(self, queue_id: i64, number: i64, entries: i64) -> None:
         self.queue_id: i64 = queue_id

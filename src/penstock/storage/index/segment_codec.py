@@ -71,16 +71,8 @@ class BlockHeader:
     """
 
     __slots__ = (
-        "count",
-        "first",
-        "kind",
-        "last",
-        "offset",
-        "queue_id",
-        "segment",
-        "size",
-        "synced",
-    )
+        "count", "first", "kind", "last", "offset", "queue_id", "segment", "size", "synced",
+    )  # fmt: skip
 
     def __init__(
         self,

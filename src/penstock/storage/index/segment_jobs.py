@@ -182,13 +182,7 @@ class SegmentRead(DiskJob):
     """
 
     def __init__(
-        self,
-        segment: Segment,
-        path: str,
-        unfinished: str,
-        queue_id: i64,
-        start: i64,
-        upto: i64,
+        self, segment: Segment, path: str, unfinished: str, queue_id: i64, start: i64, upto: i64
     ) -> None:
         super().__init__()
         self.segment: Segment = segment

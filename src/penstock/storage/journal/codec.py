@@ -69,6 +69,22 @@ TO_TAIL_BYTES: Final[i64] = 21
 ATTEMPTS_BYTES: Final[i64] = 21
 
 
+POSITION_IDS: Final[i64] = 1 << 30
+"""From here on 'N' and 'Q' say the two positions of a copy, and not the next seq_id of a queue."""
+
+
+def position_ids(queue_id: i64) -> tuple[int, int]:
+    """Under which the journal keeps how far that copy is complete, and what it has heard."""
+    assert 0 <= queue_id < POSITION_IDS // 2
+    first = POSITION_IDS + 2 * queue_id
+    return int(first), int(first + 1)
+
+
+def copy_of_position(position_id: i64) -> int:
+    """The queue id of its copy."""
+    return int((position_id - POSITION_IDS) // 2)
+
+
 def journal_file_name(file_no: int) -> str:
     return f"{file_no}{JOURNAL_SUFFIX}"
 
@@ -111,18 +127,9 @@ class JournalGroup:
     """
 
     __slots__ = (
-        "end_position",
-        "file_no",
-        "files_to_remove",
-        "offset",
-        "parts",
-        "side",
-        "size",
-        "store",
-        "sync",
-        "synced_offset",
-        "written",
-    )
+        "end_position", "file_no", "files_to_remove", "offset", "parts", "side", "size", "store",
+        "sync", "synced_offset", "written",
+    )  # fmt: skip
 
     def __init__(
         self,

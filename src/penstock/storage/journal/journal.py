@@ -53,9 +53,11 @@ from penstock.storage.common.side_log import SideLog
 from penstock.storage.journal.codec import (
     BLOCK_HEADER_BYTES,
     FILES,
+    POSITION_IDS,
     QUEUES,
     JournalGroup,
     journal_file_name,
+    position_ids,
     write_ack,
     write_attempts,
     write_delay,
@@ -221,12 +223,14 @@ class Journal:
         self._used(queue_id, upto_seq_id)
 
     def forget_queue(self, queue_id: i64) -> None:
-        """The queue is deleted.
+        """The queue is deleted, and so are the positions of its copy.
 
         The deletion must be committed in the definitions before the group that holds this
         record is submitted, else a crash between the two brings the queue back empty.
         """
-        self._next_seq_ids.pop(int(queue_id), None)
+        complete_id, heard_id = position_ids(queue_id)
+        for number in (int(queue_id), complete_id, heard_id):
+            self._next_seq_ids.pop(number, None)
         write_forget(self._buffer, queue_id)
         self.position = self.sealed_position + len(self._buffer)
 
@@ -237,6 +241,10 @@ class Journal:
             self._next_seq_ids[int(queue_id)] = int(next_seq_id)
 
     # -- groups ----------------------------------------------------------------------------
+
+    def is_on_disk(self) -> bool:
+        """All of it: no publisher waits for more."""
+        return self.durable_position >= self.position
 
     def pending_bytes(self) -> i64:
         """Appended and not yet sealed."""
@@ -351,6 +359,14 @@ class Journal:
 
     def next_seq_ids(self) -> dict[int, int]:
         return dict(self._next_seq_ids)
+
+    def highest(self, number: int) -> int:
+        """What was ever reserved under it, in any life; 0 = nothing."""
+        return self._next_seq_ids.get(number, 0)
+
+    def positions(self) -> dict[int, int]:
+        """Of all copies, by the ids that ``position_ids`` gives."""
+        return {one: upto for one, upto in self._next_seq_ids.items() if one >= POSITION_IDS}
 
     def statistics(self) -> dict[str, int]:
         return {

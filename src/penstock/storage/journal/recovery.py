@@ -39,13 +39,7 @@ from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
-from penstock.core.message import (
-    LOGGED,
-    PERSISTENT,
-    REDELIVERED,
-    Message,
-    counts_in,
-)
+from penstock.core.message import LOGGED, PERSISTENT, REDELIVERED, Message, counts_in
 from penstock.storage.common.files import FileSystem
 from penstock.storage.common.message_record import (
     MESSAGE,
@@ -64,6 +58,7 @@ from penstock.storage.journal.codec import (
     FILES,
     FORGET,
     MAGIC_BYTES,
+    POSITION_IDS,
     QUEUES,
     RESERVE,
     TO_TAIL,
@@ -95,16 +90,9 @@ class JournalledQueue:
     """
 
     __slots__ = (
-        "acked",
-        "attempts",
-        "chunks",
-        "delays",
-        "file_attempts",
-        "file_delays",
-        "forgotten",
-        "messages",
-        "next_seq_id",
-    )
+        "acked", "attempts", "chunks", "delays", "file_attempts", "file_delays", "forgotten",
+        "messages", "next_seq_id",
+    )  # fmt: skip
 
     def __init__(self, forgotten: bool = False) -> None:
         self.next_seq_id: i64 = 0
@@ -174,6 +162,7 @@ class JournalRecovery:
 
     ``queues``         id → JournalledQueue, for every id asked for
     ``unknown``        the same for other ids that are met and that are not ``deleted``
+    ``positions``      of copies, by the ids of ``position_ids``: the highest number each
     ``numbers``        files that are there, ascending
     ``last_file_no``   of the newest file that began; 0 = none did
     """
@@ -185,6 +174,7 @@ class JournalRecovery:
         self.directory: str = directory
         self.queues: dict[int, JournalledQueue] = {}
         self.unknown: dict[int, JournalledQueue] = {}
+        self.positions: dict[int, int] = {}
         self._are_deleted: SeqRanges = deleted
         self.numbers: list[int] = []
         self.last_file_no: i64 = 0
@@ -314,9 +304,12 @@ class JournalRecovery:
             return
         if kind == QUEUES:
             for queue_id, next_seq_id in read_table(data, at).items():
-                self._queue(queue_id).saw(next_seq_id)
+                self._reserved(queue_id, next_seq_id)
             return
         number = i64(read_i32_be(data, at + 1))
+        if kind == RESERVE:
+            self._reserved(number, read_i64_be(data, at + 5))
+            return
         if kind == DROP:
             if tail:
                 self._dropped.add(int(number))
@@ -332,12 +325,18 @@ class JournalRecovery:
         elif kind == ACK_RUN:
             first = read_i64_be(data, at + 5)
             queue.acked.add(first, first + i64(read_i32_be(data, at + 13)))
-        elif kind == RESERVE:
-            queue.saw(read_i64_be(data, at + 5))
         elif kind == DELAY:
             # Within a file the last word counts.
             until_ms = WallMs(read_i64_be(data, at + 13))
             queue.file_delays[int(read_i64_be(data, at + 5))] = until_ms
+
+    def _reserved(self, number: i64, upto: i64) -> None:
+        if number < POSITION_IDS:
+            queue = self._queue(number)
+            if not queue.forgotten:
+                queue.saw(upto)
+        elif upto > self.positions.get(int(number), 0):
+            self.positions[int(number)] = int(upto)
 
     def _queue(self, queue_id: i64) -> JournalledQueue:
         queue = self.queues.get(int(queue_id))

@@ -42,16 +42,9 @@ class StoreFile:
     """
 
     __slots__ = (
-        "compacting",
-        "copy",
-        "damaged",
-        "first_id",
-        "last_death",
-        "live_count",
-        "references",
-        "rows",
-        "valid_bytes",
-    )
+        "compacting", "copy", "damaged", "first_id", "last_death", "live_count", "references",
+        "rows", "valid_bytes",
+    )  # fmt: skip
 
     def __init__(self, rows: FileTable, first_id: i64) -> None:
         self.rows: FileTable = rows
@@ -168,14 +161,7 @@ class StoreFiles:
     ``disk_error``  what went wrong behind the store's back; the node cannot go on
     """
 
-    __slots__ = (
-        "_first_ids",
-        "board",
-        "directory",
-        "disk_error",
-        "files",
-        "parked",
-    )
+    __slots__ = ("_first_ids", "board", "directory", "disk_error", "files", "parked")
 
     def __init__(self, directory: str, board: JobBoard) -> None:
         self.directory: str = directory

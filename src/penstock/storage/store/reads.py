@@ -21,12 +21,7 @@ from mypy_extensions import i64
 
 from penstock.storage.common.disk_jobs import DiskJob, run_job
 from penstock.storage.common.files import FileSystem
-from penstock.storage.store.codec import (
-    RECORD_HEADER_BYTES,
-    damage,
-    is_record,
-    is_record_header,
-)
+from penstock.storage.store.codec import RECORD_HEADER_BYTES, damage, is_record, is_record_header
 from penstock.storage.store.files import StoreFile, StoreFiles
 
 GAP_MAX_BYTES: Final[i64] = 16 * 1024
