@@ -1,7 +1,8 @@
 """The judge of a load: what clients were promised, what they got, and how long they had to wait.
 
 Clients say lines (tests/interop/CONVERSATION.md, "A load"); an ``Account`` is what was said about
-one queue.  What must be true when everything is healed and drained:
+one queue, and ``heard`` all of it in its order.  What must be true when everything is healed and
+drained:
 
     every confirmed message was received by somebody                         (``lost``)
     a message that is received again is marked as redelivered               (``unmarked``)
@@ -39,9 +40,11 @@ class Account:
         self.lives: Counter[str] = Counter()
         self.impatient = 0
         self.ended: set[str] = set()
+        self.heard: list[str] = []
         self._last: dict[tuple[str, str], int] = {}  # (consumer's, publisher's life): the number
 
     def hear(self, line: str) -> None:
+        self.heard.append(line)
         found = LINE.fullmatch(line)
         assert found is not None, f"a client of {self.queue} says: {line}"
         at_ms, word, rest = int(found[1]), found[2], found[3]

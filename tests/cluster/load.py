@@ -86,6 +86,7 @@ class Client:
             for line in self.process.stdout:
                 self.account.hear(line.rstrip("\n"))
         except BaseException as error:
+            error.add_note("".join(self.process.stdout))  # the rest, if it was a traceback
             self.failure = error
 
     def check(self) -> None:

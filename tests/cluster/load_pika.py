@@ -20,6 +20,7 @@ from typing import Any
 
 import pika
 import pika.exceptions
+from pika.adapters.utils.connection_workflow import AMQPConnectorException
 
 PATIENCE_S = 1.0
 BEGIN_S = 2.0
@@ -178,7 +179,8 @@ def main() -> None:
         if word == "load-publish":
             Publisher(next(nodes), queue, identity, int(numbers[0]), int(numbers[1])).live()
         else:
-            with suppress(pika.exceptions.AMQPError, OSError):  # the next one, then
+            gone = (pika.exceptions.AMQPError, AMQPConnectorException, OSError)
+            with suppress(*gone):  # the next one, then
                 consume(next(nodes), queue, identity)
         stopped.wait(RETRY_S)
     say("end", name)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from penstock.cli.cluster import MIRRORS, PATH, cluster_text
+from penstock.cli.admin.cluster import MIRRORS, PATH, cluster_text
 
 
 class Truth(NamedTuple):

@@ -487,6 +487,24 @@ def test_another_server_listens() -> None:
     assert "it does not answer like etcd's v3 gateway" in said
 
 
+@pytest.mark.parametrize(
+    "release, row, code",
+    [
+        (
+            "3.4",
+            '{"error":"etcdserver: no such lease","code":5,"message":"the same"}',
+            5,
+        ),
+        ("3.5", '{"code":5, "message":"etcdserver: requested lease not found"}', 5),
+        ("a stream", '{"error":{"grpc_code":7,"http_code":403,"message":"permission denied"}}', 7),
+    ],
+)
+def test_a_refusal_is_one_in_the_words_of_each_release(release: str, row: str, code: int) -> None:
+    with pytest.raises(etcd_http.EtcdRefusal) as refusal:
+        etcd_http.understood(row.encode())
+    assert refusal.value.code == code, release
+
+
 def test_a_redirect_is_not_followed_and_an_answer_has_an_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

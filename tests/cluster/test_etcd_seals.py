@@ -116,8 +116,12 @@ def test_records_get_checksums_when_that_is_asked_for(
             server.put(path, sealed[path])
         server.put(ROOT + "format", SEALING)
     assert "cluster_etcd_seal_records = true" in join(world.options)
+    with pytest.raises(EtcdUnavailable, match="cluster_etcd_seal_records = true"):
+        EtcdCoordinator(world.options).look()
     sealing = EtcdOptions((server.endpoint,), SECRET, lease_ttl_s=2, seal_records=True)
     first = EtcdCoordinator(sealing)
+    first.look()
+    assert server.rows(ROOT)[ROOT + "format"] == form, "it only looks"
     first.start()
     world.members.append(first)
     for member in (first, world.join("c/1")):

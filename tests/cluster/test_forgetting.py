@@ -19,7 +19,12 @@ from penstock.cluster.agreement.forgetting import (
     fate_of,
 )
 from penstock.cluster.agreement.membership import MemberRecord, member_to_json
-from penstock.cluster.agreement.queue_views import QueueView, first_view, view_to_json
+from penstock.cluster.agreement.queue_views import (
+    QueueView,
+    first_ruled_view,
+    first_view,
+    view_to_json,
+)
 from penstock.core.errors import NotFound, PreconditionFailed
 from tests.helpers.quiet_cluster import QuietMembers, ask
 from tests.helpers.requests import Request
@@ -28,6 +33,8 @@ DOWN = first_view("b/1").with_member("a/1").went_down(graceful=False)
 ALONE = first_view("b/1").went_down(graceful=True)
 MIRRORED = first_view("b/1").with_member("a/1").with_synced("a/1")
 PROMOTED = MIRRORED.promoted("a/1", heard_all=True, graceful=False)
+
+RULED = first_ruled_view("a/1", ("a", "c"), ("a", "b", "c"))
 
 
 @pytest.mark.parametrize(
@@ -42,6 +49,9 @@ PROMOTED = MIRRORED.promoted("a/1", heard_all=True, graceful=False)
         ("b", DOWN, FORGETS),
         ("a", ALONE, GOES),
         ("b", first_view("c/1").went_down(graceful=True), STAYS),
+        ("b", RULED, FORGETS),
+        ("b", RULED.forgot("b"), STAYS),
+        ("b", first_ruled_view("b/1", ("b",), ("b",)), GOES),
     ],
 )
 def test_what_becomes_of_a_queue(home: str, view: QueueView | None, fate: int) -> None:

@@ -20,7 +20,7 @@ def test_two_processes_on_one_machine_use_a_unix_socket(tmp_path: Path) -> None:
     cluster = LiveCluster(tmp_path, 2)
     paths = [str(tmp_path / f"{number}.sock") for number in range(2)]
     for node, path in zip(cluster.nodes, paths, strict=True):
-        node._more_environment["PENSTOCK_CLUSTER_UNIX_SOCKET"] = path
+        node.more_environment["PENSTOCK_CLUSTER_UNIX_SOCKET"] = path
     with cluster:
         one, two = cluster.nodes
         # Who came in by a Unix socket has a number and no address.

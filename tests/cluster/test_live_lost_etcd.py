@@ -163,7 +163,7 @@ def test_a_cluster_of_release_0_1_is_upgraded(tmp_path: Path) -> None:
         etcd_of(cluster).unseal(ROOT)
         with pytest.raises(BrokerFailed, match="cluster_etcd_seal_records = true"):
             cluster.nodes[0].start()
-        cluster.nodes[0]._more_environment["PENSTOCK_CLUSTER_ETCD_SEAL_RECORDS"] = "true"
+        cluster.nodes[0].more_environment["PENSTOCK_CLUSTER_ETCD_SEAL_RECORDS"] = "true"
         for node in cluster.nodes:
             node.start()
         end_s = time.monotonic() + 10

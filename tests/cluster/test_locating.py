@@ -14,6 +14,7 @@ from penstock.broker.rules.policies import Policy
 from penstock.cluster.agreement import metadata as md
 from penstock.cluster.agreement.agreed import Agreed
 from penstock.cluster.agreement.locating import Locating
+from penstock.core.errors import Unavailable
 from tests.helpers.connection_pair import QuietBroker
 
 LOCATOR = "x-queue-master-locator"
@@ -141,3 +142,34 @@ def test_a_node_alone_has_them_all() -> None:
     for locator in ("client-local", "min-masters", "random"):
         vhost = node.broker.vhosts["/"]
         assert locating.home_of(vhost, "q", True, None, {LOCATOR: locator}) == "a"
+
+
+QUORUM: dict[str, object] = {"x-queue-type": "quorum"}
+
+
+def first_copies(place: Place, **arguments: object) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Those that vote, and all that are wanted."""
+    place.locating.lives = lambda: {node: f"{node}/1" for node in place.running}
+    place.locating.known = lambda: ["a", "b", "c", "d"]
+    view = place.locating.first_view("b", QUORUM | arguments)
+    assert view is not None
+    assert view.reign is not None
+    assert view.master == "b/1"
+    return view.reign.copies, view.wanted
+
+
+def test_a_quorum_queue_has_three_copies_unless_it_says_how_many(place: Place) -> None:
+    three = ("b", "c", "a")
+    assert first_copies(place) == (three, three)
+    assert first_copies(place, **{"x-quorum-initial-group-size": 1}) == (("b",), ("b",))
+    all_four = {"x-quorum-initial-group-size": 9}
+    assert first_copies(place, **all_four) == (three, (*three, "d"))
+    place.running = ["a", "b"]
+    assert first_copies(place) == (("b", "a"), ("b", "a", "c"))
+
+
+def test_any_other_queue_has_no_view_at_first(place: Place) -> None:
+    place.locating.lives = lambda: {"a": "a/1"}
+    assert place.locating.first_view("a", {}) is None
+    with pytest.raises(Unavailable, match="node 'b', where the queue is to be, has gone"):
+        place.locating.first_view("b", QUORUM)

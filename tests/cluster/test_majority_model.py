@@ -7,8 +7,16 @@ from collections.abc import Callable, Mapping
 import pytest
 from hypothesis import settings
 
-from penstock.cluster.agreement.queue_views import node_of
-from penstock.cluster.agreement.reigns import FETCH, GIVE_UP, GO_ON, Holding, Reign, Vote
+from penstock.cluster.agreement.coordinator import node_of
+from penstock.cluster.agreement.reigns import (
+    FETCH,
+    GIVE_UP,
+    GO_ON,
+    NOWHERE,
+    Holding,
+    Reign,
+    Vote,
+)
 from tests.models.model_majority import (
     Broken,
     Rules,
@@ -26,7 +34,11 @@ TWO = Scope(messages=2, crashes=0)
 CRASHES = Scope(messages=1, crashes=1)
 ENDS = Scope(messages=1, ends=1, crashes=0)
 CHANGES = Scope(messages=1, crashes=0, changes=2)
+STEPS_DOWN = Scope(messages=1, crashes=0, vacancies=1)
 ELECTIONS = Scope(messages=2, crashes=0, elections=2)
+LOSES = Scope(messages=1, crashes=0, losses=1)
+FOUNDING = Scope(nodes=2, copies=2, messages=1, crashes=1, founded=False)
+FOUNDING_LOSES = Scope(messages=1, crashes=0, losses=1, founded=False)
 
 
 def explore(scope: Scope, rules: Rules, lemma: str = "Lemma") -> int:
@@ -47,7 +59,7 @@ def explore(scope: Scope, rules: Rules, lemma: str = "Lemma") -> int:
             try:
                 judge_confirm(world, after)
                 if is_new:
-                    judge(world, after)
+                    judge(world, after, rules)
                     judge_progress(after, rules, proven)
             except Broken as broken:
                 if str(broken).startswith(lemma):
@@ -67,10 +79,14 @@ def way_to(world: World, came_from: Mapping[World, tuple[World, str] | None]) ->
 
 VISITED = {
     "crashes": CRASHES,
-    "losses": Scope(messages=1, crashes=0, losses=1),
+    "losses": LOSES,
+    "founding": FOUNDING,
     "changes": Scope(messages=1, crashes=0, changes=1),
+    "a master that steps down": STEPS_DOWN,
 }
 LARGE = {
+    "founding by three": Scope(messages=1, crashes=1, founded=False),
+    "founding and losses": FOUNDING_LOSES,
     "ends": ENDS,
     "elections": Scope(messages=1, crashes=0, elections=2),
     "two changes": CHANGES,
@@ -117,6 +133,17 @@ def the_least(vote: Vote) -> tuple[int, ...]:
     return tuple(-number for number in vote.holding.complete)
 
 
+def whatever_was_given_up(reign: Reign, member: str, holding: Holding) -> Reign:
+    """The foremost that is complete, when a majority has voted."""
+    after = reign.voted(member, holding)
+    others = [vote for vote in reign.votes if node_of(vote.member) != node_of(member)]
+    votes = [*others, Vote(member, holding)]
+    complete = [vote for vote in votes if vote.holding.is_complete()]
+    if after.master or len(votes) < reign.majority() or not complete:
+        return after
+    return elect(reign, max(complete, key=lambda vote: vote.holding))
+
+
 def by_number(vote: Vote) -> tuple[int, ...]:
     return (vote.holding.complete.number,)
 
@@ -146,6 +173,10 @@ def all_copies_are_needed(reign: Reign, durable: Mapping[str, int]) -> int:
     return min(durable.get(node, 0) for node in reign.copies)
 
 
+def only_if_complete(holding: Holding) -> Holding | None:
+    return holding if holding.complete != NOWHERE else None
+
+
 def at_once(reign: Reign, durable: Mapping[str, int], confirmed: int) -> bool:
     return True
 
@@ -156,10 +187,11 @@ def before_a_majority_follows(reign: Reign, durable: Mapping[str, int], confirme
 
 FAULTS = {
     "a copy that voted goes on": ("Lemma 1", SMALL, Rules(seals=False)),
+    "a master that stepped down goes on": ("Lemma 1", STEPS_DOWN, Rules(seals=False)),
     "a copy says what it has in memory": ("Lemma 2", SMALL, Rules(says_durable=False)),
     "a master counts its own memory": ("Lemma 2", SMALL, Rules(counts_own_disk=False)),
     "a master counts words of another term": ("Lemma 2", TWO, Rules(counts_one_term=False)),
-    "one copy is enough": ("Lemma 2", SMALL, Rules(decided_number=one_copy_is_enough)),
+    "one copy is enough": ("Lemma 2", SMALL, Rules(confirmed_number=one_copy_is_enough)),
     "a copy that fetches is complete": ("Lemma 3", SMALL, Rules(waits_for_all_places=False)),
     "a copy forgets first": ("Lemma 3", TWO, Rules(withdraws_first=False)),
     "a later life begins": ("Lemma 3", CRASHES, Rules(begins_in_one_life=False)),
@@ -167,6 +199,7 @@ FAULTS = {
     "the least is elected": ("Lemma 4", SMALL, Rules(voted=elects_by(the_least))),
     "terms do not count": ("Lemma 4", ELECTIONS, Rules(voted=elects_by(by_number))),
     "what was heard elects": ("Lemma 4", SMALL, Rules(voted=elects_by(by_what_was_heard))),
+    "a lost disk counts as given up": ("Lemma 3", LOSES, Rules(tells_lost_disks=False)),
     "no copy gives up": ("Lemma 5", ENDS, Rules(how_to_follow=never_gives_up)),
     "a copy with less goes on": ("Lemma 5", SMALL, Rules(how_to_follow=goes_on_anyway)),
     "a master has no more": ("Lemma 5", CRASHES, Rules(how_to_follow=takes_masters_for_exact)),
@@ -177,7 +210,13 @@ FAULTS = {
         CHANGES,
         Rules(may_change=before_a_majority_follows),
     ),
-    "all copies are waited for": ("Lemma 7", SMALL, Rules(decided_number=all_copies_are_needed)),
+    "copies give up at once": ("Lemma 8", TWO, Rules(waits_for_masters_disk=False)),
+    "no copy votes before the queue is founded": (
+        "Lemma 8",
+        FOUNDING,
+        Rules(may_vote_with=lambda _reign, holding: only_if_complete(holding)),
+    ),
+    "all copies are waited for": ("Lemma 7", SMALL, Rules(confirmed_number=all_copies_are_needed)),
 }
 
 
@@ -187,5 +226,60 @@ def test_a_fault_breaks_a_lemma(lemma: str, scope: Scope, rules: Rules) -> None:
         explore(scope, rules, lemma)
 
 
+TO_A_COPY_THAT_GAVE_UP = (
+    *("a publish 0", "a flush", "a publish 1", "b apply", "b flush"),  # 0 is confirmed, 1 is not
+    *("b vote", "c vote", "b begin term 2", "b flush", "a give up for term 2", "a vote"),
+)
+
+
+def test_a_copy_that_gave_up_elects_none_of_an_earlier_term() -> None:
+    """c lacks message 0: it is elected if a's vote does not say for which term a gave up."""
+    faulty = Rules(voted=whatever_was_given_up)
+    world = first_world(ELECTIONS)
+    for name in TO_A_COPY_THAT_GAVE_UP:
+        world = dict(steps(world, ELECTIONS, Rules()))[name]
+    after = dict(steps(world, ELECTIONS, Rules()))["c vote"]
+    judge(world, after)
+    assert len(after.reign.votes) == 2
+    with pytest.raises(Broken, match="Lemma 4"):
+        judge(world, dict(steps(world, ELECTIONS, faulty))["c vote"])
+    assert dict(steps(after, ELECTIONS, Rules()))["b vote"].reign.master == "b/1"
+
+
+IS_LOST_BEFORE_THE_FOUNDING = (
+    *("a publish 0", "a flush", "b apply", "b flush", "b lose"),
+    *("b vote", "c vote"),
+)
+
+
+def test_nothing_is_confirmed_before_the_queue_is_founded() -> None:
+    """b, which had message 0 on its disk, and c vote as if there had been none."""
+    for rules in (Rules(), Rules(confirmed_number=Reign.decided_number)):
+        world = first_world(FOUNDING_LOSES)
+        for name in IS_LOST_BEFORE_THE_FOUNDING:
+            before, world = world, dict(steps(world, FOUNDING_LOSES, rules))[name]
+        assert world.reign.master in ("b/2", "c/1")
+        if world.confirmed:
+            with pytest.raises(Broken, match="Lemma 4"):
+                judge(before, world)
+        else:
+            judge(before, world)
+    assert world.confirmed, "by the rules without it"
+
+
+def test_no_copy_is_taken_out_if_the_rest_could_not_vote() -> None:
+    """c has restarted before its disk had anything: b is needed until c is complete."""
+    scope = Scope(messages=0, crashes=1, changes=1, founded=False)
+    anyway = Rules(without=lambda reign, node, _complete: reign.without(node, reign.copies))
+    world = first_world(scope)
+    for name in ("c crash", "a flush", "b flush", "a found"):
+        world = dict(steps(world, scope, Rules()))[name]
+    ways = dict(steps(world, scope, Rules()))
+    assert "a change to ac" not in ways
+    judge(world, ways["a change to ab"])
+    with pytest.raises(Broken, match="Lemma 8"):
+        judge(world, dict(steps(world, scope, anyway))["a change to ac"])
+
+
 def test_every_lemma_has_a_fault() -> None:
-    assert {lemma for lemma, _, _ in FAULTS.values()} == {f"Lemma {n}" for n in range(1, 8)}
+    assert {lemma for lemma, _, _ in FAULTS.values()} == {f"Lemma {n}" for n in range(1, 9)}

@@ -24,11 +24,17 @@ def nodes(
     drained: str = "",
     unreached: str = "",
     short: str = "",
+    unheard: str = "",
 ) -> LivingNodes:
+    """``unheard``: "b:a" is that b does not hear a."""
     members = {one.partition("/")[0]: one for one in living.split()}
     joined = {node: 1000 * number for number, node in enumerate(sorted(members))}
     short_of = {node: ["disk"] for node in short.split()}
-    return LivingNodes(member, members, joined, drained.split(), unreached.split(), short_of)
+    deaf: dict[str, set[str]] = {}
+    for one, _, other in (pair.partition(":") for pair in unheard.split()):
+        deaf.setdefault(one, set()).add(other)
+    away = drained.split(), unreached.split()
+    return LivingNodes(member, members, joined, *away, short_of, deaf)
 
 
 def step(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from penstock.cluster.mirrors.safety import STUCK_MS, Answer, Rests, SafeLine
+from penstock.cluster.agreement.reigns import Reign
+from penstock.cluster.mirrors.safety import STUCK_MS, Answer, Rests, SafeLine, SafePositions
+from penstock.core.clock_types import MonoMs
 from penstock.core.confirm_watermark import PendingConfirms
 
 
@@ -102,3 +104,75 @@ def test_what_another_node_passed_on_waits_until_that_node_knows() -> None:
     assert not wait.lost
     line.begin()
     assert (wait.lost, wait.done) == (True, True)
+
+
+# -- with a reign ----------------------------------------------------------------------------
+
+
+def ruled(*copies: str) -> SafePositions:
+    """Whose master is a/1."""
+    safe = SafePositions("a/1", PendingConfirms())
+    safe.begin()
+    safe.ruled_by(Reign(1, copies, "a/1"))
+    return safe
+
+
+def test_a_majority_is_safe_and_its_own_disk_is_one_of_it() -> None:
+    safe = ruled("a", "b", "c")
+    assert safe.wait_for([], 1)
+    safe.look(9, own_durable=4)
+    assert (safe.applied.safe, safe.durable.safe) == (0, 0)
+    safe.hear("b/1", 7, 6, is_complete=True, last_number=9)
+    safe.look(9, own_durable=4)
+    assert (safe.applied.safe, safe.durable.safe) == (7, 4)
+    safe.hear("c/1", 5, 5, is_complete=True, last_number=9)
+    safe.look(9, own_durable=4)
+    assert (safe.applied.safe, safe.durable.safe) == (7, 5)
+    safe.check(9)
+
+
+def test_a_copy_that_is_not_complete_and_a_node_without_a_vote_do_not_count() -> None:
+    safe = ruled("a", "b", "c")
+    safe.hear("b/1", 9, 9, is_complete=False, last_number=9)
+    safe.hear("d/1", 9, 9, is_complete=True, last_number=9)
+    safe.look(9, own_durable=9)
+    assert safe.durable.safe == 0
+    states = safe.look_at_mirrors(9, 9, MonoMs(1))
+    assert states.complete == ["d/1"]
+    assert not states.may_change, "no majority is complete in this term"
+    safe.hear("b/1", 9, 0, is_complete=True, last_number=9)
+    safe.look(9, own_durable=9)
+    assert safe.look_at_mirrors(9, 9, MonoMs(1)).may_change, "of nothing that was confirmed"
+
+
+def test_the_next_change_waits_until_the_new_copies_have_what_was_confirmed() -> None:
+    safe = ruled("a", "b", "c")
+    safe.hear("b/1", 5, 5, is_complete=True, last_number=5)
+    safe.hear("d/1", 3, 3, is_complete=True, last_number=5)
+    safe.look(5, own_durable=5)
+    safe.ruled_by(Reign(1, ("a", "b", "c", "d"), "a/1"))
+    safe.look(5, own_durable=5)
+    assert safe.durable.safe == 5, "what was confirmed is so"
+    assert not safe.look_at_mirrors(5, 5, MonoMs(1)).may_change
+    safe.hear("d/1", 5, 5, is_complete=True, last_number=5)
+    assert safe.look_at_mirrors(5, 5, MonoMs(1)).may_change
+
+
+def test_no_copy_of_a_reign_is_waited_for_by_itself() -> None:
+    """However late it is."""
+    safe = ruled("a", "b", "c")
+    safe.hear("b/1", 1, 1, is_complete=True, last_number=1)
+    for now_ms in (1, 10 * STUCK_MS, 20 * STUCK_MS):
+        safe.look(5, own_durable=5)
+        states = safe.look_at_mirrors(5, 5, MonoMs(now_ms))
+        assert (states.silent, states.slow) == ([], [])
+    assert safe.rest_ms("c/1") == 0
+
+
+def test_a_queue_with_one_copy_waits_for_its_own_disk() -> None:
+    safe = ruled("a")
+    assert safe.wait_for([], 1)
+    safe.look(1, own_durable=0)
+    assert safe.durable.safe == 0
+    safe.look(1, own_durable=1)
+    assert safe.durable.safe == 1

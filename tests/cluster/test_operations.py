@@ -19,6 +19,7 @@ from penstock.core.message import (
     REDELIVERED,
     Message,
     attempts_of,
+    returns_of,
     set_attempts,
 )
 from penstock.streams.block_codec import POSITIONS, TERMS
@@ -73,6 +74,24 @@ def test_published_messages_arrive(messages: list[Message], part: int, until_ms:
     assert all((one.part, one.until_ms) == (part, until_ms) for one in parcel.operations)
     found = [told(one) for operation in parcel.operations for one in operation.messages]
     assert found == [told(one) for one in messages]
+
+
+def test_attempts_and_returns_of_a_quorum_queue_arrive() -> None:
+    one = Message(b"c", bytes(ADDRESS), 0, 0)
+    one.seq_id = 4
+    for _ in range(3):
+        one.returned()
+    one.tried()
+    writer = written()
+    ops.write_publish(writer, 0, 0, [one])
+    ops.write_attempts(writer, 0, [one])
+    published, counted = ops.read_parcel(writer.getvalue()).operations
+    (found,) = published.messages
+    assert (attempts_of(found), returns_of(found)) == (1, 3)
+    found.set_counts(0)
+    ((seq_id, both),) = counted.counts
+    found.set_counts(both)
+    assert (seq_id, attempts_of(found), returns_of(found)) == (4, 1, 3)
 
 
 @given(seq_ids=st.lists(SEQ_IDS, min_size=1, unique=True), kind=st.sampled_from("AML"))
@@ -191,14 +210,14 @@ WRONG = {
     "an address that is none": message_operation(address=b"\x05ab"),
     "an address of no bytes": message_operation(address=b""),
     "an address with a rest": message_operation(address=ADDRESS + b"x"),
-    "too many attempts": message_operation(attempts=65_536),
+    "too many attempts": message_operation(attempts=1 << 31),
     "no messages": b"P\0" + struct.pack(">qqI", 0, 4, 0),
     "a place out of bounds": b"P\0" + struct.pack(">qqI", 0, (1 << 63) - 1, 1) + bytes(40),
     "marks of no known kind": b"K\0\1" + struct.pack(">II", 0, 0),
     "more marks than there are": b"K\0\4" + struct.pack(">II", 2, 18) + b"\1n" + bytes(16),
     "a mark beyond the end of its rows": b"K\0\4" + struct.pack(">II", 1, 17) + b"\1n" + bytes(16),
     "marks beyond the end": b"K\0\6" + struct.pack(">II", 1, 19) + b"\1n" + bytes(16),
-    "attempts out of bounds": b"E\0" + struct.pack(">IqI", 1, 4, 65_536),
+    "attempts out of bounds": b"E\0" + struct.pack(">IqI", 1, 4, 1 << 31),
 }
 
 

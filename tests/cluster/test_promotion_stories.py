@@ -20,8 +20,9 @@ from random import SystemRandom
 import pytest
 
 from penstock.broker.rules.ha_policy import ALWAYS, WHEN_SYNCED, HaPolicy, read_ha_policy
+from penstock.cluster.agreement.coordinator import node_of
 from penstock.cluster.agreement.living_nodes import LivingNodes
-from penstock.cluster.agreement.queue_views import QueueView, node_of
+from penstock.cluster.agreement.queue_views import QueueView
 from penstock.cluster.mirrors.deciding import Step, begins, next_step, when_stopping
 from penstock.cluster.mirrors.safety import MirrorStates
 

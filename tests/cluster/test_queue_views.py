@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 
+from penstock.cluster.agreement.coordinator import node_of
 from penstock.cluster.agreement.queue_views import (
     PARTIAL,
     SYNCED,
     BadView,
     QueueView,
+    first_ruled_view,
     first_view,
-    node_of,
     view_from_json,
     view_to_json,
 )
+from penstock.cluster.agreement.reigns import BEGINNING, Holding, Position
 
 
 def three() -> QueueView:
@@ -120,6 +122,78 @@ def test_any_life_of_a_view_survives_json(seed: int) -> None:
         assert view.version in (version, version + 1)
         again = view_from_json(view_to_json(view))
         assert again == view
+
+
+def voting() -> QueueView:
+    """A queue with a majority whose master a/1 is gone; b has voted."""
+    view = first_ruled_view("a@h/1", ("a@h", "b@h", "c@h"), ("a@h", "b@h", "c@h"))
+    assert view.reign is not None
+    at = Position(1, 7)
+    return view.ruled(view.reign.voted("b@h/1", Holding(at, at)))
+
+
+def test_a_vote_and_an_election_are_one_view_each() -> None:
+    view = voting()
+    assert (view.version, view.term, view.master, view.former) == (2, 2, "", "a@h/1")
+    assert view.members == view.synced == []
+    assert view.reign is not None
+    after = view.ruled(view.reign.voted("c@h/4", Holding(Position(1, 6), Position(1, 9))))
+    assert (after.term, after.master, after.former) == (2, "b@h/1", "a@h/1")
+    assert after.members == after.synced == ["b@h/1"]
+    assert told(view, first_ruled_view("a@h/1", ("a@h", "b@h", "c@h"), ("a@h", "b@h", "c@h"))) == []
+    assert told(after, view) == ["b@h is the master"]
+    for one in (view, after, after.wanting(("b@h", "d@h"))):
+        assert view_from_json(view_to_json(one)) == one
+
+
+def test_a_copy_counts_that_votes_or_is_wanted() -> None:
+    view = voting().wanting(("a@h", "d@h"))
+    assert [node for node in "abcde" if view.counts_on(f"{node}@h")] == ["a", "b", "c", "d"]
+    assert view.reign is not None
+    larger = view.ruled(view.reign.voted("a@h/2", Holding(BEGINNING, BEGINNING)))
+    assert larger.reign is not None
+    changed = larger.ruled(larger.reign.with_copies(("a@h", "b@h", "c@h", "d@h")))
+    assert told(changed, larger) == ["d@h is synchronised"]
+    assert told(larger, changed) == ["d@h has no copy that counts"]
+
+
+def test_the_view_of_a_queue_without_a_reign_is_as_it_was_before() -> None:
+    assert json.loads(view_to_json(three())).keys().isdisjoint({"reign", "wanted"})
+
+
+def of_reign(**values: Any) -> str:
+    value = json.loads(view_to_json(voting()))
+    reign = value["reign"] | values
+    return json.dumps(value | {"reign": {k: v for k, v in reign.items() if v is not None}})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        of_reign(votes=None),
+        of_reign(colour="red"),
+        of_reign(term=2),
+        of_reign(copies=["a@h", "b@h", "b@h"]),
+        of_reign(copies=["a@h", 7]),
+        of_reign(copies="ab"),
+        of_reign(votes=[["b@h/1", [[1, 7], [1, True]]]]),
+        of_reign(votes=[["d@h/1", [[1, 7], [1, 7]]]]),
+        of_reign(votes=[["b@h/1", [[1, 7], [1, 7], [1, 7]]]]),
+        of_reign(votes=[["b@h/1", [[0, -1], [1, 7]]]]),
+        of_reign(votes=[["b@h/1", [[1, 7], [1, 7]]], ["c@h/1", [[1, 7], [1, 7]]]]),
+        of_reign(is_exact="yes"),
+        of_reign(ends=[[2, 0]]),
+        of_reign(ends=[]),
+        json.dumps(json.loads(view_to_json(voting())) | {"master": "a@h/1"}),
+        json.dumps(json.loads(view_to_json(voting())) | {"wanted": "ab"}),
+        json.dumps(json.loads(view_to_json(voting())) | {"recoverable": {"b@h": SYNCED}}),
+        json.dumps({k: v for k, v in json.loads(view_to_json(voting())).items() if k != "wanted"}),
+        json.dumps(json.loads(view_to_json(three())) | {"wanted": []}),
+    ],
+)
+def test_what_is_no_reign_is_refused(text: str) -> None:
+    with pytest.raises(BadView):
+        view_from_json(text)
 
 
 def changed(**values: Any) -> str:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.cluster.agreement.queue_views import node_of
+from penstock.cluster.agreement.coordinator import node_of
 from penstock.cluster.agreement.reigns import (
     BEGINNING,
     ENDS_KEPT,
@@ -23,6 +23,7 @@ from penstock.cluster.agreement.reigns import (
     Position,
     Reign,
     first_reign,
+    gave_up_for,
 )
 from tests.models.model_majority import (
     Rules,
@@ -131,6 +132,25 @@ def test_of_two_copies_with_as_much_the_one_that_heard_more_is_elected() -> None
     torn = Holding(Position(1, 4), Position(1, 5))
     reign = elected(first_reign(NODES[:3], "a/1"), ("b/2", torn), ("a/2", exact(1, 4)))
     assert (reign.master, reign.how_to_follow(exact(1, 4))) == ("b/2", FETCH)
+
+
+def test_of_copies_with_as_much_the_favoured_one_is_elected() -> None:
+    voting = first_reign(NODES[:3], "a/1").favouring("c").vacated()
+    same = elected(voting, ("b/1", exact(1, 4)), ("c/1", exact(1, 4)))
+    assert (same.master, same.favoured) == ("c/1", "")
+    assert elected(voting, ("b/1", exact(1, 5)), ("c/1", exact(1, 4))).master == "b/1"
+
+
+def test_a_copy_that_gave_up_makes_a_majority_with_one_of_that_term_or_later() -> None:
+    """Beside one of an earlier term it waits for more votes."""
+    nothing = Holding(gave_up_for(2), BEGINNING)
+    reign = elected(first_reign(NODES[:3], "a/1"), ("b/1", exact(1, 4)), ("c/1", exact(1, 3)))
+    by_its_term = elected(reign, ("a/1", nothing), ("b/2", exact(2, 0)))
+    assert (by_its_term.master, by_its_term.ends[-1]) == ("b/2", Position(2, 0))
+    waits = elected(reign, ("a/1", nothing), ("c/1", exact(1, 9)))
+    assert (waits.term, waits.master, len(waits.votes)) == (3, "", 2)
+    assert elected(waits, ("b/2", exact(2, 0))).master == "b/2"
+    assert elected(reign, ("a/1", nothing), ("c/1", nothing)).master == ""
 
 
 def test_a_term_that_was_passed_over_counts_again_if_its_copy_is_elected() -> None:

@@ -10,8 +10,11 @@ import pytest
 from penstock.broker.topology.declaring import check_deletable
 from penstock.cluster.remote.queue import RemoteQueue
 from penstock.cluster.remote.queue_places import take_place
+from penstock.core import queue_requests as q
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import NotFound, PreconditionFailed
-from penstock.core.pending import Pending
+from penstock.core.pending import AGAIN, Pending
+from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from tests.helpers.node_pair import NodePair, confirming, names, ready
 from tests.helpers.queues import identity
 
@@ -432,3 +435,23 @@ def test_a_large_content_that_the_store_has_let_go_of_is_stored_anew(pair: NodeP
     assert queue.whole(message) is not None
     pair.here.engine.check()
     queue.backing.requeue([message])
+
+
+def test_an_answer_of_a_master_that_was_lost_in_the_same_turn_binds_no_consumer(
+    pair: NodePair,
+) -> None:
+    """It asks the next one."""
+    queue = pair.remote("q")
+    way = queue.way
+    assert way is not None
+    windows = OutputWindow(), SharedWindow()
+    consumer = Consumer("tag", None, *windows, False, 0, False, {})
+    pair.slow = True
+    pending = queue.add_consumer(consumer)
+    queue.hear(q.Answered(1, 1, "", "", 0, 0, []), WallMs(0))
+    queue.hear(q.Gone(1), WallMs(0))
+    queue.follow(way)
+    assert pending.resume() is AGAIN
+    assert consumer not in queue.consumers
+    pair.slow = False
+    pair.run()

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from penstock.core.pending import Pending
 from penstock.management.facts.sessions import SessionInspector
 from penstock.management.metrics.gathering import Gathering
 from penstock.management.rows.view import BrokerView
@@ -51,6 +52,39 @@ def test_the_row_has_what_the_master_has(pair: NodePair) -> None:
     view(pair).add_message_counts("/", ["q"], totals)
     assert totals == [2, 2, 2]
     assert queue_counts(pair.here.broker.vhosts["/"].queues["q"])[-2:] == (2, 2)
+
+
+def test_another_node_shows_of_a_stream_what_its_master_does(pair: NodePair) -> None:
+    """Offsets, segments, kept positions, groups, publishers, and what retention does next."""
+    queue = pair.remote("s", **{"x-queue-type": "stream", "x-message-deduplication": True})
+    client = pair.here.client()
+    client.call("basic.qos", prefetch_count=10)
+    tracked = {"x-stream-offset": "first", "x-stream-automatic-offset-tracking": True}
+    client.consume("s", "reader", arguments=tracked)
+    for number in (1, 2, 2):
+        headers = {"x-deduplication-header": f"writer:{number}"}
+        client.publish("", "s", b"x", headers=headers)
+    pair.tick()
+    assert "penstock" not in view(pair).queues.row("/", "s")
+    pending = view(pair).queues.facts_elsewhere("/", "s")
+    assert isinstance(pending, Pending)
+    pair.run()
+    found = pending.resume()
+    master = BrokerView(pair.there.broker, SessionInspector(), "there").queues.row("/", "s")
+    assert found == {"penstock": master["penstock"]}
+    shown = cast(dict[str, Any], master["penstock"])
+    assert (shown["next_offset"], shown["duplicates"]) == (2, 1)
+    assert [one["name"] for one in shown["positions"]] == ["reader"]
+    assert [one["name"] for one in shown["publishers"]] == ["writer"]
+
+    assert lengths(view(pair).queues.row("/", "s"))[1] == 2
+    queue.give_up("it is down")
+    assert view(pair).queues.facts_elsewhere("/", "s") == {}
+
+
+def test_of_other_queues_there_are_no_facts_elsewhere(pair: NodePair) -> None:
+    pair.remote("q")
+    assert view(pair).queues.facts_elsewhere("/", "q") == {}
 
 
 def test_a_queue_that_is_down_has_no_counts(pair: NodePair) -> None:

@@ -31,6 +31,7 @@ NOT_HERE: dict[str, tuple[Any, ...]] = {
     "requeue": ([],),
     "unfetch": ([],),
     "purge": (),
+    "purge_step": (1,),
     "whole": (Message(b"", b"", 0, 0),),
     "await_head": (),
     "note_attempts": ([],),

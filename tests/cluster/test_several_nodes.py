@@ -54,10 +54,10 @@ def management(broker: LiveBroker) -> tuple[str, str]:
     return broker.http_url, f"{address}:{int(port) + 1}"
 
 
-def ask(url: str, body: object = None) -> tuple[int, str]:
+def ask(url: str, body: object = None, method: str = "PUT") -> tuple[int, str]:
     """Status and answer; a body is put."""
     data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, method="GET" if data is None else "PUT")
+    request = urllib.request.Request(url, data, method="GET" if data is None else method)
     request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
     try:
         with urllib.request.urlopen(request, timeout=10) as answer:
@@ -70,10 +70,49 @@ def channel(broker: LiveBroker) -> pika.adapters.blocking_connection.BlockingCha
     return pika.BlockingConnection(pika.URLParameters(broker.url)).channel()
 
 
-def test_quorum_queues_are_refused_in_a_cluster(broker: LiveBroker) -> None:
+def test_a_quorum_queue_has_copies_and_every_node_publishes_to_it(broker: LiveBroker) -> None:
     quorum = {"x-queue-type": "quorum"}
-    with pytest.raises(pika.exceptions.ConnectionClosedByBroker, match="of a cluster are not"):
-        channel(broker).queue_declare("quorum", durable=True, arguments=quorum)
+    channels = [channel(broker) for _ in range(4)]
+    channels[0].queue_declare("quorum", durable=True, arguments=quorum)
+    for number, one in enumerate(channels):
+        one.confirm_delivery()
+        one.basic_publish("", "quorum", b"%d" % number)
+    both = ["penstock@here-1", "penstock@here-2"]
+    for url in management(broker):
+        row = json.loads(ask(url + "/api/queues/%2F/quorum")[1])
+        assert row["leader"] in both
+        assert (sorted(row["members"]), sorted(row["online"])) == (both, both)
+    status = json.loads(ask(management(broker)[0] + "/api/queues/quorum/%2F/quorum/status")[1])
+    states = sorted((one["Raft State"], one["Membership"]) for one in status)
+    assert states == [("follower", "voter"), ("leader", "voter")]
+    leader = str(row["leader"])
+    follower = next(one for one in both if one != leader)
+    assert replicas(broker, "/%2F/quorum/replicas/delete", "DELETE", follower) == 204
+    eventually_members(broker, [leader])
+    channels[1].basic_publish("", "quorum", b"4")
+    assert replicas(broker, "/%2F/quorum/replicas/delete", "DELETE", leader) == 503
+    assert replicas(broker, f"/replicas/on/{follower}/grow", "POST") == 204
+    eventually_members(broker, both)
+    found = sorted(channels[3].basic_get("quorum", auto_ack=True)[2] for _ in range(5))
+    assert found == [b"0", b"1", b"2", b"3", b"4"]
+    for one in channels:
+        one.connection.close()
+
+
+def replicas(broker: LiveBroker, path: str, method: str, node: str = "") -> int:
+    url = management(broker)[0] + "/api/queues/quorum" + path
+    body = {"node": node} if node else {"strategy": "all"}
+    return ask(url, body, method)[0]
+
+
+def eventually_members(broker: LiveBroker, nodes: list[str]) -> None:
+    """They have all there is, and vote."""
+    end_s, found = time.monotonic() + 20, [""]
+    while found != nodes:
+        assert time.monotonic() < end_s, found
+        time.sleep(0.05)
+        rows = json.loads(ask(management(broker)[1] + "/api/queues/quorum/%2F/quorum/status")[1])
+        found = sorted(one["Node Name"] for one in rows if one["Membership"] == "voter")
 
 
 def test_a_stream_is_published_and_read_at_either_node(broker: LiveBroker) -> None:
@@ -241,11 +280,19 @@ def test_a_node_that_is_killed_is_started_again(broker: LiveBroker) -> None:
         one.connection.close()
 
 
-def test_the_nodes_end_with_their_parent(tmp_path: Path) -> None:
+def test_the_nodes_end_with_their_parent_and_no_argument_of_theirs_is_a_secret(
+    tmp_path: Path,
+) -> None:
     settings = {"PENSTOCK_NODES": "2", "PENSTOCK_NODE_NAME": "penstock@gone"}
-    broker = LiveBroker(tmp_path, environment=settings, ready_timeout_s=60).start()
+    flags = ("--default-pass", "canary", "--heartbeat-s", "17")
+    broker = LiveBroker(tmp_path, flags, environment=settings, ready_timeout_s=60).start()
     pids = children(broker)
     assert len(pids) == 2
+    for pid in pids:
+        arguments = Path(f"/proc/{pid}/cmdline").read_bytes()
+        assert b"--heartbeat-s=17" in arguments
+        assert b"canary" not in arguments
+        assert b"PENSTOCK_DEFAULT_PASS=canary" in Path(f"/proc/{pid}/environ").read_bytes()
     broker.kill()
     deadline = time.monotonic() + 15
     while time.monotonic() < deadline and any(Path(f"/proc/{pid}/fd").exists() for pid in pids):

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from penstock.broker.rules.rights import Rights
-from penstock.broker.topology.super_streams import declare_super_stream
-from penstock.core.errors import NotImplementedYet
+from penstock.broker.topology.super_streams import (
+    AT_ONCE,
+    declare_super_stream,
+    delete_super_stream,
+)
+from penstock.core.errors import PreconditionFailed
 from tests.cluster.sim_cluster import SimCluster, started
 from tests.helpers.connection_pair import ClientEnd
 from tests.helpers.requests import Request
@@ -202,11 +207,37 @@ def test_the_master_loses_its_power_under_publishing(cluster: SimCluster, seed: 
     assert len(set(reader.bodies)) == len(reader.bodies) == min(ends)
 
 
-def test_super_streams_are_refused(cluster: SimCluster) -> None:
-    broker = cluster.machines[0].quiet.broker
-    rights = Rights(broker.users.users["guest"], "/")
-    with pytest.raises(NotImplementedYet, match="super streams of a cluster"):
-        declare_super_stream(broker.vhosts["/"], rights, "orders", ["0"], {})
+def test_a_super_stream_is_spread_over_the_nodes_and_deleted_at_another(tmp_path: Path) -> None:
+    keys = [str(number) for number in range(AT_ONCE + 3)]
+    with started(tmp_path, NAMES) as cluster:
+        a, b, c = (machine.quiet.broker for machine in cluster.machines)
+        vhosts = [broker.vhosts["/"] for broker in (a, b, c)]
+        rights = Rights(a.users.users["guest"], "/")
+        declare = partial(declare_super_stream, vhosts[0], rights, "orders", keys, {})
+        declared = Request(a.changes.ask(), declare)
+        cluster.until(declared.is_decided)
+        for vhost in vhosts:
+            bindings = vhost.exchanges["orders"].bindings()
+            bound = {one.routing_key: one.destination for one in bindings}
+            assert {key: queue.name for key, queue in bound.items()} == {
+                key: f"orders-{key}" for key in keys
+            }
+        here = [sum(not vhost.queues[f"orders-{key}"].remote for key in keys) for vhost in vhosts]
+        assert sum(here) == len(keys)
+        assert max(here) - min(here) <= 1
+        with pytest.raises(PreconditionFailed, match="already an exchange named orders"):
+            declare_super_stream(vhosts[1], *declare.args[1:])
+        client = cluster.machines[1].client()
+        client.publish("orders", "3", b"x")
+        cluster.until(
+            lambda: all(vhost.queues["orders-3"].backing.ready_count() for vhost in vhosts)
+        )
+        rights = Rights(c.users.users["guest"], "/")
+        delete = partial(delete_super_stream, vhosts[2], rights, "orders", lambda _: None)
+        cluster.until(Request(c.changes.ask(), delete).is_decided)
+        for vhost in vhosts:
+            assert "orders" not in vhost.exchanges
+            assert not [name for name in vhost.queues if name.startswith("orders")]
 
 
 def test_a_stream_that_is_deleted_leaves_no_copy(cluster: SimCluster) -> None:

@@ -10,7 +10,8 @@
             load.finish()
 
 Every client has a queue of its own.  All queues are declared at the first node, so that one is the
-master of all of them; with ``mirrored`` a policy gives each one mirror.
+master of all of them; with ``mirrored`` a policy gives each one mirror.  With ``quorum`` each AMQP
+client has a second queue, of that type; the clients declare both as durable queues and no more.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import contextlib
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -40,6 +41,7 @@ from tests.helpers.namespaces import PrivateNetwork
 from tests.helpers.raw_nsq import MAGIC
 
 CLIENTS = os.environ.get("PENSTOCK_CLUSTER_CLIENTS", "pika,go,java,pynsq").split(",")
+RELAXED = {"QUORUM_RELAXED_CHECKS_ON_REDECLARATION": "true"}
 POLICY = {
     "pattern": r"^(nsq\.)?queue_",
     "apply-to": "queues",
@@ -85,16 +87,27 @@ class World:
         size: int,
         *,
         mirrored: bool,
+        quorum: bool = False,
         network: PrivateNetwork | None = None,
         clients: Sequence[str] = CLIENTS,
         settings: dict[str, str] | None = None,
+        machines: Sequence[Mapping[str, str]] = (),
     ) -> None:
         self.size = size
         self.mirrored = mirrored
         self.network = network
         self.clients = clients
-        self.cluster = LiveCluster(directory, size, settings, network, nsq="pynsq" in clients)
+        self.cluster = LiveCluster(
+            directory,
+            size,
+            (settings or {}) | (RELAXED if quorum else {}),
+            network,
+            nsq="pynsq" in clients,
+            machines=machines,
+        )
         self.topics = {f"queue_{client}": client for client in clients}
+        self.quorum = [f"quorum_{client}" for client in clients if quorum and client != "pynsq"]
+        self.topics.update((name, name.partition("_")[2]) for name in self.quorum)
         self._stack = ExitStack()
 
     @property
@@ -129,7 +142,8 @@ class World:
         with channel_at(self.cluster.nodes[0].url) as channel:
             for topic, client in self.topics.items():
                 if client != "pynsq":
-                    channel.queue_declare(topic, durable=True)
+                    kind = "quorum" if topic in self.quorum else "classic"
+                    channel.queue_declare(topic, durable=True, arguments={"x-queue-type": kind})
         for topic, client in self.topics.items():
             if client == "pynsq":
                 self._make_nsq_channel(topic)
@@ -244,6 +258,8 @@ class World:
         row = self.row(queue)
         if row.get("state") != "running":
             return False
+        if queue in self.quorum:
+            return len(row["online"]) == len(self.living()) and bool(row["leader"])
         copies = len(row.get("synchronised_slave_nodes", [])) + 1
         return copies == (min(COPIES, len(self.living())) if self.mirrored else 1)
 
@@ -274,7 +290,7 @@ class World:
             until(is_told, SETTLE_S, lambda node=node, why=why: f"{node} says: {why[0]}")  # type: ignore[misc]
 
     def told(self) -> str:
-        keys = ("node", "state", "slave_nodes", "synchronised_slave_nodes", "messages")
+        keys = ("node", "state", "slave_nodes", "synchronised_slave_nodes", "online", "messages")
         rows = {
             queue: {key: row.get(key) for key in keys}
             for queue in self.queues

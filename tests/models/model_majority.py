@@ -9,10 +9,12 @@ late to hear and as often asked as it likes, since any step may come at any time
     flush          what a copy has is on its disk, and it says so to the master it follows
     crash          a copy has what its disk has, under another life; also in the midst of a parcel
     vote           whether or not the master lives: a lease may end at any time
+    step down      the master does
     begin          the copy that was elected is master
     follow         a copy goes on under a new master, or begins to fetch; also one left behind
     fetch          one place
     give up        a copy that must: it says so on its disk, then forgets all
+    found          the master says that a majority of the disks has what the queue began with
     change         the master puts a node among the copies that vote, or takes one out
     lose           the disk of a copy is gone
 
@@ -22,7 +24,7 @@ The rules are those of ``Reign``, and of ``Rules`` in which a test plants a faul
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import NamedTuple
@@ -37,6 +39,7 @@ from penstock.cluster.agreement.reigns import (
     Position,
     Reign,
     first_reign,
+    gave_up_for,
 )
 
 
@@ -49,9 +52,12 @@ class Rules:
     """What copies and masters go by; each field is a place for a fault."""
 
     voted: Callable[[Reign, str, Holding], Reign] = Reign.voted
+    vacated: Callable[[Reign], Reign] = Reign.vacated
     how_to_follow: Callable[[Reign, Holding], int] = Reign.how_to_follow
-    decided_number: Callable[[Reign, Mapping[str, int]], int] = Reign.decided_number
+    may_vote_with: Callable[[Reign, Holding], Holding | None] = Reign.may_vote_with
+    confirmed_number: Callable[[Reign, Mapping[str, int]], int] = Reign.confirmed_number
     may_change: Callable[[Reign, Mapping[str, int], int], bool] = Reign.may_change
+    without: Callable[[Reign, str, Collection[str]], Reign | None] = Reign.without
     seals: bool = True
     """A copy that voted follows no master of an earlier term."""
     says_durable: bool = True
@@ -60,6 +66,10 @@ class Rules:
     """The master is one of those that need it on disk."""
     counts_one_term: bool = True
     """What was said of another term does not count."""
+    tells_lost_disks: bool = True
+    """A copy that lost its disk does not vote as one that gave up."""
+    waits_for_masters_disk: bool = True
+    """No copy gives up before it is on the master's disk what the term begins with."""
     begins_in_one_life: bool = True
     """The life that voted becomes master, no later one."""
     writes_heard_first: bool = True
@@ -68,6 +78,9 @@ class Rules:
     """Nothing is forgotten before the disk says that the copy is complete nowhere."""
     waits_for_all_places: bool = True
     """A copy that fetches is complete when it has everything."""
+
+
+RULES = Rules()
 
 
 @dataclass(frozen=True)
@@ -82,6 +95,9 @@ class Scope:
     crashes: int = 1
     changes: int = 0
     losses: int = 0
+    vacancies: int = 0  # masters that step down
+    founded: bool = True
+    """Else no disk has anything of the queue yet."""
 
 
 class Record(NamedTuple):
@@ -95,6 +111,12 @@ class Record(NamedTuple):
 
 NEW = Record(0, 0, BEGINNING, BEGINNING)
 LOST = Record(0, 0, NOWHERE, BEGINNING)
+
+
+def _gave_up(term: int) -> Record:
+    return LOST._replace(complete=gave_up_for(term))
+
+
 ALL = -1
 """Every place is known."""
 
@@ -136,6 +158,7 @@ class World(NamedTuple):
     crashes_left: int = 0
     changes_left: int = 0
     losses_left: int = 0
+    vacancies_left: int = 0
     lost: bool = False  # a disk
 
 
@@ -148,10 +171,11 @@ def member(node: int, life: int) -> str:
 
 def first_world(scope: Scope) -> World:
     copies = NAMES[: scope.copies]
-    reign = first_reign(copies, member(0, 1))
+    reign = first_reign(copies, member(0, 1))._replace(is_founded=scope.founded)
     at_first = NEW._replace(complete=Position(1, 0), heard=Position(1, 0))
-    master = Copy(memory=at_first, reigns=1, counts=copies)
-    mirror = Copy(memory=at_first, follows=1)
+    disk = NEW if scope.founded else LOST
+    master = Copy(memory=at_first, disk=disk, reigns=1, counts=copies)
+    mirror = Copy(memory=at_first, disk=disk, follows=1)
     return World(
         reign,
         (Elected(reign, 0, 1, 0),),
@@ -165,6 +189,7 @@ def first_world(scope: Scope) -> World:
         crashes_left=scope.crashes,
         changes_left=scope.changes,
         losses_left=scope.losses,
+        vacancies_left=scope.vacancies,
     )
 
 
@@ -196,7 +221,8 @@ def _steps_of(
     if world.crashes_left > 0:
         yield "crash", _crash(world, node, copy)
     if world.losses_left > 0:
-        lost = Copy(copy.life + 1, LOST, LOST, sealed=world.reign.term, said=copy.said)
+        empty = LOST if rules.tells_lost_disks else _gave_up(world.reign.term)
+        lost = Copy(copy.life + 1, empty, empty, sealed=world.reign.term, said=copy.said)
         yield "lose", put(world, node, lost)._replace(losses_left=world.losses_left - 1, lost=True)
     if copy.reigns:
         yield from _as_master(world, node, copy, scope, rules)
@@ -207,15 +233,15 @@ def _steps_of(
         yield from _follow(world, node, copy, term, rules)
     if _may_forget(copy, rules):
         nothing = Record(0, 0, copy.disk.complete, BEGINNING)
-        memory = nothing._replace(complete=NOWHERE)
+        memory = nothing._replace(complete=copy.memory.complete)
         yield "forget", put(world, node, copy._replace(memory=memory, disk=nothing))
 
 
 def _may_forget(copy: Copy, rules: Rules) -> bool:
     memory = copy.memory
-    if memory.complete != NOWHERE or memory.heard == BEGINNING or copy.follows:
+    if memory.complete.number >= 0 or memory.heard == BEGINNING or copy.follows:
         return False
-    return copy.disk.complete == NOWHERE or not rules.withdraws_first
+    return copy.disk.complete == memory.complete or not rules.withdraws_first
 
 
 def put(world: World, node: int, copy: Copy) -> World:
@@ -229,7 +255,8 @@ def _flushed(copy: Copy, rules: Rules) -> Copy:
 
 def _say(copy: Copy, rules: Rules) -> Copy:
     complete = (copy.disk if rules.says_durable else copy.memory).complete
-    return copy._replace(said=complete) if 0 < copy.follows == complete.term else copy
+    says = 0 < copy.follows == complete.term and complete.number >= 0
+    return copy._replace(said=complete) if says else copy
 
 
 def _restarted(world: World, copy: Copy) -> Copy:
@@ -280,9 +307,12 @@ def _as_master(
             yield f"{name}, torn", _torn(after, node, copy, memory, rules)
     if world.reign.master == member(node, copy.life) and world.reign.term == term:
         yield from _change(world, node, copy, rules)
+        if world.vacancies_left and term <= scope.elections:
+            after = accepted(world, node, rules.vacated(world.reign), rules)
+            yield "step down", after._replace(vacancies_left=world.vacancies_left - 1)
 
 
-def _durable(world: World, node: int, copy: Copy, rules: Rules) -> dict[str, int]:
+def durable_numbers(world: World, node: int, copy: Copy, rules: Rules) -> dict[str, int]:
     durable = {}
     for other, one in enumerate(world.copies):
         said = one.said
@@ -300,7 +330,7 @@ def _known_reign(world: World, copy: Copy) -> Reign:
 
 def _confirm(world: World, node: int, copy: Copy, rules: Rules) -> World:
     reign = _known_reign(world, copy)
-    upto = max(rules.decided_number(reign, _durable(world, node, copy, rules)), 0)
+    upto = max(rules.confirmed_number(reign, durable_numbers(world, node, copy, rules)), 0)
     told = world.told[copy.reigns - 1][:upto]
     confirmed = world.confirmed | sum(1 << m for m in told if m >= 0)
     return world if confirmed == world.confirmed else world._replace(confirmed=confirmed)
@@ -311,22 +341,35 @@ def _change(world: World, node: int, copy: Copy, rules: Rules) -> Iterator[tuple
     if copy.counts != reign.copies:
         yield "hear of copies", put(world, node, copy._replace(counts=reign.copies))
         return
-    durable = _durable(world, node, copy, rules)
+    durable = durable_numbers(world, node, copy, rules)
+    if not reign.is_founded:
+        if rules.may_change(reign, durable, 0):
+            yield "found", _counted(founded(world), rules)
+        return
     told = world.told[copy.reigns - 1]
     confirmed = [n for n, m in enumerate(told, 1) if m >= 0 and world.confirmed >> m & 1]
     if not world.changes_left or not rules.may_change(reign, durable, max(confirmed, default=0)):
         return
     for other, name in enumerate(NAMES[: len(world.copies)]):
         if name in reign.copies and other != node:
-            copies = tuple(one for one in reign.copies if one != name)
+            after = rules.without(reign, name, durable)
         elif name in durable and name not in reign.copies:
-            copies = (*reign.copies, name)
+            after = reign.with_copies((*reign.copies, name))
         else:
             continue
-        yield (
-            f"change to {''.join(copies)}",
-            world._replace(reign=reign.with_copies(copies), changes_left=world.changes_left - 1),
-        )
+        if after is not None:
+            changes_left = world.changes_left - 1
+            yield (
+                f"change to {''.join(after.copies)}",
+                world._replace(reign=after, changes_left=changes_left),
+            )
+
+
+def founded(world: World) -> World:
+    """As its master knows at once; it may hear of it later, and confirm so much less."""
+    reign = world.reign.founded()
+    newest = world.elected[-1]._replace(reign=world.elected[-1].reign.founded())
+    return world._replace(reign=reign, elected=(*world.elected[:-1], newest))
 
 
 def _as_mirror(world: World, node: int, copy: Copy, rules: Rules) -> Iterator[tuple[str, World]]:
@@ -386,24 +429,36 @@ def _vote(
 ) -> Iterator[tuple[str, World]]:
     reign = world.reign
     here = member(node, copy.life)
-    if copy.memory.complete == NOWHERE or NAMES[node] not in reign.copies:
+    holding = rules.may_vote_with(reign, copy.holding())
+    if holding is None or NAMES[node] not in reign.copies:
         return
     if here in [vote.member for vote in reign.votes]:
         return
     if reign.master != "" and reign.term > scope.elections:
         return
-    after = rules.voted(reign, here, copy.holding())
+    after = rules.voted(reign, here, holding)
     after.check()
-    voted = copy._replace(sealed=after.term, follows=0, reigns=0, counts=(), known=ALL)
-    world = put(world, node, voted if rules.seals else copy)._replace(reign=after)
-    if after.master != "":
-        name, _, life = after.master.partition("/")
-        chosen = NAMES.index(name)
-        is_here = world.copies[chosen].life == int(life)
-        live = world.copies[chosen].memory.live if is_here else None
-        elected = (*world.elected, Elected(after, chosen, int(life), live))
-        world = world._replace(elected=elected, told=(*world.told, ()))
-    yield "vote", world
+    yield "vote", accepted(world, node, after, rules)
+
+
+def sealed(copy: Copy, term: int) -> Copy:
+    """It has no part in earlier terms any more."""
+    return copy._replace(sealed=term, follows=0, reigns=0, counts=(), known=ALL)
+
+
+def accepted(world: World, node: int, after: Reign, rules: Rules) -> World:
+    """The vote of that copy, which was sealed before it proposed it; or it steps down."""
+    if rules.seals:
+        world = put(world, node, sealed(world.copies[node], after.term))
+    world = world._replace(reign=after)
+    if after.master == "":
+        return world
+    name, _, life = after.master.partition("/")
+    chosen = NAMES.index(name)
+    is_here = world.copies[chosen].life == int(life)
+    live = world.copies[chosen].memory.live if is_here else None
+    elected = (*world.elected, Elected(after, chosen, int(life), live))
+    return world._replace(elected=elected, told=(*world.told, ()))
 
 
 def _follow(
@@ -419,13 +474,19 @@ def _follow(
         if is_same and not copy.reigns and not copy.follows and not world.told[term - 1]:
             begun = memory._replace(complete=Position(term, 0), heard=Position(term, 0))
             master = copy._replace(memory=begun, reigns=term, counts=reign.copies)
+            if memory.complete.number < 0:  # it may have forgotten all since it was elected
+                began = world.elected[term - 1]._replace(live=memory.live)
+                elected = (*world.elected[: term - 1], began, *world.elected[term:])
+                world = world._replace(elected=elected)
             yield f"begin term {term}", put(world, node, master)
         return
     how = rules.how_to_follow(reign, copy.holding())
     if how == GIVE_UP:
-        if memory.complete != NOWHERE or copy.follows:
+        if rules.waits_for_masters_disk and world.copies[chosen].disk.complete.term < term:
+            return
+        if memory.complete != gave_up_for(term) or copy.follows:
             away = copy._replace(
-                memory=memory._replace(complete=NOWHERE),
+                memory=memory._replace(complete=gave_up_for(term)),
                 follows=0,
                 sealed=term,
                 reigns=0,
@@ -468,11 +529,11 @@ def judge_confirm(before: World, after: World) -> None:
 
 def _is_on_disks(new: int, world: World, counts: tuple[str, ...]) -> bool:
     disks = [world.copies[NAMES.index(name)].disk for name in counts]
-    have = [disk for disk in disks if disk.complete == NOWHERE or not new & ~disk.live]
+    have = [disk for disk in disks if disk.complete.number < 0 or not new & ~disk.live]
     return len(have) * 2 > len(disks)
 
 
-def judge(before: World, after: World) -> None:
+def judge(before: World, after: World, rules: Rules = RULES) -> None:
     """What one step led to."""
     reigning = [copy.reigns for copy in after.copies if copy.reigns]
     if len(set(reigning)) < len(reigning):
@@ -488,6 +549,8 @@ def judge(before: World, after: World) -> None:
                 raise Broken("Lemma 6: the new copies need not have what was confirmed")
             raise Broken("Lemma 3: of a majority the foremost copy lacks a message")
     _copies_are_exact(after)
+    if not after.lost and _has_dead_end(after, rules):
+        raise Broken("Lemma 8: all copies vote, and none is elected")
 
 
 def _newest_lacks(due: int, world: World) -> bool:
@@ -508,7 +571,8 @@ def _majorities_have(world: World, due: int) -> bool:
                 min(one.complete for one in other) for other in voting if other is not records
             ]
             for record in records:
-                if record.complete >= max(others, default=NOWHERE) and due & ~record.live:
+                most = record.complete >= max(others, default=NOWHERE)
+                if most and record.complete.number >= 0 and due & ~record.live:
                     return False
     return True
 
@@ -516,6 +580,23 @@ def _majorities_have(world: World, due: int) -> bool:
 def _electable(copy: Copy) -> list[Record]:
     """What it may vote with: as it is, and if it crashes first."""
     return [one for one in (copy.memory, copy.disk) if one.complete != NOWHERE]
+
+
+def _has_dead_end(world: World, rules: Rules) -> bool:
+    """May the votes of all copies elect none, or are there too few?"""
+    found = [world.copies[NAMES.index(name)] for name in world.reign.copies]
+    after_crashes = [Holding(copy.disk.complete, copy.disk.heard) for copy in found]
+    votes = [one for one in after_crashes if rules.may_vote_with(world.reign, one) is not None]
+    if len(votes) < world.reign.majority():
+        return True
+    copies = [records for copy in found if (records := _electable(copy))]
+    for one in copies:
+        for record in one:
+            others = [other for other in copies if other is not one]
+            is_behind = all(min(r.complete for r in other) < record.complete for other in others)
+            if record.complete.number < 0 and is_behind:
+                return True
+    return False
 
 
 def _copies_are_exact(world: World) -> None:
@@ -545,7 +626,9 @@ def judge_progress(world: World, rules: Rules, proven: set[tuple[World, tuple[in
     if world.reign.master == "" or world.copies[chosen].reigns != len(world.elected):
         return
     others = [NAMES.index(name) for name in world.reign.copies if name != NAMES[chosen]]
-    world = world._replace(crashes_left=0, ends_left=0, changes_left=0, losses_left=0)
+    world = world._replace(
+        crashes_left=0, ends_left=0, changes_left=0, losses_left=0, vacancies_left=0
+    )
     for awake in combinations(others, world.reign.majority() - 1):
         _confirm_with(world, (chosen, *awake), rules, proven)
 

@@ -1,6 +1,7 @@
 """Random lives of a cluster with mirrored queues, and their judge.
 
-Clients at all nodes publish, consume and settle; queues are purged, deleted and declared anew, and
+Clients at all nodes publish, consume and settle; queues, of which one may be a stream, are purged,
+deleted and declared anew, and
 the policy that mirrors them changes; machines are killed, lose their power, stop in good order,
 stand still beyond their lease and come back with what their disk has; the network loses and doubles
 and is cut in parts, the coordinator is out of reach and forgets answers (``cluster_nodes.py``).
@@ -26,19 +27,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, cast
 
+from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.administration import Administration
 from penstock.broker.rules.policies import Policy
 from penstock.cluster.agreement import metadata as md
+from penstock.cluster.agreement.coordinator import node_of
 from penstock.cluster.agreement.mirror_keys import RINGS, SYNC, VIEWS, kind_of, parts_of, place_of
-from penstock.cluster.agreement.placement import wanted_copies
-from penstock.cluster.agreement.queue_views import SYNCED, QueueView, node_of, view_from_json
+from penstock.cluster.agreement.placement import Placement, wanted_copies
+from penstock.cluster.agreement.queue_views import SYNCED, QueueView, view_from_json
 from penstock.cluster.ring.views import from_json as ring_from_json
 from penstock.core.errors import BrokerError
 from penstock.protocols.amqp.codec.properties import body_of
+from penstock.queues.queue import Queue
+from penstock.queues.stream_backing import StreamBacking
+from penstock.streams.block_codec import MESSAGES, read_head, read_records, segment_path
+from penstock.streams.log import StreamLog
 from tests.cluster.mirror_tools import set_of
-from tests.helpers.connection_pair import ClientEnd
 from tests.helpers.requests import Request
+from tests.helpers.sim_files import SimFileSystem
+from tests.simulation.cluster_clients import Judgement, Person, Sent
 from tests.simulation.cluster_nodes import Machine, SimWorld
 
 NAMES: Final = ("a@h", "b@h", "c@h", "d@h", "e@h")
@@ -47,118 +55,6 @@ ANSWER_MS: Final = 60_000
 REST_MS: Final = 120_000
 EASE_MS: Final = 100
 OWN_TERM: Final = 1 << 40
-
-
-class Judgement(AssertionError):
-    """A promise was broken."""
-
-
-class Sent:
-    """What is known of one message."""
-
-    __slots__ = (
-        *("body", "confirmed_at", "number", "of_two"),
-        *("persistent", "published_at", "queue", "settled"),
-    )
-
-    def __init__(
-        self, number: int, queue: str, body: bytes, published_at: int, *, persistent: bool
-    ) -> None:
-        self.number = number
-        self.queue = queue
-        self.body = body
-        self.persistent = persistent
-        self.published_at = published_at  # the store's revision then
-        self.confirmed_at = 0  # the same; 0 = it was not
-        self.of_two = False  # while two nodes had the queue as theirs, or one a deleted one
-        self.settled = False  # somebody acknowledged or rejected it, or it may have been purged
-
-
-class Person:
-    """A client at one node, with one channel."""
-
-    def __init__(self, life: Life, machine: Machine) -> None:
-        self.life = life
-        self.machine = machine
-        self.client: ClientEnd = machine.client()
-        self.client.call("confirm.select")
-        self.client.call("basic.qos", prefetch_count=life.rng.choice((0, 1, 5, 20)))
-        self.published = 0
-        self.open_publishes: dict[int, Sent] = {}
-        self.deliveries: dict[int, Sent] = {}
-        self.consuming: dict[str, str] = {}
-        self.last_first: dict[tuple[str, int], int] = {}  # by tag and publisher
-        self.publisher = life.next_publisher()
-        self.waits: list[tuple[str, str]] = []  # methods that are to be answered
-        self.tags = 0
-        self.over = False
-
-    def hear(self) -> None:
-        for name, fields in self.client.methods():
-            if self.over:
-                return
-            if name in ("basic.deliver", "basic.get-ok"):
-                self._delivered(name, fields)
-            elif name == "basic.ack":
-                self._answered(fields, confirmed=True)
-            elif name == "basic.nack":
-                self._answered(fields, confirmed=False)
-            elif name == "basic.return":
-                self._returned(fields["body"])
-            elif name == "basic.cancel":
-                self.consuming.pop(fields["consumer_tag"], None)
-            elif name in ("queue.purge-ok", "queue.delete-ok", "queue.declare-ok"):
-                self._done(name)
-            elif name in ("channel.close", "connection.close"):
-                self.life.counts[f"closed {fields.get('code')}"] += 1
-                self.leave()
-
-    def _done(self, name: str) -> None:
-        what, queue = self.waits.pop(0)
-        assert name == what, (name, what)
-        if what != "queue.declare-ok":
-            self.life.took_all(queue)
-        self.life.counts[what] += 1
-
-    def _delivered(self, name: str, fields: dict[str, Any]) -> None:
-        life = self.life
-        sent = life.sent_as(fields["body"])
-        life.counts["delivered"] += 1
-        if sent.number in life.gone:
-            raise Judgement(f"J3: {sent.number} was gone, and is delivered")
-        self.deliveries[fields["delivery_tag"]] = sent
-        if name == "basic.get-ok" or fields["redelivered"]:
-            return
-        tag, publisher = fields["consumer_tag"], life.publishers[sent.number]
-        last = self.last_first.get((tag, publisher), 0)
-        if sent.number <= last:
-            raise Judgement(f"J4: {sent.number} is delivered for the first time behind {last}")
-        self.last_first[tag, publisher] = sent.number
-
-    def _answered(self, fields: dict[str, Any], *, confirmed: bool) -> None:
-        last = fields["delivery_tag"]
-        numbers = [n for n in self.open_publishes if n <= last] if fields["multiple"] else [last]
-        for number in numbers:
-            sent = self.open_publishes.pop(number)
-            if confirmed:
-                sent.confirmed_at = self.life.world.store.model.revision
-                sent.of_two = sent.of_two or self.life.is_of_two(sent.queue)
-                self.life.counts["confirmed"] += 1
-            else:
-                self.life.counts["denied"] += 1
-
-    def _returned(self, body: bytes) -> None:
-        """There was no queue; it is confirmed behind this."""
-        self.life.sent_as(body).settled = True
-        self.life.counts["returned"] += 1
-
-    def leave(self) -> None:
-        if not self.over:
-            self.over = True
-            if self.machine.runs:
-                self.client.drop()
-                self.client.node.clients.remove(self.client)
-            self.life.left(self)
 
 
 class Asked:
@@ -172,9 +68,20 @@ class Asked:
 
 
 class Life:
-    """``live`` is all of it: ``rounds`` of so many steps, each with a rest and a judgement."""
+    """``live`` is all of it: ``rounds`` of so many steps, each with a rest and a judgement.
 
-    def __init__(self, seed: int, directory: Path, steps: int = 120, rounds: int = 2) -> None:
+    ``with_stream``: one more queue is a stream.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        directory: Path,
+        steps: int = 120,
+        rounds: int = 2,
+        *,
+        with_stream: bool = False,
+    ) -> None:
         self.rng = rng = random.Random(seed)
         names = NAMES[: rng.choice((3, 3, 3, 5))]
         self.world = SimWorld(rng, directory, names)
@@ -184,6 +91,8 @@ class Life:
         self.steps = steps
         self.rounds = rounds
         self.queues = ("q0", "q1")[: rng.choice((1, 2))]
+        self.streams = ("qs",) if with_stream else ()
+        self.queues += self.streams
         self.sent: list[Sent] = []
         self.publishers: dict[int, int] = {}
         self.gone: set[int] = set()
@@ -298,7 +207,7 @@ class Life:
                 return
             number = len(self.sent) + 1
             body = b"%d:" % number + b"x" * rng.choice((0, 20, 300, 6000))
-            queue, persistent = rng.choice(self.queues), rng.random() < 0.8
+            queue, persistent = rng.choice(self.queues), self.is_persistent()
             now = self.world.store.model.revision
             sent = Sent(number, queue, body, now, persistent=persistent)
             sent.of_two = self.is_of_two(queue)
@@ -310,6 +219,9 @@ class Life:
             run = rng.random() < 0.1
             person.client.publish("", sent.queue, body, delivery_mode=mode, mandatory=True, run=run)
             self.counts["published"] += 1
+
+    def is_persistent(self) -> bool:
+        return self.rng.random() < 0.8
 
     def sent_as(self, body: bytes) -> Sent:
         number = int(body.partition(b":")[0])
@@ -325,7 +237,8 @@ class Life:
             tag = f"c{person.tags}"
             queue = self.rng.choice(self.queues)
             person.consuming[tag] = queue
-            person.client.consume(queue, tag=tag)
+            first = {"x-stream-offset": "first"} if queue in self.streams else {}
+            person.client.consume(queue, tag=tag, arguments=first)
 
     def cancel(self, machine: Machine) -> None:
         person = self.person_at(machine)
@@ -337,7 +250,9 @@ class Life:
     def get(self, machine: Machine) -> None:
         person = self.person_at(machine)
         if person is not None:
-            person.client.method(1, "basic.get", queue=self.rng.choice(self.queues))
+            queue = self.rng.choice(self.queues)
+            if queue not in self.streams:
+                person.client.method(1, "basic.get", queue=queue)
 
     def settle(self, machine: Machine) -> None:
         person = self.person_at(machine)
@@ -349,7 +264,8 @@ class Life:
         tags = [one for one in person.deliveries if one <= tag] if what == "multiple" else [tag]
         for one in tags:
             sent = person.deliveries.pop(one)
-            sent.settled = sent.settled or what != "requeue"
+            stays = what == "requeue" or sent.queue in self.streams
+            sent.settled = sent.settled or not stays
         self.counts["settled"] += len(tags)
         if what in ("ack", "multiple"):
             person.client.method(1, "basic.ack", delivery_tag=tag, multiple=what == "multiple")
@@ -372,8 +288,15 @@ class Life:
         person = self.person_at(machine)
         if person is not None and not person.waits:
             queue = self.rng.choice(self.queues)
+            if method == "queue.purge" and queue in self.streams:
+                return
+            if method == "queue.declare":
+                fields["arguments"] = self.arguments_of(queue)
             person.waits.append((method + "-ok", queue))
             person.client.method(1, method, queue=queue, **fields)
+
+    def arguments_of(self, queue: str) -> dict[str, object]:
+        return {"x-queue-type": "stream"} if queue in self.streams else {}
 
     def took_all(self, queue: str) -> None:
         """It was purged, or deleted, at some moment until now."""
@@ -418,15 +341,19 @@ class Life:
         for _ in range(100):
             machine = self.rng.choice(self.world.ready())
             for queue in self.queues:
-                person = Person(self, machine)
-                self.people.append(person)
-                person.waits.append(("queue.declare-ok", queue))
-                person.client.method(1, "queue.declare", queue=queue, durable=True)
-                self.wait(1000)
-                person.leave()
+                self.declare_first(machine, queue)
             if all(self.is_known(queue) for queue in self.queues):
                 return
         raise Judgement("a queue cannot be declared")
+
+    def declare_first(self, machine: Machine, queue: str) -> None:
+        person = Person(self, machine)
+        self.people.append(person)
+        person.waits.append(("queue.declare-ok", queue))
+        fields = {"durable": True, "arguments": self.arguments_of(queue)}
+        person.client.method(1, "queue.declare", queue=queue, **fields)
+        self.wait(1000)
+        person.leave()
 
     def is_known(self, name: str) -> bool:
         return all(machine.queue(name) is not None for machine in self.machines)
@@ -641,6 +568,9 @@ class Life:
         if before is None:
             return
         self.counts["views"] += 1
+        if view.reign is not None:
+            self.counts["elections"] += view.master not in ("", before.master)
+            return
         if view.master == "":
             self.lost(name, of_persistent=False, revision=revision)
             self.counts["views without a master"] += 1
@@ -688,23 +618,30 @@ class Life:
     def look_at_places(self, machine: Machine) -> None:
         for name in self.queues:
             for backing, incarnation in self.backings(machine, name):
-                for seq_id, (content, _, _) in set_of(backing, self.world.now_ms).items():
+                for seq_id, content in self.contents(machine, backing).items():
                     if seq_id < OWN_TERM:
                         continue
                     number = self.sent_as(body_of(content)).number
                     if self.places.setdefault((incarnation, seq_id), number) != number:
                         raise Judgement(f"J2: {seq_id} means two messages")
 
-    def backings(self, machine: Machine, name: str) -> list[tuple[VariableQueue, str]]:
+    def backings(self, machine: Machine, name: str) -> list[tuple[BackingQueue, str]]:
         vhost = machine.quiet.broker.vhosts["/"]
-        found: list[tuple[VariableQueue, str]] = []
+        found: list[tuple[BackingQueue, str]] = []
         queue = vhost.queues.get(name)
         if queue is not None and not queue.remote:
-            found.append((cast(VariableQueue, queue.backing), queue.incarnation))
+            found.append((queue.backing, queue.incarnation))
         copy = vhost.copies.copies.get(name)
         if copy is not None:
-            found.append((cast(VariableQueue, copy.backing), copy.incarnation))
+            found.append((copy.backing, copy.incarnation))
         return found
+
+    def contents(self, machine: Machine, backing: BackingQueue) -> dict[int, bytes]:
+        """Of all messages there, by their numbers."""
+        if isinstance(backing, StreamBacking):
+            return stream_contents(backing.log, machine.quiet.files)
+        found = set_of(cast(VariableQueue, backing), self.world.now_ms)
+        return {seq_id: content for seq_id, (content, _, _) in found.items()}
 
     # -- rest ----------------------------------------------------------------------------------
 
@@ -762,7 +699,7 @@ class Life:
 
     def _judge_unanswered(self, person: Person) -> None:
         queues = {sent.queue for sent in person.open_publishes.values()}
-        lost = [name for name in queues if name in self.views and self.views[name].master == ""]
+        lost = [name for name in queues if name in self.views and self.is_down(name)]
         if not lost:
             raise Judgement(f"{min(person.open_publishes)} is never answered")
 
@@ -793,6 +730,8 @@ class Life:
                 masters.append(machine)
         if not any(machine.queue(name) is not None for machine in self.machines):
             return "" if view is None else "it is gone, and has a view"
+        if view is not None and self.is_dead_end(name, view):
+            return ""
         if view is not None and view.master == "" and SYNCED not in view.recoverable.values():
             self.counts["down for people to decide"] += 1
             return ""  # whoever had everything came back without it; K3
@@ -801,39 +740,60 @@ class Life:
         master = masters[0]
         queue = master.queue(name)
         assert queue is not None
-        vhost = master.quiet.broker.vhosts["/"]
-        policy = vhost.policies.ha_policy_of(queue)
-        running = [machine.name for machine in self.machines]
         if view is None:
-            placed = wanted_copies(policy, master.name, [], [], running, lambda _n: 0)
+            placed = self.placed(master, queue, [])
             return f"it wants {placed}" if placed.mirrors else ""
         if view.master != master.cluster.member:
             return f"the master is {view.master}, the queue is at {master.name}"
+        why = self.why_other_copies(view, master, queue)
+        return why or self.why_not_equal(name, master, view)
+
+    def placed(self, master: Machine, queue: Queue, mirrors: list[str]) -> Placement:
+        policy = master.quiet.broker.vhosts["/"].policies.ha_policy_of(queue)
+        running = [machine.name for machine in self.machines]
+        return wanted_copies(policy, master.name, mirrors, mirrors, running, lambda _n: 0)
+
+    def is_down(self, name: str) -> bool:
+        return self.views[name].master == ""
+
+    def is_dead_end(self, name: str, view: QueueView) -> bool:
+        """Its copies can elect no master."""
+        return False
+
+    def why_other_copies(self, view: QueueView, master: Machine, queue: Queue) -> str:
+        """It has other copies than it should."""
         if set(view.synced) != set(view.members):
             return f"{view.synced} of {view.members} are synchronised"
         mirrors = [node_of(one) for one in view.mirrors()]
-        placed = wanted_copies(policy, master.name, mirrors, mirrors, running, lambda _n: 0)
+        placed = self.placed(master, queue, mirrors)
         if placed.master != master.name or set(placed.mirrors) != set(mirrors):
             return f"it has {mirrors}, and wants {placed}"
         keys = {entry.key for entry in self.world.store.model.entries()}
-        if policy.mode == "" and md.path(RINGS, "/", name) in keys:
+        policy = master.quiet.broker.vhosts["/"].policies.ha_policy_of(queue)
+        if policy.mode == "" and md.path(RINGS, "/", queue.name) in keys:
             return "it has a ring, and nobody is to mirror it"
-        return self.why_not_equal(name, master, view)
+        return ""
 
     def why_not_equal(self, name: str, master: Machine, view: QueueView) -> str:
         [(backing, incarnation)] = self.backings(master, name)
-        wanted = set_of(backing, self.world.now_ms)
+        wanted = self.equals(master, backing)
         for machine in self.machines:
             if machine is master:
                 continue
             found = self.backings(machine, name)
-            if machine.cluster.member not in view.members:
+            if not view.counts_on(machine.name):
                 continue
             if len(found) != 1 or found[0][1] != incarnation:
                 return f"{machine.name} has no copy"
-            if set_of(found[0][0], self.world.now_ms) != wanted:
+            if self.equals(machine, found[0][0]) != wanted:
                 return f"{machine.name} is no copy"
         return ""
+
+    def equals(self, machine: Machine, backing: BackingQueue) -> object:
+        """The same at all copies."""
+        if isinstance(backing, StreamBacking):
+            return self.contents(machine, backing)
+        return set_of(cast(VariableQueue, backing), self.world.now_ms)
 
     def what_is_left_over(self) -> str:
         keys = {entry.key: entry.value for entry in self.world.store.model.entries()}
@@ -864,13 +824,13 @@ class Life:
                 view = self.views.get(name)
                 if view is None:
                     return f"a copy of {name}, which has no view"
-                if view.master and machine.cluster.member not in view.members:
+                if view.master and not view.counts_on(machine.name):
                     return f"a copy of {name}, of which it is no member"
         for place, known in machine.cluster.mirrors.mirroring.queues.items():
             if known.leaving:
                 return f"{place} is being left"
             group = known.group
-            if group is not None and group.ring.waiting_bytes() > 0:
+            if group is not None and group.waiting_bytes() > 0:
                 return f"the ring of {place} is not at rest"
         return ""
 
@@ -887,8 +847,7 @@ class Life:
         for machine in self.machines:
             queue = machine.queue(name)
             if queue is not None and not queue.remote:
-                backing = cast(VariableQueue, queue.backing)
-                for content, _, _ in set_of(backing, self.world.now_ms).values():
+                for content in self.contents(machine, queue.backing).values():
                     number = self.sent_as(body_of(content)).number
                     if number in there:
                         raise Judgement(f"{number} is there twice")
@@ -928,3 +887,22 @@ class Life:
             if revision >= sent.published_at and (of_persistent or not sent.persistent):
                 return True
         return False
+
+
+def stream_contents(log: StreamLog, files: SimFileSystem) -> dict[int, bytes]:
+    """What is in the files of a stream, up to what readers see."""
+    found: dict[int, bytes] = {}
+    segments = log.segments
+    for number in range(len(segments)):
+        path = segment_path(log.directory, segments.first(number))
+        data = files.read(path) if files.exists(path) else b""
+        at = 0
+        while at < min(segments.size(number), len(data)):
+            head = read_head(data, at, 0, log.stream, path)
+            assert head is not None
+            payload = data[head.payload_at() : head.end()]
+            records = read_records(payload, head) if head.kind == MESSAGES else []
+            assert records is not None
+            found |= {int(one.seq_id): one.content for one in records}
+            at = int(head.end())
+    return {offset: one for offset, one in found.items() if offset < log.durable_offset}

@@ -40,6 +40,7 @@ from tests.simulation.sim_network import SimNetwork
 
 RESEND_MS: Final = 100
 HEARTBEAT_MS: Final = 250
+UNHEARD_MS: Final = 600
 SILENCE_MS: Final = 1500
 START_MS: Final = 1_700_000_000_000
 START_MONO_MS: Final = 5_000_000
@@ -139,6 +140,14 @@ class SimPeers:
         if link is None or self.is_connected(name):
             return 0
         return self._world.now_ms - max(link.made_ms, link.heard_ms + SILENCE_MS)
+
+    def full(self) -> list[str]:
+        return [name for name, link in self.links.items() if link.session.is_full()]
+
+    def is_unheard(self, name: str) -> bool:
+        link = self.links.get(name)
+        heard_ms = 0 if link is None else max(link.made_ms, link.heard_ms)
+        return link is not None and self._world.now_ms - heard_ms > UNHEARD_MS
 
     def waiting_bytes(self, name: str = "") -> int:
         links = [link for link in self.links.values() if name in ("", link.member.name)]

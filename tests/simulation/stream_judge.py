@@ -141,7 +141,8 @@ class JudgedStream:
         self.counts["segments retired"] += count
         for i in range(len(before) - 1):
             left = sum(size for _, _, size in before[i:])
-            is_over = limits.max_bytes > 0 and left > limits.max_bytes
+            is_last = before[i + 1][0] >= self.safe  # of those with messages that are on disk
+            is_over = limits.max_bytes > 0 and left > limits.max_bytes and not is_last
             if limits.max_age_ms > 0 and before[i + 1][1] < now_ms - limits.max_age_ms:
                 is_over = True
             assert (i < count) == (is_over and before[i + 1][0] <= self.safe), "retired wrongly"

@@ -16,7 +16,7 @@ import pytest
 
 from penstock.broker.administration import Administration
 from penstock.broker.rules.policies import Policy
-from penstock.cluster.agreement.queue_views import node_of
+from penstock.cluster.agreement.coordinator import node_of
 from tests.helpers.connection_pair import ClientEnd
 from tests.helpers.requests import Request
 from tests.simulation.cluster_nodes import Machine, SimWorld
@@ -190,6 +190,7 @@ def test_clients_of_a_master_that_is_cut_off_are_sent_elsewhere(story: Story) ->
     assert story.answer(other, GOES_ON_MS) == "basic.ack"
     story.heal()
     story.until(lambda: len(story.view(mirror).synced) == 2, 20_000)
+    story.wait(500)  # it joins again, and sends clients elsewhere until then
     again = story.client(master)
     story.publish(again, "q")
     assert story.answer(again, GOES_ON_MS) == "basic.ack"

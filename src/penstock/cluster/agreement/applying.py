@@ -180,7 +180,8 @@ class Applier:
         count = 0
         while count < min(EVENTS_AT_ONCE, len(self._waiting)):
             event, user = self._waiting[count]
-            if not self._broker.events.act_for(user, partial(self._do, event)):
+            actor = self._changes.actor_at(event.revision, user)
+            if not self._broker.events.act_for(actor, partial(self._do, event)):
                 break
             count += 1
         del self._waiting[:count]
@@ -287,6 +288,7 @@ class Applier:
                 meta.internal,
                 meta.arguments,
                 meta.user,
+                vhost.sources,
             )
         )
 

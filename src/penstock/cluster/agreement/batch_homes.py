@@ -46,9 +46,7 @@ from penstock.cluster.agreement.coordinator import (
     Event,
     Proposal,
 )
-from penstock.cluster.agreement.coordinator import (
-    PENDING as UNDER_WAY,
-)
+from penstock.cluster.agreement.coordinator import PENDING as UNDER_WAY
 from penstock.cluster.agreement.membership import Membership
 from penstock.cluster.agreement.metadata import path
 from penstock.cluster.agreement.mirror_keys import kind_of, parts_of

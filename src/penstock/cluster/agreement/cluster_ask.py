@@ -35,7 +35,8 @@ from penstock.cluster.agreement.coordinator import (
 )
 from penstock.cluster.agreement.draft import Draft
 from penstock.core.clock_types import MonoMs
-from penstock.core.errors import NotFound, Unavailable
+from penstock.core.errors import NotFound, Unavailable, Undecided
+from penstock.core.event_book import Actor
 from penstock.core.pending import Pending, Ticket
 
 if TYPE_CHECKING:
@@ -53,8 +54,8 @@ AGAIN_MS: Final = 50
 class ClusterAsk(Ask):
     """See the head of this file."""
 
-    def __init__(self, changes: "ClusterChanges", user: str) -> None:
-        super().__init__(changes.book, user)
+    def __init__(self, changes: "ClusterChanges", actor: Actor) -> None:
+        super().__init__(changes.book, actor)
         self._changes = changes
         self._function: Callable[[], object] = _nothing
         self._step: Callable[[], object] = _nothing  # of the function, run next
@@ -103,6 +104,10 @@ class ClusterAsk(Ask):
         if self._first is None:
             self._first = told
         return self._first
+
+    def was_accepted_at(self, revision: int) -> bool:
+        """Is that the revision of what it waits for?"""
+        return self._proposal is not None and self._proposal.revision == revision
 
     def _may_have_deleted(self) -> bool:
         """It is not known whether it has, but the thing is gone: as it was to be."""
@@ -175,8 +180,11 @@ class ClusterAsk(Ask):
 
     def _try(self) -> object:
         changes = self._changes
-        draft = Draft(self.user)
-        result = changes.fill(draft, self, self._step)
+        draft = Draft(self.actor.user)
+        try:
+            result = changes.fill(draft, self, self._step)
+        except Undecided as undecided:
+            return Pending(undecided.ticket, self._resume)
         further = result if isinstance(result, Pending) else None
         self._step = self._function if further is None else further.resume
         if draft.is_empty():

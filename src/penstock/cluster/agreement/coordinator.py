@@ -51,6 +51,11 @@ PROPOSAL_MAX_BYTES: Final = 1 << 20
 """Keys and values of one proposal; etcd takes 1.5 MiB unless told otherwise."""
 
 
+def node_of(member: str) -> str:
+    """The name of the node of which this member (``name/incarnation``) is a life."""
+    return member.rpartition("/")[0]
+
+
 class Condition(NamedTuple):
     """The key's last change was this revision."""
 

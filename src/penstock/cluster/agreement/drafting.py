@@ -21,7 +21,8 @@ from penstock.cluster.agreement.agreed import Agreed, ends_of
 from penstock.cluster.agreement.batch_homes import BATCHES
 from penstock.cluster.agreement.coordinator import ABSENT, CHANGES_MAX
 from penstock.cluster.agreement.draft import Draft
-from penstock.cluster.agreement.mirror_keys import OF_A_MIRRORED_QUEUE, mirror_keys
+from penstock.cluster.agreement.mirror_keys import OF_A_MIRRORED_QUEUE, VIEWS, mirror_keys
+from penstock.cluster.agreement.queue_views import QueueView, view_to_json
 from penstock.cluster.agreement.records_here import exchange_meta, record_of
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
@@ -38,15 +39,9 @@ from penstock.storage.definitions.records import (
 SOURCES_AT_ONCE = CHANGES_MAX // 4
 """Exchanges that go with a queue in one proposal; of more the rest goes a little later."""
 IN_A_VHOST = (
-    md.PERMISSIONS,
-    md.TOPIC_PERMISSIONS,
-    md.POLICIES,
-    md.OPERATOR_POLICIES,
-    md.PARAMETERS,
-    md.EXCHANGES,
-    md.QUEUES,
-    md.BINDINGS,
-)
+    md.PERMISSIONS, md.TOPIC_PERMISSIONS, md.POLICIES, md.OPERATOR_POLICIES, md.PARAMETERS,
+    md.EXCHANGES, md.QUEUES, md.BINDINGS,
+)  # fmt: skip
 
 
 @final
@@ -105,8 +100,8 @@ class Drafting:
         left = SOURCES_AT_ONCE
         while ahead:
             target = ahead.pop()
-            for exchange in vhost.exchanges.values():
-                leads_there = id(target) in exchange.bound and exchange.auto_delete
+            for exchange in vhost.sources.of(target):
+                leads_there = exchange.leads_to(target) and exchange.auto_delete
                 if not leads_there or id(exchange) in gone or left == 0:
                     continue
                 left -= 1
@@ -119,10 +114,15 @@ class Drafting:
 
     # -- queues --------------------------------------------------------------------------
 
-    def add_queue(self, draft: Draft, meta: md.QueueMeta) -> None:
+    def add_queue(self, draft: Draft, meta: md.QueueMeta, view: QueueView | None) -> None:
+        """``view``: its first, if it has one from the beginning."""
         self._as_it_is(draft, md.path(md.VHOSTS, meta.vhost))
         draft.require(md.key_of(meta), ABSENT)
         draft.put(md.key_of(meta), md.value_of(meta), leased=md.is_leased(meta))
+        if view is not None:
+            view_key = md.path(VIEWS, meta.vhost, meta.name)
+            draft.require(view_key, ABSENT)
+            draft.put(view_key, view_to_json(view))
 
     def pause_queue(self, draft: Draft, queue: Queue, paused: bool) -> None:
         key = md.path(md.QUEUES, queue.vhost, queue.name)

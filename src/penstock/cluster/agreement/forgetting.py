@@ -9,6 +9,8 @@ on another node go; of others the view forgets the node; and last the node's own
     that is down, and another node has a copy                 its view forgets the node
     that is down, and no other node has a copy                it goes
     of whose view the node is still a member                  later: it is being taken out
+    that a majority of its copies confirms                    the node is wanted for it no more
+    the same, and no other node has a copy                    it goes
 
 Whether a copy that is left may become master is then decided as ever (``promotion.py``): one that
 was not synchronised only if the policy says so (K3).  RabbitMQ lets the first of them.
@@ -23,12 +25,13 @@ from functools import partial
 from typing import Final, NamedTuple, final
 
 from penstock.cluster.agreement import metadata as md
-from penstock.cluster.agreement.coordinator import CHANGES_MAX
+from penstock.cluster.agreement.coordinator import CHANGES_MAX, node_of
 from penstock.cluster.agreement.draft import Draft
 from penstock.cluster.agreement.membership import Membership
 from penstock.cluster.agreement.mirror_keys import DRAINED, VIEWS
 from penstock.cluster.agreement.proposing import ClusterChanges
-from penstock.cluster.agreement.queue_views import QueueView, node_of, view_to_json
+from penstock.cluster.agreement.queue_views import QueueView, view_to_json
+from penstock.cluster.agreement.reigns import Reign
 from penstock.core.pending import Pending
 
 STAYS, GOES, FORGETS, LATER = range(4)
@@ -51,6 +54,8 @@ def fate_of(home: str, view: QueueView | None, node: str) -> int:
     """What becomes of a queue when that node is forgotten."""
     if view is None:
         return GOES if home == node else STAYS
+    if view.reign is not None:
+        return _fate_of_copies(view, view.reign, node)
     if node in [node_of(member) for member in view.members]:
         return LATER
     if node not in view.recoverable:
@@ -58,6 +63,13 @@ def fate_of(home: str, view: QueueView | None, node: str) -> int:
     if view.master == "" and len(view.recoverable) == 1:
         return GOES
     return FORGETS
+
+
+def _fate_of_copies(view: QueueView, reign: Reign, node: str) -> int:
+    """Where a majority decides: the master takes out a copy that is not wanted, when it can."""
+    if reign.copies == (node,):
+        return GOES
+    return FORGETS if node in view.wanted else STAYS
 
 
 @final

@@ -42,9 +42,7 @@ from penstock.cluster.agreement.records_here import records_of
 from penstock.core.errors import ForeignData, HistoryLost
 from penstock.storage.definitions.followed import YIELDS, load_followed
 from penstock.storage.definitions.parameters import ParameterRecord
-from penstock.storage.definitions.records import (
-    BindingRecord,
-)
+from penstock.storage.definitions.records import BindingRecord
 
 FOUNDING: Final = "cluster/founding"
 PUT_AT_ONCE: Final = 50

@@ -32,6 +32,7 @@ from penstock.cluster.agreement.coordinator import (
     Coordinator,
     Event,
     Proposal,
+    node_of,
 )
 from penstock.cluster.agreement.metadata import path
 from penstock.core.clock_types import BootMs, WallMs
@@ -301,7 +302,7 @@ class Membership:
 
     def lives(self, member: str) -> bool:
         """Of a member, name and incarnation: is it this life of the node?"""
-        node = self.nodes.get(member.rpartition("/")[0])
+        node = self.nodes.get(node_of(member))
         return node is not None and node.living is not None and node.living.member == member
 
     def eldest(self) -> str:

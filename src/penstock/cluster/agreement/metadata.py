@@ -32,6 +32,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from penstock.core.errors import Corrupt
+from penstock.core.json_reading import json_of
 from penstock.storage.definitions.parameters import ParameterRecord
 from penstock.storage.definitions.records import (
     BindingRecord,
@@ -124,7 +125,12 @@ QUEUES: Final = "queues"
 BINDINGS: Final = "bindings"
 
 FIELDS: Final[dict[str, dict[str, type]]] = {
-    VHOSTS: {"description": str, "tags": list, "protected_from_deletion": bool},
+    VHOSTS: {
+        "description": str,
+        "tags": list,
+        "protected_from_deletion": bool,
+        "default_queue_type": str,
+    },
     USERS: {"password_hash": str, "hashing_algorithm": str, "tags": list},
     LIMITS: {"limits": dict},
     GLOBAL_PARAMETERS: {"value": object},
@@ -155,7 +161,7 @@ FIELDS: Final[dict[str, dict[str, type]]] = {
 }
 """Of the value, by kind, besides ``v``.  In this order kinds refer to nothing behind them."""
 ABSENT: Final[dict[str, Fields]] = {
-    VHOSTS: {"protected_from_deletion": False},
+    VHOSTS: {"protected_from_deletion": False, "default_queue_type": ""},
     EXCHANGES: {"user": ""},
     QUEUES: {"user": ""},
 }
@@ -274,8 +280,8 @@ def _text(fields: Fields) -> str:
 def _fields(kind: str, key: str, value: str) -> Fields:
     known = FIELDS[kind]
     try:
-        fields = json.loads(value)
-    except (ValueError, RecursionError) as error:
+        fields = json_of(value)
+    except ValueError as error:
         raise _bad(key, f"is no JSON: {error}") from error
     if not isinstance(fields, dict) or type(fields.get("v")) is not int:
         raise _bad(key, "has no version")

@@ -36,6 +36,7 @@ from penstock.cluster.agreement.drafting import Drafting
 from penstock.cluster.agreement.locating import Locating
 from penstock.cluster.agreement.records_here import record_of
 from penstock.core.clock_types import MonoMs
+from penstock.core.event_book import NODE, Actor
 from penstock.core.pending import Pending
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import Exchange
@@ -154,8 +155,15 @@ class ClusterChanges(Changes):
         self._jobs: dict[int, _Job] = {}  # by identity of the queue or exchange
         self._lonely: dict[str, Proposal] = {}  # without a caller, by key
 
-    def ask(self, user: str = "") -> ClusterAsk:
-        return ClusterAsk(self, user)
+    def ask(self, actor: Actor = NODE) -> ClusterAsk:
+        return ClusterAsk(self, actor)
+
+    def actor_at(self, revision: int, user: str) -> Actor:
+        """Whose request that revision is: of a client of this node its address is known, too."""
+        for asking in self.waiting:
+            if asking.was_accepted_at(revision):
+                return asking.actor
+        return Actor(user)
 
     def at_first(self, told: bool) -> bool:
         return told if self.asking is None else self.asking.at_first(told)
@@ -173,7 +181,7 @@ class ClusterChanges(Changes):
         assert self.draft is None
         self.draft, self.asking = draft, asking
         try:
-            return self.book.act_for(asking.user, step)
+            return self.book.act_for(asking.actor, step)
         finally:
             self.draft = self.asking = None
 
@@ -294,7 +302,8 @@ class ClusterChanges(Changes):
             "" if owner is None else self.member,
             user=self.book.user,
         )
-        self.hand_in(lambda draft: self._drafting.add_queue(draft, meta))
+        view = self.locating.first_view(meta.home, arguments)
+        self.hand_in(lambda draft: self._drafting.add_queue(draft, meta, view))
         if owner is not None:
             self._owners[incarnation] = owner
             if self.draft is not None:

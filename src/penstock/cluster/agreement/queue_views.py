@@ -11,6 +11,12 @@
     recoverable  node name -> what it had when it was last a member: "synced" or "partial"
     graceful     the last master went on purpose
 
+Of a queue that a majority of its copies confirms (docs/design/majority.md) it has two fields more:
+
+    reign        which copies vote, and which one is the master (reigns.py); None = all synchronised
+                 copies confirm.  Lives of copies are not in the view, but for the master's
+    wanted       the nodes that shall have copies
+
 A view is never changed: each verb makes another one with the next version, and the caller proposes
 it on condition that the key is still at the revision it was read at.
 
@@ -18,12 +24,16 @@ Invariants (``check``):
   V1  the master is a member and synced, or there is none and no member either
   V2  synced members are members; no member is named twice
   V3  no member's node is among those that could come back
+  V4  of a reign the term and the master are its, and there is no other member; without one no
+      copies are wanted
 """
 
 import json
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, final
 
+from penstock.cluster.agreement.coordinator import node_of
+from penstock.cluster.agreement.reigns import Holding, Position, Reign, Vote, first_reign
 from penstock.core.errors import PenstockError
 
 SYNCED: Final = "synced"
@@ -61,11 +71,6 @@ class BadView(PenstockError):
     """What the coordinator has under this key is no view of a queue."""
 
 
-def node_of(member: str) -> str:
-    """The name of the node of which this member is a life."""
-    return member.rpartition("/")[0]
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class QueueView:
@@ -78,12 +83,16 @@ class QueueView:
     former: str = ""
     heard_all: bool = False
     graceful: bool = False
+    reign: Reign | None = None
+    wanted: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self.check()
 
     def news_since(self, before: "QueueView") -> list[CopyNews]:
         """What became of the copies."""
+        if self.reign is not None:
+            return self._news_of_reign(self.reign, before)
         if self.master == "":
             return [CopyNews(WENT_DOWN, "")] if before.master else []
         out = {*map(node_of, before.members)} - {*map(node_of, self.members)}
@@ -98,7 +107,33 @@ class QueueView:
             *[CopyNews(FELL_BEHIND, node_of(one)) for one in behind],
         ]
 
+    def _news_of_reign(self, reign: Reign, before: "QueueView") -> list[CopyNews]:
+        earlier = () if before.reign is None else before.reign.copies
+        is_new = self.master not in ("", before.master)
+        return [
+            *([CopyNews(PROMOTED, node_of(self.master))] if is_new else []),
+            *[CopyNews(LEFT, node) for node in earlier if node not in reign.copies],
+            *[CopyNews(SYNCHRONISED, node) for node in reign.copies if node not in earlier],
+        ]
+
     # -- changes ---------------------------------------------------------------------------
+
+    def ruled(self, reign: Reign) -> "QueueView":
+        """After a vote, an election, or with other copies."""
+        present = [reign.master] if reign.master else []
+        former = self.former if reign.term == self.term else self.master or self.former
+        return self._next(
+            term=reign.term,
+            master=reign.master,
+            members=present,
+            synced=present,
+            former=former,
+            reign=reign,
+        )
+
+    def wanting(self, nodes: tuple[str, ...]) -> "QueueView":
+        """These shall have copies; the master sees to it, one after the other."""
+        return self._next(wanted=nodes)
 
     def with_member(self, member: str) -> "QueueView":
         """A mirror joins, the youngest."""
@@ -198,6 +233,8 @@ class QueueView:
 
     def forgot(self, node: str) -> "QueueView":
         """That node never comes back."""
+        if self.reign is not None:
+            return self.wanting(tuple(one for one in self.wanted if one != node))
         recoverable = {one: had for one, had in self.recoverable.items() if one != node}
         return self._next(recoverable=recoverable)
 
@@ -209,6 +246,8 @@ class QueueView:
 
     def counts_on(self, node: str) -> bool:
         """What it has may still be of use, in this life or the next."""
+        if self.reign is not None:
+            return node in self.reign.copies or node in self.wanted
         if node in self.recoverable:
             return True
         return any(node_of(member) == node for member in self.members)
@@ -223,6 +262,20 @@ class QueueView:
         assert len(set(self.synced)) == len(self.synced), "V2"
         assert len({node_of(member) for member in self.members}) == len(self.members), "V2"
         assert not {node_of(member) for member in self.members} & set(self.recoverable), "V3"
+        reign = self.reign
+        if reign is None:
+            assert not self.wanted, "V4"
+        else:
+            assert (self.term, self.master) == (reign.term, reign.master), "V4"
+            assert self.members == [one for one in [self.master] if one], "V4"
+            assert not self.recoverable, "V4"
+            reign.check()
+
+
+def first_ruled_view(member: str, nodes: tuple[str, ...], wanted: tuple[str, ...]) -> QueueView:
+    """Of a queue that is being declared at that member, with copies at these nodes."""
+    reign = first_reign(nodes, member)
+    return QueueView(1, 1, member, [member], [member], {}, reign=reign, wanted=wanted)
 
 
 def first_view(member: str) -> QueueView:
@@ -243,10 +296,21 @@ _KEYS: Final = {
     "heard_all": bool,
     "graceful": bool,
 }
+_OF_REIGNS: Final = {"reign", "wanted"}
 
 
 def view_to_json(view: QueueView) -> str:
-    return json.dumps({key: getattr(view, key) for key in _KEYS}, sort_keys=True)
+    """Releases before majorities read it if it has no reign."""
+    value = {key: getattr(view, key) for key in _KEYS}
+    if view.reign is not None:
+        value |= {"reign": _reign_value(view.reign), "wanted": view.wanted}
+    return json.dumps(value, sort_keys=True)
+
+
+def _reign_value(reign: Reign) -> dict[str, object]:
+    """Its term and master are the view's."""
+    keys = ("copies", "votes", "is_exact", "ends", "favoured", "is_founded")
+    return {key: getattr(reign, key) for key in keys}
 
 
 def view_from_json(text: str) -> QueueView:
@@ -255,7 +319,8 @@ def view_from_json(text: str) -> QueueView:
         value = json.loads(text)
     except ValueError as error:
         raise BadView(f"a queue's view is no JSON: {error}") from error
-    if not isinstance(value, dict) or set(value) != set(_KEYS):
+    ruled = value.keys() & _OF_REIGNS if isinstance(value, dict) else set()
+    if not isinstance(value, dict) or set(value) - ruled != set(_KEYS) or len(ruled) == 1:
         raise BadView(f"a queue's view has other keys than {', '.join(_KEYS)}")
     for key, kind in _KEYS.items():
         if type(value[key]) is not kind:
@@ -265,7 +330,38 @@ def view_from_json(text: str) -> QueueView:
         raise BadView("a queue's view names something that is no member")
     if not set(value["recoverable"].values()) <= {SYNCED, PARTIAL}:
         raise BadView("a queue's view says of a copy neither synced nor partial")
+    if ruled:
+        value["reign"] = _read_reign(value["term"], value["master"], value["reign"])
+        value["wanted"] = _names(value["wanted"])
     try:
         return QueueView(**value)
     except AssertionError as error:
         raise BadView(f"a queue's view contradicts itself: {error}") from error
+
+
+def _read_reign(term: int, master: str, value: Any) -> Reign:
+    try:
+        votes = [Vote(str(one), Holding(*map(_position, had))) for one, had in value["votes"]]
+        ends = [_position(end) for end in value["ends"]]
+        copies, is_exact = _names(value["copies"]), bool(value["is_exact"])
+        favoured, is_founded = str(value["favoured"]), bool(value["is_founded"])
+        history = tuple(votes), is_exact, tuple(ends)
+        reign = Reign(term, copies, master, *history, favoured, is_founded)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadView(f"the reign of a queue's view cannot be read: {error!r}") from error
+    if json.loads(json.dumps(_reign_value(reign))) != value:
+        raise BadView("the reign of a queue's view has other parts than it should")
+    return reign
+
+
+def _position(value: Any) -> Position:
+    term, number = value
+    if type(term) is not int or type(number) is not int:
+        raise ValueError(f"{value} is no position")
+    return Position(term, number)
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(one, str) and one for one in value):
+        raise BadView("a queue's view has no list of nodes where one is due")
+    return tuple(value)

@@ -3,6 +3,8 @@
 mirroring.py    ``Mirroring``: this node's part in all mirrored queues
 queue.py        one mirrored queue as this node sees it, and its role in it
 group.py        ring, role and safe position of one queue at one member
+star_group.py   one queue whose confirms need a majority, at one node with a copy
+copy_positions.py  how far a copy is complete, and what it has heard, on its disk
 backing.py      the master's side: what it does to its messages goes round the ring
 replica.py      the mirror's side: its copy of them
 part_copy.py    one part of such a copy

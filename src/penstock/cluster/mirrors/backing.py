@@ -40,6 +40,8 @@ from penstock.backing.interface import BackingQueue
 from penstock.backing.noting import SetNotes
 from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.agreement.mirror_keys import Place
+from penstock.cluster.agreement.reigns import Position
+from penstock.cluster.mirrors.copy_positions import CopyPositions
 from penstock.cluster.mirrors.operations import (
     DELAY,
     END,
@@ -117,9 +119,18 @@ class PartNotes(SetNotes):
 
 @final
 class MirroredBacking:
-    """``active``: the queues that want ``take_operations`` in this turn; ``place``: this one's."""
+    """``active``: the queues that want ``take_operations`` in this turn; ``place``: this one's.
 
-    def __init__(self, backing: BackingQueue, active: dict[Place, None], place: Place) -> None:
+    ``positions``: of the copy here, where a majority confirms.
+    """
+
+    def __init__(
+        self,
+        backing: BackingQueue,
+        active: dict[Place, None],
+        place: Place,
+        positions: CopyPositions | None = None,
+    ) -> None:
         self.backing: BackingQueue = backing
         self.parts: list[VariableQueue] = backing.parts()
         self.stream: StreamBacking | None = backing if isinstance(backing, StreamBacking) else None
@@ -128,6 +139,7 @@ class MirroredBacking:
         self.held: bool = False  # what there is to say, until the last parcel has gone round
         self._active: dict[Place, None] = active
         self._place: Place = place
+        self._positions: CopyPositions | None = positions
         self._notes: list[PartNotes] = []
         self._writer: BytesWriter = BytesWriter()
         self._ends: deque[tuple[int, int]] = deque()  # of a stream: parcel, offset behind it
@@ -165,6 +177,8 @@ class MirroredBacking:
         """Where operations go; the first of a turn begins a parcel."""
         if len(self._writer) == 0:
             self._active[self._place] = None
+            if self._positions is not None:
+                self._positions.hear(Position(int(self.term), int(self.number) + 1))
             write_header(self._writer, self.term, self.number + 1)
         return self._writer
 
@@ -193,6 +207,8 @@ class MirroredBacking:
             notes.close(writer)
         self.number += 1
         self.held = False
+        if self._positions is not None:
+            self._positions.reach(Position(int(self.term), int(self.number)))
         if self.stream is not None:
             self._ends.append((int(self.number), int(self.stream.log.next_offset)))
         parcel = writer.getvalue()

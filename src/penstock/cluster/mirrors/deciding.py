@@ -16,9 +16,10 @@ A step changes one thing, so views follow each other by one version.
 from typing import NamedTuple
 
 from penstock.broker.rules.ha_policy import HaPolicy
+from penstock.cluster.agreement.coordinator import node_of
 from penstock.cluster.agreement.living_nodes import LivingNodes
 from penstock.cluster.agreement.placement import Chance, wanted_copies
-from penstock.cluster.agreement.queue_views import QueueView, first_view, node_of
+from penstock.cluster.agreement.queue_views import QueueView, first_view
 from penstock.cluster.mirrors.promotion import PROMOTE, WAIT, when_master_goes, when_some_return
 from penstock.cluster.mirrors.safety import STUCK_MS, MirrorStates
 from penstock.core.clock_types import MonoMs
@@ -29,6 +30,7 @@ class Step(NamedTuple):
     why: str = ""
     look_again: bool = False
     ends_group: bool = False  # its ring goes with this change
+    seals: bool = False  # the copy here has no part in earlier terms from now on (electing.py)
 
 
 NOTHING = Step()

@@ -19,9 +19,12 @@ from penstock.broker.mirrors import (
     SyncProgress,
 )
 from penstock.broker.rules.ha_policy import HaPolicy
+from penstock.cluster.agreement.coordinator import node_of
 from penstock.cluster.agreement.living_nodes import LivingNodes
-from penstock.cluster.agreement.queue_views import QueueView, node_of
+from penstock.cluster.agreement.queue_views import PARTIAL, SYNCED, QueueView
+from penstock.cluster.agreement.reigns import Reign
 from penstock.cluster.mirrors.group import MirrorGroup
+from penstock.cluster.mirrors.queue import AnyGroup
 from penstock.cluster.mirrors.replica import Replica
 from penstock.cluster.mirrors.sync import Joiner
 from penstock.cluster.ring.views import View
@@ -33,7 +36,7 @@ NO_NODES = LivingNodes("", {}, {})
 def mirror_facts(
     view: QueueView,
     ring: View,
-    group: MirrorGroup | None,
+    group: AnyGroup | None,
     policy: HaPolicy,
     mono_ms: MonoMs,
     *,
@@ -47,6 +50,8 @@ def mirror_facts(
 
     ``trouble``: why this node cannot use the queue; a row with it has no other state.
     """
+    if view.reign is not None:
+        return _of_reign(view, view.reign, group, mono_ms, nodes, trouble or why)
     state, text = (WAITING if waits else DOWN), why
     if view.master:
         state, texts = _state(view, group, nodes, sync_wanted=sync_wanted)
@@ -65,6 +70,41 @@ def mirror_facts(
     )
 
 
+def _of_reign(
+    view: QueueView,
+    reign: Reign,
+    group: AnyGroup | None,
+    mono_ms: MonoMs,
+    nodes: LivingNodes,
+    text: str,
+) -> MirrorFacts:
+    """``synced``: of a copy that votes; a node that is wanted and does not vote yet fetches."""
+    names = dict.fromkeys([node_of(reign.master), *reign.copies, *view.wanted])
+    there = [nodes.members[node] for node in names if node in nodes.members]
+    away = [node for node in names if node and node not in nodes.members]
+    copies = [_copy(view, member, group, mono_ms) for member in there]
+    learning = ", ".join(node for node in view.wanted if node not in reign.copies)
+    if reign.master and learning:
+        text = f"{learning}: fetching what they lack, then they vote"
+    elif reign.master and len(reign.copies) - len(set(away) & set(reign.copies)) < reign.majority():
+        text = f"{reign.majority()} of {', '.join(reign.copies)} are needed"
+    elif reign.master:
+        late = [] if group is None else group.safe.late()
+        texts = [f"no copy at {', '.join(away)}"] if away else []
+        text = "; ".join([*texts, *[f"{node_of(member)}: {why}" for member, why in late]])
+    return MirrorFacts(
+        view.version,
+        view.term,
+        copies if reign.master else [],
+        {node: SYNCED if node in reign.copies else PARTIAL for node in away},
+        None,
+        f"a majority of {len(reign.copies)}",
+        RUNNING if reign.master else WAITING,
+        text,
+        tuple(dict.fromkeys([*reign.copies, *view.wanted])),
+    )
+
+
 def policy_in_words(policy: HaPolicy) -> str:
     if policy.mode == "":
         return "no policy asks for mirrors"
@@ -76,12 +116,12 @@ def policy_in_words(policy: HaPolicy) -> str:
     return f"{policy.mode}, {how}"
 
 
-def _ring(view: View, group: MirrorGroup | None) -> RingFacts | None:
+def _ring(view: View, group: AnyGroup | None) -> RingFacts | None:
     if view.version == 0:
         return None
     dead = [member for member in view.members if member in view.dead]
     circle = int(view.version), list(view.members), dead
-    if group is None or not view.is_live(group.ring.me):
+    if not isinstance(group, MirrorGroup) or not view.is_live(group.ring.me):
         return RingFacts(*circle)
     ring = group.ring
     ends = view.left_of(ring.me), view.right_of(ring.me)
@@ -89,7 +129,7 @@ def _ring(view: View, group: MirrorGroup | None) -> RingFacts | None:
 
 
 def _state(
-    view: QueueView, group: MirrorGroup | None, nodes: LivingNodes, *, sync_wanted: bool
+    view: QueueView, group: AnyGroup | None, nodes: LivingNodes, *, sync_wanted: bool
 ) -> tuple[str, list[str]]:
     texts: list[str] = []
     fetching: list[str] = []
@@ -114,7 +154,7 @@ def _state(
     return RUNNING, [f"{names}: not synchronised, and no synchronisation was asked for", *texts]
 
 
-def _late(group: MirrorGroup | None) -> str:
+def _late(group: AnyGroup | None) -> str:
     member, why = ("", "") if group is None else group.safe.latest()
     return f"{node_of(member)} holds publishers: {why}" if member else ""
 
@@ -138,7 +178,7 @@ def _too_few(view: QueueView, policy: HaPolicy, nodes: LivingNodes) -> str:
 # -- copies --------------------------------------------------------------------------------
 
 
-def _copy(view: QueueView, member: str, group: MirrorGroup | None, mono_ms: MonoMs) -> CopyFacts:
+def _copy(view: QueueView, member: str, group: AnyGroup | None, mono_ms: MonoMs) -> CopyFacts:
     role = MASTER if member == view.master else MIRROR
     applied = durable = behind = sync = None
     if group is not None and group.mirrored is not None:
@@ -151,7 +191,7 @@ def _copy(view: QueueView, member: str, group: MirrorGroup | None, mono_ms: Mono
         node_of(member),
         member,
         role,
-        synced=member in view.synced,
+        synced=_is_synced(view, member),
         applied=applied,
         durable=durable,
         behind=behind,
@@ -159,8 +199,14 @@ def _copy(view: QueueView, member: str, group: MirrorGroup | None, mono_ms: Mono
     )
 
 
+def _is_synced(view: QueueView, member: str) -> bool:
+    if view.reign is not None:
+        return node_of(member) in view.reign.copies
+    return member in view.synced
+
+
 def _as_master_sees(
-    member: str, group: MirrorGroup, told: int
+    member: str, group: AnyGroup, told: int
 ) -> tuple[int | None, int | None, int | None]:
     """Applied, durable, behind."""
     if member == group.me:
@@ -171,7 +217,7 @@ def _as_master_sees(
     return int(answer.applied), int(answer.durable), told - int(answer.applied)
 
 
-def _sent(member: str, group: MirrorGroup, mono_ms: MonoMs) -> SyncProgress | None:
+def _sent(member: str, group: AnyGroup, mono_ms: MonoMs) -> SyncProgress | None:
     syncer, answer = group.syncing.syncers.get(member), group.safe.answers.get(member)
     if syncer is None or (answer is not None and answer.is_complete):
         return None

@@ -29,7 +29,7 @@ Invariants (``check``):
   U1  a master has a mirrored backing of the newest term it began, a mirror a replica, none has both
 """
 
-from typing import NamedTuple, final
+from typing import Final, NamedTuple, final
 
 from mypy_extensions import i64
 
@@ -66,6 +66,9 @@ from penstock.core.message import Message
 from penstock.queues.publish_notes import PublishNotes
 from penstock.storage.journal.journal import Journal
 
+BEHIND_BYTES: Final[i64] = 16 * 1024 * 1024
+"""So much of its parcels on the way round, and publishers wait until it is half."""
+
 
 class GroupReady(NamedTuple):
     """The output of a group; all of it is to be done."""
@@ -93,7 +96,9 @@ class MirrorGroup(PublishNotes):
         batch_messages: i64,
     ) -> None:
         self.ring: Ring = ring
+        self.name: str = ring.me  # under which it speaks to the others
         self.me: str = member_of(ring.me)
+        self.most_waiting: i64 = BEHIND_BYTES
         self.term: i64 = 0  # of the newest view
         self.master: str = ""
         self.mirrored: MirroredBacking | None = None
@@ -172,6 +177,18 @@ class MirrorGroup(PublishNotes):
         self.replica = None
         self.joiner = None
         self.ring.leave()
+
+    def stop(self, why: str) -> None:
+        """It is out of the group for ever; the first reason counts."""
+        self.ring.stop(why)
+
+    def why_stopped(self) -> str:
+        """Empty: it goes on."""
+        return self.ring.stopped
+
+    def waiting_bytes(self) -> i64:
+        """For so much of what was told publishers may have to wait."""
+        return self.ring.waiting_bytes()
 
     def has_role(self) -> bool:
         """Master or mirror."""
@@ -392,12 +409,7 @@ class MirrorGroup(PublishNotes):
         mirrored.all_have(self.safe.durable.safe)
 
     def _speak_as_mirror(
-        self,
-        replica: Replica,
-        now_ms: WallMs,
-        messages: list[tuple[str, bytes]],
-        *,
-        is_short: bool,
+        self, replica: Replica, now_ms: WallMs, messages: list[tuple[str, bytes]], *, is_short: bool
     ) -> None:
         replica.tick(now_ms)
         joiner = self.joiner

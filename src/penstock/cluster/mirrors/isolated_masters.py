@@ -8,7 +8,7 @@ node in a minority does it for all its clients.  The queue takes no publish mean
 is refused publishes again, and a message that was kept would be there twice.  Publishes that other
 nodes pass on wait in front of it (``serving.py``).  While all synchronised mirrors are reached the
 queue goes on, whether or not a node hears the coordinator (K4); and queues without mirrors are not
-affected.
+affected.  With a reign a majority of the copies is enough, this one among them.
 
 In: several times a second, the mirrored queues and the nodes that are reached.  Out: waits that are
 given up, and consumers to be sent away, as often as some come.
@@ -17,8 +17,8 @@ given up, and consumers to be sent away, as often as some come.
 from collections.abc import Iterable
 from typing import final
 
+from penstock.cluster.agreement.coordinator import node_of
 from penstock.cluster.agreement.living_nodes import LivingNodes
-from penstock.cluster.agreement.queue_views import node_of
 from penstock.cluster.mirrors.queue import MirroredQueue
 
 
@@ -47,12 +47,13 @@ def _why_alone(known: MirroredQueue, nodes: LivingNodes) -> str:
     group, view = known.group, known.view
     if group is None or group.mirrored is None or view is None:
         return ""
-    missing = [
-        node_of(one)
-        for one in [*view.synced, *group.safe.awaited]
-        if one != group.me and node_of(one) in nodes.unreached
-    ]
-    if not missing:
+    copies = [node_of(one) for one in [*view.synced, *group.safe.awaited] if one != group.me]
+    needed = len(copies)
+    if view.reign is not None:
+        copies = [node for node in view.reign.copies if node != nodes.here]
+        needed = view.reign.majority() - 1
+    missing = [node for node in copies if node in nodes.unreached]
+    if len(copies) - len(missing) >= needed:
         return ""
     text = f"queue '{known.name}' in vhost '{known.vhost.name}'"
     return (

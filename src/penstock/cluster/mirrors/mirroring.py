@@ -13,7 +13,7 @@ Events of these keys are heard when the applier has done all that came with them
 so the queue they are about is there.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, final
 
 from penstock.broker.broker import Broker
@@ -46,11 +46,18 @@ from penstock.cluster.agreement.placement import Chance
 from penstock.cluster.agreement.queue_views import QueueView, view_from_json
 from penstock.cluster.mirrors.changes import CopyChanges
 from penstock.cluster.mirrors.deciding import Step, next_step, when_damaged, when_stopping
+from penstock.cluster.mirrors.electing import next_step_of_reign
 from penstock.cluster.mirrors.first_views import FirstViews
-from penstock.cluster.mirrors.group import MirrorGroup
 from penstock.cluster.mirrors.isolated_masters import IsolatedMasters
 from penstock.cluster.mirrors.masters import ViewedMasters
-from penstock.cluster.mirrors.queue import MirroredQueue, QueueDirectory
+from penstock.cluster.mirrors.queue import (
+    FOUND,
+    NEW,
+    OLD,
+    AnyGroup,
+    MirroredQueue,
+    QueueDirectory,
+)
 from penstock.cluster.ring.ring import Ring, RingFault
 from penstock.cluster.ring.views import NO_VIEW, View
 from penstock.cluster.ring.views import from_json as ring_from_json
@@ -151,7 +158,13 @@ class Mirroring:
                 self._first.renew(place)
                 return  # it is gone again
             known = self.queues[place] = MirroredQueue(
-                self._broker, vhost, place[1], self._places, self._active, self._new_ring
+                self._broker,
+                vhost,
+                place[1],
+                self._places,
+                self._active,
+                self._new_ring,
+                self._copy_of(place),
             )
         elif event.value is not None and known.is_gone():
             return
@@ -199,12 +212,14 @@ class Mirroring:
         member: str,
         members: dict[str, str],
         unreached: Collection[str],
+        unheard: Mapping[str, Collection[str]],
         *,
         is_cut_off: bool,
     ) -> None:
         """Once a turn, before ``hear``: a node that joins lives before it is in any view.
 
-        ``members``: node to its life; ``unreached``: nodes to which there is no link;
+        ``members``: node to its life; ``unreached``: nodes to which there is no link; ``unheard``:
+        by node, those of which it hears nothing;
         ``is_cut_off``: this node's lease is over, as far as it knows.
         """
         self._mono_ms = mono_ms
@@ -217,8 +232,9 @@ class Mirroring:
         late = [node for node, ms in self._lost_ms.items() if mono_ms - ms > UNREACHED_MS]
         nodes, short = self.nodes, self._broker.admission.elsewhere
         same = members == nodes.members and nodes.unreached == frozenset(late)
-        if not same or self.drained.keys() != nodes.drained or short != nodes.short:
-            self._hear_who_lives(members, late, short)
+        same = same and self.drained.keys() == nodes.drained and unheard == nodes.unheard
+        if not same or short != nodes.short:
+            self._hear_who_lives(members, late, short, unheard)
 
     def has_isolated(self) -> bool:
         """Is there a master here that cannot reach its mirrors, and has sent its clients away?"""
@@ -234,9 +250,10 @@ class Mirroring:
         self._look_at_policies()
         if self._mono_ms - self._again_ms >= AGAIN_MS:
             self._again_ms = self._mono_ms
-            self._look(list(self._dirty), again=True)
+            self._look(list(self._dirty), now_ms, again=True)
         else:
-            self._look([place for place, is_new in self._dirty.items() if is_new], again=False)
+            new = [place for place, is_new in self._dirty.items() if is_new]
+            self._look(new, now_ms, again=False)
 
     def over(self, now_ms: WallMs) -> None:
         """The lease of this life has ended."""
@@ -246,13 +263,17 @@ class Mirroring:
         self._own = []
 
     def _hear_who_lives(
-        self, members: dict[str, str], unreached: list[str], short: dict[str, list[str]]
+        self,
+        members: dict[str, str],
+        unreached: list[str],
+        short: dict[str, list[str]],
+        unheard: Mapping[str, Collection[str]],
     ) -> None:
         seen, now_ms = self._seen_ms, self._mono_ms
         self._seen_ms = {member: seen.get(member, now_ms) for member in members.values()}
         joined = {node: self._seen_ms[member] for node, member in members.items()}
         living = dict(members), joined
-        self.nodes = LivingNodes(self._member, *living, self.drained, unreached, short)
+        self.nodes = LivingNodes(self._member, *living, self.drained, unreached, short, unheard)
         for known in self.queues.values():
             known.tell_deaths(self.nodes.lives)
         self._look_at_all()
@@ -276,7 +297,7 @@ class Mirroring:
 
     # -- deciding ----------------------------------------------------------------------------
 
-    def _look(self, places: list[Place], *, again: bool) -> None:
+    def _look(self, places: list[Place], now_ms: WallMs, *, again: bool) -> None:
         if self._coordinator.why_not():
             return
         room = UNDER_WAY_MAX - self._first.under_way()
@@ -285,15 +306,22 @@ class Mirroring:
             if known is None or known.is_gone():
                 del self._dirty[place]
             elif room > 0:
-                room -= self._look_at(place, known)
+                room -= self._look_at(place, known, now_ms)
         self._first.propose(self.nodes, self.queues, room, again=again)
 
-    def _look_at(self, place: Place, known: MirroredQueue) -> int:
+    def _look_at(self, place: Place, known: MirroredQueue, now_ms: WallMs) -> int:
         """How many proposals that made."""
         view = known.view
         if view is None or known.awaits_view():
             return 0
+        if known.group is None and self._has_part(view):
+            # Another life of this node: the view names nodes, and does not change with it.
+            revision, lives = known.view_revision, self.nodes.lives
+            known.view_changed(view, revision, self._member, lives, now_ms)
         step = self._step(known, view)
+        if step.seals:
+            assert step.view is not None
+            known.seal(int(step.view.term), now_ms)
         asked = None if step.view is None else self._propose_view(place, known, step)
         known.decided(step.why, waits=step.look_again, asked=asked)
         self._dirty[place] = False
@@ -302,6 +330,11 @@ class Mirroring:
         if not step.look_again and not self._tidy(known, view):
             del self._dirty[place]
         return 0
+
+    def _has_part(self, view: QueueView) -> bool:
+        """In a queue with a reign."""
+        nodes = self.nodes
+        return view.reign is not None and view.counts_on(nodes.here) and nodes.is_here()
 
     def _propose_view(self, place: Place, known: MirroredQueue, step: Step) -> Proposal:
         assert step.view is not None
@@ -313,6 +346,14 @@ class Mirroring:
 
     def _step(self, known: MirroredQueue, view: QueueView) -> Step:
         why = known.stopped()
+        if view.reign is not None:
+            trouble = why or known.damage()
+            having = known.holding(), known.mirrors, trouble
+            is_missed = known.queue.why_down() != ""
+            is_bound = known.is_bound(view.reign.term)
+            return next_step_of_reign(
+                view, view.reign, self.nodes, *having, is_missed=is_missed, is_bound=is_bound
+            )
         if why and view.master == self._member and self.nodes.is_here():
             return Step(view.alone(), f"its ring cannot go on: {why}", ends_group=True)
         if known.unfit and self._member in view.mirrors() and self.nodes.is_here():
@@ -350,6 +391,8 @@ class Mirroring:
             view = known.view
             if view is None or view.master != self._member or known.is_gone():
                 continue
+            if view.reign is not None:
+                continue  # the others vote when this lease is given back
             step = when_stopping(view, known.policy(), self.nodes)
             asked.append(self._propose_view(place, known, step))
         return asked
@@ -366,7 +409,7 @@ class Mirroring:
             try:
                 group.receive(sender, ring_name, data)
             except (RingFault, Malformed) as fault:
-                group.ring.stop(str(fault))
+                group.stop(str(fault))
 
     def end(self, now_ms: WallMs) -> bool:
         """At the end of a turn: what groups have to say; True = there is more at once."""
@@ -374,6 +417,7 @@ class Mirroring:
             self._looked_ms = self._mono_ms
             self._isolated.look(self.queues.values(), self.nodes)
             for place, known in self.queues.items():
+                known.look_for_leader(self._mono_ms)
                 if known.groups():
                     self._active[place] = None
                     known.look_for_strangers(self._mono_ms)
@@ -382,6 +426,23 @@ class Mirroring:
                         self._dirty[place] = True
         self._work_all(now_ms)
         return self._prepare_one() or bool(self._own)
+
+    def _copy_of(self, place: Place) -> int:
+        if self._masters.is_new(*place):
+            return NEW
+        return OLD if self._masters.is_old_disk else FOUND
+
+    def trust_copies(self) -> bool:
+        """On a disk that is a backup's: all that vote, or are to, are current.  False: not yet."""
+        if not self.nodes.is_here() or self._masters.by_place().keys() - self.queues.keys():
+            return False
+        for known in self.queues.values():
+            if known.view is not None and self._has_part(known.view) and not known.is_current():
+                return False
+        self._masters.disk_is_current()
+        for known in self.queues.values():
+            known.trust()
+        return True
 
     def _prepare_one(self) -> bool:
         """A step of one copy, however many there are; True = one was done."""
@@ -414,33 +475,33 @@ class Mirroring:
         for group in list(known.groups()):
             if group not in known.groups():
                 continue  # gone with what was said of another
-            complete = known.mirrors.complete
+            before = known.mirrors
             try:
                 ready = known.take(group, now_ms, self._mono_ms)
             except RingFault as fault:
-                group.ring.stop(str(fault))
+                group.stop(str(fault))
                 busy = True
                 continue
             for member, data in ready.messages:
                 self._say(member, place, group, data)
             if ready.view is not None:
                 self._propose_ring(place, known, ready.view)
-            if group.ring.stopped and group is known.group:
+            if group.why_stopped() and group is known.group:
                 self._dirty[place] = True
                 if self.nodes.is_here():
                     known.restart(self._member, self.nodes.lives, now_ms)
                 continue
             mirrors = known.mirrors
-            if mirrors.complete != complete or mirrors.silent or mirrors.slow or known.unfit:
+            if mirrors != before or mirrors.silent or mirrors.slow or known.unfit:
                 self._dirty[place] = True
             busy = busy or group.is_busy()
         return busy
 
-    def _say(self, member: str, place: Place, group: MirrorGroup, data: bytes) -> None:
+    def _say(self, member: str, place: Place, group: AnyGroup, data: bytes) -> None:
         if member == self._member:
-            self._own.append((*place, group.ring.me, data))
+            self._own.append((*place, group.name, data))
         else:
-            self._send(member, *place, group.ring.me, data)
+            self._send(member, *place, group.name, data)
 
     def _propose_ring(self, place: Place, known: MirroredQueue, view: View) -> None:
         queue_key, ring_key = md.path(md.QUEUES, *place), md.path(RINGS, *place)

@@ -5,18 +5,19 @@ big-endian, nothing is compressed, and a message's content is copied once, when 
 
     parcel   'O' version u8 = 1 | term u64 | number u64 | operation*
     P        'P' part u8 | until_ms i64 | first u64 | count u32 | message*      published
-    message  flags u8 | priority u8 | address_size u16 | size u32 | attempts u32 |
+    message  flags u8 | priority u8 | address_size u16 | size u32 | counts u32 |
              expires_at_ms i64 | enqueued_at_ms i64 | address | content
     A        'A' part u8 | count u32 | (start u64, end u64)*                    ended
     M        'M' part u8 | count u32 | (start u64, end u64)*                    ended here, lives on
     L        'L' part u8 | until_ms i64 | count u32 | (start u64, end u64)*     not before that time
-    E        'E' part u8 | count u32 | (seq_id u64, attempts u32)*              handed out so often
+    E        'E' part u8 | count u32 | (seq_id u64, counts u32)*                handed out so often
     K        'K' part u8 | kind u8 | count u32 | size u32 | rows                marks of a stream
 
 ``number`` grows by one with each parcel of a term.  ``part`` is the priority in a queue with
 priorities, else 0.  The messages of a 'P' have the numbers from ``first`` on.  Places are told as
 half-open ranges, so acknowledging neighbours costs the same whatever their number.  A message
-that got another place is a 'P' of the new one and an 'M' of the old.  The rows of a 'K' are those
+that got another place is a 'P' of the new one and an 'M' of the old.  ``counts`` are attempts and
+returns as the disk has them.  The rows of a 'K' are those
 of a block (docs/formats/streams.md, 3.5 to 3.7), and are all there are of that kind.
 
 All operations can be applied twice, and in any order that keeps each place's own (replica.py
@@ -45,14 +46,13 @@ from mypy_extensions import i16, i32, i64, u8
 from penstock.core.byte_reader import ByteReader, Malformed
 from penstock.core.clock_types import WallMs
 from penstock.core.message import (
-    ATTEMPTS_MAX,
-    ATTEMPTS_SHIFT,
     PERSISTENT,
     PRIORITY_MASK,
     PRIORITY_SHIFT,
     REDELIVERED,
     Message,
-    attempts_of,
+    counts_in,
+    flags_of_counts,
 )
 from penstock.streams.block_codec import MARKS
 from penstock.streams.marks import StreamMarks
@@ -75,6 +75,7 @@ ROW_BYTES_MIN: Final[i64] = 17
 FLAGS_TOLD: Final[i64] = PERSISTENT | REDELIVERED
 
 SEQ_ID_MAX: Final[i64] = 1 << 62
+COUNTS_MAX: Final[i64] = 0x7FFF_FFFF
 SPELLED_MAX: Final[i64] = 1 << 24
 """So many places at most are delayed or live on elsewhere: they are gone through one by one."""
 
@@ -120,7 +121,7 @@ def _write_message(writer: BytesWriter, message: Message) -> None:
     writer.append(u8((message.flags & PRIORITY_MASK) >> PRIORITY_SHIFT))
     write_i16_be(writer, i16(address_size))
     write_i32_be(writer, i32(message.size))
-    write_i32_be(writer, i32(attempts_of(message)))
+    write_i32_be(writer, i32(counts_in(message.flags)))
     write_i64_be(writer, message.expires_at_ms)
     write_i64_be(writer, message.enqueued_at_ms)
     writer.write(message.address)
@@ -151,19 +152,19 @@ def write_attempts(writer: BytesWriter, part: i64, messages: list[Message]) -> N
     write_i32_be(writer, i32(len(messages)))
     for message in messages:
         write_i64_be(writer, message.seq_id)
-        write_i32_be(writer, i32(attempts_of(message)))
+        write_i32_be(writer, i32(counts_in(message.flags)))
 
 
 def write_counts(writer: BytesWriter, part: i64, counts: list[tuple[int, int]]) -> None:
-    """An 'E' of (seq_id, attempts)."""
+    """An 'E' of (seq_id, counts)."""
     if len(counts) == 0:
         return
     writer.append(ATTEMPTS)
     writer.append(u8(part))
     write_i32_be(writer, i32(len(counts)))
-    for seq_id, attempts in counts:
+    for seq_id, both in counts:
         write_i64_be(writer, seq_id)
-        write_i32_be(writer, i32(attempts))
+        write_i32_be(writer, i32(both))
 
 
 def write_marks(writer: BytesWriter, kind: i64, count: i64, rows: bytes) -> None:
@@ -302,12 +303,12 @@ class _OperationReader(ByteReader):
         flags = i64(data[at])
         address_size = i64(read_i16_be(data, at + 2))
         size = i64(read_i32_be(data, at + 4))
-        attempts = i64(read_i32_be(data, at + 8))
+        counts = i64(read_i32_be(data, at + 8))
         expires_at_ms = WallMs(read_i64_be(data, at + 12))
         enqueued_at_ms = WallMs(read_i64_be(data, at + 20))
         if flags & ~FLAGS_TOLD or address_size < 0 or size <= 0:
             raise Malformed(f"no message at byte {int(at)}")
-        if not 0 <= attempts <= ATTEMPTS_MAX or expires_at_ms < 0 or enqueued_at_ms < 0:
+        if counts < 0 or expires_at_ms < 0 or enqueued_at_ms < 0:
             raise Malformed(f"a message's numbers are out of bounds at byte {int(at)}")
         address_at = self.take(address_size + size)
         content_at = address_at + address_size
@@ -316,7 +317,7 @@ class _OperationReader(ByteReader):
             if not _is_address(address):
                 raise Malformed(f"no exchange and routing key at byte {int(address_at)}")
             self._address = address
-        flags |= i64(data[at + 1]) << PRIORITY_SHIFT | attempts << ATTEMPTS_SHIFT
+        flags |= i64(data[at + 1]) << PRIORITY_SHIFT | flags_of_counts(counts)
         message = Message(data[content_at : self.offset], self._address, flags, expires_at_ms)
         message.place(seq_id, enqueued_at_ms)
         return message
@@ -351,10 +352,10 @@ class _OperationReader(ByteReader):
         counts: list[tuple[int, int]] = []
         while count > 0:
             seq_id = self.number()
-            attempts = self.long()
-            if attempts > ATTEMPTS_MAX:
-                raise Malformed(f"attempts out of bounds before byte {int(self.offset)}")
-            counts.append((int(seq_id), int(attempts)))
+            both = self.long()
+            if both > COUNTS_MAX:
+                raise Malformed(f"counts out of bounds before byte {int(self.offset)}")
+            counts.append((int(seq_id), int(both)))
             count -= 1
         return counts
 

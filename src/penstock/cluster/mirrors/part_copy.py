@@ -30,7 +30,7 @@ from penstock.cluster.mirrors.operations import (
 )
 from penstock.cluster.mirrors.sync_codec import PLACES_ASKED, Chunk, Question
 from penstock.core.clock_types import WallMs
-from penstock.core.message import Message, mark_redelivered, set_attempts
+from penstock.core.message import Message, mark_redelivered
 from penstock.storage.common.seq_ranges import SeqRanges
 
 RELEASED_AT_ONCE: Final[i64] = 2048
@@ -45,8 +45,11 @@ class CopiedPart:
     def __init__(self) -> None:
         self.is_complete: bool = False
 
-    def begin(self, is_whole: bool) -> None:
-        """A mirror begins with it; ``is_whole``: it was the master's until now."""
+    def begin(self, is_whole: bool, forgets: bool) -> None:
+        """A mirror begins with it; ``is_whole``: it was the master's until now.
+
+        ``forgets``: what ended here may live at the master.
+        """
         raise NotImplementedError
 
     def is_preparing(self) -> bool:
@@ -93,17 +96,21 @@ class PartCopy(CopiedPart):
         self.known: SeqRanges = SeqRanges()
         self.delays: dict[int, WallMs] = {}  # of places not known: until when
         self.attempts: dict[int, int] = {}
+        self._is_fresh: bool = True  # nothing was done with it since the start
         self._top: i64 = 0  # no parcel has reached this place
         self._adopted: i64 = queue.next_seq_id()  # below it the disk may have had something
 
     # -- its begin -------------------------------------------------------------------------
 
-    def begin(self, is_whole: bool) -> None:
+    def begin(self, is_whole: bool, forgets: bool) -> None:
         if is_whole:
             self.know_all(self.queue.next_seq_id())
-        else:
-            assert self.queue.tiers.pending.count == 0
+            return
+        assert self.queue.tiers.pending.count == 0
+        if forgets:
             self.queue.replica.begin_to_forget()
+        else:
+            self._is_fresh = self.queue.replica.is_fresh()
 
     def is_preparing(self) -> bool:
         return self.queue.replica.is_forgetting()
@@ -112,7 +119,8 @@ class PartCopy(CopiedPart):
         return self.queue.replica.forget_some()
 
     def resume(self) -> None:
-        self.queue.replica.resume_at_last()
+        if self._is_fresh:
+            self.queue.replica.resume_at_last()
 
     def tick(self, now_ms: WallMs) -> None:
         self.queue.release_due(now_ms, RELEASED_AT_ONCE)
@@ -299,7 +307,7 @@ class PartCopy(CopiedPart):
             seq_id = int(message.seq_id)
             attempts = self.attempts.get(seq_id)
             if attempts is not None:
-                set_attempts(message, attempts)
+                message.set_counts(attempts)
             until_ms = self.delays.get(seq_id, operation.until_ms)
             by_time.setdefault(until_ms, []).append(message)
         for until_ms, messages in by_time.items():

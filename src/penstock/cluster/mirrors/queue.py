@@ -16,7 +16,7 @@ mirror again, which fetches what differs; any other is given up for an empty one
 member that becomes master of a queue that was down takes its copy as it is.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import final
 
 from penstock.backing.interface import BackingQueue
@@ -24,29 +24,34 @@ from penstock.broker.broker import Broker
 from penstock.broker.rules.ha_policy import HaPolicy
 from penstock.broker.topology.mirror_copies import Copy
 from penstock.broker.topology.vhost import Vhost
-from penstock.cluster.agreement.coordinator import ABSENT, ACCEPTED, PENDING, Proposal
+from penstock.cluster.agreement.coordinator import ABSENT, ACCEPTED, PENDING, Proposal, node_of
 from penstock.cluster.agreement.mirror_keys import CANCELLED, WANTED, Place
-from penstock.cluster.agreement.queue_views import QueueView, node_of
+from penstock.cluster.agreement.queue_views import QueueView
+from penstock.cluster.agreement.reigns import Holding, Reign
 from penstock.cluster.mirrors.group import GroupReady, MirrorGroup
 from penstock.cluster.mirrors.joinings import joining_of, member_of
 from penstock.cluster.mirrors.replica import begin_term
 from penstock.cluster.mirrors.safety import NOTHING_KNOWN, MirrorStates
+from penstock.cluster.mirrors.star_group import StarGroup
+from penstock.cluster.remote.followed_master import FollowedMaster
 from penstock.cluster.remote.queue import RemoteQueue
 from penstock.cluster.remote.queue_places import inaccessible, take_place
 from penstock.cluster.ring.ring import Ring
 from penstock.cluster.ring.views import NO_VIEW, View
 from penstock.core.clock_types import MonoMs, WallMs
+from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.credit import NODE, Credit, CreditSpec, FlowPeer
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 from penstock.queues.stream_backing import StreamBacking
+from penstock.storage.journal.journal import Journal
 
-BEHIND_BYTES = 16 * 1024 * 1024
-"""So much of a queue's parcels on its way round, and its publishers wait until it is half."""
 STRANGER_MS = 3000
 _HOLD = CreditSpec(1, 1)
 
 Lives = Callable[[str], bool]
+AnyGroup = MirrorGroup | StarGroup
+NEW, FOUND, OLD, KNOWN = range(4)
 
 
 class QueueDirectory:
@@ -64,6 +69,10 @@ class QueueDirectory:
         """Theirs from now on."""
         raise NotImplementedError
 
+    def full_links(self) -> Collection[str]:
+        """Nodes to which no more should be sent now."""
+        raise NotImplementedError
+
     def send_away(self, consumers: list[Consumer], why: str) -> None:
         """This node cannot serve their queue, another one may."""
         raise NotImplementedError
@@ -72,6 +81,9 @@ class QueueDirectory:
 @final
 class MirroredQueue:
     """``active``: the queues that want ``take``; ``new_ring``: under a name never used before.
+
+    ``copy_was``: when this process started: NEW = not there, for the queue was declared since; OLD:
+    maybe older than what this node said of it, so it has no vote before it is current.
 
     ``member`` is this life of this node, ``lives`` whether another one is the present life of its.
     """
@@ -84,6 +96,7 @@ class MirroredQueue:
         places: QueueDirectory,
         active: dict[Place, None],
         new_ring: Callable[[], Ring],
+        copy_was: int = FOUND,
     ) -> None:
         self.vhost = vhost
         self.name = name
@@ -93,7 +106,7 @@ class MirroredQueue:
         self.ring_revision: int = ABSENT
         self.sync: str = ""  # WANTED, CANCELLED, or as the policy says
         self.sync_revision: int = ABSENT
-        self.group: MirrorGroup | None = None
+        self.group: AnyGroup | None = None
         self.leaving: list[MirrorGroup] = []
         self.mirrors: MirrorStates = NOTHING_KNOWN
         self.why: str = ""  # the last decision
@@ -105,7 +118,9 @@ class MirroredQueue:
         self._active = active
         self._new_ring = new_ring
         self._hold: Credit | None = None
-        self._followed: tuple[RemoteQueue, str] | None = None  # and its master
+        self._followed = FollowedMaster()
+        self._sealed: int = 0  # the term of the last vote of this life
+        self._copy_was: int = copy_was
         self._strangers: dict[str, MonoMs] = {}  # in the ring, and without a copy: since when
         self._waited_ms = MonoMs(0)  # when it was last told that publishers wait for a mirror
 
@@ -122,7 +137,7 @@ class MirroredQueue:
 
     def stopped(self) -> str:
         """Why the group here cannot go on; "" = it can, or there is none."""
-        return "" if self.group is None else self.group.ring.stopped
+        return "" if self.group is None else self.group.why_stopped()
 
     def damage(self) -> str:
         """Why the copy here cannot be read; "" = it can, or there is none."""
@@ -153,7 +168,8 @@ class MirroredQueue:
 
     def _look_what_is_wanted(self) -> None:
         if self.group is not None:
-            self.group.syncing.want(self.is_sync_wanted())
+            ruled = isinstance(self.group, StarGroup)
+            self.group.syncing.want(ruled or self.is_sync_wanted())
 
     def awaits_view(self) -> bool:
         """It was proposed, and is not here yet."""
@@ -179,7 +195,7 @@ class MirroredQueue:
         if revision == ABSENT:
             self.dissolve()
             return
-        for group in self.groups():
+        for group in self._ring_groups():
             group.ring.view_changed(view)
         self.tell_deaths(lives)
 
@@ -187,7 +203,11 @@ class MirroredQueue:
         self, view: QueueView, revision: int, member: str, lives: Lives, now_ms: WallMs
     ) -> None:
         self.view_revision = revision
-        self._take_view(view, member, now_ms)
+        if view.reign is None:
+            self._take_view(view, member, now_ms)
+        else:
+            self._take_reign(view, view.reign, member, now_ms)
+        self._follow(view, member, lives)
         self.tell_deaths(lives)
         self._look_what_is_wanted()
 
@@ -210,7 +230,7 @@ class MirroredQueue:
         self.view = view
         self.unfit = self.unfit and member in view.synced
         group = self.group
-        if group is not None:
+        if isinstance(group, MirrorGroup):
             # It was to be master of what it has, and is not any more: it mirrors another copy.
             never_began = view.master != member and not group.has_role()
             if never_began or self._cannot_go_on(before, view, member):
@@ -230,7 +250,6 @@ class MirroredQueue:
             self._take_part(view, member, now_ms)
         elif not view.counts_on(node_of(member)):
             self.vhost.copies.drop(self.name)
-        self._follow(view, member)
 
     def _cannot_go_on(self, before: QueueView | None, view: QueueView, member: str) -> bool:
         if member not in view.members:
@@ -260,19 +279,17 @@ class MirroredQueue:
         leads = view.master == member
         assert leads != queue.remote
         backing = queue.backing if leads else self._copy_to_mirror()
-        group = MirrorGroup(
-            self._new_ring(),
-            backing,
-            self._broker.engine.journal,
-            self._active,
-            (self.vhost.name, self.name),
-            self._broker.waits,
-            self.policy().batch_messages,
-        )
+        group = MirrorGroup(self._new_ring(), backing, *self._surroundings())
         group.ring.view_changed(self.ring_view)
         if leads:
             queue.await_mirrors(group)
         return group
+
+    def _surroundings(self) -> tuple[Journal, dict[Place, None], Place, PendingConfirms, int]:
+        """What a group gets beside its copy."""
+        broker, place = self._broker, (self.vhost.name, self.name)
+        batch_messages = self.policy().batch_messages
+        return broker.engine.journal, self._active, place, broker.waits, batch_messages
 
     def _copy_to_mirror(self) -> BackingQueue:
         copy = self.vhost.copies.copies.get(self.name)
@@ -291,6 +308,72 @@ class MirroredQueue:
         queue, copies = self.queue, self.vhost.copies
         return copies.open(queue.name, queue.incarnation, queue.auto_delete, queue.arguments)
 
+    # -- where a majority confirms -------------------------------------------------------------
+
+    def _take_reign(self, view: QueueView, reign: Reign, member: str, now_ms: WallMs) -> None:
+        self.view = view
+        group = self.group
+        has_part = view.counts_on(node_of(member))
+        if isinstance(group, StarGroup) and (not has_part or view.master != member):
+            group.reign_changed(reign)  # before it ceases to be a queue here
+        if view.master != member and not self.queue.remote:
+            self._demote(now_ms)
+        if not has_part:
+            self.dissolve()
+            self.vhost.copies.drop(self.name)
+        elif isinstance(group, StarGroup):
+            group.reign_changed(reign)
+        else:
+            self._take_star(reign, member)
+
+    def _take_star(self, reign: Reign, member: str) -> None:
+        queue = self.queue
+        leads = reign.master == member
+        copy = self.vhost.copies.copies.get(self.name)
+        has_changed = copy is not None and not copy.recovered and self._copy_was in (FOUND, OLD)
+        backing = (copy or self._open_copy()).use() if queue.remote else queue.backing
+        name = queue.incarnation
+        group = StarGroup(member, name, backing, *self._surroundings(), self._sealed)
+        if has_changed:
+            group.positions.doubt()  # by itself, between the start and the first view
+        if self._copy_was == NEW:
+            group.positions.begin_new()
+        if self._copy_was == OLD and len(reign.copies) > 1:
+            group.positions.distrust()
+        self.group = group
+        if self._copy_was != OLD:
+            self._copy_was = KNOWN
+        group.reign_changed(reign)
+        if leads and not queue.remote:
+            queue.await_mirrors(group)
+
+    def seal(self, term: int, now_ms: WallMs) -> None:
+        """Before a vote for that term is proposed: the copy here answers no earlier master."""
+        self._sealed = max(term, self._sealed)
+        group = self.group
+        if isinstance(group, StarGroup):
+            group.seal(term)
+            self._release()
+            if not self.queue.remote:
+                self._demote(now_ms)
+                self._unfollow("")  # until there is a master
+
+    def is_bound(self, term: int) -> bool:
+        """The copy here has ceased to follow masters of that term."""
+        return self._sealed > term
+
+    def is_current(self) -> bool:
+        """The copy here of a queue with a reign."""
+        return isinstance(self.group, StarGroup) and self.group.is_current()
+
+    def trust(self) -> None:
+        """It was not OLD, or is current."""
+        self._copy_was = KNOWN
+
+    def holding(self) -> Holding | None:
+        """Of the copy here, which may vote with it; None: it may not."""
+        return self.group.holding() if isinstance(self.group, StarGroup) else None
+
     # -- leaving -------------------------------------------------------------------------------
 
     def _leave(self, group: MirrorGroup, view: QueueView) -> None:
@@ -302,7 +385,7 @@ class MirroredQueue:
         self._let_go(group)
         self.leaving.append(group)
 
-    def _let_go(self, group: MirrorGroup) -> None:
+    def _let_go(self, group: AnyGroup) -> None:
         queue = self.vhost.queues.get(self.name)
         if queue is not None and not queue.remote:
             queue.await_mirrors(None)
@@ -328,26 +411,32 @@ class MirroredQueue:
 
     # -- what stands for the queue ---------------------------------------------------------------
 
-    def _follow(self, view: QueueView, member: str) -> None:
+    def _follow(self, view: QueueView, member: str, lives: Lives) -> None:
         if not self.queue.remote:
             return
-        if view.master == member:
-            self._unfollow("")  # until its time begins
+        if view.master == member or (view.reign is not None and not lives(view.master)):
+            self._unfollow("")  # until its time begins, or that of another
         elif view.master == "":
             self._unfollow(inaccessible(self.queue, node_of(view.former)))
         else:
             queue = self.queue
             assert isinstance(queue, RemoteQueue)
-            if self._followed != (queue, view.master):
-                # Once: a master that is followed anew is told nothing of what was under way.
-                self._followed = queue, view.master
+            if self._followed.begin(queue, view.master):
                 self._places.follow(queue, node_of(view.master), "")
 
     def _unfollow(self, why: str) -> None:
         queue = self.queue
         assert isinstance(queue, RemoteQueue)
-        self._followed = None
+        self._followed.end()
         self._places.follow(queue, "", why)
+
+    def look_for_leader(self, mono_ms: MonoMs) -> None:
+        """Of a queue with a reign, several times a second: refuse requests that wait too long."""
+        queue, view = self.vhost.queues.get(self.name), self.view
+        if not isinstance(queue, RemoteQueue) or view is None or view.reign is None:
+            return
+        if self._followed.is_missed(queue, mono_ms) and queue.why_down() == "":
+            self._unfollow(inaccessible(queue, node_of(view.master or view.former)))
 
     def _demote(self, now_ms: WallMs) -> None:
         queue = self.queue
@@ -361,6 +450,7 @@ class MirroredQueue:
         remote = self.queue
         assert isinstance(remote, RemoteQueue)
         self._places.follow(remote, "", "")
+        self._followed = FollowedMaster()
         queue = self.vhost.copies.to_queue(self.name, now_ms)
         queue.await_mirrors(self.group)
         consumers = take_place(self._broker, remote, queue, now_ms)
@@ -368,25 +458,30 @@ class MirroredQueue:
 
     # -- the turn --------------------------------------------------------------------------------
 
-    def take(self, group: MirrorGroup, now_ms: WallMs, mono_ms: MonoMs) -> GroupReady:
+    def take(self, group: AnyGroup, now_ms: WallMs, mono_ms: MonoMs) -> GroupReady:
         """Of one of its groups; what is for others is the caller's."""
+        if isinstance(group, StarGroup):
+            group.links_are_full(self._places.full_links())
         is_short = self._broker.admission.node_reason() != ""
         ready = group.take(now_ms, mono_ms, is_short=is_short)
         if group is not self.group:
-            if group.ring.stopped:
+            if group in self.leaving and group.why_stopped():
                 self.leaving.remove(group)
             return ready
         self.mirrors = ready.mirrors
         if group.has_lost_copy():
-            self.unfit = True
+            self.unfit = isinstance(group, MirrorGroup)
             group.begin_again(self._copy_again().backing)
         if group.mirrored is not None and self.queue.remote:
             self._become_master(now_ms)
         self._weigh(group)
         return ready
 
-    def groups(self) -> list[MirrorGroup]:
-        return self.leaving if self.group is None else [self.group, *self.leaving]
+    def groups(self) -> list[AnyGroup]:
+        return [*([] if self.group is None else [self.group]), *self.leaving]
+
+    def _ring_groups(self) -> list[MirrorGroup]:
+        return [group for group in self.groups() if isinstance(group, MirrorGroup)]
 
     def look_for_strangers(self, mono_ms: MonoMs) -> None:
         """A member of the ring without a copy should have left: it counts as dead after a while.
@@ -394,7 +489,7 @@ class MirroredQueue:
         It cannot leave where it does not hear its neighbours.
         """
         view = self.view
-        if self.group is None or view is None:
+        if not isinstance(self.group, MirrorGroup) or view is None:
             return
         seen, self._strangers = self._strangers, {}
         for name in self.ring_view.live():
@@ -405,6 +500,12 @@ class MirroredQueue:
 
     def tell_deaths(self, lives: Lives) -> None:
         """Members of the ring that do not live, or have joined it anew under another name."""
+        if isinstance(self.group, StarGroup):
+            self.group.tell_deaths(lives)
+        view = self.view
+        follows = self._followed.is_there() and not self.is_gone()
+        if follows and view is not None and view.reign is not None:
+            self._follow(view, "", lives)
         names = self.ring_view.live()
         newest: dict[str, int] = {}
         for name in names:
@@ -413,25 +514,25 @@ class MirroredQueue:
             member = member_of(name)
             if lives(member) and self._is_newest(name, newest[member]):
                 continue
-            for group in self.groups():
+            for group in self._ring_groups():
                 group.ring.member_died(name)
 
     def _is_newest(self, name: str, newest: int) -> bool:
-        return joining_of(name) == newest or any(group.ring.me == name for group in self.leaving)
+        return joining_of(name) == newest or any(group.name == name for group in self.leaving)
 
     # -- flow --------------------------------------------------------------------------------------
 
-    def _weigh(self, group: MirrorGroup) -> None:
-        """Publishers wait while the ring has too much under way."""
-        waiting = group.ring.waiting_bytes()
-        if self._hold is None and waiting > BEHIND_BYTES and not self.queue.remote:
+    def _weigh(self, group: AnyGroup) -> None:
+        """Publishers wait while the group has too much under way."""
+        waiting = group.waiting_bytes()
+        if self._hold is None and waiting > group.most_waiting and not self.queue.remote:
             book = self._broker.flow.book
             queue = self.queue
             why = "its mirrors have not yet taken what was published"
             mirrors = FlowPeer(book, NODE, "its mirrors", why)
             self._hold = Credit(queue.flow_stage(), mirrors, _HOLD)
             self._hold.send(1)
-        elif self._hold is not None and waiting < BEHIND_BYTES // 2:
+        elif self._hold is not None and waiting < group.most_waiting // 2:
             self._release()
 
     def tell_late_mirror(self) -> None:

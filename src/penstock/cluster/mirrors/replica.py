@@ -29,6 +29,9 @@ copy heard; then, and after a gap, the copy *is lost*: its place takes a new one
 queue; a stream is compared.  (A queue cannot begin again with what it has: the journal of this life
 knows of places as ended that may live.)
 
+A copy with positions (star_group.py) is not lost: before it follows it knows whether it may go on,
+fetch what differs, or is given up.
+
 **Promotion.**  ``promote`` makes a master's backing of it, as a start does: numbers from
 ``term << 40``, everything marked redelivered, deduplication keys and priorities found again.
 
@@ -56,9 +59,12 @@ class Replica:
     """``backing`` is new or just adopted, with nothing out of it; ``journal`` is its engine's.
 
     ``is_whole``: it was the master's until now, and all of its parcels were heard by its successor.
+    ``forgets``: else nothing has ended here that its master has, so all that is here is compared.
     """
 
-    def __init__(self, backing: BackingQueue, journal: Journal, is_whole: bool = False) -> None:
+    def __init__(
+        self, backing: BackingQueue, journal: Journal, is_whole: bool = False, forgets: bool = True
+    ) -> None:
         self.backing: BackingQueue = backing
         self.parts: list[CopiedPart] = []
         self.term: i64 = 0
@@ -75,7 +81,7 @@ class Replica:
         if isinstance(backing, StreamBacking):
             self.parts.append(StreamCopy(backing))
         for part in self.parts:
-            part.begin(is_whole)
+            part.begin(is_whole, forgets)
         self._look_whether_ready()
 
     def prepare(self) -> bool:
@@ -116,6 +122,12 @@ class Replica:
         self._durable = 0
         if not heard_all and self._began:
             self.is_lost = True
+
+    def hear_from(self, term: i64, number: i64) -> None:
+        """It hears that term from behind that parcel on: of a copy with positions."""
+        self.term = term
+        self.number = number
+        self._began = True
 
     def apply(self, parcel: Parcel) -> bool:
         """False = some before it is missing: the copy is lost.

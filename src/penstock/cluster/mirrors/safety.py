@@ -2,7 +2,8 @@
 
 ``Answer``: what a mirror last said.  ``SafeLine``: up to which parcel all synced mirrors have said
 so, and the publishers' waits.  ``Rests``: which mirrors are not waited for, because they were slow.
-``SafePositions``: all of it, for what is applied and what is durable.
+``SafePositions``: all of it, for what is applied and what is durable.  With a reign (reigns.py)
+what a majority of the copies has is safe, and no copy rests.
 
 Invariants (``check``):
   U2  what is safe was told, and is durable no further than it was applied
@@ -14,6 +15,8 @@ from typing import Final, NamedTuple, final
 
 from mypy_extensions import i64
 
+from penstock.cluster.agreement.coordinator import node_of
+from penstock.cluster.agreement.reigns import Reign
 from penstock.core.clock_types import MonoMs
 from penstock.core.confirm_watermark import ConfirmWatermark, PendingConfirm, PendingConfirms
 from penstock.core.message import PERSISTENT, Message
@@ -36,6 +39,9 @@ class MirrorStates(NamedTuple):
     complete: list[str]  # not among the synced, and could be
     silent: list[str]  # they apply nothing, while publishers wait for them
     slow: list[str]  # they apply everything, and their disks take nothing
+    may_change: bool = False  # of a queue with a reign: the copies, now
+    following: tuple[str, ...] = ()  # of such: other nodes whose copies vote, and are complete
+    is_level: bool = False  # of such: the copies have all operations, and no new one is sent
 
 
 NOTHING_KNOWN: Final = MirrorStates([], [], [])
@@ -209,6 +215,8 @@ class SafePositions:
         self.awaited: dict[str, int] = {}
         self._me: str = me
         self._synced: list[str] = []
+        self._reign: Reign | None = None
+        self._own_durable: i64 = -1
         self._rests: Rests = Rests()
         self._now_ms = MonoMs(0)  # of the last look at the mirrors
 
@@ -217,6 +225,7 @@ class SafePositions:
         self.answers = {}
         self.awaited = {}
         self._rests = Rests()
+        self._own_durable = -1
         self.applied.begin()
         self.durable.begin()
 
@@ -226,6 +235,10 @@ class SafePositions:
             if member not in synced:
                 self._rest_if_late(member)
         self._synced = synced
+
+    def ruled_by(self, reign: Reign) -> None:
+        """By the queue's view: a majority of its copies decides."""
+        self._reign = reign
 
     def _rest_if_late(self, member: str) -> None:
         answer = self.answers.get(member)
@@ -250,7 +263,7 @@ class SafePositions:
 
         A transient publish waits until they applied it, a persistent one for their disks.
         """
-        if not self._others():
+        if self._reign is None and not self._others():
             return True
         line = self.applied
         for message in messages:
@@ -266,13 +279,18 @@ class SafePositions:
     def hear(
         self, member: str, applied: i64, durable: i64, is_complete: bool, last_number: i64
     ) -> None:
-        """``last_number``: of the parcel that has all that happened so far."""
+        """``last_number``: of the parcel that has all that happened so far.
+
+        With a reign a copy is complete when it is so on its disk, up to ``durable``.
+        """
         answer = self.answers.setdefault(member, Answer())
         answer.hear(applied, durable, is_complete)
         self._await(member, answer, last_number)
 
     def _await(self, member: str, answer: Answer, last_number: i64) -> None:
         """From now on, if it has everything, and is not resting."""
+        if self._reign is not None:
+            return
         if answer.is_complete and member not in self._synced and self.rest_ms(member) == 0:
             self.awaited.setdefault(member, int(last_number))
 
@@ -285,8 +303,16 @@ class SafePositions:
         self.answers.pop(member, None)
         self.awaited.pop(member, None)
 
-    def look(self, told: i64) -> None:
-        """What is safe by now, of parcels up to ``told``."""
+    def look(self, told: i64, own_durable: i64 = 0) -> None:
+        """What is safe by now, of parcels up to ``told``.
+
+        ``own_durable``: up to there they are on this node's disk, -1 = not even what the term
+        began with; of a queue with a reign.  Of others publishers wait for that disk themselves.
+        """
+        if self._reign is not None:
+            self._own_durable = own_durable
+            self._look_at_majority(self._reign, told)
+            return
         applied = told
         durable = told
         for member in self._others():
@@ -303,6 +329,13 @@ class SafePositions:
     def look_at_mirrors(self, told: i64, last_number: i64, now_ms: MonoMs) -> MirrorStates:
         """Once a turn; ``last_number`` as for ``hear``."""
         self._now_ms = now_ms
+        reign = self._reign
+        if reign is not None:
+            for answer in self.answers.values():
+                answer.look(told, now_ms)
+            may_change = reign.may_change(self._durable(), int(self.durable.safe))
+            following = tuple([node for node, _ in self._complete() if node in reign.copies])
+            return MirrorStates(self._learned(reign), [], [], may_change, following)
         for member, answer in self.answers.items():
             self._await(member, answer, last_number)
         states = MirrorStates([], [], [])
@@ -318,22 +351,60 @@ class SafePositions:
                 states.complete.append(member)
         return states
 
+    def _look_at_majority(self, reign: Reign, told: i64) -> None:
+        applied = {node: int(said.applied) for node, said in self._complete()}
+        applied[node_of(self._me)] = int(told)
+        self.applied.reach(max(0, reign.confirmed_number(applied)))
+        self.durable.reach(max(0, reign.confirmed_number(self._durable())))
+
+    def _complete(self) -> list[tuple[str, Answer]]:
+        """Nodes, and what their copies said."""
+        return [(node_of(one), said) for one, said in self.answers.items() if said.is_complete]
+
+    def _durable(self) -> dict[str, int]:
+        """By node."""
+        found = {node: int(said.durable) for node, said in self._complete()}
+        return found | {node_of(self._me): int(self._own_durable)}
+
+    def _learned(self, reign: Reign) -> list[str]:
+        """Complete members whose copies do not vote."""
+        return [
+            member
+            for member, answer in self.answers.items()
+            if answer.is_complete and node_of(member) not in reign.copies
+        ]
+
     def latest(self) -> tuple[str, str]:
         """The mirror for which publishers wait longest, and how it is late; ("", "") = for none."""
-        found, why, longest_ms = "", "", LATE_MS
-        if not self.applied.frontier.has_open() and not self.durable.frontier.has_open():
-            return found, why
-        for member in self._others():
+        late = self.late()
+        is_open = self.applied.frontier.has_open() or self.durable.frontier.has_open()
+        return late[0] if late and is_open and self._waits_for(dict(late)) else ("", "")
+
+    def late(self) -> list[tuple[str, str]]:
+        """Mirrors that have taken nothing for some time, the latest first, and how in words."""
+        known = self._others() if self._reign is None else list(self.answers)
+        times: list[tuple[i64, str]] = []
+        for member in known:
             answer = self.answers.get(member)
-            if answer is None:
-                continue
-            late_ms = answer.writes_ms(self._now_ms)
-            if late_ms > longest_ms:
-                found, longest_ms = member, late_ms
-                applies_ms = answer.applies_ms(self._now_ms)
-                it = "it" if applies_ms > LATE_MS else "its disk"
-                why = f"{it} has taken nothing for {int(late_ms) / 1000:.1f} s"
-        return found, why
+            if answer is not None and answer.writes_ms(self._now_ms) > LATE_MS:
+                times.append((answer.writes_ms(self._now_ms), member))
+        found: list[tuple[str, str]] = []
+        for late_ms, member in sorted(times, reverse=True):
+            applies_ms = self.answers[member].applies_ms(self._now_ms)
+            it = "it" if applies_ms > LATE_MS else "its disk"
+            found.append((member, f"{it} has taken nothing for {int(late_ms) / 1000:.1f} s"))
+        return found
+
+    def _waits_for(self, late: dict[str, str]) -> bool:
+        """Where a majority decides, only if the copies that are not late are none."""
+        reign = self._reign
+        if reign is None:
+            return True
+        prompt = {node_of(self._me)}
+        for member, answer in self.answers.items():
+            if answer.is_complete and member not in late:
+                prompt.add(node_of(member))
+        return len(prompt & set(reign.copies)) < reign.majority()
 
     def check(self, told: i64) -> None:
         assert self.durable.safe <= self.applied.safe <= told, "U2"

@@ -61,7 +61,7 @@ class StreamCopy(CopiedPart):
         self._floor: i64 = 0
         self._marks: dict[int, Operation] = {}  # by kind, told before it was complete
 
-    def begin(self, is_whole: bool) -> None:
+    def begin(self, is_whole: bool, forgets: bool) -> None:
         self.is_complete = is_whole
 
     def apply(self, operation: Operation) -> None:

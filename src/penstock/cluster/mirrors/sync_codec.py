@@ -13,21 +13,10 @@ parser believes nothing and raises ``Malformed``.
 
 from typing import Final, NamedTuple
 
-from librt.strings import (
-    BytesWriter,
-    read_i32_be,
-    read_i64_be,
-    write_i32_be,
-    write_i64_be,
-)
+from librt.strings import BytesWriter, read_i32_be, read_i64_be, write_i32_be, write_i64_be
 from mypy_extensions import i32, i64, u8
 
-from penstock.cluster.mirrors.operations import (
-    SEQ_ID_MAX,
-    Operation,
-    Ranges,
-    read_operations,
-)
+from penstock.cluster.mirrors.operations import SEQ_ID_MAX, Operation, Ranges, read_operations
 from penstock.core.byte_reader import Malformed
 
 QUESTION: Final = 0x51

@@ -10,6 +10,9 @@ that were not answered, because they lie in the memory of one of the two nodes.
 
 So a copy that stands still costs a bounded memory, and holds up nothing.
 
+Before a master hands over to a certain copy it tells nothing for a moment, until that one and all
+others that hear have done all that was told: so none has more, and that one is elected.
+
 Invariants (``check``):
   T1  unanswered parcels ascend up to the last one sent, and their bytes are counted
   T2  no copy has more unanswered than the bound and one parcel
@@ -19,7 +22,12 @@ from collections import deque
 from collections.abc import Container
 from typing import Final, final
 
+from penstock.cluster.agreement.coordinator import node_of
+
 BEHIND_BYTES: Final = 4 * 1024 * 1024
+HAND_OVER_AGAIN_MS: Final = 5000
+QUIET_MS: Final = 500
+"""So long a master tells nothing, in each of these, while it is to hand over."""
 
 
 @final
@@ -45,6 +53,9 @@ class Line:
         """It has done all that it was sent up to there."""
         while self._waiting and self._waiting[0][0] <= number:
             self.waiting_bytes -= self._waiting.popleft()[1]
+
+    def is_waiting(self) -> bool:
+        return len(self._waiting) > 0
 
     def go_on(self, number: int, *, is_full: bool) -> bool:
         """If it was behind, and is no more: it hears again from behind that number."""
@@ -99,6 +110,12 @@ class Telling:
             for member, line in self.lines.items()
             if line.go_on(number, is_full=member in full)
         ]
+
+    def are_level(self, node: str) -> bool:
+        """Has that node's copy answered all, and each other that hears?"""
+        lines = {node_of(member): line for member, line in self.lines.items()}
+        hearing = [line for line in lines.values() if not line.is_behind]
+        return lines.get(node) in hearing and not any(line.is_waiting() for line in hearing)
 
     def waiting_bytes(self, needed: int) -> int:
         """What ``needed`` of the copies have not all answered: for that publishers are to wait."""

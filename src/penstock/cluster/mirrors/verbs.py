@@ -14,24 +14,28 @@ from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from penstock.broker.mirrors import (
+    ALL_KINDS,
+    KINDS,
     MasterMove,
     MirrorFacts,
     Mirrors,
+    is_elected,
     no_copy,
     not_mirrored,
     not_synchronised,
 )
-from penstock.cluster.agreement.coordinator import ABSENT
+from penstock.cluster.agreement.coordinator import ABSENT, node_of
 from penstock.cluster.agreement.draft import Draft
 from penstock.cluster.agreement.metadata import path
 from penstock.cluster.agreement.mirror_keys import CANCELLED, DRAINED, SYNC, VIEWS, WANTED
 from penstock.cluster.agreement.placement import rebalance
 from penstock.cluster.agreement.proposing import ClusterChanges
-from penstock.cluster.agreement.queue_views import QueueView, node_of, view_to_json
+from penstock.cluster.agreement.queue_views import QueueView, view_to_json
 from penstock.cluster.mirrors.facts import mirror_facts
 from penstock.cluster.mirrors.mirroring import Mirroring
 from penstock.cluster.mirrors.queue import MirroredQueue
 from penstock.core.errors import NotFound, PreconditionFailed
+from penstock.queues.context import CLASSIC, QUORUM
 from penstock.queues.queue import Queue
 
 MOVES_AT_ONCE: Final = 40
@@ -93,6 +97,9 @@ class ClusterMirrors(Mirrors):
 
     def _could_leave(self, known: MirroredQueue, view: QueueView) -> bool:
         nodes = self._mirroring.nodes
+        if view.reign is not None:
+            running = {*nodes.members} - {*nodes.drained, node_of(view.master)}
+            return len(running & {*view.reign.copies}) >= view.reign.majority()
         syncs = known.is_sync_wanted()
         return any(
             member != view.master
@@ -120,12 +127,17 @@ class ClusterMirrors(Mirrors):
         known, view = self._known(queue)
         if node_of(view.master) == node:
             return
+        if view.reign is not None:
+            if node not in view.reign.copies:
+                raise no_copy(queue, node)
+            self._hand_over(known, view, node)
+            return
         member = _member_at(view, node)
         if not member:
             raise no_copy(queue, node)
         if member not in view.synced:
             raise not_synchronised(queue, node)
-        self._hand_over(known, view, member)
+        self._hand_over(known, view, node)
 
     def _known(self, queue: Queue) -> tuple[MirroredQueue, QueueView]:
         known = self._mirroring.queues.get((queue.vhost, queue.name))
@@ -138,9 +150,14 @@ class ClusterMirrors(Mirrors):
         still = path(VIEWS, *place), known.view_revision  # it is that very queue
         self._put(path(SYNC, *place), known.sync_revision, value, still)
 
-    def _hand_over(self, known: MirroredQueue, view: QueueView, member: str) -> None:
-        key = path(VIEWS, known.vhost.name, known.name)
-        self._put(key, known.view_revision, view_to_json(view.handed_over(member)))
+    def _hand_over(self, known: MirroredQueue, view: QueueView, node: str) -> None:
+        """At once; where a majority elects the leader, as soon as that one can be elected."""
+        key, reign = path(VIEWS, known.vhost.name, known.name), view.reign
+        if reign is None:
+            after = view.handed_over(_member_at(view, node))
+        else:
+            after = view.ruled(reign.favouring(node))
+        self._put(key, known.view_revision, view_to_json(after))
 
     def _put(self, key: str, revision: int, value: str | None, *also: tuple[str, int]) -> None:
         """If that key and those of ``also`` are as they were; None deletes it."""
@@ -155,18 +172,39 @@ class ClusterMirrors(Mirrors):
 
         self._changes.hand_in(fill)
 
+    # -- copies of a quorum queue --------------------------------------------------------------
+
+    def copies_wanted(self, queue: Queue) -> tuple[str, ...]:
+        known = self._mirroring.queues.get((queue.vhost, queue.name))
+        return () if known is None or known.view is None else known.view.wanted
+
+    def want_copies(self, queue: Queue, nodes: Sequence[str]) -> None:
+        known, view = self._known(queue)
+        if view.reign is None:
+            raise not_mirrored(queue)
+        if node_of(view.master) not in nodes:
+            raise is_elected(queue)
+        key = path(VIEWS, known.vhost.name, known.name)
+        self._put(key, known.view_revision, view_to_json(view.wanting(tuple(nodes))))
+
     # -- nodes -------------------------------------------------------------------------------
 
-    def rebalance(self, vhost_pattern: str, queue_pattern: str) -> list[MasterMove]:
+    def rebalance(
+        self, vhost_pattern: str, queue_pattern: str, kind: str = ALL_KINDS
+    ) -> list[MasterMove]:
+        if kind not in KINDS:
+            raise PreconditionFailed(f"{kind!r} is none of {', '.join(KINDS)}")
         vhosts, queues = _expression(vhost_pattern), _expression(queue_pattern)
         chosen: dict[str, MirroredQueue] = {}
         for (vhost, name), known in self._mirroring.queues.items():
-            if vhosts.search(vhost) and queues.search(name) and _has_master(known):
+            is_asked = vhosts.search(vhost) and queues.search(name) and _is_of(known, kind)
+            if is_asked and _has_master(known):
                 chosen[path("queue", vhost, name)] = known
         views = {key: known.view for key, known in chosen.items() if known.view is not None}
         masters = {key: node_of(view.master) for key, view in views.items()}
         synced: dict[str, Sequence[str]] = {
-            key: [node_of(one) for one in view.synced] for key, view in views.items()
+            key: view.reign.copies if view.reign else [node_of(one) for one in view.synced]
+            for key, view in views.items()
         }
         nodes = self._mirroring.nodes
         running = [node for node in nodes.running() if node not in nodes.drained]
@@ -177,7 +215,7 @@ class ClusterMirrors(Mirrors):
         ]:
             known, view = chosen[key], views[key]
             if masters[key] != target:
-                self._hand_over(known, view, _member_at(view, target))
+                self._hand_over(known, view, target)
                 begun.append(MasterMove(known.vhost.name, known.name, masters[key], target))
         return begun
 
@@ -195,6 +233,10 @@ class ClusterMirrors(Mirrors):
     def _check_node(self, node: str) -> None:
         if node not in self._nodes_known():
             raise NotFound(f"no node '{node}' in the cluster")
+
+
+def _is_of(known: MirroredQueue, kind: str) -> bool:
+    return kind in (ALL_KINDS, QUORUM if known.queue.is_quorum else CLASSIC)
 
 
 def _has_master(known: MirroredQueue) -> bool:

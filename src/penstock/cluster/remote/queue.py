@@ -30,6 +30,7 @@ means nothing any more.  Consumers are subscribed anew, silently, unless they as
 (``x-cancel-on-ha-failover``), or read a stream whose position is not kept.
 """
 
+import json
 from functools import partial
 from typing import Final, final
 
@@ -258,11 +259,10 @@ class RemoteQueue(Queue):
     def reject(self, consumer: Consumer, messages: list[Message]) -> None:
         self._settle(consumer, q.REJECT, messages, 0)
 
-    def requeue(
-        self, consumer: Consumer, messages: list[Message], failed: bool, now_ms: WallMs
-    ) -> None:
-        self.statistics.redelivered(messages)
-        self._settle(consumer, q.REQUEUE, messages, 0)
+    def requeue(self, given: dict[Consumer, list[Message]], failed: bool, now_ms: WallMs) -> None:
+        for consumer, messages in given.items():
+            self.statistics.redelivered(messages)
+            self._settle(consumer, q.REQUEUE, messages, 0)
 
     def give_back(
         self, consumer: Consumer, messages: list[Message], delay_ms: i64, now_ms: WallMs
@@ -300,8 +300,8 @@ class RemoteQueue(Queue):
     def _added(self, consumer: Consumer, ticket: RemoteTicket) -> object:
         remote = ticket.remote
         assert remote is not None
-        if self.deleted:
-            return AGAIN
+        if self.deleted or self._subscriptions.find(remote.number) is not remote:
+            return AGAIN  # its answer is of a master that was lost since
         self._subscriptions.bind(remote, consumer)
         self._enter(consumer)
         self.wake()
@@ -374,6 +374,10 @@ class RemoteQueue(Queue):
     def counts(self) -> Pending:
         return self._questions.ask(q.COUNTS, _two_values)
 
+    def facts(self) -> Pending:
+        """Of a stream, what ``describe_stream`` says at the master."""
+        return self._questions.ask(q.FACTS, _facts, True)
+
     # -- what is heard -----------------------------------------------------------------------
 
     def hear(self, answer: q.QueueRequest, now_ms: WallMs) -> None:
@@ -414,6 +418,10 @@ class RemoteQueue(Queue):
         super().check()
         self.publishing.frontier.check()
         self._subscriptions.check(self.consumers)
+
+
+def _facts(ticket: RemoteTicket) -> object:
+    return {} if ticket.got is None else json.loads(ticket.got.content)
 
 
 def wants_cancel(consumer: Consumer, queue: Queue) -> bool:

@@ -35,7 +35,7 @@ def take_place(broker: Broker, old: Queue, new: Queue, now_ms: WallMs) -> list[C
     assert new.name == old.name, "it takes the place of a queue of its name"
     new.succeed(old)
     vhost.queues[old.name] = new
-    for exchange in list(vhost.exchanges.values()):
+    for exchange in vhost.sources.of(old):
         bindings = exchange.unbind_destination(old)
         for binding in bindings:
             exchange.bind(new, binding.routing_key, binding.arguments)

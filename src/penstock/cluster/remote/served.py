@@ -9,6 +9,7 @@ Invariants (``check``):
 """
 
 from collections.abc import Callable
+from itertools import islice
 from typing import Final, TypeAlias, final
 
 from mypy_extensions import i64
@@ -19,7 +20,9 @@ from penstock.broker.topology.vhost import Vhost
 from penstock.core import queue_requests as q
 from penstock.core.clock_types import WallMs
 from penstock.core.credit import NODE, Credit, FlowBook, FlowPeer, cost_of
+from penstock.core.long_work import AT_ONCE, DELIVERY_STEPS, LongWork
 from penstock.core.message import Message
+from penstock.core.steps import steps
 from penstock.queues.allocator import Delivery
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock.queues.queue import Queue
@@ -142,7 +145,7 @@ class Served:
     def deliver(self, one: ServedConsumer, delivery: Delivery) -> q.Delivered:
         messages = delivery.messages
         consumer = one.consumer
-        first: i64 = 0 if consumer.no_ack else self.hold(messages, consumer)
+        first: i64 = 0 if consumer.no_ack else self.hold(delivery.kept, consumer)
         size: i64 = 0
         for message in messages:
             size += message.size + TOLD_BYTES
@@ -167,13 +170,14 @@ class Served:
                 message = self._held.pop(number, None)
                 if message is not None:
                     by_consumer.setdefault(self._holders.pop(number), []).append(message)
+        if request.kind == q.REQUEUE:
+            self.queue.requeue(by_consumer, True, now_ms)
+            by_consumer = {}
         for consumer, messages in by_consumer.items():
             if request.kind == q.ACK:
                 self.queue.settle(consumer, messages)
             elif request.kind == q.REJECT:
                 self.queue.reject(consumer, messages)
-            elif request.kind == q.REQUEUE:
-                self.queue.requeue(consumer, messages, True, now_ms)
             else:
                 self.queue.give_back(consumer, messages, request.delay_ms, now_ms)
         one = self.consumers.get(int(request.consumer))
@@ -185,16 +189,12 @@ class Served:
         if one.consumer.cancelled and one.consumer.outstanding == 0:
             self.consumers.pop(int(one.number), None)
 
-    def give_back_all(self, now_ms: WallMs) -> None:
+    def give_back_all(self, now_ms: WallMs) -> LongWork:
         """The other node is none any more, or has other plans with the queue."""
-        by_consumer: dict[Consumer, list[Message]] = {}
-        for number, message in self._held.items():
-            by_consumer.setdefault(self._holders[number], []).append(message)
+        work = HeldDeliveries(self.queue, self._held, self._holders, now_ms)
         self._held = {}
         self._holders = {}
-        for consumer, messages in by_consumer.items():
-            consumer.cancel()
-            self.queue.requeue(consumer, messages, True, now_ms)
+        return work
 
     # -- how it is ---------------------------------------------------------------------------
 
@@ -226,3 +226,33 @@ class Served:
             assert consumer is self._accounts[0] or consumer in known, "Y1"
         for consumer in known:
             assert consumer.outstanding == held.get(consumer, 0), "Y2"
+
+
+@final
+class HeldDeliveries(LongWork):
+    """Of a node that is gone: they go back to the queue, by number."""
+
+    def __init__(
+        self, queue: Queue, held: dict[int, Message], holders: dict[int, Consumer], now_ms: WallMs
+    ) -> None:
+        self._queue = queue
+        self._held = held
+        self._holders = holders
+        self._now_ms = now_ms
+        self._numbers = iter(held)
+        self._is_holding: bool = False
+
+    def step(self) -> bool:
+        given: dict[Consumer, list[Message]] = {}
+        numbers = list(islice(self._numbers, AT_ONCE))
+        for number in numbers:
+            given.setdefault(self._holders[number], []).append(self._held[number])
+        steps.count(len(numbers) * DELIVERY_STEPS)
+        more = len(numbers) == AT_ONCE
+        if more != self._is_holding:
+            self._is_holding = more
+            self._queue.hold(more)
+        for consumer in given:
+            consumer.cancel()
+        self._queue.requeue(given, True, self._now_ms)
+        return more

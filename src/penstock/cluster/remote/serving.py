@@ -18,9 +18,10 @@ When the other node is lost its consumers go, and what they held is put back.
 ``check`` asserts Y1 and Y2 of ``served.py``.
 """
 
+import json
 from collections.abc import Callable
 from functools import partial
-from typing import final
+from typing import cast, final
 
 from mypy_extensions import i64
 
@@ -33,6 +34,8 @@ from penstock.core.message import Message
 from penstock.core.pending import Pending
 from penstock.queues.allocator import Delivery
 from penstock.queues.consumers import Consumer
+from penstock.queues.stream_backing import StreamBacking
+from penstock.queues.stream_description import describe_stream
 
 NewHolder = Callable[["PeerServer", ServedConsumer], object]
 """Makes what stands for a consumer in this node's turn: where deliveries go."""
@@ -44,11 +47,7 @@ class PeerServer:
     """Of one link."""
 
     def __init__(
-        self,
-        broker: Broker,
-        node: str,
-        new_holder: NewHolder,
-        tell_cancelled: Tell,
+        self, broker: Broker, node: str, new_holder: NewHolder, tell_cancelled: Tell
     ) -> None:
         self.node = node
         self.answers: list[q.QueueRequest] = []
@@ -58,6 +57,7 @@ class PeerServer:
         self._served: dict[int, Served] = {}
         self._open: dict[int, Served] = {}  # publishes of theirs are not all answered
         self._postponed: list[tuple[Served, q.Ask]] = []  # gets that wait for the disk
+        self._dropping: list[tuple[Served, int, Pending]] = []  # in shares of a turn, asked for
         self._late: dict[int, Served] = {}  # publishes of theirs wait in front of the queue
 
     # -- requests --------------------------------------------------------------------------
@@ -118,6 +118,7 @@ class PeerServer:
         self._open.pop(int(served.no), None)
         self._late.pop(int(served.no), None)
         self._postponed = [one for one in self._postponed if one[0] is not served]
+        self._dropping = [one for one in self._dropping if one[0] is not served]
         served.close()
 
     # -- publishing --------------------------------------------------------------------------
@@ -228,6 +229,9 @@ class PeerServer:
             messages = [] if served.reader is None else served.reader.read()
             self.answers.append(q.Answered(served.no, request.question, "", "", 0, 0, messages))
             return
+        if verb == q.FACTS:
+            self._describe(served, request)
+            return
         value: int | Pending = 0
         second = 0
         if verb == q.PURGE:
@@ -239,8 +243,17 @@ class PeerServer:
             counts = queue.counts()
             assert isinstance(counts, tuple), "it is here"
             value, second = counts
-        assert isinstance(value, int), "it is here"
-        self._answer(served, request.question, value, second)
+        if isinstance(value, Pending):
+            self._dropping.append((served, int(request.question), value))
+        else:
+            self._answer(served, request.question, value, second)
+
+    def _describe(self, served: Served, request: q.Ask) -> None:
+        backing = served.queue.backing
+        facts = describe_stream(backing) if isinstance(backing, StreamBacking) else {}
+        message = Message(json.dumps(facts).encode(), b"", 0, WallMs(0))
+        ready = backing.ready_count()
+        self.answers.append(q.Answered(served.no, request.question, "", "", ready, 0, [message]))
 
     def _get(self, served: Served, request: q.Ask, now_ms: WallMs) -> None:
         queue = served.queue
@@ -286,6 +299,13 @@ class PeerServer:
         self._postponed = []
         for served, request in postponed:
             self._ask(served, request, now_ms)
+        dropping = self._dropping
+        self._dropping = []
+        for served, question, pending in dropping:
+            if pending.ticket is None or pending.ticket.done:
+                self._answer(served, question, cast(int, pending.resume()), 0)
+            else:
+                self._dropping.append((served, question, pending))
         for served in list(self._late.values()):
             self._take_late(served, now_ms)
         durable = self._broker.engine.journal.durable_position
@@ -328,7 +348,7 @@ class PeerServer:
 
     def _close(self, served: Served, now_ms: WallMs) -> None:
         if not served.queue.deleted:
-            served.give_back_all(now_ms)
+            self._broker.queue_turns.long_works.start(served.give_back_all(now_ms))
             for number in list(served.consumers):
                 self._unsubscribe(served, number, now_ms)
         self._forget(served)
