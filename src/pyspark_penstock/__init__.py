@@ -10,10 +10,15 @@ and of Penstock only ``penstock_ranges``, so that a cluster gets both as one sma
     properties  AMQP content header and field tables, read only
     columns     blocks of messages become Arrow record batches
     planner     one queue of a query: its lease, and what helps against refusals
-    source      the batch and the stream reader that Spark calls
+    source      the batch reader that Spark calls
+    stream_source the stream reader
     claims      a stream whose rows are leave to read ranges, for workers that read themselves
     table_files such workers' part of writing a table
+    sorting     which messages go into which files
+    body_columns, avro_bodies
+                columns of bodies and of headers, for such a table
     direct_file its files, written past the page cache
+    store_file  its files, written into an object store
     durable     files and their names on the disk, before anything is acknowledged
     behind      work in a thread behind its caller
     sink_options, sink_encoding, staging_client, sink
@@ -69,7 +74,8 @@ class DefaultSource(DataSource):
         return BatchReader(settings)
 
     def streamReader(self, schema: "StructType") -> "DataSourceStreamReader":
-        from pyspark_penstock.source import StreamReader
+        _needs_spark(4, 2, "streams are read", "latestOffset takes no limit before")
+        from pyspark_penstock.stream_source import StreamReader
 
         settings = self._reading()
         settings.check_for_stream()
@@ -77,6 +83,7 @@ class DefaultSource(DataSource):
         return StreamReader(settings)
 
     def writer(self, schema: "StructType", overwrite: bool) -> "DataSourceWriter":
+        _needs_spark(4, 1, "messages are written", "writers get no Arrow batches before")
         from pyspark_penstock.sink import BatchWriter
         from pyspark_penstock.sink_options import parse_sink_options
 
@@ -87,13 +94,15 @@ class DefaultSource(DataSource):
         return BatchWriter(parse_sink_options(self._given), schema)
 
     def streamWriter(self, schema: "StructType", overwrite: bool) -> "DataSourceStreamWriter":
+        _needs_spark(4, 1, "messages are written", "writers get no Arrow batches before")
         from pyspark_penstock.sink import StreamWriter
         from pyspark_penstock.sink_options import parse_sink_options
 
         if overwrite:
             raise ValueError(
                 "penstock: outputMode('complete') cannot be: messages are added, and none is taken"
-                " back; use outputMode('append') or, of an aggregate, 'update'"
+                " back; use outputMode('append') (of an aggregate: with a watermark), or"
+                " foreachBatch and option txnId"
             )
         settings = parse_sink_options(self._given)
         settings.check_for_stream()
@@ -115,3 +124,14 @@ class DefaultSource(DataSource):
                 "penstock: the schema is fixed, do not give one; choose with option 'columns' "
                 f"among {', '.join(self.schema().names)}"
             )
+
+
+def _needs_spark(major: int, minor: int, what: str, why: str) -> None:
+    """Older versions would end in an ImportError of theirs."""
+    from pyspark import __version__ as there
+
+    if tuple(map(int, there.split(".")[:2])) < (major, minor):
+        raise RuntimeError(
+            f"penstock: {what} with Spark {major}.{minor} or newer ({why}), and this is {there};"
+            " pip install 'pyspark>=4.2,<5'"
+        )

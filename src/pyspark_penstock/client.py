@@ -45,6 +45,10 @@ class ConnectionLost(ConnectionError):
     """The broker cannot be reached, or the connection broke."""
 
 
+class NotPenstock(ConnectionLost):
+    """What answers speaks otherwise: another port, or another program."""
+
+
 class Refused(Exception):
     """The broker will not; trying again changes nothing unless ``code`` says so."""
 
@@ -166,7 +170,7 @@ class Connection:
         try:
             return decode(payload)
         except MalformedFrame as error:
-            raise ConnectionLost(f"the broker at {self._endpoint} sent: {error}") from error
+            raise NotPenstock(f"the broker at {self._endpoint} sent: {error}") from error
 
     def close(self) -> None:
         """Leave; never fails."""
@@ -203,7 +207,7 @@ class Connection:
         if head[4] == frames.ERROR:
             code, text = self.decoded(frames.decode_error, bytes(payload))
             raise _KINDS.get(code, Refused)(code, text)
-        raise ConnectionLost(f"the broker at {self._endpoint} sent reply {head[4]}, not {kind}")
+        raise NotPenstock(f"the broker at {self._endpoint} sent reply {head[4]}, not {kind}")
 
     def _read(self, size: int) -> memoryview:
         """So many bytes, in place of those before: fresh memory for each megabyte would cost."""

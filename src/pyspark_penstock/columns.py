@@ -83,8 +83,8 @@ _PLACES |= {"timestamp": _PLACES["timestamp_s"], "persistent": _PLACES["delivery
 class BatchBuilder:
     """Makes record batches of the wanted columns, for one queue."""
 
-    def __init__(self, queue: str, columns: Sequence[str]) -> None:
-        self._queue = queue
+    def __init__(self, queue: str, columns: Sequence[str], incarnation: str = "") -> None:
+        self._of_queue = {"queue": queue, "incarnation": incarnation}
         self._columns = columns
         self._schema = arrow_schema(columns)
         self._wants_properties = any(c in _OF_PROPERTIES for c in columns)
@@ -135,8 +135,7 @@ class BatchBuilder:
             )
             bits = compute.bit_wise_and(flags, pa.scalar(REDELIVERED, pa.uint8()))
             return compute.not_equal(bits, pa.scalar(0, pa.uint8()))
-        assert name == "queue", name
-        return pa.repeat(pa.scalar(self._queue, _STRING), block.count)
+        return pa.repeat(pa.scalar(self._of_queue[name], _STRING), block.count)
 
     def _type(self, name: str) -> pa.DataType:
         return self._schema.field(name).type

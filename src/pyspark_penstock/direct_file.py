@@ -4,7 +4,7 @@ In: bytes in order.  Out: a file that is complete and on disk when what ``close`
 done.  A copy into the page cache, and finding memory for it, cost a third of what it takes to
 write a message; and what is read next would have to make room for it.
 
-``Outlet`` has two buffers and a thread: one is filled while the other is written.  Its files
+``DirectOutlet`` has two buffers and a thread: one is filled while the other is written.  Its files
 take turns: one that has written calls ``pause`` before another one writes.  Bytes go out in whole
 blocks, what is left of the last one waits in its file.
 
@@ -18,8 +18,12 @@ import mmap
 import os
 from io import FileIO
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyspark_penstock.behind import Behind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 BUFFER_BYTES = 4 << 20
 BLOCK_BYTES = 4096
@@ -27,13 +31,18 @@ BLOCK_BYTES = 4096
 DIRECT = getattr(os, "O_DIRECT", 0)
 
 
-class Outlet:
+class DirectOutlet:
     """Two buffers and their thread; ``settle`` waits for all that was handed over."""
 
-    def __init__(self) -> None:
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self.filling = mmap.mmap(-1, BUFFER_BYTES)  # at a page's begin, as direct writes want
         self._other = mmap.mmap(-1, BUFFER_BYTES)
         self._behind = Behind(BUFFER_BYTES)
+
+    def file(self, name: str) -> "DirectFile":
+        """A new one in the directory."""
+        return DirectFile(self._directory / name, self)
 
     def write(self, file: FileIO, size: int, at: int) -> None:
         """The first ``size`` bytes of ``filling``, which is another buffer afterwards."""
@@ -53,7 +62,8 @@ class DirectFile:
 
     closed = False
 
-    def __init__(self, path: Path, outlet: Outlet) -> None:
+    def __init__(self, path: Path, outlet: DirectOutlet) -> None:
+        self.path = path
         self.size = 0
         self._outlet = outlet
         self._file = _created(path)
@@ -65,6 +75,13 @@ class DirectFile:
         """A task that failed leaves it as it is."""
         if not self.closed and hasattr(self, "_file"):
             self._file.close()
+
+    @property
+    def sink(self) -> "pa.PythonFile":
+        """What pyarrow writes into."""
+        import pyarrow as pa
+
+        return pa.PythonFile(self, "w")
 
     def writable(self) -> bool:
         return True

@@ -12,6 +12,10 @@ promise holds.
 
 import os
 from pathlib import Path
+from typing import Final
+
+_SYNCED_ABOVE: Final[set[Path]] = set()
+"""Directories whose names this process has synced."""
 
 
 def sync(*paths: Path) -> None:
@@ -21,6 +25,15 @@ def sync(*paths: Path) -> None:
     above = {parent for path in paths for parent in _changeable(path)}
     for directory in sorted(above - set(paths), key=lambda one: -len(one.parts)):
         sync_one(directory)
+
+
+def sync_again(path: Path) -> None:
+    """As ``sync``, for a file among many in one directory: what is above that is synced once."""
+    sync_one(path)
+    sync_one(path.parent)
+    if path.parent not in _SYNCED_ABOVE:
+        sync(path.parent)
+        _SYNCED_ABOVE.add(path.parent)
 
 
 def sync_one(path: Path) -> None:

@@ -25,31 +25,14 @@ TLS_OPTIONS = ("caCertFile", "certFile", "keyFile", "verify")
 """Also allowed in the URL behind ``?``, where case does not count either: that is how RabbitMQ's
 URLs spell them."""
 
-COLUMNS = (
-    "seq_id",
-    "body",
-    "queue",
-    "exchange",
-    "routing_key",
-    "enqueued_at",
-    "timestamp",
-    "message_id",
-    "correlation_id",
-    "reply_to",
-    "type",
-    "app_id",
-    "user_id",
-    "content_type",
-    "content_encoding",
-    "priority",
-    "persistent",
-    "expiration",
-    "redelivered",
-    "headers",
-    "properties_raw",
-)
-DEFAULT_COLUMNS = COLUMNS[:-1]
-"""``properties_raw`` comes only when it is asked for: it repeats what others say."""
+DEFAULT_COLUMNS = (
+    "seq_id", "body", "queue", "exchange", "routing_key", "enqueued_at", "timestamp", "message_id",
+    "correlation_id", "reply_to", "type", "app_id", "user_id", "content_type", "content_encoding",
+    "priority", "persistent", "expiration", "redelivered", "headers",
+)  # fmt: skip
+COLUMNS = (*DEFAULT_COLUMNS, "incarnation", "properties_raw")
+"""The last two come only when they are asked for: one tells apart the lives of a queue that was
+deleted and declared again, the other repeats what others say."""
 
 BATCH_ONLY = ("endingOffsets", "endingTimestamp")
 STREAM_ONLY = (
@@ -243,7 +226,8 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
 
 def parse_url(url: str, options: Mapping[str, str] | None = None) -> Endpoint:
     """``amqp[s]://user:password@host:port/vhost?cacertfile=…``, of which ``options`` (names in
-    small letters) may replace user, password and what concerns TLS.
+    small letters) may replace user, password and what concerns TLS.  A password that is nowhere
+    there is that of ``PENSTOCK_PASSWORD``.
 
     ``host:port,host:port`` are nodes of one cluster, which makes it no URL as Python's ``urlsplit``
     knows them.  An empty vhost is ``/``, as clients do it.
@@ -258,8 +242,24 @@ def parse_url(url: str, options: Mapping[str, str] | None = None) -> Endpoint:
     user, colon, password = ("guest" if parts["who"] is None else parts["who"]).partition(":")
     user, password = unquote(user), unquote(password) if colon else "guest"
     tls = _tls(scheme, parts["query"] or "", given)
-    user, password = given.get("user", user), given.get("password", password)
+    user = given.get("user", user)
+    apart = given.get("password")
+    if apart is None and parts["who"] is not None and not colon:
+        apart = os.environ.get("PENSTOCK_PASSWORD")
+    password = password if apart is None else _read(apart)
     return Endpoint(host, port, vhost, user, password, tls, tuple(others))
+
+
+def _read(password: str) -> str:
+    """``file:/etc/penstock/p``: it is in this file; white space at its ends does not count."""
+    if not password.startswith("file:"):
+        return password.removeprefix("plain:")
+    path = password.removeprefix("file:")
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ValueError(f"penstock: the file of the password, {path!r}: {error}") from None
 
 
 _URL = re.compile(

@@ -10,7 +10,7 @@ written the program.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from select import select
 from typing import Any, TypeVar
@@ -38,37 +38,54 @@ RETRY_PAUSE_S = 0.2
 CURES = (
     (frames.NOT_FOUND, "no queue", "declare it first, or correct the name or the virtual host"),
     (frames.NOT_FOUND, "no exchange", "declare it first, or correct the name or the virtual host"),
-    (frames.NOT_FOUND, "not found", "correct the virtual host in option url"),
+    (frames.NOT_FOUND, "not found", "correct the virtual host in {url}"),
     (frames.NOT_FOUND, "was deleted", "start again when it is declared, with a new checkpoint"),
     (frames.ACCESS_REFUSED, "access to", "have an administrator grant it"),
-    (frames.ACCESS_REFUSED, "", "correct user and password in option url or PENSTOCK_URL"),
-    (frames.LOCKED, "another pipeline", "stop that one, or take it over by option takeOver=true"),
+    (frames.ACCESS_REFUSED, "", "correct user and password in {url} or PENSTOCK_URL"),
+    (frames.LOCKED, "another pipeline", "stop that one, or take it over by {takeOver}"),
     (
         frames.LOCKED,
         "has consumers",
-        "cancel them, or give this query messages of its own by options exchange and group",
+        "cancel its consumers, or read messages of your own by {exchange} and {group}",
     ),
+    (frames.LOCKED, "unacknowledged", "let its consumers settle them, or close their channels"),
     (frames.LOCKED, "exclusive", "it is private to the connection that declared it"),
-    (
-        frames.ELSEWHERE,
-        "",
-        "name that node in option url, too: amqp://user@host:5672,host:5672/vhost",
-    ),
-    (frames.REFUSED, "is a stream", "name it by option stream, and a group of its own by group"),
-    (frames.REFUSED, "is no stream", "name it by option queue"),
+    (frames.ELSEWHERE, "", "name that node in {url}, too: amqp://user@host:5672,host:5672/vhost"),
+    (frames.NO_MASTER, "", "wait until it has one; 'penstock cluster status' says why it has none"),
+    (frames.MALFORMED, "", "the port in {url} must be the AMQP port of a Penstock"),
+    (frames.REFUSED, "is a stream", "name it by {stream}, and this reader of it by {group}"),
+    (frames.REFUSED, "is no stream", "name it by {queue}"),
     (frames.FENCED, "", "this query has ended for good; only one may read a queue at a time"),
 )
-"""Code, words in the broker's text, what helps."""
+"""Code, words in the broker's text, what helps; an option is {named} as the source calls it."""
+OPTIONS = ("url", "takeOver", "exchange", "group", "stream", "queue")
+IN_PROGRAMS = {name: f"option {name}" for name in OPTIONS} | {"takeOver": "option takeOver=true"}
+"""How a program of Spark gives each of the options that ``CURES`` name."""
 
 T = TypeVar("T")
 
 
-def advised(error: Refused) -> Refused:
-    """The same refusal with what helps behind it."""
+def cure_of(error: Refused, named: Mapping[str, str]) -> str:
+    """What helps, or nothing; ``named``: how each of ``OPTIONS`` is given."""
     for code, words, cure in CURES:
         if error.code == code and words in error.text:
-            return type(error)(code, f"{error.text}; {cure}")
-    return error
+            return cure.format_map(named)
+    return ""
+
+
+def advised(error: Refused) -> Refused:
+    """The same refusal with what helps behind it."""
+    cure = cure_of(error, IN_PROGRAMS)
+    return type(error)(error.code, f"{error.text}; {cure}") if cure else error
+
+
+def without_cure(text: str) -> tuple[str, str]:
+    """The text of a refusal that was ``advised``, and its cure as in ``CURES``."""
+    for _, _, cure in CURES:
+        end = f"; {cure.format_map(IN_PROGRAMS)}"
+        if text.endswith(end):
+            return text.removesuffix(end), cure
+    return text, ""
 
 
 def subscribe(settings: Settings, *, make: bool) -> list[str]:
@@ -289,4 +306,4 @@ class Patience:
         elif error.code == frames.LOCKED and lock:
             self._failing.use(advised(error), LOCK_PATIENCE_S)
         else:
-            raise advised(error) from error
+            raise advised(error) from None  # the last words are those of the cause

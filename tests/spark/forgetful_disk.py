@@ -33,6 +33,12 @@ class ForgetfulDisk:
         self._restore(_inode(self.root.stat()), after)
         return after
 
+    def cut_in_place(self) -> None:
+        """The same under the same name, once: for what notes absolute paths."""
+        after = self.cut(self.root.with_name(f"{self.root.name}-after"))
+        self.root.rename(self.root.with_name(f"{self.root.name}-before"))
+        after.rename(self.root)
+
     def close(self) -> None:
         for handle in self._held:
             os.close(handle)

@@ -3,7 +3,8 @@
     PENSTOCK_SPARK_KILLS      how many kills (default 2)
     PENSTOCK_SPARK_SEED       which random choices; printed, so that a failure can be repeated
     PENSTOCK_SPARK_MESSAGES   how many messages before the kills begin (default 1800)
-    PENSTOCK_SPARK_FORMAT     parquet or delta (default parquet)
+    PENSTOCK_SPARK_FORMAT     parquet, delta, iceberg or iceberg-s3 (default parquet); the last also
+                              kills the S3 server
 
 A batch is several files, one for each ``type`` of its messages, so that kills come between them.
 Of a stream two archives read at once, into a table each, and one of them is killed, or the broker.
@@ -23,13 +24,16 @@ import subprocess
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pika
 import pytest
 
+from penstock.spark.tables.iceberg import IcebergTable
 from tests.helpers.live_broker import LiveBroker
+from tests.helpers.object_store import BUCKET, ObjectStore
 from tests.spark.spark_tools import (
     STREAM,
     archive_environment,
@@ -41,6 +45,7 @@ from tests.spark.spark_tools import (
     require_spark,
     table_rows,
 )
+from tests.spark.tables.iceberg_tools import table_in
 
 KILLS = int(os.environ.get("PENSTOCK_SPARK_KILLS", "2"))
 MESSAGES = int(os.environ.get("PENSTOCK_SPARK_MESSAGES", "1800"))
@@ -104,8 +109,17 @@ class Publisher(threading.Thread):
 class Arena:
     """The broker, the table, and the pipeline of the moment."""
 
-    def __init__(self, broker: LiveBroker, table: Path, chance: random.Random, source: str) -> None:
+    def __init__(
+        self,
+        broker: LiveBroker,
+        table: Path,
+        chance: random.Random,
+        source: str,
+        store: ObjectStore | None,
+    ) -> None:
+        table.mkdir()
         self.source = source
+        self.store = store
         self.broker = broker
         self.table = table
         self.chance = chance
@@ -138,16 +152,28 @@ class Arena:
         assert json.loads(self.last_line)["left_in_queue"] == 0
 
     def _start(self) -> subprocess.Popen[str]:
-        options = ("--max-messages", str(BATCH), "--partition-by", "type", "--format", FORMAT)
+        options = ("--max-messages", str(BATCH), "--partition-by", "type", *self.target())
+        environment = archive_environment() | {"XDG_STATE_HOME": str(self.table)}
+        if self.store is not None:
+            environment |= self.store.environment | {
+                f"PYICEBERG_CATALOG__DEFAULT__{name.upper().replace('.', '__')}": value
+                for name, value in self.store.properties.items()
+            }
         return subprocess.Popen(
-            pipeline_command(
-                *("archive", self.broker.url, self.source, QUEUE, "--to", str(self.table)), *options
-            ),
-            env=archive_environment(),
+            pipeline_command("archive", self.broker.url, self.source, QUEUE, *options),
+            env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
         )
+
+    def target(self) -> tuple[str, ...]:
+        if not FORMAT.startswith("iceberg"):
+            return ("--to", str(self.table), "--format", FORMAT)
+        table = iceberg_of(self.table, self.store)
+        given = [(f"--{word}", dict(table.given)[word]) for word in ("uri", "warehouse")]
+        words = [part.replace("--uri", "--catalog-uri") for pair in given for part in pair]
+        return ("--table", table.name, *words)
 
     def _wait_for_the_moment(self, pipeline: subprocess.Popen[str]) -> None:
         """Mostly while batches land, sometimes while Spark is still starting."""
@@ -162,7 +188,9 @@ class Arena:
         time.sleep(self.chance.uniform(0, 4))
 
     def files(self) -> int:
-        return len(list(self.table.glob("type=*/*.parquet")))
+        place = self.table if self.store is None else self.store.objects / self.table.name
+        directories = "data/*/*" if FORMAT.startswith("iceberg") else "type=*"
+        return len(list(place.rglob(f"{directories}/*.parquet")))
 
     def _kill(self, victim: str, pipeline: subprocess.Popen[str]) -> None:
         self.killed[victim] += 1
@@ -170,6 +198,12 @@ class Arena:
             self.broker.kill()
             time.sleep(self.chance.uniform(0, 2))
             self.broker.start()
+            return
+        if victim == "store":
+            assert self.store is not None
+            self.store.kill()
+            time.sleep(self.chance.uniform(0, 2))
+            self.store.start()
             return
         pids = descendants(pipeline.pid)
         if victim == "driver":
@@ -216,15 +250,18 @@ def kill_again_and_again(
     require_spark()
     chance = random.Random(SEED)
     print(f"\nPENSTOCK_SPARK_SEED={SEED} kills {KILLS}, by {source}")
-    with LiveBroker(tmp_path / "broker") as broker:
+    with LiveBroker(tmp_path / "broker") as broker, contextlib.ExitStack() as stack:
+        store = None
+        if FORMAT == "iceberg-s3":
+            store = stack.enter_context(ObjectStore(tmp_path / "store"))
         for kind in range(TYPES):
             bodies = [b"%d" % n for n in range(kind, MESSAGES, TYPES)]
             publish(broker.url, QUEUE, bodies, arguments=arguments, type=str(kind))
-        arenas = [Arena(broker, tmp_path / table, chance, source) for table in tables]
+        arenas = [Arena(broker, tmp_path / table, chance, source, store) for table in tables]
         publisher = Publisher(broker.url, MESSAGES)
         publisher.start()
         # Every kind of victim has its turn before chance decides.
-        victims = ["everything", "broker", "driver", "java"]
+        victims = ["everything", "broker", "driver", "java", *(["store"] if store else [])]
         for victim in (victims + chance.choices(victims, k=KILLS))[:KILLS]:
             killed, *spared = arenas
             beside = [threading.Thread(target=arena.run) for arena in spared]
@@ -234,7 +271,7 @@ def kill_again_and_again(
             for thread in beside:
                 thread.join()
             for arena in arenas:
-                _no_duplicates(arena.table)
+                _no_duplicates(arena)
             arenas = [*spared, killed]
         assert any(arena.killed for arena in arenas), "nothing was there to kill"
         publisher.stopping.set()
@@ -245,7 +282,23 @@ def kill_again_and_again(
         return depth(broker.url, QUEUE), len(publisher.safe) + MESSAGES
 
 
-def rows_of(table: Path, column: str) -> list[dict[str, Any]]:
+def iceberg_of(place: Path, store: ObjectStore | None) -> IcebergTable:
+    """The table of an archive into ``place``, or into the store."""
+    if store is None:
+        return table_in(place)
+    table = table_in(place, warehouse=f"s3://{BUCKET}/{place.name}")
+    keys = zip(("s3.access-key-id", "s3.secret-access-key"), store.keys, strict=True)
+    return replace(table, given=(*table.given, *store.properties.items(), *keys))
+
+
+def rows_of(arena: Arena, column: str) -> list[dict[str, Any]]:
+    table = arena.table
+    if FORMAT.startswith("iceberg"):
+        opened = iceberg_of(table, arena.store).opened() if list(table.glob("*.db")) else None
+        rows: list[dict[str, Any]] = (
+            [] if opened is None else opened.scan(selected_fields=(column,)).to_arrow().to_pylist()
+        )
+        return rows
     if FORMAT == "parquet":
         return table_rows(table, column)
     if not (table / "_delta_log").is_dir():
@@ -256,16 +309,16 @@ def rows_of(table: Path, column: str) -> list[dict[str, Any]]:
     return found
 
 
-def _no_duplicates(table: Path) -> None:
+def _no_duplicates(arena: Arena) -> None:
     for column in ("seq_id", "body"):
-        values = Counter(row[column] for row in rows_of(table, column))
+        values = Counter(row[column] for row in rows_of(arena, column))
         doubled = [value for value, count in values.items() if count > 1]
         assert not doubled, f"{column} more than once: {doubled[:10]}"
 
 
 def _judge(arena: Arena, publisher: Publisher) -> None:
-    _no_duplicates(arena.table)
-    landed = {int(row["body"]) for row in rows_of(arena.table, "body")}
+    _no_duplicates(arena)
+    landed = {int(row["body"]) for row in rows_of(arena, "body")}
     safe = set(range(MESSAGES)) | publisher.safe
     lost = safe - landed
     invented = landed - safe - publisher.uncertain

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -57,14 +58,17 @@ def test_a_queue_lands_and_the_next_run_adds_what_is_new(
 ) -> None:
     """The first run uses the Java that pip installs, where there is one."""
     table = tmp_path / "the table"
-    publish(broker.url, "orders", [b"%d" % n for n in range(250)], content_type="text/plain")
+    bodies = [b"no JSON", *(b'{"n": %d}' % n for n in range(1, 260))]
+    columns = ("--columns", "n long not null", "--quarantine", "bad")
+    publish(broker.url, "orders", bodies[:250], content_type="text/plain")
     env = _environment_with_pips_java(tmp_path)
-    first = run(broker.url, "orders", table, "--max-messages", "100", env=env)
+    first = run(broker.url, "orders", table, "--max-messages", "100", *columns, env=env)
     told = summary(first)
-    assert (told["messages"], told["batches"], told["holes"]) == (250, 3, 0)
+    assert (told["messages"], told["batches"], told["holes"]) == (249, 3, 0)
+    assert (told["faults"], told["quarantine"], told["left_out"]) == (0, 1, 0)
     assert (told["left_in_queue"], told["restarts"]) == (0, 0)
     assert first.stdout.splitlines()[:-1] == [
-        "batch 0: 100 messages",
+        "batch 0: 99 messages, 1 quarantine",
         "batch 1: 100 messages",
         "batch 2: 50 messages",
     ]
@@ -77,18 +81,32 @@ def test_a_queue_lands_and_the_next_run_adds_what_is_new(
         )
         assert (report["batches"], report["rows"], report["batch"]) == (3, 250, 2)
         assert (report["queues"], report["to_drain_s"]) == (["orders"], 0.0)
-    publish(broker.url, "orders", [b"%d" % n for n in range(250, 260)])
-    second = run(broker.url, "orders", table, "-o", "json")
-    assert summary(second)["messages"] == 10
+    publish(broker.url, "orders", bodies[250:])
+    where = ("--where", "n < 255 or content_type = 'text/plain'", "--rest", "rest")
+    second = run(broker.url, "orders", table, "-o", "json", *columns, *where)
+    assert (summary(second)["messages"], summary(second)["rest"]) == (5, 5)
     assert len(second.stdout.splitlines()) == 1
 
-    rows = sorted(table_rows(table, "seq_id", "body", "content_type"), key=lambda r: r["seq_id"])
+    names = ("seq_id", "body", "content_type", "n", "body_fault", "incarnation")
+    found = [table_rows(tmp_path / place, *names) for place in ("rest", "the table")]
+    assert [row["n"] for row in found[0]] == [*range(255, 260)]
+    bad = table_rows(tmp_path / "bad", "seq_id", "body", "body_fault", "day")
+    assert len(bad) == 1
+    assert "not JSON" in bad[0]["body_fault"]
+    found.append([{"content_type": "text/plain", "incarnation": "same"} | bad[0] | {"n": None}])
+    rows = sorted(itertools.chain(*found), key=lambda r: r["seq_id"])
     assert [row["seq_id"] for row in rows] == list(range(260))
-    assert [int(row["body"]) for row in rows] == list(range(260))
+    assert [row["body"] for row in rows] == bodies
+    assert [row["n"] for row in rows] == [None, *range(1, 260)]
+    assert len({row["incarnation"] for row in rows[1:]}) == 1
+    assert all(row["incarnation"] for row in rows)
+    assert [bool(row["body_fault"]) for row in rows] == [True] + [False] * 259
     assert {row["content_type"] for row in rows[:250]} == {"text/plain"}
     assert depth(broker.url, "orders") == 0
     # Nothing else was left in the user's directory, and readers see files of the table only.
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["cache", "the table"]
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == [
+        *("bad", "cache", "rest", "the table")
+    ]
     assert {e.suffix for e in table.iterdir() if not e.name.startswith("_")} == {".parquet"}
 
 
@@ -158,7 +176,7 @@ def test_nobody_at_that_address_is_told_at_once(tmp_path: Path) -> None:
     "queue,more,code,complaint",
     [
         ("nobody", [], 1, "no queue 'nobody' in vhost '/'"),
-        ("q", ["--to", "s3://lake/x"], 2, "is a URL"),
+        ("q", ["--to", "hdfs://lake/x"], 2, "is a URL"),
         ("q", ["--checkpoint", "hdfs://lake/x"], 2, "is a URL"),
         ("q", ["--once", "--every", "3s"], 2, "exclude each other"),
         ("q", ["--every", "soon"], 2, "not a time"),
@@ -166,7 +184,12 @@ def test_nobody_at_that_address_is_told_at_once(tmp_path: Path) -> None:
         ("q", ["--master", "mesos://cluster"], 2, "none of local[N], spark://"),
         ("q", ["--topic", "t"], 2, "by exactly one of --queue, --queues"),
         ("q", ["--group", "g"], 2, "--group belongs to --exchange"),
-        ("q", ["--partition-by", "day,body"], 2, "give each at most once of day, hour, queue"),
+        (
+            "q",
+            ["--partition-by", "day,body"],
+            2,
+            "at most once of day, hour, published_day",
+        ),
         ("q", ["--compression", "gzip"], 2, "is not one of"),
         ("q", ["--url", "http://x"], 2, "must look like amqp://"),
     ],

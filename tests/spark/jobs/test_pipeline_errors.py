@@ -19,7 +19,9 @@ from click.testing import CliRunner
 
 from penstock.cli.failure import Failure
 from penstock.cli.pipelines import common
+from penstock.cli.pipelines.archive import archive
 from penstock.cli.pipelines.common import Teller, failing_well, say_failure, say_summary
+from penstock.core.errors import ResourceLocked
 from penstock.spark.jobs import query_run, validating
 from penstock.spark.jobs.archive import ArchiveJob
 from penstock.spark.jobs.query_run import QueryRun
@@ -27,14 +29,20 @@ from penstock.spark.jobs.validating import Target, Validated, ValidateJob
 from penstock.spark.launcher import session
 from penstock.spark.launcher.failures import (
     HOPELESS,
+    IN_COMMANDS,
     BrokerUnreachable,
     DataLost,
+    JavaDied,
     PipelineFailed,
     failure_of,
     is_hopeless,
 )
 from penstock.spark.tables.table import Table
-from pyspark_penstock.client import ConnectionLost
+from penstock_ranges import frames
+from pyspark_penstock import client, planner
+from pyspark_penstock.client import ConnectionLost, Locked, NotPenstock
+from pyspark_penstock.options import KNOWN
+from pyspark_penstock.planner import advised
 from pyspark_penstock.table_files import Layout
 
 PAGES = """[STREAM_FAILED] Query terminated: [FOREACH_BATCH_USER_FUNCTION_ERROR] Reason:
@@ -85,6 +93,56 @@ def test_the_cause_is_found(cause: str, kind: type, text: str, hopeless: bool) -
     assert (type(found), str(found), is_hopeless(error)) == (kind, text, hopeless)
 
 
+def test_the_last_error_of_a_chain_has_the_cure_in_words_of_the_command() -> None:
+    refused = Locked(frames.LOCKED, "queue 'q' is being read by another pipeline")
+    chain = (
+        f"pyspark_penstock.client.Locked: {refused}\n\n"
+        "During handling of the above exception, another exception occurred:\n\n"
+        f"pyspark_penstock.client.Locked: {advised(refused)}"
+    )
+    found = failure_of(RuntimeError(PAGES.format(cause=chain)))
+    assert str(found) == "queue 'q' is being read by another pipeline"
+    assert found.fix == "stop that one, or take it over by --take-over"
+
+
+def test_every_option_that_a_cure_names_is_one_of_source_and_commands() -> None:
+    commands = {name for option in archive.params for name in option.opts}
+    for name in planner.OPTIONS:
+        assert name in KNOWN
+        assert IN_COMMANDS[name] in commands
+    for _, _, cure in planner.CURES:
+        assert cure.format_map(IN_COMMANDS)
+        assert planner.without_cure(f"text; {cure.format_map(planner.IN_PROGRAMS)}")[0] == "text"
+
+
+def test_a_worker_that_was_killed_is_named() -> None:
+    pages = "[STREAM_FAILED] Query [id = 1] terminated with exception: SQLSTATE: XXKST\n"
+    pages += "Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: x\n"
+    pages += "Caused by: org.apache.spark.SparkException: Python worker exited unexpectedly\n"
+    assert str(failure_of(RuntimeError(pages))) == "Python worker exited unexpectedly"
+
+
+def test_a_second_pipeline_on_a_table_is_not_sent_to_sparks_log(tmp_path: Path) -> None:
+    with pytest.raises(Failure) as caught, failing_well(tmp_path / "log"):
+        raise ResourceLocked("another pipeline is landing this queue in t")
+    assert caught.value.fix == "stop that one, or wait for its end"
+
+
+def test_a_refusal_that_has_its_cure_already_says_it_once() -> None:
+    refused = advised(client.Refused(frames.NOT_FOUND, "no queue 'q' in vhost '/'"))
+    with pytest.raises(Failure) as caught, common.asking_broker():
+        raise refused
+    assert caught.value.message == "no queue 'q' in vhost '/'"
+    assert caught.value.fix.startswith("declare it first")
+
+
+def test_a_port_of_another_protocol_is_told_from_a_broker_that_is_away() -> None:
+    with pytest.raises(Failure) as caught, common.asking_broker():
+        raise NotPenstock("the broker at 127.0.0.1:4150 sent reply 0, not 80")
+    assert "AMQP port" in caught.value.fix
+    assert caught.value.exit_code == 1
+
+
 @pytest.mark.parametrize("name", HOPELESS)
 def test_a_hopeless_error_is_one_that_exists(name: str) -> None:
     """They are found in the text of Spark's errors, so no import notices a class that moved."""
@@ -102,7 +160,7 @@ class _Session:
     [
         (ConnectionLost("the broker is gone"), BrokerUnreachable),
         (BrokenPipeError("nobody reads our output"), BrokenPipeError),
-        (ConnectionResetError("as the gateway says it"), PipelineFailed),
+        (ConnectionResetError("as the gateway says it"), JavaDied),
     ],
 )
 def test_who_went_away_is_told_apart(

@@ -22,13 +22,14 @@ from penstock.spark.jobs.replay import (
     run_replay,
 )
 from penstock.spark.state.places import locked
+from penstock.spark.tables.table import Table
 from pyspark_penstock.sink_options import parse_sink_options
 
 
 @pytest.fixture
 def job(tmp_path: Path) -> ReplayJob:
     parquet.write_table(pa.table({"seq_id": [1]}), tmp_path / "a.parquet")
-    return ReplayJob("amqp://x", "local", tmp_path, "again", {"queue": "q"})
+    return ReplayJob("amqp://x", "local", Table(tmp_path), "again", {"queue": "q"})
 
 
 def slices(*rows_and_seconds: tuple[int, float]) -> list[dict[str, object]]:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import socket
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
 from penstock.core.errors import PenstockError
-from penstock.spark.launcher.session import SOMEWHERE, driver_host
+from penstock.spark.launcher.session import LOG_NAME, SOMEWHERE, _log_settings, driver_host
 
 
 class Probe:
@@ -67,3 +68,12 @@ def test_a_driver_listens_where_the_master_is_reached(master: str, place: tuple[
 def test_a_master_that_is_no_address_is_named(master: str) -> None:
     with pytest.raises(PenstockError, match="cannot find the Spark master spark://"):
         driver_host(master)
+
+
+def test_a_name_with_percent_signs_is_no_pattern_of_the_log(tmp_path: Path) -> None:
+    scratch = tmp_path / "%2Fd%C3%BC"
+    scratch.mkdir()
+    lines = _log_settings(scratch).read_text().splitlines()
+    told = dict(line.split(" = ", 1) for line in lines if " = " in line)
+    assert told["appender.file.fileName"] == f"{scratch}/{LOG_NAME}"
+    assert told["appender.file.filePattern"] == f"{tmp_path}/%%2Fd%%C3%%BC/{LOG_NAME}.%i"

@@ -22,7 +22,7 @@ sys.meta_path.insert(0, Missing())
 from penstock.cli.main import main
 main()
 """
-SPARK = ("pyspark", "py4j", "pyarrow", "deltalake", "jsonschema")
+SPARK = ("pyspark", "py4j", "pyarrow", "deltalake", "pyiceberg", "sqlalchemy", "jsonschema")
 
 
 def run(packages: tuple[str, ...], *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -39,6 +39,7 @@ def run(packages: tuple[str, ...], *arguments: str) -> subprocess.CompletedProce
     [
         "archive --queue q --to {0}/lake",
         "archive --queue q --to {0}/lake --dry-run",
+        "archive --queue q --table lake.orders",
         "latency --from-events {0}",
         "flow --from-events {0}",
         "compact --table {0}/lake",
@@ -62,7 +63,7 @@ def test_without_spark_a_pipeline_names_the_extra(tmp_path: Path, arguments: str
 
 
 def test_another_missing_module_is_a_fault_of_the_program() -> None:
-    done = run(("hashlib",), "prepare")
+    done = run(("tempfile",), "prepare")
     assert "this is a fault of penstock" in done.stderr
     assert done.returncode == 1
 

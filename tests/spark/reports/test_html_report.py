@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 
+from penstock.spark.reports.dlq_page import compared, since
 from penstock.spark.reports.html_report import (
     MARGIN_LEFT,
+    TOP,
     WIDTH,
     Bars,
     Lines,
@@ -138,21 +141,26 @@ def test_the_axis_of_a_chart_is_time() -> None:
     minute = 60_000
     span = Span([0, 4 * minute, 5 * minute], minute, 0, 10 * minute)
     source = chart(["00:00", "00:04", "00:05"], [8, 2, 1], span)
-    (line,) = re.findall(r'<polyline points="([^"]*)"', source)
-    (dot,) = re.findall(r'<circle cx="([^"]*)"', source)
-    middles = [MARGIN_LEFT + share * (WIDTH - MARGIN_LEFT) for share in (0.05, 0.45, 0.55)]
-    assert float(dot) == pytest.approx(middles[0], abs=0.1), "three windows are left out after it"
-    found = [float(point.partition(",")[0]) for point in line.split()]
-    assert found == pytest.approx(middles[1:], abs=0.1)
+    found = [
+        [float(point.partition(",")[0]) for point in line.split()]
+        for line in re.findall(r'<polyline points="([^"]*)"', source)
+    ]
+    alone, line = [
+        [MARGIN_LEFT + share * (WIDTH - MARGIN_LEFT) for share in shares]
+        for shares in ((0, 0.1), (0.45, 0.55))
+    ]
+    assert found[0] == pytest.approx(alone, abs=0.1), "three windows are left out after it"
+    assert found[1] == pytest.approx(line, abs=0.1)
     for at in ("00:00:00", "00:05:00", "00:10:00"):
         assert f">1970-01-01 {at} UTC<" in source
 
 
-@pytest.mark.parametrize("span", [None, Span([0], 1000, 0, 1000)])
-def test_a_single_point_is_a_dot_in_the_middle(span: Span | None) -> None:
-    source = chart(["now"], [3], span)
+def test_a_single_point_is_a_dot_and_a_single_window_a_line_over_its_time() -> None:
+    source = chart(["now"], [3])
     assert f'<circle cx="{(MARGIN_LEFT + WIDTH) / 2:.1f}"' in source
     assert "<polyline" not in source
+    source = chart(["now"], [3], Span([0], 1000, 0, 1000))
+    assert f'<polyline points="{MARGIN_LEFT:.1f},{TOP:.1f} {WIDTH:.1f},{TOP:.1f}"' in source
 
 
 def test_text_is_cut_and_made_visible() -> None:
@@ -172,3 +180,32 @@ def test_an_empty_chart_and_table_are_said_to_be_empty() -> None:
         )
         == 2
     )
+
+
+def letters(reasons: dict[str | None, int], errors: dict[str | None, int]) -> dict[str, Any]:
+    """As much of a report of dead letters as a comparison reads."""
+    found: dict[str, Any] = {
+        name: [{"value": value, "count": count} for value, count in counts.items()]
+        for name, counts in (("reasons", reasons), ("source_queues", {}), ("errors", errors))
+    }
+    return found | {"messages": sum(reasons.values()), "last_arrival_at": None}
+
+
+def test_a_report_is_compared_with_one_before() -> None:
+    before = letters({"rejected": 5, "expired": 7}, {None: 12})
+    now = letters({"rejected": 900, "maxlen": 1}, {None: 12, "<b>no stock": 889})
+    found = compared(now, before)
+    changes = [(row["value"], row["before"], row["now"]) for row in found["rows"]]
+    assert changes == [
+        ("rejected", 5, 900),
+        ("<b>no stock", 0, 889),
+        ("expired", 7, 0),
+        ("maxlen", 0, 1),
+        (None, 12, 12),
+    ]
+    source = page(Page("t", [], [since(found)]))
+    assert "It had 12 messages" in source
+    assert "+895" in source
+    assert "&lt;b&gt;no stock" in source
+    with pytest.raises(KeyError):
+        compared(now, {"messages": 3})

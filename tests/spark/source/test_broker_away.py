@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
 from pyspark_penstock import DefaultSource, client
-from pyspark_penstock.source import StreamReader
+from pyspark_penstock.stream_source import StreamReader
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.spark_tools import depth, publish
 

@@ -150,7 +150,7 @@ def test_a_range_arrives_as_it_was_published(host: RangeHost) -> None:
         host.hall.publish("q", [b"a", b"", b"c" * 300_000], **ALL)
     with opened(host, ranges.BROWSE) as reader:
         blocks = list(reader.blocks(0, 3, 1 << 20, with_body=True))
-    table = pa.Table.from_batches([BatchBuilder("q", COLUMNS).batch(b) for b in blocks])
+    table = pa.Table.from_batches([BatchBuilder("q", COLUMNS, "life").batch(b) for b in blocks])
     assert table.schema == arrow_schema(COLUMNS)
     rows = table.to_pylist()
     assert [row["body"] for row in rows] == [b"a", b"", b"c" * 300_000]
@@ -166,7 +166,7 @@ def test_a_range_arrives_as_it_was_published(host: RangeHost) -> None:
         "message_id": "m-1", "correlation_id": "c-1", "reply_to": "answers", "type": "order",
         "app_id": "shop", "user_id": "guest", "content_type": "text/plain",
         "content_encoding": "gzip", "priority": 7, "persistent": True, "expiration": "60000",
-        "redelivered": False,
+        "redelivered": False, "incarnation": "life",
     }  # fmt: skip
 
 
@@ -175,9 +175,9 @@ def test_a_message_without_properties_has_nulls(host: RangeHost) -> None:
         host.hall.publish("q", [b"x"])
     with opened(host, ranges.BROWSE) as reader:
         [block] = reader.blocks(0, 1, 1 << 20, with_body=True)
-    [row] = BatchBuilder("q", COLUMNS).batch(block).to_pylist()
+    [row] = BatchBuilder("q", COLUMNS, "life").batch(block).to_pylist()
     known = {"seq_id", "body", "queue", "exchange", "routing_key", "enqueued_at", "redelivered",
-             "properties_raw"}  # fmt: skip
+             "incarnation", "properties_raw"}  # fmt: skip
     assert {name for name, value in row.items() if value is not None} == known
 
 

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pyspark_penstock import direct_file
-from pyspark_penstock.direct_file import BLOCK_BYTES, DirectFile, Outlet
+from pyspark_penstock.direct_file import BLOCK_BYTES, DirectFile, DirectOutlet
 
 SMALL = 4 * BLOCK_BYTES
 SIZES = st.one_of(
@@ -28,7 +28,7 @@ def _small_buffers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def written(folder: Path, turns: list[tuple[int, int]]) -> list[bytes]:
     """Some bytes for one of three files after the other; what each should have."""
-    outlet = Outlet()
+    outlet = DirectOutlet(folder)
     wanted = [b"", b"", b""]
     files = [DirectFile(folder / str(number), outlet) for number in range(3)]
     for turn, (number, size) in enumerate(turns):
@@ -112,4 +112,4 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     (tmp_path / "0").write_bytes(b"somebody's")
     with pytest.raises(FileExistsError):
-        DirectFile(tmp_path / "0", Outlet())
+        DirectFile(tmp_path / "0", DirectOutlet(tmp_path))

@@ -21,8 +21,9 @@ from pyspark_penstock.claims import holes_in
 from pyspark_penstock.options import Endpoint, parse_url
 from pyspark_penstock.sink import Staged, _Writing
 from pyspark_penstock.sink_options import parse_sink_options
-from pyspark_penstock.source import RangePartition, StreamReader, cut, cut_all, width_of
+from pyspark_penstock.source import RangePartition, cut, cut_all, width_of
 from pyspark_penstock.staging_client import Stager, _Asking, commit
+from pyspark_penstock.stream_source import StreamReader
 from tests.spark.range_host import RangeHost, move_master
 
 TERM = 1 << 40

@@ -13,7 +13,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock_ranges.ranges import BROWSE
 from pyspark_penstock import DefaultSource, client, planner
-from pyspark_penstock.source import BatchReader, DataLoss, StreamReader
+from pyspark_penstock.source import BatchReader, DataLoss
+from pyspark_penstock.stream_source import StreamReader
 from tests.spark.range_host import RangeHost
 
 START_MS = 1_700_000_000_000
@@ -357,7 +358,7 @@ def test_a_queue_with_consumers_is_not_taken(host: RangeHost) -> None:
     consumer = Consumer("c", None, OutputWindow(), SharedWindow(), False, 0, False, {})
     with host.lock:
         host.hall.queues["a"].add_consumer(consumer)
-    with pytest.raises(client.Locked, match=r"has consumers.*; cancel them, or give this query"):
+    with pytest.raises(client.Locked, match=r"has consumers.*; cancel its consumers, or read"):
         streaming(host, queue="a").initialOffset()
     reader = batch(host)
     assert rows(reader, reader.partitions()) == {"a": [0, 1, 2]}, "looking is allowed"

@@ -334,7 +334,7 @@ def test_unacknowledged_deliveries_keep_readers_out(room: Room) -> None:
     taken = room.queue.get(account)
     assert taken is not None
     assert refusal(room.session(), open_frame(mode=ranges.READ))[0] == range_frames.LOCKED
-    room.queue.requeue(account, [taken], True, WallMs(NOW))
+    room.queue.requeue({account: [taken]}, True, WallMs(NOW))
     room.opened(ranges.READ)
 
 

@@ -249,3 +249,10 @@ def test_an_nsq_topic_is_a_target(broker: LiveBroker) -> None:
     sink._commit([sink._write(Identity("topic", "run", 0), rows(b"a", b"b"))])
     assert depth(broker.url, "nsq.orders:archive") == 2
     assert drained(broker, "nsq.orders:archive") == [b"a", b"b"]
+
+
+def test_an_output_mode_that_takes_back_is_refused_with_what_spark_accepts() -> None:
+    source = DefaultSource({"queue": "q"})
+    with pytest.raises(ValueError, match="foreachBatch and option txnId") as refused:
+        source.streamWriter(BODY, overwrite=True)
+    assert "update" not in str(refused.value)

@@ -8,17 +8,19 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-import pyspark  # noqa: F401
+import pyspark
 import pytest
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StructType
 
+from penstock_ranges.ranges import BROWSE
 from pyspark_penstock import DefaultSource, client, planner
 from pyspark_penstock.columns import arrow_schema, spark_schema
 from pyspark_penstock.options import COLUMNS, DEFAULT_COLUMNS, parse_options, parse_url
-from pyspark_penstock.source import BatchReader, DataLoss, RangePartition, StreamReader, cut
+from pyspark_penstock.source import BatchReader, DataLoss, RangePartition, cut
+from pyspark_penstock.stream_source import StreamReader
 from tests.spark.range_host import RangeHost
 
 
@@ -215,6 +217,19 @@ def test_a_batch_read_looks_and_leaves_everything(host: RangeHost) -> None:
     assert len(partitions) == 7
     assert seq_ids(reader, partitions) == list(range(100))
     assert ready(host) == 100
+
+
+def test_the_lives_of_a_queue_are_told_apart(host: RangeHost) -> None:
+    publish(host, 2)
+    asked = {"url": host.url, "queue": "q", "columns": "seq_id,incarnation"}
+    given = DefaultSource(asked)
+    reader = given.reader(given.schema())
+    rows = [
+        row for part in reader.partitions() for one in reader.read(part) for row in one.to_pylist()
+    ]
+    with client.RangeClient(parse_url(host.url), "q", BROWSE) as looker:
+        life = looker.opened.incarnation
+    assert rows == [{"seq_id": n, "incarnation": life} for n in range(2)]
 
 
 def test_a_batch_read_between_offsets(host: RangeHost) -> None:
@@ -468,3 +483,23 @@ def test_a_checkpoint_of_another_queue_is_refused(host: RangeHost) -> None:
     offset = {"v": 1, "q": {"other": {"inc": "life1", "seq": 1}}}
     with pytest.raises(ValueError, match="was it written for another queue"):
         streaming(host).latestOffset(offset, ReadMaxRows(5))
+
+
+@pytest.mark.parametrize(
+    "version, call, told",
+    [
+        ("4.0.1", "streamReader", "streams are read with Spark 4.2 or newer"),
+        ("4.1.1", "streamReader", "and this is 4.1.1; pip install 'pyspark>=4.2,<5'"),
+        ("4.0.1", "writer", "messages are written with Spark 4.1 or newer"),
+        ("4.0.1", "streamWriter", "messages are written with Spark 4.1 or newer"),
+    ],
+)
+def test_a_spark_that_is_too_old_is_told_the_version_it_needs(
+    version: str, call: str, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pyspark, "__version__", version)
+    source = DefaultSource({"queue": "q"})
+    given: tuple[Any, ...] = (StructType(),)
+    with pytest.raises(RuntimeError) as refused:
+        getattr(source, call)(*(given if call == "streamReader" else (*given, False)))
+    assert told in str(refused.value)

@@ -15,7 +15,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from pyspark_penstock import DefaultSource, client
 from pyspark_penstock.options import parse_url
-from pyspark_penstock.source import BatchReader, DataLoss, StreamReader
+from pyspark_penstock.source import BatchReader, DataLoss
+from pyspark_penstock.stream_source import StreamReader
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.live_broker import REPOSITORY
 from tests.spark.spark_tools import STREAM, depth, publish
@@ -251,7 +252,7 @@ def test_a_batch_read_shows_what_was_published(spark: SparkSession, broker: Brok
 def test_the_program_of_the_guide(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
-    (program,) = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
+    _, program = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
     program = program.replace('"lake/', f'"{tmp_path}/lake/')
     source = f'format("penstock").option("url", "{broker.url}")'
     program = program.replace('format("penstock")', source)

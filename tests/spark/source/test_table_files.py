@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from pyarrow import dataset, parquet
 
 from penstock.cli.pipelines import archive
 from pyspark_penstock import table_files
-from pyspark_penstock.claims import Claim, claim_batch, claims_in
 from pyspark_penstock.columns import arrow_schema
 from pyspark_penstock.table_files import Draft, DraftWriter, Layout, directory_of
 
@@ -40,7 +38,7 @@ def messages(
 
 
 def written(tmp_path: Path, layout: Layout, *batches: Any) -> list[Draft]:
-    writer = DraftWriter(layout, tmp_path / "drafts", 7)
+    writer = DraftWriter(layout, str(tmp_path / "drafts"), 7)
     for batch in batches:
         writer.add(batch)
     return writer.close()
@@ -116,7 +114,7 @@ def test_open_files_and_waiting_messages_are_bounded(
 ) -> None:
     monkeypatch.setattr(table_files, "OPEN_FILES_MAX", 3)
     monkeypatch.setattr(table_files, "BUFFER_BYTES_MAX", 50_000)
-    writer = DraftWriter(Layout(COLUMNS, ("routing_key",)), tmp_path, 0)
+    writer = DraftWriter(Layout(COLUMNS, ("routing_key",)), str(tmp_path), 0)
     most_open = most_waiting = 0
     for n in range(40):
         writer.add(messages([n], keys=[f"k{n % 8}"], body=b"b" * 10_000))
@@ -126,24 +124,6 @@ def test_open_files_and_waiting_messages_are_bounded(
     assert found == list(range(40))
     assert most_open == 3
     assert most_waiting <= 50_000
-
-
-def test_a_claim_becomes_drafts_and_its_holes_are_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Claim] = []
-
-    def read(_: object, claim: Claim) -> Iterator[Any]:
-        asked.append(claim)
-        yield messages([claim.start, claim.start + 1])
-
-    monkeypatch.setattr(table_files, "read_claim", read)
-    claim = Claim("orders", "inc", 10, 15, (1 << 64) - 3)
-    rows = [tuple(row.values()) for row in claim_batch(claim).to_pylist()]
-    write = table_files.writing(None, Layout(COLUMNS), str(tmp_path), 0)  # type: ignore[arg-type]
-    draft, end = (Draft(*row) for row in write(rows))
-    assert asked == [claim] == claims_in(rows), "the token has 64 bits"
-    assert (draft.messages, draft.holes, end.path, end.holes) == (2, 0, "", 3)
 
 
 def test_the_command_knows_the_columns_a_table_can_be_cut_by() -> None:

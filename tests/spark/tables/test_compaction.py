@@ -33,7 +33,7 @@ class Writer:
     def __init__(self, directory: Path) -> None:
         self.table = Table(directory, "parquet", ("day",))
         self.table.describe(pa.schema([("seq_id", pa.int64())]))
-        self._publisher = ParquetPublisher(self.table, self.table.home / "q", "q")
+        self._publisher = ParquetPublisher(self.table, "q")
         self._place = self.table.home / "q" / "staging"
         self._place.mkdir(parents=True)
         self.batch = 0
@@ -69,14 +69,14 @@ def rows(directory: Path) -> list[int]:
 
 def test_few_files_hold_the_same_messages_in_order(writer: Writer) -> None:
     table = writer.table.directory
-    done = compact(table, MB, silent)
+    done = compact(Table.at(table), MB, silent)
     assert (done.partitions, done.files_before, done.files_after, done.messages) == (2, 12, 2, 60)
     assert rows(table) == list(range(60))
     (file,) = (table / "day=2").glob("*.parquet")
     seq_ids = parquet.ParquetFile(file).read()["seq_id"].to_pylist()
     assert seq_ids == sorted(seq_ids)
     assert not list((table / "_penstock" / "compacting").iterdir())
-    assert compact(table, MB, silent).partitions == 0, "nothing is left to do"
+    assert compact(Table.at(table), MB, silent).partitions == 0, "nothing is left to do"
 
 
 def test_large_files_are_left_alone_and_new_ones_have_the_size(writer: Writer) -> None:
@@ -85,7 +85,7 @@ def test_large_files_are_left_alone_and_new_ones_have_the_size(writer: Writer) -
     big = writer.table.directory / "day=1" / "big.parquet"
     parquet.write_table(pa.table({"seq_id": [1000], "body": [os.urandom(90_000)]}), big)
     before = big.stat()
-    done = compact(writer.table.directory, 100_000, silent)
+    done = compact(writer.table, 100_000, silent)
     assert done.files_before == 12
     assert big.stat().st_ino == before.st_ino
     assert 1000 in rows(writer.table.directory)
@@ -94,7 +94,7 @@ def test_large_files_are_left_alone_and_new_ones_have_the_size(writer: Writer) -
 def test_files_of_another_schema_stay_apart(writer: Writer) -> None:
     day = writer.table.directory / "day=1"
     parquet.write_table(pa.table({"seq_id": [1000], "more": ["x"]}), day / "zz.parquet")
-    compact(writer.table.directory, MB, silent)
+    compact(writer.table, MB, silent)
     names = sorted(len(parquet.read_schema(path).names) for path in day.glob("*.parquet"))
     assert names == [1, 2]
     assert rows(writer.table.directory) == [*range(60), 1000]
@@ -113,7 +113,7 @@ def test_a_writer_and_a_reader_beside_it_see_every_message_once(writer: Writer) 
     thread.start()
     try:
         for _ in range(12):
-            done = threading.Thread(target=lambda: compact(table, MB, silent))
+            done = threading.Thread(target=lambda: compact(Table.at(table), MB, silent))
             done.start()
             while done.is_alive():
                 known = range(writer.batch * 10)
@@ -143,10 +143,10 @@ def test_a_crash_leaves_rubbish_at_most(
     with monkeypatch.context() as patch:
         patch.setattr(f"{compaction.__name__}.{step}", crash)
         with pytest.raises(KeyboardInterrupt):
-            compact(writer.table.directory, MB, silent)
+            compact(writer.table, MB, silent)
     assert rows(writer.table.directory) == list(range(60))
     writer.land()
-    compact(writer.table.directory, MB, silent)
+    compact(writer.table, MB, silent)
     assert rows(writer.table.directory) == list(range(70))
     assert not list((writer.table.home / "compacting").iterdir())
 
@@ -156,9 +156,9 @@ def test_a_table_without_partitions_is_refused_with_the_reason(tmp_path: Path) -
     for name in "ab":  # with one small file, too
         parquet.write_table(pa.table({"seq_id": [1]}), tmp_path / f"{name}.parquet")
         with pytest.raises(NotCompactable, match=r"beside its notes.*--partition-by"):
-            compact(tmp_path, MB, silent)
+            compact(Table.at(tmp_path), MB, silent)
     with pytest.raises(NotCompactable, match="holds no Parquet files"):
-        compact(tmp_path / "nothing", MB, silent)
+        compact(Table.at(tmp_path / "nothing"), MB, silent)
 
 
 def test_a_table_of_somebody_elses_is_left_alone(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ def test_a_table_of_somebody_elses_is_left_alone(tmp_path: Path) -> None:
         parquet.write_table(pa.table({"seq_id": [1]}), day / f"{name}.parquet")
     for only_plan in (True, False):
         with pytest.raises(ForeignFiles, match="was not begun by"):
-            compact(tmp_path, MB, silent, only_plan=only_plan)
+            compact(Table.at(tmp_path), MB, silent, only_plan=only_plan)
     assert [path.name for path in tmp_path.iterdir()] == ["day=1"]
     assert sorted(path.name for path in day.iterdir()) == ["a.parquet", "b.parquet"]
 

@@ -94,7 +94,7 @@ def test_compaction_is_a_transaction_and_forgets_no_batch(table: Table) -> None:
     publisher = publisher_of(table)
     for batch in range(4):
         publisher.publish(QUERY, batch, drafts_of(table, batch, batch))
-    done = compact(table.directory, 1 << 20, lambda *_: None)
+    done = compact(table, 1 << 20, lambda *_: None)
     assert (done.files_before, done.files_after) == (4, 1)
     assert done.bytes_before > 0 < done.bytes_after
     assert rows(table) == [0, 1, 2, 3]

@@ -44,7 +44,7 @@ def landing(tmp_path: Path) -> Landing:
 
 @pytest.fixture
 def publisher(landing: Landing) -> ParquetPublisher:
-    return ParquetPublisher(landing.table, landing.home, landing.name)
+    return ParquetPublisher(landing.table, landing.name)
 
 
 def test_half_written_notes_are_taken_away_and_whole_ones_kept(
@@ -142,7 +142,7 @@ def test_one_pipeline_at_a_time_and_a_dead_one_lets_go(
         "from penstock.spark.tables.publishing import ParquetPublisher\n"
         "from penstock.spark.tables.table import Table\n"
         "landing = Landing(Table(pathlib.Path(sys.argv[1])), '/', 'q', None)\n"
-        "with landing.locked(ParquetPublisher(landing.table, landing.home, 'q')):\n"
+        "with landing.locked(ParquetPublisher(landing.table, 'q')):\n"
         "    print('locked', flush=True)\n"
         "    sys.stdin.read()\n"
     )

@@ -1,4 +1,4 @@
-"""What counts as landed is on the disk, in tables of both formats: no fsync, no acknowledgement."""
+"""What counts as landed is on the disk, in tables of all formats: no fsync, no acknowledgement."""
 
 from __future__ import annotations
 
@@ -11,18 +11,23 @@ import deltalake
 import pyarrow as pa
 import pytest
 from pyarrow import dataset
+from pyiceberg.table import Transaction
 
 from penstock.spark.state import notes as spark_notes
 from penstock.spark.tables.compaction import compact
 from penstock.spark.tables.delta import DeltaPublisher
-from penstock.spark.tables.landing import Landing, Publisher
+from penstock.spark.tables.formats import publisher_of
+from penstock.spark.tables.iceberg import IcebergTable
+from penstock.spark.tables.landing import LakeTable, Landing, Publisher
 from penstock.spark.tables.publishing import ParquetPublisher
-from penstock.spark.tables.table import DELTA, FORMATS, PARQUET, Table
+from penstock.spark.tables.table import DELTA, ICEBERG, PARQUET, Table
 from pyspark_penstock.checkpoint_notes import sync_note
 from pyspark_penstock.columns import arrow_schema
-from pyspark_penstock.table_files import Draft, DraftWriter, Layout, table_schema
+from pyspark_penstock.table_files import Draft, DraftWriter, Layout
 from tests.spark.forgetful_disk import ForgetfulDisk
+from tests.spark.tables.iceberg_tools import seq_ids, table_in
 
+FORMATS = (PARQUET, DELTA, ICEBERG)
 QUERY = "0f8fad5b-d9cb-469f-a165-70867728950e"
 LAYOUT = Layout(("seq_id", "queue", "routing_key"), ("queue", "routing_key"))
 
@@ -30,6 +35,7 @@ LAYOUT = Layout(("seq_id", "queue", "routing_key"), ("queue", "routing_key"))
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ForgetfulDisk]:
     disk = ForgetfulDisk(tmp_path / "disk", monkeypatch)
+    monkeypatch.setenv("XDG_STATE_HOME", str(disk.root))
     yield disk
     disk.close()
 
@@ -38,23 +44,28 @@ class Archive:
     """What an archive does, without Spark: drafts by a worker, Spark's note, publishing."""
 
     def __init__(self, lake: Path, kind: str) -> None:
-        self.table = Table(lake, kind, LAYOUT.partition_by)
+        lake.mkdir(parents=True, exist_ok=True)
+        self.table: LakeTable = (
+            table_in(lake, *LAYOUT.partition_by)
+            if kind == ICEBERG
+            else Table(lake, kind, LAYOUT.partition_by)
+        )
         self.landing = Landing(self.table, "/", "q", None)
 
     def publisher(self) -> Publisher:
-        if self.table.format == DELTA:
-            return DeltaPublisher(self.table, table_schema(LAYOUT), "q")
-        return ParquetPublisher(self.table, self.landing.home, "q")
+        return publisher_of(self.table, LAYOUT, "q")
 
     def land(self, *batches: int) -> None:
-        self.table.describe(table_schema(LAYOUT))
         for batch in batches:
             drafts = self.drafts(batch)
             self.plan(batch)
             self.publisher().publish(QUERY, batch, drafts)
 
     def drafts(self, batch: int) -> list[Draft]:
-        writer = DraftWriter(LAYOUT, self.landing.home / "staging" / f"run-{batch}", batch)
+        publisher = self.publisher()
+        layout = publisher.begin(LAYOUT)
+        with publisher.drafts_dir(QUERY, batch) as drafts_dir:
+            writer = DraftWriter(layout, f"{drafts_dir}-kept", batch)
         columns = {
             "seq_id": [batch * 2, batch * 2 + 1],
             "queue": ["q"] * 2,
@@ -75,6 +86,9 @@ class Archive:
         sync_note(self.landing.checkpoint, batch)
 
     def rows(self) -> list[int]:
+        if isinstance(self.table, IcebergTable):
+            return seq_ids(self.table)
+        assert isinstance(self.table, Table)
         if self.table.format == DELTA:
             found = deltalake.DeltaTable(self.table.directory).to_pyarrow_table()
         else:
@@ -87,7 +101,8 @@ def test_a_landed_batch_is_there_after_a_power_cut(
     disk: ForgetfulDisk, tmp_path: Path, kind: str
 ) -> None:
     Archive(disk.root / "a" / "lake", kind).land(0, 1)
-    after = Archive(disk.cut(tmp_path / "after") / "a" / "lake", kind)
+    disk.cut_in_place()
+    after = Archive(disk.root / "a" / "lake", kind)
     assert after.rows() == [0, 1, 2, 3]
     publisher = after.publisher()
     publisher.recover()
@@ -107,9 +122,11 @@ def test_what_a_killed_run_has_decided_is_synced_before_it_counts(
     archive.land(0)
     drafts = archive.drafts(1)
     archive.plan(1)
-    decides: tuple[Any, str] = (
-        (DeltaPublisher, "_commit") if kind == DELTA else (ParquetPublisher, "_decide")
-    )
+    decides: tuple[Any, str] = {
+        PARQUET: (ParquetPublisher, "_decide"),
+        DELTA: (DeltaPublisher, "_commit"),
+        ICEBERG: (Transaction, "commit_transaction"),
+    }[kind]
     real = getattr(*decides)
 
     def killed(*arguments: Any) -> None:
@@ -123,7 +140,8 @@ def test_what_a_killed_run_has_decided_is_synced_before_it_counts(
     again = archive.publisher()
     again.recover()
     assert again.landed(QUERY, 1) is not None
-    assert Archive(disk.cut(tmp_path / "after") / "lake", kind).rows() == [0, 1, 2, 3]
+    disk.cut_in_place()
+    assert Archive(lake, kind).rows() == [0, 1, 2, 3]
 
 
 def test_a_decided_batch_outlives_a_power_cut_before_its_files_have_their_names(
@@ -151,9 +169,10 @@ def test_a_compacted_table_is_there_after_a_power_cut(
 ) -> None:
     archive = Archive(disk.root / "lake", kind)
     archive.land(0, 1, 2)
-    done = compact(archive.table.directory, 1 << 20, lambda *_: None, vacuum_hours=168)
+    done = compact(archive.table, 1 << 20, lambda *_: None, vacuum_hours=168)
     assert (done.files_before, done.files_after) == (3, 1)
-    after = Archive(disk.cut(tmp_path / "after") / "lake", kind)
+    disk.cut_in_place()
+    after = Archive(disk.root / "lake", kind)
     assert after.rows() == [0, 1, 2, 3, 4, 5]
     after.publisher().recover()
     after.land(3)
@@ -168,7 +187,7 @@ def test_an_entry_of_the_log_that_a_power_cut_left_half_written_is_taken_away(
     """The cut came between the commit and its fsync: the batch was not acknowledged."""
     archive = Archive(tmp_path / "lake", DELTA)
     archive.land(*range(batches))
-    last = max((archive.table.directory / "_delta_log").glob("*.json"))
+    last = max((tmp_path / "lake" / "_delta_log").glob("*.json"))
     last.write_bytes(left)
     publisher = archive.publisher()
     publisher.recover()

@@ -31,7 +31,7 @@ def table(tmp_path: Path) -> Table:
 
 
 def publisher_of(table: Table) -> ParquetPublisher:
-    return ParquetPublisher(table, table.home / "q", "q")
+    return ParquetPublisher(table, "q")
 
 
 def drafts_of(table: Table, *files: list[int], directory: str = "") -> list[Draft]:
@@ -60,7 +60,7 @@ def test_a_batch_becomes_files_named_by_query_batch_and_place(table: Table) -> N
     landed = publisher_of(table).publish(QUERY, 12, drafts)
     names = [str(p.relative_to(table.directory)) for p in table.directory.glob("day=*/*")]
     assert sorted(names) == [f"day=2026-11-21/q-{QUERY}-00000012-00{n}.parquet" for n in (0, 1)]
-    assert landed._replace(file_bytes=0) == (12, 4, 0, 1, False, 2)
+    assert landed._replace(file_bytes=0) == (12, 4, 0, 1, False, 2, 0)
     first = parquet.read_table(table.directory / min(names))
     assert first["seq_id"].to_pylist() == [3, 4], "files are numbered in the queue's order"
 

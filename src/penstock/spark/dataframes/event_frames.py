@@ -92,7 +92,5 @@ def _covered(rows: "DataFrame") -> Any:
     from pyspark.sql import functions as f
 
     return rows.agg(
-        f.max("e.at_ms"),
-        f.min("e.at_ms"),
-        f.sum(f.expr("case when e is null then 1 else 0 end")),
+        f.max("e.at_ms"), f.min("e.at_ms"), f.sum(f.expr("case when e is null then 1 else 0 end"))
     ).first()

@@ -4,15 +4,16 @@ In: an ``ArchiveJob``.  Out: a summary.  Spark keeps the place in a checkpoint, 
 batches and spreads the work; its rows are claims on ranges of the queue, and its workers fetch
 the messages and write Parquet themselves (``pyspark_penstock.table_files``), because bodies
 that crossed the JVM twice cost several times as much as all the rest.  ``landing`` is the place,
-``publishing`` or ``delta`` make a batch part of the table, ``pipeline`` starts the query again
-when that can help.
+``parts`` has the tables that messages are sorted into, ``formats`` what makes a batch part of each,
+``query_run`` starts the query again when that can help.
 """
 
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,14 +22,15 @@ from penstock.spark.launcher.failures import PipelineFailed
 from penstock.spark.launcher.session import session
 from penstock.spark.progress import RunReports
 from penstock.spark.state import notes
-from penstock.spark.tables.delta import DeltaPublisher
-from penstock.spark.tables.landing import Landing, Publisher
-from penstock.spark.tables.publishing import Landed, ParquetPublisher
-from penstock.spark.tables.table import DELTA, Table
+from penstock.spark.tables import parts
+from penstock.spark.tables.landing import LakeTable, Landing
+from penstock.spark.tables.parts import ONE_TABLE, Sorting
+from penstock.spark.tables.publishing import Landed
 from pyspark_penstock.checkpoint_notes import sync_note
 from pyspark_penstock.options import Settings, parse_options, parse_url
 from pyspark_penstock.planner import give_back
-from pyspark_penstock.table_files import Draft, Layout, table_schema, writing
+from pyspark_penstock.sorting import Part, writing
+from pyspark_penstock.table_files import Draft, Layout
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,7 +46,7 @@ class ArchiveJob:
     source: dict[str, str]  # options that say what is read
     subject: str  # names it
     queues: tuple[str, ...]  # what it came to
-    table: Table
+    table: LakeTable
     layout: Layout
     checkpoint: Path | None
     batch_messages: int
@@ -53,14 +55,18 @@ class ArchiveJob:
     master: str
     fail_on_data_loss: bool = True
     take_over: bool = False
+    sorting: Sorting = ONE_TABLE
 
     def landing(self) -> Landing:
-        return Landing(self.table, self.vhost, self.subject, self.checkpoint)
+        return self._landing_in(self.table)
 
-    def publisher(self, landing: Landing) -> Publisher:
-        if self.table.format == DELTA:
-            return DeltaPublisher(self.table, table_schema(self.layout), landing.name)
-        return ParquetPublisher(self.table, landing.home, landing.name)
+    def targets(self) -> tuple[parts.Target, ...]:
+        """Raises OtherTable, WrongCondition."""
+        return self.sorting.targets(self.layout, self.table, self._landing_in)
+
+    def _landing_in(self, table: LakeTable) -> Landing:
+        checkpoint = self.checkpoint if table is self.table else None
+        return Landing(table, self.vhost, self.subject, checkpoint)
 
     def source_options(self, restarts: int = 0) -> dict[str, str]:
         """A reader that has taken the queue over meanwhile keeps it: only a first start forces."""
@@ -84,10 +90,13 @@ class Landings:
     files: int = 0
     file_bytes: int = 0
     holes: int = 0
+    faults: int = 0  # messages in the table whose body does not fit its columns
     landed_before: int = 0  # batches found in the table after a crash
+    elsewhere: Counter[str] = field(default_factory=Counter)
 
-    def add(self, landed: Landed) -> None:
-        """One more batch."""
+    def add(self, landed: Landed, elsewhere: Counter[str]) -> None:
+        """One more batch; ``elsewhere``: messages in other tables or in none."""
+        self.elsewhere.update(elsewhere)
         if landed.before:
             self.landed_before += 1
             return
@@ -96,11 +105,12 @@ class Landings:
         self.files += landed.files
         self.file_bytes += landed.file_bytes
         self.holes += landed.holes
+        self.faults += landed.faults
 
 
 def run_archive(
     job: ArchiveJob,
-    on_landed: Callable[[Landed], None],
+    on_landed: Callable[[Landed, Counter[str]], None],
     stopping: threading.Event,
     on_failure: OnFailure = unheard,
 ) -> dict[str, Any]:
@@ -111,30 +121,30 @@ def run_archive(
     landed and acknowledged).
     """
     began_s = time.monotonic()
-    schema = table_schema(job.layout)
-    job.table.check(schema)
-    landing = job.landing()
-    publisher = job.publisher(landing)
+    targets = job.targets()
+    main = parts.main_of(targets)
     name = f"penstock archive {job.subject}"
-    with landing.locked(publisher):
-        job.table.describe(schema)
+    with parts.begun(targets, job.sorting.note()) as targets:
         try:
             # Rows are claims, however many messages there are: little to do for Java.
-            with session(name, job.master, job.url, landing.home, short=True) as spark:
-                archive = _Archive(job, landing, publisher, spark, on_landed, stopping, on_failure)
+            with session(name, job.master, job.url, main.landing.home, short=True) as spark:
+                archive = _Archive(job, targets, spark, on_landed, stopping, on_failure)
                 restarts = archive.run()
                 ended_s = time.monotonic()
             stop_s = time.monotonic() - ended_s
         finally:
-            places = landing.landed_places(publisher)
+            places = main.landing.landed_places(main.publisher)
             for queue in job.queues:
                 group = job.source["group"] if "stream" in job.source else ""
                 give_back(parse_url(job.url), queue, places.get(queue, ("", 0)), group=group)
-    return vars(archive.done) | {
+    told = vars(archive.done).copy()
+    return {
+        **told,
+        **told.pop("elsewhere"),
         "restarts": restarts,
         "spark_start_s": round(archive.first_query_s - began_s, 1),
         "spark_stop_s": round(stop_s, 1),
-        "query_id": notes.query_id(landing.checkpoint),
+        "query_id": notes.query_id(main.landing.checkpoint),
     }
 
 
@@ -144,18 +154,17 @@ class _Archive:
     def __init__(
         self,
         job: ArchiveJob,
-        landing: Landing,
-        publisher: Publisher,
+        targets: tuple[parts.Target, ...],
         spark: "SparkSession",
-        on_landed: Callable[[Landed], None],
+        on_landed: Callable[[Landed, Counter[str]], None],
         stopping: threading.Event,
         on_failure: OnFailure,
     ) -> None:
         self.done = Landings()
         self.first_query_s = 0.0  # when it was under way, on the monotonic clock
         self._job = job
-        self._landing = landing
-        self._publisher = publisher
+        self._targets = targets
+        self._main = parts.main_of(targets)
         self._spark = spark
         self._on_landed = on_landed
         self._on_failure = on_failure
@@ -176,34 +185,36 @@ class _Archive:
         self._on_failure(failure, pause_s)
 
     def _start(self, restarts: int) -> "StreamingQuery":
-        below = self._landing.landed_below(self._publisher)
+        landing = self._main.landing
+        below = landing.landed_below(self._main.publisher)
         stream = queue_stream(self._spark, self._job.source_options(restarts), below)
         writer = stream.writeStream.foreachBatch(self._land)
-        query = started(writer, self._landing.checkpoint, self._job.every_s)
+        query = started(writer, landing.checkpoint, self._job.every_s)
         self.first_query_s = self.first_query_s or time.monotonic()
         return query
 
     def _land(self, frame: "DataFrame", batch: int) -> None:
         began_s = time.monotonic()
         with self._run.batch():
-            landed = self._landed(frame, batch)
-            self.done.add(landed)
-            self._on_landed(landed)
-            rows = 0 if landed.before else landed.messages
+            landed, elsewhere = self._landed(frame, batch)
+            self.done.add(landed, elsewhere)
+            self._on_landed(landed, elsewhere)
+            rows = 0 if landed.before else landed.messages + elsewhere.total()
             self._reports.batch(batch, rows, time.monotonic() - began_s)
 
-    def _landed(self, frame: "DataFrame", batch: int) -> Landed:
-        query_id = notes.query_id(self._landing.checkpoint)
-        before = self._publisher.landed(query_id, batch)
+    def _landed(self, frame: "DataFrame", batch: int) -> tuple[Landed, Counter[str]]:
+        checkpoint = self._main.landing.checkpoint
+        query_id = notes.query_id(checkpoint)
+        before = self._main.publisher.landed(query_id, batch)
         if before is not None:
-            return before
-        with self._landing.drafts_dir() as drafts_dir:
-            drafts = self._written(frame, batch, drafts_dir)
-            sync_note(self._landing.checkpoint, batch)
-            return self._publisher.publish(query_id, batch, drafts)
+            return before, Counter()
+        with parts.parts(self._targets, query_id, batch) as places:
+            drafts = self._written(frame, batch, places)
+            sync_note(checkpoint, batch)
+            return parts.publish(self._targets, query_id, batch, drafts)
 
-    def _written(self, frame: "DataFrame", batch: int, drafts_dir: Path) -> list[Draft]:
+    def _written(self, frame: "DataFrame", batch: int, places: tuple[Part, ...]) -> list[Draft]:
         """The workers' part; what they have written comes back as rows."""
         settings: Settings = parse_options({**self._job.source_options(), "url": self._job.url})
-        write = writing(settings, self._job.layout, str(drafts_dir), batch)
+        write = writing(settings, self._job.sorting.decoding, places, batch)
         return [Draft(*row) for row in frame.rdd.mapPartitions(write).collect()]

@@ -48,7 +48,8 @@ from penstock.spark.launcher.failures import explained, is_hopeless
 from penstock.spark.launcher.session import session
 from penstock.spark.progress import RunReports
 from penstock.spark.state.places import locked
-from penstock.spark.tables.table import DELTA_LOG, any_file, data_files
+from penstock.spark.tables.landing import LakeTable
+from penstock.spark.tables.table import PARQUET, Table
 from pyspark_penstock.durable import write_synced
 from pyspark_penstock.options import parse_url
 
@@ -83,7 +84,7 @@ class ReplayJob:
 
     url: str
     master: str
-    lake: Path
+    lake: LakeTable
     name: str
     target: dict[str, str]  # options of the sink
     since: datetime | None = None
@@ -96,7 +97,7 @@ class ReplayJob:
 
     @property
     def home(self) -> Path:
-        return self.lake / "_penstock" / "replays" / self.name
+        return self.lake.home / "replays" / self.name
 
     def choice(self) -> dict[str, Any]:
         """What must be the same when a replay goes on."""
@@ -162,8 +163,14 @@ class Plan:
 
 def check_replay(job: ReplayJob) -> Plan | None:
     """The plan to go on with; raises CannotReplay.  Cheap: no Spark."""
-    if any_file(job.lake) is None:
+    files = job.lake.files()
+    if not files:
         raise CannotReplay(f"{job.lake} holds no table", "name the directory of an archive")
+    if "://" in files[0]:
+        raise CannotReplay(
+            f"{job.lake} is in an object store, for which Spark as pip installs it has no reader",
+            "copy the table into a catalog whose warehouse is a directory, and replay that one",
+        )
     plan = Plan.read(job.home / "plan.json")
     if plan is None:
         return None
@@ -211,11 +218,15 @@ def chosen(spark: "SparkSession", job: ReplayJob) -> "DataFrame":
 
     # A queue called 007 must not become a number.
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
-    listed = list(data_files(job.lake))
-    delta = (job.lake / DELTA_LOG).is_dir()
-    files = [str(path) for path in listed] if delta else [str(job.lake)]
-    frame = spark.read.option("basePath", str(job.lake)).parquet(*files)
-    frame = _with_values_of(frame, {step for path in listed for step in path.parent.parts})
+    listed = job.lake.files()
+    if isinstance(job.lake, Table):
+        directory = str(job.lake.directory)
+        plain = job.lake.format == PARQUET
+        files = [directory] if plain else listed
+        frame = spark.read.option("basePath", directory).parquet(*files)
+        frame = _with_values_of(frame, {part for path in listed for part in Path(path).parts[:-1]})
+    else:
+        frame = spark.read.option("mergeSchema", "true").parquet(*listed)
     for moment, compare in ((job.since, "__ge__"), (job.until, "__lt__")):
         if moment is None:
             continue
@@ -280,11 +291,7 @@ def _slices(frame: "DataFrame", job: ReplayJob) -> list[dict[str, Any]]:
         first.alias("first"), f.count("*").alias("rows"), begins.alias("at_us")
     )
     return [
-        {
-            "first": list(row["first"]),
-            "rows": row["rows"],
-            "at_us": row["at_us"],
-        }
+        {"first": list(row["first"]), "rows": row["rows"], "at_us": row["at_us"]}
         for row in sliced.orderBy("first").collect()
     ]
 

@@ -157,10 +157,7 @@ def schema_from_ddl(ddl: str) -> dict[str, Any]:
 
 
 def start(
-    spark: "SparkSession",
-    job: ValidateJob,
-    schema: dict[str, Any] | bool,
-    url: str | None = None,
+    spark: "SparkSession", job: ValidateJob, schema: dict[str, Any] | bool, url: str | None = None
 ) -> "StreamingQuery":
     """``url`` is only for sessions that were not started with it."""
     place = {} if url is None else {"url": url}

@@ -11,20 +11,25 @@ Spark also writes pages of stack traces for every failed attempt.  They go to a 
 user must know is said in one line by the command that runs the session (``failures``).
 """
 
+import atexit
 import logging
 import os
 import shlex
 import socket
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING
+from shutil import rmtree
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Self
 from urllib.parse import urlsplit
 
 from penstock.core.errors import PenstockError
-from penstock.spark.launcher.failures import BrokerUnreachable, PipelineFailed
-from penstock.spark.launcher.java import Java, find_java
+from penstock.spark.launcher.failures import BrokerUnreachable, JavaDied
+from penstock.spark.launcher.java import Java, JavaMissing, find_java
 from penstock.spark.launcher.java_classes import sharing_options
 from penstock.spark.launcher.py_files import write_py_files
 
@@ -40,7 +45,7 @@ status = error
 appender.file.type = RollingFile
 appender.file.name = file
 appender.file.fileName = {log}
-appender.file.filePattern = {log}.%i
+appender.file.filePattern = {rotated}.%i
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d{{yyyy-MM-dd HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
 appender.file.policies.type = SizeBasedTriggeringPolicy
@@ -56,15 +61,20 @@ rootLogger.appenderRef.file.ref = file
 def session(
     name: str, master: str, url: str, home: Path, *, short: bool = False
 ) -> "Iterator[SparkSession]":
-    """A Spark for one pipeline; ``home`` gets its log.  The JVM's death is a PipelineFailed.
+    """A Spark for one pipeline; ``home`` gets its log.  The JVM's death is JavaDied.
 
-    On a terminal a line on standard error says that it starts.
+    On a terminal a line on standard error says that it starts.  Where a program shares one
+    (``SharedSpark.given``), it is a session of that.
     """
     from pyspark_penstock.client import ConnectionLost
 
-    if sys.stderr.isatty():
-        sys.stderr.write(f"starting Spark on {master}, which takes some seconds\n")
-    spark = local_session(name, master, url, home, short=short)
+    shared = _GIVEN.get()
+    if shared is not None:
+        home = shared.home
+        spark = shared.session(name)
+    else:
+        _say_that_spark_starts(master)
+        spark = local_session(name, master, url, home, short=short)
     try:
         yield spark
     except ConnectionLost as error:  # our own line to the broker: an OSError, too
@@ -72,13 +82,65 @@ def session(
     except BrokenPipeError:
         raise  # the reader of our output is gone
     except _java_died() as error:
-        raise PipelineFailed(
-            f"Spark's Java process died ({type(error).__name__}); "
-            "nothing is lost, start the pipeline again"
+        raise JavaDied(
+            f"Spark's Java process died ({type(error).__name__}); nothing is lost",
+            f"run the same command again; if it dies again, see {home / LOG_NAME}",
         ) from error
     finally:
-        with suppress(*_java_died()):
-            spark.stop()
+        if shared is None:
+            with suppress(*_java_died()):
+                spark.stop()
+
+
+class SharedSpark:
+    """One Spark for several pipelines of this process, begun with the first that needs it."""
+
+    def __init__(self, master: str, url: str, home: Path) -> None:
+        self.home = home
+        self._master = master
+        self._url = url
+        self._starting = threading.Lock()
+        self._spark: SparkSession | None = None
+
+    @contextmanager
+    def given(self) -> "Iterator[None]":
+        """To every ``session`` of this context."""
+        token = _GIVEN.set(self)
+        try:
+            yield
+        finally:
+            _GIVEN.reset(token)
+
+    def session(self, name: str) -> "SparkSession":
+        """A new session, whose jobs take turns with those of the others."""
+        with self._starting:
+            if self._spark is None:
+                _say_that_spark_starts(self._master)
+                self._spark = local_session(
+                    "penstock pipelines", self._master, self._url, self.home
+                )
+        spark = self._spark.newSession()
+        spark.sparkContext.setLocalProperty("spark.scheduler.pool", name)
+        _register(spark)
+        # Makes it the thread's active session, in which Spark looks for the format of a writer.
+        spark.createDataFrame([], "nothing int")
+        return spark
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._spark is not None:
+            with suppress(*_java_died()):
+                self._spark.stop()
+
+
+_GIVEN: ContextVar[SharedSpark | None] = ContextVar("the Spark of this program", default=None)
+
+
+def _say_that_spark_starts(master: str) -> None:
+    if sys.stderr.isatty():
+        sys.stderr.write(f"starting Spark on {master}, which takes some seconds\n")
 
 
 def _java_died() -> tuple[type[Exception], ...]:
@@ -103,33 +165,59 @@ def local_session(
     gains: without it a run over a thousand messages took a quarter less processor time.
     ``java`` is what Java is told about its classes instead of what ``java_classes`` has for it.
     """
-    from pyspark.sql import SparkSession
-
-    host = driver_host(master)
     # Its pages about a wrong query go to standard error; we say it in one line.
     logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
     scratch.mkdir(parents=True, exist_ok=True)
     found = find_java(os.environ)
-    _prepare_environment(found, broker_url, host)
+    host = _prepare_environment(found, broker_url, master)
     sharing = sharing_options(found, os.environ) if java is None else java
-    if is_embedded(master):
-        os.environ["PYSPARK_PYTHON"] = str(_workers_python(scratch))
     settings = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": host,
-        "spark.driver.bindAddress": host,
         "spark.driver.extraJavaOptions": _java_options(scratch, sharing, short=short),
-        # Python gives up on Java's socket after so long, which a busy machine needs.
-        "spark.python.authenticate.socketTimeout": "120s",
+        # Of several pipelines in one Spark each has a pool.
+        "spark.scheduler.mode": "FAIR",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(scratch / "warehouse"),
         "spark.hadoop.fs.defaultFS": "file:///",
         # Spark's own choice is INT96, which other readers take for nanoseconds without a zone.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     }
+    if is_embedded(master):
+        os.environ["PYSPARK_PYTHON"] = str(_workers_python(scratch))
+        settings["spark.local.dir"] = str(_emptied(scratch / "local"))
+    return _started(app_name, master, host, settings, scratch)
+
+
+def program_session(
+    app_name: str, master: str, url: str | None, settings: Mapping[str, str]
+) -> "SparkSession":
+    """That of ``penstock.spark.session``."""
+    try:
+        java = find_java(os.environ)
+    except JavaMissing as error:
+        raise type(error)(f"{error}; {error.fix}") from None
+    broker_url = os.environ.get("PENSTOCK_URL", "") if url is None else url
+    host = _prepare_environment(java, broker_url, master)
+    scratch = mkdtemp(prefix="penstock-")  # workers of a cluster fetch from it as long as we run
+    atexit.register(rmtree, scratch, ignore_errors=True)
+    return _started(app_name, master, host, settings, Path(scratch))
+
+
+def _started(
+    app_name: str, master: str, host: str, settings: Mapping[str, str], scratch: Path
+) -> "SparkSession":
+    """``host``: where the driver listens."""
+    from pyspark.sql import SparkSession
+
+    own = {
+        "spark.driver.host": host,
+        "spark.driver.bindAddress": host,
+        # Java and Python give up on each other after so long, which a busy machine needs.
+        "spark.python.authenticate.socketTimeout": "120s",
+    }
     builder = SparkSession.builder.appName(app_name).master(master)
-    for key, value in settings.items():
+    for key, value in (own | dict(settings)).items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()
     if not is_embedded(master):
@@ -138,6 +226,13 @@ def local_session(
         spark.sparkContext.addPyFile(str(archive))
     _register(spark)
     return spark
+
+
+def _emptied(directory: Path) -> Path:
+    """Without what a killed Spark has left there; the caller alone uses it."""
+    rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    return directory
 
 
 def is_embedded(master: str) -> bool:
@@ -162,10 +257,14 @@ def driver_host(master: str) -> str:
     return host
 
 
-def _prepare_environment(java: Java, broker_url: str, host: str) -> None:
-    """What the JVM, and through it every Python worker of this machine, inherits."""
+def _prepare_environment(java: Java, broker_url: str, master: str) -> str:
+    """What the JVM, and through it every Python worker of this machine, inherits.
+
+    Returns the address on which the driver listens.
+    """
     import pyspark_penstock
 
+    host = driver_host(master)
     package_dir = Path(pyspark_penstock.__file__).resolve().parents[1]
     workers_python = os.environ.get("PYSPARK_PYTHON") or sys.executable
     path = [str(package_dir), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -179,6 +278,7 @@ def _prepare_environment(java: Java, broker_url: str, host: str) -> None:
             "SPARK_LOCAL_IP": host,
         }
     )
+    return host
 
 
 def _workers_python(scratch: Path) -> Path:
@@ -202,12 +302,16 @@ def _java_options(scratch: Path, sharing: str, *, short: bool) -> str:
 def _log_settings(scratch: Path) -> Path:
     """Written anew for each session, since the log's place is inside it."""
     settings = scratch / "log4j2.properties"
-    settings.write_text(LOG_SETTINGS.format(log=scratch / LOG_NAME))
+    log = str(scratch / LOG_NAME)
+    settings.write_text(LOG_SETTINGS.format(log=log, rotated=log.replace("%", "%%")))
     return settings
 
 
 def _register(spark: "SparkSession") -> None:
     """Spark finds the source by itself when it is installed; this also works when it is not."""
+    from pyspark.errors import AnalysisException
+
     from pyspark_penstock import DefaultSource
 
-    spark.dataSource.register(DefaultSource)
+    with suppress(AnalysisException):  # Spark 4.0 refuses one that it has found
+        spark.dataSource.register(DefaultSource)

@@ -5,6 +5,7 @@ from typing import Any
 from penstock.spark.reports.html_report import Bars, Lines, Page, Section, Table, Value, page
 
 NONE = "(none)"
+COMPARED = (("reasons", "reason"), ("source_queues", "queue"), ("errors", "error"))
 
 
 def dlq_page(found: dict[str, Any]) -> str:
@@ -49,6 +50,8 @@ def dlq_page(found: dict[str, Any]) -> str:
             ],
         ),
     ]
+    if "before" in found:
+        sections.insert(0, since(found["before"]))
     if "samples" in found:
         sections.append(Section("Samples", parts=[_samples(found["samples"])]))
     title = f"Dead letters in {found['queue']}"
@@ -71,6 +74,47 @@ def verdict(found: dict[str, Any]) -> str:
     if error is not None:
         text += f"; most frequent error ({_percent(error['count'], messages)}): {error['value']}"
     return text + "."
+
+
+def compared(found: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """What changed since another report of the same queue; values of either, largest change first.
+
+    Raises KeyError or TypeError when ``before`` is no such report.
+    """
+    rows = []
+    for name, label in COMPARED:
+        was, now = ({row["value"]: row["count"] for row in one[name]} for one in (before, found))
+        rows += [
+            {"what": label, "value": value, "before": was.get(value, 0), "now": now.get(value, 0)}
+            for value in {**was, **now}
+        ]
+    rows.sort(key=lambda row: -abs(row["now"] - row["before"]))
+    return {
+        "messages": before["messages"],
+        "last_arrival_at": before["last_arrival_at"],
+        "rows": rows,
+    }
+
+
+def since(before: dict[str, Any]) -> Section:
+    """What ``compared`` has found."""
+    columns = ("what", "value", "before", "now", "change")
+    rows = [
+        [
+            row["what"],
+            NONE if row["value"] is None else row["value"],
+            row["before"],
+            row["now"],
+            f"{row['now'] - row['before']:+,}",
+        ]
+        for row in before["rows"]
+    ]
+    return Section(
+        "Since the report before",
+        f"It had {before['messages']:,} messages, the last from {before['last_arrival_at']}."
+        " Values beyond the most frequent of a report count as 0 there.",
+        [Table("What changed", columns, rows)],
+    )
 
 
 def _percent(count: int, of: int) -> str:

@@ -24,6 +24,8 @@ WIDTH = 640
 ROW = 22
 PLOT_HEIGHT = 180
 MARGIN_LEFT = 56
+TOP = 20
+"""Above a plot is its unit."""
 LINES_MAX = 8
 """So many lines of one chart can be told apart; the rest is in the table."""
 
@@ -254,26 +256,28 @@ def _lines(chart: Lines) -> str:
     places = _places(chart)
     for at, (name, values) in enumerate(chart.series[:LINES_MAX]):
         for stretch in _stretches(chart, places, values):
-            points = [(x, 8 + PLOT_HEIGHT * (1 - max(value, 0) / most)) for x, value in stretch]
-            drawn.append(_line(points, f"var(--l{at})"))
-        y = PLOT_HEIGHT + 44 + at * 16
+            points = [(x, TOP + PLOT_HEIGHT * (1 - max(value, 0) / most)) for x, value in stretch]
+            drawn.append(_line(_widened(chart, points), f"var(--l{at})"))
+        y = TOP + PLOT_HEIGHT + 36 + at * 16
         drawn.append(
             f'<rect x="{MARGIN_LEFT}" y="{y - 9}" width="10" height="10" fill="var(--l{at})"/>'
             f'<text x="{MARGIN_LEFT + 16}" y="{y}">{shown(name, LABEL_MAX)}</text>'
         )
-    height = PLOT_HEIGHT + 40 + min(len(chart.series), LINES_MAX) * 16
+    height = TOP + PLOT_HEIGHT + 32 + min(len(chart.series), LINES_MAX) * 16
     return _svg(chart.title, height, drawn)
 
 
 def _axes(chart: Lines, most: float) -> list[str]:
-    floor = PLOT_HEIGHT + 8
+    floor, left = TOP + PLOT_HEIGHT, MARGIN_LEFT - 6
     drawn = [
         f'<line class="axis" x1="{MARGIN_LEFT}" y1="{floor}" x2="{WIDTH}" y2="{floor}"/>',
-        f'<text class="soft" x="{MARGIN_LEFT - 6}" y="14" text-anchor="end">{shown(most)}</text>',
-        f'<text class="soft" x="{MARGIN_LEFT - 6}" y="{floor}" text-anchor="end">0</text>',
+        f'<text class="soft" x="{left}" y="{TOP + 6}" text-anchor="end">{shown(most)}</text>',
+        f'<text class="soft" x="{left}" y="{floor}" text-anchor="end">0</text>',
     ]
     if chart.unit:
-        drawn.append(f'<text class="soft" x="{MARGIN_LEFT + 4}" y="14">{shown(chart.unit)}</text>')
+        drawn.append(
+            f'<text class="soft" x="{MARGIN_LEFT}" y="{TOP - 6}">{shown(chart.unit)}</text>'
+        )
     for share, anchor, text in _ticks(chart):
         x = MARGIN_LEFT + share * (WIDTH - MARGIN_LEFT)
         drawn.append(
@@ -330,6 +334,16 @@ def _stretches(
         if value is not None:
             stretches[-1].append((places[at], value))
     return [stretch for stretch in stretches if stretch]
+
+
+def _widened(chart: Lines, points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:
+    """A window alone is a line from its begin to its end."""
+    span = chart.span
+    if span is None or len(points) != 1:
+        return points
+    ((x, y),) = points
+    half = (WIDTH - MARGIN_LEFT) * span.width_ms / max(span.until_ms - span.from_ms, 1) / 2
+    return [(max(x - half, MARGIN_LEFT), y), (min(x + half, WIDTH), y)]
 
 
 def _line(points: Sequence[tuple[float, float]], colour: str) -> str:

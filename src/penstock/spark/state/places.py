@@ -29,8 +29,9 @@ def local_path(text: str) -> Path:
     """A path of this machine, absolute; raises NotLocal for URLs."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", text):
         raise NotLocal(
-            f"{text} is a URL: tables are directories of a file system in this release; "
-            "give a plain path (for a cluster: of a file system all its machines share)"
+            f"{text} is a URL: what is locked, renamed and synced must be on a file system; give a"
+            " plain path (for a cluster: of a file system all its machines share).  An object store"
+            " (s3://, gs://, abfs://) can have tables: archive --to, or --table and --warehouse"
         )
     return Path(text).expanduser().absolute()
 
@@ -49,11 +50,15 @@ def home_of(kind: str, url: str, queue: str, given: Path | None) -> Path:
     """An absolute directory, which need not exist yet."""
     if given is not None:
         return given
-    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     end = parse_url(url)
     broker = file_name_of("/", f"{end.host}_{end.port}")
-    root = Path(state).expanduser().absolute() / "penstock"
-    return root / kind / broker / file_name_of(end.vhost, queue)
+    return state_home() / kind / broker / file_name_of(end.vhost, queue)
+
+
+def state_home() -> Path:
+    """Where pipelines without a directory of their own keep their places."""
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser().absolute() / "penstock"
 
 
 @contextmanager

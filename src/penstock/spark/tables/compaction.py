@@ -1,7 +1,8 @@
 """Many small files of a table become few large ones, while others write and read it.
 
 A pipeline that lands a batch every few seconds leaves thousands of files, and readers pay for
-each.  Compaction copies them together, in the order of their names, which is the queue's.
+each.  Compaction copies them together, in the order of their names, which is the queue's.  How
+Iceberg tables are compacted is in ``iceberg_upkeep``.
 
 **Delta** has a log: the copies replace the originals in one transaction of it, readers of the
 old version go on with the old files, and ``vacuum`` removes those a week later.  Copies and log
@@ -46,8 +47,9 @@ from typing import Any
 
 from penstock.core.errors import PenstockError
 from penstock.spark.state.places import alone
+from penstock.spark.tables.landing import LakeTable
 from penstock.spark.tables.publishing import place_decided, publish_lock
-from penstock.spark.tables.table import DELTA_LOG, NOTE, Table, any_file, data_files
+from penstock.spark.tables.table import DELTA, ICEBERG, NOTE, PARQUET, Table, any_file, data_files
 from pyspark_penstock.durable import sync, sync_one
 from pyspark_penstock.table_files import DICTIONARY
 
@@ -72,6 +74,10 @@ class ForeignFiles(NotCompactable):
     fix = "compact it with the program that writes it"
 
 
+OnPartition = Callable[[str, int, int], None]
+"""Hears of each partition: its name, how many files it had and has."""
+
+
 @dataclass
 class Compacted:
     """What was done."""
@@ -82,7 +88,7 @@ class Compacted:
     messages: int = 0
     bytes_before: int = 0
     bytes_after: int = 0
-    removed: int = 0  # files that VACUUM took away
+    removed: int = 0  # files that a vacuum took away
 
     def partition(self, before: list[int], after: list[int], messages: int = 0) -> None:
         """One more partition: the sizes of its files before and after, and what they hold."""
@@ -95,19 +101,41 @@ class Compacted:
 
 
 def compact(
-    directory: Path,
+    table: LakeTable,
     file_bytes: int,
-    on_partition: Callable[[str, int, int], None],
+    on_partition: OnPartition,
     *,
     vacuum_hours: float | None = None,
     only_plan: bool = False,
 ) -> Compacted:
     """All partitions; returns what was done, or with ``only_plan`` what would be."""
-    if (directory / DELTA_LOG).is_dir():
-        return _compact_delta(directory, file_bytes, vacuum_hours, only_plan=only_plan)
+    run: Any = {PARQUET: _compact_plain, DELTA: _compact_delta, ICEBERG: _compact_iceberg}[
+        table.format
+    ]
+    done: Compacted = run(table, file_bytes, on_partition, vacuum_hours, only_plan=only_plan)
+    return done
+
+
+def _compact_iceberg(table: Any, *wanted: Any, only_plan: bool) -> Compacted:
+    from penstock.spark.tables.iceberg_upkeep import compact_iceberg
+
+    return compact_iceberg(table, *wanted, only_plan=only_plan)
+
+
+# -- plain Parquet -----------------------------------------------------------------------------
+
+
+def _compact_plain(
+    table: Any,
+    file_bytes: int,
+    on_partition: OnPartition,
+    _vacuum_hours: float | None,
+    *,
+    only_plan: bool,
+) -> Compacted:
+    directory = table.directory
     if any_file(directory) is None:
         raise NotCompactable(f"{directory} holds no Parquet files")
-    table = Table(directory)
     if not (table.home / NOTE).is_file():
         raise ForeignFiles(
             f"{directory} was not begun by 'penstock pipeline archive': files that others add"
@@ -132,9 +160,6 @@ def compact(
                 made = _compact_partition(table, place, small, file_bytes, scratch, done)
                 on_partition(name, len(small), made)
     return done
-
-
-# -- plain Parquet -----------------------------------------------------------------------------
 
 
 @contextmanager
@@ -201,22 +226,30 @@ def _rows_of(path: Path) -> int:
 
 def _merged(small: list[Path], draft: Path, file_bytes: int) -> tuple[list[Path], int]:
     """The files' rows in as few files as the size allows, a block at a time."""
+    import pyarrow as pa
     from pyarrow import parquet
 
-    merger = _Merger(draft, small[0].stem.partition("-compact-")[0], file_bytes)
+    stem = small[0].stem.partition("-compact-")[0]
+    merger = Merger(stem, file_bytes, lambda name: pa.OSFile(str(draft / name), "wb"))
     for path in small:
         with parquet.ParquetFile(path) as source:
             merger.follow(source)
             for rows in source.iter_batches(ROWS_AT_ONCE):
                 merger.add(rows)
-    return merger.close(), merger.rows
+    made = [draft / name for name in merger.close()]
+    for path in made:
+        sync_one(path)
+    return made, merger.rows
 
 
-class _Merger:
-    """Writes rows into files of a size; a file of another schema begins another."""
+class Merger:
+    """Writes rows into files of a size; a file of another schema begins another.
 
-    def __init__(self, draft: Path, stem: str, file_bytes: int) -> None:
-        self._draft = draft
+    ``create`` makes a file of a name, for pyarrow to write into.
+    """
+
+    def __init__(self, stem: str, file_bytes: int, create: Callable[[str], Any]) -> None:
+        self._create = create
         self._stem = stem
         self._file_bytes = file_bytes
         self._schema: Any = None
@@ -225,12 +258,14 @@ class _Merger:
         self._sink: Any = None
         self._waiting: list[Any] = []
         self._waiting_bytes = 0
-        self._made: list[Path] = []
+        self._made: list[str] = []
         self.rows = 0
 
     def follow(self, source: Any) -> None:
         """What comes next is from this file: it has a schema and a compression."""
-        if self._schema is not None and not source.schema_arrow.equals(self._schema):
+        if self._schema is not None and not source.schema_arrow.equals(
+            self._schema, check_metadata=True
+        ):
             self._finish()
         self._schema = source.schema_arrow
         if source.metadata.num_row_groups:
@@ -246,7 +281,8 @@ class _Merger:
             if self._sink.tell() >= self._file_bytes:
                 self._finish()
 
-    def close(self) -> list[Path]:
+    def close(self) -> list[str]:
+        """The names of the files."""
         self._finish()
         return self._made
 
@@ -259,8 +295,8 @@ class _Merger:
         if self._writer is None:
             # A new name: a reader must never find other contents under one it has seen.
             name = f"{self._stem}-compact-{uuid.uuid4().hex[:12]}.parquet"
-            self._made.append(self._draft / name)
-            self._sink = pa.OSFile(str(self._made[-1]), "wb")
+            self._made.append(name)
+            self._sink = self._create(name)
             self._writer = parquet.ParquetWriter(
                 self._sink,
                 self._schema,
@@ -275,7 +311,6 @@ class _Merger:
         if self._writer is not None:
             self._writer.close()
             self._sink.close()
-            sync_one(self._made[-1])
         self._writer = None
 
 
@@ -298,13 +333,19 @@ def exchange(one: Path, other: Path) -> None:
 
 
 def _compact_delta(
-    directory: Path, file_bytes: int, vacuum_hours: float | None, *, only_plan: bool
+    place: Any,
+    file_bytes: int,
+    _on_partition: OnPartition,
+    vacuum_hours: float | None,
+    *,
+    only_plan: bool,
 ) -> Compacted:
     from penstock.spark.tables.delta import check_deltalake, sync_log
 
     check_deltalake()
     from deltalake import DeltaTable
 
+    directory = place.directory
     table = DeltaTable(directory)
     if only_plan:
         files = len(table.file_uris())

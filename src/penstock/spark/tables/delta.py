@@ -19,22 +19,32 @@ Landing batch n, and what a crash leaves:
 other writers: a table that lacks one of them cannot be read beyond it.  An entry that a power cut
 between 5 and 6 left half written is taken away at the next start.
 
+In an object store (``store``) files stay where workers have written them, and nothing is synced.
+
 Files that 4 left and no later try took over are removed by Delta's own VACUUM, like those of
 any writer that failed.
 """
 
 import json
 import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.errors import PenstockError
-from penstock.spark.tables.publishing import Landed, check_drafts, landed_from, named
+from penstock.spark.tables.publishing import (
+    FileGone,
+    Landed,
+    landed_from,
+    named,
+)
 from penstock.spark.tables.table import DELTA_LOG, Table
 from pyspark_penstock.durable import sync
-from pyspark_penstock.table_files import Draft
+from pyspark_penstock.table_files import Draft, Layout
 
 LAST_CHECKPOINT = "_last_checkpoint"
+TIME = "enqueued_at"
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -106,55 +116,89 @@ class DeltaPublisher:
     def __init__(self, table: Table, schema: "pa.Schema", name: str) -> None:
         check_deltalake()
         self._table = table
+        self._places = table.places(name)
         self._schema = schema  # of a file
         self._name = name
         self._synced = -1  # so far this instance has synced the log
 
+    @property
+    def directory(self) -> Path:
+        return self._table.directory
+
+    def begin(self, layout: Layout) -> Layout:
+        self._table.describe(self._schema)
+        return replace(layout, store=self._places.store)
+
+    def drafts_dir(self, query_id: str, batch: int) -> AbstractContextManager[str]:
+        if self._places.store:
+            return nullcontext(f"{self._table.uri}/data/{query_id}/{batch:08d}")
+        return self._places.drafts_dir(query_id, batch)
+
     def recover(self) -> None:
         mend_log(self._table.directory)
+        self._places.sweep()
 
     def landed(self, query_id: str, batch: int) -> Landed | None:
         table = self._opened()
         version = table.transaction_version(query_id) if table is not None else None
         if version is None or version < batch:
             return None
-        self._sync_log()
+        self.sync_log()
         return Landed(batch, 0, 0, 0, before=True)
 
     def publish(self, query_id: str, batch: int, drafts: list[Draft]) -> Landed:
         """Steps 4 to 6."""
-        check_drafts(drafts)
-        files = named(drafts, f"{self._name}-{query_id}-{batch:08d}")
-        self._place(files)
+        self._places.check(drafts)
+        files = self._placed(named(drafts, f"{self._name}-{query_id}-{batch:08d}"))
         self._commit(query_id, batch, files)
-        self._sync_log()
+        self.sync_log()
         return landed_from(batch, drafts)
+
+    @staticmethod
+    def properties(query_id: str, batch: int) -> Any:
+        """By which a transaction knows its batch."""
+        from deltalake import CommitProperties, Transaction
+
+        return CommitProperties(app_transactions=[Transaction(query_id, batch)])
+
+    def made(self) -> "DeltaTable":
+        """The table, which need not have been there."""
+        from deltalake import DeltaTable
+
+        found = self._opened()
+        return found or DeltaTable.create(self._table.uri, self._delta_schema(), mode="error")
 
     def _opened(self) -> "DeltaTable | None":
         from deltalake import DeltaTable
+        from deltalake.exceptions import TableNotFoundError
 
-        if not any((self._table.directory / DELTA_LOG).glob("*.json")):
+        if not self._places.store and not any((self._table.directory / DELTA_LOG).glob("*.json")):
             return None  # or a power cut came before the first commit was synced
-        return DeltaTable(self._table.directory)
+        try:
+            return DeltaTable(self._table.uri)
+        except TableNotFoundError:
+            return None
 
-    def _place(self, files: list[tuple[Draft, str]]) -> None:
-        finals = [self._table.directory / name for _, name in files]
-        for (draft, _), final in zip(files, finals, strict=True):
-            final.parent.mkdir(parents=True, exist_ok=True)
-            Path(draft.path).rename(final)
-        sync(*{final.parent for final in finals})
+    def _placed(self, files: list[tuple[Draft, str]]) -> list[tuple[Draft, str]]:
+        """Step 4; objects of a store stay where they are."""
+        if self._places.store:
+            return [(draft, self._places.noted(draft)) for draft, _ in files]
+        for draft, name in files:
+            if not self._places.put(self._places.noted(draft), name, draft.file_bytes):
+                raise FileGone(f"{draft.path} is gone, which was there a moment ago")
+        self._places.settle([name for _, name in files])
+        return files
 
     def _commit(self, query_id: str, batch: int, files: list[tuple[Draft, str]]) -> None:
-        from deltalake import CommitProperties, Transaction
         from deltalake.transaction import create_table_with_add_actions
 
-        properties = CommitProperties(app_transactions=[Transaction(query_id, batch)])
+        properties = self.properties(query_id, batch)
         actions = [self._action(*pair) for pair in files]
         columns = list(self._table.partition_by)
         table = self._opened()
         if table is None:
             create_table_with_add_actions(
-                str(self._table.directory),
+                self._table.uri,
                 self._delta_schema(),
                 actions,
                 mode="error",
@@ -166,8 +210,9 @@ class DeltaPublisher:
                 actions, "append", table.schema(), columns, commit_properties=properties
             )
 
-    def _sync_log(self) -> None:
-        self._synced = sync_log(self._table.directory, self._synced)
+    def sync_log(self) -> None:
+        if not self._places.store:
+            self._synced = sync_log(self._table.directory, self._synced)
 
     def _delta_schema(self) -> Any:
         """Of the table: that of a file and the columns in its path."""
@@ -180,11 +225,12 @@ class DeltaPublisher:
     def _action(self, draft: Draft, name: str) -> Any:
         from deltalake.transaction import AddAction
 
+        low, high = _times_in(self._places.footer(name))
         stats = {
             "numRecords": draft.messages,
-            "minValues": {"seq_id": draft.seq_id_min},
-            "maxValues": {"seq_id": draft.seq_id_max},
-            "nullCount": {"seq_id": 0},
+            "minValues": {"seq_id": draft.seq_id_min} | low,
+            "maxValues": {"seq_id": draft.seq_id_max} | high,
+            "nullCount": {"seq_id": 0} | dict.fromkeys(low, 0),
         }
         values = dict(zip(self._table.partition_by, json.loads(draft.values), strict=True))
         return AddAction(
@@ -195,3 +241,28 @@ class DeltaPublisher:
             data_change=True,
             stats=json.dumps(stats),
         )
+
+
+def _times_in(footer: Any) -> tuple[dict[str, str], dict[str, str]]:
+    """The first and the last ``enqueued_at``, as Delta's statistics have times; {} = it has none.
+
+    Readers that ask for a time pass over the other files.
+    """
+    names = footer.schema.to_arrow_schema().names
+    if TIME not in names:
+        return {}, {}
+    groups = [footer.row_group(n).column(_leaf(footer, TIME)) for n in range(footer.num_row_groups)]
+    found = [group.statistics for group in groups]
+    if not found or not all(one is not None and one.has_min_max for one in found):
+        return {}, {}
+    bounds = min(one.min for one in found), max(one.max for one in found)
+    low, high = (
+        bound.isoformat(timespec="milliseconds").replace("+00:00", "Z") for bound in bounds
+    )
+    return {TIME: low}, {TIME: high}
+
+
+def _leaf(footer: Any, name: str) -> int:
+    """A map is two columns of the file."""
+    paths = [footer.schema.column(n).path for n in range(footer.num_columns)]
+    return paths.index(name)

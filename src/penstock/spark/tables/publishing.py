@@ -36,17 +36,21 @@ The last two notes are kept; Spark never calls with an older batch.
 import fcntl
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from penstock.core.errors import PenstockError
 from penstock.spark.tables.table import Table
 from pyspark_penstock.durable import sync, sync_one, write_synced
-from pyspark_penstock.table_files import Draft
+from pyspark_penstock.table_files import Draft, Layout, table_schema
 
 NOTES_KEPT = 2
+STAGING = "staging"
 DRAFT_STEPS = 5
 
 
@@ -69,6 +73,87 @@ class Landed(NamedTuple):
     holes: int  # sequence ids of the range that hold no message
     before: bool  # an earlier run had landed it already
     files: int = 0
+    faults: int = 0  # messages whose body does not fit the table's columns
+
+
+class Places(Protocol):
+    """Where files of a table and drafts of a pipeline are; names are relative to the table.
+
+    ``store``: as ``Layout`` has it.
+    """
+
+    @property
+    def store(self) -> Mapping[str, str]: ...
+
+    def drafts_dir(self, _query: str, _batch: int) -> AbstractContextManager[str]:
+        """A new place for the drafts of one call; what is left there is rubbish.
+
+        Not after an error, though: what was decided before it may still have to be put in place.
+        """
+
+    def sweep(self) -> None: ...
+
+    def check(self, drafts: list[Draft]) -> None: ...
+
+    def noted(self, draft: Draft) -> str: ...
+
+    def put(self, noted: str, name: str, size: int | None) -> bool: ...
+
+    def settle(self, names: list[str]) -> None: ...
+
+    def footer(self, name: str) -> Any: ...
+
+
+class Directory:
+    """Files of this machine, or of a file system that it shares with others."""
+
+    store: Mapping[str, str] = {}
+
+    def __init__(self, root: Path, home: Path) -> None:
+        self._root = root
+        self._home = home
+
+    @contextmanager
+    def drafts_dir(self, _query: str, _batch: int) -> Iterator[str]:
+        place = self._home / STAGING / uuid.uuid4().hex
+        yield str(place)
+        shutil.rmtree(place, ignore_errors=True)
+
+    def sweep(self) -> None:
+        """What an earlier run was writing when it died.
+
+        Its workers, in their last moments, have a directory of their own.
+        """
+        shutil.rmtree(self._home / STAGING, ignore_errors=True)
+
+    def check(self, drafts: list[Draft]) -> None:
+        """All are here; later a draft that is gone counts as renamed before."""
+        check_drafts(drafts)
+
+    def noted(self, draft: Draft) -> str:
+        return os.path.relpath(draft.path, self._root)
+
+    def put(self, noted: str, name: str, size: int | None) -> bool:
+        """By a rename; False = the file is neither a draft nor in its place."""
+        if os.path.isabs(
+            noted
+        ):  # so in release 0.1.0, which noted no size: _penstock/q/staging/x/y
+            noted = os.path.join(*Path(noted).parts[-DRAFT_STEPS:])
+        draft, final = self._root / noted, self._root / name
+        if not draft.exists():
+            return _is_there(final, size)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        draft.rename(final)
+        return True
+
+    def settle(self, names: list[str]) -> None:
+        """The names outlive a power failure."""
+        sync(*{(self._root / name).parent for name in names})
+
+    def footer(self, name: str) -> Any:
+        from pyarrow import parquet
+
+        return parquet.read_metadata(self._root / name)
 
 
 @contextmanager
@@ -83,15 +168,24 @@ def publish_lock(table: Table, *, alone: bool) -> Iterator[None]:
 class ParquetPublisher:
     """Notes and renames, for one pipeline's files in a table."""
 
-    def __init__(self, table: Table, home: Path, name: str) -> None:
+    def __init__(self, table: Table, name: str) -> None:
         self._table = table
         self._name = name
-        self._notes = home / "landed"
+        self._notes = table.home / name / "landed"
+        self._places = table.places(name)
+
+    def begin(self, layout: Layout) -> Layout:
+        self._table.describe(table_schema(layout))
+        return replace(layout, store=self._places.store)
+
+    def drafts_dir(self, query_id: str, batch: int) -> AbstractContextManager[str]:
+        return self._places.drafts_dir(query_id, batch)
 
     def recover(self) -> None:
         """Before anything is swept: finish what was decided."""
         with publish_lock(self._table, alone=False):
             place_decided(self._table, self._notes)
+        self._places.sweep()
 
     def landed(self, query_id: str, batch: int) -> Landed | None:
         """Step 1."""
@@ -102,7 +196,7 @@ class ParquetPublisher:
 
     def publish(self, query_id: str, batch: int, drafts: list[Draft]) -> Landed:
         """Steps 4 to 8."""
-        check_drafts(drafts)
+        self._places.check(drafts)
         mine = self._decide(query_id, batch, self._decision(query_id, batch, drafts))
         decided = self._placed(self._note_of(query_id, batch))
         if mine:
@@ -111,14 +205,14 @@ class ParquetPublisher:
 
     def _decision(self, query_id: str, batch: int, drafts: list[Draft]) -> dict[str, Any]:
         total = landed_from(batch, drafts)
-        directory = self._table.directory
         return {
             "batch": batch,
             "messages": total.messages,
             "file_bytes": total.file_bytes,
             "holes": total.holes,
+            "faults": total.faults,
             "files": [
-                [os.path.relpath(draft.path, directory), name, Path(draft.path).stat().st_size]
+                [self._places.noted(draft), name, draft.file_bytes]
                 for draft, name in named(drafts, f"{self._name}-{query_id}-{batch:08d}")
             ],
         }
@@ -165,27 +259,17 @@ def _place(table: Table, note: Path) -> dict[str, Any]:
     decided: dict[str, Any] = json.loads(note.read_text())
     if decided.get("placed"):
         return decided
-    finals = [_rename(table, note, *entry) for entry in decided["files"]]
-    sync(*{final.parent for final in finals})
+    places = table.places("")
+    for noted, name, *size in decided["files"]:
+        if not places.put(noted, name, size[0] if size else None):
+            raise FileGone(
+                f"{table} lacks {name}, which {note} names as landed, and its draft is gone;"
+                " nothing more is acknowledged"
+            )
+    places.settle([name for _, name, *_ in decided["files"]])
     decided["placed"] = True
     write_synced(note, json.dumps(decided))
     return decided
-
-
-def _rename(table: Table, note: Path, noted: str, name: str, size: int | None = None) -> Path:
-    """Step 6 of one file; returns its place."""
-    if os.path.isabs(noted):  # so in release 0.1.0, which noted no size: _penstock/q/staging/x/y
-        noted = os.path.join(*Path(noted).parts[-DRAFT_STEPS:])
-    draft, final = table.directory / noted, table.directory / name
-    if draft.exists():
-        final.parent.mkdir(parents=True, exist_ok=True)
-        draft.rename(final)
-    elif not _is_there(final, size):
-        raise FileGone(
-            f"{table.directory} lacks {name}, which {note} names as landed, and its draft is gone;"
-            " nothing more is acknowledged"
-        )
-    return final
 
 
 def _is_there(final: Path, size: int | None) -> bool:
@@ -213,11 +297,11 @@ def landed_from(batch: int, drafts: list[Draft]) -> Landed:
         sum(draft.holes for draft in drafts),
         before=False,
         files=sum(1 for draft in drafts if draft.path),
+        faults=sum(draft.faults for draft in drafts),
     )
 
 
 def check_drafts(drafts: list[Draft]) -> None:
-    """All are here; later a draft that is gone counts as renamed before."""
     missing = next((one.path for one in drafts if one.path and not Path(one.path).exists()), None)
     if missing is not None:
         raise NotShared(
@@ -235,4 +319,5 @@ def _as_landed(decided: dict[str, Any], *, before: bool) -> Landed:
         decided["holes"],
         before,
         len(decided["files"]),
+        decided.get("faults", 0),
     )

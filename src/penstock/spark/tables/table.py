@@ -8,20 +8,24 @@ of two shapes in one table would fail later, in its readers.
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from penstock.core.errors import PenstockError
 from pyspark_penstock.durable import write_synced
+from pyspark_penstock.table_files import parts_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from deltalake import DeltaTable
+
+    from penstock.spark.tables.publishing import Places
 
 PARQUET: Final = "parquet"
 DELTA: Final = "delta"
-FORMATS: Final = (PARQUET, DELTA)
+ICEBERG: Final = "iceberg"
 DELTA_LOG: Final = "_delta_log"
 NOTE: Final = "table.json"
 
@@ -44,6 +48,48 @@ class Table:
     def home(self) -> Path:
         """What is not data; readers of tables skip names that begin with an underscore."""
         return self.directory / "_penstock"
+
+    @classmethod
+    def at(cls, directory: Path) -> "Table":
+        """One that is there, of the format it has; enough to read it."""
+        return cls(directory, DELTA if (directory / DELTA_LOG).is_dir() else PARQUET)
+
+    def begun_partitions(self) -> tuple[str, ...] | None:
+        """Of the table that an archive has begun there; None = there is none."""
+        noted = self._noted()
+        return None if noted is None else tuple(noted["partition_by"])
+
+    def lacks(self, column: str) -> bool:
+        """Whether a table is there, and has no such column."""
+        noted = self._noted()
+        if noted is not None:
+            return column not in {*noted["columns"], *noted["partition_by"]}
+        file = any_file(self.directory)
+        if file is None:
+            return False
+        from pyarrow import parquet
+
+        return column not in parquet.read_schema(file).names
+
+    def __str__(self) -> str:
+        return str(self.directory)
+
+    @property
+    def name(self) -> str:
+        return self.directory.name
+
+    @property
+    def uri(self) -> str:
+        """As libraries open it."""
+        return str(self.directory)
+
+    def places(self, pipeline: str) -> "Places":
+        from penstock.spark.tables.publishing import Directory
+
+        return Directory(self.directory, self.home / pipeline)
+
+    def files(self) -> list[str]:
+        return list(map(str, data_files(self.directory)))
 
     def check(self, schema: "pa.Schema") -> None:
         """Raises OtherTable when what is there differs; ``schema`` is that of a file."""
@@ -95,7 +141,7 @@ class Table:
                 there, asked = (_shown(found[what]) for found in (noted, wanted))
                 difference = _difference(noted[what], wanted[what])
                 raise OtherTable(
-                    f"{self.directory} has other {what.replace('_', ' ')}: "
+                    f"{self} has other {what.replace('_', ' ')}: "
                     + (difference or f"{there}, not {asked}")
                 )
 
@@ -105,23 +151,29 @@ class Table:
             return
         from pyarrow import parquet
 
-        directories = file.relative_to(self.directory).parts[:-1]
-        noted = self._description(parquet.read_schema(file)) | {
-            "partition_by": [step.partition("=")[0] for step in directories]
+        steps = file.relative_to(self.directory).parts[:-1]
+        self._compare_file(parquet.read_schema(file), steps, schema)
+
+    def _compare_file(self, there: "pa.Schema", steps: Sequence[str], schema: "pa.Schema") -> None:
+        """``steps``: the directories of that file, below the table."""
+        noted = self._description(there) | {
+            "partition_by": [step.partition("=")[0] for step in steps]
         }
         self._compare(noted, self._description(schema))
 
     def _check_delta(self, schema: "pa.Schema") -> None:
-        if not (self.directory / DELTA_LOG).is_dir():
+        if not any((self.directory / DELTA_LOG).glob("*.json")):
             return
         from deltalake import DeltaTable
 
-        table = DeltaTable(self.directory)
+        self._compare_delta(DeltaTable(self.directory), schema)
+
+    def _compare_delta(self, table: "DeltaTable", schema: "pa.Schema") -> None:
         there = {field.name for field in table.schema().fields}
         asked = set(schema.names) | set(self.partition_by)
         if there != asked or table.metadata().partition_columns != list(self.partition_by):
             raise OtherTable(
-                f"{self.directory} is a Delta table with other columns or partitions: "
+                f"{self} is a Delta table with other columns or partitions: "
                 f"{_difference(dict.fromkeys(there), dict.fromkeys(asked)) or 'partitions'}"
             )
 
@@ -131,7 +183,8 @@ def data_files(directory: Path) -> Iterator[Path]:
     if (directory / DELTA_LOG).is_dir():
         from deltalake import DeltaTable
 
-        yield from map(Path, DeltaTable(directory).file_uris())
+        if any((directory / DELTA_LOG).glob("*.json")):  # else nothing was committed yet
+            yield from map(Path, DeltaTable(directory).file_uris())
         return
     for place, directories, names in os.walk(directory):
         directories[:] = sorted(d for d in directories if d[0] not in "_.")
@@ -146,12 +199,16 @@ def any_file(directory: Path) -> Path | None:
 
 
 def _kind(kind: "pa.DataType") -> str:
-    """A type as text, without the names that Parquet gives to the parts of a map."""
+    """A type as text, without the names that Parquet gives to the parts of a map or list."""
     import pyarrow as pa
 
-    if pa.types.is_map(kind):
-        return f"map<{_kind(kind.key_type)}, {_kind(kind.item_type)}>"
-    return str(kind)
+    parts = parts_of(kind)
+    if not parts:
+        return str(kind)
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(f'{part.name}: {_kind(part.type)}' for part in parts)}>"
+    word = "map" if pa.types.is_map(kind) else "list"
+    return f"{word}<{', '.join(_kind(part.type) for part in parts)}>"
 
 
 def _difference(there: Any, asked: Any) -> str:

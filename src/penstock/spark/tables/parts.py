@@ -1,0 +1,199 @@
+"""The tables of one archive: that of its messages, and where others go.
+
+``--where`` chooses messages for the table, ``--rest`` is the table of those it does not choose, and
+``--quarantine`` that of messages whose body does not fit the columns.  With ``--merge-on`` the
+table proper has a row per key (``merging``); the others are always added to.  A batch lands in the
+others first and in the table last, so what the table has is everywhere; a crash in between is
+found by each table's own note of the batch (``publishing``, ``delta``, ``iceberg``), and the next
+call lands what is missing.
+
+For that a batch must be sorted twice alike.  How it is sorted stands in a note beside the
+checkpoint; a pipeline that sorts otherwise does not begin while a planned batch has not landed.
+"""
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
+
+from penstock.core.errors import PenstockError
+from penstock.spark.state import notes
+from penstock.spark.tables.conditions import parse_condition
+from penstock.spark.tables.formats import publisher_of
+from penstock.spark.tables.landing import LakeTable, Landing, Publisher
+from penstock.spark.tables.merging import BATCH_BYTES_MAX, Merge, check_merge, merging_publisher
+from penstock.spark.tables.publishing import Landed
+from pyspark_penstock.body_columns import FAULT, NOT_DECODED, BodyDecoding
+from pyspark_penstock.durable import write_synced
+from pyspark_penstock.sorting import Part
+from pyspark_penstock.table_files import Draft, Layout, table_schema
+
+if TYPE_CHECKING:
+    from pyarrow.compute import Expression
+
+TABLE: Final = ""
+REST: Final = "rest"
+QUARANTINE: Final = "quarantine"
+COLUMNS: Final = "columns"
+SORTING: Final = "sorting.json"
+
+
+class SortedOtherwise(PenstockError):
+    """A planned batch may be in some of its tables, and would be sorted otherwise."""
+
+    fix = "run it once as before, then with the new options"
+
+
+@dataclass(frozen=True)
+class Sorting:
+    """Which messages go where."""
+
+    decoding: BodyDecoding = NOT_DECODED
+    where: str = ""  # "" = the table takes every message
+    rest: LakeTable | None = None  # of messages that ``where`` does not choose; None = of no table
+    quarantine: LakeTable | None = None  # of messages whose body does not fit ``decoding``
+    merge_on: tuple[str, ...] = ()  # columns of which the table has each value once; () = appends
+    delete_where: str = ""  # which messages remove the row of their key
+
+    @property
+    def batch_bytes_max(self) -> int:
+        return BATCH_BYTES_MAX if self.merge_on else sys.maxsize
+
+    def note(self) -> dict[str, str]:
+        """What decides which table gets a message; {} = there is one."""
+        beside = {REST: self.rest, QUARANTINE: self.quarantine, "where": self.where or None}
+        given = {name: str(one) for name, one in beside.items() if one is not None}
+        return given | ({COLUMNS: str(self.decoding)} if given else {})
+
+    def targets(
+        self, layout: Layout, table: LakeTable, landing_in: Callable[[LakeTable], Landing]
+    ) -> "tuple[Target, ...]":
+        """The tables in the order in which a message is offered to them.
+
+        ``layout``: of the ``table``.  Raises OtherTable, WrongCondition, CannotMerge.
+        """
+        from pyarrow import compute as pc
+
+        everything = table_schema(replace(layout, partition_by=()))
+        where, deletes = (
+            parse_condition(text, everything) if text else None
+            for text in (self.where, self.delete_where)
+        )
+        merge = Merge(self.merge_on, deletes) if self.merge_on else None
+        if merge is not None:
+            required = {one.name for one in self.decoding.columns if one.required}
+            check_merge(table, merge, frozenset(required if self.quarantine else ()))
+        faulty = replace(layout, decoded=())
+        offered = (
+            (QUARANTINE, pc.field(FAULT).is_valid(), faulty, self.quarantine),
+            (TABLE, where, layout, table),
+            (REST, None, layout, self.rest),
+        )
+        return tuple(
+            Target.of(
+                name,
+                takes,
+                replace(of_table, partition_by=table.partition_by),
+                landing_in(table),
+                merge if name == TABLE else None,
+            )
+            for name, takes, of_table, table in offered
+            if table is not None
+        )
+
+
+ONE_TABLE: Final = Sorting()
+
+
+@dataclass(frozen=True)
+class Target:
+    """A table, what it takes, and how it gets it."""
+
+    name: str
+    takes: "Expression | None"
+    layout: Layout
+    landing: Landing
+    publisher: Publisher
+
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        takes: "Expression | None",
+        layout: Layout,
+        landing: Landing,
+        merge: Merge | None,
+    ) -> "Target":
+        """Raises OtherTable."""
+        table = landing.table
+        table.check(table_schema(layout))
+        publisher = publisher_of(table, layout, landing.name)
+        if merge is not None:
+            publisher = merging_publisher(publisher, table, merge, landing.home)
+        return cls(name, takes, layout, landing, publisher)
+
+
+@contextmanager
+def begun(targets: tuple[Target, ...], sorting: dict[str, str]) -> Iterator[tuple[Target, ...]]:
+    """All locked, recovered and made; ``sorting``: how messages are, {} = there is one table."""
+    with ExitStack() as stack:
+        for target in targets:
+            stack.enter_context(target.landing.locked(target.publisher))
+        _agree(main_of(targets), sorting)
+        yield tuple(replace(one, layout=one.publisher.begin(one.layout)) for one in targets)
+
+
+def main_of(targets: tuple[Target, ...]) -> Target:
+    return next(one for one in targets if one.name == TABLE)
+
+
+def _agree(main: Target, sorting: dict[str, str]) -> None:
+    note, landing = main.landing.home / SORTING, main.landing
+    before: dict[str, str] = json.loads(note.read_text()) if note.exists() else {}
+    if before == sorting:
+        return
+    last = notes.last_planned(landing.checkpoint)
+    if (
+        before.keys() & {REST, QUARANTINE}  # one table alone lands a batch whole or not at all
+        and last is not None
+        and main.publisher.landed(notes.query_id(landing.checkpoint), last) is None
+    ):
+        kept = " ".join(f"--{name} {value}" for name, value in before.items() if name != COLUMNS)
+        raise SortedOtherwise(
+            f"batch {last} of {landing.table} has not landed, and was planned with {kept}"
+        )
+    write_synced(note, json.dumps(sorting))
+
+
+@contextmanager
+def parts(targets: tuple[Target, ...], query_id: str, batch: int) -> Iterator[tuple[Part, ...]]:
+    """With a place for the drafts of each."""
+    with ExitStack() as stack:
+        yield tuple(
+            Part(
+                one.name,
+                one.takes,
+                one.layout,
+                stack.enter_context(one.publisher.drafts_dir(query_id, batch)),
+            )
+            for one in targets
+        )
+
+
+def publish(
+    targets: tuple[Target, ...], query_id: str, batch: int, drafts: list[Draft]
+) -> tuple[Landed, Counter[str]]:
+    """The batch lands in all tables; returns what went into the table, and how many elsewhere."""
+    elsewhere: Counter[str] = Counter(left_out=sum(draft.left_out for draft in drafts))
+    for one in targets:
+        files = [draft for draft in drafts if draft.path and draft.part == one.name]
+        if one.name == TABLE or not files:
+            continue
+        if one.publisher.landed(query_id, batch) is None:
+            one.publisher.publish(query_id, batch, files)
+        elsewhere[one.name] += sum(draft.messages for draft in files)
+    of_table = [draft for draft in drafts if not draft.path or draft.part == TABLE]
+    return main_of(targets).publisher.publish(query_id, batch, of_table), elsewhere

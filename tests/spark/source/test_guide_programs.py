@@ -1,0 +1,47 @@
+"""The programs of docs/guide/spark.md, as they stand there, without an environment."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.broker_process import BrokerProcess
+from tests.helpers.live_broker import REPOSITORY
+from tests.spark.spark_tools import STREAM, publish, require_spark, table_rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+PAGE = REPOSITORY / "docs" / "guide" / "spark.md"
+PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_any_python_runs_them(broker: BrokerProcess, tmp_path: Path) -> None:
+    require_spark()
+    publish(broker.url, "orders", [b"1", b"2", b"3"])
+    publish(broker.url, "clicks", [b"a", b"b"], arguments=STREAM)
+    assert len(PROGRAMS) == 2
+    (tmp_path / "job.py").write_text("".join(PROGRAMS))
+    # Where the checkout's package and the test's broker are; no other Python has the package.
+    told = {"PYTHONPATH": str(REPOSITORY / "src"), "PENSTOCK_URL": broker.url}
+    done = subprocess.run(
+        [sys.executable, "job.py"],
+        cwd=tmp_path,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "TMPDIR": str(tmp_path), **told},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "|     orders|    3|" in done.stdout
+    assert sorted(row["body"] for row in table_rows(tmp_path / "lake" / "clicks", "body")) == [
+        b"a",
+        b"b",
+    ]
+    (counted,) = table_rows(tmp_path / "lake" / "keys", "routing_key", "count")
+    assert (counted["routing_key"], counted["count"]) == ("clicks", 2)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert not {name for name in left if name.startswith(("spark-", "blockmgr-", "penstock-"))}

@@ -1,0 +1,188 @@
+"""Plain and Delta tables in an object store: each batch is there once, whatever dies between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from penstock.spark.tables.formats import publisher_of
+from penstock.spark.tables.landing import Landing
+from penstock.spark.tables.publishing import FileGone, Landed
+from penstock.spark.tables.store import Store, StoreTable
+from penstock.spark.tables.table import DELTA, PARQUET, OtherTable
+from pyspark_penstock.columns import arrow_schema
+from pyspark_penstock.store_file import path_in, system_of
+from pyspark_penstock.table_files import Draft, DraftWriter, Layout, table_schema
+from tests.helpers.object_store import ACCESS_KEY, SECRET_KEY, ObjectStore
+
+QUERY = "0f8fad5b-d9cb-469f-a165-70867728950e"
+COLUMNS = ("seq_id", "body", "routing_key", "enqueued_at")
+
+
+class PowerCut(BaseException):
+    """Nothing behind it runs."""
+
+
+@pytest.fixture(scope="module")
+def shared_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
+    with ObjectStore(tmp_path_factory.mktemp("store")) as store:
+        yield store
+
+
+@pytest.fixture
+def store(
+    shared_store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> ObjectStore:
+    for name, value in shared_store.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    return shared_store
+
+
+@pytest.fixture(params=[PARQUET, DELTA])
+def pipeline(store: ObjectStore, tmp_path: Path, request: pytest.FixtureRequest) -> Pipeline:
+    return Pipeline(f"s3://lake/{tmp_path.name}/t", request.param)
+
+
+class Pipeline:
+    """One run of an archive, as a process after another would have it."""
+
+    def __init__(self, url: str, format_: str) -> None:
+        self.table = StoreTable.of(url, format_, ("routing_key",))
+        self.layout = Layout(COLUMNS, self.table.partition_by)
+        self.landing = Landing(self.table, "/", "q", None)
+        self.begin()
+
+    def begin(self) -> None:
+        self.table.check(table_schema(self.layout))
+        self.publisher = publisher_of(self.table, self.layout, self.landing.name)
+        with self.landing.locked(self.publisher):
+            self.layout = self.publisher.begin(self.layout)
+
+    def drafts(self, place: str, batch: int) -> list[Draft]:
+        rows = [
+            {"seq_id": 4 * batch + n, "body": b"x", "routing_key": f"k{n % 2}", "enqueued_at": n}
+            for n in range(4)
+        ]
+        writer = DraftWriter(self.layout, place, batch)
+        writer.add(pa.RecordBatch.from_pylist(rows, arrow_schema(COLUMNS)))
+        return [*writer.close(), Draft.figures(holes=2)]
+
+    def place(self, batch: int) -> str:
+        with self.publisher.drafts_dir(QUERY, batch) as place:
+            return place
+
+    def land(self, batch: int) -> Landed:
+        landed = self.publisher.landed(QUERY, batch)
+        if landed is not None:
+            return landed
+        with self.publisher.drafts_dir(QUERY, batch) as place:
+            return self.publisher.publish(QUERY, batch, self.drafts(place, batch))
+
+    def seq_ids(self) -> list[int]:
+        """As a reader finds them: of plain files all that a listing shows."""
+        system = system_of(self.table.url)
+        tables = [
+            parquet.read_table(path_in(file), filesystem=system, partitioning=None)
+            for file in self.table.files()
+        ]
+        return sorted(n for table in tables for n in table["seq_id"].to_pylist())
+
+    def objects(self) -> list[str]:
+        """All there are, hidden ones as well."""
+        from pyarrow.fs import FileSelector
+
+        selector = FileSelector(path_in(self.table.url), recursive=True)
+        found = system_of(self.table.url).get_file_info(selector)
+        return [one.path for one in found if one.is_file and one.path.endswith(".parquet")]
+
+
+def test_batches_land_once_and_no_key_is_shown(
+    pipeline: Pipeline, capfd: pytest.CaptureFixture[str]
+) -> None:
+    landed = pipeline.land(0)
+    assert (landed.messages, landed.files, landed.holes) == (4, 2, 2)
+    pipeline.land(1)
+    pipeline.begin()
+    assert pipeline.land(1).before
+    assert pipeline.seq_ids() == [*range(8)]
+    assert len(pipeline.objects()) == 4, "drafts are gone"
+    assert any("routing_key=k0" in name for name in pipeline.objects()) == (
+        pipeline.table.format == PARQUET
+    )
+    told = "".join((*capfd.readouterr(), repr(pipeline.layout), repr(pipeline.table)))
+    assert ACCESS_KEY not in told
+    assert SECRET_KEY not in told
+
+
+@pytest.mark.parametrize("copies", [0, 1, 2])
+def test_a_driver_that_dies_between_copies_is_finished(
+    store: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, copies: int
+) -> None:
+    pipeline = Pipeline(f"s3://lake/{tmp_path.name}/t", PARQUET)
+    pipeline.land(0)
+    real, done = Store.put, [0]
+
+    def put(self: Store, *given: Any) -> bool:
+        if done[0] == copies:
+            raise PowerCut
+        done[0] += 1
+        return real(self, *given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "put" if copies < 2 else "settle", put if copies < 2 else cut)
+        with pytest.raises(PowerCut):
+            pipeline.land(1)
+    assert len(pipeline.seq_ids()) == 4 + 2 * copies, "objects appear one after the other"
+    pipeline.begin()
+    assert pipeline.seq_ids() == [*range(8)]
+    assert pipeline.land(1).before
+    assert len(pipeline.objects()) == 4
+
+
+def cut(*_: Any) -> None:
+    raise PowerCut
+
+
+@pytest.mark.long
+def test_a_store_that_is_killed_before_the_batch_is_decided_costs_nothing(
+    pipeline: Pipeline, store: ObjectStore
+) -> None:
+    pipeline.land(0)
+    drafts = pipeline.drafts(pipeline.place(1), 1)
+    store.kill()
+    with pytest.raises(OSError):
+        pipeline.publisher.publish(QUERY, 1, drafts)
+    store.start()
+    pipeline.begin()
+    pipeline.land(1)
+    pipeline.land(2)
+    assert pipeline.seq_ids() == [*range(12)]
+
+
+def test_a_draft_that_is_gone_stops_the_pipeline(store: ObjectStore, tmp_path: Path) -> None:
+    pipeline = Pipeline(f"s3://lake/{tmp_path.name}/t", PARQUET)
+    drafts = pipeline.drafts(pipeline.place(0), 0)
+    (store.objects.parent / path_in(drafts[0].path)).unlink()
+    with pytest.raises(FileGone):
+        pipeline.publisher.publish(QUERY, 0, drafts)
+
+
+def test_a_table_of_another_shape_is_refused_without_notes_of_this_machine(
+    pipeline: Pipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.land(0)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "another"))
+    pipeline.table.check(table_schema(pipeline.layout))
+    other = StoreTable.of(pipeline.table.url, pipeline.table.format, ())
+    with pytest.raises(OtherTable):
+        other.check(table_schema(Layout(("seq_id",))))
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "third"))
+    if pipeline.table.format == DELTA:
+        with pytest.raises(OtherTable, match="is a Delta table"):
+            StoreTable.of(pipeline.table.url, PARQUET, ()).check(table_schema(Layout(COLUMNS)))
