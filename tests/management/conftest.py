@@ -21,6 +21,7 @@ from penstock.node.inspection.session_inspector import NodeSessionInspector
 from penstock.node.node import Node
 from penstock.runtime.listener import Listener, tcp_socket
 from penstock.runtime.loop import TICK_MS
+from penstock.settings.entry import AddressRules
 from penstock.settings.settings import load_settings
 from tests.management.cases import QUEUES, Answer, Case, ask
 
@@ -78,6 +79,20 @@ class Served:
 
     def on_loop(self, function: Callable[[], T]) -> T:
         return self.node.loop.call(function).result(timeout=10)
+
+    def reload(self, connection_max: int = -1, *, plain_text_passwords: bool = False) -> None:
+        """Settings of the broker that may change while it runs."""
+        broker = self.node.broker
+        options = broker.options
+        self.on_loop(
+            lambda: broker.reload(
+                connection_max,
+                options.consumer_timeout_ms,
+                options.channel_max,
+                plain_text_passwords,
+                AddressRules(()),
+            )
+        )
 
     def stop(self) -> None:
         self.management.stop()

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from penstock.core.errors import SettingInvalid
-from penstock.runtime.certificate_dates import expiry_date, expiry_dates
 from penstock.runtime.listener import Listener, tcp_socket
-from penstock.runtime.secure_socket import TlsOptions
+from penstock.tls.dates import expiry_date, expiry_dates
+from penstock.tls.options import TlsOptions
 from tests.helpers import certificates
 from tests.management.conftest import Served
 
@@ -39,7 +39,7 @@ class TestCertificates:
         context = certificates.ssl.SSLContext(certificates.ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(made[1], made[2])
         dates = {"cacertfile": expiry_dates(str(made[0])), "certfile": expiry_dates(made[1])}
-        options = TlsOptions(context, "", expiry_dates=dates)
+        options = TlsOptions(context, expiry_dates=dates)
         listener = Listener(tcp_socket("127.0.0.1", 0), options)
         served.on_loop(lambda: served.node.loop.listen(listener))
         return listener.port
@@ -100,14 +100,13 @@ def test_a_node_that_drains_is_not_in_service(served: Served) -> None:
 def test_the_limit_of_connections(served: Served) -> None:
     path = "below-node-connection-limit"
     assert check(served, path) == (200, {"status": "ok", "limit": "infinity", "connections": 0})
-    broker = served.node.broker
-    served.on_loop(lambda: broker.reload(0, broker.options.consumer_timeout_ms))
+    served.reload(connection_max=0)
     try:
         refused = {"status": "failed", "reason": "node connection limit is reached"}
         assert check(served, path) == (503, refused | {"limit": 0, "connections": 0})
         assert check(served, "ready-to-serve-clients") == (503, refused | {"connections": 0})
     finally:
-        served.on_loop(lambda: broker.reload(-1, broker.options.consumer_timeout_ms))
+        served.reload()
 
 
 def test_the_old_check_fails_with_an_alarm(served: Served) -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from penstock.management.app import ManagementServer
 from penstock.management.http import http_connections
-from penstock.management.http.http_connections import bounds, network_of
+from penstock.management.http.http_connections import bounds
 from penstock.runtime.descriptors import DESCRIPTORS_RESERVED
+from penstock.settings.entry import network_of
 from penstock.settings.settings import load_settings
 from tests.helpers.broker_process import free_port
 from tests.helpers.nsq_broker import eventually

@@ -172,7 +172,7 @@ def test_masters_are_spread(cluster: Served, mirrors: FakeMirrors) -> None:
     body = json.dumps({"queue_pattern": "^o"}).encode()
     answer = cluster.request("POST", "/api/rebalance/queues?moves=true", body)
     assert json.loads(answer.body) == [{"vhost": "/", "name": "orders", "from": A, "to": B}]
-    assert mirrors.asked == [("rebalance", ".*", ".*"), ("rebalance", ".*", "^o")]
+    assert mirrors.asked == [("rebalance", ".*", ".*", "all"), ("rebalance", ".*", "^o", "all")]
 
 
 def test_who_is_drained_takes_no_masters(cluster: Served, mirrors: FakeMirrors) -> None:

@@ -161,8 +161,8 @@ def screen(text: str = "", ready_ms: float = 123.4, *, log_in: bool = True) -> s
             ("nsq/http", settings.bind, 4151),
             ("nsqlookupd", settings.bind, 4160),
             ("nsqlookupd/http", settings.bind, 4161),
+            ("http", settings.bind, 15673),
         ],
-        http_port=15673,
         recovery="2 durable queues, 3 messages",
         log_in=log_in,
         ready_ms=ready_ms,
@@ -200,10 +200,13 @@ def test_the_start_screen_shows_no_credentials_that_do_not_hold() -> None:
 
 
 def test_the_start_screen_hides_a_password_of_ones_own() -> None:
-    text = screen('default_user = "ann"\ndefault_pass = "s3cret"\nbind = "0.0.0.0"')
+    words = 'default_user = "ann"\ndefault_pass = "s3cret"\nbind = "0.0.0.0"\n'
+    text = screen(words + "plain_text_passwords = true")
     assert "s3cret" not in text
     assert "ann / (the password you set)" in text
-    assert "warning" not in text
+    assert text.count("warning") == 1
+    assert "passwords cross the network in plain text" in text
+    assert "passwords from other machines are refused" in screen(words)
 
 
 @pytest.mark.parametrize(

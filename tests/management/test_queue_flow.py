@@ -25,7 +25,7 @@ class Watched:
     def __init__(self) -> None:
         self.engine = OpenEngine(SimFileSystem(), {1: ENTRIES}, limits(embed=1 << 20))
         self.queue = self.engine.queues[1]
-        self.now_ms = 1000
+        self.now_ms = 1_700_000_000_000
 
     def publish(self, count: int) -> None:
         self.queue.publish([message(b"x" * SIZE) for _ in range(count)], self.now_ms)
@@ -118,10 +118,10 @@ def test_the_way_back_is_counted_too() -> None:
 
 def test_a_move_is_told_as_a_rate_that_fades() -> None:
     one = Watched()
-    one.second()
     one.publish(1000)
     one.page(60_000)
     moved = one.count("q4_to_beta")
+    one.second()  # rates begin with the first look after a move
     one.second()
     rate = one.facts()["moves"]["q4_to_beta"]["rate"]
     assert rate == pytest.approx(moved * (1 - 0.5**0.2), rel=0.01)
@@ -139,6 +139,7 @@ def test_the_sentence_has_the_numbers_of_the_picture() -> None:
     one.publish(2000)
     while one.queue.pager._over_bytes() > 0 and counts(one.facts())["delta"] == 0:
         one.queue.page(60_000, 64)
+    one.second()
     one.second()
     facts = one.facts()
     memory = facts["memory"]

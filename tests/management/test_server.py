@@ -15,6 +15,7 @@ import pytest
 
 from penstock.management import app
 from penstock.management.app import ManagementServer
+from penstock.management.http import endpoints
 from penstock.settings.settings import load_settings
 from tests.helpers.broker_process import free_port
 from tests.management.cases import QUEUES
@@ -47,10 +48,14 @@ def test_a_password_may_hold_colons_and_umlauts(served: Served) -> None:
 def test_the_answer_does_not_tell_that_a_password_is_right(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(app, "is_loopback", lambda _address: False)
-    answers = [served.raw("/api/whoami", basic(b"guest:" + word)) for word in (b"guest", b"wrong")]
-    assert [answer.status for answer in answers] == [401, 401]
-    assert answers[0].body == answers[1].body
+    monkeypatch.setattr(endpoints, "is_loopback", lambda _address: False)
+    for is_allowed in (True, False):  # guest may come from this machine only, in any case
+        served.reload(plain_text_passwords=is_allowed)
+        words = (b"guest", b"wrong")
+        answers = [served.raw("/api/whoami", basic(b"guest:" + word)) for word in words]
+        assert [answer.status for answer in answers] == [401, 401]
+        assert answers[0].body == answers[1].body
+        assert (b"plain_text_passwords" in answers[0].body) != is_allowed
 
 
 def test_vhosts_are_walls(served: Served) -> None:

@@ -10,7 +10,9 @@ from http.cookies import SimpleCookie
 
 import pytest
 
-from penstock.broker.rules.access import User
+from penstock.broker.rules.access import HASHING, User
+from penstock.broker.rules.judges import Account, Judge
+from penstock.core.clock_types import WallMs
 from penstock.management.http.access import Visitor
 from penstock.management.http.ui_sessions import (
     AGE_MAX_S,
@@ -191,13 +193,18 @@ def visitor(name: str = "ann") -> Visitor:
     return Visitor(User(name, "", ["management"]))
 
 
+def use(sessions: UiSessions, token: str) -> None:
+    before = sessions.find(token)
+    assert before is not None
+    sessions.used(token, before, visitor())
+
+
 def test_it_ends_when_it_was_not_used() -> None:
     clock = Clock()
     sessions = UiSessions(clock)
     token = sessions.begin(visitor())
     clock.now_s = IDLE_MAX_S
-    assert sessions.find(token)
-    sessions.used(token, visitor())
+    use(sessions, token)
     clock.now_s = 2 * IDLE_MAX_S
     assert sessions.find(token)
     clock.now_s += 1
@@ -211,8 +218,7 @@ def test_it_ends_however_much_it_is_used() -> None:
     sessions = UiSessions(clock)
     token = sessions.begin(visitor())
     while clock.now_s < AGE_MAX_S:
-        assert sessions.find(token)
-        sessions.used(token, visitor())
+        use(sessions, token)
         clock.now_s += IDLE_MAX_S / 2
     clock.now_s += 1
     assert sessions.find(token) is None
@@ -221,7 +227,7 @@ def test_it_ends_however_much_it_is_used() -> None:
 def test_the_session_unused_longest_makes_room() -> None:
     sessions = UiSessions(Clock())
     own = [sessions.begin(visitor()) for _ in range(SESSIONS_OF_USER_MAX)]
-    sessions.used(own[0], visitor())
+    use(sessions, own[0])
     sessions.begin(visitor())
     assert sessions.find(own[0])
     assert sessions.find(own[1]) is None
@@ -232,7 +238,61 @@ def test_the_session_unused_longest_makes_room() -> None:
 
 def test_a_session_that_ended_meanwhile_stays_ended() -> None:
     sessions = UiSessions(Clock())
-    token = sessions.begin(visitor())
+    before = visitor()
+    token = sessions.begin(before)
     sessions.end(token)
-    sessions.used(token, visitor())
+    sessions.used(token, before, visitor())
     assert sessions.find(token) is None
+
+
+def of_token(name: str = "ann") -> Visitor:
+    account = Account(name, ["management"], Judge(), WallMs(1))
+    return Visitor(User(name, "", ["management"], account=account))
+
+
+def test_a_session_goes_on_beside_a_second_password_until_one_is_dropped() -> None:
+    """It is not known with which of the two the session began."""
+    ann = User("ann", "b2xk", ["management"])
+    before = Visitor(ann)
+    ann.change("bmV3 b2xk", f"{HASHING} {HASHING}", ["management"])
+    assert before.is_still(ann, ())
+    ann.renew_hash("b2xk", "bmV3ZXI")
+    ann.change("bmV3 bmV3ZXI", f"{HASHING} {HASHING}", ["management"])
+    assert before.is_still(ann, ()), "the same password by another hash"
+    between = Visitor(ann)
+    ann.change("bmV3", HASHING, ["management"])
+    assert not between.is_still(ann, ())
+
+
+def test_a_new_token_of_the_same_user_goes_on_with_the_session() -> None:
+    sessions = UiSessions(Clock())
+    old, new = of_token(), of_token()
+    token = sessions.begin(old)
+    assert sessions.begin(new, token) == token
+    sessions.used(token, old, old)  # a request that was under way does not bring the old one back
+    assert sessions.find(token) is new
+    assert sessions.begin(of_token("bob"), token) != token
+    assert sessions.find(token) is None
+
+
+def test_a_log_in_with_a_password_always_begins_another_session() -> None:
+    sessions = UiSessions(Clock())
+    token = sessions.begin(visitor())
+    assert sessions.begin(visitor(), token) != token
+    assert sessions.find(token) is None
+
+
+def test_a_hash_that_was_to_be_renewed_is_no_excuse_for_another_password() -> None:
+    ann = User("ann", "b2xk", ["management"])
+    before = Visitor(ann)
+    ann.renew_hash("b2xk", "bmV3ZXI")
+    ann.change("b3RoZXI", HASHING, ["management"])
+    assert not before.is_still(ann, ())
+
+
+def test_a_session_that_goes_on_is_no_log_in(served: Served) -> None:
+    shown = session(served)
+    before = served.on_loop(served.node.broker.users.counts)["http"]
+    for _ in range(3):
+        assert status(served, shown) == 200
+    assert served.on_loop(served.node.broker.users.counts)["http"] == before

@@ -57,11 +57,75 @@ def test_where_it_would_go(
     assert served.get("/api/queues/%2F/all?columns=messages")["messages"] == 0
 
 
+def test_the_way_is_told_hop_by_hop(served: Served) -> None:
+    path = "/api/penstock/route/%2F/orders?routing_key=order.new&headers="
+    found = served.get(path + quote('{"size": "big"}'))
+    hops = [
+        (hop["source"], hop["by"], hop["destination_type"], hop["destination"])
+        for hop in found["hops"]
+    ]
+    assert sorted(hops) == [
+        ("more", "binding", "queue", "big"),
+        ("orders", "binding", "exchange", "more"),
+        ("orders", "binding", "queue", "all"),
+        ("orders", "binding", "queue", "new"),
+    ]
+    keys = {hop["destination"]: hop["bindings"] for hop in found["hops"]}
+    assert keys["all"] == [{"routing_key": "order.#", "arguments": {}}]
+    assert keys["big"][0]["arguments"] == {"size": "big", "x-match": "all"}
+    assert found["publishers_wait"] is None
+    assert found["queues"] == [one["name"] for one in found["reached"]]
+    assert found["reached"][0]["hold_ups"] == ["The queue has no consumer."]
+
+
+def test_only_the_bindings_that_match_are_shown(served: Served) -> None:
+    def make() -> None:
+        vhost = served.node.broker.vhosts["/"]
+        vhost.declare_exchange("spare", "fanout", True, False, False, {})
+        vhost.declare_exchange(
+            "twice", "topic", True, False, False, {"alternate-exchange": "spare"}
+        )
+        arguments = {"x-dead-letter-exchange": "dead", "x-message-ttl": 500, "x-max-length": 0}
+        vhost.declare_queue("late", True, None, False, arguments)
+        for key in ("a.*", "*.b", "c.#"):
+            vhost.bind_queue(vhost.queues["late"], "twice", key, {})
+        vhost.bind_queue(vhost.queues["late"], "spare", "", {})
+        vhost.queues["late"].set_paused(True)
+
+    served.on_loop(make)
+    found = served.get("/api/penstock/route/%2F/twice?routing_key=a.b")
+    assert [one["routing_key"] for one in found["hops"][0]["bindings"]] == ["a.*", "*.b"]
+    (late,) = found["reached"]
+    assert late["dead_letter_exchange"] == "dead"
+    assert late["hold_ups"] == [
+        "The queue is paused: it takes messages and delivers none.",
+        "The queue has no consumer.",
+        "The queue is full (0 messages): the oldest message goes.",
+        "The message expires after 500 ms.",
+    ]
+    found = served.get("/api/penstock/route/%2F/twice?routing_key=x.y")
+    assert [(hop["by"], hop["destination"]) for hop in found["hops"]] == [
+        ("alternate exchange", "spare"),
+        ("binding", "late"),
+    ]
+    assert served.get("/api/penstock/route/%2F/amq.default?routing_key=late")["hops"][0] == {
+        "source": "",
+        "by": "name",
+        "destination": "late",
+        "destination_type": "queue",
+        "bindings": [],
+    }
+
+
 def test_only_queues_one_may_read(served: Served) -> None:
     served.add_user("mon", "m", ["management"], "/")
     served.node.broker.users.users["mon"].vhosts["/"] = (".*", ".*", "^new$")
     answer = served.ask("/api/penstock/route/%2F/orders?routing_key=order.new", "mon")
-    assert json.loads(answer.body) == {"queues": ["new"]}
+    found = json.loads(answer.body)
+    assert found["queues"] == ["new"]
+    assert [one["name"] for one in found["reached"]] == ["new"]
+    shown = {hop["destination"] for hop in found["hops"] if hop["destination_type"] == "queue"}
+    assert shown == {"new"}
 
 
 def test_nonsense(served: Served) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from urllib.error import HTTPError
 
+import pika
 import pytest
 
 from tests.helpers.nsq_live import NsqLiveBroker, RawClient
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def node() -> Iterator[NsqLiveBroker]:
-    with NsqLiveBroker() as running:
+    with NsqLiveBroker(login_lockout="address", login_lockout_failures=2) as running:
         yield running
 
 
@@ -86,8 +87,8 @@ def test_from_declaring_to_deleting(visit: Visit, life: Life) -> None:
     visit.wait_for_text(visit.figure("ready"), "1")
     page.get_by_role("button", name="Get messages").click()
     got = page.locator("article.message")
-    visit.wait_for_text(got.locator("pre"), '{"by": "hand"}')
-    for text in ("header colour", "red", "application/json", "a.b"):
+    visit.wait_for_text(got.locator("pre"), '{\n  "by": "hand"\n}')
+    for text in ("colour", "red", "application/json", "a.b"):
         got.get_by_text(text, exact=True).wait_for()
     visit.wait_for_text(visit.figure("ready"), "1")
     visit.shoot("doing-get")
@@ -142,6 +143,85 @@ def test_a_form_waits_for_the_names_one_chooses_from(visit: Visit, life: Life) -
     other.heading("too early")
     other.close()
     life.channel.queue_delete("too early")
+
+
+def test_the_keyboard_goes_anywhere(visit: Visit, life: Life) -> None:
+    page = visit.page
+    visit.go("/")
+    visit.heading("Overview")
+    page.keyboard.press("Control+k")
+    box = page.get_by_role("combobox", name="Go to a page")
+    box.fill("audit tr")
+    page.get_by_role("option", name="Audit trail page").wait_for()
+    page.keyboard.press("Enter")
+    visit.heading("Audit trail")
+    page.keyboard.press("Control+k")
+    box.fill("rders.n")
+    page.get_by_role("option", name="orders.new queue").wait_for()
+    visit.shoot_now("palette")
+    page.keyboard.press("Enter")
+    visit.heading("orders.new")
+    page.keyboard.press("Control+k")
+    box.fill("no such thing")
+    page.get_by_text("Nothing of that name.").wait_for()
+    page.keyboard.press("Escape")
+    box.wait_for(state="detached")
+    visit.go("/queues")
+    page.get_by_role("link", name="orders.new").wait_for()
+    page.keyboard.press("/")
+    page.keyboard.type("audit")
+    page.get_by_role("link", name="orders.new").wait_for(state="detached")
+    visit.check()
+
+
+def test_one_choice_of_a_virtual_host_holds_for_all_lists(visit: Visit, life: Life) -> None:
+    page = visit.page
+    life.api("/api/vhosts/other", "PUT", {})
+    life.api("/api/queues/other/elsewhere", "PUT", {"durable": True})
+    page.reload()
+    try:
+        visit.go("/vhosts")
+        visit.row("Virtual hosts", "other").get_by_role("link", name="its queues").click()
+        page.get_by_role("link", name="elsewhere").wait_for()
+        choice = page.get_by_role("navigation").get_by_label("Virtual host")
+        assert choice.input_value() == "other"
+        assert page.get_by_role("link", name="orders.new").count() == 0
+        visit.go("/connections")
+        page.get_by_text("No connections.").wait_for()
+        visit.go("/")
+        page.get_by_text("All queues are empty.").wait_for()
+        choice.select_option("/")
+        visit.go("/queues")
+        page.get_by_role("link", name="orders.new").wait_for()
+        assert page.get_by_role("link", name="elsewhere").count() == 0
+        choice.select_option("")
+        page.get_by_role("link", name="elsewhere").wait_for()
+    finally:
+        life.api("/api/vhosts/other", "DELETE")
+    visit.check()
+
+
+def test_several_queues_are_purged_and_deleted_at_once(visit: Visit, life: Life) -> None:
+    page = visit.page
+    for name in ("bulk.1", "bulk.2", "bulk.3"):
+        life.channel.queue_declare(name)
+        life.channel.basic_publish("", name, b"m")
+    visit.go("/queues?name=bulk.")
+    page.get_by_label("Choose bulk.1").check()
+    page.get_by_label("Choose bulk.3").check()
+    page.get_by_text("2 chosen").wait_for()
+    visit.shoot("queues-chosen")
+    page.get_by_role("button", name="Purge…").click()
+    page.get_by_role("dialog").get_by_role("button", name="Purge").click()
+    page.get_by_text("Purge: 2 queues.").wait_for()
+    left = life.api("/api/queues?name=bulk.&page=1&columns=name,messages_ready")["items"]
+    assert [one["messages_ready"] for one in left] == [0, 1, 0]
+    page.get_by_label("all of this page").check()
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_label("Type 3 to go on").fill("3")
+    page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    page.get_by_text("Nothing of that name.").wait_for()
+    visit.check()
 
 
 def test_what_the_broker_refuses_is_said(visit: Visit, life: Life) -> None:
@@ -325,6 +405,34 @@ def test_a_user_a_virtual_host_and_what_the_one_may_in_the_other(visit: Visit, l
     visit.heading("Virtual hosts")
     assert is_gone(life, "/api/vhosts/a%2Fb%20c")
     visit.check()
+
+
+def test_a_password_is_rotated_and_a_lock_out_ended(
+    visit: Visit, life: Life, node: NsqLiveBroker
+) -> None:
+    from playwright.sync_api import expect
+
+    page = visit.page
+    life.api("/api/users/billing", "PUT", {"password": "old", "tags": ""})
+    try:
+        visit.go("/users/billing")
+        visit.heading("billing")
+        page.get_by_label("Second password").fill("new")
+        page.get_by_role("button", name="Add a second password").click()
+        expect(page.get_by_role("table", name="Passwords").get_by_role("row")).to_have_count(3)
+        page.get_by_role("button", name="Drop the older password").click()
+        page.get_by_role("dialog").get_by_role("button", name="Drop password").click()
+        page.get_by_text("the only one").wait_for()
+        parameters = pika.URLParameters(node.url.replace("guest:guest", "billing:old"))
+        for _ in range(2):
+            with pytest.raises(pika.exceptions.ProbableAuthenticationError):
+                pika.BlockingConnection(parameters)
+        page.get_by_text("Locked out after wrong passwords, from 127.0.0.1 until").wait_for()
+        page.get_by_role("button", name="Unlock").click()
+        page.get_by_text("billing may log in again.").wait_for()
+        visit.check()
+    finally:
+        life.api("/api/users/billing", "DELETE")
 
 
 def test_limits_of_the_node(visit: Visit, life: Life) -> None:

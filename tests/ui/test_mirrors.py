@@ -106,7 +106,7 @@ def test_masters_are_spread_by_a_click(visit: Visit, mirrors: FakeMirrors) -> No
     visit.go("/mirrors")
     visit.page.get_by_role("button", name="Spread masters").click()
     visit.page.get_by_text("1 master will move.").wait_for()
-    assert mirrors.asked == [("rebalance", ".*", ".*")]
+    assert mirrors.asked == [("rebalance", ".*", ".*", "all")]
 
 
 def test_the_ring_shows_who_is_dead_and_who_is_away(visit: Visit, mirrors: FakeMirrors) -> None:

@@ -44,6 +44,8 @@ PAGES = [
     ("vhost", "/vhosts/%2F", "/"),
     ("limits", "/limits", "Limits"),
     ("nodes", "/nodes", "Nodes"),
+    ("log", "/log", "Log"),
+    ("audit", "/audit", "Audit trail"),
     ("definitions", "/definitions", "Definitions"),
     ("api", "/api", "HTTP API"),
 ]
@@ -106,6 +108,37 @@ def test_a_client_in_detail(visit: Visit, life: Life, name: str) -> None:
     visit.settle()
     visit.check()
     visit.shoot(name.removesuffix("s"))
+
+
+def test_the_overview_begins_with_what_needs_a_person(visit: Visit, life: Life) -> None:
+    life.publish(15)  # after the first sample
+    visit.go("/")
+    first = visit.page.locator("main section").first
+    grown = first.get_by_role("link", name="Queue 'orders.audit' has no consumer and grew by")
+    grown.wait_for()
+    texts = {one["sentence"] for one in life.api("/api/penstock/attention")["findings"]}
+    assert texts.issuperset(first.get_by_role("link").all_text_contents())
+    grown.click()
+    visit.heading("orders.audit")
+    visit.check()
+
+
+def test_the_log_is_read_and_filtered(visit: Visit, life: Life) -> None:
+    page = visit.page
+    visit.go("/log")
+    lines = page.get_by_role("list", name="Lines of the log").get_by_role("listitem")
+    lines.filter(has_text="connection accepting AMQP connection").first.wait_for()
+    page.get_by_label("Filter lines").fill("no such line")
+    page.get_by_text("No line fits.").wait_for()
+    page.get_by_label("Filter lines").fill("")
+    page.get_by_label("From level").select_option("critical")
+    page.get_by_text("No line fits.").wait_for()
+    page.get_by_label("Of the category").fill("queue")
+    page.get_by_label("Level", exact=True).select_option("debug")
+    page.get_by_role("button", name="Set level").click()
+    page.get_by_text(re.compile("; queue from debug on")).wait_for()
+    life.api("/api/penstock/log-level", "PUT", {"level": "", "category": "queue"})
+    visit.check()
 
 
 def test_numbers_follow_a_publish(visit: Visit, life: Life) -> None:
@@ -204,10 +237,20 @@ def test_where_would_it_go(visit: Visit) -> None:
     visit.go("/exchanges/%2F/orders?tab=route")
     page.get_by_label("Routing key").fill("order.new")
     page.get_by_role("button", name="Ask").click()
-    page.get_by_text("To 2 queues:").wait_for()
+    picture = page.get_by_role("img", name="The way from orders")
+    picture.wait_for()
+    boxes = picture.locator("a").all_text_contents()
+    assert [box.strip() for box in boxes if "orders.audit" in box or "orders.new" in box]
+    holds = visit.row("Queues reached", "orders.audit")
+    holds.get_by_text("The queue has no consumer.").wait_for()
+    visit.row("Hops", "order.#").wait_for()
+    visit.shoot("exchange-route")
+    holds.get_by_role("link", name="dead", exact=True).click()
+    visit.heading("dead")
+    visit.go("/exchanges/%2F/orders?tab=route")
     page.get_by_label("Routing key").fill("nowhere")
     page.get_by_role("button", name="Ask").click()
-    page.get_by_text("Nowhere: it would be dropped").wait_for()
+    page.get_by_text("To no queue: it would be dropped").wait_for()
     visit.check()
 
 

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING
 import pika
 import pytest
 
-from tests.helpers import slow_disk
+from tests.helpers import hostile_machine
+from tests.helpers.hostile_machine import HostileMachine
 from tests.helpers.live_broker import LiveBroker
 from tests.ui.conftest import SHOTS
 from tests.ui.life import Life
@@ -38,7 +39,7 @@ IN_THE_STORE = {
 }
 
 pytestmark = pytest.mark.skipif(
-    slow_disk.missing_reason() is not None, reason=str(slow_disk.missing_reason())
+    hostile_machine.missing_reason() is not None, reason=str(hostile_machine.missing_reason())
 )
 
 
@@ -69,7 +70,7 @@ class Crawling:
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
     directory = tmp_path_factory.mktemp("slow")
-    environment = slow_disk.environment(Path(directory), DISK_BYTES_PER_S) | IN_THE_STORE
+    environment = HostileMachine(Path(directory), DISK_BYTES_PER_S).environment | IN_THE_STORE
     with LiveBroker(environment=environment) as running:
         yield running
 

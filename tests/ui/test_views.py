@@ -7,6 +7,7 @@ The broker pages early, so that a few megabytes are enough to see a queue under 
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
@@ -407,6 +408,42 @@ def test_links_to_other_brokers(visit: Visit, life: Life) -> None:
 # -- messages --------------------------------------------------------------------------------------
 
 
+SCHEMA = (
+    b'{"type":"record","name":"Order","fields":[{"name":"id","type":"long"},'
+    b'{"name":"note","type":["null","string"]},{"name":"of","type":{"type":"array","items":"int"}}]}'
+)
+
+
+def avro_body() -> bytes:
+    """One record (-3, "hi", [1, 2]) in an object container, as Avro's specification lays it out."""
+    length = len(SCHEMA) << 1
+    head = b"Obj\x01\x02\x16avro.schema" + bytes([length & 0x7F | 0x80, length >> 7])
+    record = b"\x05" + b"\x02\x04hi" + b"\x04\x02\x04\x00"
+    block = b"\x02" + bytes([len(record) << 1]) + record
+    return head + SCHEMA + b"\x00" + b"s" * 16 + block + b"s" * 16
+
+
+def test_bodies_of_avro_and_messagepack_are_values(visit: Visit, life: Life) -> None:
+    life.channel.queue_declare("packed", auto_delete=True)
+    # {"id": 2^53 + 1, "ok": true, "d": [-1, 1.5]}
+    packed = b"\x83\xa2id\xcf" + (2**53 + 1).to_bytes(8, "big")
+    packed += b"\xa2ok\xc3\xa1d\x92\xff\xca?\xc0\0\0"
+    for body in (packed, avro_body(), packed[:-1]):
+        life.channel.basic_publish("", "packed", body)
+    open_panel(visit, "packed", "messages")
+    shown = visit.page.get_by_label("Body", exact=True)
+
+    def opened(number: int) -> str:
+        visit.page.get_by_role("button", name=f"Message {number}: ").click()
+        visit.page.get_by_role("button", name="hex").wait_for()
+        return shown.inner_text()
+
+    assert json.loads(opened(0)) == {"id": str(2**53 + 1), "ok": True, "d": [-1, 1.5]}
+    assert json.loads(opened(1))["records"] == [{"id": -3, "note": "hi", "of": [1, 2]}]
+    assert opened(2).startswith("000000  83 a2 69 64 cf")  # cut off: it is no MessagePack
+    visit.check()
+
+
 def test_messages_are_paged_and_opened_without_being_taken(visit: Visit, life: Life) -> None:
     open_panel(visit, PAGED, "messages")
     rows = visit.page.locator("table.messages tbody tr[data-seq-id]")
@@ -425,6 +462,19 @@ def test_messages_are_paged_and_opened_without_being_taken(visit: Visit, life: L
     hidden = "box => box.scrollHeight > box.clientHeight"
     assert not visit.page.locator("div.payload").evaluate(hidden), "headers are below the edge"
     visit.shoot("queue-messages")
+    # A dead letter tells its way, the oldest death first.
+    arguments = {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "way.end"}
+    life.channel.queue_declare("way.end", auto_delete=True)
+    life.channel.queue_declare("way.first", auto_delete=True, arguments=arguments)
+    life.channel.basic_publish("", "way.first", b"{}")
+    method, _, _ = life.channel.basic_get("way.first")
+    life.channel.basic_reject(method.delivery_tag, requeue=False)
+    open_panel(visit, "way.end", "messages")
+    visit.page.get_by_role("button", name="Message 0: ").click()
+    deaths = visit.page.locator(".deaths li").first
+    assert re.fullmatch(
+        r"the default exchange, key way.first\s*way.first\s*rejected \d{4}-.*", deaths.inner_text()
+    )
     row = life.api(f"/api/queues/%2F/{PAGED}")
     assert row["messages_unacknowledged"] == 0
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page
 
-WAIT_MS = 8000
+WAIT_MS = 15_000
 AUDIT = (Path(__file__).parent / "audit.js").read_text(encoding="utf-8")
 VIOLATIONS = """
 addEventListener("securitypolicyviolation", (event) =>

@@ -21,7 +21,7 @@ import logging
 import re
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -30,24 +30,41 @@ from typing import Final, ParamSpec, Protocol, TypeVar
 from aiohttp import web
 
 from penstock import __version__
+from penstock.broker.oauth.sign_on import OFF, sign_on
 from penstock.broker.rules.access import User
-from penstock.core.errors import AccessRefused, Blocked, BrokerError, NotFound, Unavailable
+from penstock.broker.rules.judges import NAMELESS
+from penstock.broker.rules.log_ins import HTTP as OVER_HTTP
+from penstock.core.errors import (
+    AccessRefused,
+    Blocked,
+    BrokerError,
+    EntryRefused,
+    NotFound,
+    Unavailable,
+    Undecided,
+)
+from penstock.core.event_book import Actor
+from penstock.gate import Gate
 from penstock.management.api.metrics import metrics_application
+from penstock.management.facts.on_loop import answered
+from penstock.management.facts.sessions import ListenerFacts
 from penstock.management.http.access import (
     Operator,
     Visitor,
     asking_now,
     credentials,
+    login_failed,
     shows_token,
 )
-from penstock.management.http.audit_lines import audit
-from penstock.management.http.bodies import json_response
+from penstock.management.http.bodies import json_response, response_of
 from penstock.management.http.browsers import guard, names_in
 from penstock.management.http.control import NodeControl
-from penstock.management.http.endpoints import Context, NotManagement, NotThere, Route
+from penstock.management.http.endpoints import Context, NotManagement, NotThere, Route, SessionOver
 from penstock.management.http.http_connections import KEEPALIVE_TIMEOUT_S, HttpConnections
 from penstock.management.http.listing import BadQuery
-from penstock.management.http.ui_files import UiFiles
+from penstock.management.http.request_notes import note_requests
+from penstock.management.http.server_log import server_logger
+from penstock.management.http.ui_files import FOLDER, UiFiles
 from penstock.management.http.ui_sessions import SCRIPT_HEADER, shown_token
 from penstock.management.metrics.gathering import Gathering
 from penstock.management.metrics.pages import Pages
@@ -59,8 +76,10 @@ from penstock.management.statistics.completing import Statistics
 from penstock.management.statistics.node_facts import NodeFacts
 from penstock.management.statistics.reading import Reading
 from penstock.management.statistics.sampler import Sampler
-from penstock.settings.listener_table import METRICS, is_loopback
+from penstock.secrets.sources import revealing
+from penstock.settings.listener_table import HTTP, HTTPS, METRICS, METRICS_HTTPS, door_of
 from penstock.settings.settings import Settings
+from penstock.tls.options import TlsSet
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -110,11 +129,17 @@ class ManagementServer:
         token: str = "",
         settings: Settings | None = None,
         host_names: Iterable[str] = (),
+        tls: TlsSet | None = None,
+        gate: Gate | None = None,
     ) -> None:
         """``segment_entries``: of virtual hosts that an import makes; ``token``: the operator's;
-        without ``settings`` there are no metrics on a port of their own; ``host_names``: under
-        which browsers on this machine may ask, besides its own.
+        without ``settings`` it listens at ``bind`` and ``port`` only, without metrics on a port of
+        their own; ``host_names``: under which browsers on this machine may ask, besides its own.
         """
+        self._settings = settings
+        self._tls = tls
+        self._gate = gate
+        self._listening: list[ListenerFacts] = []
         self._host_names = names_in(host_names)
         self._bind = bind
         self._port = port
@@ -125,7 +150,15 @@ class ManagementServer:
         self.sampler = Sampler(
             self._statistics, Reading(view.broker, view.watch), node, self._on_loop
         )
-        gathering = Gathering(view, self._on_loop, node, self._statistics, self.sampler)
+        gathering = Gathering(
+            view,
+            self._on_loop,
+            node,
+            self._statistics,
+            self.sampler,
+            self._listening,
+            self._refused,
+        )
         self._context = Context(
             view,
             self._on_loop,
@@ -136,12 +169,13 @@ class ManagementServer:
             Scrapes(Pages(gathering)),
             self._answer_get,
             control,
+            OFF
+            if settings is None
+            else sign_on(revealing(settings, "management_oauth", "auth_oauth2")),
         )
-        self._metrics_port = 0 if settings is None else settings.prometheus_port
         self._objects_open = settings is not None and settings.prometheus_objects_open
-        self.connections = HttpConnections(HEALTH_CHECKS)
-        self.metrics_connections = HttpConnections()
-        self.metrics_address: tuple[str, int] | None = None  # once it listens
+        self.connections = HttpConnections(HEALTH_CHECKS, gate)
+        self.metrics_connections = HttpConnections((), gate)
         self._context.endpoints.extend(endpoints(self._context) for endpoints in ENDPOINTS)
         self._web = self._application()
         self._started: Future[int] = Future()
@@ -196,12 +230,9 @@ class ManagementServer:
             )
         )
         try:
-            await runner.setup()
-            await self.connections.site(runner, self._bind, self._port).start()
-            await self._serve_metrics(metrics)
-            port = runner.addresses[0][1]
-            self._context.listens(self._bind, port)
-            self._started.set_result(port)
+            await self._listen(runner, self.connections, (HTTP, HTTPS))
+            await self._listen(metrics, self.metrics_connections, (METRICS, METRICS_HTTPS))
+            self._started.set_result(self._listening[0].port)
             for endpoints in self._context.endpoints:
                 await endpoints.begin()
             await self._stopping.wait()
@@ -214,25 +245,51 @@ class ManagementServer:
             await metrics.cleanup()
             await runner.cleanup()
 
-    async def _serve_metrics(self, runner: web.AppRunner) -> None:
-        if self._metrics_port:
-            await runner.setup()
-            await self.metrics_connections.site(runner, self._bind, self._metrics_port).start()
-            self.metrics_address = self._bind, runner.addresses[0][1]
+    async def _listen(
+        self, runner: web.AppRunner, connections: HttpConnections, protocols: Sequence[str]
+    ) -> None:
+        """Where the settings open one of these listeners."""
+        await runner.setup()
+        settings = self._settings
+        for door in map(door_of, protocols):
+            if settings is None:
+                if door.protocol != HTTP:
+                    continue
+            elif not door.is_open(settings):
+                continue
+            is_given = door.protocol == HTTP
+            bind = self._bind if is_given or settings is None else door.address(settings)
+            port = self._port if is_given or settings is None else door.port(settings)
+            tls = None if self._tls is None else self._tls.of(door)
+            where = {"host": bind, "port": port}
+            await connections.site(runner, where, door.protocol, tls).start()
+            port = int(runner.addresses[-1][1])
+            self._listening.append(ListenerFacts(door.protocol, bind, port, tls))
+            self._context.listens(self._listening[-1])
 
-    def metrics_listeners(self) -> list[tuple[str, str, int]]:
-        """Protocol, host and port, if there is one."""
-        address = self.metrics_address
-        return [] if address is None else [(METRICS, *address)]
+    def _refused(self) -> dict[str, int]:
+        """Connections, by reason."""
+        counts = {} if self._gate is None else dict(self._gate.counts)
+        return counts if self._tls is None else counts | {"tls": self._tls.failed_count()}
+
+    def listeners(self) -> list[ListenerFacts]:
+        """The management API's first, once it has started."""
+        return self._listening
 
     async def _on_loop(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What it returns; run once more when a backend of users that was asked has answered."""
         assert self._turn is not None
-        async with asyncio.timeout(ANSWER_TIMEOUT_S), self._turn:
-            future = self._call_on_loop(partial(function, *args, **kwargs))
-            # Shielded: giving up here must not cancel under the data loop's hands.
-            found = await asyncio.shield(asyncio.wrap_future(future))
-        self._statistics.complete(found)
-        return found
+        while True:
+            try:
+                async with asyncio.timeout(ANSWER_TIMEOUT_S), self._turn:
+                    future = self._call_on_loop(partial(function, *args, **kwargs))
+                    # Shielded: giving up here must not cancel under the data loop's hands.
+                    found = await asyncio.shield(asyncio.wrap_future(future))
+            except Undecided as undecided:
+                await answered(undecided.ticket)
+                continue
+            self._statistics.complete(found)
+            return found
 
     async def _must_turn(self) -> str:
         """Whether the data loop turns, out of turn: the lists of others are no fault of it.
@@ -248,14 +305,17 @@ class ManagementServer:
     # -- routes --------------------------------------------------------------------------
 
     def _application(self) -> web.Application:
-        no_other_pages = guard(self._host_names, partial(_error, 403, "forbidden"))
-        application = web.Application(middlewares=[_errors_as_answers, no_other_pages])
+        open_to_others = frozenset({"/api/login"} if self._context.sign_on.by_provider else ())
+        refused = partial(_error, 403, "forbidden")
+        no_other_pages = guard(self._host_names, refused, open_to_others)
+        noted = note_requests(self._view.broker.events, self._call_on_loop)
+        application = web.Application(middlewares=[noted, _errors_as_answers, no_other_pages])
         application.on_response_prepare.append(_finish_headers)
         application.on_shutdown.append(self._close_endpoints)
         for endpoints in self._context.endpoints:
             for route in endpoints.routes():
                 self._route(application, route)
-        UiFiles().add_routes(application.router)
+        UiFiles(FOLDER, self._context.sign_on.origins).add_routes(application.router)
         application.router.add_get("/healthz/live", self._live)
         application.router.add_get("/healthz/ready", self._is_ready)
         application.router.add_get("/healthz/startup", self._live)
@@ -300,15 +360,12 @@ class ManagementServer:
             if endpoint is None:
                 return web.Response(status=405, headers=allow)
             visitor = await authenticate(request)
-            asking_now.set(visitor.event_name)
+            asking_now.set(Actor(visitor.event_name, OVER_HTTP, request.remote or ""))
             asked_now.set(read_asked(request.query))
             role = route.role_for(method)
             if role is not None:
                 role.check(visitor)
-            response = await endpoint(request, visitor)
-            if method != "GET":
-                audit(request, visitor.name, response.status)
-            return response
+            return response_of(await endpoint(request, visitor))
 
         return answer
 
@@ -331,6 +388,13 @@ class ManagementServer:
         peer = request.remote or ""
         if header is None and (token := shown_token(request)):
             return await self._of_session(request, token, peer)
+        try:
+            if header is None and (named := self._named(request)):
+                return await self._context.trust(named, peer)
+        except EntryRefused as error:
+            raise LoginFailed(str(error)) from error
+        except AccessRefused as error:
+            raise LoginFailed("Login failed") from error
         if header is None:
             await self._context.refuse(request)
             raise LoginFailed("")
@@ -341,27 +405,35 @@ class ManagementServer:
             await self._context.refuse(request)
             raise LoginFailed("Login failed")
         try:
-            return await self._context.log_in(*given, peer, is_loopback(peer))
+            return await self._context.log_in(*given, request)
+        except EntryRefused as error:
+            raise LoginFailed(str(error)) from error
         except NotManagement as error:
             raise LoginFailed(str(error), "not_authorised") from error
         except AccessRefused as error:
-            raise LoginFailed("Login failed") from error
+            raise LoginFailed(
+                login_failed(error) if given[0] == NAMELESS else "Login failed"
+            ) from error
+
+    def _named(self, request: web.Request) -> str:
+        """The user that the client's certificate names, "" = none."""
+        sites = (self.connections, self.metrics_connections)
+        return next((found for one in sites if (found := one.login_of(request))), "")
 
     async def _of_session(self, request: web.Request, token: str, peer: str) -> Visitor:
         try:
-            visitor = await self._context.resume(token, peer)
+            return await self._context.resume(token, peer)
         except AccessRefused as error:
-            raise LoginFailed("Login failed") from error
-        if visitor is None:
             await self._context.refuse(request)
-            raise LoginFailed("The session is over")
-        return visitor
+            is_over = isinstance(error, SessionOver)
+            raise LoginFailed(str(error) if is_over else "Login failed") from error
 
 
 def _runner(application: web.Application) -> web.AppRunner:
     return web.AppRunner(
         application,
         access_log=None,
+        logger=server_logger("penstock.http"),
         handle_signals=False,
         shutdown_timeout=1.0,
         keepalive_timeout=KEEPALIVE_TIMEOUT_S,

@@ -6,6 +6,7 @@ from penstock.management.api.accounts.limits import LimitsApi
 from penstock.management.api.accounts.permissions import PermissionsApi
 from penstock.management.api.accounts.ui_session import UiSessionApi
 from penstock.management.api.accounts.users import UsersApi
+from penstock.management.api.attention import AttentionApi
 from penstock.management.api.bindings import BindingsApi
 from penstock.management.api.clients import ClientsApi
 from penstock.management.api.definitions import DefinitionsApi
@@ -13,6 +14,7 @@ from penstock.management.api.exchanges import ExchangesApi
 from penstock.management.api.live import LiveApi
 from penstock.management.api.metrics import MetricsEndpoints
 from penstock.management.api.nodes.aliveness import AlivenessApi
+from penstock.management.api.nodes.audit_trail import AuditTrailApi
 from penstock.management.api.nodes.cluster import ClusterApi, LogInsApi
 from penstock.management.api.nodes.health import HealthApi
 from penstock.management.api.nodes.nodes import NodesApi
@@ -37,37 +39,9 @@ from penstock.management.http.endpoints import Endpoints
 from penstock.management.http.openapi import OpenApi
 
 ENDPOINTS: Final[tuple[type[Endpoints], ...]] = (
-    OverviewApi,
-    UiSessionApi,
-    QuorumApi,
-    QueuesApi,
-    QueueActionsApi,
-    MirrorsApi,
-    SuperStreamsApi,
-    ExchangesApi,
-    BindingsApi,
-    MessagesApi,
-    ClientsApi,
-    VhostsApi,
-    LimitsApi,
-    ResourcesApi,
-    DefinitionsApi,
-    PipelinesApi,
-    LiveApi,
-    MetricsEndpoints,
-    WhatIfApi,
-    ViewsApi,
-    SearchApi,
-    OperatingApi,
-    MessageActionsApi,
-    ClusterApi,
-    LogInsApi,
-    HealthApi,
-    AlivenessApi,
-    NodesApi,
-    ParametersApi,
-    PermissionsApi,
-    PoliciesApi,
-    UsersApi,
-    OpenApi,
-)
+    OverviewApi, AttentionApi, UiSessionApi, QuorumApi, QueuesApi, QueueActionsApi, MirrorsApi,
+    SuperStreamsApi, ExchangesApi, BindingsApi, MessagesApi, ClientsApi, VhostsApi, LimitsApi,
+    ResourcesApi, DefinitionsApi, PipelinesApi, LiveApi, MetricsEndpoints, WhatIfApi, ViewsApi,
+    SearchApi, OperatingApi, AuditTrailApi, MessageActionsApi, ClusterApi, LogInsApi, HealthApi,
+    AlivenessApi, NodesApi, ParametersApi, PermissionsApi, PoliciesApi, UsersApi, OpenApi,
+)  # fmt: skip

@@ -6,12 +6,11 @@ The last line begins with ``ready in``: scripts and tests wait for it.
 from collections.abc import Sequence
 
 from penstock.settings.listener_table import (
-    HTTP,
     LISTENERS,
-    door_of,
     etcd_risks,
     host_and_port,
     open_doors,
+    plain_text_risks,
     stays_here,
 )
 from penstock.settings.settings import Settings
@@ -24,7 +23,6 @@ def start_screen(
     pid: int,
     compiled: bool,
     listeners: Sequence[tuple[str, str, int]],
-    http_port: int,
     recovery: str,
     log_in: bool,
     ready_ms: float,
@@ -35,11 +33,9 @@ def start_screen(
     exists with that password; a data directory keeps the users it was made with.
     """
     build = "compiled" if compiled else "interpreted, slower: no compiled files"
-    management = door_of(HTTP).address(settings)
     lines = [
         f"Penstock {version}, pid {pid}, {build}",
         *(_listener_line(*listener) for listener in listeners),
-        _listener_line(HTTP, management, http_port),
         f"  data        {settings.data_dir} ({settings.source_of('data_dir')})",
         f"  recovered   {recovery}",
         f"  config      {settings.file_name or 'no file'}",
@@ -47,7 +43,7 @@ def start_screen(
         f"  log in as   {_credentials(settings, log_in)}",
     ]
     warnings = [*(_warnings(settings) if log_in else []), *_wide_open(settings)]
-    warnings += etcd_risks(settings)
+    warnings += [*etcd_risks(settings), *plain_text_risks(settings)]
     lines.extend(f"  warning     {text}" for text in warnings)
     lines.append(f"ready in {ready_ms:.0f} ms")
     return "\n".join(lines) + "\n"

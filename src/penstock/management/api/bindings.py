@@ -47,8 +47,6 @@ class Ends(NamedTuple):
 
 
 class BindingsApi(Endpoints):
-    """See the head of this file."""
-
     has_lists = True
 
     def routes(self) -> list[Route]:
@@ -159,12 +157,11 @@ class BindingsApi(Endpoints):
         place = f"{quote(ends.destination, safe='')}/{quote(key, safe='~')}"
         return web.Response(status=201, headers={"Location": place})
 
-    async def unbind(self, kind: str, request: web.Request, visitor: Visitor) -> web.Response:
+    async def unbind(self, kind: str, request: web.Request, visitor: Visitor) -> None:
         ends = await self._ends(kind, request, visitor)
         keyed = await self._lists.gathered(await self._on_loop(self._between, ends), _keyed)
         _, binding = _named(request.match_info["key"], keyed, itemgetter(0))
         await self.change(self._unbind, ends, binding, visitor)
-        return web.Response(status=204)
 
     async def _ends(self, kind: str, request: web.Request, visitor: Visitor) -> Ends:
         (vhost,) = await self.asked_vhosts(request, visitor)

@@ -27,8 +27,6 @@ CLOSED_HERE: Final = "Closed via management plugin"
 
 
 class ClientsApi(Endpoints):
-    """See the head of this file."""
-
     has_lists = True
 
     def routes(self) -> list[Route]:
@@ -77,19 +75,17 @@ class ClientsApi(Endpoints):
         row = await self._known_connection(request, visitor, visitor.may_monitor)
         return json_response(ListQuery(request.query).project(row))
 
-    async def close_connection(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def close_connection(self, request: web.Request, visitor: Visitor) -> None:
         row = await self._known_connection(request, visitor, visitor.is_administrator)
         await self._close(row, request)
-        return web.Response(status=204)
 
-    async def close_all_of(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def close_all_of(self, request: web.Request, visitor: Visitor) -> None:
         if not visitor.is_administrator and request.match_info["user"] != visitor.name:
             raise AccessRefused("User not authorised to access object")
         await self._check_path(request, visitor)
         rows = await self._lists.session_rows(self._view.clients.connection_rows, visitor)
         for row in _of_path(request, rows):
             await self._close(row, request)
-        return web.Response(status=204)
 
     async def _close(self, row: Row, request: web.Request) -> None:
         given = request.headers.get("X-Reason", CLOSED_HERE)
@@ -110,7 +106,7 @@ class ClientsApi(Endpoints):
     async def channels(self, request: web.Request, visitor: Visitor) -> web.Response:
         query = ListQuery(request.query)
         await self._check_path(request, visitor)
-        sessions = await self._on_loop(self._view.clients.sessions)
+        sessions = await self._on_loop(self._view.watch.sessions)
         rows = await self._channel_rows(sessions)
         if not visitor.may_monitor:
             rows = [row for row in rows if row["user"] == visitor.name]

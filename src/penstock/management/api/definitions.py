@@ -18,10 +18,13 @@ from aiohttp import BodyPartReader, web
 from penstock.broker.definitions.exporting import DefinitionsExport
 from penstock.broker.definitions.importing import DefinitionsImport, Plan
 from penstock.broker.rules.access import SALT_BYTES
+from penstock.broker.rules.log_ins import HTTP
+from penstock.core.event_book import Actor
+from penstock.management.facts.on_loop import AGAIN_S
 from penstock.management.http.access import ADMINISTRATOR, Visitor
 from penstock.management.http.bodies import BODY_MAX_BYTES, json_response, must_be_plain
 from penstock.management.http.definitions_reading import parsed_by_rows
-from penstock.management.http.endpoints import AGAIN_S, DIALECT, Endpoint, Endpoints, Route
+from penstock.management.http.endpoints import DIALECT, Endpoint, Endpoints, Route
 from penstock.management.http.listing import BadQuery
 
 FORM: Final = "multipart/form-data"
@@ -61,7 +64,8 @@ class DefinitionsApi(Endpoints):
     async def take(self, request: web.Request, visitor: Visitor) -> web.Response:
         name = await self._vhost(request, visitor, 404)
         plan = await asyncio.to_thread(_plan, await _sent(request), name)
-        work = await self._on_loop(self._begin, plan, visitor.acts_as)
+        actor = Actor(visitor.acts_as, HTTP, request.remote or "")
+        work = await self._on_loop(self._begin, plan, actor)
         while not await self._on_loop(work.run, STEPS):
             if work.waits:
                 await asyncio.sleep(AGAIN_S)
@@ -73,8 +77,8 @@ class DefinitionsApi(Endpoints):
             return json_response({"left_out": work.left_out})
         return json_response(_refusal(work.left_out), 400)
 
-    def _begin(self, plan: Plan, user: str) -> DefinitionsImport:
-        return DefinitionsImport(self._broker, self.admin(), plan, _salt, user)
+    def _begin(self, plan: Plan, actor: Actor) -> DefinitionsImport:
+        return DefinitionsImport(self._broker, self.admin(), plan, _salt, actor)
 
     async def _vhost(self, request: web.Request, visitor: Visitor, missing: int) -> str:
         """The one in the path, "" = all.  Raises BadQuery.

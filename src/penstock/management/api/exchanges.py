@@ -29,8 +29,6 @@ from penstock.management.http.listing import ListQuery
 
 
 class ExchangesApi(Endpoints):
-    """See the head of this file."""
-
     has_lists = True
 
     def routes(self) -> list[Route]:
@@ -39,9 +37,7 @@ class ExchangesApi(Endpoints):
             Route("/api/exchanges", {"GET": self.exchanges}, "All exchanges"),
             Route("/api/exchanges/{vhost}", {"GET": self.exchanges}, "In one virtual host"),
             Route(
-                one,
-                {"GET": self.exchange, "PUT": self.put, "DELETE": self.delete},
-                "One exchange",
+                one, {"GET": self.exchange, "PUT": self.put, "DELETE": self.delete}, "One exchange"
             ),
         ]
 
@@ -57,12 +53,11 @@ class ExchangesApi(Endpoints):
         row = await self._on_loop(self._view.exchanges.row, vhost, name)
         return json_response(ListQuery(request.query).project(row))
 
-    async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def put(self, request: web.Request, visitor: Visitor) -> bool:
         vhost = await self.changed_vhost(request, visitor)
         asked = await json_body(request)
         name = name_of("exchange", exchange_asked(request))
-        is_new = await self.change(self._declare, vhost, name, asked, visitor)
-        return web.Response(status=201 if is_new else 204)
+        return await self.change(self._declare, vhost, name, asked, visitor)
 
     def _declare(self, vhost: str, name: str, asked: dict[str, Any], visitor: Visitor) -> bool:
         found = self._broker.vhost(vhost)
@@ -79,11 +74,10 @@ class ExchangesApi(Endpoints):
         )
         return is_new
 
-    async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def delete(self, request: web.Request, visitor: Visitor) -> None:
         (vhost,) = await self.asked_vhosts(request, visitor)
         if_unused = flag(request.query.get("if-unused", False))
         await self.change(self._delete, vhost, exchange_asked(request), visitor, if_unused)
-        return web.Response(status=204)
 
     def _delete(self, vhost: str, name: str, visitor: Visitor, if_unused: bool) -> None:
         found = self._broker.vhost(vhost)

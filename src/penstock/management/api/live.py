@@ -52,8 +52,6 @@ LIVE: Final = "/api/penstock/live"
 
 
 class LiveApi(Endpoints):
-    """See the head of this file."""
-
     heading = "live"
 
     def __init__(self, context: Context) -> None:

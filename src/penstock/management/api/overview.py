@@ -21,8 +21,6 @@ from penstock.management.statistics.node_facts import (
 
 
 class OverviewApi(Endpoints):
-    """See the head of this file."""
-
     has_lists = True
 
     def routes(self) -> list[Route]:
@@ -57,7 +55,7 @@ class OverviewApi(Endpoints):
             "product_name": "Penstock",
             "product_version": self._context.version,
             "node": self._view.node_name,
-            "cluster_name": self._view.cluster_name(),
+            "cluster_name": self._broker.cluster_name(),
             "cluster_tags": await self._on_loop(self._cluster_tags),
             **_about(),
             "object_totals": object_totals,
@@ -77,7 +75,7 @@ class OverviewApi(Endpoints):
             row["queue_totals"] = lengths
             row["message_stats"] = statistics.over_vhosts(tallies)
         if visitor.may_monitor:
-            own = [listener_row(one, self._view.node_name) for one in self._context.own_listeners()]
+            own = [listener_row(one, self._view.node_name) for one in self._context.own_listeners]
             row["listeners"] = await self._on_loop(self._view.listener_rows) + own
             row["contexts"] = self._context.contexts
         return json_response(query.project(row))
@@ -88,7 +86,7 @@ class OverviewApi(Endpoints):
         return tags if isinstance(tags, dict) else {}
 
     async def flow(self, request: web.Request, visitor: Visitor) -> web.Response:
-        return json_response(await self._on_loop(self._view.queues.flow_row))
+        return json_response(await self._on_loop(self._view.watch.flow))
 
     async def storage(self, request: web.Request, visitor: Visitor) -> web.Response:
         row = await self._on_loop(self._view.storage_row)

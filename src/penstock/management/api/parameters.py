@@ -24,11 +24,12 @@ from typing import Any, Final
 from aiohttp import web
 
 from penstock.broker.administration import limits_of
+from penstock.broker.definitions.exporting import policy_value
 from penstock.broker.rules.parameter_values import SHOVEL, uris_of, without_credentials
 from penstock.broker.rules.policies import Policy
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed
-from penstock.management.api.policies import invalid, policy_in, policy_row
+from penstock.management.api.policies import invalid, policy_in
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import ADMINISTRATOR, MONITORING, POLICYMAKER, Visitor
 from penstock.management.http.bodies import json_body, json_response, must_have
@@ -45,18 +46,12 @@ LIMITS_NAME: Final = "limits"
 
 
 class ParametersApi(Endpoints):
-    """See the head of this file."""
-
     has_lists = True
     heading = "parameters"
 
     def routes(self) -> list[Route]:
         looking: dict[str, Endpoint] = {"GET": self.parameters}
-        one: dict[str, Endpoint] = {
-            "GET": self.parameter,
-            "PUT": self.put,
-            "DELETE": self.delete,
-        }
+        one: dict[str, Endpoint] = {"GET": self.parameter, "PUT": self.put, "DELETE": self.delete}
         global_one: dict[str, Endpoint] = {
             "GET": self.global_parameter,
             "PUT": self.put_global,
@@ -115,14 +110,13 @@ class ParametersApi(Endpoints):
 
     # -- changing ------------------------------------------------------------------------
 
-    async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def put(self, request: web.Request, visitor: Visitor) -> bool:
         value = _value(await json_body(request))
         await self.changed_vhost(request, visitor)
         place = dict(request.match_info)
         _check_rights(place, visitor)
         _check_local(value, visitor)
-        is_new = await self.change(self._put, place, value, visitor.acts_as)
-        return web.Response(status=201 if is_new else 204)
+        return await self.change(self._put, place, value, visitor.acts_as)
 
     def _put(self, place: dict[str, str], value: Any, user: str) -> bool:
         component, vhost, name = place["component"], place["vhost"], place["name"]
@@ -139,12 +133,11 @@ class ParametersApi(Endpoints):
             raise invalid(str(error)) from error
         return name not in known
 
-    async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def delete(self, request: web.Request, visitor: Visitor) -> None:
         await self.asked_vhosts(request, visitor)
         place = dict(request.match_info)
         _check_rights(place, visitor)
         await self.change(self._delete, place)
-        return web.Response(status=204)
 
     def _delete(self, place: dict[str, str]) -> None:
         component, vhost, name = place["component"], place["vhost"], place["name"]
@@ -175,19 +168,17 @@ class ParametersApi(Endpoints):
         known = self._broker.parameters.of_vhost("")
         return [{"name": one.name, "value": one.value} for one in known]
 
-    async def put_global(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def put_global(self, request: web.Request, visitor: Visitor) -> bool:
         value = _value(await json_body(request))
-        is_new = await self.change(self._put_global, request.match_info["name"], value)
-        return web.Response(status=201 if is_new else 204)
+        return await self.change(self._put_global, request.match_info["name"], value)
 
     def _put_global(self, name: str, value: object) -> bool:
         is_new = self._broker.parameters.find(name) is None
         self.admin().put_global_parameter(name, value)
         return is_new
 
-    async def delete_global(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def delete_global(self, request: web.Request, visitor: Visitor) -> None:
         await self.change(self.admin().delete_global_parameter, request.match_info["name"])
-        return web.Response(status=204)
 
     # -- shovels -------------------------------------------------------------------------
 
@@ -211,18 +202,16 @@ class ParametersApi(Endpoints):
             raise NotFound(f"no shovel '{name}' in vhost '{vhost}'")
         return _row(SHOVEL, vhost, name, without_credentials(found.value))
 
-    async def delete_shovel(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def delete_shovel(self, request: web.Request, visitor: Visitor) -> None:
         (vhost,) = await self.asked_vhosts(request, visitor)
         name = request.match_info["name"]
         await self.change(self.admin().delete_parameter, vhost, SHOVEL, name)
-        return web.Response(status=204)
 
-    async def restart(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def restart(self, request: web.Request, visitor: Visitor) -> None:
         (vhost,) = await self.asked_vhosts(request, visitor)
         name = request.match_info["name"]
         if not self._view.watch.links.restart_shovel(vhost, name):
             raise NotFound(f"no shovel '{name}' in vhost '{vhost}' runs on this node")
-        return web.Response(status=204)
 
     async def federation_links(self, request: web.Request, visitor: Visitor) -> web.Response:
         vhosts = await self.asked_vhosts(request, visitor)
@@ -231,21 +220,19 @@ class ParametersApi(Endpoints):
             rows = [row for row in rows if row["status"] not in ("running", "starting")]
         return await self._lists.answer_rows(ListQuery(request.query), rows, pageable=False)
 
-    async def restart_link(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def restart_link(self, request: web.Request, visitor: Visitor) -> None:
         (vhost,) = await self.asked_vhosts(request, visitor)
         self._context.must_be_us(request.match_info["node"])
         link_id = request.match_info["id"]
         if not self._view.watch.links.restart_federation_link(vhost, link_id):
             raise NotFound(f"no federation link '{link_id}' in vhost '{vhost}' runs on this node")
-        return web.Response(status=204)
 
 
 def _rows_of(vhost: Vhost) -> list[Row]:
-    rows: list[Row] = []
-    for policy in vhost.policies.operator_policies.values():
-        row = policy_row(vhost.name, policy)
-        value = {key: row[key] for key in ("apply-to", "definition", "pattern", "priority")}
-        rows.append(_row(OPERATOR_POLICY, vhost.name, policy.name, value))
+    rows = [
+        _row(OPERATOR_POLICY, vhost.name, policy.name, policy_value(policy))
+        for policy in vhost.policies.operator_policies.values()
+    ]
     limits = limits_of(vhost)
     if limits:
         rows.append(_row(VHOST_LIMITS, vhost.name, LIMITS_NAME, limits))
@@ -268,6 +255,10 @@ def _check_local(value: object, visitor: Visitor) -> None:
         if uri.host:
             continue
         acts_as_other = uri.user not in (None, visitor.name) and not visitor.is_administrator
+        if visitor.external is not None and uri.user in (None, visitor.name):
+            raise invalid(
+                f'user "{visitor.name}" is none of the broker\'s own: name one in the URI'
+            )
         if acts_as_other or not visitor.may_enter(uri.vhost):
             raise invalid(
                 f'user "{visitor.name}" may not connect to vhost "{uri.vhost}" as "{uri.user}"'

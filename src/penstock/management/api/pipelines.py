@@ -16,8 +16,6 @@ from penstock.management.http.endpoints import Endpoints, Route
 
 
 class PipelinesApi(Endpoints):
-    """See the head of this file."""
-
     def routes(self) -> list[Route]:
         return [Route("/api/penstock/pipelines", {"GET": self.pipelines})]
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from penstock.broker.definitions.exporting import policy_value
 from penstock.broker.rules.erlang_terms import term
 from penstock.broker.rules.policies import Policy, PolicyBook
 from penstock.broker.rules.queue_options import OPTIONS, Option
@@ -32,8 +33,6 @@ PRIORITY_BITS: Final = 31
 
 
 class PoliciesApi(Endpoints):
-    """See the head of this file."""
-
     has_lists = True
     heading = "policies"
 
@@ -85,12 +84,11 @@ class PoliciesApi(Endpoints):
 
     # -- changing ------------------------------------------------------------------------
 
-    async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def put(self, request: web.Request, visitor: Visitor) -> bool:
         operator = _is_operator(request)
         vhost = await self.changed_vhost(request, visitor)
         policy = policy_in(request.match_info["policy"], await json_body(request))
-        is_new = await self.change(self._put, vhost, policy, operator)
-        return web.Response(status=201 if is_new else 204)
+        return await self.change(self._put, vhost, policy, operator)
 
     def _put(self, vhost: str, policy: Policy, operator: bool) -> bool:
         known = policies_in(self._broker.vhost(vhost).policies, operator)
@@ -101,12 +99,11 @@ class PoliciesApi(Endpoints):
             raise invalid(str(error)) from error
         return is_new
 
-    async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def delete(self, request: web.Request, visitor: Visitor) -> None:
         (vhost,) = await self.asked_vhosts(request, visitor)
         name = request.match_info["policy"]
         operator = _is_operator(request)
         await self.change(self.admin().delete_policy, vhost, name, operator)
-        return web.Response(status=204)
 
 
 def _is_operator(request: web.Request) -> bool:
@@ -118,14 +115,7 @@ def policies_in(book: PolicyBook, operator: bool) -> dict[str, Policy]:
 
 
 def policy_row(vhost: str, policy: Policy) -> Row:
-    return {
-        "vhost": vhost,
-        "name": policy.name,
-        "pattern": policy.pattern,
-        "apply-to": policy.apply_to,
-        "definition": policy.definition,
-        "priority": policy.priority,
-    }
+    return {"vhost": vhost, "name": policy.name, **policy_value(policy)}
 
 
 def option_row(option: Option) -> Row:

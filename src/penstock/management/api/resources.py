@@ -16,13 +16,7 @@ from aiohttp import web
 
 from penstock.broker.rules.admission import DISK, MEMORY, Admission
 from penstock.broker.rules.alarms import Alarms
-from penstock.core.capacity import (
-    MEM_RELATIVE,
-    DiskLimit,
-    MemoryLimit,
-    parse_number,
-    parse_size,
-)
+from penstock.core.capacity import MEM_RELATIVE, DiskLimit, MemoryLimit, parse_number, parse_size
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import ADMINISTRATOR, MONITORING, Visitor
 from penstock.management.http.bodies import json_response, json_value
@@ -38,8 +32,6 @@ NO_FRACTION: Final = "Bad argument: The threshold should be a fraction between 0
 
 
 class ResourcesApi(Endpoints):
-    """See the head of this file."""
-
     def routes(self) -> list[Route]:
         memory = "/api/penstock/vm-memory-high-watermark"
         return [

@@ -24,7 +24,6 @@ from penstock.management.api.queues.queue_actions import (
     message_row,
     number_asked,
     read_slice,
-    readable_queue,
 )
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import Visitor
@@ -47,26 +46,17 @@ Opened = Callable[[Message], tuple[dict[str, object], bytes]]
 
 
 class SearchApi(Endpoints):
-    """See the head of this file."""
-
     def routes(self) -> list[Route]:
         path = "/api/queues/{vhost}/{name}/messages/search"
         return [Route(path, {"GET": self.search})]
 
     async def search(self, request: web.Request, visitor: Visitor) -> web.Response:
-        vhost, name = readable_queue(request, visitor)
+        vhost, name = await self.readable_queue(request, visitor)
         asked = _Asked(request)
         walk = _Walk(asked)
         while True:
             part = await self._on_loop(
-                read_slice,
-                self._broker,
-                vhost,
-                name,
-                walk.start,
-                SLICE,
-                SLICE_BYTES,
-                walk.priority,
+                read_slice, self._broker, vhost, name, walk.start, SLICE, SLICE_BYTES, walk.priority
             )
             walk.take(part, self._view.watch.opened)
             if walk.over():

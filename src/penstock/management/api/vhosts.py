@@ -47,8 +47,6 @@ log = logging.getLogger("penstock.management")
 
 
 class VhostsApi(Endpoints):
-    """See the head of this file."""
-
     has_lists = True
     heading = "virtual hosts"
 
@@ -102,40 +100,39 @@ class VhostsApi(Endpoints):
             raise AccessRefused("User not authorised to access virtual host")
         return json_response(ListQuery(request.query).project(row))
 
-    async def start(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def start(self, request: web.Request, visitor: Visitor) -> None:
         await self.asked_vhosts(request, visitor)
         self._context.must_be_us(request.match_info["node"])
-        return web.Response(status=204)
 
-    async def protect(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def protect(self, request: web.Request, visitor: Visitor) -> None:
         """Or, by DELETE, no longer."""
         [name] = await self.asked_vhosts(request, visitor)
         is_protected = request.method == "POST"
         await self.change(self._put, name, {"protected_from_deletion": is_protected})
-        return web.Response(status=204)
 
-    async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def put(self, request: web.Request, visitor: Visitor) -> bool:
         asked = await json_body(request)
         _check(asked)
         name = request.match_info["vhost"]
         is_new = await self.change(self._put, name, asked)
         if is_new:
             await self.change(lambda: self.admin().seed_vhost(name))
-            await self.change(self._let_in, name, visitor.name)
-        return web.Response(status=201 if is_new else 204)
+            if visitor.external is None:
+                await self.change(self._let_in, name, visitor.name)
+        return is_new
 
-    async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def delete(self, request: web.Request, visitor: Visitor) -> None:
         """Returns when it is gone, with everything in it."""
         name = request.match_info["vhost"]
         if self._broker.changes.follows:
-            return await self._delete_everywhere(name)
+            await self._delete_everywhere(name)
+            return
         removal = await self.change(self._remove, name)
         while True:
             if await self._on_loop(self._step, removal):
                 break
             await asyncio.sleep(STEP_PAUSE_S)
         await self.change(len, "")
-        return web.Response(status=204)
 
     async def begin(self) -> None:
         if self._interrupted:
@@ -161,14 +158,13 @@ class VhostsApi(Endpoints):
         except TimeoutError:  # the data loop has much to do, or does not turn yet
             return False
 
-    async def _delete_everywhere(self, name: str) -> web.Response:
+    async def _delete_everywhere(self, name: str) -> None:
         """The cluster agrees that it goes; then each node ends what it has of it."""
         vhost = await self.change(self._let_go, name)
         while True:
             if await self._on_loop(self._broker.vhosts.get, name) is not vhost:
                 break
             await asyncio.sleep(STEP_PAUSE_S)
-        return web.Response(status=204)
 
     def _let_go(self, name: str) -> Vhost:
         vhost = self._deletable(name)

@@ -34,8 +34,6 @@ SEGMENTS_SHOWN: Final = 200
 
 
 class ViewsApi(Endpoints):
-    """See the head of this file."""
-
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._recent = Recent()

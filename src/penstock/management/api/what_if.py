@@ -1,7 +1,8 @@
 """Dry runs over HTTP: questions to the router and to policies that change nothing.
 
     GET /api/penstock/route/{vhost}/{exchange}   ?routing_key=KEY&headers={JSON}
-        {"queues": [names]}: where a message would go; only queues the visitor may read
+        {"queues": [names], "hops": […], "reached": […], "publishers_wait": null}: the way of a
+        message; only queues the visitor may read
     GET /api/penstock/covered/{vhost}            ?pattern=REGEX&apply_to=queues
         {"count": N, "names": [the first hundred], "of": M}: what a policy would reach
 
@@ -10,7 +11,6 @@ are matched here, on management's own thread, with a copy of them: a pattern can
 """
 
 import asyncio
-import json
 import re
 from collections.abc import Sequence
 from functools import partial
@@ -18,27 +18,29 @@ from typing import Any, Final, cast
 
 from aiohttp import web
 
+from penstock.broker.rules.judges import READ
 from penstock.broker.rules.policies import APPLY_TO, EXCHANGES, QUEUES_OF
+from penstock.broker.topology.vhost import Vhost
+from penstock.broker.topology.way import Hop, explain, hold_ups
 from penstock.clocks import wall_ms
 from penstock.core import patterns
-from penstock.core.errors import NotFound
-from penstock.management.facts.rows import DEFAULT_EXCHANGE_IN_PATHS
+from penstock.core.json_reading import json_of
+from penstock.core.steps import steps
+from penstock.management.facts.rows import DEFAULT_EXCHANGE_IN_PATHS, Row, jsonable
 from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import json_response
 from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import BadQuery
 from penstock.queues.context import queue_type
 from penstock.queues.queue import Queue
-from penstock.routing.exchanges import route
 from penstock.routing.matcher import RoutingContext
-from penstock.routing.steps import steps
 
 NAMES_SHOWN: Final = 100
+QUEUES_SHOWN: Final = 200
+"""That a message reaches, with what holds it up there."""
 
 
 class WhatIfApi(Endpoints):
-    """See the head of this file."""
-
     heading = "what if"
 
     def routes(self) -> list[Route]:
@@ -60,26 +62,48 @@ class WhatIfApi(Endpoints):
         await self.must_be_there(vhost, visitor)
         routing_key = request.query.get("routing_key", "")
         headers = _headers(request.query.get("headers", "{}"))
-        names = await self._on_loop(self._reached, vhost, exchange, routing_key, headers)
-        return json_response({"queues": [name for name in names if visitor.may_read(vhost, name)]})
+        name = "" if exchange == DEFAULT_EXCHANGE_IN_PATHS else exchange
+        row = await self._on_loop(self._way, vhost, name, routing_key, headers)
+        queues = cast(list[str], row["queues"])
+        closed = [q for q in queues if not await self._on_loop(visitor.may, READ, vhost, q)]
+        open_to_visitor = {
+            "queues": [name for name in queues if name not in closed],
+            "hops": [
+                hop
+                for hop in cast(list[Row], row["hops"])
+                if hop["destination_type"] == "exchange" or hop["destination"] not in closed
+            ],
+            "reached": [
+                one for one in cast(list[Row], row["reached"]) if one["name"] not in closed
+            ],
+        }
+        return json_response(row | open_to_visitor)
 
-    def _reached(
-        self, vhost_name: str, name: str, routing_key: str, headers: dict[str, Any]
-    ) -> list[str]:
+    def _way(self, vhost_name: str, name: str, key: str, headers: dict[str, Any]) -> Row:
         vhost = self._broker.vhost(vhost_name)
-        if name == DEFAULT_EXCHANGE_IN_PATHS:
-            return [routing_key] if routing_key in vhost.queues else []
-        exchange = vhost.exchanges.get(name)
-        if exchange is None:
-            raise NotFound(f"no exchange '{name}'")
-        context = RoutingContext(headers, wall_ms())
         steps.limit()
         try:
-            found = cast(list[Queue], route(exchange, routing_key, context, vhost.exchanges))
+            way = explain(vhost, name, key, RoutingContext(headers, wall_ms()))
         finally:
             steps.unlimit()
-        # An internal queue (delays, a topic's backlog) is not shown.
-        return [queue.name for queue in found if queue.releases_to is None]
+        return {
+            "hops": [_hop_row(hop) for hop in way.hops],
+            "queues": [queue.name for queue in way.queues],
+            "reached": [self._reached_row(vhost, queue) for queue in way.queues[:QUEUES_SHOWN]],
+            "publishers_wait": self._broker.admission.reason(vhost_name) or None,
+        }
+
+    def _reached_row(self, vhost: Vhost, queue: Queue) -> Row:
+        kind = queue_type(queue.arguments)
+        exchange = queue.limits.dead_letter_exchange
+        return {
+            "name": queue.name,
+            "type": kind,
+            **vhost.policies.queue_row(queue.name, kind),
+            "hold_ups": hold_ups(queue),
+            "dead_letter_exchange": exchange,
+            "dead_letter_routing_key": None if exchange is None else queue.limits.dead_letter_key,
+        }
 
     # -- what a policy would reach -----------------------------------------------------------
 
@@ -109,14 +133,28 @@ class WhatIfApi(Endpoints):
         return [one.name for one in here if QUEUES_OF[queue_type(one.arguments)] in kinds]
 
 
+def _hop_row(hop: Hop) -> Row:
+    bindings = [
+        {"routing_key": one.routing_key, "arguments": jsonable(one.arguments)}
+        for one in hop.bindings
+    ]
+    return {
+        "source": hop.source,
+        "by": hop.by,
+        "destination": hop.destination,
+        "destination_type": "exchange" if hop.to_exchange else "queue",
+        "bindings": bindings,
+    }
+
+
 def _found(pattern: re.Pattern[str], names: list[str]) -> list[str]:
     return sorted(name for name in names if pattern.search(name))
 
 
 def _headers(text: str) -> dict[str, Any]:
     try:
-        headers = json.loads(text)
-    except (ValueError, RecursionError) as error:
+        headers = json_of(text)
+    except ValueError as error:
         raise BadQuery("bad_request", "headers: not_json") from error
     if not isinstance(headers, dict):
         raise BadQuery("bad_request", "headers: not_json")

@@ -21,23 +21,11 @@ from penstock.broker.broker import Broker
 from penstock.management.facts.rows import Row
 
 NOT_HERE: Final = (
-    "queue_slave_procs",
-    "quorum_queue_procs",
-    "quorum_queue_dlx_procs",
-    "stream_queue_replica_reader_procs",
-    "stream_queue_coordinator_procs",
-    "plugins",
-    "metrics",
-    "mgmt_db",
-    "mnesia",
-    "metadata_store",
-    "metadata_store_ets",
-    "quorum_ets",
-    "other_ets",
-    "msg_index",
-    "atom",
-    "reserved_unallocated",
-)
+    "queue_slave_procs", "quorum_queue_procs", "quorum_queue_dlx_procs",
+    "stream_queue_replica_reader_procs", "stream_queue_coordinator_procs", "plugins", "metrics",
+    "mgmt_db", "mnesia", "metadata_store", "metadata_store_ets", "quorum_ets", "other_ets",
+    "msg_index", "atom", "reserved_unallocated",
+)  # fmt: skip
 """Things of RabbitMQ, or part of ``other_system`` here."""
 
 
@@ -60,7 +48,7 @@ def counted_bytes(broker: Broker) -> dict[str, int]:
         "connection_readers": 0,
         "connection_writers": int(ram.output_bytes),
         "connection_channels": int(ram.uncommitted_bytes),
-        "connection_other": int(ram.link_bytes),
+        "connection_other": int(ram.link_bytes + ram.ending_bytes),
         "queue_procs": int(ram.queued_bytes),
         "stream_queue_procs": int(ram.stream_bytes),
         "other_proc": 0,

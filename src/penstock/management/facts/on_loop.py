@@ -1,7 +1,13 @@
 """``OnLoop``: how the thread of management asks the data loop."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
-from typing import ParamSpec, Protocol, TypeVar
+from typing import Final, ParamSpec, Protocol, TypeVar
+
+from penstock.core.pending import Ticket
+
+AGAIN_S: Final = 0.005
+"""From one look at what the data loop waits for to the next."""
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -13,3 +19,9 @@ class OnLoop(Protocol):
     def __call__(
         self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs
     ) -> Awaitable[T]: ...
+
+
+async def answered(ticket: Ticket) -> None:
+    """Until it is done, by whatever thread."""
+    while not ticket.done:  # noqa: ASYNC110 - no event: the ticket knows no asyncio
+        await asyncio.sleep(AGAIN_S)

@@ -24,21 +24,13 @@ class Rows:
     """The broker, and what the server tells about its sessions."""
 
     def __init__(self, broker: Broker, watch: SessionInspector, node_name: str = "") -> None:
-        self._broker = broker
-        self._watch = watch
+        self.broker = broker
+        self.watch = watch
         self.node_name = node_name or f"penstock@{platform.node()}"
-
-    @property
-    def watch(self) -> SessionInspector:
-        return self._watch
-
-    @property
-    def broker(self) -> Broker:
-        return self._broker
 
     def vhost(self, name: str) -> Vhost:
         """Raises NotFound."""
-        return self._broker.vhost(name)
+        return self.broker.vhost(name)
 
 
 def properties_key(routing_key: str, arguments: dict[str, object]) -> str:

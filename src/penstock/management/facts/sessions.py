@@ -3,10 +3,12 @@
 The server fills these in on the data loop (``session_inspector``); ``view`` makes rows of them.
 """
 
+import time
 from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
+from penstock.broker.rules.access import User
 from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.errors import BrokerError
@@ -17,6 +19,7 @@ from penstock.management.facts.portions import Part
 from penstock.management.facts.storage_view import DiskFacts
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
+from penstock.tls.options import TlsOptions
 
 
 class ConnectionTerms(NamedTuple):
@@ -107,24 +110,25 @@ class SessionTally(NamedTuple):
     channels: list[tuple[int, tuple[int, ...]]]
 
 
+def date_text(end_s: int) -> str:
+    """Of seconds since 1970: the date and the time of UTC."""
+    at = time.gmtime(end_s)
+    return f"{at.tm_year}-{at.tm_mon:02}-{at.tm_mday:02} " + time.strftime("%H:%M:%S", at)
+
+
 class ListenerFacts:
-    """A socket that accepts clients.
+    """A socket that accepts clients; ``port`` 0: a Unix socket, whose path is ``host``."""
 
-    ``expiry_dates``: until when the certificates of a listener with TLS hold, in seconds since
-    1970, by the setting that names their file.
-    """
-
-    def __init__(
-        self,
-        protocol: str,
-        host: str,
-        port: int,
-        expiry_dates: dict[str, list[int]] | None = None,
-    ) -> None:
+    def __init__(self, protocol: str, host: str, port: int, tls: TlsOptions | None = None) -> None:
         self.protocol = protocol
         self.host = host
         self.port = port
-        self.expiry_dates = expiry_dates or {}
+        self._tls = tls
+
+    @property
+    def expiry_dates(self) -> dict[str, list[int]]:
+        """Until when the certificates that are in force now hold (``TlsOptions``)."""
+        return {} if self._tls is None else self._tls.expiry_dates
 
 
 class OpenDelivery(NamedTuple):
@@ -250,7 +254,7 @@ class SessionInspector:
         """A message's properties that are set, and its body."""
         raise NotImplementedError
 
-    def enter(self, user: str, vhost: str, now_ms: WallMs) -> ManagementClient:
+    def enter(self, user: str | User, vhost: str, now_ms: WallMs) -> ManagementClient:
         """A client of the node's own that publishes and gets as that user; raises AgentRefused."""
         raise NotImplementedError
 

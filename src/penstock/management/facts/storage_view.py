@@ -15,8 +15,8 @@ from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.description import Facts, describe_index, describe_queue
 from penstock.backing.interface import BackingQueue
 from penstock.broker.rules.alarms import NO_PAGING
-from penstock.management.facts.stream_view import group_facts, stream_facts
 from penstock.queues.stream_backing import StreamBacking
+from penstock.queues.stream_description import describe_stream
 from penstock.storage.engine.engine import Engine
 from penstock.storage.engine.recovery import Opening
 from penstock.storage.journal.codec import journal_file_name
@@ -55,9 +55,7 @@ def shown_fields(backing: BackingQueue) -> Facts:
     """The same of one queue, with the object ``penstock``."""
     parts = backing.parts()
     if isinstance(backing, StreamBacking):
-        facts = stream_facts(backing.log) | group_facts(backing.log, backing.groups)
-        duplicates = {"duplicates": int(backing.duplicate_count)}
-        return {"penstock": facts | duplicates}
+        return {"penstock": describe_stream(backing)}
     if not parts:
         return {}  # its messages are on another node
     described = [describe_queue(part, SHOWN // len(parts)) for part in parts]

@@ -12,13 +12,16 @@ One visitor is no user: the *operator*, who shows the token of the node's contro
 
 import base64
 import hmac
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from contextvars import ContextVar
 from typing import Final, NamedTuple
 
+from penstock.broker.oauth.tokens import bearer_token
 from penstock.broker.rules.access import User
+from penstock.broker.rules.judges import NAMELESS
 from penstock.broker.rules.rights import Rights, covers
-from penstock.core.errors import AccessRefused
+from penstock.core.errors import AccessRefused, LoginRefused
+from penstock.core.event_book import NODE, Actor
 from penstock.settings.listener_table import is_loopback
 
 EVERYTHING: Final = (".*", ".*", ".*")
@@ -27,8 +30,8 @@ OPERATOR: Final = "penstockctl"
 IN_EVENTS: Final = "rmq-cli"
 """And in events, as RabbitMQ calls its command line."""
 
-asking_now: ContextVar[str] = ContextVar("asking_now", default="")
-"""The visitor of this request, as events call it."""
+asking_now: ContextVar[Actor] = ContextVar("asking_now", default=NODE)
+"""The visitor of this request, as events call it; before the log-in the node."""
 
 
 class Role(NamedTuple):
@@ -52,15 +55,21 @@ API_TAGS: Final = MONITORING.tags | POLICYMAKER.tags | {"management"}
 
 
 class Visitor:
-    """A user as they were when they asked; a copy, since the original is the data loop's."""
+    """A user as they were when they asked; a copy, since the original is the data loop's.
 
-    def __init__(self, user: User) -> None:
+    ``external``: the user itself, if another backend has its rights: these are asked on the data
+    loop, but for the virtual hosts that it may enter (``entered``).
+    """
+
+    def __init__(self, user: User, entered: Iterable[str] = ()) -> None:
         self.name = user.name
         self.tags = tuple(user.tags)
         self.permissions = dict(user.vhosts)
         self._topics = dict(user.topics)
-        self._password = user.password_hash, user.hashing
+        self._passwords_lost = user.passwords_lost
         self._user = user
+        self.external = None if user.judge is None else user
+        self._entered = frozenset(entered)
 
     @property
     def acts_as(self) -> str:
@@ -84,14 +93,14 @@ class Visitor:
         return not ADMINISTRATOR.tags.isdisjoint(self.tags)
 
     def is_still(self, user: User, vhosts: Container[str]) -> bool:
-        """Whether the user has the same password and tags, and no right was taken or changed.
+        """Whether the user has the passwords and tags it had, and no right was taken or changed.
 
         What was gained, or went with its virtual host, is no difference.  ``vhosts``: those that
         exist.  For use on the data loop.
         """
         return (
             user is self._user
-            and (user.password_hash, user.hashing) == self._password
+            and user.passwords_lost == self._passwords_lost
             and tuple(user.tags) == self.tags
             and all(
                 user.vhosts.get(vhost) == patterns
@@ -106,17 +115,13 @@ class Visitor:
         )
 
     def may_enter(self, vhost: str) -> bool:
-        return vhost in self.permissions
+        return vhost in self.permissions or vhost in self._entered
 
-    def may_configure(self, vhost: str, name: str) -> bool:
-        """Whether the user's configure pattern of that virtual host covers the name."""
-        configure, _write, _read = self.permissions[vhost]
-        return covers(configure, name)
-
-    def may_read(self, vhost: str, name: str) -> bool:
-        """Whether the user's read pattern of that virtual host covers the name."""
-        _configure, _write, read = self.permissions[vhost]
-        return covers(read, name)
+    def may(self, permission: int, vhost: str, queue: str) -> bool:
+        """Has the user that permission for the queue?  For use on the data loop."""
+        if self.external is not None:
+            return Rights(self.external, vhost).may(permission, "queue", queue)
+        return covers(self.permissions[vhost][permission], queue)
 
 
 class _Everywhere(dict[str, tuple[str, str, str]]):
@@ -130,8 +135,6 @@ class _Everywhere(dict[str, tuple[str, str, str]]):
 
 
 class Operator(Visitor):
-    """See the head of this file."""
-
     def __init__(self) -> None:
         super().__init__(User(OPERATOR, "", ["administrator"]))
         self.permissions = _Everywhere()
@@ -161,8 +164,19 @@ def shows_token(header: str, token: str, remote: str, local: str) -> bool:
     )
 
 
+def login_failed(error: AccessRefused) -> str:
+    """The answer to a client that has shown a token: with the reason, as RFC 6750 has it."""
+    why = error.told if isinstance(error, LoginRefused) else ""
+    return f"Login failed: {why}" if why else "Login failed"
+
+
 def credentials(header: str) -> tuple[str, str] | None:
-    """User and password of an ``Authorization`` header; None = it is none we understand."""
+    """User and password of an ``Authorization`` header; None = it is none we understand.
+
+    A bearer's token is a password (``broker/oauth``).
+    """
+    if token := bearer_token(header):
+        return NAMELESS, token
     scheme, _, encoded = header.partition(" ")
     if scheme.lower() != "basic":
         return None

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from penstock.core.json_reading import json_of
 from penstock.management.http.listing import BadQuery
 
 BODY_MAX_BYTES: Final = 256 * 1024 * 1024
@@ -59,7 +60,7 @@ def must_be_plain(request: web.Request) -> None:
 def parsed(body: bytes, reason: str) -> Any:
     """The JSON it is; raises BadQuery with that reason when it is none."""
     try:
-        value = json.loads(body, parse_constant=no_number, parse_float=finite)
+        value = json_of(body, no_number, finite)
         if HALF_A_PAIR in body.lower():
             check_writable(value)
     except (ValueError, RecursionError) as error:
@@ -200,6 +201,14 @@ def _without_infinities(value: object) -> object:
     if isinstance(value, list | tuple):
         return [_without_infinities(one) for one in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def response_of(result: object) -> web.StreamResponse:
+    """What an endpoint returned: an answer; whether what was put is new; or None, it is done."""
+    if isinstance(result, web.StreamResponse):
+        return result
+    assert result is None or isinstance(result, bool)
+    return web.Response(status=201 if result else 204)
 
 
 def json_response(value: object, status: int = 200) -> web.Response:

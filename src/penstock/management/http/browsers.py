@@ -60,13 +60,21 @@ def refusal(
     return ""
 
 
-def guard(host_names: frozenset[str], answer: Callable[[str], web.Response]) -> Middleware:
-    """``answer`` makes a refusal's reason a response; ``host_names``: see ``names_in``."""
+def guard(
+    host_names: frozenset[str],
+    answer: Callable[[str], web.Response],
+    open_paths: frozenset[str] = frozenset(),
+) -> Middleware:
+    """``answer`` makes a refusal's reason a response; ``host_names``: see ``names_in``.
+
+    ``open_paths``: to which pages of other sites may send forms.
+    """
 
     @web.middleware
     async def no_other_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
         is_here = is_loopback(request.remote or "")
-        why = refusal(request.method, request.headers, is_here, host_names)
+        method = "GET" if request.path in open_paths else request.method
+        why = refusal(method, request.headers, is_here, host_names)
         return answer(why) if why else await handler(request)
 
     return no_other_pages

@@ -10,6 +10,7 @@ when the change is on disk.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import ClassVar, Final, NamedTuple, ParamSpec, TypeVar, cast
 
@@ -17,12 +18,15 @@ from aiohttp import web
 
 from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
+from penstock.broker.oauth.sign_on import OFF, SignOn
 from penstock.broker.rules.access import User
-from penstock.broker.rules.log_ins import HTTP, NO_CREDENTIALS, Source
-from penstock.broker.rules.rights import Rights
+from penstock.broker.rules.judges import READ, Source
+from penstock.broker.rules.log_ins import HTTP, NO_CREDENTIALS, LogIn
+from penstock.broker.rules.rights import Rights, open_to
+from penstock.clocks import wall_ms
 from penstock.core.errors import AccessRefused, LoginRefused, NotFound
 from penstock.core.pending import Pending
-from penstock.management.facts.on_loop import OnLoop
+from penstock.management.facts.on_loop import AGAIN_S, OnLoop
 from penstock.management.facts.sessions import ListenerFacts
 from penstock.management.http.access import EVERYTHING, Operator, Role, Visitor, asking_now
 from penstock.management.http.control import NodeControl
@@ -33,17 +37,20 @@ from penstock.management.metrics.scrapes import Scrapes
 from penstock.management.rows.view import BrokerView
 from penstock.management.statistics.completing import Statistics
 from penstock.management.statistics.node_facts import NodeFacts
-from penstock.settings.listener_table import is_loopback
+from penstock.settings.listener_table import HTTPS, is_loopback
 
 T = TypeVar("T")
 P = ParamSpec("P")
-Endpoint = Callable[[web.Request, Visitor], Awaitable[web.StreamResponse]]
+Endpoint = Callable[[web.Request, Visitor], Awaitable[web.StreamResponse | bool | None]]
+"""Returns an answer; of a change whether it made something new, or None."""
 AnswerGet = Callable[[web.Request, str], Awaitable[web.StreamResponse]]
 
-AGAIN_S: Final = 0.005
-"""From one look at what a cluster has to agree on to the next."""
 DIALECT: Final = "3.10.8"
 """The RabbitMQ whose management API this one resembles; tools read it to know what to expect."""
+
+
+OVER: Final = "The session is over"
+EXPIRED: Final = "The session is over: its token has expired"
 
 
 class Route(NamedTuple):
@@ -68,6 +75,10 @@ class NotThere(NotFound):
     """Something a request needs is missing; its answer says what."""
 
 
+class SessionOver(AccessRefused):
+    """Its text says why."""
+
+
 class NotManagement(AccessRefused):
     """The password was right, but the user has none of the tags."""
 
@@ -86,10 +97,12 @@ class Context:
         scrapes: Scrapes,
         answer_get: AnswerGet,
         control: NodeControl | None = None,
+        sign_on: SignOn = OFF,
     ) -> None:
         """``segment_entries``: of virtual hosts that are made here; ``answer_get``: what a GET
         of the same visitor would be answered now.
         """
+        self.sign_on = sign_on
         self.control = control or NodeControl()
         self.view = view
         self.on_loop = on_loop
@@ -101,6 +114,7 @@ class Context:
         self.scrapes = scrapes
         self.answer_get = answer_get
         self.contexts: list[dict[str, object]] = []  # none before it listens
+        self.own_listeners: list[ListenerFacts] = []  # likewise: of this API, and of metrics
         self.endpoints: list[Endpoints] = []  # all there are
         self.sessions = UiSessions()
         self.is_serving = True  # until the broker ends
@@ -109,47 +123,60 @@ class Context:
     def broker(self) -> Broker:
         return self.view.broker
 
-    async def log_in(self, name: str, password: str, peer: str, peer_is_loopback: bool) -> Visitor:
+    async def log_in(self, name: str, password: str, request: web.Request) -> Visitor:
         """Who may use the API.  Raises LoginRefused, and NotManagement."""
         users = self.view.broker.users
-        source = Source(HTTP, "HTTP", peer, peer_is_loopback)
+        peer = request.remote or ""
+        source = Source(HTTP, "HTTP", peer, is_loopback(peer), "", request.secure)
+        return await self._logged_in(users.begin(name, password, source), source)
 
-        def authenticate() -> Visitor:
-            return Visitor(users.authenticate(name, password, source))
+    async def trust(self, name: str, peer: str) -> Visitor:
+        """A user that a certificate names; raises what ``log_in`` raises."""
+        source = Source(HTTP, "EXTERNAL", peer, is_loopback(peer))
+        return await self._logged_in(self.view.broker.users.begin(name, None, source), source)
 
+    async def _logged_in(self, log_in: LogIn, source: Source) -> Visitor:
+        users = self.view.broker.users
         try:
-            visitor = await self.on_loop(authenticate)
+            visitor = await self.on_loop(lambda: self._visitor(log_in.user()))
         except LoginRefused as error:
             await asyncio.sleep(error.delay_ms / 1000)
             raise
         if not visitor.may_use_api:
             wrong = NotManagement("Not management user")
-            await self.on_loop(users.refuse, source, name, wrong)
+            await self.on_loop(users.refuse, source, visitor.name, wrong)
             raise wrong
         return visitor
 
-    async def resume(self, token: str, peer: str) -> Visitor | None:
-        """The visitor of a session of the web UI; None = it is over.  Raises LoginRefused."""
+    async def resume(self, token: str, peer: str) -> Visitor:
+        """The visitor of a session of the web UI.  Raises SessionOver, and LoginRefused."""
         before = self.sessions.find(token)
         if before is None:
-            return None
+            raise SessionOver(OVER)
+        if before.external is not None and before.external.has_expired(wall_ms()):
+            raise SessionOver(EXPIRED)  # and again, to each tab that asks
         broker = self.broker
         source = Source(HTTP, "HTTP", peer, is_loopback(peer))
 
-        def look() -> Visitor | None:
-            user = broker.users.trust(before.name, source)
-            return Visitor(user) if before.is_still(user, broker.vhosts) else None
+        def look() -> Visitor:
+            if before.external is not None:
+                return self._visitor(before.external)
+            user = broker.users.resume(before.name, source)
+            if not before.is_still(user, broker.vhosts):
+                raise SessionOver(OVER)
+            return Visitor(user)
 
         try:
             visitor = await self.on_loop(look)
-        except LoginRefused:
+        except AccessRefused:
             self.sessions.end(token)
             raise
-        if visitor is None:
-            self.sessions.end(token)
-        else:
-            self.sessions.used(token, visitor)
+        self.sessions.used(token, before, visitor)
         return visitor
+
+    def _visitor(self, user: User) -> Visitor:
+        """On the data loop; raises Undecided."""
+        return Visitor(user, () if user.judge is None else open_to(user, self.broker.vhosts))
 
     async def refuse(self, request: web.Request) -> None:
         """Note in the log a request without credentials where they are needed."""
@@ -168,29 +195,25 @@ class Context:
         """Why clients had better go to another node; "" = they need not.  On the data loop."""
         return str(self.view.watch.cluster()["cut_off"])
 
-    def listens(self, bind: str, port: int) -> None:
-        """The API is reached there."""
+    def listens(self, listener: ListenerFacts) -> None:
+        """The API is reached there, or the metrics."""
+        self.own_listeners.append(listener)
+        if listener.protocol not in (HTTP, HTTPS):
+            return
         self.contexts.append(
             {
                 "node": self.view.node_name,
                 "description": "Penstock Management",
                 "ssl_opts": [],
                 "path": "/",
-                "ip": bind,
-                "port": str(port),
+                "ip": listener.host,
+                "port": str(listener.port),
             }
         )
 
     def admit(self, clients: bool) -> None:
         """Whether clients may come, from now on."""
         self.is_serving = clients
-
-    def own_listeners(self) -> list[ListenerFacts]:
-        """Of this API; the port is known when it listens."""
-        return [
-            ListenerFacts("http", str(context["ip"]), int(str(context["port"])))
-            for context in self.contexts
-        ]
 
     def must_be_us(self, node: str) -> None:
         """Raises NotFound for the name of any other node.
@@ -207,8 +230,6 @@ class Context:
 
 
 class Endpoints:
-    """See the head of this file."""
-
     heading: ClassVar[str] = ""
     """Of its routes in the document of the API; "" = the first part of the path."""
     has_lists: ClassVar[bool] = False
@@ -257,6 +278,8 @@ class Endpoints:
         """What they may there; for use on the data loop."""
         if not visitor.may_enter(vhost):
             raise AccessRefused("User not authorised to access virtual host")
+        if visitor.external is not None:
+            return Rights(visitor.external, vhost)
         user = self._broker.users.users.get(visitor.name)
         patterns = visitor.permissions[vhost]
         if user is None or user.vhosts.get(vhost) != patterns:  # not everybody is a user here
@@ -295,14 +318,37 @@ class Endpoints:
         await self.asked_vhosts(request, visitor)
         return name
 
-    def name_of_sender(self, visitor: Visitor, vhost: str) -> str:
+    async def learn_rights(
+        self, visitor: Visitor, vhost: str, ask: Callable[[Rights], None]
+    ) -> None:
+        """Before a client within the node acts for them: that one cannot wait for a backend."""
+        if visitor.external is not None:
+            with suppress(AccessRefused):  # it will be refused likewise
+                await self._on_loop(lambda: ask(self.rights(visitor, vhost)))
+
+    async def readable_queue(self, request: web.Request, visitor: Visitor) -> tuple[str, str]:
+        """Virtual host and name of the path.  Raises NotFound, AccessRefused."""
+        vhost, name = queue_asked(request, visitor)
+        if not await self._on_loop(visitor.may, READ, vhost, name):
+            raise AccessRefused(f"access to queue '{name}' in vhost '{vhost}' refused")
+        return vhost, name
+
+    def sender(self, visitor: Visitor, vhost: str) -> str | User:
         """Who publishes and gets for them; on the data loop.  Raises AccessRefused.
 
         A session has a user, so the operator borrows one who may do everything there.
         """
         if not isinstance(visitor, Operator):
-            return visitor.name
+            return visitor.external or visitor.name
         for user in self._broker.users.users.values():
             if "administrator" in user.tags and user.vhosts.get(vhost) == EVERYTHING:
                 return user.name
         raise AccessRefused(f"no administrator may do everything in '{vhost}': name a user")
+
+
+def queue_asked(request: web.Request, visitor: Visitor) -> tuple[str, str]:
+    """Virtual host and name of the path.  Raises NotFound."""
+    vhost, name = request.match_info["vhost"], request.match_info["name"]
+    if not visitor.may_enter(vhost):
+        raise NotFound(f"vhost {vhost} not found")
+    return vhost, name

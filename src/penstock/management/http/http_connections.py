@@ -24,15 +24,17 @@ too.
 """
 
 import asyncio
-import ipaddress
 import resource
 import socket
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
-from ssl import SSLContext
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from aiohttp import StreamReader, web
+
+from penstock.gate import Gate
+from penstock.settings.entry import network_of
+from penstock.tls.options import TlsOptions
 
 CONNECTIONS_MAX: Final = 1024
 DESCRIPTORS_RESERVED: Final = 64
@@ -60,8 +62,9 @@ Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 class HttpConnections:
     """Those of one site."""
 
-    def __init__(self, health_checks: Iterable[str] = ()) -> None:
+    def __init__(self, health_checks: Iterable[str] = (), gate: Gate | None = None) -> None:
         """``health_checks``: the beginnings of paths that the reserve answers."""
+        self.gate = gate
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.connections_max, self._descriptor_end = bounds(soft)
         self.address_max = max(1, self.connections_max // ADDRESS_SHARE)
@@ -71,20 +74,36 @@ class HttpConnections:
         self._idle: dict[Guest, None] = {}  # the longest idle first
         self._reserve: dict[Guest, None] = {}  # the oldest first
         self._by_handler: dict[object, Guest] = {}
+        self._attended: list[web.Server] = []
 
     @property
     def count(self) -> int:
         return len(self._open) + len(self._reserve)
 
-    def site(self, runner: web.AppRunner, bind: str, port: int) -> web.BaseSite:
-        """Of a runner that is set up; to be started."""
-        return _Site(self, runner, None, {"host": bind, "port": port})
-
-    def site_at(
-        self, runner: web.AppRunner, sock: socket.socket, tls: SSLContext | None
+    def site(
+        self, runner: web.AppRunner, where: Mapping[str, Any], protocol: str, tls: TlsOptions | None
     ) -> web.BaseSite:
-        """The same, on a socket that is bound."""
-        return _Site(self, runner, tls, {"sock": sock})
+        """Of a runner that is set up; to be started.
+
+        ``where``: ``host`` and ``port``, or a ``sock`` that is bound.
+        """
+        return _Site(self, runner, where, protocol, tls)
+
+    def attend(self, server: web.Server) -> None:
+        """Hear of each request and of its end, by what the server calls for both."""
+        if server in self._attended:  # it has another site here
+            return
+        self._attended.append(server)
+        make, handle = server.request_factory, server.request_handler
+
+        def make_and_tell(
+            message: Any, payload: Any, protocol: web.RequestHandler, writer: Any, task: Any
+        ) -> web.BaseRequest:
+            self.asked(protocol, payload)
+            return make(message, payload, protocol, writer, task)
+
+        server.request_factory = make_and_tell
+        server.request_handler = lambda request: self.answer(request, handle)
 
     def let_in(self, guest: "Guest", descriptor: int) -> bool:
         """Count it, and close another for it where that must be; False: there is no room."""
@@ -115,6 +134,11 @@ class HttpConnections:
     def _close(self, guest: "Guest") -> None:
         self.gone(guest)
         guest.close()
+
+    def login_of(self, request: web.BaseRequest) -> str | None:
+        """The user that its client's certificate names; see ``Guest.login``."""
+        guest = self._by_handler.get(request.protocol)
+        return None if guest is None else guest.login
 
     def gone(self, guest: "Guest") -> None:
         if guest in self._open:
@@ -158,19 +182,6 @@ def bounds(soft: int) -> tuple[int, int]:
     return max(ALWAYS, min(CONNECTIONS_MAX, end // SHARE)), end
 
 
-def network_of(address: str) -> str:
-    """The address; of IPv6 the network of 64 bits, which one machine has to itself."""
-    try:
-        given = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return address
-    if isinstance(given, ipaddress.IPv6Address):
-        if given.ipv4_mapped is not None:
-            return str(given.ipv4_mapped)
-        return str(ipaddress.ip_network((int(given) >> 64 << 64, 64)))
-    return str(given)
-
-
 class Guest(asyncio.Protocol):
     """One connection: aiohttp's handler with clocks around it."""
 
@@ -178,10 +189,15 @@ class Guest(asyncio.Protocol):
         self,
         connections: HttpConnections,
         handler: web.RequestHandler,
-        tls: SSLContext | None = None,
+        protocol: str,
+        tls: TlsOptions | None = None,
     ) -> None:
         self.handler = handler
+        self._protocol = protocol
+        self._passed_gate = False
         self.address = ""
+        self.login: str | None = None
+        """The user that its certificate names, "" = none; None: it was not asked for."""
         self._connections = connections
         self._tls = tls
         self._greeting: asyncio.Task[None] | None = None
@@ -200,7 +216,10 @@ class Guest(asyncio.Protocol):
         sock: socket.socket = transport.get_extra_info("socket")
         self.address = network_of((transport.get_extra_info("peername") or ("",))[0])
         self._transport = transport
-        self._is_in = self._connections.let_in(self, sock.fileno())
+        gate = self._connections.gate
+        self._passed_gate = gate is not None and not gate.admit(self._protocol, self.address)
+        is_allowed = gate is None or self._passed_gate
+        self._is_in = is_allowed and self._connections.let_in(self, sock.fileno())
         if not self._is_in:
             transport.abort()
         elif self._tls is None:
@@ -208,15 +227,22 @@ class Guest(asyncio.Protocol):
         else:
             self._greeting = asyncio.create_task(self._greet(transport, self._tls))
 
-    async def _greet(self, transport: asyncio.Transport, tls: SSLContext) -> None:
+    async def _greet(self, transport: asyncio.Transport, tls: TlsOptions) -> None:
         try:
             secured = await asyncio.get_running_loop().start_tls(
-                transport, self, tls, server_side=True, ssl_handshake_timeout=HEADER_TIMEOUT_S
+                transport,
+                self,
+                tls.context,
+                server_side=True,
+                ssl_handshake_timeout=HEADER_TIMEOUT_S,
             )
-        except OSError:  # no TLS, none in time, or it hung up
+            assert secured is not None
+            self.login = tls.login(secured.get_extra_info("ssl_object"))
+        except (OSError, ValueError) as error:  # no TLS, none in time, or it hung up
+            tls.failed(self.address, error)
+            transport.abort()
             self._connections.gone(self)
             return
-        assert secured is not None
         if self._is_in:
             self._begin(secured)
 
@@ -231,6 +257,9 @@ class Guest(asyncio.Protocol):
             self.handler.data_received(early)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        if self._passed_gate and self._connections.gate is not None:
+            self._passed_gate = False
+            self._connections.gate.left(self.address)
         if not self._is_in:
             return
         self._is_in = False
@@ -309,10 +338,13 @@ class _Site(web.BaseSite):
         self,
         connections: HttpConnections,
         runner: web.AppRunner,
-        tls: SSLContext | None,
-        where: dict[str, Any],
+        where: Mapping[str, Any],
+        protocol: str,
+        tls: TlsOptions | None,
     ) -> None:
-        super().__init__(runner, ssl_context=tls, backlog=ACCEPTS_MAX)
+        super().__init__(runner, backlog=ACCEPTS_MAX)
+        self._protocol = protocol
+        self._tls = tls
         self._connections = connections
         self._where = where
 
@@ -325,23 +357,9 @@ class _Site(web.BaseSite):
         await super().start()
         server = self._runner.server
         assert server is not None
-        _attend(server, self._connections)
+        self._connections.attend(server)
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: Guest(self._connections, server(), self._ssl_context),
+            lambda: Guest(self._connections, server(), self._protocol, self._tls),
             backlog=self._backlog,
             **self._where,
         )
-
-
-def _attend(server: web.Server, connections: HttpConnections) -> None:
-    """Tell them of each request and of its end, by what the server calls for both."""
-    make, handle = server.request_factory, server.request_handler
-
-    def make_and_tell(
-        message: Any, payload: Any, protocol: web.RequestHandler, writer: Any, task: Any
-    ) -> web.BaseRequest:
-        connections.asked(protocol, payload)
-        return make(message, payload, protocol, writer, task)
-
-    server.request_factory = make_and_tell
-    server.request_handler = lambda request: connections.answer(request, handle)

@@ -69,7 +69,7 @@ class Lists:
         self, rows_of: Callable[[Sequence[object]], list[Row]], visitor: Visitor
     ) -> list[Row]:
         rows: list[Row] = []
-        for sessions in slices(await self._on_loop(self._view.clients.sessions)):
+        for sessions in slices(await self._on_loop(self._view.watch.sessions)):
             rows += await self._on_loop(rows_of, sessions)
         if visitor.may_monitor:
             return rows
@@ -96,13 +96,17 @@ class Lists:
         query: ListQuery,
         pairs: list[Pair],
         rows_of: Callable[[str, Sequence[str]], list[Row]],
+        keys_of: Callable[[str, Sequence[str]], list[Row]] | None = None,
     ) -> web.Response:
-        """A list of things known by name: only the names are held, rows are read when shown."""
+        """A list of things known by name: only the names are held, rows are read when shown.
+
+        ``keys_of``: rows of nothing but names and the field that sorts, which cost less.
+        """
         wanted = [pair for pair in pairs if query.wants(pair[1])]
         if query.sorts_by_name():
             ordered = in_order(wanted, query.sort, reverse=query.reverse)
         else:
-            ordered = await self._by_value(query, in_order(wanted), rows_of)
+            ordered = await self._by_value(query, in_order(wanted), keys_of or rows_of)
         shown = query.cut(ordered)
         check_samples(len(shown))
         parts = [encode(query, rows) async for rows in self.read(shown, rows_of)]

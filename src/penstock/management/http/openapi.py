@@ -36,8 +36,6 @@ _PARAMETER: Final = re.compile(r"\{(\w+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
 
 
 class OpenApi(Endpoints):
-    """See the head of this file."""
-
     heading = "description"
 
     def routes(self) -> list[Route]:

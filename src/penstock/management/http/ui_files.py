@@ -5,7 +5,7 @@ They hold no secret: the page asks for a name and a password and begins a sessio
 server answers 304 while the file is the same, so an old copy never hides a new release.
 
 The policy allows what comes from this server and nothing else: no script or style inside the
-markup, no other host, no frame around it.
+markup, no other host, no frame around it.  Only with single sign-on scripts ask its provider, too.
 """
 
 import hashlib
@@ -20,6 +20,8 @@ POLICY: Final = (
     "default-src 'self'; img-src 'self' data:; object-src 'none'; base-uri 'none';"
     " form-action 'self'; frame-ancestors 'none'"
 )
+CALLBACK: Final = "/js/oidc-oauth/login-callback.html"
+"""Where providers of single sign-on send browsers back, as with RabbitMQ."""
 TYPES: Final = {
     ".html": "text/html",
     ".css": "text/css",
@@ -28,7 +30,12 @@ TYPES: Final = {
 }
 
 
-PAGES: Final = {"/": "index.html", "/api/index.html": "api.html", "/cli/index.html": "cli.html"}
+PAGES: Final = {
+    "/": "index.html",
+    "/api/index.html": "api.html",
+    "/cli/index.html": "cli.html",
+    CALLBACK: "index.html",
+}
 MOVED: Final = {
     "/api": "/api/index.html",
     "/api/": "/api/index.html",
@@ -49,7 +56,10 @@ class UiFile(NamedTuple):
 class UiFiles:
     """Reads the folder once; what is not in it then cannot be asked for."""
 
-    def __init__(self, folder: Path = FOLDER) -> None:
+    def __init__(self, folder: Path = FOLDER, providers: tuple[str, ...] = ()) -> None:
+        """``providers``: origins that scripts may ask."""
+        sources = " ".join(("'self'", *providers))
+        self._policy = f"{POLICY}; connect-src {sources}" if providers else POLICY
         self._files = {
             path.relative_to(folder).as_posix(): _read(path)
             for path in folder.rglob("*")
@@ -76,7 +86,7 @@ class UiFiles:
         found = self._files.get(name)
         if found is None:
             raise web.HTTPNotFound
-        headers = {ETAG: f'"{found.etag}"', "Content-Security-Policy": POLICY}
+        headers = {ETAG: f'"{found.etag}"', "Content-Security-Policy": self._policy}
         asked = request.if_none_match or ()
         if any(etag.value in (found.etag, "*") for etag in asked):
             return web.Response(status=304, headers=headers)

@@ -43,8 +43,19 @@ class UiSessions:
         self._now_s = now_s
         self._sessions: dict[str, _Session] = {}  # by token, the one unused longest first
 
-    def begin(self, visitor: Visitor) -> str:
-        """The new session's token."""
+    def begin(self, visitor: Visitor, before: str = "") -> str:
+        """The session's token.
+
+        ``before``: of the session that it takes over.  With a new token of OAuth 2 of the same
+        user that one goes on, since other tabs and open streams have it.
+        """
+        old = self._sessions.pop(before, None)
+        goes_on = (
+            old is not None
+            and visitor.external is not None
+            and old.visitor.external is not None
+            and old.visitor.name == visitor.name
+        )
         own = [
             token
             for token, session in self._sessions.items()
@@ -54,7 +65,7 @@ class UiSessions:
             self.end(own[0])
         elif len(self._sessions) >= SESSIONS_MAX:
             self.end(next(iter(self._sessions)))
-        token = secrets.token_urlsafe(TOKEN_BYTES)
+        token = before if goes_on else secrets.token_urlsafe(TOKEN_BYTES)
         now_s = self._now_s()
         self._sessions[token] = _Session(visitor, now_s, now_s)
         return token
@@ -70,10 +81,11 @@ class UiSessions:
             return None
         return session.visitor
 
-    def used(self, token: str, visitor: Visitor) -> None:
-        """A request came, and the user is as in ``visitor``."""
-        session = self._sessions.pop(token, None)
-        if session is not None:  # it was not ended meanwhile
+    def used(self, token: str, before: Visitor, visitor: Visitor) -> None:
+        """A request of ``before`` came, and the user is as in ``visitor``."""
+        session = self._sessions.get(token)
+        if session is not None and session.visitor is before:  # neither ended nor renewed meanwhile
+            del self._sessions[token]
             self._sessions[token] = _Session(visitor, session.begun_s, self._now_s())
 
     def end(self, token: str) -> None:

@@ -6,7 +6,7 @@ An object is a row of numbers in the order of its families (``Table``).
 import gc
 from array import array
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Final, NamedTuple, ParamSpec, TypeVar, cast
 
 from penstock.broker.administration import CLUSTER_ID
@@ -16,9 +16,8 @@ from penstock.core.traffic import PROTOCOLS, DropCounters
 from penstock.management.facts.on_loop import OnLoop
 from penstock.management.facts.portions import SLICE, Part, portions
 from penstock.management.facts.rows import Row
-from penstock.management.facts.sessions import ChannelFacts, ConnectionFacts
+from penstock.management.facts.sessions import ChannelFacts, ConnectionFacts, ListenerFacts
 from penstock.management.facts.storage_view import listed_fields, storage_row
-from penstock.management.facts.stream_view import stream_numbers
 from penstock.management.metrics.families import CHANNEL as CHANNEL_FAMILIES
 from penstock.management.metrics.families import CONNECTION as CONNECTION_FAMILIES
 from penstock.management.metrics.families import QUEUE as QUEUE_FAMILIES
@@ -30,6 +29,7 @@ from penstock.management.statistics.reading import SHOWN
 from penstock.management.statistics.sampler import Sampler
 from penstock.queues.context import queue_type
 from penstock.queues.queue import Queue
+from penstock.queues.stream_description import stream_numbers
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -39,16 +39,10 @@ Client = tuple[str, str, str, Numbers]
 
 PROTOCOL_NAMES: Final = {"AMQP 0-9-1": "amqp091", "NSQ V2": "nsq"}
 QUEUE_FIELDS: Final = (
-    "messages_ram",
-    "message_bytes_ram",
-    "messages_ready_ram",
-    "messages_unacknowledged_ram",
-    "message_bytes",
-    "message_bytes_ready",
-    "message_bytes_unacknowledged",
-    "messages_paged_out",
+    "messages_ram", "message_bytes_ram", "messages_ready_ram", "messages_unacknowledged_ram",
+    "message_bytes", "message_bytes_ready", "message_bytes_unacknowledged", "messages_paged_out",
     "message_bytes_paged_out",
-)
+)  # fmt: skip
 """Of a queue's row, in the order of the families from its fifth on."""
 STATES: Final = (("alpha", ("q1", "q4")), ("beta", ("q2", "q3")))
 """Where messages rest: with content in memory; with perhaps only a position there.  The third
@@ -125,6 +119,13 @@ class NodeNumbers(NamedTuple):
     shovels: dict[str, Counter[str]]  # by kind, then by state
     federation_links: Counter[str]  # by status
     mirror_changes: dict[str, int]
+    expiries: list[tuple[str, str, int, int]]
+    """Protocol of a listener, the setting of a certificate, the port, and when it expires."""
+    refused: dict[str, int]  # connections and log-ins, by reason
+    audit_dropped: int
+    locked_out: int  # users, or users at an address
+    asked: list[tuple[str, tuple[int, int]]]
+    """Backends that ask servers, and their requests that were answered and were not."""
 
 
 class Gathering:
@@ -137,7 +138,12 @@ class Gathering:
         node: NodeFacts,
         statistics: Statistics,
         sampler: Sampler,
+        own_listeners: Sequence[ListenerFacts] = (),
+        refused: Callable[[], dict[str, int]] = dict,
     ) -> None:
+        """``own_listeners``: of the management API; ``refused``: connections, by reason."""
+        self._refused = refused
+        self._own_listeners = own_listeners
         self.view = view
         self.statistics = statistics
         self.sampler = sampler
@@ -192,7 +198,7 @@ class Gathering:
         return connections, channels
 
     async def _parts(self) -> AsyncIterator[tuple[list[Client], list[Client]]]:
-        sessions = await self._on_loop(self.view.clients.sessions)
+        sessions = await self._on_loop(self.view.watch.sessions)
         for start in range(0, len(sessions), SLICE):
             some = sessions[start : start + SLICE]
             for portion in portions(await self._on_loop(self.view.clients.channel_numbers, some)):
@@ -253,7 +259,7 @@ class Gathering:
     def _numbers(self, row: Row) -> NodeNumbers:
         view = self.view
         broker = view.broker
-        row["sockets_used"] = len(view.clients.sessions())
+        row["sockets_used"] = len(view.watch.sessions())
         return NodeNumbers(
             row,
             broker.cluster_name(),
@@ -263,7 +269,7 @@ class Gathering:
             _fates(broker.dead_letters.fates),
             _fates(broker.queue_context.dropped),
             storage_row(broker.engine, view.watch.disk(), None),
-            view.queues.flow_row(),
+            view.watch.flow(),
             broker.pipelines.rows(broker.vhosts, wall_ms()),
             broker.users.counts(),
             broker.traffic.confirm_times,
@@ -271,6 +277,23 @@ class Gathering:
             _by_kind(view.watch.links.shovels()),
             Counter(str(row["status"]) for row in view.watch.links.federation_links()),
             broker.mirrors.changes(),
+            [
+                (one.protocol, key, one.port, min(dates))
+                for one in (*view.watch.listeners(), *self._own_listeners)
+                for key, dates in one.expiry_dates.items()
+                if dates
+            ],
+            {
+                **self._refused(),
+                **{reason: int(n) for reason, n in broker.users.entry.counts.items()},
+            },
+            int(broker.events.unrecorded),
+            len(broker.users.lockouts()),
+            [
+                (one.name, counts)
+                for one in broker.users.backends()
+                if (counts := one.requests()) is not None
+            ],
         )
 
 

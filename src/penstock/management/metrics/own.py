@@ -51,6 +51,17 @@ SHOVELS: Final = {
 }
 FEDERATION_LINKS: Final = Family("rabbitmq_federation_links", "Number of federation links")
 """Of RabbitMQ's plug-ins for shovels and federation."""
+EXPIRY: Final = Family(
+    "penstock_certificate_expiry_timestamp_seconds",
+    "When the first certificate of a listener's file expires, in seconds since 1970",
+)
+AUDIT_DROPPED: Final = Family(
+    "penstock_audit_records_dropped_total", "Records of the audit trail that the disk did not take"
+)
+ASKED: Final = Family(
+    "penstock_auth_backend_requests_total",
+    "Requests of backends of users to their servers: questions about users, or for keys of tokens",
+)
 REASONS: Final = {
     "expired": EXPIRED,
     "rejected": REJECTED,
@@ -92,6 +103,27 @@ def node_pieces(node: NodeNumbers, gathering: Gathering) -> Iterator[str]:
         "change",
         node.mirror_changes.items(),
     )
+    yield EXPIRY.labelled(
+        [
+            (labels(protocol=protocol, certificate=key, port=str(port)), end_s)
+            for protocol, key, port, end_s in node.expiries
+        ]
+    )
+    yield by(
+        "connections_refused_total",
+        "Connections and log-ins that were refused for another reason than a wrong password",
+        "reason",
+        node.refused.items(),
+    )
+    yield AUDIT_DROPPED.alone(node.audit_dropped)
+    yield ASKED.labelled(
+        [
+            (labels(backend=name, result=result), count)
+            for name, counts in node.asked
+            for result, count in zip(("answered", "failed"), counts, strict=True)
+        ]
+    )
+    yield alone("locked_out_users", "Users that are locked out, for each address", node.locked_out)
     yield by(
         "gc_runs_total",
         "Runs of the garbage collector of Python",

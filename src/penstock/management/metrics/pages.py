@@ -46,15 +46,10 @@ CHANNEL_GROUPS: Final = {
     "channel_exchange_metrics": (7, 8, 9, 10),
     "channel_queue_metrics": tuple(range(11, len(f.CHANNEL))),
 }
-CONNECTION_GROUPS: Final = {
-    "connection_coarse_metrics": (0, 1),
-    "connection_metrics": (2, 3, 4, 5),
-}
+CONNECTION_GROUPS: Final = {"connection_coarse_metrics": (0, 1), "connection_metrics": (2, 3, 4, 5)}
 
 
 class Pages:
-    """See the head of this file."""
-
     def __init__(self, gathering: Gathering) -> None:
         self._gathering = gathering
 
@@ -225,10 +220,7 @@ def _global(node: NodeNumbers, connections: Table) -> Iterator[str]:
             )
             for one in PROTOCOLS
         )
-    for family, place in (
-        (f.GLOBAL_PUBLISHERS, PUBLISHES_AT),
-        (f.GLOBAL_CONSUMERS, CONSUMERS_AT),
-    ):
+    for family, place in ((f.GLOBAL_PUBLISHERS, PUBLISHES_AT), (f.GLOBAL_CONSUMERS, CONSUMERS_AT)):
         yield family.labelled(
             (labels(protocol=one), connections.sum_of(one, place)) for one in PROTOCOLS
         )

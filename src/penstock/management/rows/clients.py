@@ -14,43 +14,37 @@ from penstock.queues.consumers import Consumer
 
 
 class ClientRows(Rows):
-    """See the head of this file."""
-
-    def sessions(self) -> list[object]:
-        """All sessions; tokens for the next ones."""
-        return self._watch.sessions()
-
     def session(self, name: str) -> object:
         """Raises NotFound."""
-        found = self._watch.find(name)
+        found = self.watch.find(name)
         if found is None:
             raise NotFound(f"no connection '{name}'")
         return found
 
     def channel_numbers(self, sessions: Sequence[object]) -> list[tuple[object, list[int]]]:
         """Each session with its channels; for ``portions``."""
-        return [(session, self._watch.channel_numbers(session)) for session in sessions]
+        return [(session, self.watch.channel_numbers(session)) for session in sessions]
 
     def connection_row(self, name: str) -> Row:
         """Raises NotFound."""
-        facts = self._watch.connection(self.session(name))
+        facts = self.watch.connection(self.session(name))
         assert facts is not None
         return self._connection_row(facts)
 
     def close_connection(self, name: str, reason: str) -> None:
         """Tell the client why, and end it; raises NotFound."""
-        self._watch.close(self.session(name), reason)
+        self.watch.close(self.session(name), reason)
 
     def connection_rows(self, sessions: Sequence[object]) -> list[Row]:
         rows: list[Row] = []
         for session in sessions:
-            facts = self._watch.connection(session)
+            facts = self.watch.connection(session)
             if facts is not None:
                 rows.append(self._connection_row(facts))
         return rows
 
     def channel_rows(self, parts: Sequence[Part]) -> list[Row]:
-        watch = self._watch
+        watch = self.watch
         rows: list[Row] = []
         for session, numbers, _ in parts:
             facts = watch.connection(session)
@@ -70,13 +64,13 @@ class ClientRows(Rows):
     def consumers_on(self, channel: str) -> list[Consumer]:
         """Of the channel of that name; raises NotFound."""
         session, numbers = self._channel(channel)
-        return [one for number in numbers for one in self._watch.consumers(session, number)]
+        return [one for number in numbers for one in self.watch.consumers(session, number)]
 
     def _channel(self, name: str) -> tuple[object, list[int]]:
         """Its session, and its number if it is there."""
         connection, _, number = name.removesuffix(")").rpartition(" (")
         session = self.session(connection)
-        numbers = self._watch.channel_numbers(session)
+        numbers = self.watch.channel_numbers(session)
         return session, [one for one in numbers if str(one) == number]
 
     def _connection_row(self, facts: ConnectionFacts) -> Row:

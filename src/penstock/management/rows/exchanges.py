@@ -21,13 +21,11 @@ from penstock.routing.exchanges import Binding, Exchange
 
 
 class ExchangeRows(Rows):
-    """See the head of this file."""
-
     def names(self, vhost: str) -> list[str]:
         return ["", *self.vhost(vhost).exchanges]
 
     def rows(self, vhost_name: str, names: Sequence[str]) -> list[Row]:
-        vhost = self._broker.vhosts.get(vhost_name)
+        vhost = self.broker.vhosts.get(vhost_name)
         if vhost is None:
             return []
         return [
@@ -62,15 +60,13 @@ class ExchangeRows(Rows):
         if policy is not None:
             row["policy"] = policy.name
         if exchange.delays:
-            row["messages_delayed"] = self._delayed_count(cast(Queue, exchange.room))
+            waiting = cast(Queue, exchange.room).backing
+            row["messages_delayed"] = int(waiting.ready_count() + waiting.count_delayed())
         return row
-
-    def _delayed_count(self, room: Queue) -> int:
-        return int(room.backing.ready_count() + room.backing.count_delayed())
 
     def bindings_from(self, vhost: str, exchange: str) -> list[Binding]:
         """Bindings that leave an exchange, as tokens for ``binding_rows``; none if it is gone."""
-        found = self._broker.vhosts.get(vhost)
+        found = self.broker.vhosts.get(vhost)
         if found is None or exchange not in found.exchanges:
             return []
         return found.exchanges[exchange].bindings()

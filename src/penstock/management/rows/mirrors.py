@@ -3,13 +3,14 @@
 ``queue_fields`` are those of a row of ``/api/queues``: ``slave_nodes``,
 ``synchronised_slave_nodes`` and ``recoverable_slaves``, and while mirrors fetch what they lack the
 state ``syncing`` with ``sync_messages``.  A queue without mirrors has the third alone, which is
-null.  ``mirrors_row`` is what ``/api/penstock/mirrors`` tells; ``count_copies`` adds up what each
+null.  ``member_fields`` are those of quorum queues: ``leader``, ``members``, ``online``.
+``mirrors_row`` is what ``/api/penstock/mirrors`` tells; ``count_copies`` adds up what each
 node has.
 
 Called on the data loop; see ``view``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from penstock.broker.mirrors import (
     DOWN,
@@ -29,21 +30,19 @@ COUNTED = ("masters", "mirrors", "unsynchronised_mirrors")
 
 
 class MirrorRows(Rows):
-    """See the head of this file."""
-
     def names(self, vhost: str) -> list[str]:
-        return [name for other, name in self._broker.mirrors.mirrored() if other == vhost]
+        return [name for other, name in self.broker.mirrors.mirrored() if other == vhost]
 
     def rows(self, vhost_name: str, names: Sequence[str]) -> list[Row]:
         """Of those that are still there, and mirrored."""
-        vhost = self._broker.vhosts.get(vhost_name)
+        vhost = self.broker.vhosts.get(vhost_name)
         found = {} if vhost is None else vhost.queues
         rows = [self.row(found[name]) for name in names if name in found]
         return [row for row in rows if row is not None]
 
     def row(self, queue: Queue) -> Row | None:
         """None = it is not mirrored."""
-        facts = self._broker.mirrors.facts(queue)
+        facts = self.broker.mirrors.facts(queue)
         if facts is None:
             return None
         return {
@@ -58,6 +57,7 @@ class MirrorRows(Rows):
             "slave_nodes": facts.slave_nodes(),
             "synchronised_slave_nodes": facts.synchronised_slave_nodes(),
             "recoverable": facts.recoverable,
+            "members": list(facts.members),
             "copies": [_copy_row(copy) for copy in facts.copies],
             "ring": None if facts.ring is None else _ring_row(facts.ring),
         }
@@ -77,19 +77,20 @@ class MirrorRows(Rows):
                     _add(row, "unsynchronised_mirrors")
         return down
 
-    def sync_critical(self, pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Those of them that would be down without this node."""
-        critical: list[tuple[str, str]] = []
+    def those_that(
+        self, holds: Callable[[MirrorFacts], bool], pairs: Sequence[tuple[str, str]]
+    ) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
         for vhost_name, name in pairs:
             facts = self._facts_of(vhost_name, name)
-            if facts is not None and facts.is_sync_critical(self.node_name):
-                critical.append((vhost_name, name))
-        return critical
+            if facts is not None and holds(facts):
+                found.append((vhost_name, name))
+        return found
 
     def _facts_of(self, vhost_name: str, name: str) -> MirrorFacts | None:
-        vhost = self._broker.vhosts.get(vhost_name)
+        vhost = self.broker.vhosts.get(vhost_name)
         queue = None if vhost is None else vhost.queues.get(name)
-        return None if queue is None else self._broker.mirrors.facts(queue)
+        return None if queue is None else self.broker.mirrors.facts(queue)
 
 
 def queue_fields(facts: MirrorFacts | None) -> Row:
@@ -110,6 +111,13 @@ def queue_fields(facts: MirrorFacts | None) -> Row:
         if done:
             row["sync_messages"] = min(done)
     return row
+
+
+def member_fields(facts: MirrorFacts | None, node: str) -> Row:
+    """Of a quorum queue; ``node``: that of one without copies.  "" = it has no leader."""
+    if facts is None:
+        return {"leader": node, "members": [node], "online": [node]}
+    return {"leader": facts.master(), "members": list(facts.members), "online": facts.online()}
 
 
 def _add(row: Row, key: str) -> None:

@@ -3,29 +3,42 @@
 Called on the data loop; see ``view``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 from penstock.clocks import wall_ms
+from penstock.cluster.remote.queue import RemoteQueue
 from penstock.core.credit import QUEUE, FlowPeer
 from penstock.core.pending import Pending, then
 from penstock.management.facts.rows import Row, Rows, activity, jsonable
 from penstock.management.facts.sessions import ConnectionFacts
 from penstock.management.facts.storage_view import listed_fields, shown_fields
-from penstock.management.facts.stream_view import consumer_fields
-from penstock.management.rows.mirrors import queue_fields
+from penstock.management.rows.mirrors import member_fields, queue_fields
 from penstock.management.statistics.kinds import QUEUE as QUEUE_KIND
 from penstock.management.statistics.reading import Counts, consumer_tally, queue_counts
 from penstock.management.statistics.tally import CountersSnapshot
 from penstock.queues.consumers import Consumer
 from penstock.queues.context import queue_type
 from penstock.queues.queue import Queue
+from penstock.queues.stream_description import consumer_fields
+
+
+def _messages(queue: Queue) -> int:
+    ready = queue.backing.ready_count()
+    return ready if queue.is_stream else ready + queue.unacked_anywhere()
+
+
+NUMBERS: Final[Mapping[str, Callable[[Queue], int]]] = {
+    "messages": _messages,
+    "messages_ready": lambda queue: queue.backing.ready_count(),
+    "messages_unacknowledged": lambda queue: queue.unacked_anywhere(),
+    "consumers": lambda queue: int(queue.consumers_anywhere()),
+}
+"""Fields of a row that are known without the others: long lists are sorted by them."""
 
 
 class QueueRows(Rows):
-    """See the head of this file."""
-
     def names(self, vhost: str) -> list[str]:
         return list(self.vhost(vhost).queues)
 
@@ -35,7 +48,7 @@ class QueueRows(Rows):
         return [name for name, queue in queues.items() if queue.user == user]
 
     def rows(self, vhost_name: str, names: Sequence[str]) -> list[Row]:
-        vhost = self._broker.vhosts.get(vhost_name)
+        vhost = self.broker.vhosts.get(vhost_name)
         if vhost is None:
             return []
         queues = [vhost.queues[name] for name in names if name in vhost.queues]
@@ -46,6 +59,20 @@ class QueueRows(Rows):
             for queue in queues
         ]
 
+    def numbers(self, field: str, vhost_name: str, names: Sequence[str]) -> list[Row]:
+        """Of each queue its names and one of ``NUMBERS``, which one that is down lacks."""
+        vhost = self.broker.vhosts.get(vhost_name)
+        queues, number = {} if vhost is None else vhost.queues, NUMBERS[field]
+        found: list[Row] = []
+        for name in names:
+            queue = queues.get(name)
+            if queue is not None:
+                row: Row = {"vhost": vhost_name, "name": name}
+                if queue.why_down() == "":
+                    row[field] = number(queue)
+                found.append(row)
+        return found
+
     def row(self, vhost: str, name: str) -> Row:
         """One queue with all that is known of its storage; raises NotFound."""
         queue = self.vhost(vhost).queue(name)
@@ -55,6 +82,13 @@ class QueueRows(Rows):
         row["head_message_timestamp"] = self._head_timestamp(queue)
         return row
 
+    def facts_elsewhere(self, vhost: str, name: str) -> dict[str, object] | Pending:
+        """The object ``penstock`` of a stream whose master is on another node; else nothing."""
+        queue = self.vhost(vhost).queue(name)
+        if not isinstance(queue, RemoteQueue) or not queue.is_stream or queue.why_down() != "":
+            return {}
+        return then(queue.facts(), _penstock, partial(self.facts_elsewhere, vhost, name))
+
     def _head_timestamp(self, queue: Queue) -> object:
         """What its publisher gave the first message, if that is at hand."""
         for part in reversed(queue.backing.parts()):
@@ -62,12 +96,9 @@ class QueueRows(Rows):
                 first = part.floor_seq_id()
                 for message in part.peek_range(first, first + 1, 1, 1):
                     if message.content:
-                        return self._watch.opened(message)[0].get("timestamp")
+                        return self.watch.opened(message)[0].get("timestamp")
                 break
         return None
-
-    def flow_row(self) -> Row:
-        return self._watch.flow()
 
     def purge(self, vhost: str, name: str) -> int | Pending:
         """Returns how many messages it had; raises NotFound or ResourceLocked (exclusive)."""
@@ -77,19 +108,26 @@ class QueueRows(Rows):
 
     def _queue_state(self, queue: Queue) -> Row:
         """``stopped``: something of it is damaged, and nothing is delivered any more."""
-        book = self._broker.flow.book
+        book = self.broker.flow.book
         stage = queue.flow if queue.flow is not None else FlowPeer(book, QUEUE, queue)
         stopped = queue.backing.why_stopped() != ""
         now_ms = wall_ms()
-        used_ms = self._broker.idleness.unused_since_ms(queue, now_ms)
+        used_ms = self.broker.idleness.unused_since_ms(queue, now_ms)
         active_at_ms = max(queue.statistics.active_at_ms, used_ms)
         state = "stopped" if stopped else stage.state(now_ms - active_at_ms)
         return activity(state, active_at_ms) | {"time_in_flow_s": int(stage.flow_s)}
 
     def _down_row(self, queue: Queue) -> Row:
         """Its content is not known, and RabbitMQ's row has no counts either."""
-        mirrors = queue_fields(self._broker.mirrors.facts(queue))
+        mirrors = self._mirror_fields(queue)
         return self._lasting_fields(queue) | mirrors | {"state": "down", "why": queue.why_down()}
+
+    def _mirror_fields(self, queue: Queue) -> Row:
+        facts = self.broker.mirrors.facts(queue)
+        fields = queue_fields(facts)
+        if queue.is_quorum:
+            fields |= member_fields(facts, queue.master_node() or self.node_name)
+        return fields
 
     def _lasting_fields(self, queue: Queue) -> Row:
         return {
@@ -102,7 +140,7 @@ class QueueRows(Rows):
             "auto_delete": queue.auto_delete,
             "exclusive": queue.exclusive,
             "arguments": jsonable(queue.arguments) if queue.arguments else {},
-            **self._broker.vhosts[queue.vhost].policies.queue_row(
+            **self.broker.vhosts[queue.vhost].policies.queue_row(
                 queue.name, queue_type(queue.arguments)
             ),
         }
@@ -117,7 +155,7 @@ class QueueRows(Rows):
         return {
             **self._lasting_fields(queue),
             **self._queue_state(queue),
-            "messages": ready if queue.is_stream else ready + unacked,
+            "messages": _messages(queue),
             "messages_ready": ready,
             "messages_unacknowledged": unacked,
             "consumers": int(queue.consumers_anywhere()),
@@ -129,12 +167,12 @@ class QueueRows(Rows):
             "message_stats": CountersSnapshot(
                 "queue", (queue.vhost, queue.name), QUEUE_KIND.counters, queue_counts(queue)
             ),
-            **queue_fields(self._broker.mirrors.facts(queue)),
+            **self._mirror_fields(queue),
         }
 
     def consumers_of(self, vhost_name: str, names: Sequence[str]) -> list[Consumer]:
         """All consumers of these queues; tokens for the next two, which take some of them."""
-        vhost = self._broker.vhosts.get(vhost_name)
+        vhost = self.broker.vhosts.get(vhost_name)
         queues = {} if vhost is None else vhost.queues
         return [one for name in names if name in queues for one in queues[name].consumers]
 
@@ -151,18 +189,18 @@ class QueueRows(Rows):
                 details = self._channel_details(consumer, known)
                 delivered, acked = int(consumer.delivered_count), int(consumer.acked_count)
                 counts = (0, delivered, acked) if consumer.no_ack else (delivered, 0, acked)
-                timeout_ms = self._broker.options.consumer_timeout_ms
+                timeout_ms = self.broker.options.consumer_timeout_ms
                 row = _consumer_row(consumer, details, timeout_ms)
                 found.append((row, counts))
         return found
 
     def _channel_details(self, consumer: Consumer, known: dict[int, ConnectionFacts | None]) -> Row:
-        place = self._watch.place_of(consumer)
+        place = self.watch.place_of(consumer)
         if place is None:
             return {}
         session, number = place
         if id(session) not in known:
-            known[id(session)] = self._watch.connection(session)
+            known[id(session)] = self.watch.connection(session)
         facts = known[id(session)]
         if facts is None:
             return {}
@@ -177,6 +215,10 @@ class QueueRows(Rows):
         }
 
 
+def _penstock(facts: object) -> dict[str, object]:
+    return {"penstock": facts}
+
+
 def delivery_rows(vhost: str, name: str, consumers: Sequence[tuple[Row, Counts]]) -> list[Row]:
     """What each channel got from a queue, as far as its consumers are still there."""
     by_channel: dict[str, Counts] = {}
@@ -188,10 +230,7 @@ def delivery_rows(vhost: str, name: str, consumers: Sequence[tuple[Row, Counts]]
         by_channel[key] = tuple(map(sum, zip(before, counts, strict=True)))
         details[key] = channel
     return [
-        {
-            "channel_details": details[key],
-            "stats": consumer_tally((vhost, name, key), counts),
-        }
+        {"channel_details": details[key], "stats": consumer_tally((vhost, name, key), counts)}
         for key, counts in by_channel.items()
         if any(counts)
     ]

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from penstock.broker.broker import Broker
 from penstock.broker.definitions.exporting import metadata_row
 from penstock.management.facts.rows import Row, Rows
-from penstock.management.facts.sessions import ListenerFacts, SessionInspector
+from penstock.management.facts.sessions import ListenerFacts, SessionInspector, date_text
 from penstock.management.facts.storage_view import files_row, storage_row
 from penstock.management.rows.alarms_view import alarms_row
 from penstock.management.rows.clients import ClientRows
@@ -49,31 +49,24 @@ class BrokerView(Rows):
 
     def count_entities(self, vhosts: Sequence[str]) -> tuple[int, int]:
         """How many exchanges and queues these virtual hosts hold together."""
-        found = [self._broker.vhosts[name] for name in vhosts if name in self._broker.vhosts]
+        found = [self.broker.vhosts[name] for name in vhosts if name in self.broker.vhosts]
         # RabbitMQ counts the default exchange too, which is no object here.
         exchanges = sum(len(vhost.exchanges) + 1 for vhost in found)
         return exchanges, sum(len(vhost.queues) for vhost in found)
 
-    def listeners(self) -> list[ListenerFacts]:
-        """All but this API's own."""
-        return self._watch.listeners()
-
     def cluster_counts(self) -> dict[str, int]:
         """What the node has counted, by the names of the overview."""
-        return dict(zip(CLUSTER.counters, cluster_counts(self._broker), strict=True))
+        return dict(zip(CLUSTER.counters, cluster_counts(self.broker), strict=True))
 
     def vhost_tallies(self, names: Sequence[str]) -> list[CountersSnapshot]:
-        return [vhost_tally(self._broker, name) for name in names]
+        return [vhost_tally(self.broker, name) for name in names]
 
     def listener_rows(self) -> list[Row]:
-        return [listener_row(listener, self.node_name) for listener in self._watch.listeners()]
-
-    def cluster_name(self) -> str:
-        return self._broker.cluster_name()
+        return [listener_row(listener, self.node_name) for listener in self.watch.listeners()]
 
     def add_message_counts(self, vhost_name: str, names: Sequence[str], totals: list[int]) -> None:
         """Add ready, unacknowledged and consumers of these queues to the three ``totals``."""
-        vhost = self._broker.vhosts.get(vhost_name)
+        vhost = self.broker.vhosts.get(vhost_name)
         if vhost is None:
             return
         for name in names:
@@ -85,11 +78,11 @@ class BrokerView(Rows):
 
     def storage_row(self) -> Row:
         """The node's storage engine, and the files all queues share."""
-        engine = self._broker.engine
-        row = storage_row(engine, self._watch.disk(), self._opening)
-        row["alarms"] = alarms_row(self._broker.admission)
+        engine = self.broker.engine
+        row = storage_row(engine, self.watch.disk(), self._opening)
+        row["alarms"] = alarms_row(self.broker.admission)
         row["files"] = files_row(engine)
-        staging = self._broker.staging
+        staging = self.broker.staging
         names = sorted({vhost for vhost, _ in staging.sets})
         row["staged"] = {
             **staging.totals(),
@@ -101,10 +94,10 @@ class BrokerView(Rows):
     # -- virtual hosts ---------------------------------------------------------------------
 
     def vhost_names(self) -> list[str]:
-        return list(self._broker.vhosts)
+        return list(self.broker.vhosts)
 
     def has_vhost(self, name: str) -> bool:
-        return name in self._broker.vhosts
+        return name in self.broker.vhosts
 
     def vhost_row(self, name: str) -> Row:
         vhost = self.vhost(name)
@@ -117,12 +110,15 @@ class BrokerView(Rows):
             "tracing": vhost.tracing,
             "default_queue_type": vhost.metadata.default_queue_type or "undefined",
             "protected_from_deletion": vhost.metadata.protected_from_deletion,
-            "message_stats": vhost_tally(self._broker, name),
+            "message_stats": vhost_tally(self.broker, name),
         }
 
 
 def listener_row(listener: ListenerFacts, node_name: str) -> Row:
-    return {
+    """With TLS also when the first of its certificates expires, as ``date_text`` has it."""
+    ends = [end for dates in listener.expiry_dates.values() for end in dates]
+    expiry = {"certificate_expires_on": date_text(min(ends))} if ends else {}
+    return expiry | {
         "node": node_name,
         "protocol": listener.protocol,
         "ip_address": listener.host,

@@ -56,6 +56,10 @@ class Statistics:
         self._asked: dict[Key, tuple[float, dict[str, int], dict[str, float]]] = {}
         self.tracks = {name: Tracks(kind, self.interval_s) for name, kind in KINDS.items()}
 
+    def is_sampled(self) -> bool:
+        """The sampler has walked at least once."""
+        return self.tracks[CLUSTER.name].levels.levels[0].slot >= 0
+
     def reset(self) -> None:
         """Forget the past; counts stay, and rates begin with the next two samples."""
         for tracks in self.tracks.values():
@@ -100,6 +104,8 @@ class Statistics:
                     counts = {name: one for name, one in counts.items() if name not in family}
         if "deliver" in counts:
             counts["deliver_get"] = sum(counts.get(name, 0) for name in DELIVERIES)
+        if not counts.get("dead_lettered", 1):
+            del counts["dead_lettered"]  # RabbitMQ's rows have none
         return self.with_details(KINDS[tally.kind], tally.key, counts, "msg_rates")
 
     def _add_lengths(self, row: Row, tally: CountersSnapshot) -> None:
@@ -109,9 +115,7 @@ class Statistics:
             if track is not None and any(track.counts):
                 ready, unacked = track.counts[-2:]
                 row.update(
-                    messages=ready + unacked,
-                    messages_ready=ready,
-                    messages_unacknowledged=unacked,
+                    messages=ready + unacked, messages_ready=ready, messages_unacknowledged=unacked
                 )
         if kind.gauges == LENGTHS and "messages" in row:
             lengths = {name: cast(int, row[name]) for name in ("messages", *LENGTHS)}

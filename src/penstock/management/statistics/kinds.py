@@ -15,14 +15,9 @@ GLOBAL: Final = ((3660, 60), (29_400, 600), (86_400, 1800))
 """(how long, in steps of), in seconds; besides the fine one, whose steps are the interval."""
 
 CHURN: Final = (
-    "connection_created",
-    "connection_closed",
-    "channel_created",
-    "channel_closed",
-    "queue_declared",
-    "queue_created",
-    "queue_deleted",
-)
+    "connection_created", "connection_closed", "channel_created", "channel_closed",
+    "queue_declared", "queue_created", "queue_deleted",
+)  # fmt: skip
 DELIVERIES: Final = ("deliver", "deliver_no_ack", "get", "get_no_ack")
 """Of which ``deliver_get`` is the sum."""
 LENGTHS: Final = ("messages_ready", "messages_unacknowledged")
@@ -57,6 +52,7 @@ QUEUE: Final = Kind(
         "get_empty",
         "redeliver",
         "ack",
+        "dead_lettered",
     ),
     LENGTHS,
 )

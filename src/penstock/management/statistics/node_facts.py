@@ -35,11 +35,7 @@ EXCHANGE_TYPES: Final = {
     "x-random": "AMQP random exchange",
     "x-recent-history": "Recent History Exchange.",
 }
-RETENTION_S: Final = {
-    "global": [600, 3600, 28800, 86400],
-    "basic": [600, 3600],
-    "detailed": [600],
-}
+RETENTION_S: Final = {"global": [600, 3600, 28800, 86400], "basic": [600, 3600], "detailed": [600]}
 """The ages for which a client may ask samples, as RabbitMQ's defaults are."""
 
 _USER_TICKS: Final = 11

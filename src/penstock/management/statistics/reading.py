@@ -125,6 +125,7 @@ def queue_counts(queue: Queue) -> Counts:
         int(counted.empty_count),
         int(counted.again_count),
         int(counted.acked_count),
+        int(counted.buried_count),
         int(queue.backing.ready_count()),
         int(queue.unacked_anywhere()),
     )

@@ -160,6 +160,17 @@ class Track:
                 found[name] = sum([found.get(part, 0.0) for part in parts])
         return found
 
+    def recent(self, levels: Levels, place: int, age_s: int) -> list[int]:
+        """Of the finest ring's steps of that time, the oldest first: what a counter grew by in
+        each, or a gauge's values, of which the first is as it was before.
+        """
+        level = levels.levels[0]
+        back = min(int(age_s // level.step_s), level.size - 1)
+        column = self.columns.get(place)
+        if column is None:
+            return [self.counts[place] if place >= levels.counter_count else 0] * (back + 1)
+        return [column[level.place(level.slot - ago)] for ago in range(back, -1, -1)]
+
     def samples(self, levels: Levels, place: int, age_s: int, step_s: int) -> list[Sample]:
         """The newest first."""
         level = levels.level_for(age_s)

@@ -2,11 +2,14 @@
 
 import { html, render, signal, cx, useEffect, useRef, useState } from "./lib/ui.js";
 import {
-  ENDED, comeBack, farewell, interval, isAdministrator, line, logIn, logOut, mayMonitor, refresh, setInterval_, useLive,
-  useOnce, user,
+  chooseVhost, comeBack, farewell, farewellFor, heard, interval, isAdministrator, line, logIn, logOut, mayMonitor, refresh, setInterval_, useLive,
+  useOnce, user, vhost, vhosts,
 } from "./lib/api.js";
 import { Guarded, Notices, Question } from "./lib/parts.js";
+import { arrive, leave, providersEnd, renewSoon, serversOf } from "./lib/sign_on.js";
+import { Palette } from "./lib/palette.js";
 import { match, route } from "./lib/router.js";
+import { when } from "./lib/format.js";
 import { theme } from "./lib/chart.js";
 import { SPANS, setSpan, span } from "./lib/stats.js";
 import { pages, sections } from "./pages/index.js";
@@ -32,29 +35,39 @@ function choose(name) {
 function Login() {
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
-  const submit = async (event) => {
-    event.preventDefault();
-    const { name, password } = event.currentTarget.elements;
+  const auth = useOnce("/api/auth");
+  const servers = serversOf(auth.data ?? {});
+  const attempt = async (action) => {
     setBusy(true);
     setError(null);
     try {
-      await logIn(name.value, password.value);
+      await action();
     } catch (fault) {
       setError(fault);
       setBusy(false);
-      password.value = "";
-      password.focus();
     }
   };
+  const submit = async (event) => {
+    event.preventDefault();
+    const { name, password } = event.currentTarget.elements;
+    await attempt(() => logIn(name.value, password.value));
+    password.value = "";
+    password.focus();
+  };
+  if (!auth.data && !auth.error) return null;
   return html`
     <main class="login">
       <form onSubmit=${submit}>
         <h1><img src="/ui/logo.svg" alt="" width="36" height="36" /> Penstock</h1>
+        ${servers.map((server) => html`
+          <button type="button" key=${server.id} class="primary" disabled=${busy} onClick=${() => attempt(() => leave(server))}>
+            ${servers.length > 1 ? `Log in with ${server.label ?? server.id}` : "Log in with single sign-on"}</button>`)}
+        ${!auth.data?.oauth_disable_basic_auth && html`
         <div class="field"><label for="name">User name</label>
           <input id="name" name="name" autocomplete="username" autocapitalize="none" spellcheck=${false} required autofocus /></div>
         <div class="field"><label for="password">Password</label>
           <input id="password" name="password" type="password" autocomplete="current-password" required /></div>
-        <button class="primary" disabled=${busy}>Log in</button>
+        <button class="primary" disabled=${busy}>Log in</button>`}
         <p class="problem" role="alert" hidden=${!error && !farewell.value}>${error?.message ?? farewell.value}</p>
       </form>
     </main>`;
@@ -69,6 +82,11 @@ function Menu({ here }) {
   const first = here?.path.split("/")[0] ?? "";
   return html`
     <nav class="menu" aria-label="Pages" id="menu">
+      ${vhosts.value.length > 1 && html`<label class="vhost">Virtual host
+        <select value=${vhost.value} onChange=${(event) => chooseVhost(event.target.value)}>
+          <option value="">all</option>
+          ${vhosts.value.map((name) => html`<option key=${name} value=${name}>${name}</option>`)}
+        </select></label>`}
       ${sections.map((section) => html`
         <${Section} key=${section} title=${section} first=${first}
           entries=${pages.filter((page) => page.menu === section && allowed(page))} />`)}
@@ -102,6 +120,13 @@ function Section({ title, entries, first }) {
 
 const LINE_TEXTS = { live: "live", paused: "paused", lost: "connection lost, trying again" };
 
+/** The provider's session ends with the broker's. */
+function leaveForGood() {
+  const end = providersEnd();
+  logOut();
+  if (end) location.assign(end);
+}
+
 function Header({ onMenu, open }) {
   const { data } = useOnce("/api/overview?columns=node,product_version");
   useEffect(() => {
@@ -116,9 +141,10 @@ function Header({ onMenu, open }) {
       <span class="space"></span>
       <span class=${cx("state", line.value === "live" ? "good" : line.value === "lost" ? "bad" : "warn")} role="status">
         ${LINE_TEXTS[line.value]}</span>
+      ${line.value === "paused" && html`<span class="quiet version">as of ${when(heard.value)}</span>`}
       ${line.value === "paused" && html`<button type="button" class="small" onClick=${refresh}>Look now</button>`}
       <span class="who" title=${user.value.tags.join(", ")}>${user.value.name}</span>
-      <button type="button" onClick=${() => logOut()}>Log out</button>
+      <button type="button" onClick=${leaveForGood}>Log out</button>
     </header>`;
 }
 
@@ -135,7 +161,8 @@ function AlarmBanner() {
     if (node.mem_alarm) texts.push(ALARMS.memory);
     if (node.disk_free_alarm) texts.push(ALARMS.disk);
   }
-  return html`<div class="alarms" role="alert">${texts.map((text) => html`<p key=${text}>${text}</p>`)}</div>`;
+  return html`<div class="alarms" role="alert">${texts.map((text) => html`<p key=${text}>${text}</p>`)}
+    ${line.value === "lost" && html`<p>The broker has not been heard of since ${when(heard.value)}: what is shown is of that time.</p>`}</div>`;
 }
 
 // -- the page -------------------------------------------------------------------------------------
@@ -186,10 +213,11 @@ function Frame() {
         ${barred && html`<h1>${found.page.title}</h1>
           <p>Only users with the tag ${found.page.administrator ? "administrator" : "monitoring or administrator"} see this page.</p>`}
         ${error && html`<p class="problem" role="alert">The page could not be loaded from the broker. Once it is there again, open the page anew.</p>`}
+        ${found && !barred && !error && !Page && html`<h1>${found.page.title}</h1><p class="empty" role="status">The page is being loaded …</p>`}
         ${Page && html`<${Guarded} key=${route.value.path}><${Page} params=${found.params} /><//>`}
       </main>
     </div>
-    <${Notices} /><${Question} />`;
+    <${Notices} /><${Question} /><${Palette} pages=${pages.filter((page) => page.menu !== undefined && allowed(page))} />`;
 }
 
 function App() {
@@ -197,10 +225,22 @@ function App() {
 }
 
 applyTheme();
-try {
-  await comeBack();
-} catch (error) {
-  logOut(error.status === 401 ? ENDED : "");
+/** → why there is no session, null = there is one, or the user has to log in */
+async function begin() {
+  try {
+    await arrive();
+  } catch (error) {
+    return error.message;
+  }
+  try {
+    if (await comeBack()) renewSoon();
+  } catch (error) {
+    return error.status === 401 ? farewellFor(error.message) : "";
+  }
+  return null;
 }
+
+const why = await begin();
+if (why !== null) logOut(why);
 document.getElementById("app").replaceChildren();
 render(html`<${App} />`, document.getElementById("app"));

@@ -22,8 +22,6 @@ from penstock.management.http.endpoints import Endpoint, Endpoints, Route
 
 
 class LimitsApi(Endpoints):
-    """See the head of this file."""
-
     def routes(self) -> list[Route]:
         limits = [Route("/api/vhost-limits", {"GET": self.of_vhosts})]
         limits.append(Route("/api/vhost-limits/{vhost}", {"GET": self.of_vhosts}))
@@ -70,17 +68,15 @@ class LimitsApi(Endpoints):
 
     # -- changing ------------------------------------------------------------------------
 
-    async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def put(self, request: web.Request, visitor: Visitor) -> None:
         asked = await json_body(request)
         must_have(asked, "value")
         if "vhost" in request.match_info:
             await self.must_take(request.match_info["vhost"])
         await self.change(self._set, dict(request.match_info), asked["value"])
-        return web.Response(status=204)
 
-    async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def delete(self, request: web.Request, visitor: Visitor) -> None:
         await self.change(self._take_away, dict(request.match_info))
-        return web.Response(status=204)
 
     def _set(self, place: dict[str, str], value: object) -> None:
         limits = self._limits_at(place)

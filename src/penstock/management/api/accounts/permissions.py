@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from aiohttp import web
 
 from penstock.broker.administration import without_variables
+from penstock.broker.definitions.exporting import permission_rows, topic_rows
 from penstock.broker.rules.access import User
 from penstock.core import patterns
 from penstock.core.errors import NotFound
@@ -30,8 +31,6 @@ RowsOf = Callable[[User], list[Row]]
 
 
 class PermissionsApi(Endpoints):
-    """See the head of this file."""
-
     has_lists = True
     heading = "permissions"
 
@@ -104,40 +103,36 @@ class PermissionsApi(Endpoints):
 
     # -- changing ------------------------------------------------------------------------
 
-    async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def put(self, request: web.Request, visitor: Visitor) -> bool:
         patterns = _texts(await json_body(request), "configure", "write", "read")
         user, vhost = await self._place(request)
-        is_new = await self.change(self._put, user, vhost, patterns)
-        return web.Response(status=201 if is_new else 204)
+        return await self.change(self._put, user, vhost, patterns)
 
     def _put(self, user: str, vhost: str, patterns: list[str]) -> bool:
         is_new = vhost not in self.admin().user(user).vhosts
         self.admin().put_permission(user, vhost, *patterns)
         return is_new
 
-    async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def delete(self, request: web.Request, visitor: Visitor) -> None:
         await self.change(self._delete, dict(request.match_info))
-        return web.Response(status=204)
 
     def _delete(self, place: dict[str, str]) -> None:
         if not self._rows(place, permission_rows):
             raise NotFound("no permissions")
         self.admin().delete_permission(place["user"], place["vhost"])
 
-    async def put_topic(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def put_topic(self, request: web.Request, visitor: Visitor) -> bool:
         values = _texts(await json_body(request), "exchange", "write", "read")
         user, vhost = await self._place(request)
-        is_new = await self.change(self._put_topic, user, vhost, values)
-        return web.Response(status=201 if is_new else 204)
+        return await self.change(self._put_topic, user, vhost, values)
 
     def _put_topic(self, user: str, vhost: str, values: list[str]) -> bool:
         is_new = not any(place[0] == vhost for place in self.admin().user(user).topics)
         self.admin().put_topic_permission(user, vhost, *values)
         return is_new
 
-    async def delete_topics(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def delete_topics(self, request: web.Request, visitor: Visitor) -> None:
         await self.change(self._delete_topics, dict(request.match_info))
-        return web.Response(status=204)
 
     def _delete_topics(self, place: dict[str, str]) -> None:
         if not self._rows(place, topic_rows):
@@ -162,20 +157,6 @@ def _rows_at(place: dict[str, str], users: Sequence[User], rows_of: RowsOf) -> l
         for user in users
         for row in rows_of(user)
         if all(row.get(key) == place[key] for key in ("vhost", "exchange") if key in place)
-    ]
-
-
-def permission_rows(user: User) -> list[Row]:
-    return [
-        {"user": user.name, "vhost": vhost, "configure": c, "write": w, "read": r}
-        for vhost, (c, w, r) in user.vhosts.items()
-    ]
-
-
-def topic_rows(user: User) -> list[Row]:
-    return [
-        {"user": user.name, "vhost": vhost, "exchange": exchange, "write": w, "read": r}
-        for (vhost, exchange), (w, r) in user.topics.items()
     ]
 
 

@@ -1,6 +1,7 @@
 """The web UI logs in and out (``management/http/ui_sessions``).
 
-POST    /api/penstock/session    with basic authentication: begins a session, sets its cookie
+POST    /api/penstock/session    with basic authentication or a bearer's token: begins a session,
+                                 sets its cookie; a new token of the same user renews it
 DELETE  /api/penstock/session    ends it
 """
 
@@ -13,8 +14,6 @@ from penstock.management.http.ui_sessions import delete_cookie, set_cookie, show
 
 
 class UiSessionApi(Endpoints):
-    """See the head of this file."""
-
     heading = "log-ins"
 
     def routes(self) -> list[Route]:
@@ -24,10 +23,9 @@ class UiSessionApi(Endpoints):
     async def log_in(self, request: web.Request, visitor: Visitor) -> web.Response:
         if isinstance(visitor, Operator) or "Authorization" not in request.headers:
             raise BadQuery("bad_request", "a session begins with a user name and a password")
-        sessions = self._context.sessions
-        sessions.end(shown_token(request))
+        token = self._context.sessions.begin(visitor, shown_token(request))
         response = web.Response(status=204)
-        set_cookie(request, response, sessions.begin(visitor))
+        set_cookie(request, response, token)
         return response
 
     async def log_out(self, request: web.Request, _visitor: Visitor) -> web.Response:

@@ -6,37 +6,55 @@
                                           or "password_hash" with "hashing_algorithm"
     DELETE           /api/users/{user}
     POST             /api/users/bulk-delete    {"users": ["a", "b"]}
+    GET POST         /api/penstock/users/{user}/passwords            a second one, while the first
+    DELETE           /api/penstock/users/{user}/passwords/older      is still in use; or /newer
 
 ``password_hash`` "" means that login with a password is refused; a body with neither says the
 same, and so does the password "".  Passwords are hashed on this side: the data loop sees hashes
 only.  The connections of a user who is deleted are closed, as RabbitMQ does it.
 """
 
+import asyncio
 import base64
-import secrets
 from collections.abc import Sequence
+from typing import Final
 
 from aiohttp import web
 
-from penstock.broker.administration import user_limits_of
+from penstock.broker.definitions.exporting import user_row
 from penstock.broker.definitions.importing import tags_in
-from penstock.broker.rules.access import HASHING, HASHINGS, SALT_BYTES, User, hash_password
-from penstock.core.errors import PreconditionFailed
+from penstock.broker.rules.access import HASHING, KNOWN_HASHINGS, PasswordHash
+from penstock.broker.rules.passwords import Passwords
+from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import ADMINISTRATOR, Visitor
 from penstock.management.http.bodies import json_body, json_response, must_have
 from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import BadQuery, ListQuery
 
+WHICH: Final = ("newer", "older")
+"""The passwords of a user; the only one is the newer one."""
+
 
 class UsersApi(Endpoints):
-    """See the head of this file."""
-
     has_lists = True
     heading = "users"
 
     def routes(self) -> list[Route]:
+        of_user = "/api/penstock/users/{user}/passwords"
         return [
+            Route(
+                of_user,
+                {"GET": self.passwords, "POST": self.add_password},
+                "Its passwords, and when each was last used",
+                ADMINISTRATOR,
+            ),
+            Route(
+                of_user + "/{which}",
+                {"DELETE": self.drop_password},
+                "Drop one of two: older or newer",
+                ADMINISTRATOR,
+            ),
             Route("/api/users", {"GET": self.users}, "All users", ADMINISTRATOR),
             Route(
                 "/api/users/without-permissions",
@@ -58,6 +76,39 @@ class UsersApi(Endpoints):
             ),
         ]
 
+    # -- passwords -----------------------------------------------------------------------
+
+    async def passwords(self, request: web.Request, _visitor: Visitor) -> web.Response:
+        return json_response(await self._on_loop(self._passwords_of, request.match_info["user"]))
+
+    def _passwords_of(self, name: str) -> list[Row]:
+        user = self.admin().user(name)
+        hashes = [one for one in user.hashes if one.text]
+        return [
+            {
+                "which": which,
+                "hashing_algorithm": one.hashing,
+                "last_used_ms": user.password_used.get(one.text),
+            }
+            for which, one in zip(WHICH, hashes, strict=False)
+        ]
+
+    async def add_password(self, request: web.Request, _visitor: Visitor) -> bool:
+        asked = await json_body(request)
+        hashed = await asyncio.to_thread(hashed_password, asked, self._broker.users.passwords)
+        if not hashed[0]:
+            raise BadQuery("bad_request", "password: a text that is not empty")
+        name = request.match_info["user"]
+        await self.change(lambda: self.admin().add_password(name, PasswordHash(*hashed)))
+        return True
+
+    async def drop_password(self, request: web.Request, _visitor: Visitor) -> None:
+        which = request.match_info["which"]
+        if which not in WHICH:
+            raise NotFound(which)
+        name = request.match_info["user"]
+        await self.change(lambda: self.admin().drop_password(name, which == WHICH[1]))
+
     # -- looking -------------------------------------------------------------------------
 
     async def users(self, request: web.Request, visitor: Visitor) -> web.Response:
@@ -69,7 +120,8 @@ class UsersApi(Endpoints):
         return await self._lists.answer_rows(ListQuery(request.query), rows, pageable=False)
 
     async def user(self, request: web.Request, visitor: Visitor) -> web.Response:
-        row = await self._on_loop(self._row_of, request.match_info["user"])
+        name = request.match_info["user"]
+        row = await self._on_loop(lambda: user_row(self.admin().user(name)))
         return json_response(ListQuery(request.query).project(row))
 
     async def _names(self) -> list[str]:
@@ -84,19 +136,17 @@ class UsersApi(Endpoints):
         strangers = [name for name in names if name in users and not users[name].vhosts]
         return self._rows(strangers)
 
-    def _row_of(self, name: str) -> Row:
-        return user_row(self.admin().user(name))
-
     # -- changing ------------------------------------------------------------------------
 
-    async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def put(self, request: web.Request, visitor: Visitor) -> bool:
         asked = await json_body(request)
-        hashed = hashed_password(asked)
+        passwords = self._broker.users.passwords
+        # A slow hash, in a thread that no other request waits for.
+        hashed = await asyncio.to_thread(hashed_password, asked, passwords)
         if "tags" not in asked:
             raise BadQuery("bad_request", "tags_not_present")
         tags = _tags(asked["tags"])
-        is_new = await self.change(self._put, request.match_info["user"], hashed, tags)
-        return web.Response(status=201 if is_new else 204)
+        return await self.change(self._put, request.match_info["user"], hashed, tags)
 
     def _put(self, name: str, hashed: tuple[str, str], tags: list[str]) -> bool:
         """Whether it is a new one."""
@@ -104,10 +154,10 @@ class UsersApi(Endpoints):
         self.admin().put_user(name, *hashed, tags)
         return is_new
 
-    async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
-        return await self._delete([request.match_info["user"]])
+    async def delete(self, request: web.Request, visitor: Visitor) -> None:
+        await self._delete([request.match_info["user"]])
 
-    async def delete_many(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def delete_many(self, request: web.Request, visitor: Visitor) -> None:
         asked = await json_body(request)
         must_have(asked, "users")
         names = asked["users"]
@@ -116,35 +166,25 @@ class UsersApi(Endpoints):
         for name in names:
             if not await self._on_loop(self._broker.users.users.__contains__, name):
                 raise BadQuery("bad_request", ["no_such_user", name])
-        return await self._delete(list(dict.fromkeys(names)))
+        await self._delete(list(dict.fromkeys(names)))
 
-    async def _delete(self, names: list[str]) -> web.Response:
+    async def _delete(self, names: list[str]) -> None:
         for name in names:
             await self.change(self.admin().delete_user, name)
-        return web.Response(status=204)
 
 
-def user_row(user: User) -> Row:
-    return {
-        "name": user.name,
-        "password_hash": user.password_hash,
-        "hashing_algorithm": user.hashing,
-        "tags": list(user.tags),
-        "limits": user_limits_of(user),
-    }
-
-
-def hashed_password(asked: dict[str, object]) -> tuple[str, str]:
-    """Hash and algorithm a body asks for."""
+def hashed_password(asked: dict[str, object], passwords: Passwords) -> tuple[str, str]:
+    """Hash and algorithm a body asks for.  Raises BadQuery, PreconditionFailed."""
     if "password" in asked and "password_hash" in asked:
         raise BadQuery("bad_request", "both_password_and_password_hash_are_provided")
     if "password" in asked:
         password = asked["password"]
         if not isinstance(password, str):
             raise BadQuery("bad_request", "password is no text")
-        return hash_password(password, secrets.token_bytes(SALT_BYTES)) if password else "", HASHING
+        passwords.rule.check(password)
+        return (passwords.hashed(password), passwords.hashing) if password else ("", HASHING)
     hashed, hashing = asked.get("password_hash", ""), asked.get("hashing_algorithm", HASHING)
-    if not isinstance(hashing, str) or hashing not in HASHINGS:
+    if not isinstance(hashing, str) or hashing not in KNOWN_HASHINGS:
         raise BadQuery("bad_request", f"unknown hashing algorithm '{hashing}'")
     try:
         base64.b64decode(str(hashed), validate=True)

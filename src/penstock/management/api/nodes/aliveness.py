@@ -11,6 +11,7 @@ from typing import Final
 
 from aiohttp import web
 
+from penstock.broker.rules.judges import CONFIGURE
 from penstock.broker.topology import declaring
 from penstock.clocks import wall_ms
 from penstock.core.errors import AccessRefused
@@ -28,8 +29,6 @@ HEAD_WAIT_S: Final = 0.002
 
 
 class AlivenessApi(Endpoints):
-    """See the head of this file."""
-
     heading = "health checks"
 
     def routes(self) -> list[Route]:
@@ -40,10 +39,12 @@ class AlivenessApi(Endpoints):
     async def aliveness(self, request: web.Request, visitor: Visitor) -> web.Response:
         vhost = request.match_info["vhost"]
         await self.must_be_there(vhost, visitor)
-        if not visitor.may_configure(vhost, QUEUE):
+        if not await self._on_loop(visitor.may, CONFIGURE, vhost, QUEUE):
             raise AccessRefused("User not authorised to access object")
         await self.change(self._declare, vhost, visitor)
-        sender = await self._on_loop(self.name_of_sender, visitor, vhost)
+        await self.learn_rights(visitor, vhost, lambda rights: rights.publish(None, "", QUEUE))
+        await self.learn_rights(visitor, vhost, lambda rights: rights.read("queue", QUEUE))
+        sender = await self._on_loop(self.sender, visitor, vhost)
         watch, entered = self._view.watch, list[ManagementClient]()
         try:
             await self._on_loop(lambda: entered.append(watch.enter(sender, vhost, wall_ms())))

@@ -6,9 +6,13 @@
     GET         /api/deprecated-features[/used]   none
     GET DELETE  /api/auth/attempts/{node}     log-ins since the start, by protocol that had some
     GET         /api/auth/attempts/{node}/source  none: RabbitMQ does not track them by default
+    DELETE      /api/penstock/auth-cache          answers of servers that know users
+    GET         /api/penstock/lockouts            users that are locked out, until when
+    DELETE      /api/penstock/lockouts/{user}     not any more
     GET         /api/auth/hash_password/{password}
-    GET         /api/auth                         how a browser is to log in: with a password
-    POST        /api/login                        a form with username and password
+    GET         /api/auth                         how a browser is to log in
+    POST        /api/login                        a form with username and password, or with the
+                                                  access_token of a provider: begins a session
     GET         /api/config/effective             the node's settings, without passwords
     DELETE      /api/reset[/{node}]               samples are forgotten, counts stay
     GET         /api/penstock/cluster             its nodes, the links of this one to them, and how
@@ -27,22 +31,25 @@ from aiohttp import web
 
 from penstock.broker.parameters import CLUSTER_NAME
 from penstock.broker.rules.access import SALT_BYTES, hash_password
-from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
+from penstock.broker.rules.judges import NAMELESS
+from penstock.core.errors import AccessRefused, EntryRefused, NotFound, PreconditionFailed
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import ADMINISTRATOR, MONITORING, Visitor
+from penstock.management.http.access import ADMINISTRATOR, MONITORING, Visitor, login_failed
 from penstock.management.http.bodies import json_body, json_response, must_have
 from penstock.management.http.endpoints import DIALECT, Endpoints, Route
 from penstock.management.http.listing import BadQuery, ListQuery
 from penstock.management.http.lists import slices
+from penstock.management.http.ui_sessions import set_cookie
 from penstock.management.rows.mirrors import COUNTED
-from penstock.settings.listener_table import is_loopback
-from penstock.settings.settings import DECLARED
+from penstock.settings.settings import DECLARED, SECRETS
 
 FORGET: Final = "/api/penstock/cluster/nodes/{name}"
 FORM_TIMEOUT_S: Final = 10.0
-HIDDEN_SETTINGS: Final = frozenset(
-    {"default_pass", "cluster_etcd_password", "static_shovels", "vhost_defaults"}
-)
+BEGUN: Final = "/?session"
+"""The page of the web UI that takes up the session in the cookie."""
+HIDDEN_SETTINGS: Final = SECRETS | {
+    *("https_tls", "prometheus_tls", "nsq_tls", "nsqlookupd_tls", "cluster_tls")
+}
 FEATURE_FLAGS: Final = {
     "classic_mirrored_queue_version": "Support setting version for classic mirrored queues",
     "drop_unroutable_metric": "Count unroutable publishes to be dropped in stats",
@@ -58,8 +65,6 @@ FEATURE_FLAGS: Final = {
 
 
 class ClusterApi(Endpoints):
-    """See the head of this file."""
-
     heading = "cluster"
 
     def routes(self) -> list[Route]:
@@ -92,16 +97,12 @@ class ClusterApi(Endpoints):
     # -- names ---------------------------------------------------------------------------
 
     async def cluster_name(self, _request: web.Request, _visitor: Visitor) -> web.Response:
-        return json_response({"name": await self._on_loop(self._view.cluster_name)})
+        return json_response({"name": await self._on_loop(self._broker.cluster_name)})
 
-    async def put_cluster_name(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def put_cluster_name(self, request: web.Request, visitor: Visitor) -> None:
         asked = await json_body(request)
         must_have(asked, "name")
-        await self.change(self._set_cluster_name, asked["name"])
-        return web.Response(status=204)
-
-    def _set_cluster_name(self, name: object) -> None:
-        self.admin().put_global_parameter(CLUSTER_NAME, name)
+        await self.change(self.admin().put_global_parameter, CLUSTER_NAME, asked["name"])
 
     async def cluster(self, request: web.Request, visitor: Visitor) -> web.Response:
         row = await self._on_loop(self._cluster)
@@ -118,18 +119,17 @@ class ClusterApi(Endpoints):
 
     def _cluster(self) -> Row:
         """For use on the data loop."""
-        row = {"name": self._view.cluster_name(), **self._view.watch.cluster()}
+        row = {"name": self._broker.cluster_name(), **self._view.watch.cluster()}
         drained = self._broker.mirrors.drained()
         for node in cast(list[Row], row["nodes"]):
             node["drained"] = node["name"] in drained
         return row
 
-    async def forget_node(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def forget_node(self, request: web.Request, visitor: Visitor) -> None:
         name = request.match_info["name"]
         if name == self._view.node_name:
             raise PreconditionFailed(f"{name} cannot forget itself: ask another node")
         await self.change(self._view.watch.forget_node, name)
-        return web.Response(status=204)
 
     async def extensions(self, _request: web.Request, _visitor: Visitor) -> web.Response:
         """What RabbitMQ's pages load besides themselves, and wait for before they start.
@@ -158,10 +158,9 @@ class ClusterApi(Endpoints):
         ]
         return json_response([query.project(row) for row in rows])
 
-    async def enable(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def enable(self, request: web.Request, visitor: Visitor) -> None:
         if request.match_info["name"] not in FEATURE_FLAGS:
             raise BadQuery("bad_request", "unsupported")
-        return web.Response(status=204)
 
     # -- the node ------------------------------------------------------------------------
 
@@ -170,11 +169,10 @@ class ClusterApi(Endpoints):
         shown = [name for name in DECLARED if name not in HIDDEN_SETTINGS]
         return json_response({name: _plain(settings.value_of(name)) for name in shown})
 
-    async def reset(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def reset(self, request: web.Request, visitor: Visitor) -> None:
         if "node" in request.match_info:
             self._context.must_be_us(request.match_info["node"])
         self._context.statistics.reset()
-        return web.Response(status=204)
 
     async def nothing(self, request: web.Request, visitor: Visitor) -> web.Response:
         vhost = request.match_info.get("vhost")
@@ -199,6 +197,21 @@ class LogInsApi(Endpoints):
                 "Not tracked",
                 MONITORING,
             ),
+            Route(
+                "/api/penstock/lockouts", {"GET": self.lockouts}, "Locked-out users", ADMINISTRATOR
+            ),
+            Route(
+                "/api/penstock/auth-cache",
+                {"DELETE": self.forget_answers},
+                "Ask servers of users anew",
+                ADMINISTRATOR,
+            ),
+            Route(
+                "/api/penstock/lockouts/{user}",
+                {"DELETE": self.unlock},
+                "Let the user log in again",
+                ADMINISTRATOR,
+            ),
             Route("/api/auth/hash_password/{password}", {"GET": self.hash}, "A hash"),
             Route("/api/auth", {"GET": self.auth}, "How to log in", is_open=True),
             Route("/api/login", {"POST": self.login}, "Try a password", is_open=True),
@@ -209,21 +222,34 @@ class LogInsApi(Endpoints):
         counts = await self._on_loop(self._broker.users.counts)
         return json_response([_attempts(name, *of) for name, of in counts.items() if of[0]])
 
+    async def forget_answers(self, _request: web.Request, _visitor: Visitor) -> None:
+        for backend in await self._on_loop(self._broker.users.backends):
+            backend.forget()
+
+    async def lockouts(self, _request: web.Request, _visitor: Visitor) -> web.Response:
+        found = await self._on_loop(self._broker.users.lockouts)
+        return json_response([dict(one._asdict()) for one in found])
+
+    async def unlock(self, request: web.Request, _visitor: Visitor) -> None:
+        name = request.match_info["user"]
+        if not await self.change(self._broker.users.end_lockouts, name):
+            raise NotFound(f"user '{name}' is not locked out")
+
     async def sources(self, request: web.Request, visitor: Visitor) -> web.Response:
         self._context.must_be_us(request.match_info["node"])
         return json_response([])
 
-    async def forget_attempts(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def forget_attempts(self, request: web.Request, visitor: Visitor) -> None:
         self._context.must_be_us(request.match_info["node"])
         await self._on_loop(self._broker.users.forget_attempts)
-        return web.Response(status=204)
 
     async def hash(self, request: web.Request, _visitor: Visitor) -> web.Response:
         password = request.match_info["password"]
         return json_response({"ok": hash_password(password, secrets.token_bytes(SALT_BYTES))})
 
     async def auth(self, _request: web.Request, _visitor: Visitor) -> web.Response:
-        return json_response({"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""})
+        without = {"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
+        return json_response(self._context.sign_on.answer or without)
 
     async def login(self, request: web.Request, _visitor: Visitor) -> web.Response:
         """Whether name and password would do.  RabbitMQ sets a cookie that opens nothing."""
@@ -233,11 +259,19 @@ class LogInsApi(Endpoints):
         except TimeoutError as error:
             raise BadQuery("bad_request", "the form did not come in time", 408) from error
         name, password = str(form.get("username", "")), str(form.get("password", ""))
-        peer = request.remote or ""
+        token = str(form.get("access_token", "")) if self._context.sign_on.by_provider else ""
         try:
-            await self._context.log_in(name, password, peer, is_loopback(peer))
-        except AccessRefused:
-            return json_response({"error": "not_authorized", "reason": "Login failed"}, 401)
+            if token:
+                visitor = await self._context.log_in(NAMELESS, token, request)
+                response = web.Response(status=302, headers={"Location": BEGUN})
+                set_cookie(request, response, self._context.sessions.begin(visitor))
+                return response
+            await self._context.log_in(name, password, request)
+        except EntryRefused as error:
+            return json_response({"error": "not_authorized", "reason": str(error)}, 401)
+        except AccessRefused as error:
+            reason = login_failed(error) if token else "Login failed"
+            return json_response({"error": "not_authorized", "reason": reason}, 401)
         return json_response("ok")
 
 

@@ -18,19 +18,22 @@ does.  Alarms have a desk of their own (``api.resources``).
 
 import re
 import time
+from collections.abc import Callable
 from typing import Final
 
 from aiohttp import web
 
 from penstock.broker.broker import Broker
+from penstock.broker.mirrors import MirrorFacts
 from penstock.broker.rules.access import NO_LIMIT
 from penstock.management.facts.rows import Row
-from penstock.management.facts.sessions import ListenerFacts
+from penstock.management.facts.sessions import ListenerFacts, date_text
 from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import json_response
 from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import BadQuery
 from penstock.management.http.lists import slices
+from penstock.queues.context import CLASSIC, QUORUM
 
 CHECKS: Final = "/api/health/checks/"
 LEADERLESS: Final = "quorum-queues-without-elected-leaders/"
@@ -39,6 +42,10 @@ NO_LISTENER: Final = "No active listener"
 NOT_SERVING: Final = "the rabbit node is not currently available to serve"
 LIMIT_REACHED: Final = "node connection limit is reached"
 NOT_SYNCHRONISED: Final = "There are classic mirrored queues without online synchronised mirrors"
+MINORITY: Final = (
+    "There are quorum queues that would lose their quorum if the target node is shut down"
+)
+NO_LEADER: Final = "Detected quorum queues without an elected leader"
 NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 DAY_S: Final = 86_400
 FAR_S: Final = 10**12
@@ -60,8 +67,6 @@ ALSO_CALLED: Final = {
 
 
 class HealthApi(Endpoints):
-    """See the head of this file."""
-
     heading = "health checks"
 
     def routes(self) -> list[Route]:
@@ -79,7 +84,7 @@ class HealthApi(Endpoints):
             ),
             "node-is-quorum-critical": (
                 self.quorum_critical,
-                "Fails if a quorum needs this node",
+                "Every quorum queue has a majority without this node",
             ),
             "metadata-store/initialized": (self.fine, "The definitions are read"),
             "metadata-store/initialized/with-data": (self.fine, "The definitions are read"),
@@ -87,7 +92,10 @@ class HealthApi(Endpoints):
         }
         for place in ("all-vhosts", "vhost/{vhost}"):
             for end in ("", "/pattern/{pattern}"):
-                closed[LEADERLESS + place + end] = (self.fine, "No quorum queue lacks a leader")
+                closed[LEADERLESS + place + end] = (
+                    self.leaderless,
+                    "No quorum queue lacks a leader",
+                )
         open_ones = {
             "is-in-service": (self.in_service, "The node takes clients"),
             "ready-to-serve-clients": (self.ready_to_serve, "AMQP clients may come"),
@@ -107,8 +115,8 @@ class HealthApi(Endpoints):
     # -- listeners -----------------------------------------------------------------------
 
     async def _listeners(self) -> list[ListenerFacts]:
-        facts = await self._on_loop(self._view.listeners)
-        return [*facts, *self._context.own_listeners()]
+        facts = await self._on_loop(self._view.watch.listeners)
+        return [*facts, *self._context.own_listeners]
 
     async def port_listener(self, request: web.Request, _visitor: Visitor) -> web.Response:
         text = request.match_info["port"]
@@ -149,8 +157,38 @@ class HealthApi(Endpoints):
         return json_response({"status": "ok"})
 
     async def quorum_critical(self, _request: web.Request, _visitor: Visitor) -> web.Response:
-        """Never fails: no queue waits for a majority of nodes."""
-        return json_response(await self._on_loop(self._how_many_nodes))
+        here = self._view.node_name
+        return await self._critical(QUORUM, MINORITY, lambda facts: facts.is_quorum_critical(here))
+
+    async def leaderless(self, request: web.Request, _visitor: Visitor) -> web.Response:
+        vhost = request.match_info.get("vhost")
+        try:
+            pattern = re.compile(request.match_info.get("pattern", ""))
+        except re.error as error:
+            raise BadQuery("bad_request", f"pattern: {error}") from error
+        if vhost is not None:
+            await self._on_loop(self._broker.vhost, vhost)
+        found = [
+            _queue_row(QUORUM, *pair)
+            for pair in await self._queues_that(MirrorFacts.lacks_leader)
+            if pair[0] == (vhost or pair[0]) and pattern.search(pair[1])
+        ]
+        return _failed(NO_LEADER, queues=found) if found else json_response({"status": "ok"})
+
+    async def _queues_that(self, holds: Callable[[MirrorFacts], bool]) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        for some in slices(await self._on_loop(self._broker.mirrors.mirrored)):
+            found += await self._on_loop(self._view.mirrors.those_that, holds, some)
+        return found
+
+    async def _critical(
+        self, kind: str, reason: str, holds: Callable[[MirrorFacts], bool]
+    ) -> web.Response:
+        answer = await self._on_loop(self._how_many_nodes)
+        if "reason" in answer:
+            return json_response(answer)
+        found = [_queue_row(kind, *pair) for pair in await self._queues_that(holds)]
+        return _failed(reason, queues=found) if found else json_response(answer)
 
     def _how_many_nodes(self) -> Row:
         """For use on the data loop; RabbitMQ says so where a check has no meaning."""
@@ -162,15 +200,10 @@ class HealthApi(Endpoints):
         return answer
 
     async def sync_critical(self, _request: web.Request, _visitor: Visitor) -> web.Response:
-        answer = await self._on_loop(self._how_many_nodes)
-        if "reason" in answer:
-            return json_response(answer)
-        critical: list[tuple[str, str]] = []
-        for some in slices(await self._on_loop(self._broker.mirrors.mirrored)):
-            critical += await self._on_loop(self._view.mirrors.sync_critical, some)
-        if not critical:
-            return json_response(answer)
-        return _failed(NOT_SYNCHRONISED, queues=[_queue_row(*pair) for pair in critical])
+        here = self._view.node_name
+        return await self._critical(
+            CLASSIC, NOT_SYNCHRONISED, lambda facts: facts.is_sync_critical(here)
+        )
 
     async def old_check(self, request: web.Request, _visitor: Visitor) -> web.Response:
         node = request.match_info.get("node")
@@ -202,10 +235,7 @@ class HealthApi(Endpoints):
 
     async def below_limit(self, _request: web.Request, _visitor: Visitor) -> web.Response:
         count, limit = await self._on_loop(_connections, self._broker)
-        row: Row = {
-            "limit": "infinity" if limit == NO_LIMIT else limit,
-            "connections": count,
-        }
+        row: Row = {"limit": "infinity" if limit == NO_LIMIT else limit, "connections": count}
         if count >= limit > NO_LIMIT:
             return _failed(LIMIT_REACHED, **row)
         return json_response({"status": "ok"} | row)
@@ -215,11 +245,11 @@ def _failed(reason: str, **more: object) -> web.Response:
     return json_response({"status": "failed", "reason": reason} | more, FAILED)
 
 
-def _queue_row(vhost: str, name: str) -> Row:
+def _queue_row(kind: str, vhost: str, name: str) -> Row:
     return {
         "name": name,
         "readable_name": f"queue '{name}' in vhost '{vhost}'",
-        "type": "classic",
+        "type": kind,
         "virtual_host": vhost,
     }
 
@@ -250,7 +280,7 @@ def _seconds(within: str, unit: str) -> int:
 def _expiring(listener: ListenerFacts, until_s: float, node: str) -> Row | None:
     """A listener with certificates that end before then, and when; None = it has none."""
     dates = {
-        f"{key}_expires_on": [_date(end) for end in ends if end < until_s]
+        f"{key}_expires_on": [date_text(end) for end in ends if end < until_s]
         for key, ends in listener.expiry_dates.items()
     }
     if not any(dates.values()):
@@ -262,8 +292,3 @@ def _expiring(listener: ListenerFacts, until_s: float, node: str) -> Row | None:
         "port": listener.port,
         **dates,
     }
-
-
-def _date(end_s: int) -> str:
-    at = time.gmtime(end_s)
-    return f"{at.tm_year}-{at.tm_mon:02}-{at.tm_mday:02} " + time.strftime("%H:%M:%S", at)

@@ -30,8 +30,6 @@ MEMORY: Final = "/api/nodes/{node}/memory"
 
 
 class NodesApi(Endpoints):
-    """See the head of this file."""
-
     has_lists = True
     heading = "nodes"
 

@@ -33,19 +33,9 @@ from penstock.settings.listener_table import is_loopback
 
 LEVELS: Final = ("debug", "info", "warning", "error", "critical", "none")
 CATEGORIES: Final = (
-    "alarm",
-    "channel",
-    "connection",
-    "events",
-    "loop",
-    "management",
-    "node",
-    "policy",
-    "queue",
-    "tls",
-    "user",
-    "vhost",
-)
+    "alarm", "channel", "connection", "events", "loop", "management", "node", "policy", "queue",
+    "tls", "user", "vhost",
+)  # fmt: skip
 LINES: Final = 100
 LINES_MAX: Final = 2000
 LOOK_S: Final = 0.1
@@ -54,8 +44,6 @@ SHOWN: Final = 5
 
 
 class OperatingApi(Endpoints):
-    """See the head of this file."""
-
     heading = "Operating"
 
     def routes(self) -> list[Route]:
@@ -104,7 +92,7 @@ class OperatingApi(Endpoints):
         level = levels.pop("", "info")
         return json_response({"level": level, "categories": levels})
 
-    async def put_level(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def put_level(self, request: web.Request, visitor: Visitor) -> None:
         asked = await json_body(request)
         unknown = set(asked) - {"level", "category"}
         level, category = asked.get("level"), asked.get("category", "")
@@ -113,7 +101,6 @@ class OperatingApi(Endpoints):
         if category and category not in CATEGORIES:
             raise BadQuery("bad_request", f"category: one of {', '.join(CATEGORIES)}")
         self._control.set_log_level(level, category)
-        return web.Response(status=204)
 
     # -- backup ----------------------------------------------------------------------------
 
@@ -159,6 +146,5 @@ class OperatingApi(Endpoints):
         await self.change(self._broker.mirrors.revive, self._view.node_name)
         return json_response(await self._on_loop(self._drained))
 
-    async def stop(self, _request: web.Request, visitor: Visitor) -> web.Response:
+    async def stop(self, _request: web.Request, visitor: Visitor) -> None:
         self._control.stop()
-        return web.Response(status=204)

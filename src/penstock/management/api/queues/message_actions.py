@@ -39,8 +39,6 @@ DURABLE_S: Final = 30.0
 
 
 class MessageActionsApi(Endpoints):
-    """See the head of this file."""
-
     def routes(self) -> list[Route]:
         path = "/api/queues/{vhost}/{name}/messages/actions"
         return [Route(path, {"POST": self.act}, "Do something with chosen messages")]

@@ -15,10 +15,12 @@ import asyncio
 import base64
 import contextlib
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
 
+from penstock.broker.rules.rights import Rights
 from penstock.clocks import wall_ms
 from penstock.core.errors import AccessRefused
 from penstock.core.pending import Pending
@@ -75,8 +77,6 @@ ACKMODES: Final = (
 
 
 class MessagesApi(Endpoints):
-    """See the head of this file."""
-
     def routes(self) -> list[Route]:
         return [
             Route("/api/exchanges/{vhost}/{name}/publish", {"POST": self.publish}, "Publish"),
@@ -85,7 +85,7 @@ class MessagesApi(Endpoints):
 
     @contextlib.asynccontextmanager
     async def _agent(self, visitor: Visitor, vhost: str) -> AsyncIterator[ManagementClient]:
-        sender = await self._on_loop(self.name_of_sender, visitor, vhost)
+        sender = await self._on_loop(self.sender, visitor, vhost)
         watch, entered = self._view.watch, list[ManagementClient]()
         try:
             await self._on_loop(lambda: entered.append(watch.enter(sender, vhost, wall_ms())))
@@ -115,6 +115,9 @@ class MessagesApi(Endpoints):
         )
         properties = _properties(properties)
         content = await asyncio.to_thread(_body, payload, encoding)
+        await self.learn_rights(
+            visitor, vhost, partial(self._ask_to_publish, vhost, exchange, str(key))
+        )
         async with self._agent(visitor, vhost) as agent, asyncio.timeout(DURABLE_S):
             routed = await self._on_loop(
                 agent.publish, exchange, text("routing_key", key), properties, content, wall_ms()
@@ -124,6 +127,9 @@ class MessagesApi(Endpoints):
 
     def _may_publish(self, visitor: Visitor, vhost: str, exchange: str) -> None:
         self.rights(visitor, vhost).write("exchange", exchange)
+
+    def _ask_to_publish(self, vhost: str, exchange: str, key: str, rights: Rights) -> None:
+        rights.publish(self._broker.vhost(vhost).exchanges.get(exchange), exchange, key)
 
     def _most_bytes(self) -> int:
         """Of a publish: the largest message in base64, and what stands around it."""
@@ -149,6 +155,7 @@ class MessagesApi(Endpoints):
         rest = COUNT_MAX if rest < 0 else min(rest, COUNT_MAX)  # -1: all that there are
         pieces: list[bytes] = []
         size = 0
+        await self.learn_rights(visitor, vhost, lambda rights: rights.read("queue", name))
         async with self._agent(visitor, vhost) as agent, _told():
             while rest > 0 and (size < GOT_MAX_BYTES or await self._on_loop(agent.is_waiting)):
                 # A get that is under way is answered first: it may bring a message.

@@ -8,13 +8,15 @@
 What only the master's node knows (how far each mirror is) is null when another is asked.
 
 Rebalancing answers 204 as RabbitMQ does; with ``?moves=true`` it tells what it began.  The body may
-have ``vhost_pattern`` and ``queue_pattern``, regular expressions.
+have ``vhost_pattern`` and ``queue_pattern``, regular expressions, and ``type``.
 """
 
+from functools import partial
 from typing import Final
 
 from aiohttp import web
 
+from penstock.broker.mirrors import ALL_KINDS
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import ADMINISTRATOR, Visitor
 from penstock.management.http.bodies import json_body, json_response, text
@@ -25,8 +27,6 @@ EVERYTHING: Final = ".*"
 
 
 class MirrorsApi(Endpoints):
-    """See the head of this file."""
-
     has_lists = True
     heading = "mirrored queues"
 
@@ -64,7 +64,8 @@ class MirrorsApi(Endpoints):
         patterns = [
             text(key, asked.get(key, EVERYTHING)) for key in ("vhost_pattern", "queue_pattern")
         ]
-        moves = await self.change(self._broker.mirrors.rebalance, *patterns)
+        kind = text("type", asked.get("type", ALL_KINDS))
+        moves = await self.change(partial(self._broker.mirrors.rebalance, kind=kind), *patterns)
         if request.query.get("moves") != "true":
             return web.Response(status=204)
         rows = [

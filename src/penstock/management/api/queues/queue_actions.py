@@ -14,7 +14,7 @@ synchronise, and they answer so, as RabbitMQ does.  ``hand_over`` makes the sync
 ``node`` the master.
 
 ``forget_position``: a stream no longer keeps the position of its consumers of that name; 404 where
-it keeps none.
+it keeps none, 400 at another node than its master's.
 
 Looking takes nothing from the queue, marks nothing as redelivered, and wants the right to
 read.  ``from`` is a position (``seq_id``); without it the head of the queue.  A queue with
@@ -31,12 +31,13 @@ from aiohttp import web
 from penstock.backing.interface import BackingQueue
 from penstock.broker.broker import Broker
 from penstock.broker.mirrors import NotMirrored
-from penstock.core.errors import AccessRefused, NotFound
+from penstock.broker.rules.judges import CONFIGURE
+from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.core.message import REDELIVERED, Message
 from penstock.management.facts.rows import Row, jsonable
 from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import DIGITS_MAX, json_body, json_response, required, text
-from penstock.management.http.endpoints import Endpoints, Route
+from penstock.management.http.endpoints import Endpoints, Route, queue_asked
 from penstock.management.http.listing import BadQuery
 from penstock.queues.refusals import check_parts, check_read
 from penstock.queues.stream import StreamQueue
@@ -51,8 +52,6 @@ ENCODINGS: Final = ("auto", "base64")
 
 
 class QueueActionsApi(Endpoints):
-    """See the head of this file."""
-
     def routes(self) -> list[Route]:
         queue = "/api/queues/{vhost}/{name}"
         return [
@@ -60,14 +59,14 @@ class QueueActionsApi(Endpoints):
             Route(queue + "/messages", {"GET": self.messages}),
         ]
 
-    async def act(self, request: web.Request, visitor: Visitor) -> web.Response:
-        vhost, name = _queue_asked(request, visitor)
-        if not visitor.may_configure(vhost, name):
+    async def act(self, request: web.Request, visitor: Visitor) -> None:
+        vhost, name = queue_asked(request, visitor)
+        if not await self._on_loop(visitor.may, CONFIGURE, vhost, name):
             raise AccessRefused(f"access to queue '{name}' in vhost '{vhost}' refused")
         asked = await json_body(request)
         (action,) = required(asked, "action")
         if action in ("pause", "resume"):
-            await self.change(self._pause, vhost, name, action == "pause")
+            await self.change(self.admin().pause_queue, vhost, name, action == "pause")
         elif action == "sync":
             await self.change(self._sync, vhost, name)
         elif action == "cancel_sync":
@@ -80,7 +79,6 @@ class QueueActionsApi(Endpoints):
             await self.change(self._forget_position, vhost, name, text("name", reader))
         else:
             raise BadQuery("bad_request", ["unknown", str(action)])
-        return web.Response(status=204)
 
     def _sync(self, vhost: str, name: str) -> None:
         with contextlib.suppress(NotMirrored):
@@ -94,14 +92,16 @@ class QueueActionsApi(Endpoints):
 
     def _forget_position(self, vhost: str, name: str, reader: str) -> None:
         queue = self._broker.vhost(vhost).queue(name)
+        if queue.remote:
+            home = queue.master_node()
+            raise PreconditionFailed(
+                f"the master of queue '{name}' in vhost '{vhost}' is on node '{home}': ask there"
+            )
         if not isinstance(queue, StreamQueue) or not queue.forget_position(reader):
             raise NotFound(f"queue '{name}' in vhost '{vhost}' keeps no position of '{reader}'")
 
-    def _pause(self, vhost: str, name: str, paused: bool) -> None:
-        self.admin().pause_queue(vhost, name, paused)
-
     async def messages(self, request: web.Request, visitor: Visitor) -> web.Response:
-        vhost, name = readable_queue(request, visitor)
+        vhost, name = await self.readable_queue(request, visitor)
         encoding = request.query.get("encoding", "auto")
         if encoding not in ENCODINGS:
             raise BadQuery("bad_request", f"encoding: one of {', '.join(ENCODINGS)}")
@@ -204,21 +204,6 @@ def _highest_with_messages(backing: BackingQueue) -> int:
         if part.ready_count() > 0
     ]
     return max(filled, default=priorities[0])
-
-
-def _queue_asked(request: web.Request, visitor: Visitor) -> tuple[str, str]:
-    vhost, name = request.match_info["vhost"], request.match_info["name"]
-    if not visitor.may_enter(vhost):
-        raise NotFound(f"vhost {vhost} not found")
-    return vhost, name
-
-
-def readable_queue(request: web.Request, visitor: Visitor) -> tuple[str, str]:
-    """Virtual host and name of the path.  Raises NotFound, AccessRefused."""
-    vhost, name = _queue_asked(request, visitor)
-    if not visitor.may_read(vhost, name):
-        raise AccessRefused(f"access to queue '{name}' in vhost '{vhost}' refused")
-    return vhost, name
 
 
 def number_asked(request: web.Request, key: str, default: int, largest: int) -> int:

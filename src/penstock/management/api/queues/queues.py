@@ -11,12 +11,15 @@
 A request belongs to no AMQP connection, so ``exclusive`` has no meaning here.
 """
 
+import asyncio
+import contextlib
 from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
 
 from penstock.broker.topology import declaring
+from penstock.core.errors import BrokerError
 from penstock.core.pending import Pending, then
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import Visitor
@@ -31,26 +34,18 @@ from penstock.management.http.bodies import (
 from penstock.management.http.endpoints import Endpoints, Route
 from penstock.management.http.listing import BadQuery, ListQuery
 from penstock.management.http.lists import slices
-from penstock.management.rows.queues import delivery_rows
+from penstock.management.rows.queues import NUMBERS, delivery_rows
 from penstock.management.statistics.reading import Counts
 
 BASIC_QUEUE_COLUMNS: Final = [
-    "arguments",
-    "auto_delete",
-    "durable",
-    "exclusive",
-    "name",
-    "node",
-    "state",
-    "type",
-    "vhost",
-]
+    "arguments", "auto_delete", "durable", "exclusive", "name", "node", "state", "type", "vhost",
+]  # fmt: skip
+FACTS_S: Final = 2.0
+"""So long another node is waited for, to say what it knows of a stream."""
 QUEUE_TOTAL_COLUMNS: Final = ["messages", "messages_ready", "messages_unacknowledged"]
 
 
 class QueuesApi(Endpoints):
-    """See the head of this file."""
-
     has_lists = True
 
     def routes(self) -> list[Route]:
@@ -76,12 +71,16 @@ class QueuesApi(Endpoints):
         if user is not None:
             names = partial(self._view.queues.names_by, user)
         pairs = await self._lists.pairs_of(vhosts, names)
-        return await self._lists.answer_pairs(query, pairs, self._view.queues.rows)
+        keys = partial(self._view.queues.numbers, query.sort) if query.sort in NUMBERS else None
+        return await self._lists.answer_pairs(query, pairs, self._view.queues.rows, keys)
 
     async def queue(self, request: web.Request, visitor: Visitor) -> web.Response:
         (vhost,) = await self.asked_vhosts(request, visitor)
         name = request.match_info["name"]
         row = await self._on_loop(self._view.queues.row, vhost, name)
+        with contextlib.suppress(TimeoutError, BrokerError):
+            facts = self._agreed(partial(self._view.queues.facts_elsewhere, vhost, name))
+            row |= await asyncio.wait_for(facts, FACTS_S)
         consumers: list[tuple[Row, Counts]] = []
         for some in slices(await self._on_loop(self._view.queues.consumers_of, vhost, [name])):
             consumers += await self._on_loop(self._view.queues.consumers_with_counts, some)
@@ -90,12 +89,11 @@ class QueuesApi(Endpoints):
         self._context.statistics.complete({"deliveries": row["deliveries"]})
         return json_response(ListQuery(request.query).project(row))
 
-    async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def put(self, request: web.Request, visitor: Visitor) -> bool:
         vhost = await self.changed_vhost(request, visitor)
         asked = await json_body(request)
         name = name_of("queue", request.match_info["name"])
-        is_new = await self.change(self._declare_at, vhost, name, asked, visitor)
-        return web.Response(status=201 if is_new else 204)
+        return await self.change(self._declare_at, vhost, name, asked, visitor)
 
     def _declare_at(self, vhost: str, name: str, asked: dict[str, Any], visitor: Visitor) -> bool:
         changes, own = self._broker.changes, self._view.node_name
@@ -127,13 +125,12 @@ class QueuesApi(Endpoints):
         )
         return is_new
 
-    async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def delete(self, request: web.Request, visitor: Visitor) -> None:
         (vhost,) = await self.asked_vhosts(request, visitor)
         if_empty = flag(request.query.get("if-empty", False))
         if_unused = flag(request.query.get("if-unused", False))
         name = request.match_info["name"]
         await self.change(self._delete, vhost, name, visitor, if_unused, if_empty)
-        return web.Response(status=204)
 
     def _delete(
         self, vhost: str, name: str, visitor: Visitor, if_unused: bool, if_empty: bool
@@ -144,10 +141,9 @@ class QueuesApi(Endpoints):
         deleted = declaring.delete_queue(found, rights, name, None, if_unused, if_empty)
         return then(deleted, lambda outcome: self._view.watch.cancelled(outcome[1]))
 
-    async def purge(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def purge(self, request: web.Request, visitor: Visitor) -> None:
         (vhost,) = await self.asked_vhosts(request, visitor)
         await self.change(self._purge, vhost, request.match_info["name"], visitor)
-        return web.Response(status=204)
 
     def _purge(self, vhost: str, name: str, visitor: Visitor) -> int | Pending:
         self.rights(visitor, vhost).read("queue", name)

@@ -3,19 +3,25 @@
     GET     /api/queues/quorum/{vhost}/{name}/status
     POST    /api/queues/quorum/{vhost}/{name}/replicas/add       {"node": "..."}
     DELETE  /api/queues/quorum/{vhost}/{name}/replicas/delete    {"node": "..."}, or ?node=
-    POST    /api/queues/quorum/replicas/on/{node}/grow           {"strategy": "all" or "even"}
+    POST    /api/queues/quorum/replicas/on/{node}/grow           {"strategy": "all" or "even",
+                                                                  "vhost_pattern": ".*",
+                                                                  "queue_pattern": ".*"}
     DELETE  /api/queues/quorum/replicas/on/{node}/shrink
 
-A quorum queue has one member, on the node where its messages are: to add that one, and to grow onto
-it, changes nothing and succeeds; another, and to take it away, is refused.  The indexes of the
-status count messages of the queue: there is no log of Raft.
+Alone, a node has the one member of each queue: to add that one, and to grow onto it, changes
+nothing and succeeds; another, and to take it away, is refused.  In a cluster members are copies
+(docs/design/majority.md): each is added when it has everything, and the leader's cannot be taken
+away.  The indexes of the status count messages of the queue, or parcels: there is no log of Raft.
 """
 
+import contextlib
+import re
 from typing import Final
 
 from aiohttp import web
 
-from penstock.core.errors import NotFound
+from penstock.broker.mirrors import MASTER, CopyFacts, MirrorFacts
+from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import ADMINISTRATOR, MONITORING, Visitor
 from penstock.management.http.bodies import json_body, json_response, text
@@ -34,8 +40,6 @@ STRATEGIES: Final = ("all", "even")
 
 
 class QuorumApi(Endpoints):
-    """See the head of this file."""
-
     heading = "quorum queues"
 
     def routes(self) -> list[Route]:
@@ -49,71 +53,136 @@ class QuorumApi(Endpoints):
 
     async def status(self, request: web.Request, visitor: Visitor) -> web.Response:
         await self.asked_vhosts(request, visitor)
-        row = await self._on_loop(self._status, *_asked(request))
-        if row is None:
+        rows = await self._on_loop(self._status, *_asked(request))
+        if not rows:
             return json_response({"status": "failed", "reason": NOT_SUPPORTED}, 503)
-        return json_response([row])
+        return json_response(rows)
 
-    def _status(self, vhost: str, name: str) -> Row | None:
-        """Of the one member there is; None: the queue has none.  Raises NotFound."""
+    def _status(self, vhost: str, name: str) -> list[Row]:
+        """One for each member; none: the queue has no members.  Raises NotFound."""
         queue = self._broker.vhost(vhost).queue(name)
         if not _has_members(queue):
-            return None
+            return []
+        facts = self._broker.mirrors.facts(queue)
+        if facts is not None:
+            return [_of_copy(copy, facts) for copy in facts.copies]
         last = sum(int(part.next_seq_id()) for part in queue.backing.parts()) - 1
-        indexes = ("Last Log Index", "Last Written", "Last Applied", "Commit Index")
-        return {
-            "Node Name": self._member(queue),
-            "Raft State": "leader",
-            "Membership": "voter",
-            **dict.fromkeys(indexes, last),
-            "Snapshot Index": -1,
-            "Term": 1,
-            "Machine Version": 0,
-        }
+        return [_row(self._member(queue), "leader", "voter", last, last, 1)]
 
     async def add(self, request: web.Request, visitor: Visitor) -> web.Response:
-        reason = await self._refusal(request)
+        reason = await self._change(request, is_wanted=True)
         return _refused(reason) if reason else web.Response(status=204)
 
     async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
-        return _refused(await self._refusal(request) or LAST_NODE)
+        reason = await self._change(request, is_wanted=False)
+        return _refused(reason) if reason else web.Response(status=204)
 
-    async def _refusal(self, request: web.Request) -> str:
-        """Why the queue cannot have that member, "" = it is its member.  Raises BadQuery."""
+    async def _change(self, request: web.Request, *, is_wanted: bool) -> str:
+        """Why the queue cannot have that member, or be without it; "" = it will.
+
+        Raises BadQuery.
+        """
         asked = await json_body(request)
         node = text("node", asked.get("node", request.query.get("node", "")))
-        if node not in await self._on_loop(self._broker.changes.homes):
-            try:
-                self._context.must_be_us(node)
-            except NotFound as error:
-                raise BadQuery("bad_request", NO_MEMBER) from error
-            node = self._view.node_name
         try:
-            return await self._on_loop(self._why_not, *_asked(request), node)
+            node = await self._node(node)
+        except NotFound as error:
+            raise BadQuery("bad_request", NO_MEMBER) from error
+        try:
+            return await self.change(self._want, *_asked(request), node, is_wanted=is_wanted)
         except NotFound:
             return "not_found"
+        except PreconditionFailed as error:
+            return str(error)
 
-    def _why_not(self, vhost: str, name: str, node: str) -> str:
+    async def _node(self, node: str) -> str:
+        """One that runs.  Raises NotFound."""
+        if node in await self._on_loop(self._broker.changes.homes):
+            return node
+        self._context.must_be_us(node)
+        return self._view.node_name
+
+    def _want(self, vhost: str, name: str, node: str, *, is_wanted: bool) -> str:
         queue = self._broker.vhost(vhost).queue(name)
         if not _has_members(queue):
             return NOT_SUPPORTED
-        member = self._member(queue)
-        return "" if node == member else f"its one member is on {member}"
+        wanted = self._broker.mirrors.copies_wanted(queue)
+        if not wanted:
+            member = self._member(queue)
+            other = "" if node == member else f"its one member is on {member}"
+            return other if is_wanted else other or LAST_NODE
+        if is_wanted == (node in wanted):
+            return ""
+        left = [*wanted, node] if is_wanted else [one for one in wanted if one != node]
+        if not left:
+            return LAST_NODE
+        self._broker.mirrors.want_copies(queue, left)
+        return ""
 
     def _member(self, queue: Queue) -> str:
         return queue.master_node() or self._view.node_name
 
-    async def grow(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def grow(self, request: web.Request, visitor: Visitor) -> None:
         asked = await json_body(request)
-        if asked.get("strategy", "all") not in STRATEGIES:
+        strategy = asked.get("strategy", "all")
+        if strategy not in STRATEGIES:
             raise BadQuery("bad_request", f"strategy: one of {', '.join(STRATEGIES)}")
-        self._context.must_be_us(request.match_info["node"])
-        return web.Response(status=204)
+        node = await self._node(request.match_info["node"])
+        vhosts, queues = (
+            _expression(text(key, asked.get(key, ".*")))
+            for key in ("vhost_pattern", "queue_pattern")
+        )
+        even = strategy == "even"
+        for place in await self._on_loop(self._with_copies, node, has=False, even=even):
+            if vhosts.search(place[0]) and queues.search(place[1]):
+                await self.change(self._want, *place, node, is_wanted=True)
 
     async def shrink(self, request: web.Request, visitor: Visitor) -> web.Response:
-        """Each queue keeps its last member, as RabbitMQ's do."""
-        self._context.must_be_us(request.match_info["node"])
+        """Each queue keeps its leader's member, as RabbitMQ's keep the last."""
+        node = await self._node(request.match_info["node"])
+        for place in await self._on_loop(self._with_copies, node, has=True, even=False):
+            with contextlib.suppress(PreconditionFailed):
+                await self.change(self._want, *place, node, is_wanted=False)
         return web.Response(status=202)
+
+    def _with_copies(self, node: str, *, has: bool, even: bool) -> list[tuple[str, str]]:
+        """Queues with copies of which that node has one, or has none; ``even`` of how many."""
+        found: list[tuple[str, str]] = []
+        for vhost in self._broker.vhosts.values():
+            for queue in vhost.queues.values():
+                wanted = self._broker.mirrors.copies_wanted(queue)
+                if wanted and (node in wanted) == has and not (even and len(wanted) % 2):
+                    found.append((vhost.name, queue.name))
+        return found
+
+
+def _of_copy(copy: CopyFacts, facts: MirrorFacts) -> Row:
+    told, durable = copy.applied or 0, copy.durable or 0
+    state = "leader" if copy.role == MASTER else "follower"
+    kind = "voter" if copy.synced else "promotable"
+    return _row(copy.node, state, kind, told, durable, facts.term)
+
+
+def _row(node: str, state: str, kind: str, last: int, written: int, term: int) -> Row:
+    return {
+        "Node Name": node,
+        "Raft State": state,
+        "Membership": kind,
+        "Last Log Index": last,
+        "Last Written": written,
+        "Last Applied": last,
+        "Commit Index": last,
+        "Snapshot Index": -1,
+        "Term": term,
+        "Machine Version": 0,
+    }
+
+
+def _expression(pattern: str) -> "re.Pattern[str]":
+    try:
+        return re.compile(pattern)
+    except re.error as error:
+        raise BadQuery("bad_request", f"{pattern!r} is no regular expression: {error}") from error
 
 
 def _asked(request: web.Request) -> tuple[str, str]:

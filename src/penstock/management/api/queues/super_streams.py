@@ -17,6 +17,7 @@ from penstock.broker.topology.super_streams import (
     declare_super_stream,
     delete_super_stream,
 )
+from penstock.core.pending import Pending
 from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import arguments_in, json_body, name_of, text
 from penstock.management.http.endpoints import Endpoints, Route
@@ -33,33 +34,29 @@ TEXTS: Final = {"max-age", "queue-leader-locator"}
 
 
 class SuperStreamsApi(Endpoints):
-    """See the head of this file."""
-
     def routes(self) -> list[Route]:
         path = "/api/stream/super-streams/{vhost}/{name}"
         return [Route(path, {"PUT": self.put, "DELETE": self.delete}, "A super stream")]
 
-    async def put(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def put(self, request: web.Request, visitor: Visitor) -> None:
         vhost = await self.changed_vhost(request, visitor)
         asked = await json_body(request)
         name = name_of("exchange", request.match_info["name"])
         await self.change(self._declare, vhost, name, keys_in(asked), streams_in(asked), visitor)
-        return web.Response(status=204)
 
     def _declare(
         self, vhost: str, name: str, keys: list[str], arguments: dict[str, object], visitor: Visitor
-    ) -> None:
+    ) -> Pending | None:
         found, rights = self._broker.vhost(vhost), self.rights(visitor, vhost)
-        declare_super_stream(found, rights, name, keys, arguments)
+        return declare_super_stream(found, rights, name, keys, arguments)
 
-    async def delete(self, request: web.Request, visitor: Visitor) -> web.Response:
+    async def delete(self, request: web.Request, visitor: Visitor) -> None:
         (vhost,) = await self.asked_vhosts(request, visitor)
         await self.change(self._delete, vhost, request.match_info["name"], visitor)
-        return web.Response(status=204)
 
-    def _delete(self, vhost: str, name: str, visitor: Visitor) -> None:
+    def _delete(self, vhost: str, name: str, visitor: Visitor) -> Pending | None:
         found, rights = self._broker.vhost(vhost), self.rights(visitor, vhost)
-        self._view.watch.cancelled(delete_super_stream(found, rights, name))
+        return delete_super_stream(found, rights, name, self._view.watch.cancelled)
 
 
 def keys_in(asked: dict[str, Any]) -> list[str]:

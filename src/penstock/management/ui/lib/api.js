@@ -29,12 +29,33 @@ export const user = signal(null);
 export const options = signal([]);
 /** "live", "paused" or "lost". */
 export const line = signal("live");
+/** When the broker was last heard of, in ms. */
+export const heard = signal(Date.now());
 /** Milliseconds between two looks; 0 = paused. */
 export const interval = signal(Number(localStorage.getItem("penstock.interval") ?? 1000));
 
 /** Why there is no log-in any more, for the form; "" = the user has logged out, or none was there. */
 export const farewell = signal("");
-export const ENDED = "You are logged out: the session was unused or too old, the user was changed, or the broker was restarted.";
+const EXPIRED = "You are logged out: the token of your log-in has expired.";
+const ENDED = "You are logged out: the session was unused or too old, the user was changed, or the broker was restarted.";
+
+const VHOST = "penstock.vhost";
+/** The virtual host whose objects lists show, "" = all of them; and those that this user may see. */
+export const vhost = signal(localStorage.getItem(VHOST) ?? "");
+export const vhosts = signal([]);
+
+export function chooseVhost(name) {
+  localStorage.setItem(VHOST, name);
+  vhost.value = name;
+}
+
+async function loadVhosts() {
+  vhosts.value = (await get("/api/vhosts?columns=name")).map(({ name }) => name);
+  if (vhost.value && !vhosts.value.includes(vhost.value)) chooseVhost("");
+}
+
+/** The address of a list, of the chosen virtual host. */
+export const scoped = (path) => (vhost.value ? `${path}/${enc(vhost.value)}` : path);
 
 export const enc = encodeURIComponent;
 
@@ -56,9 +77,14 @@ function basic(name, password) {
 }
 
 export async function logIn(name, password) {
-  await answer(await reach(SESSION, { method: "POST", headers: { Authorization: basic(name, password) } }));
-  localStorage.setItem(HAS_SESSION, "yes");
+  await beginSession(basic(name, password));
   await comeBack();
+}
+
+/** Without a header: the cookie is there already. */
+export async function beginSession(authorization) {
+  if (authorization) await answer(await reach(SESSION, { method: "POST", headers: { Authorization: authorization } }));
+  localStorage.setItem(HAS_SESSION, "yes");
 }
 
 /** Takes up the session that this browser has; false = there is none. */
@@ -66,6 +92,7 @@ export async function comeBack() {
   if (!localStorage.getItem(HAS_SESSION)) return false;
   const who = await get("/api/whoami");
   options.value = await get("/api/penstock/options");
+  await loadVhosts();
   const tags = typeof who.tags === "string" ? who.tags.split(",") : who.tags;
   user.value = { ...who, tags };
   return true;
@@ -88,6 +115,8 @@ function ask(path, options = {}) {
   return fetch(path, { ...options, headers, credentials: "same-origin", cache: "no-store" });
 }
 
+export const farewellFor = (reason) => (reason?.includes("expired") ? EXPIRED : ENDED);
+
 function reasonOf(status, body) {
   const reason = body?.reason ?? body?.error;
   if (Array.isArray(reason)) return reason.join(" ");
@@ -104,7 +133,7 @@ async function answer(response) {
   }
   if (response.ok) return body;
   const known = user.value !== null;
-  if (response.status === 401 && body?.error === "not_authorized" && known) logOut(ENDED);
+  if (response.status === 401 && body?.error === "not_authorized" && known) logOut(farewellFor(body.reason));
   throw new ApiError(response.status, reasonOf(response.status, body));
 }
 
@@ -127,6 +156,7 @@ export async function send(method, path, body, headers = {}) {
     options.headers = { "Content-Type": "application/json", ...headers };
   }
   const found = await answer(await reach(path, options));
+  if (path.startsWith("/api/vhosts/")) loadVhosts().catch(() => {});
   refresh();
   return found;
 }
@@ -137,6 +167,7 @@ const watched = new Map(); // path → {callbacks: Set, data, error, known}
 let stream = null; // AbortController of the open stream
 let opening = 0;
 let failures = 0;
+let lastChunk = Date.now(); // of the stream
 
 export function live(paths, onChange) {
   const callback = (path, data, error) => onChange(path, data, error);
@@ -206,6 +237,7 @@ function reopen() {
   stream = null;
   if (document.hidden || watched.size === 0 || !user.value) return;
   if (interval.value === 0) {
+    heard.value = Date.now();
     line.value = "paused";
     // Paused or not, what was never seen is shown once.
     for (const [path, entry] of watched) if (!entry.known) once(path);
@@ -238,6 +270,7 @@ async function follow(paths, controller) {
     if (error instanceof ApiError && error.status === 400) console.error(error);
   }
   if (controller.signal.aborted || stream !== controller) return;
+  heard.value = lastChunk;
   line.value = "lost";
   const wait = RETRY_MS[Math.min(failures, RETRY_MS.length - 1)];
   failures += 1;
@@ -251,6 +284,7 @@ async function read(reader, paths) {
   for (;;) {
     const { value, done } = await reader.read();
     if (done) return;
+    lastChunk = Date.now();
     text += decoder.decode(value, { stream: true });
     const blocks = text.split("\n\n");
     text = blocks.pop();
@@ -264,13 +298,15 @@ function hear(block, paths) {
   const data = JSON.parse(found[3]);
   const path = paths[Number(found[1])];
   if (!found[2]) tell(path, data, undefined);
-  else if (data.status === 401 && data.answer?.error === "not_authorized") logOut(ENDED);
+  else if (data.status === 401 && data.answer?.error === "not_authorized") logOut(farewellFor(data.answer.reason));
   else tell(path, undefined, new ApiError(data.status, reasonOf(data.status, data.answer)));
 }
 
 function tell(path, data, error) {
   const entry = watched.get(path);
   if (!entry) return;
+  if (!error) entry.last = Date.now();
+  else error.last = entry.last;
   Object.assign(entry, { data, error, known: true });
   for (const callback of [...entry.callbacks]) callback(path, data, error);
   mark();

@@ -2,25 +2,25 @@
 
 import { html } from "./ui.js";
 import { at, send, useLive } from "./api.js";
-import { Field, Form, Problem, Table, attempt, say } from "./parts.js";
+import { Asked, Field, Form, Table, attempt, say } from "./parts.js";
 import { count } from "./format.js";
 
 export const LIMITS = {
   user: ["max-connections", "max-channels"],
-  vhost: ["max-connections", "max-queues", "max-publish-rate", "max-memory-bytes", "max-disk-bytes"],
+  vhost: ["max-connections", "max-channels", "max-queues", "max-publish-rate", "max-memory-bytes", "max-disk-bytes"],
 };
 
 export function LimitsOf({ kind, name }) {
   const path = at(`${kind}-limits`, name);
   const { data, error } = useLive(path);
-  const rows = Object.entries(data?.[0]?.value ?? {}).map(([limit, value]) => ({ name: limit, value }));
+  const rows = data && Object.entries(data[0]?.value ?? {}).map(([limit, value]) => ({ name: limit, value }));
   const clear = (limit) => attempt(() => send("DELETE", `${path}/${limit}`), `${limit} is lifted.`);
   const put = async ({ limit, value }) => {
     await send("PUT", `${path}/${limit}`, { value: Number(value) });
     say(`${limit} of ${name} is ${value}.`);
   };
   return html`
-    <${Problem} error=${error} />
+    <${Asked} data=${data} error=${error} />
     <${Table} caption="Limits" rows=${rows} empty="None." columns=${[
       { id: "name", title: "Limit", cell: (row) => row.name },
       { id: "value", title: "Value", number: true, cell: (row) => count(row.value) },

@@ -3,7 +3,8 @@
 
 import { html, cx, signal, useEffect, useErrorBoundary, useId, useLayoutEffect, useRef, useState } from "./ui.js";
 import { route, setQuery } from "./router.js";
-import { missing, typable } from "./format.js";
+import { line } from "./api.js";
+import { missing, typable, when } from "./format.js";
 
 // -- boxes ----------------------------------------------------------------------------------------
 
@@ -33,6 +34,7 @@ export function Figure({ label, value, hint, tone, href }) {
     : html`<div class=${cx("figure", tone)} title=${hint}>${body}</div>`;
 }
 
+const UNREACHED = "The broker cannot be reached; this is shown when it answers again.";
 const TONES = {
   running: "good", ok: "good", live: "good", up: "good",
   flow: "warn", syncing: "warn", blocking: "warn", waiting: "warn", idle: "idle", silent: "idle", paused: "warn",
@@ -62,9 +64,22 @@ export function Meter({ value, limit, text, warn = 0.7, bad = 0.9, label }) {
     </div>`;
 }
 
+/** Why something that was tried did not work. */
 export function Problem({ error }) {
   if (!error) return null;
   return html`<p class="problem" role="alert">${error.message}</p>`;
+}
+
+/** What became of a question to the broker: under way, out of reach, not allowed, not there, failed;
+ *  with an answer of before, how old that is. Nothing where it is answered. */
+export function Asked({ data, error, gone = "It is not there (any more)." }) {
+  if (!error) return data === undefined ? html`<p class="empty" role="status">${line.value === "lost" ? UNREACHED : "Asking the broker …"}</p>` : null;
+  const text = error.status === 0 ? UNREACHED
+    : error.status === 401 || error.status === 403 ? `Your user may not see this: ${error.message}`
+    : error.status === 404 ? gone
+    : error.status === 503 ? `The broker did not answer: ${error.message}`
+    : `The broker answered with an error: ${error.message}`;
+  return html`<p class="problem" role="alert">${text}${data !== undefined && error.last && ` What is shown is of ${when(error.last)}.`}</p>`;
 }
 
 export function Empty({ children }) {
@@ -108,13 +123,15 @@ export function Tabs({ tabs, label }) {
 
 // -- tables ---------------------------------------------------------------------------------------
 
-/** columns: [{id, title, cell: row => vnode, sort?: row => value, number?: bool, hint?}]
+export const cellClass = ({ number, minor }) => cx(number && "number", minor && "not-narrow");
+
+/** columns: [{id, title, cell: row => vnode, sort?: row => value, number?: bool, hint?, minor?: not on a phone}]
  *  Sorted here; for lists that the server sorts see lib/listing.js. */
 export function Table({ columns, rows, empty = "None.", rowKey = (row) => row.name, caption, sort: first }) {
   const [sort, setSort] = useState(first ?? { id: null, reverse: false });
   const by = columns.find((column) => column.id === sort.id);
   const sorted = by?.sort && rows ? rows.toSorted((a, b) => compare(by.sort(a), by.sort(b)) * (sort.reverse ? -1 : 1)) : rows;
-  if (!rows) return html`<${Empty}>…<//>`; // not here yet
+  if (!rows) return null; // <Asked> says why
   if (rows.length === 0) return html`<${Empty}>${empty}<//>`;
   return html`
     <div class="scroll" tabindex="0" role="group" aria-label=${caption ?? "table"}>
@@ -124,7 +141,7 @@ export function Table({ columns, rows, empty = "None.", rowKey = (row) => row.na
           <${Head} key=${column.id} column=${column} sortable=${!!column.sort} sort=${sort} onSort=${setSort} />`)}</tr></thead>
         <tbody>${sorted.map((row, index) => html`
           <tr key=${rowKey(row) ?? index}>${columns.map((column) => html`
-            <td key=${column.id} class=${cx(column.number && "number")}>${column.cell(row)}</td>`)}</tr>`)}
+            <td key=${column.id} class=${cellClass(column)}>${column.cell(row)}</td>`)}</tr>`)}
         </tbody>
       </table>
     </div>`;
@@ -135,7 +152,7 @@ export function Head({ column, sortable, sort, onSort }) {
   const direction = mine ? (sort.reverse ? "descending" : "ascending") : undefined;
   const next = { id: column.id, reverse: mine ? !sort.reverse : !!column.number };
   return html`
-    <th scope="col" class=${cx(column.number && "number")} aria-sort=${direction} title=${column.hint}>
+    <th scope="col" class=${cellClass(column)} aria-sort=${direction} title=${column.hint}>
       ${sortable
         ? html`<button type="button" class=${cx("sort", mine && (sort.reverse ? "down" : "up"))}
             onClick=${() => onSort(next)}>${column.title}</button>`

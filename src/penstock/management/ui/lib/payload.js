@@ -1,8 +1,11 @@
-// What is in a message, for people: as text, as JSON with indents, or byte by byte.
+// What is in a message, for people: as JSON with indents, as what Avro or MessagePack hold, as text, or
+// byte by byte.
 
 import { html, useState } from "./ui.js";
-import { bytes, count, plain } from "./format.js";
+import { bytes, count, plain, when } from "./format.js";
+import { avro, messagePack } from "./binary.js";
 import { Facts } from "./parts.js";
+import { link } from "./router.js";
 
 const HEX_WIDTH = 16;
 const HEX_MAX = 4096;
@@ -56,31 +59,53 @@ export function hexDump(data) {
   return lines.join("\n");
 }
 
-export function Payload({ message, onWhole }) {
-  const json = message.payload_encoding === "string" ? prettyJson(message.payload) : null;
-  const kinds = [json !== null && "JSON", message.payload_encoding === "string" && "text", "hex"].filter(Boolean);
+const written = (value) => (value === null ? null : JSON.stringify(value, null, 2));
+
+export function Payload({ message, onWhole, vhost }) {
+  const loaded = payloadBytes(message);
+  const isWhole = loaded.length >= message.payload_bytes;
+  const views = {
+    JSON: message.payload_encoding === "string" ? prettyJson(message.payload) : null,
+    Avro: isWhole ? written(avro(loaded)) : null,
+    MessagePack: isWhole ? written(messagePack(loaded)) : null,
+    text: message.payload_encoding === "string" ? message.payload : null,
+    hex: hexDump(loaded),
+  };
+  const kinds = Object.keys(views).filter((one) => views[one] !== null);
   const [chosen, choose] = useState(kinds[0]);
   const kind = kinds.includes(chosen) ? chosen : kinds[0];
-  const loaded = payloadBytes(message);
-  const shown = kind === "JSON" ? json : kind === "text" ? message.payload : hexDump(loaded);
   return html`
     <div class="payload">
       <div class="actions" role="group" aria-label="Show the body as">
         ${kinds.map((one) => html`<button type="button" class="small" key=${one} aria-pressed=${String(one === kind)} onClick=${() => choose(one)}>${one}</button>`)}
         <span class="quiet">${bytes(message.payload_bytes)}</span>
-        ${loaded.length < message.payload_bytes && html`<span class="quiet">the first ${bytes(loaded.length)} are shown</span>
-          <button type="button" class="small" onClick=${onWhole}>Load more</button>`}
+        ${!isWhole && html`<span class="quiet">the first ${bytes(loaded.length)} are shown</span>
+          ${onWhole && html`<button type="button" class="small" onClick=${onWhole}>Load more</button>`}`}
       </div>
-      <pre class="content" tabindex="0" aria-label="Body">${shown}</pre>
+      <pre class="content" tabindex="0" aria-label="Body">${views[kind]}</pre>
       <${Facts} facts=${Object.entries(message.properties).filter(([name]) => name !== "headers").map(([name, value]) => [name, plain(value)])} />
-      <${Headers} headers=${message.properties.headers} />
+      <${Headers} headers=${message.properties.headers} vhost=${vhost} />
     </div>`;
 }
 
-function Headers({ headers }) {
-  const entries = Object.entries(headers ?? {});
-  if (entries.length === 0) return null;
-  return html`<h3 class="gap">Headers</h3>
-    <${Facts} facts=${entries.map(([name, value]) => [name, typeof value === "object" && value !== null
-      ? html`<pre>${JSON.stringify(value, null, 2)}</pre>` : plain(value)])} />`;
+function Headers({ headers, vhost }) {
+  const { "x-death": deaths, ...others } = headers ?? {};
+  const entries = Object.entries(Array.isArray(deaths) ? others : headers ?? {});
+  return html`
+    ${Array.isArray(deaths) && html`<${Deaths} deaths=${deaths} vhost=${vhost} />`}
+    ${entries.length > 0 && html`<h3 class="gap">Headers</h3>
+      <${Facts} facts=${entries.map(([name, value]) => (typeof value === "object" && value !== null
+        ? [name, html`<pre>${JSON.stringify(value, null, 2)}</pre>`, "wide"] : [name, plain(value)]))} />`}`;
+}
+
+/** x-death as the way it tells: the oldest death first, each with what led to its queue. */
+function Deaths({ deaths, vhost }) {
+  const times = (number) => (number > 1 ? `, ${count(number)} times` : "");
+  return html`<h3 class="gap">Dead-letter history</h3>
+    <ol class="deaths">${deaths.toReversed().map(({ queue, exchange, reason, count: number, time, "routing-keys": keys, ...rest }, index) => html`
+      <li key=${index}><span>${exchange ? `exchange ${exchange}` : "the default exchange"}, ${(keys ?? []).length === 1 ? "key" : "keys"} <code>${(keys ?? []).join(", ")}</code></span>
+        <a href=${link(["queues", vhost, queue ?? ""])}>${queue}</a>
+        <b>${reason}${times(number)}</b> <span class="quiet">${typeof time === "number" ? when(time * 1000) : plain(time)}</span>
+        ${Object.entries(rest).map(([key, value]) => html` <span class="quiet" key=${key}>${key}: ${plain(value)}</span>`)}</li>`)}
+      <li><span>then to where it is now</span></li></ol>`;
 }

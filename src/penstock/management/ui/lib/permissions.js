@@ -2,7 +2,7 @@
 
 import { html } from "./ui.js";
 import { at, send } from "./api.js";
-import { Field, Form, Table, attempt, confirm, say } from "./parts.js";
+import { Asked, Field, Form, Table, attempt, confirm, say } from "./parts.js";
 import { link } from "./router.js";
 
 const who = (show) => (show === "vhost"
@@ -22,12 +22,14 @@ const clearing = (kind) => ({
 });
 
 /** show: "vhost" on a user's page, "user" on that of a virtual host. */
-export const PermissionsTable = ({ rows, show }) => html`
-  <${Table} caption="Permissions" rows=${rows} rowKey=${(row) => row.user + "\n" + row.vhost} empty="None: no entry."
+export const PermissionsTable = ({ answer, show }) => html`
+  <${Asked} ...${answer} />
+  <${Table} caption="Permissions" rows=${answer.data} rowKey=${(row) => row.user + "\n" + row.vhost} empty="None: no entry."
     columns=${[who(show), pattern("configure", "Configure"), pattern("write", "Write"), pattern("read", "Read"), clearing("permissions")]} />`;
 
-export const TopicPermissionsTable = ({ rows, show }) => html`
-  <${Table} caption="Topic permissions" rows=${rows} rowKey=${(row) => [row.user, row.vhost, row.exchange].join("\n")} empty="None: every routing key is allowed."
+export const TopicPermissionsTable = ({ answer, show }) => html`
+  <${Asked} ...${answer} />
+  <${Table} caption="Topic permissions" rows=${answer.data} rowKey=${(row) => [row.user, row.vhost, row.exchange].join("\n")} empty="None: every routing key is allowed."
     columns=${[who(show), { id: "exchange", title: "Exchange", cell: (row) => row.exchange || "(default exchange)" },
       pattern("write", "Write"), pattern("read", "Read"), clearing("topic-permissions")]} />`;
 

@@ -3,7 +3,7 @@
 import { html, useState } from "./ui.js";
 import { at, send } from "./api.js";
 import { Empty, Facts, Field, Form, confirm, say } from "./parts.js";
-import { bytes, plain } from "./format.js";
+import { Payload } from "./payload.js";
 import { TableField, parseTable } from "./tables.js";
 
 const PROPERTIES = [
@@ -63,23 +63,20 @@ export function GetMessages({ vhost, name }) {
     <//>
     ${messages && html`<div aria-live="polite">
       ${messages.length === 0 && html`<${Empty}>The queue is empty.<//>`}
-      ${messages.map((message, index) => html`<${Message} key=${index} message=${message} />`)}
+      ${messages.map((message, index) => html`<${Message} key=${index} message=${message} vhost=${vhost} />`)}
     </div>`}`;
 }
 
-function Message({ message }) {
-  const { headers, ...properties } = Array.isArray(message.properties) ? {} : message.properties;
+function Message({ message, vhost }) {
+  const properties = Array.isArray(message.properties) ? {} : message.properties;
   return html`
     <article class="message">
       <${Facts} facts=${[
         ["Exchange", message.exchange || "(default exchange)"],
         ["Routing key", message.routing_key],
         ["Redelivered", message.redelivered ? "yes" : "no"],
-        ["Size", bytes(message.payload_bytes)],
         ["Left behind it", message.message_count],
-        ...Object.entries(properties).map(([key, value]) => [key, plain(value)]),
-        ...Object.entries(headers ?? {}).map(([key, value]) => [`header ${key}`, plain(value)]),
       ]} />
-      <pre class="payload" tabindex="0">${message.payload}</pre>
+      <${Payload} message=${{ ...message, properties }} vhost=${vhost} />
     </article>`;
 }

@@ -39,6 +39,7 @@ export const RATES = [
   { label: "deliver / get", field: "deliver_get", kind: "rate", color: "--c1" },
   { label: "acknowledge", field: "ack", kind: "rate", color: "--c4" },
   { label: "redeliver", field: "redeliver", kind: "rate", rare: true, color: "--c5" },
+  { label: "dead-lettered", field: "dead_lettered", kind: "rate", rare: true, color: "--c6" },
   { label: "in", field: "publish_in", kind: "rate", color: "--c2" },
   { label: "out", field: "publish_out", kind: "rate", color: "--c1" },
 ];
@@ -83,4 +84,4 @@ export function RatesChart({ id, stats, known = true, title = "Message rates" })
 }
 
 const NoRates = ({ title, known }) =>
-  html`<figure class="chart"><figcaption>${title}</figcaption><p class="empty">${known ? "Nothing was published or delivered yet." : "…"}</p></figure>`;
+  html`<figure class="chart"><figcaption>${title}</figcaption>${known && html`<p class="empty">Nothing was published or delivered yet.</p>`}</figure>`;

@@ -2,7 +2,7 @@
 
 import { html, useState } from "../lib/ui.js";
 import { get, useOnce } from "../lib/api.js";
-import { Card, Empty, Problem, Tag } from "../lib/parts.js";
+import { Asked, Card, Tag } from "../lib/parts.js";
 
 const METHODS = ["get", "put", "post", "delete"];
 const TONES = { get: "accent", put: "warn", post: "warn", delete: "bad" };
@@ -16,7 +16,7 @@ export default function Api() {
     <div class="head"><h1>HTTP API</h1><span class="where">${api?.info?.version}</span></div>
     <p class="quiet">RabbitMQ’s management API of release 3.10, and paths of our own below /api/penstock. With basic
       authentication: <code>curl -u NAME:PASSWORD ${location.origin}/api/overview</code></p>
-    ${error && (error.status === 404 ? html`<${Card}><${Empty}>This server does not describe its API.<//><//>` : html`<${Problem} error=${error} />`)}
+    <${Asked} data=${api} error=${error} gone="This server does not describe its API." />
     ${api && html`
       <div class="listbar gap" role="search"><input type="search" aria-label="Filter paths" placeholder="Filter paths" onInput=${(event) => setText(event.target.value)} />
         <a class="button" href="/api/penstock/openapi.json" onClick=${download}>OpenAPI document</a></div>

@@ -2,7 +2,7 @@
 
 import { html } from "../lib/ui.js";
 import { at, useLive } from "../lib/api.js";
-import { Card, Facts, Figure, Problem, State } from "../lib/parts.js";
+import { Asked, Card, Facts, Figure, State } from "../lib/parts.js";
 import { Consumers } from "../lib/consumers.js";
 import { RatesChart, sampled } from "../lib/stats.js";
 import { count, duration } from "../lib/format.js";
@@ -13,7 +13,7 @@ export default function Channel({ params: { name } }) {
   return html`
     <p class="trail"><a href="#/channels">Channels</a></p>
     <div class="head"><h1>${name}</h1>${data && html`<${State} value=${data.state} />`}</div>
-    ${error?.status === 404 ? html`<p class="problem" role="alert">This channel is closed.</p>` : html`<${Problem} error=${error} />`}
+    <${Asked} data=${data} error=${error} gone="This channel is closed." />
     ${data && html`
       <div class="figures">
         <${Figure} label="unconfirmed" value=${count(data.messages_unconfirmed)} hint="published, not yet confirmed" />

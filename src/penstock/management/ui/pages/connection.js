@@ -2,7 +2,7 @@
 
 import { html } from "../lib/ui.js";
 import { at, useLive } from "../lib/api.js";
-import { Card, Facts, Figure, Problem, State, Table, attempt, confirm } from "../lib/parts.js";
+import { Asked, Card, Facts, Figure, State, Table, attempt, confirm } from "../lib/parts.js";
 import { Chart, samples, useHistory } from "../lib/chart.js";
 import { CHANNEL_COLUMNS } from "../lib/channels.js";
 import { closeConnection } from "../lib/consumers.js";
@@ -32,7 +32,7 @@ export default function Connection({ params: { name } }) {
     <p class="trail"><a href="#/connections">Connections</a></p>
     <div class="head"><h1>${data?.user_provided_name ?? name}</h1>${data && html`<${State} value=${data.state} />`}
       <div class="actions"><button type="button" class="danger" onClick=${close} disabled=${!data}>Close connection…</button></div></div>
-    ${error?.status === 404 ? html`<p class="problem" role="alert">This connection is closed.</p>` : html`<${Problem} error=${error} />`}
+    <${Asked} data=${data} error=${error} gone="This connection is closed." />
     ${data && html`
       <div class="figures">
         <${Figure} label="channels" value=${count(data.channels)} />
@@ -53,7 +53,7 @@ export default function Connection({ params: { name } }) {
         <${Card} title="Client"><${Facts} facts=${Object.entries(client).map(([key, value]) => [key, plain(value)])} />
           <h3 class="gap">Capabilities</h3><${ShownTable} table=${capabilities} /><//>
         <${Card} title="Channels" wide>
-          <${Problem} error=${noChannels} />
+          <${Asked} data=${channels} error=${noChannels} />
           <${Table} caption="Channels" rows=${channels} empty="It has no channel open." columns=${sortedHere(CHANNEL_COLUMNS)} /><//>
       </div>`}`;
 }

@@ -1,5 +1,6 @@
 // All connections.
 
+import { enc } from "../lib/api.js";
 import { html } from "../lib/ui.js";
 import { State, Tag } from "../lib/parts.js";
 import { Listing } from "../lib/listing.js";
@@ -32,7 +33,7 @@ const COLUMNS = [
 export default function Connections() {
   return html`
     <div class="head"><h1>Connections</h1></div>
-    <${Listing} name="connections" label="Connections" path="/api/connections" vhosts=${false} columns=${COLUMNS}
+    <${Listing} name="connections" label="Connections" path="/api/connections" within=${(vhost) => `/api/vhosts/${enc(vhost)}/connections`} columns=${COLUMNS}
       always=${["name"]} rowKey=${(row) => row.name} empty="No connections." />`;
 }
 

@@ -3,12 +3,13 @@
 
 import { html, useState } from "../lib/ui.js";
 import { at, enc, get, send, useLive } from "../lib/api.js";
-import { Card, Empty, Facts, Field, Form, Problem, Tabs, attempt, confirm } from "../lib/parts.js";
+import { Asked, Card, Empty, Facts, Field, Form, Tabs, attempt, confirm } from "../lib/parts.js";
 import { BindForm, BindingGraph, BindingsTable } from "../lib/bindings.js";
 import { PublishForm } from "../lib/publishing.js";
 import { RatesChart, sampled } from "../lib/stats.js";
-import { count, some } from "../lib/format.js";
-import { go, link } from "../lib/router.js";
+import { count } from "../lib/format.js";
+import { go, route } from "../lib/router.js";
+import { Way } from "../lib/way.js";
 import { ShownTable, TableField, parseTable } from "../lib/tables.js";
 import { ExchangeFeatures } from "./exchanges.js";
 
@@ -25,7 +26,7 @@ export default function Exchange({ params: { vhost, name } }) {
     <p class="trail"><a href="#/exchanges">Exchanges</a> in virtual host ${vhost}</p>
     <div class="head"><h1>${shown}</h1><span class="where">${data?.type}</span>${data && html`<${ExchangeFeatures} exchange=${data} />`}
       ${!builtIn && html`<div class="actions"><button type="button" class="danger" onClick=${remove} disabled=${!data}>Delete…</button></div>`}</div>
-    <${Problem} error=${error} />
+    <${Asked} data=${data} error=${error} />
     ${data && html`<${Tabs} label=${`Exchange ${shown}`} tabs=${[
       { id: "overview", title: "Overview", draw: () => html`<${Overview} exchange=${data} />` },
       { id: "bindings", title: "Bindings", draw: () => html`<${Bindings} vhost=${vhost} name=${name} builtIn=${name === "amq.default"} />` },
@@ -52,13 +53,13 @@ function Bindings({ vhost, name, builtIn }) {
   const into = useLive(builtIn ? null : `${at("exchanges", vhost, name)}/bindings/destination`);
   if (builtIn) return html`<${Card}><p>Every queue is bound to the default exchange by its name; there is nothing to bind or unbind.</p><//>`;
   return html`
-    <${Card} title="Bindings"><${BindingGraph} vhost=${vhost} name=${name} into=${into.data ?? []} from=${from.data ?? []} />
+    <${Card} title="Bindings">${from.data && into.data && html`<${BindingGraph} vhost=${vhost} name=${name} into=${into.data} from=${from.data} />`}
       ${from.data && into.data && from.data.length + into.data.length === 0 && html`<${Empty}>Nothing is bound.<//>`}<//>
     <${Card} title=${`From ${name} to`}>
-      <${Problem} error=${from.error} />
+      <${Asked} ...${from} />
       <${BindingsTable} bindings=${from.data} show="destination" empty="No bindings: messages published here are dropped or returned." /><//>
     <${Card} title=${`Into ${name} from`}>
-      <${Problem} error=${into.error} />
+      <${Asked} ...${into} />
       <${BindingsTable} bindings=${into.data} show="source" empty="No other exchange." /><//>
     <${Card} title="Bind a queue or an exchange to it"><${BindForm} vhost=${vhost} source=${name} /><//>`;
 }
@@ -74,14 +75,9 @@ function WhereTo({ vhost, name, type }) {
     <${Card} title="Where would a message go?">
       <p class="quiet">The broker's router answers; nothing is published.</p>
       <${Form} onSubmit=${ask} submit="Ask" reset=${false}>
-        <${Field} label="Routing key" name="routing_key" />
+        <${Field} label="Routing key" name="routing_key" value=${route.value.query.key} />
         ${type === "headers" && html`<${TableField} label="Headers" name="headers" />`}
       <//>
-      ${found && html`<div aria-live="polite" class="gap">
-        ${found.queues.length === 0
-          ? html`<${Empty}>Nowhere: it would be dropped, or returned to a publisher who asked for that.<//>`
-          : html`<p>To ${some(found.queues.length, "queue")}:</p>
-            <ul class="plain-list">${found.queues.map((queue) => html`<li key=${queue}><a href=${link(["queues", vhost, queue])}>${queue}</a></li>`)}</ul>`}
-      </div>`}
-    <//>`;
+    <//>
+    ${found && html`<div aria-live="polite" class="gap"><${Way} vhost=${vhost} exchange=${name === "amq.default" ? "" : name} found=${found} /></div>`}`;
 }

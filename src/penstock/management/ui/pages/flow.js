@@ -2,7 +2,7 @@
 
 import { html, cx } from "../lib/ui.js";
 import { at, useLive } from "../lib/api.js";
-import { Card, Facts, Problem, State, Table } from "../lib/parts.js";
+import { Asked, Card, Facts, State, Table } from "../lib/parts.js";
 import { Drawing, Numbers } from "../lib/drawing.js";
 import { bytes, count, duration, percent } from "../lib/format.js";
 import { link } from "../lib/router.js";
@@ -23,7 +23,7 @@ export default function FlowPage() {
   const { data: chain, error } = useLive(at("penstock", "flow", "chain"));
   return html`
     <div class="head"><h1>Flow</h1><span class="where">flow control over the last ten seconds</span></div>
-    <${Problem} error=${error} />
+    <${Asked} data=${chain} error=${error} />
     ${chain && html`
       <${Verdict} chain=${chain} />
       <${Card} title="The credit chain"><${Chain} chain=${chain} /><//>

@@ -2,7 +2,7 @@
 
 import { html, cx } from "../lib/ui.js";
 import { useLive } from "../lib/api.js";
-import { Card, Facts, Problem, State } from "../lib/parts.js";
+import { Asked, Card, Facts, State } from "../lib/parts.js";
 import { Chart, samples, useHistory } from "../lib/chart.js";
 import { Drawing } from "../lib/drawing.js";
 import { bytes, duration } from "../lib/format.js";
@@ -30,7 +30,7 @@ export default function ForecastPage() {
   const { times, series } = resident && data ? withLines(resident, data.memory) : seen;
   return html`
     <div class="head"><h1>Alarm forecast</h1></div>
-    <${Problem} error=${error} />
+    <${Asked} data=${data} error=${error} />
     ${data && html`
       <p class="sentence">${data.sentence}</p>
       <${Memory} memory=${data.memory} />

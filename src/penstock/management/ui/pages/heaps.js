@@ -2,7 +2,7 @@
 
 import { html } from "../lib/ui.js";
 import { at, enc, useLive } from "../lib/api.js";
-import { Problem } from "../lib/parts.js";
+import { Asked } from "../lib/parts.js";
 import { Heaps } from "../lib/heaps.js";
 import { link, route } from "../lib/router.js";
 
@@ -14,6 +14,6 @@ export default function HeapsPage({ params: { topic, channel } }) {
     <p class="trail"><a href="#/topics">NSQ topics</a> / ${topic}</p>
     <div class="head"><h1>${channel}</h1>
       ${heaps && html`<span class="where">queue <a href=${link(["queues", heaps.vhost, heaps.name])}>${heaps.name}</a></span>`}</div>
-    <${Problem} error=${error} />
+    <${Asked} data=${heaps} error=${error} />
     ${heaps && html`<${Heaps} heaps=${heaps} />`}`;
 }

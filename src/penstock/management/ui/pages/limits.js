@@ -2,7 +2,7 @@
 
 import { html, useState } from "../lib/ui.js";
 import { send, useLive } from "../lib/api.js";
-import { Card, Field, Form, Problem, Table, say } from "../lib/parts.js";
+import { Asked, Card, Field, Form, Table, say } from "../lib/parts.js";
 import { useNames } from "../lib/listing.js";
 import { LimitsOf } from "../lib/limits.js";
 import { bytes } from "../lib/format.js";
@@ -25,7 +25,7 @@ function Kind({ kind, title, names: path }) {
   const shown = name ?? names[0];
   return html`
     <${Card} title=${title}>
-      <${Problem} error=${error} />
+      <${Asked} data=${data} error=${error} />
       <${Table} caption=${`Limits: ${title}`} rows=${data} rowKey=${(row) => row[kind]} empty="No limits are set." columns=${[
         { id: "name", title: title.slice(0, -1), sort: (row) => row[kind], cell: (row) => row[kind] },
         { id: "limits", title: "Limits", cell: (row) => html`<${ShownTable} table=${row.value} />` },

@@ -2,7 +2,7 @@
 
 import { html } from "../lib/ui.js";
 import { enc, mayMakePolicies, send, useLive } from "../lib/api.js";
-import { Card, Problem, State, Table, attempt, confirm } from "../lib/parts.js";
+import { Asked, Card, State, Table, attempt, confirm } from "../lib/parts.js";
 import { count } from "../lib/format.js";
 
 export default function Links() {
@@ -25,7 +25,7 @@ function Shovels() {
     await attempt(() => send("DELETE", path(row)), `The shovel ${row.name} is deleted.`);
   };
   return html`
-    <${Problem} error=${error} />
+    <${Asked} data=${data} error=${error} />
     <${Card} title="Shovels">
       <${Table} caption="shovels" rows=${data} rowKey=${(row) => `${row.vhost ?? ""}\n${row.name}`} empty="No shovel runs on this node." columns=${[
         { id: "name", title: "Name", sort: (row) => row.name, cell: (row) => html`<b>${row.name}</b>` },
@@ -48,7 +48,7 @@ function Federation() {
     () => send("DELETE", `/api/federation-links/vhost/${enc(row.vhost)}/${enc(row.id)}/${enc(row.node)}/restart`),
     `The link with ${row.upstream} connects anew.`);
   return html`
-    <${Problem} error=${error} />
+    <${Asked} data=${data} error=${error} />
     <${Card} title="Federation links">
       <${Table} caption="federation links" rows=${data} rowKey=${(row) => row.id} empty="No federation link runs on this node." columns=${[
         { id: "kind", title: "Kind", sort: (row) => row.type, cell: (row) => row.type },

@@ -2,7 +2,7 @@
 
 import { html } from "../lib/ui.js";
 import { isAdministrator, mayMonitor, send, useLive } from "../lib/api.js";
-import { Card, Problem, State, attempt } from "../lib/parts.js";
+import { Asked, Card, State, attempt } from "../lib/parts.js";
 import { Listing } from "../lib/listing.js";
 import { count, missing, some } from "../lib/format.js";
 import { link } from "../lib/router.js";
@@ -40,7 +40,7 @@ function Nodes() {
   const rebalance = () => attempt(
     () => send("POST", "/api/rebalance/queues?moves=true", {}),
     (moves) => (moves.length ? `${some(moves.length, "master")} will move.` : "There is nothing to move."));
-  if (!data) return html`<${Problem} error=${error} />`;
+  if (!data) return html`<${Asked} data=${data} error=${error} />`;
   if (data.nodes.length === 0) return html`<p class="sentence">This node stands alone: mirrors need a cluster.</p>`;
   return html`
     <${Card} title="Nodes" actions=${isAdministrator() && html`<button type="button" onClick=${rebalance}>Spread masters</button>`}>

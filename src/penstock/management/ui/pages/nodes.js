@@ -2,7 +2,7 @@
 
 import { html } from "../lib/ui.js";
 import { at, useLive } from "../lib/api.js";
-import { Card, Facts, Meter, Problem, State, Table, Tag } from "../lib/parts.js";
+import { Asked, Card, Facts, Meter, State, Table, Tag } from "../lib/parts.js";
 import { Chart, samples, useHistory } from "../lib/chart.js";
 import { bytes, count, duration, short, some } from "../lib/format.js";
 import { ClusterTable } from "../lib/cluster.js";
@@ -27,7 +27,7 @@ export default function Nodes() {
   const { data, error } = useLive("/api/nodes?columns=name,os_pid");
   return html`
     <div class="head"><h1>Nodes</h1></div>
-    <${Problem} error=${error} />
+    <${Asked} data=${data} error=${error} />
     <${Cluster} />
     ${(data ?? []).filter(({ os_pid }) => os_pid).map(({ name }) => html`<${Node} key=${name} name=${name} />`)}`;
 }
@@ -51,7 +51,7 @@ function Node({ name }) {
   const used = samples(node, MEMORY) ?? ownMemory;
   const files = samples(node, FILES) ?? ownFiles;
   const free = Number(node?.disk_free);
-  if (!node) return html`<${Problem} error=${error} />`;
+  if (!node) return html`<${Asked} data=${node} error=${error} />`;
   return html`
     <div class="head gap"><h2>${name}</h2><${State} value=${node.running ? "running" : "down"} />
       ${node.mem_alarm && html`<${Tag} tone="bad">memory alarm<//>`}${node.disk_free_alarm && html`<${Tag} tone="bad">disk alarm<//>`}</div>

@@ -1,10 +1,10 @@
-// The overview: growing queues, rates, free memory and disk of the nodes, listeners.
+// The overview: first what needs a person, then totals, rates, memory and disk of the nodes, listeners.
 
 import { html } from "../lib/ui.js";
-import { mayMonitor, useLive } from "../lib/api.js";
-import { Card, Facts, Figure, Meter, Problem, State, Table, Tag } from "../lib/parts.js";
+import { mayMonitor, scoped, useLive } from "../lib/api.js";
+import { Asked, Card, Facts, Figure, Meter, State, Table, Tag } from "../lib/parts.js";
 import { DAY_S, QueuedChart, RatesChart, sampled } from "../lib/stats.js";
-import { bytes, count, duration, missing, rate } from "../lib/format.js";
+import { bytes, count, duration, missing, rate, some } from "../lib/format.js";
 import { link } from "../lib/router.js";
 
 const CHURN = [
@@ -19,7 +19,8 @@ export default function Overview() {
   const queued = data?.queue_totals;
   return html`
     <div class="head"><h1>Overview</h1></div>
-    <${Problem} error=${error} />
+    <${Attention} />
+    <${Asked} data=${data} error=${error} />
     <div class="figures">
       <${Figure} label="ready" value=${count(queued?.messages_ready)} hint="waiting for a consumer" href=${link(["queues"], { sort: "messages_ready", reverse: "1" })} />
       <${Figure} label="unacknowledged" value=${count(queued?.messages_unacknowledged)} href=${link(["queues"], { sort: "messages_unacknowledged", reverse: "1" })} />
@@ -39,13 +40,30 @@ export default function Overview() {
     </div>`;
 }
 
+/** The findings of the broker, each with the page that shows its figure. */
+function Attention() {
+  const { data, error } = useLive("/api/penstock/attention");
+  const judged = data?.not_judged.length === 0;
+  return html`
+    <${Card} title="Needs attention" className="attention">
+      <${Asked} data=${data} error=${error} />
+      ${data?.findings.length > 0 && html`<ul>${data.findings.map((one) => html`
+        <li key=${one.kind + one.page} class=${one.is_alarm ? "bad" : "warn"}>
+          <${Tag} tone=${one.is_alarm ? "bad" : "warn"}>${one.kind}<//> <a href=${link(one.page)}>${one.sentence}</a></li>`)}</ul>`}
+      ${data?.left_out > 0 && html`<p class="quiet">${some(data.left_out, "more finding")} of these kinds.</p>`}
+      ${data && judged && data.findings.length === 0 && html`<p class="good">Nothing needs a person.</p>`}
+      ${data?.not_judged.map((text) => html`<p class="quiet" key=${text}>Not judged: ${text}.</p>`)}
+    <//>`;
+}
+
 /** The longest queues: an operator on call looks for them first. */
 function Growing() {
-  const path = "/api/queues?page=1&page_size=5&sort=messages&sort_reverse=true&columns=name,vhost,messages,messages_details.rate,consumers,state";
-  const { data } = useLive(path);
+  const path = `${scoped("/api/queues")}?page=1&page_size=5&sort=messages&sort_reverse=true&columns=name,vhost,messages,messages_details.rate,consumers,state`;
+  const { data, error } = useLive(path);
   const rows = data?.items.filter((row) => row.messages > 0);
   return html`
     <${Card} title="Longest queues">
+      <${Asked} data=${data} error=${error} />
       <${Table} caption="Longest queues" rows=${rows} rowKey=${(row) => row.vhost + "\n" + row.name} empty="All queues are empty." columns=${[
         { id: "name", title: "Queue", cell: (row) => html`<a href=${link(["queues", row.vhost, row.name])}>${row.name}</a>
           ${row.vhost !== "/" && html` <small>${row.vhost}</small>`}` },
@@ -58,11 +76,12 @@ function Growing() {
 }
 
 function Nodes() {
-  const { data } = useLive("/api/nodes?columns=name,running,os_pid,mem_used,mem_limit,mem_alarm,disk_free,disk_free_limit,disk_free_alarm,fd_used,fd_total,uptime");
+  const { data, error } = useLive("/api/nodes?columns=name,running,os_pid,mem_used,mem_limit,mem_alarm,disk_free,disk_free_limit,disk_free_alarm,fd_used,fd_total,uptime");
   // Of the others of a cluster it is known here whether they run.
   const known = (cell) => (row) => (row.os_pid ? cell(row) : missing);
   return html`
     <${Card} title="Nodes">
+      <${Asked} data=${data} error=${error} />
       <${Table} caption="Nodes" rows=${data} columns=${[
         { id: "name", title: "Node", cell: (row) => html`<a class="nowrap" href="#/nodes">${row.name}</a>` },
         { id: "state", title: "State", cell: (row) => html`<${State} value=${row.running ? "running" : "down"} />` },
@@ -70,15 +89,16 @@ function Nodes() {
           text=${`${bytes(row.mem_used)} of ${bytes(row.mem_limit)}`} />`) },
         { id: "disk", title: "Disk free", cell: known((row) => html`${bytes(Number(row.disk_free))} <small>limit ${bytes(row.disk_free_limit)}</small>
           ${row.disk_free_alarm && html`<${Tag} tone="bad">alarm<//>`}`) },
-        { id: "fd", title: "Files", number: true, cell: known((row) => `${count(row.fd_used)} / ${count(row.fd_total)}`) },
-        { id: "uptime", title: "Up", number: true, cell: known((row) => duration(row.uptime)) },
+        { id: "fd", title: "Files", number: true, minor: true, cell: known((row) => `${count(row.fd_used)} / ${count(row.fd_total)}`) },
+        { id: "uptime", title: "Up", number: true, minor: true, cell: known((row) => duration(row.uptime)) },
       ]} />
     <//>`;
 }
 
 function Listeners({ listeners, contexts }) {
   const rows = [
-    ...listeners.map(({ protocol, ip_address, port }) => ({ protocol, ip_address, port })),
+    ...listeners.map(({ protocol, ip_address, port, certificate_expires_on }) =>
+      ({ protocol, ip_address, port, certificate_expires_on })),
     ...contexts.map(({ description, ip, port }) => ({ protocol: description, ip_address: ip, port })),
   ];
   return html`
@@ -87,6 +107,8 @@ function Listeners({ listeners, contexts }) {
         { id: "protocol", title: "Protocol", cell: (row) => row.protocol, sort: (row) => row.protocol },
         { id: "ip", title: "Address", cell: (row) => html`<code>${row.ip_address}</code>` },
         { id: "port", title: "Port", number: true, cell: (row) => row.port, sort: (row) => Number(row.port) },
+        { id: "expiry", title: "Certificate expires", cell: (row) => row.certificate_expires_on ?? "–",
+          sort: (row) => row.certificate_expires_on ?? "" },
       ]} />
     <//>`;
 }

@@ -1,8 +1,8 @@
 // Spark pipelines that report to the node: what they did last, how far behind they are, until when.
 
 import { html } from "../lib/ui.js";
-import { useLive } from "../lib/api.js";
-import { Card, Empty, Facts, Problem, State, Tag } from "../lib/parts.js";
+import { useLive, vhost } from "../lib/api.js";
+import { Asked, Card, Empty, Facts, State, Tag } from "../lib/parts.js";
 import { Numbers, Spark } from "../lib/drawing.js";
 import { count, duration, missing, rate, when } from "../lib/format.js";
 import { link } from "../lib/router.js";
@@ -10,10 +10,11 @@ import { link } from "../lib/router.js";
 const SHOWN = 5;
 
 export default function PipelinesPage() {
-  const { data: pipelines, error } = useLive("/api/penstock/pipelines");
+  const { data, error } = useLive("/api/penstock/pipelines");
+  const pipelines = data?.filter((one) => !vhost.value || one.vhost === vhost.value);
   return html`
     <div class="head"><h1>Pipelines</h1></div>
-    <${Problem} error=${error} />
+    <${Asked} data=${pipelines} error=${error} />
     ${pipelines?.length === 0 && html`<${Empty}>No pipeline reports to this node. A streaming query does when it reads or writes with
       the format "penstock"; batch programs can report themselves.<//>`}
     <div class="cards">${pipelines?.map((one) => html`<${Pipeline} key=${`${one.vhost} ${one.name}`} one=${one} />`)}</div>`;

@@ -2,8 +2,8 @@
 // pattern is typed, the broker says which names it would reach.
 
 import { html, useEffect, useState } from "../lib/ui.js";
-import { at, enc, get, isAdministrator, mayMakePolicies, send, useLive } from "../lib/api.js";
-import { Card, Field, Form, Problem, Table, Tabs, attempt, confirm, say } from "../lib/parts.js";
+import { at, enc, get, isAdministrator, mayMakePolicies, scoped, send, useLive } from "../lib/api.js";
+import { Asked, Card, Field, Form, Problem, Table, Tabs, attempt, confirm, say } from "../lib/parts.js";
 import { useNames } from "../lib/listing.js";
 import { count } from "../lib/format.js";
 import { route } from "../lib/router.js";
@@ -21,7 +21,7 @@ export default function Policies() {
 }
 
 function Kind({ kind }) {
-  const { data, error } = useLive(`/api/${kind}`);
+  const { data, error } = useLive(scoped(`/api/${kind}`));
   const [edited, setEdited] = useState(null);
   const what = kind === "policies" ? "policy" : "operator policy";
   const remove = async (row) => {
@@ -31,7 +31,7 @@ function Kind({ kind }) {
   };
   const may = kind === "policies" ? mayMakePolicies() : isAdministrator();
   return html`
-    <${Problem} error=${error} />
+    <${Asked} data=${data} error=${error} />
     <${Card}>
       <${Table} caption=${what} rows=${data} rowKey=${(row) => row.vhost + "\n" + row.name} empty=${`There is no ${what}.`} columns=${[
         { id: "name", title: "Name", sort: (row) => row.name, cell: (row) => html`<b>${row.name}</b>` },

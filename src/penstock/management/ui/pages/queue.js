@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "../lib/ui.js";
 import { at, send, useLive } from "../lib/api.js";
-import { Card, Facts, Figure, Guarded, Problem, State, Tabs, attempt, confirm, say } from "../lib/parts.js";
+import { Asked, Card, Facts, Figure, Guarded, Problem, State, Tabs, attempt, confirm, say } from "../lib/parts.js";
 import { QueuedChart, RatesChart, sampled, useRate } from "../lib/stats.js";
 import { bytes, count, duration, percent, rate, some, when } from "../lib/format.js";
 import { go, link } from "../lib/router.js";
@@ -26,7 +26,7 @@ export default function QueuePage({ params: { vhost, name } }) {
     <p class="trail"><a href="#/queues">Queues</a> in virtual host ${vhost}</p>
     <div class="head"><h1>${name}</h1>
       ${queue && html`<${State} value=${queueState(queue)} /><${Features} queue=${queue} />`}</div>
-    ${gone ? html`<p class="problem" role="alert">There is no such queue (any more).</p>` : html`<${Problem} error=${error} />`}
+    <${Asked} data=${queue} error=${error} gone="There is no such queue (any more)." />
     ${queue && !gone && html`
       <${Figures} queue=${queue} />
       <${Tabs} label=${`Queue ${name}`} tabs=${[
@@ -122,7 +122,7 @@ function Bindings({ vhost, name }) {
   const { data, error } = useLive(`${at("queues", vhost, name)}/bindings`);
   return html`
     <${Card} title=${`What comes into ${name}`}>
-      <${Problem} error=${error} />
+      <${Asked} data=${data} error=${error} />
       <${BindingsTable} bindings=${data} show="source" empty="Nothing is bound to it." />
     <//>
     <${Card} title="Bind it"><${BindForm} vhost=${vhost} destination=${name} kind="q" /><//>`;

@@ -4,7 +4,7 @@ import { html } from "../lib/ui.js";
 import { at, send } from "../lib/api.js";
 import { Field, Form, State, Tag, say } from "../lib/parts.js";
 import { Listing, useNames } from "../lib/listing.js";
-import { bytes, count, missing, percent, rate } from "../lib/format.js";
+import { bytes, count, missing, percent, rate, some } from "../lib/format.js";
 import { go, link } from "../lib/router.js";
 import { rateOf } from "../lib/stats.js";
 import { TableField, argumentHints, labelOf, parseTable } from "../lib/tables.js";
@@ -48,11 +48,11 @@ const COLUMNS = [
   { id: "name", title: "Name", sort: "name", fields: ["name", "vhost"],
     cell: (row) => html`<a class="name" href=${link(["queues", row.vhost, row.name])}>${row.name}</a>` },
   { id: "vhost", title: "Virtual host", sort: "vhost", fields: ["vhost"], optional: true, cell: (row) => row.vhost },
-  { id: "features", title: "Features", fields: ["durable", "auto_delete", "exclusive", "arguments", "slave_nodes", "synchronised_slave_nodes"],
+  { id: "features", title: "Features", minor: true, fields: ["durable", "auto_delete", "exclusive", "arguments", "slave_nodes", "synchronised_slave_nodes"],
     cell: (row) => html`<${Features} queue=${row} />` },
   { id: "node", title: "Node", sort: "node", optional: true, hint: "where its master is, and how many mirrors it has",
     fields: ["node", "slave_nodes", "synchronised_slave_nodes"], cell: (row) => html`${row.node} <${MirrorTags} queue=${row} />` },
-  { id: "policy", title: "Policy", sort: "policy", fields: ["policy"], cell: (row) => row.policy ?? missing },
+  { id: "policy", title: "Policy", minor: true, sort: "policy", fields: ["policy"], cell: (row) => row.policy ?? missing },
   { id: "state", title: "State", sort: "state", fields: ["state", "paused", "idle_since"],
     cell: (row) => html`<${State} value=${queueState(row)} />` },
   number("ready", "Ready", "messages_ready"),
@@ -64,6 +64,7 @@ const COLUMNS = [
   counter("out", "Deliver / get", "deliver_get"),
   counter("ack", "Ack", "ack"),
   counter("redeliver", "Redeliver", "redeliver", true),
+  counter("dead", "Dead-lettered", "dead_lettered", true),
   number("consumers", "Consumers", "consumers"),
   number("utilisation", "Capacity", "consumer_utilisation", percent, true, "share of time in which consumers could take more"),
   number("bytes", "Message bytes", "message_bytes", bytes, true),
@@ -72,10 +73,18 @@ const COLUMNS = [
   number("flow", "In flow", "time_in_flow_s", (s) => (s === undefined ? missing : `${s} s`), true, "seconds in flow since the start"),
 ];
 
+const names = (rows) => rows.map(({ name }) => name).join(", ");
+const BULK = [
+  { title: "Purge", danger: true, act: ({ vhost, name }) => send("DELETE", `${at("queues", vhost, name)}/contents`),
+    sure: (rows) => [`Purge ${some(rows.length, "queue")}?`, `Ready messages of these are dropped for good: ${names(rows)}.`, "Purge"] },
+  { title: "Delete", danger: true, act: ({ vhost, name }) => send("DELETE", at("queues", vhost, name)),
+    sure: (rows) => [`Delete ${some(rows.length, "queue")}?`, `With bindings and messages, for good: ${names(rows)}.`, "Delete", String(rows.length)] },
+];
+
 export default function Queues() {
   return html`
     <div class="head"><h1>Queues</h1></div>
-    <${Listing} name="queues" label="Queues" path="/api/queues" columns=${COLUMNS} always=${["name", "vhost"]} empty="There are no queues." />
+    <${Listing} name="queues" label="Queues" path="/api/queues" columns=${COLUMNS} always=${["name", "vhost"]} bulk=${BULK} empty="There are no queues." />
     <details class="more"><summary>Declare a queue</summary><${Declare} /></details>`;
 }
 

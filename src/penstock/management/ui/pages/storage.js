@@ -2,7 +2,7 @@
 
 import { html } from "../lib/ui.js";
 import { useLive } from "../lib/api.js";
-import { Card, Facts, Figure, Problem } from "../lib/parts.js";
+import { Asked, Card, Facts, Figure } from "../lib/parts.js";
 import { FileStrip } from "../lib/strips.js";
 import { Numbers } from "../lib/drawing.js";
 import { bytes, count, percent } from "../lib/format.js";
@@ -11,7 +11,7 @@ export default function StoragePage() {
   const { data: storage, error } = useLive("/api/penstock/storage");
   return html`
     <div class="head"><h1>Storage</h1></div>
-    <${Problem} error=${error} />
+    <${Asked} data=${storage} error=${error} />
     ${storage && html`
       <div class="figures">
         <${Figure} label="journal" value=${bytes(storage.journal.bytes)} />

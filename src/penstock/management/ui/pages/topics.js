@@ -1,8 +1,8 @@
 // NSQ's nouns: a topic is an exchange, its channels are queues. Numbers are those nsqd shows.
 
 import { html } from "../lib/ui.js";
-import { at, send, useLive } from "../lib/api.js";
-import { Card, Empty, Problem, State, Table, attempt, confirm } from "../lib/parts.js";
+import { at, send, useLive, vhost } from "../lib/api.js";
+import { Asked, Card, Empty, State, Table, attempt, confirm } from "../lib/parts.js";
 import { count, some } from "../lib/format.js";
 import { link } from "../lib/router.js";
 
@@ -13,15 +13,15 @@ const FIELDS = "name,vhost,messages,messages_ready,messages_unacknowledged,consu
 export default function Topics() {
   const exchanges = useLive("/api/exchanges?columns=name,vhost,type,durable,message_stats");
   const queues = useLive(`/api/queues?page=1&page_size=500&name=${encodeURIComponent("^nsq\\..*:")}&use_regex=true&columns=${FIELDS}`);
-  const topics = (exchanges.data ?? []).filter(({ type }) => type === TOPIC);
-  const channels = queues.data?.items ?? [];
+  const topics = (exchanges.data ?? []).filter((one) => one.type === TOPIC && (!vhost.value || one.vhost === vhost.value));
+  const channels = queues.data?.items;
   return html`
     <div class="head"><h1>NSQ topics</h1></div>
-    <${Problem} error=${exchanges.error ?? queues.error} />
+    <${Asked} data=${exchanges.data && queues.data} error=${exchanges.error ?? queues.error} />
     ${exchanges.data && topics.length === 0 && html`<${Card}><${Empty}>There are no topics.
       A topic is created by the first publish or subscription.<//><//>`}
     ${topics.map((topic) => html`<${Topic} key=${topic.vhost + topic.name} topic=${topic}
-      channels=${channels.filter(({ name, vhost }) => vhost === topic.vhost && name.startsWith(`${topic.name}:`))} />`)}
+      channels=${channels?.filter(({ name, vhost }) => vhost === topic.vhost && name.startsWith(`${topic.name}:`))} />`)}
     ${queues.data && queues.data.filtered_count > 500 && html`<p class="warning">Only the first 500 channels are shown;
       <a href=${link(["queues"], { name: "^nsq\\.", regex: "1" })}>all of them</a> are among the queues.</p>`}`;
 }

@@ -2,7 +2,8 @@
 
 import { html } from "../lib/ui.js";
 import { at, send, useLive } from "../lib/api.js";
-import { Card, Field, Form, Problem, Table, Tag, say } from "../lib/parts.js";
+import { Asked, Card, Field, Form, Table, Tag, say } from "../lib/parts.js";
+import { missing } from "../lib/format.js";
 import { link } from "../lib/router.js";
 
 export const TAG_HINT = "administrator, monitoring, policymaker, management; none: no access to this page";
@@ -13,7 +14,7 @@ export const tagsOf = (row) =>
 export default function Users() {
   const users = useLive("/api/users");
   const permissions = useLive("/api/permissions");
-  const vhostsOf = (name) => (permissions.data ?? []).filter(({ user }) => user === name).map(({ vhost }) => vhost);
+  const vhostsOf = (name) => permissions.data?.filter(({ user }) => user === name).map(({ vhost }) => vhost).join(", ");
   const guest = (users.data ?? []).some(({ name }) => name === "guest");
   const put = async ({ name, password, tags }) => {
     await send("PUT", at("users", name), { password, tags });
@@ -21,13 +22,13 @@ export default function Users() {
   };
   return html`
     <div class="head"><h1>Users</h1></div>
-    <${Problem} error=${users.error} />
+    <${Asked} ...${users} />
     ${guest && html`<p class="warning">The user guest is still there. It may log in from this machine only, but its password is public.</p>`}
     <${Card}>
       <${Table} caption="Users" rows=${users.data} columns=${[
         { id: "name", title: "Name", sort: (row) => row.name, cell: (row) => html`<a href=${link(["users", row.name])}>${row.name}</a>` },
         { id: "tags", title: "Tags", cell: (row) => tagsOf(row).map((tag) => html`<${Tag} key=${tag}>${tag}<//>`) },
-        { id: "vhosts", title: "May enter", cell: (row) => vhostsOf(row.name).join(", ") || html`<${Tag} tone="warn">nowhere<//>` },
+        { id: "vhosts", title: "May enter", cell: (row) => (vhostsOf(row.name) ?? missing) || html`<${Tag} tone="warn">nowhere<//>` },
         { id: "password", title: "Password", cell: (row) => (row.password_hash ? "yes" : "none") },
       ]} />
     <//>

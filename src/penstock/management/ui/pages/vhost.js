@@ -2,7 +2,7 @@
 
 import { html } from "../lib/ui.js";
 import { at, isAdministrator, send, useLive } from "../lib/api.js";
-import { Card, Facts, Problem, Tag, attempt, confirm } from "../lib/parts.js";
+import { Asked, Card, Facts, Tag, attempt, confirm } from "../lib/parts.js";
 import { useNames } from "../lib/listing.js";
 import { QueuedChart, RatesChart, sampled } from "../lib/stats.js";
 import { go, link } from "../lib/router.js";
@@ -27,7 +27,7 @@ export default function VhostPage({ params: { name } }) {
         <button type="button" disabled=${!data} onClick=${trace}>${data?.tracing ? "Stop the firehose" : "Start the firehose"}</button>
         <button type="button" disabled=${!data} onClick=${guard}>${guarded ? "Allow deletion" : "Protect from deletion"}</button>
         <button type="button" class="danger" disabled=${!data || guarded || name === "/"} onClick=${remove}>Delete…</button></div>`}</div>
-    <${Problem} error=${error} />
+    <${Asked} data=${data} error=${error} />
     ${data && html`
       <div class="cards">
         ${data.messages !== undefined && html`<${Card}><${QueuedChart} id=${`vhost ${name}`} object=${data} /><//>`}
@@ -50,9 +50,9 @@ function Permissions({ name }) {
   const users = useNames("/api/users?columns=name");
   return html`
     <${Card} className="gap" title="Permissions">
-      <${PermissionsTable} rows=${permissions.data} show="user" />
+      <${PermissionsTable} answer=${permissions} show="user" />
       <h3 class="gap">Set a permission</h3><${PermissionForm} vhost=${name} users=${users} /><//>
     <${Card} title="Topic permissions">
-      <${TopicPermissionsTable} rows=${topics.data} show="user" />
+      <${TopicPermissionsTable} answer=${topics} show="user" />
       <h3 class="gap">Set a topic permission</h3><${TopicPermissionForm} vhost=${name} users=${users} /><//>`;
 }

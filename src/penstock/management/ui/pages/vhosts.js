@@ -2,7 +2,7 @@
 
 import { html } from "../lib/ui.js";
 import { at, isAdministrator, send, useLive } from "../lib/api.js";
-import { Card, Field, Form, Problem, Table, Tag, say } from "../lib/parts.js";
+import { Asked, Card, Field, Form, Table, Tag, say } from "../lib/parts.js";
 import { count } from "../lib/format.js";
 import { link } from "../lib/router.js";
 
@@ -14,7 +14,7 @@ export default function Vhosts() {
   };
   return html`
     <div class="head"><h1>Virtual hosts</h1></div>
-    <${Problem} error=${error} />
+    <${Asked} data=${data} error=${error} />
     <${Card}>
       <${Table} caption="Virtual hosts" rows=${data} columns=${[
         { id: "name", title: "Name", sort: (row) => row.name, cell: (row) => html`<a href=${link(["vhosts", row.name])}>${row.name}</a>` },

@@ -2,7 +2,7 @@
 
 import { html, cx } from "../lib/ui.js";
 import { at, mayMonitor, useLive } from "../lib/api.js";
-import { Card, Facts, Problem } from "../lib/parts.js";
+import { Asked, Card, Facts } from "../lib/parts.js";
 import { Chart, useHistory } from "../lib/chart.js";
 import { Arrow, Drawing, Numbers } from "../lib/drawing.js";
 import { bytes, count, duration, missing, rate, short } from "../lib/format.js";
@@ -40,9 +40,9 @@ const KEPT = STATES.map(({ name }, index) => ({ label: name, field: name, kind: 
 export default function FlowPanel({ vhost, name }) {
   const { data: flow, error } = useLive(at("penstock", "queues", vhost, name, "flow"));
   const seen = useHistory(`flow ${vhost} ${name}`, flow, KEPT, (row, field) => row?.states[field].messages);
-  if (!flow) return html`<${Problem} error=${error} />`;
+  if (!flow) return html`<${Asked} data=${flow} error=${error} />`;
   return html`
-    <${Problem} error=${error} />
+    <${Asked} data=${flow} error=${error} />
     <${Card}>
       <p class="sentence">${flow.sentence}.</p>
       <${Picture} flow=${flow} />

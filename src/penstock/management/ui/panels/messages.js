@@ -63,10 +63,10 @@ export default function MessagesPanel({ vhost, name, queue }) {
         <span class="quiet" role="status">${busy ? "reading…" : said(page, view)}</span>
       </div>
       <${Problem} error=${error} />
-      ${page && page.messages.length === 0 && !busy && html`<${Empty}>${view.text ? "Nothing was found." : "No message is ready."}<//>`}
+      ${page && page.messages.length === 0 && !busy && !error && html`<${Empty}>${view.text ? "Nothing was found." : "No message is ready."}<//>`}
       ${page && page.messages.length > 0 && html`
         <${Chosen} count=${chosen.size} act=${act} />
-        <${Messages} messages=${page.messages} searched=${view.text !== ""} ...${{ chosen, setChosen, open, setOpen, path, priority: page.priority }} />`}
+        <${Messages} messages=${page.messages} searched=${view.text !== ""} ...${{ chosen, setChosen, open, setOpen, path, vhost, priority: page.priority }} />`}
       <${Pager} view=${view} page=${page} onMove=${(changes) => { setChosen(new Set()); setOpen(null); setView({ ...view, ...changes, priority: page.priority }); }} />
       <p class="quiet">Looking takes nothing from the queue and marks nothing as redelivered. What consumers hold is not shown.</p>
     <//>`;
@@ -176,7 +176,7 @@ function Target({ action, some, act }) {
 
 // -- the list -------------------------------------------------------------------------------------
 
-function Messages({ messages, searched, chosen, setChosen, open, setOpen, path, priority }) {
+function Messages({ messages, searched, chosen, setChosen, open, setOpen, path, vhost, priority }) {
   const all = messages.every(({ seq_id }) => chosen.has(seq_id));
   const toggle = (seq_id) => {
     const next = new Set(chosen);
@@ -196,13 +196,13 @@ function Messages({ messages, searched, chosen, setChosen, open, setOpen, path, 
         <tbody>${messages.map((message) => html`
           <${Line} key=${message.seq_id} message=${message} searched=${searched} chosen=${chosen.has(message.seq_id)}
             onToggle=${() => toggle(message.seq_id)} open=${open === message.seq_id}
-            onOpen=${() => setOpen(open === message.seq_id ? null : message.seq_id)} path=${path} priority=${priority} />`)}
+            onOpen=${() => setOpen(open === message.seq_id ? null : message.seq_id)} path=${path} vhost=${vhost} priority=${priority} />`)}
         </tbody>
       </table>
     </div>`;
 }
 
-function Line({ message, searched, chosen, onToggle, open, onOpen, path, priority }) {
+function Line({ message, searched, chosen, onToggle, open, onOpen, ...where }) {
   const { seq_id, exchange, routing_key, payload, payload_encoding, payload_bytes, redelivered } = message;
   const excerpt = payload_encoding === "string" ? payload.slice(0, EXCERPT) : "binary";
   return html`
@@ -215,10 +215,10 @@ function Line({ message, searched, chosen, onToggle, open, onOpen, path, priorit
       <td><button type="button" class="plain mono" aria-expanded=${String(open)} aria-label=${`Message ${seq_id}: ${excerpt}`} onClick=${onOpen}>
         ${excerpt || html`<span class="quiet">empty</span>`}</button></td>
     </tr>
-    ${open && html`<tr class="opened"><td colspan=${searched ? 8 : 7}><${Opened} message=${message} path=${path} priority=${priority} /></td></tr>`}`;
+    ${open && html`<tr class="opened"><td colspan=${searched ? 8 : 7}><${Opened} message=${message} ...${where} /></td></tr>`}`;
 }
 
-function Opened({ message, path, priority }) {
+function Opened({ message, path, vhost, priority }) {
   const [whole, setWhole] = useState(message);
   const [error, setError] = useState(null);
   const load = async () => {
@@ -231,7 +231,7 @@ function Opened({ message, path, priority }) {
       setError(fault);
     }
   };
-  return html`<${Problem} error=${error} /><${Payload} message=${whole} onWhole=${load} />`;
+  return html`<${Problem} error=${error} /><${Payload} message=${whole} vhost=${vhost} onWhole=${load} />`;
 }
 
 function Pager({ view, page, onMove }) {

@@ -3,7 +3,7 @@
 
 import { html } from "../lib/ui.js";
 import { at, enc, send, useLive } from "../lib/api.js";
-import { Card, Facts, Problem, State, Table, attempt, confirm } from "../lib/parts.js";
+import { Asked, Card, Facts, State, Table, attempt, confirm } from "../lib/parts.js";
 import { Drawing } from "../lib/drawing.js";
 import { bytes, count, missing } from "../lib/format.js";
 import { Progress, Ring, membersOf, nodeOf, outlook, wordsOf } from "../lib/ring.js";
@@ -38,9 +38,9 @@ function Alone({ queue }) {
 
 function Mirrored({ vhost, name }) {
   const { data: row, error } = useLive(`/api/penstock/queues/${enc(vhost)}/${enc(name)}/mirrors`);
-  if (!row) return html`<${Problem} error=${error} />`;
+  if (!row) return html`<${Asked} data=${row} error=${error} />`;
   return html`
-    <${Problem} error=${error} />
+    <${Asked} data=${row} error=${error} />
     <${Card} title="Mirror ring" actions=${html`<${Actions} row=${row} />`}>
       <p class="sentence"><${State} value=${row.state} /> ${outlook(row)}${row.why && row.master && html` <span class="quiet">${row.why}.</span>`}</p>
       <div class="split">

@@ -2,16 +2,16 @@
 
 import { html } from "../lib/ui.js";
 import { at, useLive } from "../lib/api.js";
-import { Card, Facts, Meter, Problem } from "../lib/parts.js";
+import { Asked, Card, Facts, Meter } from "../lib/parts.js";
 import { Numbers } from "../lib/drawing.js";
 import { SegmentStrip } from "../lib/strips.js";
 import { bytes, count, percent } from "../lib/format.js";
 
 export default function StoragePanel({ vhost, name }) {
   const { data: storage, error } = useLive(at("penstock", "queues", vhost, name, "storage"));
-  if (!storage) return html`<${Problem} error=${error} />`;
+  if (!storage) return html`<${Asked} data=${storage} error=${error} />`;
   return html`
-    <${Problem} error=${error} />
+    <${Asked} data=${storage} error=${error} />
     ${storage.parts.map((part) => html`<${Part} key=${part.priority} part=${part} storage=${storage} />`)}
     ${storage.parts.length === 0 && html`<${Card}><p class="empty">Nothing of it rests on disk.</p><//>`}
     <div class="cards">
