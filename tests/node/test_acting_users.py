@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.administration import Administration
+from penstock.core.event_book import Actor
 from penstock.storage.definitions.records import VhostRecord
 from tests.cluster.sim_cluster import started
 from tests.helpers.connection_pair import QuietBroker
@@ -19,7 +20,7 @@ KINDS = ("queue_", "exchange_", "binding_", "vhost_", "channel_", "consumer_")
 def noted(node: QuietBroker) -> list[tuple[str, str]]:
     """Kind and user of what was noted."""
     taken = node.broker.events.take()
-    return [(kind, user) for _, kind, _, user in taken if kind.startswith(KINDS)]
+    return [(kind, actor.user) for _, kind, _, actor in taken if kind.startswith(KINDS)]
 
 
 def test_what_a_client_does_and_what_follows_from_it() -> None:
@@ -92,7 +93,7 @@ def test_every_node_of_a_cluster_knows_whose_doing_it_was(tmp_path: Path) -> Non
         ("ann", lambda: administration.put_vhost("v")),
         ("bob", lambda: a.broker.changes.delete(VhostRecord("v"))),
     ):
-        asked = Request(a.broker.changes.ask(user), change)
+        asked = Request(a.broker.changes.ask(Actor(user)), change)
         for _ in range(100):
             if asked.is_decided():
                 break

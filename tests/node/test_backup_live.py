@@ -101,7 +101,7 @@ def test_copies_made_under_load_start_and_have_all_that_was_confirmed(tmp_path: 
             confirmed, target = load.confirmed, tmp_path / f"copy{number}"
             done = CliRunner().invoke(cli, ["backup", str(target), "-o", "json", *where])
             assert done.exit_code == 0, done.output
-            assert json.loads(done.output)["bytes"] > 0
+            assert json.loads(done.stdout)["bytes"] > 0
             states.append((target, confirmed, load.taken))
         load.over.set()
         load.join(30)

@@ -11,6 +11,7 @@ import pytest
 from penstock.core.event_book import Event
 from penstock.core.event_kinds import KINDS
 from penstock.node.inspection import event_collector
+from penstock.node.inspection.audit_trail import AuditTrail
 from penstock.node.inspection.event_collector import SLICE, EventCollector
 from penstock.node.inspection.event_exchange import EventExchange
 from penstock.runtime.disk.event_log import EventLog
@@ -56,6 +57,7 @@ class Watched:
             self.node.broker,
             loop,
             self.log,
+            AuditTrail(Path("nowhere"), 65_536, 131_072, is_on=False),
             EventExchange(self.node.broker, chosen),
             chosen,
             "node",

@@ -12,6 +12,7 @@ from urllib.request import Request, urlopen
 import pika
 import pytest
 
+from penstock.core.event_book import NODE
 from penstock.core.event_kinds import KINDS
 from penstock.node.inspection.event_exchange import EVENTS, NAME, WAITING_MAX, EventExchange
 from penstock.settings.settings import load_settings
@@ -123,7 +124,7 @@ def test_no_client_publishes_there(broker: LiveBroker) -> None:
 def test_nothing_waits_while_no_queue_is_bound_and_never_too_much() -> None:
     node = QuietBroker()
     exchange = _of(node, True)
-    many = [(1, "queue_deleted", ("/", f"q{number}"), "") for number in range(WAITING_MAX + 5)]
+    many = [(1, "queue_deleted", ("/", f"q{number}"), NODE) for number in range(WAITING_MAX + 5)]
     exchange.put(list(many))
     exchange.look()
     assert NAME in node.broker.vhosts["/"].exchanges
@@ -139,7 +140,7 @@ def test_nothing_waits_while_no_queue_is_bound_and_never_too_much() -> None:
 
 def test_it_is_off_unless_it_is_asked_for() -> None:
     node = QuietBroker()
-    _of(node, False).put([(1, "queue_deleted", ("/", "q"), "")])
+    _of(node, False).put([(1, "queue_deleted", ("/", "q"), NODE)])
     assert NAME not in node.broker.vhosts["/"].exchanges
 
 

@@ -152,6 +152,8 @@ EVENTS: list[tuple[int, str, tuple[object, ...]]] = [
     (1, "paging_ended", ("/", "q", 5, 5, 20)),
     (1, "opening_failed", ("c", "amqp091", "bad header b'GET / HT'")),
     (1, "openings_failed", ("10.0.0.9", 7, "bad header b'GET / HT'")),
+    (1, "login_locked_out", ("bob", "10.0.0.9", 300)),
+    (1, "login_unlocked", ("bob", "10.0.0.9")),
     (1, "queue_rates", ()),
 ]
 
@@ -204,7 +206,12 @@ def test_a_line_for_each_change_of_state(logs: Logs, tmp_path: Path) -> None:
             "[error] <connection> 7 more connections of 10.0.0.9 closed within a minute before they"
             " were open: bad header b'GET / HT'"
         ),
+        (
+            "[error] <connection> log-ins of user 'bob' from 10.0.0.9 are locked out for 300 s"
+            " after too many wrong passwords"
+        ),
+        "[info] <connection> log-ins of user 'bob' from 10.0.0.9 are not locked out any more",
     ]
     logs.set_level("info")
     log_events(EVENTS)
-    assert len(logs.lines(100)) == len(said) + 10
+    assert len(logs.lines(100)) == len(said) + 12

@@ -140,15 +140,17 @@ def test_a_get_schedules_the_next_head(node: QuietBroker) -> None:
     assert queue_of(node, "q").backing.ready_count() == 0
 
 
-@pytest.mark.parametrize("method", ["basic.nack", "basic.reject"])
-def test_a_tag_beyond_all_tags_is_unknown(node: QuietBroker, method: str) -> None:
+@pytest.mark.parametrize("tag", [2**63, 2**64 - 1])
+@pytest.mark.parametrize("method", ["basic.ack", "basic.nack", "basic.reject"])
+def test_a_tag_beyond_all_tags_is_unknown(node: QuietBroker, method: str, tag: int) -> None:
     client = node.client()
     client.received = b""
-    client.method(1, method, delivery_tag=2**64 - 1, requeue=True)
+    requeue = {} if method == "basic.ack" else {"requeue": True}
+    client.method(1, method, delivery_tag=tag, **requeue)
     name, fields = client.methods()[-1]
     assert name == "channel.close"
     assert fields["code"] == 406
-    assert fields["text"].endswith("unknown delivery tag 18446744073709551615")
+    assert fields["text"].endswith(f"unknown delivery tag {tag}")
     node.check()
 
 

@@ -35,7 +35,10 @@ pytestmark = pytest.mark.namespaces
 
 ANN: Final = f"Basic {b64encode(b'ann:secret').decode()}"
 SECRET: Final = "a-name-that-is-nobodys-business"
-HERE_ONLY: Final = {"nsqlookupd_tcp_port", "nsqlookupd_http_port"}
+HERE_ONLY: Final = {
+    *("nsqlookupd_tcp_port", "nsqlookupd_http_port"),
+    *("nsqlookupd_tls_port", "nsqlookupd_https_port"),
+}
 """Bound to this machine unless a setting says otherwise."""
 NOT_ASKED: Final = {
     *("unix_socket", "nsq_unix_socket", "nsq_http_unix_socket"),
@@ -218,6 +221,14 @@ def try_management(node: OpenBroker, door: ListenerKind) -> int:
     return tried
 
 
+def try_https(node: OpenBroker, door: ListenerKind) -> int:
+    """It is the same application as without TLS."""
+    paths = ("/api/overview", f"/api/queues/%2F/{SECRET}", "/api/definitions")
+    for path in paths:
+        assert node.asked(door, "GET", path)[0] == 401
+    return len(paths)
+
+
 def try_metrics(node: OpenBroker, door: ListenerKind) -> int:
     pages = ("/metrics/per-object", "/metrics/detailed?family=queue_coarse_metrics")
     for page in pages:
@@ -263,7 +274,9 @@ TRIES: Final[dict[str, Callable[[OpenBroker, ListenerKind], int]]] = {
     "amqp_port": try_amqp,
     "ssl_port": try_amqp,
     "http_port": try_management,
+    "https_port": try_https,
     "prometheus_port": try_metrics,
+    "prometheus_https_port": try_metrics,
     "nsq_port": try_nsq,
     "nsq_http_port": try_nsq_http,
     "nsq_https_port": try_nsq_http,

@@ -8,9 +8,12 @@ import itertools
 import pytest
 
 from penstock.queues.stream import (
-    DELIVER_BYTES_MAX,
+    BESIDE_PUBLISHERS_BYTES,
+    KEPT_WHOLE_BYTES,
+    READER_BYTES,
     READERS_AT_ONCE,
     READS_AT_ONCE,
+    TURN_BYTES,
     StreamQueue,
 )
 from penstock.queues.stream_start import FILTERS_MAX, filter_of
@@ -54,7 +57,13 @@ def consume(client: ClientEnd, number: int, offset: object, prefetch: int) -> No
     client.send(consuming(number, offset))
 
 
-def test_a_pass_gives_all_consumers_together_one_share() -> None:
+def turn(node: QuietBroker) -> None:
+    node.turn.begin(node.now_ms, node.mono_ms)
+    node.turn.run(node.now_ms, True)
+    node.flush()
+
+
+def test_a_turn_gives_all_consumers_together_one_share() -> None:
     node = QuietBroker()
     queue = filled(node, 100)
     client = node.client()
@@ -64,14 +73,75 @@ def test_a_pass_gives_all_consumers_together_one_share() -> None:
     sizes = [len(client.received)]
     while sizes[-1] < 30 * 50 * len(BODY) and len(sizes) < 2000:
         queue.wake()
-        node.turn.begin(node.now_ms, node.mono_ms)
-        node.turn.run(node.now_ms, True)
-        node.flush()
+        turn(node)
         sizes.append(len(client.received))
     shares = [after - before for before, after in itertools.pairwise(sizes)]
-    assert max(shares) < 3 * DELIVER_BYTES_MAX  # a turn may have two passes
+    assert max(shares) < 1.1 * TURN_BYTES
     tags = {fields["consumer_tag"] for name, fields in client.methods() if name == "basic.deliver"}
     assert len(tags) == 30
+
+
+def test_what_a_consumer_does_not_settle_is_kept_without_contents() -> None:
+    node = QuietBroker()
+    queue = filled(node, 1000)
+    client = node.client()
+    consume(client, 0, "first", 1000)
+    for _ in range(100):
+        queue.wake()
+        turn(node)
+    ledger = client.session.channels[1].ledger
+    assert ledger.open_count == queue.unacked_count == 1000
+    kept = [ledger.message(tag) for tag in ledger.open_tags(1000)]
+    assert [message.seq_id for message in kept] == list(range(1000))
+    assert sum(len(message.content) for message in kept) < KEPT_WHOLE_BYTES + 2 * READER_BYTES
+    assert b"".join(client.bodies()) == BODY * 1000
+    client.method(1, "basic.ack", delivery_tag=1000, multiple=True)
+    turn(node)
+    assert ledger.open_count == queue.unacked_count == 0
+
+
+def reading(node: QuietBroker) -> list[ClientEnd]:
+    """Consumers that take all they get, of a stream that has more for them than a turn gives."""
+    queue = filled(node, 200)
+    clients = [node.client() for _ in range(5)]
+    node.worker.hold = True
+    for number, client in enumerate(clients):
+        consume(client, number, "first", 1000)
+    node.worker.hold = False
+    queue.wake()
+    turn(node)
+    return clients
+
+
+def test_readers_get_less_of_a_turn_while_something_published_is_not_on_disk() -> None:
+    """And the small share in each turn all the same."""
+    node = QuietBroker()
+    publisher = node.client()
+    clients = reading(node)
+    node.committer.hold = True
+    publisher.publish("", "s", b"x", run=False)
+    before = sum(len(client.received) for client in clients)
+    for _ in range(4):
+        turn(node)
+        after = sum(len(client.received) for client in clients)
+        assert 0 < after - before < 1.1 * BESIDE_PUBLISHERS_BYTES
+        before = after
+    node.committer.finish()
+    node.committer.hold = False
+    turn(node)
+    turn(node)
+    after = sum(len(client.received) for client in clients)
+    assert after - before > 2 * BESIDE_PUBLISHERS_BYTES
+
+
+def test_a_reader_gets_some_of_a_turn_and_then_the_next_one_does() -> None:
+    node = QuietBroker()
+    clients = reading(node)
+    before = [len(client.received) for client in clients]
+    turn(node)
+    got = [len(client.received) - size for client, size in zip(clients, before, strict=True)]
+    assert max(got) < 1.1 * READER_BYTES, got
+    assert sum(size > 0 for size in got) >= 4, got
 
 
 def test_no_consumer_waits_for_those_before_it() -> None:
@@ -85,9 +155,7 @@ def test_no_consumer_waits_for_those_before_it() -> None:
     node.worker.hold = False
     for _ in range(12):
         queue.wake()
-        node.turn.begin(node.now_ms, node.mono_ms)
-        node.turn.run(node.now_ms, True)
-        node.flush()
+        turn(node)
     counts = [len([body for body in client.bodies() if body]) for client in clients]
     assert min(counts) > 0, counts
     assert max(counts) < 8 * min(counts), counts

@@ -21,7 +21,7 @@ default_limits.vhosts.1.max_queues = 3
 default_policies.operator.short.vhost_pattern = ^dev
 default_policies.operator.short.max_length = 2
 default_users.app.vhost_pattern = ^dev
-default_users.app.password = words
+default_users.app.password = sEsame
 default_users.app.tags = management
 default_users.app.write = ^w
 """
@@ -62,7 +62,7 @@ def test_a_new_virtual_host_has_an_operator_policy_and_a_user(broker: LiveBroker
     assert (policy["name"], policy["definition"]) == ("short", {"max-length": 2})
     [permission] = ask(broker, "GET", "users/app/permissions")
     assert (permission["vhost"], permission["write"], permission["read"]) == ("dev1", "^w", ".*")
-    url = broker.url.replace("guest:guest", "app:words").replace("%2f", "dev1")
+    url = broker.url.replace("guest:guest", "app:sEsame").replace("%2f", "dev1")
     with pika.BlockingConnection(pika.URLParameters(url)) as connection:
         connection.channel().queue_declare("q")
 
@@ -71,4 +71,4 @@ def test_the_password_is_not_shown(broker: LiveBroker) -> None:
     shown = json.dumps(ask(broker, "GET", "config/effective"))
     assert "cluster_tags" in shown
     assert "vhost_defaults" not in shown
-    assert "words" not in shown
+    assert "sEsame" not in shown

@@ -39,17 +39,9 @@ from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.methods import Method, decode_method, encode_method
 
 __all__ = [
-    "BrokerClosed",
-    "Channel",
-    "ChannelClosed",
-    "ClientError",
-    "Connection",
-    "ConnectionClosed",
-    "ConnectionLost",
-    "ConsumerCancelled",
-    "Delivery",
-    "Endpoint",
-]
+    "BrokerClosed", "Channel", "ChannelClosed", "ClientError", "Connection", "ConnectionClosed",
+    "ConnectionLost", "ConsumerCancelled", "Delivery", "Endpoint",
+]  # fmt: skip
 
 PROTOCOL_HEADER: Final = b"AMQP\x00\x00\x09\x01"
 FRAME_HEARTBEAT: Final = 8

@@ -7,12 +7,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Final
 
-from penstock.client.endpoint import (
-    ChannelClosed,
-    ClientError,
-    ConnectionLost,
-    ConsumerCancelled,
-)
+from penstock.client.endpoint import ChannelClosed, ClientError, ConnectionLost, ConsumerCancelled
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.methods import Method, decode_method, encode_method
 from penstock.protocols.amqp.codec.properties import (

@@ -74,7 +74,7 @@ class Forwarding:
     def publish(self) -> int:
         """At the target, what the source has delivered; returns how many it took."""
         count = 0
-        if self._is_refused():
+        if self._target.returned or self._target.nacked:
             return 0
         while self.limit is None or self.published < self.limit:
             delivery = self._source.next_delivery(0.0)
@@ -128,9 +128,6 @@ class Forwarding:
             if tag not in self._target.nacked:
                 self._source.ack(delivery_tag)
         raise Refused("the target refuses messages: is a queue full?")
-
-    def _is_refused(self) -> bool:
-        return bool(self._target.returned or self._target.nacked)
 
     def _is_confirmed(self, tag: int) -> bool:
         return tag not in self._target.unconfirmed and tag not in self._target.nacked

@@ -8,13 +8,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from penstock.client.management import DEFAULT_URL, Credentials
+from penstock.client.management import DEFAULT_URL, Credentials, ManagementClient, Trust
+from penstock.client.passwords import password_given
 from penstock.core.control import CONTROL_FILE, Control, read
 
 SYSTEM_DATA_DIR: Final = "/var/lib/penstock"
 
 
 GUEST: Final = "guest"
+OF_TRUST: Final = ("CACERTFILE", "CERTFILE", "KEYFILE")
+"""Variables with ``PENSTOCK_`` before them: files for TLS."""
 
 
 class Place(NamedTuple):
@@ -23,21 +26,29 @@ class Place(NamedTuple):
     url: str
     who: Credentials
     control: Control | None = None
+    trust: Trust = Trust()
+
+    def client(self) -> ManagementClient:
+        """Raises BadAddress."""
+        return ManagementClient(self.url, self.who, self.trust)
 
 
 def choose_place(
     environment: Mapping[str, str], url: str | None, user: str | None, password: str | None
 ) -> Place:
-    """What is given counts; who gives no name and no password is found by the control file.
+    """What is given counts; without address, name and password the control file does.
 
     A token never goes to an address that was given: it is this machine's secret.
     """
+    trust = Trust(*(environment.get(f"PENSTOCK_{word}", "") for word in OF_TRUST))
     if url is None and user is None and password is None:
         control = find_control(environment)
         if control is not None:
-            return Place(control.url, Credentials(token=control.token), control)
-    who = Credentials(GUEST if user is None else user, GUEST if password is None else password)
-    return Place(url or DEFAULT_URL, who)
+            trust = trust._replace(node_certfile=control.certificate)
+            return Place(control.url, Credentials(token=control.token), control, trust)
+    password = GUEST if password is None else password_given(password)
+    who = Credentials(GUEST if user is None else user, password)
+    return Place(url or DEFAULT_URL, who, trust=trust)
 
 
 def data_dirs(environment: Mapping[str, str]) -> Iterator[str]:

@@ -7,8 +7,11 @@ The standard library only, since a command must start in a tenth of a second.  B
 import json
 from base64 import b64encode
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote, unquote, urlsplit
+
+if TYPE_CHECKING:
+    from ssl import SSLContext
 
 DEFAULT_URL: Final = "http://127.0.0.1:15672"
 TIMEOUT_S: Final = 10.0
@@ -72,11 +75,32 @@ class Credentials(NamedTuple):
         return "Basic " + b64encode(f"{self.user}:{self.password}".encode()).decode()
 
 
-class ManagementClient:
-    """See the head of this file."""
+class Trust(NamedTuple):
+    """TLS to a management API: whose certificate is believed, and which one is shown."""
 
-    def __init__(self, url: str, who: Credentials) -> None:
-        """Raises BadAddress."""
+    cacertfile: str = ""
+    """Of the authority; "" = those of the system."""
+    certfile: str = ""
+    keyfile: str = ""
+    node_certfile: str = ""
+    """Of this machine's node: its first certificate is believed, whatever the host is called."""
+
+    def context(self) -> "SSLContext":
+        """Raises BadAddress for files that cannot be used."""
+        # A command without TLS starts sooner.
+        from penstock.client.endpoint import tls_context  # noqa: PLC0415
+
+        names = ("cacertfile", "certfile", "keyfile")
+        options = {name: file for name, file in zip(names, self[:3], strict=True) if file}
+        try:
+            return tls_context(options, self.node_certfile)
+        except ValueError as error:
+            raise BadAddress(str(error)) from error
+
+
+class ManagementClient:
+    def __init__(self, url: str, who: Credentials, trust: Trust | None = None) -> None:
+        """Raises BadAddress.  ``trust``: for an address of ``https``."""
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
             port = parts.port or (443 if parts.scheme == "https" else 80)
@@ -90,8 +114,8 @@ class ManagementClient:
         self.url = url
         self.who = who
         self._prefix = parts.path.rstrip("/")
-        kind = HTTPSConnection if parts.scheme == "https" else HTTPConnection
-        self._connection = kind(parts.hostname, port)
+        self._host, self._port = parts.hostname, port
+        self._tls = (trust or Trust()).context() if parts.scheme == "https" else None
 
     def request(
         self,
@@ -102,22 +126,28 @@ class ManagementClient:
         timeout_s: float = TIMEOUT_S,
     ) -> Answer:
         """``body``: bytes as they are, anything else as JSON; raises NobodyAnswers."""
-        self._connection.timeout = timeout_s
+        connection = (
+            HTTPConnection(self._host, self._port, timeout=timeout_s)
+            if self._tls is None
+            else HTTPSConnection(self._host, self._port, timeout=timeout_s, context=self._tls)
+        )
         try:
-            answer = self._ask(method, path, body, headers)
+            answer = self._ask(connection, method, path, body, headers)
             return Answer(answer.status, answer.read())
         except TimeoutError as error:
             raise TooLate(f"no answer within {timeout_s:g} s") from error
         except (OSError, HTTPException) as error:
             raise NobodyAnswers(str(error) or type(error).__name__) from error
         finally:
-            self.close()  # the next request opens it again
-
-    def close(self) -> None:
-        self._connection.close()
+            connection.close()
 
     def _ask(
-        self, method: str, path: str, body: object, headers: dict[str, str] | None
+        self,
+        connection: HTTPConnection,
+        method: str,
+        path: str,
+        body: object,
+        headers: dict[str, str] | None,
     ) -> HTTPResponse:
         sent = {"Authorization": self.who.header(), "Accept": "application/json"}
         if body is not None:
@@ -126,8 +156,8 @@ class ManagementClient:
         # As bytes: the library would take no character beyond Latin-1.
         encoded = {name: value.encode() for name, value in sent.items()}
         carried = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-        self._connection.request(method, self._prefix + path, carried, encoded)
-        return self._connection.getresponse()
+        connection.request(method, self._prefix + path, carried, encoded)
+        return connection.getresponse()
 
 
 def path_of(*parts: str) -> str:

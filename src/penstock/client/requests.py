@@ -13,6 +13,9 @@ from urllib.parse import quote, urlencode
 TABLE: Final = """\
 add_user                     PUT     users/{user}  password password_hash hashing_algorithm tags
 delete_user                  DELETE  users/{user}
+add_user_password            POST    penstock/users/{user}/passwords  password
+drop_user_password           DELETE  penstock/users/{user}/passwords/{which}
+unlock_user                  DELETE  penstock/lockouts/{user}
 set_user_limits              PUT     user-limits/{user}/{limit}  value
 clear_user_limits            DELETE  user-limits/{user}/{limit}
 set_permissions              PUT     permissions/{vhost}/{user}  configure write read
@@ -65,12 +68,15 @@ delete_super_stream          DELETE  stream/super-streams/{vhost}/{name}
 purge_queue                  DELETE  queues/{vhost}/{queue}/contents
 add_member                   POST    queues/quorum/{vhost}/{queue}/replicas/add  node
 delete_member                DELETE  queues/quorum/{vhost}/{queue}/replicas/delete  node
+transfer_leadership          POST    queues/{vhost}/{queue}/actions  action node
 grow                         POST    queues/quorum/replicas/on/{node}/grow  \
                                      strategy vhost_pattern queue_pattern
+shrink                       DELETE  queues/quorum/replicas/on/{node}/shrink
 reset_node_auth_attempt_metrics  DELETE  auth/attempts/{node}
+clear_auth_backend_cache     DELETE  penstock/auth-cache
 reset_stats_db               DELETE  reset
 queue_action                 POST    queues/{vhost}/{queue}/actions  action node
-rebalance                    POST    rebalance/queues?moves=true  vhost_pattern queue_pattern
+rebalance                    POST    rebalance/queues?moves=true  vhost_pattern queue_pattern type
 set_vm_memory_high_watermark PUT     penstock/vm-memory-high-watermark  fraction absolute
 set_disk_free_limit          PUT     penstock/disk-free-limit  mem_relative absolute
 set_log_level                PUT     penstock/log-level  level
@@ -79,7 +85,6 @@ check_if_metadata_store_is_initialized            GET  \
                                      health/checks/metadata-store/initialized
 check_if_metadata_store_is_initialized_with_data  GET  \
                                      health/checks/metadata-store/initialized/with-data
-check_if_new_quorum_queue_replicas_have_finished_initial_sync  GET  /healthz/live
 has_reached_target_cluster_size  GET  health/checks/reached-target-cluster-size
 activate_free_disk_space_monitoring  GET  /healthz/live
 reconcile_vhosts             GET     /healthz/live

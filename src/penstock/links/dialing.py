@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from penstock.client.amqp import Connection
 from penstock.client.endpoint import ClientError, Endpoint
 from penstock.core.amqp_uri import AmqpUri, parse_amqp_uri
+from penstock.core.errors import SettingInvalid
 
 HEARTBEAT_S: Final = 10
 TIMEOUT_MS: Final = 30_000
@@ -29,9 +30,18 @@ class Dialed(NamedTuple):
 class Dialer:
     """Of one node; used by the threads of all links."""
 
-    def __init__(self, open_local: Callable[[str], socket.socket]) -> None:
-        """``open_local``: a connected socket whose other end this user's session has."""
+    def __init__(
+        self,
+        open_local: Callable[[str], socket.socket],
+        password_of: Callable[[str, str], str | None],
+    ) -> None:
+        """``open_local``: a connected socket whose other end this user's session has.
+
+        ``password_of``: of a user at a host whose URI has none, None = nor has the configuration;
+        it may raise SettingInvalid.
+        """
         self._open_local = open_local
+        self._password_of = password_of
 
     def dial(self, uris: Sequence[str], name: str, local_user: str, vhost: str = "/") -> Dialed:
         """The first that answers, in random order; raises ClientError with the last reason.
@@ -53,8 +63,10 @@ class Dialer:
         heartbeat_s = uri.number("heartbeat", HEARTBEAT_S)
         if uri.host:
             try:
+                if uri.user is not None and uri.password is None:
+                    uri = uri._replace(password=self._password_of(uri.user, uri.host))
                 endpoint, sock = Endpoint.of(uri), None
-            except ValueError as error:
+            except (SettingInvalid, ValueError) as error:
                 raise ClientError(str(error)) from error
         else:
             endpoint = Endpoint("", 0, uri.user or local_user, "", uri.vhost)

@@ -13,7 +13,8 @@ the same thread.  Other threads append and remove meanwhile; the order makes tha
     3  links to new files of contents and streams, and how long each linked file is now
     4  the definitions, which are never older than what refers to them
 
-Files grow at their ends only, so a link is copied up to its length of that moment.
+Files grow at their ends only, so a link is copied up to its length of that moment.  What is given
+up of a stream leaves a note (``streams/cutting.py``): one that is new in 3 sends the job back to 1.
 """
 
 import logging
@@ -26,9 +27,11 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.core.errors import PreconditionFailed
+from penstock.node.data_dir import FROM_BACKUP
 from penstock.storage.common.disk_jobs import DiskJob, JobBoard
 from penstock.storage.common.files import FileSystem
 from penstock.storage.journal.codec import journal_file_name, journal_file_no
+from penstock.streams.cutting import cut_of
 
 IMAGE: Final = "image"
 JOURNAL: Final = "journal"
@@ -57,17 +60,26 @@ class DataImage(DiskJob):
     def run(self, _files: FileSystem) -> None:
         """A failure is kept: the jobs behind do not wait for space for a backup."""
         try:
-            shutil.rmtree(self._image, ignore_errors=True)
-            for directory in (*GROWING, "queues"):
-                self._link_all(directory)
-            self._copy_journal()
-            for directory in GROWING:
-                self._link_all(directory)
+            while not self._link_to_one_history():
+                logger.info("backup: a stream was cut meanwhile, so its files are linked again")
             for path in self.lengths:
                 self.lengths[path] = os.path.getsize(os.path.join(self._image, path))
         except (OSError, TimeoutError) as error:
             self.failure = str(error)
         self.over.set()
+
+    def _link_to_one_history(self) -> bool:
+        """False: the end of a stream was given up, and a file that is linked may go on with it."""
+        shutil.rmtree(self._image, ignore_errors=True)
+        self.lengths = {}
+        for directory in (*GROWING, "queues"):
+            self._link_all(directory)
+        self._copy_journal()
+        before = set(self.lengths)
+        for directory in GROWING:
+            self._link_all(directory)
+        new = self.lengths.keys() - before
+        return not any(cut_of(os.path.basename(path)) for path in new)
 
     def _link_all(self, directory: str) -> None:
         for root, _, names in os.walk(os.path.join(self._data_dir, directory)):
@@ -185,6 +197,8 @@ class Backup:
         source.close()
         database.close()
         self.copied_bytes += os.path.getsize(copy)
+        with open(os.path.join(target, FROM_BACKUP), "x"):
+            pass
         for root, _, _ in os.walk(target):
             self._sync(root)
 

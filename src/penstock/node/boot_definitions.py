@@ -5,7 +5,6 @@ first client comes; each row that cannot be honoured is a warning in the log.  A
 read, or is none, stops the start: a node without its users is worse than none.
 """
 
-import json
 import logging
 import secrets
 from typing import Final
@@ -14,6 +13,7 @@ from penstock.broker.administration import Administration, left_out_at_start
 from penstock.broker.broker import Broker
 from penstock.broker.definitions.importing import DefinitionsImport, Plan
 from penstock.core.errors import PreconditionFailed, SettingInvalid
+from penstock.core.json_reading import json_of
 
 STEPS: Final = 1000
 
@@ -34,11 +34,11 @@ def load_definitions(path: str, broker: Broker, segment_entries: int) -> None:
     """Of a node that has not joined its cluster yet.  Raises SettingInvalid, naming the file."""
     try:
         with open(path, encoding="utf-8") as file:
-            definitions = json.load(file)
+            definitions = json_of(file.read())
         work = DefinitionsImport(
             broker, Administration(broker, segment_entries), Plan(definitions), new_salt
         )
-    except (OSError, ValueError, RecursionError, PreconditionFailed) as error:
+    except (OSError, ValueError, PreconditionFailed) as error:
         raise SettingInvalid(f"load_definitions = {path!r}: {error}") from error
     while not work.run(STEPS):
         pass

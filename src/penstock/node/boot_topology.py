@@ -8,6 +8,7 @@ from penstock.broker.broker import Broker
 from penstock.broker.parameters import CLUSTER_NAME, CLUSTER_TAGS
 from penstock.broker.rules.access import HASHING, hash_password
 from penstock.broker.topology.topics import PREFIX
+from penstock.secrets.sources import secret_of
 from penstock.settings.settings import Settings
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import (
@@ -21,7 +22,7 @@ from penstock.storage.definitions.records import (
 def create_defaults(definitions: Definitions, settings: Settings) -> None:
     """A virtual host, and an administrator who may do everything in it."""
     user = settings.default_user
-    hashed = hash_password(settings.default_pass, secrets.token_bytes(4))
+    hashed = hash_password(secret_of(settings, "default_pass"), secrets.token_bytes(4))
     tags = list(settings.default_user_tags)
     metadata = VhostMetadata(default_queue_type=settings.default_queue_type)
     entries = settings.queue_index_segment_entries

@@ -6,6 +6,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from penstock.core.control import CONTROL_FILE, Control, written
+from penstock.management.facts.sessions import ListenerFacts
+from penstock.settings.listener_table import HTTPS
+from penstock.settings.settings import Settings
+from penstock.settings.tls import tls_view
 
 ANY_ADDRESS = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}  # noqa: S104 - not bound
 
@@ -14,10 +18,20 @@ def new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
-def write_control(data_dir: str, bind: str, http_port: int, node: str, token: str) -> None:
-    """Never readable by others, never half written, and never where a link points to."""
+def write_control(
+    data_dir: str, listener: ListenerFacts, node: str, token: str, settings: Settings
+) -> None:
+    """Never readable by others, never half written, and never where a link points to.
+
+    ``listener``: the management API's.
+    """
+    bind = listener.host
     host = ANY_ADDRESS.get(bind, f"[{bind}]" if ":" in bind else bind)
-    control = Control(f"http://{host}:{http_port}", node, os.getpid(), token)
+    url = f"{listener.protocol}://{host}:{listener.port}"
+    certificate = ""
+    if listener.protocol == HTTPS:
+        certificate = os.path.abspath(tls_view(settings, "https_tls").ssl_certfile)
+    control = Control(url, node, os.getpid(), token, certificate)
     path = os.path.join(data_dir, CONTROL_FILE)
     new = path + ".new"
     with suppress(FileNotFoundError):

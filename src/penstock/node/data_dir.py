@@ -12,6 +12,9 @@ OTHERS: Final = 0o077
 """Rights of all accounts but the broker's."""
 
 
+FROM_BACKUP: Final = "from-backup"
+"""A file of a directory that ``penstock backup`` made: this node may have confirmed more since."""
+
 logger = logging.getLogger("penstock.node")
 
 
@@ -36,6 +39,15 @@ def lock_data_dir(path: str) -> int:
     # In this order it needs no new block: a start on a full disk comes this far.
     os.ftruncate(fd, os.pwrite(fd, f"{os.getpid()}\n".encode(), 0))
     return fd
+
+
+def is_from_backup(path: str) -> bool:
+    return os.path.exists(os.path.join(path, FROM_BACKUP))
+
+
+def is_current(path: str) -> None:
+    """It has caught up with what other nodes have."""
+    os.remove(os.path.join(path, FROM_BACKUP))
 
 
 def refuse_old_data(path: str) -> None:

@@ -6,7 +6,6 @@ all links, the first of those that are up; while that changes two may run one, a
 twice.
 """
 
-import json
 import socket
 import time
 import zlib
@@ -23,6 +22,7 @@ from penstock.client.endpoint import ConnectionLost
 from penstock.clocks import mono_ms, wall_ms
 from penstock.core.clock_types import MonoMs
 from penstock.core.errors import BrokerError, NotFound, PreconditionFailed, SettingInvalid
+from penstock.core.json_reading import json_of
 from penstock.links.dialing import Dialer
 from penstock.links.federated_exchange import FederatedExchange, keeps_its_queue
 from penstock.links.federated_queue import FederatedQueue
@@ -34,6 +34,8 @@ from penstock.management.facts.links import LinkInspector, Row
 from penstock.node.sessions import Sessions
 from penstock.runtime.connection import Connection
 from penstock.runtime.loop import Loop
+from penstock.secrets.sources import revealed, secret_of
+from penstock.settings.secrets import link_password
 from penstock.settings.settings import Settings
 
 CALL_TIMEOUT_S: Final = 10.0
@@ -71,7 +73,7 @@ class LinkControl(LinkInspector):
         self._least_s = settings.shovel_delete_after_duration_floor_s
         self._static = {
             ("", name): self._spec("", name, value)
-            for name, value in static_shovels_in(settings.static_shovels).items()
+            for name, value in static_shovels_in(settings).items()
         }
         self._shovels_seen = (-1, False)
         self._federation_seen: tuple[object, ...] = ()
@@ -80,7 +82,7 @@ class LinkControl(LinkInspector):
         self._surveyed: dict[Any, FederationSpec] = {}
         self._start_ms = MonoMs(0)
         self._opened = 0
-        self._dialer = Dialer(self._open_local)
+        self._dialer = Dialer(self._open_local, partial(_password, settings))
         self._shovels = LinkSet(self._shovel)
         self._federation = LinkSet(self._federation_link)
 
@@ -260,22 +262,38 @@ class LinkControl(LinkInspector):
         return any(_id(key) == link_id and self._federation.restart(key) for key in keys)
 
 
-def static_shovels_in(text: str) -> dict[str, dict[str, Any]]:
-    """The values by name.  Raises SettingInvalid."""
+def static_shovels_in(settings: Settings) -> dict[str, dict[str, Any]]:
+    """The values by name, with their URIs in the clear.  Raises SettingInvalid."""
     try:
-        found = json.loads(text or "{}")
+        found = json_of(secret_of(settings, "static_shovels") or "{}")
     except ValueError as error:
         raise SettingInvalid(f"static_shovels is no JSON: {error}") from error
     if not isinstance(found, dict):
         raise SettingInvalid("static_shovels is no JSON object")
     for name, value in found.items():
         told = value if isinstance(value, dict) else {}
+        for key in ("src-uri", "dest-uri"):
+            if key in told:
+                told[key] = _uris(told[key], f"static_shovels: {name}: {key}", settings)
         parameter = {key: one for key, one in told.items() if key not in DECLARATIONS}
         try:
             check_parameter(SHOVEL, name, parameter)
         except PreconditionFailed as error:
             raise SettingInvalid(f"static_shovels: {name}: {error}") from error
     return found
+
+
+def _uris(given: object, where: str, settings: Settings) -> object:
+    """A URI, or a list of some, in the clear; what is neither stays as it is."""
+    if isinstance(given, list):
+        return [_uris(one, where, settings) for one in given]
+    return revealed(given, where, settings) if isinstance(given, str) else given
+
+
+def _password(settings: Settings, user: str, host: str) -> str | None:
+    """For a link whose URI has none; None = no setting says it.  Raises SettingInvalid."""
+    source = link_password(settings.link_passwords, user, host)
+    return revealed(source, f"link_passwords: {user}@{host}", settings) if source else None
 
 
 def _key(spec: FederationSpec) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ from typing import Final
 from penstock.node.sessions import CLIENT_PLACES
 from penstock.runtime.listener import Listener, open_listeners
 from penstock.runtime.loop import Loop
-from penstock.runtime.secure_socket import TlsOptions
 from penstock.settings.listener_table import PEER
 from penstock.settings.settings import Settings
+from penstock.tls.options import TlsSet
 
 logger: Final = logging.getLogger("penstock")
 
@@ -22,7 +22,7 @@ logger: Final = logging.getLogger("penstock")
 class ListenerSet:
     """On the data loop."""
 
-    def __init__(self, loop: Loop, settings: Settings, tls: TlsOptions | None) -> None:
+    def __init__(self, loop: Loop, settings: Settings, tls: TlsSet) -> None:
         self._loop = loop
         self._settings = settings
         self._tls = tls

@@ -7,6 +7,7 @@ limits of our control group and of those around it, in either version of control
 import contextlib
 import ctypes
 import gc
+import mmap
 import os
 import resource
 from collections.abc import Iterator
@@ -78,19 +79,58 @@ def resident_bytes() -> int:
 
 
 class Heap:
-    """The C library's: free memory of it goes back to the system when it is asked to."""
+    """The C library's: free memory of it goes back to the system when it is asked to.
+
+    ``trim`` does that at once, and other threads that need memory wait for it, a tenth of a second
+    per GiB.  With ``take_gaps``, ``discard`` and ``give_back`` they wait for a thousandth of that:
+    the system takes the pages of the blocks while these belong to the caller.
+    """
 
     def __init__(self) -> None:
-        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-        self._trim = trim
+        library = ctypes.CDLL(None)
+        self._trim = getattr(library, "malloc_trim", None)
+        madvise = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+        self._madvise = madvise(("madvise", library))
+        # These are quick, so the thread keeps the interpreter's lock.
+        self._malloc = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(("malloc", library))
+        self._free = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)(("free", library))
+        self._sbrk = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.c_ssize_t)(("sbrk", library))
 
     def can_trim(self) -> bool:
         return self._trim is not None
 
     def trim(self) -> None:
-        """May take milliseconds; other threads go on, but wait where they need memory."""
         if self._trim is not None:
             self._trim(0)
+
+    def end(self) -> int:
+        """The address behind it."""
+        return int(self._sbrk(0))
+
+    def take_gaps(self, end: int, count: int, size: int) -> list[int]:
+        """At most ``count`` blocks out of the calling thread's heap, by address.
+
+        Fewer: there are no more below ``end``.
+        """
+        blocks: list[int] = []
+        while len(blocks) < count:
+            block = self._malloc(size)
+            if block is None or block >= end:  # no gap: the heap has grown
+                self._free(block)
+                break
+            blocks.append(block)
+        return blocks
+
+    def discard(self, blocks: list[int], size: int) -> None:
+        """The system takes all whole pages of the blocks.  From any thread."""
+        page = resource.getpagesize()
+        for block in blocks:
+            begin, end = -(-block // page) * page, (block + size) // page * page
+            self._madvise(begin, end - begin, mmap.MADV_DONTNEED)
+
+    def give_back(self, blocks: list[int]) -> None:
+        for block in blocks:
+            self._free(block)
 
 
 def free_space(path: str) -> tuple[int, int]:

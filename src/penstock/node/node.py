@@ -30,6 +30,7 @@ from penstock.broker.options import BrokerOptions
 from penstock.broker.rules.access import NO_LIMIT
 from penstock.broker.rules.alarms import NO_PAGING
 from penstock.broker.rules.arguments import TypeRules
+from penstock.broker.rules.lockouts import LockoutRule
 from penstock.broker.rules.vhost_defaults import VhostDefaults
 from penstock.broker.topology.mirror_copies import is_copy
 from penstock.broker.transfers.staging import StagingLimits
@@ -38,12 +39,15 @@ from penstock.clocks import mono_ms, wall_ms
 from penstock.core import message
 from penstock.core.clock_types import MonoMs
 from penstock.core.errors import DamagedQueue
+from penstock.gate import Gate
+from penstock.node.auth_backends import Backends
 from penstock.node.backup import Backup
 from penstock.node.boot_definitions import load_definitions, new_salt, warn_of_refused
 from penstock.node.boot_topology import begin_data, create_defaults
 from penstock.node.control_file import new_token, remove_control, write_control
 from penstock.node.data_dir import lock_data_dir, refuse_old_data
 from penstock.node.flow_settings import make_flow
+from penstock.node.inspection.audit_trail import AuditTrail
 from penstock.node.inspection.event_collector import EventCollector
 from penstock.node.inspection.event_exchange import EventExchange
 from penstock.node.inspection.log_exchange import LogExchange
@@ -52,6 +56,7 @@ from penstock.node.inspection.state_lines import log_events
 from penstock.node.link_control import LinkControl
 from penstock.node.listener_set import ListenerSet
 from penstock.node.machine import ASSUMED_BYTES, settle_memory, total_memory_bytes
+from penstock.node.password_worker import PasswordWorker, passwords_of
 from penstock.node.reloading import Reloading
 from penstock.node.resource_monitor import ResourceMonitor
 from penstock.node.sessions import Sessions
@@ -75,18 +80,16 @@ from penstock.runtime.disk.room import DiskRoom
 from penstock.runtime.disk.worker import DiskWorker
 from penstock.runtime.listener import check_listeners
 from penstock.runtime.loop import TICK_MS, Loop
-from penstock.runtime.secure_socket import tls_options
 from penstock.runtime.turn import Turn
-from penstock.settings.listener_table import HTTP, door_of
+from penstock.secrets.sources import secret_of
+from penstock.settings.entry import AddressRules
+from penstock.settings.listener_table import HTTP, HTTPS, NSQ, door_of
 from penstock.settings.settings import NEWER, Settings
 from penstock.storage.common.disk_jobs import JobBoard
 from penstock.storage.common.failpoints import reach
 from penstock.storage.common.files import RealFileSystem
 from penstock.storage.definitions.definitions import Definitions
-from penstock.storage.definitions.records import (
-    Topology,
-    owners_of_ids,
-)
+from penstock.storage.definitions.records import Topology, owners_of_ids
 from penstock.storage.engine.engine import EngineLimits
 from penstock.storage.engine.recovery import Opening, close_engine
 from penstock.storage.engine.resting_queue import RestingQueue
@@ -94,8 +97,11 @@ from penstock.storage.store.groups import StoreWriter
 from penstock.streams.reading import BlockCache
 from penstock.streams.streams import Streams
 from penstock.streams.writer import StreamWriter
+from penstock.tls.options import TlsSet
 
 if TYPE_CHECKING:
+    from penstock.management.app import ManagementServer
+    from penstock.management.rows.view import BrokerView
     from penstock.node.cluster.member import ClusterAccess, ClusterMember
     from penstock.node.cluster.node import ClusterNode
     from penstock.protocols.nsq.http.services import NsqServices
@@ -120,7 +126,7 @@ class Node:
         self._started = time.monotonic()
         self._logs = logs or Logs()
         self._notifier = notifier or Notifier({})
-        self.tls = tls_options(settings)
+        self.tls = TlsSet(settings)
         check_listeners(settings, self.tls)
         arm_from(os.environ)
         self._lock_fd = lock_data_dir(settings.data_dir)
@@ -132,6 +138,7 @@ class Node:
         self.name = settings.node_name or f"penstock@{platform.node()}"
         self.cluster: ClusterNode | None = None  # once it serves
         self._access = self._cluster_access()
+        self._password_worker = PasswordWorker(self._wake)
         self.definitions = Definitions(
             os.path.join(settings.data_dir, "definitions.db"), self._room.make_room
         )
@@ -140,6 +147,7 @@ class Node:
         self.opening = self._opening(topology, memory or ASSUMED_BYTES)
         self.engine = self.opening.engine
         self.broker = self._broker()
+        self.backends = Backends(settings, self.broker.users, self._wake)
         self.monitor = ResourceMonitor(self.broker.admission, self.name, settings.data_dir)
         self.monitor.set_limits(
             memory,
@@ -160,22 +168,23 @@ class Node:
             self.files, settings.data_dir, self._wake, self.engine.board.finish
         )
         self.turn = Turn(self.broker, self.engine, self.committer, self.worker)
-        self.nsq = make_nsq(self.broker, settings, self.turn.cancelled, self.tls, self._wake)
+        nsq_tls = self.tls.of(door_of(NSQ))
+        self.nsq = make_nsq(self.broker, settings, self.turn.cancelled, nsq_tls, self._wake)
         self.sessions = Sessions(self.broker, settings, self.turn.cancelled, self.nsq)
-        self.loop = Loop(self.turn, self.sessions)
-        self.links = LinkControl(
-            self.broker,
-            self.loop,
-            self.sessions,
-            Administration(self.broker, settings.queue_index_segment_entries),
-            settings,
-        )
+        self.gate = Gate(settings)
+        self.loop = Loop(self.turn, self.sessions, self.gate)
+        self._admin = Administration(self.broker, settings.queue_index_segment_entries)
+        self.links = LinkControl(self.broker, self.loop, self.sessions, self._admin, settings)
+        self.trail = self._audit_trail()
         self.events = self._event_collector()
         self.doors = ListenerSet(self.loop, settings, self.tls)
         self.ending = Shutdown(self.loop, settings.stop_timeout_s)
         self._lines = LogExchange(self.broker, self._logs, settings.default_vhost)
-        self._reloading = Reloading(settings, self.broker, self.monitor, self.tls, self._logs)
+        self._reloading = Reloading(
+            settings, self.broker, self.monitor, self.tls, self._logs, self.gate
+        )
         self._stalled = ""
+        self._control: Callable[[Settings], None] = lambda _settings: None  # until it serves
 
     def _cluster_access(self) -> "ClusterAccess | None":
         if not self.settings.cluster_etcd_endpoints:
@@ -183,7 +192,7 @@ class Node:
         # The client of etcd costs a third of a second to import, as management does below.
         from penstock.node.cluster.member import cluster_access  # noqa: PLC0415
 
-        return cluster_access(self.settings, self.name, self._wake)
+        return cluster_access(self.settings, self.name, self._wake, self.tls.between_nodes())
 
     def _join_cluster(self, member: "ClusterMember", close_some: CloseSome) -> "ClusterNode":
         from penstock.node.cluster.node import ClusterNode  # noqa: PLC0415 - as above
@@ -194,6 +203,15 @@ class Node:
         for door in member.listeners:
             self.loop.listen(door)
         return cluster
+
+    def _audit_trail(self) -> AuditTrail:
+        settings = self.settings
+        return AuditTrail(
+            Path(settings.audit_trail_dir or os.path.join(settings.data_dir, "audit-trail")),
+            settings.audit_trail_file_size_bytes,
+            settings.audit_trail_size_limit_bytes,
+            settings.audit_trail,
+        )
 
     def _event_collector(self) -> EventCollector:
         settings = self.settings
@@ -206,7 +224,8 @@ class Node:
             writes=settings.event_log,
         )
         exchange = EventExchange(self.broker, settings)
-        return EventCollector(self.broker, self.loop, log, exchange, settings, self.name)
+        sinks = log, self.trail, exchange
+        return EventCollector(self.broker, self.loop, *sinks, settings, self.name)
 
     def _wake(self) -> None:
         self.loop.wake()
@@ -253,7 +272,7 @@ class Node:
             list(settings.loopback_users),
             AmqpLetterWriter(settings.compatibility == NEWER),
             AmqpHeaderReader(),
-            broker_options(settings, self.name),
+            broker_options(settings, self.name, self._password_worker.run),
         )
 
     def _backings(self, drop_order: str, reader: AmqpHeaderReader) -> BackingChoice:
@@ -271,7 +290,7 @@ class Node:
         """Messages; returns what was found, for the start screen."""
         opening = self.opening
         progress = StartProgress(self.files, self._notifier.progress)
-        with StartingPage(http_bind(self.settings), self.settings.http_port, progress):
+        with self._starting_page(progress):
             try:
                 opening.run(progress.run, progress.say)
             except DamagedQueue as damage:
@@ -303,6 +322,15 @@ class Node:
         text += f", after a stop that was not clean ({int(opening.bytes_read) >> 20} MiB read)"
         return text + (f" ({cut} bytes of an unfinished write dropped)" if cut else "")
 
+    def _starting_page(self, progress: StartProgress) -> StartingPage:
+        """Where the management API will be."""
+        door = door_of(HTTP if self.settings.http_listener else HTTPS)
+        tls = self.tls.of(door)
+        context = None if tls is None else tls.context
+        return StartingPage(
+            door.address(self.settings), door.port(self.settings), progress, context
+        )
+
     # -- run -----------------------------------------------------------------------------
 
     def serve(self, reread: Callable[[], Settings] | None = None) -> int:
@@ -310,11 +338,7 @@ class Node:
 
         ``reread``: the settings once more, when SIGHUP asks for them.
         """
-        # aiohttp costs a third of a second to import: only a node that serves pays for it.
-        from penstock.management.app import ManagementServer  # noqa: PLC0415
-        from penstock.management.rows.view import BrokerView  # noqa: PLC0415
-        from penstock.management.statistics.node_facts import NodeFacts  # noqa: PLC0415
-        from penstock.node.control import Control  # noqa: PLC0415
+        from penstock.management.rows.view import BrokerView  # noqa: PLC0415 - as below
         from penstock.node.inspection.session_inspector import (  # noqa: PLC0415
             NodeSessionInspector,
             close_some,
@@ -330,32 +354,22 @@ class Node:
             cluster = self.cluster = self._join_cluster(member, partial(close_some, self.loop))
             watch = NodeSessionInspector(*inspected, cluster.facts, cluster.forget, self.links)
         view = BrokerView(self.broker, watch, self.name, self.opening)
-        facts = NodeFacts(self.name, settings, self.broker.admission.alarms, self.io.counts)
         token = new_token()
-        journal = self.engine.journal
-        backup = Backup(settings.data_dir, self.engine.board, journal.synced_end)
-        management = ManagementServer(
-            http_bind(settings),
-            settings.http_port,
-            self.loop.call,
-            view,
-            facts,
-            settings.queue_index_segment_entries,
-            Control(self.doors, self.ending, self._logs, backup),
-            token,
-            settings,
-            settings.http_host_names,
+        management = self._management(view, token)
+        management.start()
+        self._control = partial(
+            write_control, settings.data_dir, management.listeners()[0], self.name, token
         )
-        http_port = management.start()
-        write_control(settings.data_dir, http_bind(settings), http_port, self.name, token)
+        self._control(settings)
         nsq.start()
         self.doors.announce_to(nsq.announce)
         settle_memory()
         self.monitor.begin(mono_ms(), int(self.engine.ram.used_bytes()))
         self.events.start(mono_ms())
         self.ending.install(self._logs.flush)
-        amqp = [(one.protocol, one.host, one.port) for one in listeners]
-        self._say_ready([*amqp, *nsq.listeners(), *management.metrics_listeners()], http_port)
+        of_loop = [(one.protocol, one.host, one.port) for one in listeners]
+        others = [*nsq.listeners(), *management.listeners()]
+        self._say_ready([*of_loop, *((one.protocol, one.host, one.port) for one in others)])
         self._room.wait_while(lambda: not self.loop.stopping)
         try:
             self._turn_until_stopped(reread)
@@ -371,6 +385,31 @@ class Node:
             nsq.stop()
             management.stop()
         return self._close()
+
+    def _management(self, view: "BrokerView", token: str) -> "ManagementServer":
+        """Not started yet."""
+        # aiohttp costs a third of a second to import: only a node that serves pays for it.
+        from penstock.management.app import ManagementServer  # noqa: PLC0415
+        from penstock.management.statistics.node_facts import NodeFacts  # noqa: PLC0415
+        from penstock.node.control import control_of  # noqa: PLC0415
+
+        settings = self.settings
+        facts = NodeFacts(self.name, settings, self.broker.admission.alarms, self.io.counts)
+        backup = Backup(settings.data_dir, self.engine.board, self.engine.journal.synced_end)
+        return ManagementServer(
+            http_bind(settings),
+            settings.http_port,
+            self.loop.call,
+            view,
+            facts,
+            settings.queue_index_segment_entries,
+            control_of(self.doors, self.ending, self._logs, backup, self.trail),
+            token,
+            settings,
+            settings.http_host_names,
+            self.tls,
+            self.gate,
+        )
 
     def work(self, do: Callable[[Broker, Callable[[bool], None]], None]) -> int:
         """Without listeners; stops in good order when ``do`` has returned or raised.
@@ -402,22 +441,21 @@ class Node:
 
     def _is_on_disk(self) -> bool:
         journal = self.engine.journal
-        return journal.durable_position >= journal.position and self.committer.idle()
+        return journal.is_on_disk() and self.committer.idle()
 
     def _has_default_log_in(self) -> bool:
         """Can the user of the settings log in with the password of the settings?"""
         user = self.broker.users.users.get(self.settings.default_user)
-        return user is not None and user.has_password(self.settings.default_pass)
+        return user is not None and user.has_password(secret_of(self.settings, "default_pass"))
 
     def nsq_services(self) -> "NsqServices":
         """Not started yet."""
         from penstock.protocols.nsq.http.services import NsqServices  # noqa: PLC0415 - as above
 
-        tls = None if self.tls is None else self.tls.context
-        return NsqServices(self.settings, self.loop, self.nsq, tls)
+        return NsqServices(self.settings, self.loop, self.nsq, self.tls, self.gate)
 
-    def _say_ready(self, listeners: list[tuple[str, str, int]], http_port: int) -> None:
-        """``listeners``: protocol, host and port of each but the management API's."""
+    def _say_ready(self, listeners: list[tuple[str, str, int]]) -> None:
+        """``listeners``: protocol, host and port of each."""
         from penstock.management.start_screen import start_screen  # noqa: PLC0415 - as in serve
 
         sys.stdout.write(
@@ -427,7 +465,6 @@ class Node:
                 pid=os.getpid(),
                 compiled=is_compiled(),
                 listeners=listeners,
-                http_port=http_port,
                 recovery=self.recovery,
                 log_in=self._has_default_log_in(),
                 ready_ms=(time.monotonic() - self._started) * 1000,
@@ -452,13 +489,14 @@ class Node:
             self._notifier.look(now_ms)
             self._look_at_the_disk()
             self.links.look()
+            self._admin.keep_renewed_hashes()
             if self.ending.take_reload():
                 self._reload(reread)
 
     def _reload(self, reread: Callable[[], Settings] | None) -> None:
         if reread is not None:
             self._notifier.reloading()
-            self._reloading.run(reread)
+            self._control(self._reloading.run(reread))
             self._notifier.ready("serving")
 
     def _look_at_the_disk(self) -> None:
@@ -494,10 +532,12 @@ class Node:
         self.definitions.commit()
         if self.cluster is not None:
             self.cluster.leave()
+        self.broker.queue_turns.long_works.finish()
         self._finish_disk_work()
         self.ending.tidying()
         if not self.ending.quick:
             self._tidy_up()
+        self._password_worker.close()
         self.definitions.close()
         self.loop.close()
         self.events.stop()
@@ -527,6 +567,7 @@ class Node:
             self.broker.dead_letters.settle()
             self.broker.keep_positions()
         self._commit_rest()
+        self.backends.asking.stop()
         self.committer.close()
         self._collect()
         self.worker.close()
@@ -565,7 +606,10 @@ def type_rules(settings: Settings) -> TypeRules:
     )
 
 
-def broker_options(settings: Settings, node_name: str) -> BrokerOptions:
+def broker_options(
+    settings: Settings, node_name: str, run: Callable[[Callable[[], None]], None]
+) -> BrokerOptions:
+    """``run``: slow work on passwords, in a worker thread."""
     return BrokerOptions(
         make_flow(settings),
         node_name,
@@ -584,7 +628,17 @@ def broker_options(settings: Settings, node_name: str) -> BrokerOptions:
         ),
         settings.cluster_name if settings.cluster_etcd_endpoints else "",
         type_rules(settings),
-        VhostDefaults(settings.vhost_defaults, new_salt),
+        VhostDefaults(secret_of(settings, "vhost_defaults"), new_salt),
+        settings.channel_max_per_node or NO_LIMIT,
+        settings.plain_text_passwords,
+        AddressRules(settings.address_rules),
+        passwords_of(settings, run),
+        LockoutRule(
+            settings.login_lockout,
+            settings.login_lockout_failures,
+            settings.login_lockout_window_s * 1000,
+            settings.login_lockout_s * 1000,
+        ),
     )
 
 

@@ -6,18 +6,24 @@ read again each time, whether or not their settings changed: that is how renewed
 """
 
 import logging
-import ssl
 from collections.abc import Callable
 from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.rules.access import NO_LIMIT
+from penstock.gate import Gate
 from penstock.node.inspection.logs import Logs
 from penstock.node.machine import total_memory_bytes
 from penstock.node.resource_monitor import ResourceMonitor
-from penstock.runtime.secure_socket import TlsOptions, tls_options
+from penstock.settings.entry import AddressRules, EntrySettings
 from penstock.settings.settings import DECLARED, Settings
+from penstock.settings.tls import TlsSettings
+from penstock.tls.options import TlsSet
 
+OF_TLS: Final = frozenset(
+    {*(key for key in DECLARED if key in vars(TlsSettings))}
+    | {"cluster_tls_certfile", "cluster_tls_keyfile", "cluster_tls_cacertfile"}
+)
 LIVE: Final = frozenset(
     {
         *(key for key in DECLARED if key.startswith("log_")),
@@ -26,11 +32,8 @@ LIVE: Final = frozenset(
         "disk_free_limit",
         "connection_max",
         "consumer_timeout_ms",
-        "ssl_certfile",
-        "ssl_keyfile",
-        "ssl_cacertfile",
-        "ssl_verify",
-        "ssl_fail_if_no_peer_cert",
+        *OF_TLS,
+        *(key for key in DECLARED if key in vars(EntrySettings)),
     }
 )
 """What a running node takes over; TLS for connections that come later."""
@@ -46,57 +49,59 @@ class Reloading:
         settings: Settings,
         broker: Broker,
         monitor: ResourceMonitor,
-        tls: TlsOptions | None,
+        tls: TlsSet,
         logs: Logs,
+        gate: Gate,
     ) -> None:
+        self._gate = gate
         self._settings = settings
         self._broker = broker
         self._monitor = monitor
         self._tls = tls
         self._logs = logs
-        if tls is not None:
-            # Some keep the context they were started with (NSQ's HTTPS): it passes them on.
-            tls.context.sni_callback = self._renew
 
-    def run(self, reread: Callable[[], Settings]) -> None:
-        """Never raises: the node goes on either way."""
+    def run(self, reread: Callable[[], Settings]) -> Settings:
+        """The settings in force.  Never raises: the node goes on either way."""
         try:
             new = reread()
-            tls = tls_options(new) if self._tls is not None else None
+            tls = TlsSet(new)
             self._logs.apply(new)
         except Exception as error:  # noqa: BLE001 - whatever a file can do to us
             logger.warning("settings were not reloaded, the old ones stay in force: %s", error)
-            return
-        if self._tls is not None and tls is not None:
-            self._tls.renew(tls)
+            self._broker.events.note("settings_reloaded", ("", "", str(error)))
+            return self._settings
+        self._tls.renew(tls)
         changed = self._changed(new)
         self._apply(new)
         self._settings = new
         live = [key for key in changed if key in LIVE and self._is_there(key)]
         late = [key for key in changed if key not in live]
+        told = ", ".join(live), ", ".join(late), None
+        self._broker.events.note("settings_reloaded", told)
         logger.warning("settings were reloaded; changed: %s", ", ".join(live) or "nothing")
         if late:
             logger.warning("these count from the next start on: %s", ", ".join(late))
         for text in new.warnings:
             logger.warning("%s", text)
-
-    def _renew(
-        self, client: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _first: ssl.SSLContext
-    ) -> None:
-        """A client shakes hands: with the certificate that is in force now."""
-        assert self._tls is not None
-        client.context = self._tls.context
+        return new
 
     def _is_there(self, key: str) -> bool:
         """No TLS port is opened on the way."""
-        return self._tls is not None or not key.startswith("ssl_")
+        return key not in OF_TLS or any(self._tls.all())
 
     def _changed(self, new: Settings) -> list[str]:
         old = self._settings
         return [key for key in DECLARED if old.value_of(key) != new.value_of(key)]
 
     def _apply(self, new: Settings) -> None:
-        self._broker.reload(new.connection_max or NO_LIMIT, new.consumer_timeout_ms)
+        self._gate.renew(new)
+        self._broker.reload(
+            new.connection_max or NO_LIMIT,
+            new.consumer_timeout_ms,
+            new.channel_max_per_node or NO_LIMIT,
+            new.plain_text_passwords,
+            AddressRules(new.address_rules),
+        )
         changed = self._changed(new)
         if any(key.startswith(("vm_memory", "disk_free")) for key in changed):
             self._monitor.set_limits(

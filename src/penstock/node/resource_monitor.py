@@ -30,6 +30,7 @@ from penstock.broker.rules.alarms import UNKNOWN
 from penstock.core.capacity import DiskLimit, MemoryLimit
 from penstock.core.clock_types import MonoMs
 from penstock.node.machine import ASSUMED_BYTES, Heap, free_space, resident_bytes
+from penstock.node.resting_heap import RestingHeap
 
 MEMORY_MS: Final = 1000
 TRIM_MS: Final = 5000
@@ -65,6 +66,7 @@ class ResourceMonitor:
         self._alarms.measure_with(resident)
         self._space = space
         self._heap = heap or Heap()
+        self._resting = RestingHeap(self._heap)
         self._memory_at_ms = MonoMs(0)
         self._disk_at_ms = MonoMs(0)
         self._trimmed_at_ms = MonoMs(-TRIM_MS)
@@ -117,6 +119,8 @@ class ResourceMonitor:
             threading.Thread(target=self._heap.trim, name="trim", daemon=True).start()
             return
         self._alarms.look_at_resident(resident)
+        if self._heap.can_trim():
+            self._resting.look(int(self._alarms.take_most_bytes()))
 
     def _look_at_disk(self, now_ms: MonoMs) -> int:
         """Milliseconds until the next look."""

@@ -16,11 +16,13 @@ from typing import Any, Final, NamedTuple
 
 from penstock import __version__
 from penstock.broker.broker import Broker
-from penstock.broker.rules.log_ins import Source
+from penstock.broker.oauth.tokens import TOKEN_MAX_CHARS
+from penstock.broker.rules.access import User
+from penstock.broker.rules.judges import Source
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.traffic import AMQP, NSQ
 from penstock.protocols.amqp.description import AmqpDescription
-from penstock.protocols.amqp.handshake import Limits
+from penstock.protocols.amqp.handshake import FRAME_MIN_BYTES, Limits
 from penstock.protocols.amqp.link import CancelSink
 from penstock.protocols.amqp.session import AmqpSession
 from penstock.protocols.description import SessionDescription
@@ -92,6 +94,8 @@ class Sessions:
             settings.heartbeat_s,
             settings.handshake_timeout_ms,
             settings.max_message_size_bytes,
+            settings.initial_frame_max_bytes
+            or (2 * TOKEN_MAX_CHARS if settings.auth_oauth2 else FRAME_MIN_BYTES),
         )
         self._properties = server_properties()
 
@@ -143,12 +147,13 @@ class Sessions:
             logger.info("connection %s: its certificate names user '%s'", name, arrival.login)
         return self._amqp(name, (host, arrival.is_here), arrival.now_ms, arrival.login)
 
-    def inside(self, user: str, now_ms: WallMs) -> AmqpSession:
+    def inside(self, user: str | User, now_ms: WallMs) -> AmqpSession:
         """One without a socket, for a user whose log-in was checked elsewhere."""
-        return self._amqp(f"of '{user}' over HTTP", ("", True), now_ms, user)
+        name = user if isinstance(user, str) else user.name
+        return self._amqp(f"of '{name}' over HTTP", ("", True), now_ms, user)
 
     def _amqp(
-        self, name: str, peer: tuple[str, bool], now_ms: WallMs, login: str | None
+        self, name: str, peer: tuple[str, bool], now_ms: WallMs, login: str | User | None
     ) -> AmqpSession:
         self._properties["cluster_name"] = self._broker.cluster_name()
         return AmqpSession(

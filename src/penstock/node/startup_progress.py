@@ -12,6 +12,7 @@ import json
 import logging
 import os
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -88,8 +89,11 @@ class StartProgress:
 class StartingPage:
     """A context: in it the management port answers, if the start lasts."""
 
-    def __init__(self, bind: str, port: int, progress: StartProgress) -> None:
+    def __init__(
+        self, bind: str, port: int, progress: StartProgress, tls: ssl.SSLContext | None = None
+    ) -> None:
         self._address = (bind, port)
+        self._tls = tls
         self._progress = progress
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._wait_and_serve, name="starting", daemon=True)
@@ -108,7 +112,7 @@ class StartingPage:
         if self._over.wait(PATIENCE_S):
             return
         try:
-            server = _Server(self._address, self._progress)
+            server = _Server(self._address, self._progress, self._tls)
         except OSError as error:
             # The management server will find the same, and stop the start with a reason.
             port = self._address[1]
@@ -125,11 +129,17 @@ class StartingPage:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
 
-    def __init__(self, address: tuple[str, int], progress: StartProgress) -> None:
+    def __init__(
+        self, address: tuple[str, int], progress: StartProgress, tls: ssl.SSLContext | None
+    ) -> None:
         self.progress = progress
         if ":" in address[0]:
             self.address_family = socket.AF_INET6
         super().__init__(address, _Handler)
+        if tls is not None:  # the handshake is in the thread of the request
+            self.socket = tls.wrap_socket(
+                self.socket, server_side=True, do_handshake_on_connect=False
+            )
 
     def server_bind(self) -> None:
         """Without asking the name service for our name."""

@@ -4,9 +4,10 @@
     nodes    processes of their own with a data directory each below the given one; the kernel
              spreads new connections over them (SO_REUSEPORT)
 
-In: the settings and the words of the command line, which every node gets with a few of its own at
-the end.  Out: an exit code when all nodes have ended.  A node that cannot start because of what it
-was told ends all of them; one that dies later is started again, after a pause that grows.
+In: the settings; the words of the command line, which every node gets with a few of its own at the
+end; the environment, which has the secrets of the command line.  Out: an exit code when all nodes
+have ended.  A node that cannot start because of its settings ends all of them; a node that dies
+later is started again, after a pause that grows.
 
 The nodes end when their parent does, however that happens: the kernel tells them (PDEATHSIG), so
 that no node is left that holds a data directory and knows no coordinator.
@@ -118,11 +119,14 @@ class NodeProcess:
 
 
 class Supervisor:
-    """``words``: of the command line, behind ``penstock serve``."""
+    """``words``: of the command line, behind ``penstock serve``; ``environment``: of each node."""
 
-    def __init__(self, settings: Settings, words: Sequence[str]) -> None:
+    def __init__(
+        self, settings: Settings, words: Sequence[str], environment: Mapping[str, str]
+    ) -> None:
         self._settings = settings
         self._words = list(words)
+        self._environment = {k: v for k, v in environment.items() if k not in OF_ONE_PROCESS}
         self._reserved: list[socket.socket] = []
         self._stopping = False
         self._scratch = tempfile.TemporaryDirectory(prefix="penstock-")
@@ -207,8 +211,7 @@ class Supervisor:
             words += ["--nsq-http-port=0", "--nsq-https-port=0", "--unix-socket="]
             words += ["--nsqlookupd-tcp-port=0", "--nsqlookupd-http-port=0"]
         command = [sys.executable, "-m", "penstock", "serve", *self._words, *words]
-        environment = {key: one for key, one in os.environ.items() if key not in OF_ONE_PROCESS}
-        return NodeProcess(f"{base}-{number}", command, environment)
+        return NodeProcess(f"{base}-{number}", command, self._environment)
 
     # -- life ------------------------------------------------------------------------------
 
@@ -259,7 +262,7 @@ def _behind(port: int, number: int) -> int:
     return port + number - 1 if port > 0 else 0
 
 
-def run_nodes(settings: Settings, words: Sequence[str]) -> int:
+def run_nodes(settings: Settings, words: Sequence[str], environment: Mapping[str, str]) -> int:
     logs = Logs()
     logs.apply(settings)
-    return Supervisor(settings, words).run()
+    return Supervisor(settings, words, environment).run()

@@ -7,14 +7,16 @@ next start goes on as from then on.  A queue without a master keeps its copy: it
 """
 
 from penstock.broker.topology.mirror_copies import PREFIX, is_copy
+from penstock.cluster.agreement.coordinator import node_of
 from penstock.cluster.agreement.metadata import path
 from penstock.cluster.agreement.mirror_keys import VIEWS
-from penstock.cluster.agreement.queue_views import node_of, view_from_json
+from penstock.cluster.agreement.queue_views import view_from_json
 from penstock.core.errors import CopyGivenUp, DamagedQueue
 from penstock.node.cluster.member import ClusterMember, cluster_access
 from penstock.settings.settings import Settings
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import Topology, owners_of_ids
+from penstock.tls.options import tls_between_nodes
 
 
 def give_up_copy(
@@ -32,7 +34,7 @@ def give_up_copy(
     if record is None or not is_copy(record.name):
         return
     name = record.name.removeprefix(PREFIX)
-    access = cluster_access(settings, node_name, lambda: None)
+    access = cluster_access(settings, node_name, lambda: None, tls_between_nodes(settings))
     master = _master_node(access.join(), path(VIEWS, record.vhost, name))
     if master in ("", node_name):
         return

@@ -27,17 +27,13 @@ from penstock.node.coordination.etcd_coordinator import EtcdCoordinator, EtcdUna
 from penstock.node.coordination.etcd_http import EtcdOptions
 from penstock.node.coordination.etcd_lease import boot_ms
 from penstock.node.coordination.local_coordinator import local_coordinator
-from penstock.protocols.peers.access import (
-    peer_listener,
-    read_secret,
-    tls_between_nodes,
-    unix_address,
-)
+from penstock.protocols.peers.access import peer_listener, read_secret, unix_address
 from penstock.protocols.peers.link import Member
 from penstock.runtime.listener import Listener
-from penstock.runtime.secure_socket import TlsOptions
+from penstock.secrets.sources import secret_of
 from penstock.settings.listener_table import door_at, etcd_risks, host_and_port
 from penstock.settings.settings import Settings
+from penstock.tls.options import TlsOptions
 
 PEER_ADDRESS: Final = "peer"
 """In a member's addresses: where other nodes call it."""
@@ -86,8 +82,13 @@ class ClusterAccess(NamedTuple):
         return join_patience_s(self.settings.cluster_lease_ttl_s)
 
 
-def cluster_access(settings: Settings, name: str, wake: Callable[[], None]) -> ClusterAccess:
-    """``wake``: the coordinator has news; called from its thread.
+def cluster_access(
+    settings: Settings,
+    name: str,
+    wake: Callable[[], None],
+    tls: tuple[TlsOptions, TlsOptions] | None,
+) -> ClusterAccess:
+    """``wake``: the coordinator has news; called from its thread.  ``tls``: ``ClusterAccess``'s.
 
     Raises SettingInvalid where settings do not go together, and ``EtcdUnavailable``.
     """
@@ -97,7 +98,6 @@ def cluster_access(settings: Settings, name: str, wake: Callable[[], None]) -> C
             " only, with the secret that all nodes share"
         )
     secret = read_secret("cluster_secret_file", settings.cluster_secret_file)
-    tls = tls_between_nodes(settings)
     incarnation = secrets.token_hex(8)
     first = settings.cluster_etcd_endpoints[0]
     coordinator: NodeCoordinator
@@ -105,6 +105,7 @@ def cluster_access(settings: Settings, name: str, wake: Callable[[], None]) -> C
         coordinator = local_coordinator(first.removeprefix(LOCAL), f"{name}/{incarnation}", wake)
     else:
         coordinator = EtcdCoordinator(etcd_options(settings, secret), wake)
+        coordinator.look()
     return ClusterAccess(settings, name, incarnation, secret, tls, coordinator)
 
 
@@ -207,14 +208,14 @@ def _addresses(settings: Settings, port: int) -> dict[str, str]:
     return addresses
 
 
-def etcd_options(settings: Settings, secret: bytes) -> EtcdOptions:
+def etcd_options(settings: Settings, shared: bytes) -> EtcdOptions:
     return EtcdOptions(
         tuple(settings.cluster_etcd_endpoints),
-        secret,
+        shared,
         settings.cluster_name,
         settings.cluster_lease_ttl_s,
         settings.cluster_etcd_user,
-        settings.cluster_etcd_password,
+        secret_of(settings, "cluster_etcd_password"),
         settings.cluster_etcd_tls,
         settings.cluster_etcd_cacertfile,
         settings.cluster_etcd_certfile,

@@ -11,8 +11,8 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.cluster.agreement.agreed import Agreed
-from penstock.cluster.agreement.coordinator import Entry, Event
-from penstock.cluster.agreement.queue_views import node_of
+from penstock.cluster.agreement.coordinator import Entry, Event, node_of
+from penstock.cluster.agreement.hearing import Hearing
 from penstock.cluster.mirrors.first_views import FirstViews
 from penstock.cluster.mirrors.masters import ViewedMasters
 from penstock.cluster.mirrors.mirroring import Mirroring
@@ -20,6 +20,7 @@ from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.credit import FlowBook
 from penstock.node.cluster.member import ClusterMember
 from penstock.node.cluster.queues import ClusterQueues
+from penstock.node.data_dir import is_current
 from penstock.protocols.peers.codec.mirrors import decode_said, encode_said
 from penstock.protocols.peers.peers import Peers
 from penstock.runtime.session import Session
@@ -29,6 +30,8 @@ logger = logging.getLogger("penstock.mirroring")
 
 MIRRORS_STREAM: Final = 3
 """Of a link: what groups of mirrored queues say to each other."""
+OF_NODES: Final = ""
+"""In the place of a virtual host: what a node says of nodes (``Hearing``)."""
 PAYLOAD_BYTES: Final = 1024 * 1024
 """More goes into the next: a link that is cut sends whole payloads again."""
 
@@ -98,7 +101,8 @@ class MirrorsHere:
     ) -> None:
         self._member = member
         self._turn = turn
-        self._is_connected = peers.is_connected
+        self._peers = peers
+        self._hearing = Hearing(member.membership.here.name)
         self._outbox = PeerOutbox(member.membership.lives, peers.send)
         self.mirroring = Mirroring(
             broker,
@@ -111,35 +115,48 @@ class MirrorsHere:
             masters,
             first,
         )
+        self._masters = masters
+        if masters.is_old_disk:
+            logger.warning(
+                "the data directory is a backup: copies of quorum queues have no vote before they"
+                " have caught up"
+            )
         self.mirroring.told(snapshot_events(member.coordinator.snapshot()))
         self._waiter = DiskWaiter(broker.flow.book, self.mirroring)
 
     def look_who_lives(self, mono_ms: MonoMs) -> None:
         nodes = self._member.membership.nodes.values()
         living = {node.name: node.living.member for node in nodes if node.living is not None}
-        unreached = [
-            name
-            for name in living
-            if name != self.mirroring.nodes.here and not self._is_connected(name)
-        ]
+        others = [name for name in living if name != self.mirroring.nodes.here]
+        unreached = [name for name in others if not self._peers.is_connected(name)]
+        unheard = [name for name in others if self._peers.is_unheard(name)]
+        for member, data in self._hearing.look(living, unheard):
+            self._outbox.say(member, OF_NODES, "", "", data)
         self.mirroring.look_who_lives(
             mono_ms,
             str(self._member),
             living,
             unreached,
+            self._hearing.unheard,
             is_cut_off=not self._member.may_act(),
         )
 
     def begin(self, now_ms: WallMs) -> None:
         self.mirroring.begin(now_ms)
+        if self._masters.is_old_disk and self.mirroring.trust_copies():
+            is_current(self._member.access.settings.data_dir)
+            logger.info("the copies of quorum queues have caught up, and vote")
         for sentence in self.mirroring.changes.take_sentences():
             logger.info("%s", sentence)
         self._waiter.look(self._turn)
 
     def arrived(self, member: str, payload: bytes) -> None:
         """Raises Malformed; then the link is to be ended."""
-        for said in decode_said(payload):
-            self.mirroring.arrived(member, *said)
+        for vhost, queue, speaker, data in decode_said(payload):
+            if vhost == OF_NODES:
+                self._hearing.hear(member, data)
+            else:
+                self.mirroring.arrived(member, vhost, queue, speaker, data)
 
     def end(self, now_ms: WallMs) -> bool:
         """True = there is more to do at once."""

@@ -31,13 +31,7 @@ from penstock.cluster.agreement.coordinator import Event
 from penstock.cluster.agreement.forgetting import Forgetting
 from penstock.cluster.agreement.locating import Locating
 from penstock.cluster.agreement.lost_transients import LostTransients
-from penstock.cluster.agreement.membership import (
-    DOWN,
-    FORGOTTEN,
-    JOINED,
-    Happening,
-    KnownNode,
-)
+from penstock.cluster.agreement.membership import DOWN, FORGOTTEN, JOINED, Happening, KnownNode
 from penstock.cluster.agreement.pauses import Pauses
 from penstock.cluster.agreement.proposing import Surroundings
 from penstock.cluster.mirrors.first_views import FirstViews
@@ -59,6 +53,7 @@ from penstock.node.cluster.mirrors import MIRRORS_STREAM, MirrorsHere
 from penstock.node.cluster.queues import QUEUES_STREAM, ClusterQueues
 from penstock.node.coordination.etcd_coordinator import EtcdUnavailable
 from penstock.node.coordination.etcd_lease import boot_ms
+from penstock.node.data_dir import is_from_backup
 from penstock.node.resource_monitor import tell_alarm
 from penstock.protocols.peers.access import unix_path_of
 from penstock.protocols.peers.link import LinkFacts, Member
@@ -111,13 +106,15 @@ class ClusterNode(ClusterPart, PeerOwner):
         self._known = KnownRevisions()
         self._pauses = Pauses(self.membership, self.coordinator, access.lease_ms())
         self.peers = self._new_peers(loop)
-        agreed, masters = Agreed(), ViewedMasters()
+        agreed = Agreed()
+        masters = ViewedMasters(is_old_disk=is_from_backup(self._settings.data_dir))
         first = FirstViews(broker, self.coordinator, agreed, secrets.randbelow)
         self.queues = ClusterQueues(
             broker,
             loop.turn,
             self.name,
             self.peers.send,
+            self.peers.full,
             self.peers.silent_ms,
             masters.node_of,
             first.made,
@@ -134,6 +131,8 @@ class ClusterNode(ClusterPart, PeerOwner):
             mirroring.is_drained,
             masters.by_place,
             secrets.randbelow,
+            lambda: mirroring.nodes.members,
+            self.membership.known,
         )
         self.metadata = CommonMetadata(
             broker,

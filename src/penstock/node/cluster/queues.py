@@ -58,6 +58,7 @@ class ClusterQueues(QueueDirectory):
 
     ``master_node``  of a mirrored queue: where its view says that the master is; else None
     ``made_here``    is told of queues that are made with their messages here
+    ``full_links``   neighbours to which no more should be sent now
     ``silent_ms``    for how long there has been no connection to that neighbour
     """
 
@@ -67,6 +68,7 @@ class ClusterQueues(QueueDirectory):
         turn: Turn,
         home: str,
         send: Send,
+        full_links: Callable[[], list[str]],
         silent_ms: Callable[[str], int],
         master_node: Callable[[str, str], str | None],
         made_here: Callable[[Vhost, Queue], None],
@@ -75,6 +77,7 @@ class ClusterQueues(QueueDirectory):
         self._turn = turn
         self._home = home
         self._send = send
+        self._full_links = full_links
         self._silent_ms = silent_ms
         self._master_node = master_node
         self._made_here = made_here
@@ -133,6 +136,9 @@ class ClusterQueues(QueueDirectory):
 
     def moved(self, consumers: list[Consumer], queue: Queue) -> None:
         self._turn.moved(consumers, queue)
+
+    def full_links(self) -> list[str]:
+        return self._full_links()
 
     def send_away(self, consumers: list[Consumer], why: str) -> None:
         self._turn.send_away(consumers, why)

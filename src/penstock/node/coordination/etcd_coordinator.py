@@ -37,6 +37,7 @@ from penstock.node.coordination.etcd_http import (
     EtcdHttp,
     EtcdOptions,
     NotReached,
+    Row,
 )
 from penstock.node.coordination.etcd_lease import EtcdLease
 from penstock.node.coordination.etcd_names import (
@@ -124,6 +125,32 @@ class EtcdCoordinator(Coordinator):
 
     # -- life ----------------------------------------------------------------------------
 
+    def look(self) -> None:
+        """Before the files of this node are opened, which may convert them.
+
+        Raises ``EtcdUnavailable`` if this release cannot use the records; ``start`` finds out
+        whether etcd answers.
+        """
+        with suppress(EtcdFailed):
+            try:
+                asyncio.run(self._look())
+            except WrongFormat as error:
+                raise self._unusable(error) from error
+
+    async def _look(self) -> None:
+        http = EtcdHttp(self.options, lambda: None)
+        names = EtcdNames(self.options.cluster_name, Seal(self.options.secret))
+        try:
+            answer = await http.call("kv/txn", {"success": [get(names.format_key)]})
+            self._version_of(names, found(answer))
+        finally:
+            await http.close()
+
+    def _unusable(self, error: EtcdFailed) -> EtcdUnavailable:
+        return EtcdUnavailable(
+            f"etcd at {', '.join(self.options.endpoints)} cannot be used: {error}"
+        )
+
     def start(self, patience_s: float = 10.0) -> None:
         """Join; raises ``EtcdUnavailable`` when that is not possible within this time."""
         self._thread = threading.Thread(
@@ -134,8 +161,7 @@ class EtcdCoordinator(Coordinator):
             self._started.result()
         except EtcdFailed as error:
             self._thread.join(STOP_TIMEOUT_S)
-            at = ", ".join(self.options.endpoints)
-            raise EtcdUnavailable(f"etcd at {at} cannot be used: {error}") from error
+            raise self._unusable(error) from error
 
     def close(self) -> None:
         self._closed = True
@@ -206,21 +232,25 @@ class EtcdCoordinator(Coordinator):
             },
         )
         there = found(answer)
-        if answer.get("succeeded") or there is None:
-            return
-        version = from_base64(there.get("value", ""))
+        version = self._version_of(names, None if answer.get("succeeded") else there)
+        if version != FORMAT and there is not None:
+            await seal_records(self._http, names, seal, there)
+
+    def _version_of(self, names: EtcdNames, row: Row | None) -> str:
+        """By the row of ``format``; raises WrongFormat if these options cannot use it."""
+        version = FORMAT if row is None else from_base64(row.get("value", ""))
         if version in (PLAIN, SEALING):
             if not self.options.seal_records:
                 raise WrongFormat(
                     f"the records below {names.root} have no checksums, as release 0.1 wrote them:"
                     " stop all nodes, and start one with cluster_etcd_seal_records = true"
                 )
-            await seal_records(self._http, names, seal, there)
         elif version != FORMAT:
             raise WrongFormat(
                 f"{names.root} has format {version!r}, this release reads {FORMAT!r}:"
                 " another release uses this cluster name"
             )
+        return version
 
     async def _leave(self) -> None:
         with suppress(EtcdFailed, TimeoutError):

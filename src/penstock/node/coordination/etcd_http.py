@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import aiohttp
 
+from penstock.core.json_reading import json_of
 from penstock.runtime.http_asking import ASKING, PLAIN, AnswerTooLong, read_answer
 
 Row = dict[str, Any]
@@ -218,7 +219,7 @@ class EtcdHttp:
             raise NotReached(_words(error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise AnswerLost(_words(error)) from error
-        return _understood(data)
+        return understood(data)
 
     # -- streams -------------------------------------------------------------------------
 
@@ -248,22 +249,26 @@ async def _rows(content: aiohttp.StreamReader, on_row: Callable[[Row], None]) ->
             row = b"".join((*parts, line))
             parts, size = [], 0
             if row:
-                on_row(_understood(row))
+                on_row(understood(row))
         parts.append(rest)
         size += len(rest)
         if size > ANSWER_MAX_BYTES:
             raise AnswerTooLong(f"a row of its answer has more than {ANSWER_MAX_BYTES} bytes")
 
 
-def _understood(data: bytes) -> Row:
-    """What it says, or an exception: a fault is a row of its own kind."""
+def understood(data: bytes) -> Row:
+    """What it says, or an exception: a fault is a row of its own kind.
+
+    It has the field ``error``, a text or a row of its own, and from etcd 3.5 on neither but
+    ``code`` and ``message``.
+    """
     row = None
     with suppress(ValueError):
-        row = json.loads(data)
+        row = json_of(data)
     if not isinstance(row, dict):
         shown = data.decode("utf-8", "replace").strip()[:ANSWER_SHOWN_CHARS]
         raise NotReached(f"it does not answer like etcd's v3 gateway, it says {shown!r}")
-    fault = row.get("error")
+    fault = row.get("error", row.get("message") if "code" in row else None)
     if fault is None:
         return row
     said = fault if isinstance(fault, dict) else row

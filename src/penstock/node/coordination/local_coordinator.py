@@ -38,8 +38,6 @@ def local_coordinator(
 
 @final
 class StoreSocket(StoreLine):
-    """See the head of this file."""
-
     def __init__(self, path: str, wake: Callable[[], None]) -> None:
         self._path = path
         self._wake = wake

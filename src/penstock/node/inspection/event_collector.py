@@ -1,7 +1,7 @@
 """``EventCollector``: looks at the node for its event log, and carries events to the writer.
 
     book (what rooms noted) ───────────────────────────┐
-    alarms, every look ─────────────────────────────────┼─► EventLog, EventExchange
+    alarms, every look ─────────────────────────────────┼─► EventLog, AuditTrail, EventExchange
     node, waits, rates and states, every interval ─────┘
 
 Called by the data loop between two turns, like the resource monitor.  What costs with the number
@@ -19,6 +19,7 @@ from penstock.clocks import wall_ms
 from penstock.core.clock_types import MonoMs
 from penstock.core.credit import CHANNEL, IDLE_AFTER_MS, KINDS, QUEUE, READER, FlowPeer
 from penstock.core.event_book import EventBook
+from penstock.node.inspection.audit_trail import AuditTrail
 from penstock.node.inspection.event_exchange import EventExchange
 from penstock.node.inspection.flow_view import because, stage_name, waited_for, why_most
 from penstock.node.sessions import describe
@@ -32,6 +33,7 @@ CARRY_MS: Final = 250
 SLICE: Final = 50
 WAITS_MAX: Final = 200
 """Of one interval, the longest."""
+TOO_MANY: Final = "too many at a time"
 NODE_SHARE: Final = 10
 """All queues together may have so many times the samples of one."""
 
@@ -47,6 +49,7 @@ class EventCollector:
         broker: Broker,
         loop: Loop,
         log: EventLog,
+        trail: AuditTrail,
         exchange: EventExchange,
         settings: Settings,
         node_name: str,
@@ -55,6 +58,7 @@ class EventCollector:
         self._book: EventBook = broker.events
         self._loop = loop
         self._log = log
+        self._trail = trail
         self._exchange = exchange
         self._node_name = node_name
         self._interval_ms = 1000 * settings.event_log_interval_s
@@ -72,15 +76,17 @@ class EventCollector:
     def start(self, now_ms: MonoMs) -> None:
         """From here on the rooms' notes are kept, and messages are sampled."""
         self._log.start()
+        self._trail.start()
         book = self._book
+        book.set_now(wall_ms())
         book.open()
+        book.note("node_started", (self._node_name, __version__, self._interval_ms))
         if not self._log.writes:
             return  # what came and went is enough for the lines of the log
-        book.begin_log(str(self._log.directory), wall_ms())
+        book.begin_log(str(self._log.directory))
         self._broker.flow.book.note_waits(True)
         self._began_ms = self._walked_ms = now_ms
         self._interval_at_ms = MonoMs(now_ms + self._interval_ms)
-        book.note("node_started", (self._node_name, __version__, self._interval_ms))
         self._give_samples()
         for vhost in self._broker.vhosts.values():
             for queue in vhost.queues.values():
@@ -120,15 +126,19 @@ class EventCollector:
             self._book.close()
             self._broker.flow.book.note_waits(False)
             self._log.stop()
+            self._trail.stop()
 
     def _carry(self) -> None:
         dropped = self._book.take_dropped()
         if dropped:
-            self._log.drop(dropped, "too many at a time")
+            self._log.drop(dropped, TOO_MANY)
+            self._trail.drop(dropped, TOO_MANY)
         events = self._book.take()
         if events:
             self._log.put([(at, kind, _named(values)) for at, kind, values, _ in events])
+            self._trail.put(events)
             self._exchange.put(events)
+        self._book.lacks_records(self._trail.dropped_count)
 
     # -- the node --------------------------------------------------------------------------
 
@@ -219,11 +229,7 @@ class EventCollector:
         self._counts, self._states = counts, states
 
     def _look_at_queue(
-        self,
-        queue: Queue,
-        counts: dict[Queue, Counts],
-        states: dict[object, str],
-        interval_ms: int,
+        self, queue: Queue, counts: dict[Queue, Counts], states: dict[object, str], interval_ms: int
     ) -> None:
         now = _counts_of(queue)
         before = self._counts.get(queue, NOTHING)

@@ -12,11 +12,13 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from penstock.broker.broker import Broker
+from penstock.broker.rules.log_ins import PROTOCOLS
 from penstock.broker.topology.vhost import Vhost
 from penstock.clocks import wall_ms
 from penstock.core.clock_types import WallMs
 from penstock.core.event_book import Noted
-from penstock.core.event_kinds import KINDS, NODE_ITSELF
+from penstock.core.event_kinds import KINDS, NODE_ITSELF, fields_of
+from penstock.core.traffic import AMQP as AMQP091
 from penstock.node.inspection.log_exchange import own_exchange, publish_own, some_of
 from penstock.protocols.amqp.codec.properties import Properties
 from penstock.settings.settings import Settings
@@ -25,10 +27,6 @@ NAME: Final = "amq.rabbitmq.event"
 WAITING_MAX: Final = 10_000
 
 Fields = dict[str, object]
-
-
-def _no_more(_: Fields) -> Fields:
-    return {}
 
 
 def _channel(fields: Fields) -> str:
@@ -48,7 +46,7 @@ class Published(NamedTuple):
 
     key: str
     names: Mapping[str, str] = {}
-    more: Callable[[Fields], Fields] = _no_more
+    more: Callable[[Fields], Fields] = lambda _told: {}
 
 
 _NAMED: Final = dict.fromkeys(("queue", "exchange", "policy", "connection", "vhost"), "name")
@@ -74,6 +72,8 @@ OF_NO_USER: Final = (
     *("alarm_set", "alarm_cleared"),
 )
 """Kinds of which RabbitMQ does not say whose doing they are."""
+UNTOLD: Final = {("login_accepted", protocol) for protocol in PROTOCOLS if protocol != AMQP091}
+"""Kinds of one protocol that RabbitMQ does not publish."""
 USER: Final = "user_who_performed_action"
 AMQP: Final = "{0,9,1}"
 EVENTS: Final[Mapping[str, Published]] = {
@@ -130,6 +130,10 @@ EVENTS: Final[Mapping[str, Published]] = {
     "parameter_deleted": Published(
         "parameter.cleared", more=lambda told: {"component": told.get("component", "global")}
     ),
+    "node_started": Published("audit.node.started"),
+    "node_stopped": Published("audit.node.stopped"),
+    "settings_reloaded": Published("audit.settings.reloaded"),
+    "request_answered": Published("audit.request"),
     "mirror_changed": Published("queue.mirror.changed", _IN_VHOST),
     "alarm_set": Published("alarm.set", {"resource": "source"}),
     "alarm_cleared": Published("alarm.cleared", {"resource": "source"}),
@@ -152,7 +156,8 @@ class EventExchange:
         if vhost is None or not vhost.exchanges[NAME].has_bindings():
             return
         for event in events:
-            if event[1] in EVENTS and len(self._waiting) < WAITING_MAX:
+            told = event[1] in EVENTS and (event[1], event[3].protocol) not in UNTOLD
+            if told and len(self._waiting) < WAITING_MAX:
                 self._waiting.append(event)
 
     def look(self) -> None:
@@ -161,11 +166,11 @@ class EventExchange:
             return
         vhost = self._there()
         now_ms = wall_ms()
-        for at_ms, kind, values, user in some_of(self._waiting):
+        for at_ms, kind, values, actor in some_of(self._waiting):
             if vhost is not None:
                 headers = headers_of(at_ms, kind, values)
                 if kind not in OF_NO_USER:
-                    headers[USER] = user or NODE_ITSELF
+                    headers[USER] = actor.user or NODE_ITSELF
                 if kind in OF_THE_NODE:
                     headers["node"] = self._broker.options.node_name
                 properties = Properties(
@@ -180,9 +185,7 @@ class EventExchange:
 def headers_of(at_ms: WallMs, kind: str, values: tuple[object, ...]) -> dict[str, object]:
     """Without those that have no value."""
     row = EVENTS[kind]
-    told = {
-        field: value for field, value in zip(KINDS[kind], values, strict=True) if value is not None
-    }
+    told = fields_of(kind, values)
     headers: Fields = {"timestamp_in_ms": int(at_ms)}
     headers |= {row.names.get(field, field): value for field, value in told.items()}
     headers |= row.more(told)

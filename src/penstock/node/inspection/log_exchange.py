@@ -85,7 +85,7 @@ def own_exchange(broker: Broker, vhost_name: str, name: str) -> Vhost | None:
     if name in vhost.exchanges:
         return vhost
     # The broker's own, as its prefix says: no client could declare or delete it.
-    exchange = Exchange(vhost.name, name, "topic", True, False, True, {})
+    exchange = Exchange(vhost.name, name, "topic", True, False, True, {}, sources=vhost.sources)
     if broker.changes.proposes:
         broker.changes.add_exchange(exchange)  # it is there when all have agreed on it
         return None

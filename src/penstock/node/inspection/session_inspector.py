@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final, cast
 
+from penstock.broker.rules.access import User
 from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm, all_done
 from penstock.core.errors import NotFound
@@ -50,15 +51,15 @@ class NodeSessionInspector(SessionInspector):
     def __init__(
         self,
         loop: Loop,
-        inside: Callable[[str, WallMs], AmqpSession],
-        elsewhere: Callable[[], list[tuple[str, str, int]]] = list,
+        inside: Callable[[str | User, WallMs], AmqpSession],
+        elsewhere: Callable[[], list[ListenerFacts]] = list,
         cluster_facts: Callable[[], dict[str, object]] = dict,
         forget_in_cluster: Callable[[str], Pending | None] | None = None,
         links: LinkInspector | None = None,
     ) -> None:
         """``inside`` makes a session without a socket, for a user who has logged in over HTTP.
 
-        ``elsewhere``: protocol, host and port of listeners that are not the loop's.  The next two:
+        ``elsewhere``: listeners that are not the loop's.  The next two:
         of a node that is one of several.  ``links``: None = there are none.
         """
         self.links = links or LinkInspector()
@@ -127,15 +128,15 @@ class NodeSessionInspector(SessionInspector):
 
     def listeners(self) -> list[ListenerFacts]:
         own = [
-            ListenerFacts(one.protocol, one.host, one.port, one.expiry_dates)
+            ListenerFacts(one.protocol, one.host, one.port, one.tls)
             for one in self._loop.listeners.values()
         ]
-        return own + [ListenerFacts(*one) for one in self._elsewhere()]
+        return own + self._elsewhere()
 
     def opened(self, message: Message) -> tuple[dict[str, object], bytes]:
         return decode_properties(message.content).as_dict(), body_of(message.content)
 
-    def enter(self, user: str, vhost: str, now_ms: WallMs) -> ManagementClient:
+    def enter(self, user: str | User, vhost: str, now_ms: WallMs) -> ManagementClient:
         session = self._inside(user, now_ms)
         return LoopbackClient(session, self._loop.turn, vhost, now_ms)
 

@@ -48,6 +48,11 @@ def _login_refused(connection: str, user: str, mechanism: str, reason: str) -> s
     )
 
 
+def _lockout(text: str, /, user: str, address: str | None, **others: object) -> str:
+    whence = f" from {address}" if address else ""
+    return f"log-ins of user '{user}'{whence} are {text.format(**others)}"
+
+
 def _opening_failed(connection: str, protocol: str, reason: str) -> str:
     kind = "NSQ" if protocol == NSQ else "AMQP"
     return f"closing {kind} connection ({connection}) before it is open: {reason}"
@@ -77,59 +82,38 @@ def _queue_declared(vhost: str, queue: str, durable: bool, **_: object) -> str:
     return f"queue '{queue}' in vhost '{vhost}' declared{', durable' if durable else ''}"
 
 
-LINES: Final[Mapping[str, tuple[str, int, Callable[..., str]]]] = {
+# fmt: off
+LINES: Final[Mapping[str, tuple[str, int, str | Callable[..., str]]]] = {
     "connection_opened": ("connection", logging.INFO, _connection_opened),
     "login_refused": ("connection", logging.ERROR, _login_refused),
-    "logins_refused": (
-        "connection",
-        logging.ERROR,
-        (
-            "{count} more log-ins refused to {address} within a minute, as '{users}' and others"
-        ).format,
-    ),
+    "logins_refused": ("connection", logging.ERROR,
+        "{count} more log-ins refused to {address} within a minute, as '{users}' and others"),
+    "login_locked_out": ("connection", logging.ERROR,
+        partial(_lockout, "locked out for {seconds} s after too many wrong passwords")),
+    "login_unlocked": ("connection", logging.INFO, partial(_lockout, "not locked out any more")),
     "opening_failed": ("connection", logging.ERROR, _opening_failed),
-    "openings_failed": (
-        "connection",
-        logging.ERROR,
-        (
-            "{count} more connections of {address} closed within a minute before they were open:"
-            " {reasons}"
-        ).format,
-    ),
-    "connection_failed": (
-        "connection",
-        logging.ERROR,
-        partial(_fault, "Error on AMQP connection", "connection"),
-    ),
-    "channel_failed": (
-        "channel",
-        logging.ERROR,
-        partial(_fault, "Channel error on connection", "channel"),
-    ),
+    "openings_failed": ("connection", logging.ERROR,
+        ("{count} more connections of {address} closed within a minute before they were open:"
+         " {reasons}")),
+    "connection_failed": ("connection", logging.ERROR,
+        partial(_fault, "Error on AMQP connection", "connection")),
+    "channel_failed": ("channel", logging.ERROR,
+        partial(_fault, "Channel error on connection", "channel")),
     "connection_closed": ("connection", logging.INFO, _connection_closed),
-    "connection_state": (
-        "connection",
-        logging.DEBUG,
-        f"connection ({{connection}}) {STATE}".format,
-    ),
-    "channel_opened": ("channel", logging.DEBUG, f"{CHANNEL} opened".format),
-    "channel_closed": ("channel", logging.DEBUG, f"{CHANNEL} closed".format),
-    "channel_state": ("channel", logging.DEBUG, f"{CHANNEL} {STATE}".format),
+    "connection_state": ("connection", logging.DEBUG, f"connection ({{connection}}) {STATE}"),
+    "channel_opened": ("channel", logging.DEBUG, f"{CHANNEL} opened"),
+    "channel_closed": ("channel", logging.DEBUG, f"{CHANNEL} closed"),
+    "channel_state": ("channel", logging.DEBUG, f"{CHANNEL} {STATE}"),
     "queue_declared": ("queue", logging.DEBUG, _queue_declared),
-    "queue_deleted": ("queue", logging.DEBUG, f"{QUEUE} deleted".format),
-    "queue_state": ("queue", logging.DEBUG, f"{QUEUE} {STATE}".format),
-    "paging_begun": (
-        "queue",
-        logging.INFO,
-        f"{QUEUE} pages to disk: {{held_bytes}} bytes held, {{target_bytes}} wanted".format,
-    ),
-    "paging_ended": (
-        "queue",
-        logging.INFO,
-        f"{QUEUE} paged {{paged_bytes}} bytes to disk in {{lasted_ms}} ms".format,
-    ),
+    "queue_deleted": ("queue", logging.DEBUG, f"{QUEUE} deleted"),
+    "queue_state": ("queue", logging.DEBUG, f"{QUEUE} {STATE}"),
+    "paging_begun": ("queue", logging.INFO,
+        f"{QUEUE} pages to disk: {{held_bytes}} bytes held, {{target_bytes}} wanted"),
+    "paging_ended": ("queue", logging.INFO,
+        f"{QUEUE} paged {{paged_bytes}} bytes to disk in {{lasted_ms}} ms"),
 }
-"""Category, level, and what makes the words of the event's fields, which it gets by their names."""
+# fmt: on
+"""Category, level, and the words, or what makes them; with the event's fields by their names."""
 
 _LOGGERS: Final = {
     category: logging.getLogger(f"penstock.{category}")
@@ -147,4 +131,5 @@ def log_events(events: list[Event]) -> None:
         logger = _LOGGERS[category]
         if logger.isEnabledFor(level):
             fields = dict(zip(KINDS[kind], values, strict=True))
-            logger.log(level, "%s", words(**fields))
+            text = words.format(**fields) if isinstance(words, str) else words(**fields)
+            logger.log(level, "%s", text)

@@ -1,0 +1,36 @@
+"""The links that a backup copies are to files of one history, whatever happens meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.node.backup import DataImage
+from penstock.storage.common.files import RealFileSystem
+from penstock.storage.journal.codec import journal_file_name
+
+
+def test_files_of_a_stream_that_is_cut_meanwhile_are_linked_again(tmp_path: Path) -> None:
+    """The cut puts another file in the place of the first, and the stream goes on behind that."""
+    stream = tmp_path / "streams" / "7"
+    stream.mkdir(parents=True)
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / journal_file_name(1)).write_bytes(b"j" * 50)
+    first, new = stream / "0.stm", stream / "0.stm.new"
+    first.write_bytes(b"given up" * 10)
+
+    def end() -> tuple[int, int]:
+        """Asked for while the journal is copied."""
+        if not (stream / "9.gone").exists():
+            new.write_bytes(b"kept")
+            new.rename(first)
+            (stream / "9.gone").touch()
+            (stream / "5.stm").write_bytes(b"new")
+        return 1, 50
+
+    job = DataImage(str(tmp_path), end)
+    job.run(RealFileSystem())
+    assert job.failure == ""
+    image = tmp_path / "image" / "streams" / "7"
+    found = {path.name: path.read_bytes() for path in image.iterdir()}
+    assert found == {"0.stm": b"kept", "5.stm": b"new", "9.gone": b""}
+    assert job.lengths["streams/7/0.stm"] == 4
