@@ -46,9 +46,11 @@ FAVOURED_NICE = "-15"
 class PinnedPenstock(LiveBroker):
     """Penstock on one core, in the build that is asked for."""
 
-    def __init__(self, core: int, generator_cores: str, pure: bool) -> None:
+    def __init__(
+        self, core: int, generator_cores: str, pure: bool, arguments: tuple[str, ...] = ()
+    ) -> None:
         build = {"PENSTOCK_PURE": "1"} if pure else {"PENSTOCK_REQUIRE_COMPILED": "1"}
-        super().__init__(environment=build)
+        super().__init__(None, arguments, build)
         self.core = core
         self.generator_cores = generator_cores
 
@@ -62,8 +64,8 @@ class PinnedPenstock(LiveBroker):
 class ComparedRabbit(RabbitServer):
     """RabbitMQ with its defaults, on one core only if asked for."""
 
-    def __init__(self, core: int | None, generator_cores: str) -> None:
-        super().__init__()
+    def __init__(self, core: int | None, generator_cores: str, config: str = "") -> None:
+        super().__init__(config=config)
         self.core = core
         self.generator_cores = generator_cores if core is not None else all_cores()
 
@@ -164,11 +166,14 @@ def figure(scenario: Scenario, result: Result) -> str:
     return f"{result[scenario.figure]:>12,.0f} msg/s"
 
 
-def measure(scenario: Scenario, broker: Broker, given: argparse.Namespace) -> Result:
-    """One run of ``penstock bench``, and how busy the rest of the machine was meanwhile."""
+def measure(scenario: Scenario, broker: Broker, given: argparse.Namespace, url: str = "") -> Result:
+    """One run of ``penstock bench``, and how busy the rest of the machine was meanwhile.
+
+    ``url``: the broker's, or that of a tunnel to it.
+    """
     command = [
         *("taskset", "-c", broker.generator_cores, sys.executable, "-m", "penstock", "bench"),
-        *("--uri", broker.url, "--pid", str(broker.broker_pid()), "--tree"),
+        *("--uri", url or broker.url, "--pid", str(broker.broker_pid()), "--tree"),
         *("--queue", f"bench.{scenario.name}", "--cleanup", "--json", "-"),
         *scenario.arguments(given.seconds, given.warmup),
     ]

@@ -1,6 +1,6 @@
-"""The quick start of the README, block by block, as a newcomer would run it.
+"""docs/quickstart.md, block by block, as a newcomer would run it.
 
-The blocks are taken from README.md as they stand.  Only ports differ: the test's broker must
+The blocks are taken from the page as they stand.  Only ports differ: the test's broker must
 not meet one that is already running, so the environment names them for the commands, and the
 one line of Python that connects is given the port.  Everything runs in an empty directory.
 """
@@ -17,11 +17,11 @@ import pytest
 from tests.helpers.broker_process import free_port
 from tests.helpers.live_broker import NO_NSQ, REPOSITORY
 
-README = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+PAGE = (REPOSITORY / "docs" / "quickstart.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"<!-- quick-start: (\w+) -->\n```(\w+)\n(.*?)```", re.DOTALL)
-BLOCKS = {name: text for name, _language, text in BLOCK.findall(README)}
+BLOCKS = {name: text for name, _language, text in BLOCK.findall(PAGE)}
 LIMIT_S = 120.0
-"""The README promises under two minutes."""
+"""The page promises under two minutes."""
 
 
 def test_the_blocks_are_there() -> None:
@@ -69,7 +69,7 @@ def test_the_quick_start(tmp_path: Path) -> None:
 
 
 def _shell(block: str) -> list[str]:
-    """The block with the program of this environment in place of the README's ``.venv/bin``."""
+    """The block with the program of this environment in place of the page's ``.venv/bin``."""
     return [
         "/bin/sh",
         "-c",

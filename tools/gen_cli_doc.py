@@ -114,8 +114,11 @@ So run it as the user of the broker (`sudo -u penstock penstockctl status`), or 
   the node's totals when they change, not each event; the [event log](../guide/events.md) has
   those.
 - **`add_user NAME`** without a password reads one from standard input, as there.
-- **Quorum queues** have one member, on their node: `add_member` and `grow` succeed for that node,
-  what would move or remove it is refused. `peek` looks into queues of any type.
+- **Quorum queues**: members are copies, added and taken away one by one. `transfer_leadership`
+  favours a node, as `penstock queue hand-over` does: its copy is elected when none has more.
+  `grow_to_count` chooses nodes by the copies that they have. A new copy votes when it is
+  complete, whatever `--membership` says. There is no log of Raft. `peek` looks into
+  queues of any type.
 - **Plug-ins** are part of Penstock or not there: `enable` and `disable` of what is part of it
   succeed and say that nothing changes, `enable` of others fails with 70 (`rabbitmq-plugins` of
   4.3 only warns), `is_enabled` with 69.

@@ -14,6 +14,7 @@ from penstock.settings.rabbitmq_keys import (
     FIXED,
     GATHERED,
     IGNORED,
+    OAUTH2,
     OBEYED,
     SEEDS,
     TERMS_ONLY,
@@ -50,7 +51,8 @@ Erlang terms it is a warning, since RabbitMQ does not check those); so does a va
 not take. `penstock config explain KEY` says what a key means here.
 
 A line that asks for security which Penstock does not have stops the start as well: the rows marked
-**stops the start** below, and a list of `auth_mechanisms` without PLAIN and AMQPLAIN. A list of
+**stops the start** below, a list of `auth_mechanisms` without PLAIN and AMQPLAIN, and (whatever you
+accept) an `auth_backends` with a backend that is [not there](log-ins.md), as `ldap`. A list of
 `ssl_options.versions` with TLS 1.3 and without 1.2 sets `ssl_min_version`. With
 `accept_missing_security` (`PENSTOCK_ACCEPT_MISSING_SECURITY=true`) the node starts, and each such
 line is a warning.
@@ -156,6 +158,7 @@ def page() -> str:
         for key, ours in GATHERED.items()
     }
     obeyed |= {key: (kind.allowed, obeyed[key][1]) for key, (_, _, kind) in SEEDS.items()}
+    obeyed |= {key: (kind.allowed, obeyed[key][1]) for key, kind in OAUTH2.items()}
     obeyed["cluster_tags.$tag"] = ("text", "`cluster_tags`")
     obeyed["listeners.tcp"] = ("none", "`amqp_listener`")
     obeyed["listeners.ssl"] = ("none", "no TLS")

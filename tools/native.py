@@ -90,7 +90,7 @@ ROOMS: Final = [
     Room("protocols/peers", SMALL, only="queues"),
     Room("protocols/ranges/codec", SMALL, only="block"),
     Room("routing", SMALL),
-    Room("queues", SMALL),
+    Room("queues", SMALL, leave="stream_description"),
     Room("backing", FAST, leave="description"),
     Room("streams", SMALL, leave="audit"),
     Room("storage/common", SMALL, leave="sqlite_*"),
@@ -101,7 +101,7 @@ ROOMS: Final = [
     Room("broker", SMALL, only="broker budgets lookup queue_turns vhost_maker"),
     Room("broker/rules", SMALL, leave="erlang_terms ha_policy queue_options"),
     Room("broker/topology", SMALL, leave="changes declaring super_streams"),
-    Room("broker/transfers", SMALL, only="dead_letters delays replies"),
+    Room("broker/transfers", SMALL, only="dead_letters delays replies traces"),
     Room(
         "cluster/mirrors",
         COLD,

@@ -59,8 +59,8 @@ def locked() -> dict[str, Locked]:
         elif line.startswith("    "):
             found[last].lines.append(line)
         elif not line.startswith("#"):
-            last = plain(line)
-            found[last] = Locked([line], set())
+            last = plain(line)  # comes again where Pythons need different versions of it
+            found.setdefault(last, Locked([], set())).lines.append(line)
     return found
 
 

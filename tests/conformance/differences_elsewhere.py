@@ -22,10 +22,22 @@ class Elsewhere:
 
 ELSEWHERE: Final = (
     Elsewhere(
+        "Secrets in a configuration",
+        "Any value of `advanced.config` may be encrypted, and the passphrase be asked for "
+        "(`prompt`). Whatever a password in `rabbitmq.conf` begins with, it is the password.",
+        "Passwords, and URIs of static shovels, may be encrypted; another encrypted value, and "
+        "`prompt`, stop the start. A password that begins with `file:`, `command:`, `encrypted:` "
+        "or `plain:` says where it is.",
+        "secrets/test_sources.py::test_what_is_not_decrypted_here_stops_the_start",
+    ),
+    Elsewhere(
         "Quorum queues of a cluster",
         "`x-queue-type` is `quorum` with copies on several nodes.",
-        "Refused with 540. On a single node they are there, as RabbitMQ 4.3.6 has them.",
-        "cluster/test_several_nodes.py::test_quorum_queues_are_refused_in_a_cluster",
+        "So it is here. etcd keeps which copy leads, in place of Raft; with copies on several "
+        "nodes messages have no priorities, and copies are not added by themselves "
+        "(`target-group-size`, and a queue that was declared before its node joined).",
+        "cluster/test_several_nodes.py"
+        "::test_a_quorum_queue_has_copies_and_every_node_publishes_to_it",
     ),
     Elsewhere(
         "Streams of a cluster",
@@ -105,6 +117,27 @@ ELSEWHERE: Final = (
         "core/test_credit.py::test_a_batch_costs_a_credit_a_message_or_a_kibibyte",
     ),
     Elsewhere(
+        "Rights of an HTTP backend",
+        "What the server has allowed holds as long as the channel or connection that asked.",
+        "It is asked again every `auth_http_recheck_s` (a minute): what it then refuses ends "
+        "consumers, publishing and connections. 0 is RabbitMQ's way.",
+        "auth/test_http_backend.py::test_a_right_that_was_taken_is_noticed",
+    ),
+    Elsewhere(
+        "Empty passwords and HTTP backends",
+        "The server is asked about a log-in with an empty password.",
+        "It is not asked, and the log-in is refused: some directories take an empty password for "
+        "an anonymous log-in, which they allow.",
+        "auth/test_http_backend.py::test_an_empty_password_is_refused_unasked",
+    ),
+    Elsewhere(
+        "Reasons of refused tokens",
+        "A client whose token of OAuth 2 is refused hears that its log-in was refused.",
+        "So it does here; over HTTP, with `Authorization: Bearer`, the answer has the reason, as "
+        "RFC 6750 allows.",
+        "node/test_oauth_live.py::test_all_protocols_refuse_a_token_and_the_log_says_why",
+    ),
+    Elsewhere(
         "Delivery limit",
         "Quorum queues only.",
         "`x-delivery-limit` and the policy key `delivery-limit` hold for every queue. What has "
@@ -115,7 +148,7 @@ ELSEWHERE: Final = (
         "Budgets of a virtual host",
         "Limits of virtual hosts are `max-connections` and `max-queues`.",
         "`max-memory-bytes`, `max-disk-bytes` and `max-publish-rate` besides: a virtual host "
-        "above one has its publishers blocked.",
+        "above one has its publishers blocked. `max-channels` refuses one more channel with 530.",
         "management/test_budgets.py::"
         "test_only_publishers_of_a_virtual_host_over_its_memory_are_held",
     ),

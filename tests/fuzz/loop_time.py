@@ -317,6 +317,15 @@ def streams(rng: random.Random, _corpus: list[bytes]) -> None:
     judge(play)
 
 
+def bound_queues(count: int, exchange: str) -> bytes:
+    """So many queues that get all that is published there."""
+    declared = [_method("queue.declare", queue=_names(n), nowait=True) for n in range(count)]
+    where = {"exchange": exchange, "nowait": True}
+    return b"".join(
+        declared + [_method("queue.bind", queue=_names(n), **where) for n in range(count)]
+    )
+
+
 def amqp(rng: random.Random, corpus: list[bytes]) -> None:
     """A peer that has logged in; what it says is captured and damaged, or amplified."""
     said: list[bytes] = []
@@ -328,6 +337,9 @@ def amqp(rng: random.Random, corpus: list[bytes]) -> None:
             data = filled(amqp_parts(rng), most)
             said.append(mutate.damaged(rng, data) if rng.randrange(8) == 0 else data)
     has_consumers = rng.randrange(4) == 0
+    bound = rng.choice((0, 0, 0, 0, 0, 0, 0, 1000))  # queues
+    if rng.randrange(6) == 0:
+        said = [_method("tx.select"), *said, _method(rng.choice(("tx.commit", "tx.rollback")))]
     targets.last_input[:] = [b"".join(said)]
     state = rng.getstate()
 
@@ -339,6 +351,8 @@ def amqp(rng: random.Random, corpus: list[bytes]) -> None:
         for name, overflow in (("l0", "drop-head"), ("l1", "reject-publish")):
             limits = {"x-max-length": 1, "x-overflow": overflow}
             end.call("queue.declare", queue=name, arguments=limits)
+        for exchange in ("amq.fanout", "amq.headers"):
+            end.send(bound_queues(bound, exchange))
         if has_consumers:
             end.send(_method("basic.qos", prefetch_count=1), run=False)
             end.send(filled(lambda n: _consume(n, f"l{n % 2}"), 60_000))
@@ -457,7 +471,10 @@ def deflate(rng: random.Random, _corpus: list[bytes]) -> None:
         steps = Steps(node)
 
         def read() -> None:
-            end.session.receive(layer.recv(READ_MAX_BYTES), node.now_ms)
+            data = layer.recv(READ_MAX_BYTES)
+            if not data:  # a damaged bit said that the stream is over, and it stays so
+                raise ConnectionAbortedError
+            end.session.receive(data, node.now_ms)
             node.turn.fed(end.session)
             steps._turn()
 

@@ -27,12 +27,12 @@ def bytewise(data: bytes) -> list[bytes]:
 def damaged(rng: random.Random, data: bytes) -> bytes:
     """One to four wounds, blind or frame-wise."""
     for _ in range(rng.randint(1, 4)):
-        wound = rng.choice((_blind, _blind, _frames))
+        wound = rng.choice((blind, blind, _frames))
         data = wound(rng, data)
     return data
 
 
-def _blind(rng: random.Random, data: bytes) -> bytes:
+def blind(rng: random.Random, data: bytes) -> bytes:
     if not data:
         return bytes([rng.randrange(256)])
     at = rng.randrange(len(data))
@@ -59,9 +59,9 @@ def _frames(rng: random.Random, data: bytes) -> bytes:
     try:
         frames, rest = codec.split_frames(data[len(head) :])
     except ValueError:
-        return _blind(rng, data)
+        return blind(rng, data)
     if not frames:
-        return _blind(rng, data)
+        return blind(rng, data)
     at = rng.randrange(len(frames))
     parts = [codec.encode_frame(f.type, f.channel, f.payload) for f in frames]
     parts[at : at + 1] = _hurt_frame(rng, frames, at)
@@ -90,7 +90,7 @@ def _hurt_frame(rng: random.Random, frames: list[codec.Frame], at: int) -> list[
         other = frames[rng.randrange(len(frames))]
         return [codec.encode_frame(other.type, other.channel, other.payload), whole]
     if choice == 7:
-        return [codec.encode_frame(frame.type, frame.channel, _blind(rng, payload))]
+        return [codec.encode_frame(frame.type, frame.channel, blind(rng, payload))]
     cut = rng.randrange(len(payload) + 1)
     return [codec.encode_frame(frame.type, frame.channel, payload[:cut])]
 
@@ -118,7 +118,7 @@ def random_value(rng: random.Random, depth: int) -> bytes:
     else:
         body = codec.long_string(rng.randbytes(rng.randrange(20)))
     if rng.randrange(20) == 0:
-        body = _blind(rng, body)
+        body = blind(rng, body)
     return letter.encode() + body
 
 

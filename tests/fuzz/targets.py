@@ -7,14 +7,20 @@ A target is a function of (random source, corpus) that makes one input, feeds it
 stand in ``last_input`` so that the runner can save them.
 """
 
+import base64
+import json
 import random
 import struct
 import tracemalloc
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
+from penstock.broker.oauth.servers import oauth_options
+from penstock.broker.oauth.tokens import TokenRefused
+from penstock.broker.oauth.verifying import ProviderKeys, Verifier
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import Corrupt
 from penstock.protocols.amqp.codec.decoder import AmqpDecoder
 from penstock.protocols.amqp.codec.errors import MalformedArguments, UnknownMethod
@@ -144,7 +150,7 @@ def methods(rng: random.Random, corpus: list[bytes]) -> None:
     if rng.randrange(2):
         frames, _ = codec.split_frames(rng.choice(corpus)[8:])
         payload = rng.choice(frames).payload
-        data = mutate._blind(rng, payload)
+        data = mutate.blind(rng, payload)
     else:
         class_id, method_id = rng.choice(_METHODS)
         tail = rng.randbytes(rng.randrange(30)) + codec.long_string(mutate.random_table(rng))
@@ -159,7 +165,7 @@ def tables(rng: random.Random, _corpus: list[bytes]) -> None:
     """What a table decodes to can be written and read again as the same."""
     data = codec.long_string(mutate.random_table(rng))
     if rng.randrange(3) == 0:
-        data = mutate._blind(rng, data)
+        data = mutate.blind(rng, data)
     try:
         table, end = decode_table(_remember(data), 0)
     except MalformedArguments:
@@ -181,7 +187,7 @@ def properties(rng: random.Random, corpus: list[bytes]) -> None:
     frames, _ = codec.split_frames(rng.choice(corpus)[8:])
     headers = [frame.payload for frame in frames if frame.type == codec.HEADER]
     if headers and rng.randrange(2):
-        payload = mutate._blind(rng, rng.choice(headers))
+        payload = mutate.blind(rng, rng.choice(headers))
     else:
         payload = struct.pack(">HHQH", 60, 0, 1, rng.randrange(65536))
         payload += rng.randbytes(rng.randrange(60))
@@ -244,7 +250,7 @@ def _split_frames(parts: list[bytes]) -> tuple[list[tuple[int, bytes]], bool]:
 
 def range_requests(rng: random.Random, _corpus: list[bytes]) -> None:
     """Same frames for every cut; every payload decodes or is refused with ``MalformedFrame``."""
-    data = _remember(mutate._blind(rng, _range_requests(rng)))
+    data = _remember(mutate.blind(rng, _range_requests(rng)))
     whole, failed = _split_frames([data])
     for cut in (mutate.splits(rng, data, rng.randint(1, 6)), mutate.bytewise(data)):
         told, failed_too = _split_frames(cut)
@@ -306,7 +312,7 @@ def peer_frames(rng: random.Random, _corpus: list[bytes]) -> None:
     """Same frames for every cut, a fault included; nothing after a fault."""
     data = _peer_session(rng)
     for _ in range(rng.randrange(3)):
-        data = mutate._blind(rng, data)
+        data = mutate.blind(rng, data)
     whole = _peer_told([_remember(data)])
     if any(one.startswith("0 ") for one in whole[:-1]):
         raise Broken(f"something came after a fault: {whole}")
@@ -332,7 +338,7 @@ def _stream_file(rng: random.Random) -> bytes:
             kind = rng.choice((2, 3, 4, 0))
             payload = rng.choice((b"", payload, struct.pack(">QQQQ", first, 5, 0, len(data))))
         if rng.random() < 0.2:
-            payload = mutate._blind(rng, payload or b"x")
+            payload = mutate.blind(rng, payload or b"x")
         if rng.random() < 0.1:
             count, floor = rng.choice((0, 1, 2**31 - 1)), rng.choice((0, first, 2**62))
         head = struct.pack(
@@ -351,7 +357,7 @@ def stream_files(rng: random.Random, _corpus: list[bytes]) -> None:
     """A start refuses a file with Corrupt, or what it takes is read, or refused with Corrupt."""
     data = _stream_file(rng)
     for _ in range(rng.choice((0, 0, 1, 3))):
-        data = mutate._blind(rng, data)
+        data = mutate.blind(rng, data)
     files = SimFileSystem()
     files.makedirs(STREAM)
     files.pwrite_parts(files.open_write(f"{STREAM}/0.stm"), 0, [_remember(data)])
@@ -373,6 +379,80 @@ def stream_files(rng: random.Random, _corpus: list[bytes]) -> None:
             raise Broken(f"gaps: {found}")
         if reader.error is None and not ends:
             raise Broken(f"left out: {found} of {world.log.next_offset}")
+
+
+# Tokens of OAuth 2 ------------------------------------------------------------------------
+
+_WORDS = (
+    *("rabbitmq.", "read:", "write:", "tag:", "*", "/", "%2F", "%", "{vhost}", "{sub}", "{", "}"),
+    *("+", " ", "a", "\u00e9", "\ud800", "rabbitmq"),
+)
+_CLAIMS = (
+    *("aud", "iss", "exp", "nbf", "scope", "sub", "client_id", "authorization", "roles"),
+    *("permissions", "scopes", "authorization_details", "type", "locations", "actions", "x"),
+)
+_OAUTH = oauth_options(
+    json.dumps(
+        {
+            "resource_server_id": "rabbitmq",
+            "resource_server_type": "a",
+            "verify_aud": False,
+            "require_exp": False,
+            "additional_scopes_key": "roles x.scopes",
+            "issuer": "https://a",
+        }
+    )
+)
+
+
+def _words(rng: random.Random) -> str:
+    return "".join(rng.choices(_WORDS, k=rng.choice((0, 1, 3, 8, 40))))
+
+
+def _json(rng: random.Random, depth: int) -> Any:
+    kind = rng.randrange(9 if depth else 6)
+    if kind < 4:
+        return _words(rng)
+    if kind < 6:
+        return rng.choice((None, True, 0, -1, 1 << 62, 1e308, 1.5, [], {}))
+    if kind < 7:
+        return [_json(rng, depth - 1) for _ in range(rng.choice((0, 1, 3, 30)))]
+    return {rng.choice(_CLAIMS): _json(rng, depth - 1) for _ in range(rng.choice((1, 3, 9)))}
+
+
+def _part(rng: random.Random, value: object) -> str:
+    data = json.dumps(value).encode()
+    if rng.random() < 0.2:
+        data = mutate.blind(rng, data)
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def oauth_tokens(rng: random.Random, _corpus: list[bytes]) -> None:
+    """A password is refused with TokenRefused, or is a user whose scopes can be asked."""
+    header = {"alg": rng.choice(("RS256", "none", "")), **_json_object(rng)}
+    claims = {"iss": "https://a", **_json_object(rng)}
+    text = f"{_part(rng, header)}.{_part(rng, claims)}.AAAA"
+    if rng.random() < 0.2:
+        text = mutate.blind(rng, text.encode()).decode("utf-8", "surrogateescape")
+    _remember(text.encode("utf-8", "surrogateescape"))
+    known = ProviderKeys({None: cast(Any, None)}, frozenset({"https://a"}))
+    verifier = Verifier(_OAUTH, lambda _name: known, lambda *_: None)
+    try:
+        user = verifier.user_of(text, WallMs(1_000_000))
+    except TokenRefused as refused:
+        if len(str(refused)) > 200:
+            raise Broken(f"a long reason: {refused}") from refused
+        return
+    named = _words(rng)[:255].encode("utf-8", "surrogatepass").decode("utf-8", "surrogateescape")
+    for vhost in ("/", named):
+        grants = user.scopes.in_vhost(vhost)
+        if grants is not None:
+            grants.allows(rng.randrange(3), _words(rng))
+            grants.allows_topic(rng.randrange(3), _words(rng), _words(rng))
+
+
+def _json_object(rng: random.Random) -> dict[str, Any]:
+    return {rng.choice((*_CLAIMS, "kid", "crit")): _json(rng, 3) for _ in range(rng.randrange(6))}
 
 
 # Memory ---------------------------------------------------------------------------------
@@ -421,6 +501,6 @@ TARGETS: dict[str, Target] = {
     target.__name__: target
     for target in (
         *(decoder, methods, tables, properties, range_requests, peer_frames),
-        *(stream_files, memory),
+        *(stream_files, oauth_tokens, memory),
     )
 }

@@ -17,7 +17,7 @@ import os
 import secrets
 import urllib.request
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -46,7 +46,9 @@ class LiveCluster:
         *,
         nsq: bool = False,
         etcd: EtcdServer | None = None,
+        machines: Sequence[Mapping[str, str]] = (),
     ) -> None:
+        """``machines``: variables of the environment, for each node those of its machine."""
         self.directory = directory
         self.network = network
         self.etcd: EtcdServer | EtcdTrio = etcd or EtcdServer(directory / "etcd")
@@ -55,6 +57,7 @@ class LiveCluster:
             self.etcd = EtcdTrio(directory / "etcd", places)
         self.secret_file = directory / "secret"
         self._settings = settings or {}
+        self._machines = machines or [{}] * size
         self.nsq_ports = [free_port() if nsq else 0 for _ in range(size)]
         self.nodes = [self._node(number) for number in range(size)]
         self._stack = ExitStack()
@@ -79,13 +82,16 @@ class LiveCluster:
             **self._settings,
         }
         environment = {f"PENSTOCK_{key}": value for key, value in settings.items()}
+        environment.update(self._machines[number])
         place = HERE if self.network is None else self.network.place(number)
-        return LiveBroker(
+        broker = LiveBroker(
             self.directory / f"n{number + 1}",
             environment=environment,
             ready_timeout_s=40.0,
             place=place,
         )
+        broker.may_wait_for_processor = True
+        return broker
 
     def nsq_address(self, number: int) -> str:
         return f"{self.nodes[number].place.address}:{self.nsq_ports[number]}"

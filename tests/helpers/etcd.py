@@ -191,9 +191,12 @@ class EtcdTrio:
             member.kill()
 
     def pause(self) -> None:
+        """Those that run."""
         for member in self.members:
-            member.pause()
+            if member.process is not None:
+                member.pause()
 
     def resume(self) -> None:
         for member in self.members:
-            member.resume()
+            if member.process is not None:
+                member.resume()

@@ -54,7 +54,7 @@ class LiveBroker(BrokerProcess):
         self.http_port = free_port()
         self.data_dir = self.directory / "data"
         self._arguments = arguments
-        self._more_environment = environment or {}
+        self.more_environment = environment or {}
 
     @property
     def http_url(self) -> str:
@@ -76,7 +76,10 @@ class LiveBroker(BrokerProcess):
             if not key.startswith("PENSTOCK_") or key in PASSED_ON
         }
         path = [str(REPOSITORY / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
-        return kept | NO_NSQ | {"PYTHONPATH": os.pathsep.join(path)} | self._more_environment
+        given = {"PYTHONPATH": os.pathsep.join(path)}
+        if self.place is not HERE:  # its clients are on another machine
+            given["PENSTOCK_PLAIN_TEXT_PASSWORDS"] = "true"
+        return kept | NO_NSQ | given | self.more_environment
 
     def is_ready(self) -> bool:
         return READY_LINE.search(self.output()) is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
@@ -16,6 +16,7 @@ from penstock.broker.mirrors import (
     Mirrors,
     RingFacts,
     SyncProgress,
+    is_elected,
     not_mirrored,
 )
 from penstock.node.inspection.session_inspector import NodeSessionInspector
@@ -84,6 +85,15 @@ def facts(
     return found
 
 
+def members(*copies: CopyFacts, away: str = "", learning: str = "") -> MirrorFacts:
+    """Of a quorum queue that ``A`` leads and ``B`` follows, unless others are given."""
+    found = facts(*copies, recoverable={away: "synced"} if away else {})
+    found.ring, found.mode = None, "a majority"
+    names = [one.node for one in found.copies] + [one for one in (away, learning) if one]
+    found.members = tuple(dict.fromkeys(names))
+    return found
+
+
 def down(why: str, recoverable: dict[str, str]) -> MirrorFacts:
     found = MirrorFacts(12, 3, [], recoverable)
     found.mode, found.state, found.why = "all, manual", "down", why
@@ -97,6 +107,7 @@ class FakeMirrors(Mirrors):
         self.moves: list[MasterMove] = []
         self.out: list[str] = []
         self.to_go: list[tuple[str, str]] = []
+        self.wanted: dict[str, tuple[str, ...]] = {}  # by the name of a quorum queue
         self.looked = 0
 
     def leaving(self, node: str) -> list[tuple[str, str]]:
@@ -128,8 +139,20 @@ class FakeMirrors(Mirrors):
             raise not_mirrored(queue)
         self.asked.append(("hand_over", queue.name, node))
 
-    def rebalance(self, vhost_pattern: str, queue_pattern: str) -> list[MasterMove]:
-        self.asked.append(("rebalance", vhost_pattern, queue_pattern))
+    def copies_wanted(self, queue: Queue) -> tuple[str, ...]:
+        return self.wanted.get(queue.name, ())
+
+    def want_copies(self, queue: Queue, nodes: Sequence[str]) -> None:
+        found = self.facts(queue)
+        assert found is not None
+        if found.master() not in nodes:
+            raise is_elected(queue)
+        self.wanted[queue.name] = tuple(nodes)
+
+    def rebalance(
+        self, vhost_pattern: str, queue_pattern: str, kind: str = "all"
+    ) -> list[MasterMove]:
+        self.asked.append(("rebalance", vhost_pattern, queue_pattern, kind))
         return self.moves
 
     def drain(self, node: str) -> None:

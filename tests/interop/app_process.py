@@ -14,6 +14,8 @@ from typing import Self
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 ANSWER_S = 30
+STOP_S = 60
+"""A child of Celery's pool waits 30 s when the signal comes before its parent reads its result."""
 
 
 class AppProcess:
@@ -59,7 +61,7 @@ class AppProcess:
     def stop(self) -> None:
         """Warm shutdown: it finishes what it has and says goodbye to the broker."""
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(ANSWER_S) == 0, self.log()
+        assert self.process.wait(STOP_S) == 0, self.log()
 
     def kill(self) -> None:
         """SIGKILL to it and everything it started."""

@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 
+from tests.helpers import hostile_machine
 from tests.helpers import raw_codec as codec
-from tests.helpers import slow_disk
+from tests.helpers.hostile_machine import HostileMachine
 from tests.helpers.live_broker import REPOSITORY, LiveBroker
 from tests.helpers.raw_amqp import connect
 
@@ -130,14 +131,16 @@ def test_many_small_persistent_messages_are_the_queues_work(tmp_path: Path) -> N
             assert "The queues are the bottleneck: " in found["sentence"]
 
 
-@pytest.mark.skipif(slow_disk.missing_reason() is not None, reason=str(slow_disk.missing_reason()))
+@pytest.mark.skipif(
+    hostile_machine.missing_reason() is not None, reason=str(hostile_machine.missing_reason())
+)
 def test_large_persistent_messages_on_a_slow_disk_wait_for_the_message_store(
     tmp_path: Path,
 ) -> None:
     def declare(client: Any) -> None:
         client.call(1, "queue.declare", queue="q", durable=True)
 
-    environment = slow_disk.environment(tmp_path, 10_000_000)
+    environment = HostileMachine(tmp_path, 10_000_000).environment
     with LiveBroker(tmp_path / "b", environment=environment) as broker:
         declared(broker, declare)
         chunk = publish("", "q", b"x" * 100_000, delivery_mode=2) * 10

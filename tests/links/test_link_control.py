@@ -35,6 +35,7 @@ class Control:
             shovel_topology_predeclared=False,
             shovel_delete_after_duration_floor_s=0,
             static_shovels="",
+            value_of=lambda _key: "",
         )
         unused: Any = None
         administration = Administration(self.broker, 16)

@@ -24,16 +24,16 @@ LEFT_OUT = {
     "NsqConsuming": "answer",  # only AMQP has direct replies
     "PeerSubscriber": "answer",
     "RemoteQueue": "hand_over refuse",  # its master refuses: ``overflowing`` names no message here
-    "DeduplicatingBacking": "delay",  # no leases and no retries: ``DeferredMessages.can_delay``
+    "DeduplicatingBacking": "delay",  # no leases and no retries: ``plain``
     "StreamQueue": "refuse",  # it has room for all
     # Its queue reads the log by cursors.
     "StreamBacking": "ack ack_behind await_head delay drop_below drop_some drop_step expire fetch"
-    " fetch_expired note_attempts publish_delayed purge release_due requeue sweep_expired"
-    " take_chosen unfetch whole",
+    " fetch_expired note_attempts publish_delayed purge purge_step release_due requeue"
+    " sweep_expired take_chosen unfetch whole",
     # tests/cluster/test_remote_verbs.py holds clients off these.
     "RemoteBacking": "ack ack_behind await_head delay delete drop_below drop_some drop_step expire"
-    " fetch fetch_expired note_attempts publish publish_delayed purge release_due requeue"
-    " sweep_expired take_chosen unfetch whole",
+    " fetch fetch_expired note_attempts publish publish_delayed purge purge_step release_due"
+    " requeue sweep_expired take_chosen unfetch whole",
 }
 
 Verbs = dict[str, bool]

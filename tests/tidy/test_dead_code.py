@@ -19,12 +19,10 @@ SOURCE = Path(__file__).resolve().parents[2] / "src"
 
 REASONS = {
     "asyncio calls it": "connection_lost eof_received pause_writing resume_writing",
-    "click calls it": "convert export_file format_commands format_options get_command import_file"
+    "click calls it": "export_file format_commands format_options import_file"
     " list_commands parse_args resolve_command shell_complete",
     "http.server calls it": "log_message server_bind",
     "io calls it": "seekable",
-    "queues will go by it: docs/design/majority.md": "Telling first_reign how_to_follow may_change"
-    " receivers voted with_copies",
     "the table of pipelines names it, with a dash": "py_files",
     "logging calls it": "emit",
     "Spark calls it": "getDefaultReadLimit initialOffset onQueryIdle onQueryProgress onQueryStarted"
@@ -34,7 +32,6 @@ REASONS = {
     "benchmarks and golden data are made with it": "queue_purge wait_for_confirms",
     "simulations look at it": "broadcast_count has_question",
     "tests do the disk's jobs with it": "run_all",
-    "tests read with it what is written": "read_line",
     "tests hold SECURITY.md against it": "security_rows",
     "the largest reply, for a client that splits its input": "REPLY_MAX_BYTES",
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import configparser
+import fnmatch
 import json
 import re
 import shutil
@@ -28,9 +29,13 @@ def recorded(folder: str) -> int:
 @pytest.mark.parametrize(
     "document, words, folder",
     [
-        ("README.md", r"some (\d+) recorded conversations", "conformance"),
+        ("docs/features.md", r"[Ss]ome (\d+) recorded conversations", "conformance"),
         ("docs/conformance.md", r"hold some (\d+) conversations", "conformance"),
-        ("README.md", r"(\d+) recorded conversations are held against nsqd", "conformance_nsq"),
+        (
+            "docs/features.md",
+            r"(\d+) recorded conversations are held against nsqd",
+            "conformance_nsq",
+        ),
     ],
 )
 def test_the_number_of_conversations(document: str, words: str, folder: str) -> None:
@@ -114,3 +119,23 @@ def test_links_of_documents_lead_somewhere() -> None:
             if not target.exists() or (anchor and anchor not in anchors(target)):
                 broken.append(f"{page.relative_to(REPOSITORY)}: {link}")
     assert broken == []
+
+
+def test_each_page_is_in_a_table_of_contents() -> None:
+    """Of the site (``make docs``, which checks links as well); the README stands before it."""
+    pages = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
+    pages += (REPOSITORY / "benchmarks").glob("**/*.md")
+    listed = {"README", "docs/index"}
+    for page in pages:
+        text = page.read_text(encoding="utf-8")
+        for part in re.findall(r"^```{include} (.+)$", text, re.MULTILINE):
+            path = (page.parent / part).resolve().with_suffix("")
+            listed.add(path.relative_to(REPOSITORY).as_posix())
+        for tree in re.findall(r"^```{toctree}\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+            for line in re.findall(r"^[^:\n].*$", tree, re.MULTILINE):
+                path = (page.parent / line).resolve()
+                listed.add(path.relative_to(REPOSITORY).as_posix())
+    names = [page.relative_to(REPOSITORY).with_suffix("").as_posix() for page in pages]
+    assert [
+        name for name in names if not any(fnmatch.fnmatch(name, entry) for entry in listed)
+    ] == []

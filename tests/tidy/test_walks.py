@@ -23,7 +23,7 @@ CALLS_MAX = {
     "publish, to the journal's buffer": 35,
     "publish": 54,
     "turn of the publish": 118,
-    "acknowledgement": 35,
+    "acknowledgement": 34,
     "turn of the acknowledgement": 38,
     "idle turn": 14,
 }

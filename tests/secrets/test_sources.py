@@ -1,0 +1,234 @@
+"""Where secrets are written: files, commands, and values that a real RabbitMQ has encrypted."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.core.errors import SettingInvalid
+from penstock.node.link_control import static_shovels_in
+from penstock.secrets.encryption import Encryption, Wrong, term_as_written, term_of_text
+from penstock.secrets.sources import revealed, secret_of
+from penstock.settings.rabbitmq_keys import OBEYED
+from penstock.settings.secrets import link_password
+from penstock.settings.settings import DECLARED, SECRETS, Settings, load_settings
+
+# RabbitMQ 3.10.8 printed these: rabbitmqctl encode VALUE pass.
+BINARY = "bggYTLS47vgtfZGsS0xtMihyqwPj454yq4oD5Zdu4S3oISVPfLJrPtiE9K8rUq2g"
+STRING = "Jqm/qOV8hs5a3rxiaOTXcc/Tj09FGGYQrCPLJYjPBGLOEr1dvLWcEqoaEoMDC6xO"
+UMLAUT = "To0QVLRHeOxgOq4C4VMCiSzPTQS/W3uVVHU/cLuKx+rbhJmpbo2Nq5g8M4DUIdNO"
+NUMBERS = "yWC/2/30AX1iKJqk3xSw3ox605tYwUVW2J8K5/9I9F2OKpBpS4Es2b+MoKAkUwDZ"
+# … encode "'a b'" pass --cipher aes_256_cbc --hash sha512 --iterations 5
+OTHERWISE = "hf5WDlEwquFXJCchA3wsCeoLW+G4EwWvGb/axZ2DQt0xH/BjL4G5MbW6E4uMZBkM"
+PASS = {"config_passphrase": "pass"}
+
+
+def settings_of(**given: str) -> Settings:
+    return load_settings("", {}, given)
+
+
+def of_terms(text: str) -> Settings:
+    return load_settings("", {}, {}, conf=[("advanced.config", text)])
+
+
+# -- files and commands ----------------------------------------------------------------------------
+
+
+def test_each_secret_comes_from_its_text_a_file_or_a_command(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_text(" a secret \n")
+    assert {"default_pass", "cluster_etcd_password", "ssl_password"} < SECRETS
+    for key in SECRETS:
+        for text, meant in (
+            ("a secret", "a secret"),
+            ("plain:file:x", "file:x"),
+            (f"file:{file}", "a secret"),
+            (f"command:cat {file}", "a secret"),
+        ):
+            assert secret_of(settings_of(**{key: text}), key) == meant
+
+
+@pytest.mark.parametrize(
+    "text, why",
+    [
+        ("file:/none/such", "No such file"),
+        ("command:false", "the command of default_pass failed: false ended with 1"),
+        ("command:", "the command of default_pass failed"),
+        ("command:none-such-command", "No such file"),
+        ('command:"', "No closing quotation"),
+        (f"encrypted:{BINARY}", "config_passphrase .* is empty"),
+    ],
+)
+def test_what_cannot_be_read_is_named(text: str, why: str) -> None:
+    with pytest.raises(SettingInvalid, match=why) as raised:
+        secret_of(settings_of(default_pass=text), "default_pass")
+    assert "default_pass" in str(raised.value)
+
+
+def test_what_a_command_prints_is_in_no_error(tmp_path: Path) -> None:
+    script = f"{sys.executable} -c \"print('canary'); raise SystemExit(3)\""
+    with pytest.raises(SettingInvalid) as raised:
+        revealed(f"command:{script}", "x")
+    assert "canary" not in str(raised.value)
+    assert "ended with 3" in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+def test_a_large_file_is_no_secret(tmp_path: Path) -> None:
+    file = tmp_path / "large"
+    file.write_text("x" * (1 << 20) + "x")
+    with pytest.raises(SettingInvalid, match="larger than"):
+        revealed(f"file:{file}", "x")
+
+
+def test_a_secret_on_the_command_line_is_warned_of_and_a_file_is_not() -> None:
+    for text, count in (("canary", 1), ("plain:canary", 1), ("file:x", 0), ("", 0)):
+        warnings = load_settings("", {}, {"ssl_password": text}).warnings
+        assert len(warnings) == count
+        assert "canary" not in "".join(warnings)
+    assert not load_settings("", {"PENSTOCK_SSL_PASSWORD": "canary"}, {}).warnings
+
+
+# -- encrypted values ------------------------------------------------------------------------------
+
+
+def test_what_rabbitmq_has_encrypted_is_decrypted() -> None:
+    settings = settings_of(default_pass=f"encrypted:{BINARY}", ssl_password="", **PASS)
+    assert secret_of(settings, "default_pass") == "canary"
+    for text, meant in ((STRING, "canary"), (UMLAUT, "grün")):
+        assert revealed(f"encrypted:{text}", "x", settings) == meant
+    others = {"config_cipher": "aes_256_cbc", "config_hash": "sha512", "config_iterations": "5"}
+    assert revealed(f"encrypted:{OTHERWISE}", "x", settings_of(**others, **PASS)) == "a b"
+
+
+@pytest.mark.parametrize(
+    "text, given, why",
+    [
+        (BINARY, {"config_passphrase": "wrong"}, "does not open"),
+        (BINARY, {**PASS, "config_hash": "sha512"}, "does not open"),
+        (BINARY, {**PASS, "config_iterations": "2"}, "does not open"),
+        (BINARY[:-8], PASS, "does not open|not as long"),
+        ("no base64!", PASS, "not base64"),
+        (NUMBERS, PASS, "\x01\x02|no text"),
+    ],
+)
+def test_what_does_not_open_is_refused_by_name(text: str, given: dict[str, str], why: str) -> None:
+    settings = settings_of(default_pass=f"encrypted:{text}", **given)
+    if text == NUMBERS:  # RabbitMQ's string of two characters is a list of two numbers, too
+        assert secret_of(settings, "default_pass") == "\x01\x02"
+        return
+    with pytest.raises(SettingInvalid, match=f"default_pass cannot be decrypted: .*({why})"):
+        secret_of(settings, "default_pass")
+
+
+def test_an_advanced_config_with_encrypted_values(tmp_path: Path) -> None:
+    file = tmp_path / "passphrase"
+    file.write_text("pass\n")
+    for passphrase in ('<<"pass">>', '"pass"', f'{{file, "{file}"}}'):
+        settings = of_terms(
+            f"""[{{rabbit, [
+                {{default_pass, {{encrypted, <<"{BINARY}">>}}}},
+                {{config_entry_decoder, [{{passphrase, {passphrase}}}, {{cipher, aes_cbc128}},
+                                         {{hash, sha256}}, {{iterations, 1}}]}}]}}]."""
+        )
+        assert settings.value_of("default_pass") == f"encrypted:{BINARY}"
+        assert secret_of(settings, "default_pass") == "canary"
+        assert not settings.warnings
+
+
+def test_the_uris_of_a_static_shovel_may_be_encrypted() -> None:
+    uri = Encryption(b"pass").encrypt(term_of_text('"amqp://u:canary@h"'), bytes(16), bytes(16))
+    encrypted = f'{{encrypted, <<"{uri}">>}}'
+    for uris in (encrypted, f"[{encrypted}]"):
+        settings = of_terms(
+            f"""[{{rabbit, [{{config_entry_decoder, [{{passphrase, "pass"}}]}}]}},
+                 {{rabbitmq_shovel, [{{shovels, [{{s, [
+                    {{source, [{{protocol, amqp091}}, {{uris, {uris}}}, {{queue, <<"q">>}}]}},
+                    {{destination, [{{protocol, amqp091}}, {{uris, ["amqp://"]}}]}}]}}]}}]}}]."""
+        )
+        assert "canary" not in str(settings.value_of("static_shovels"))
+        assert static_shovels_in(settings)["s"]["src-uri"] == ["amqp://u:canary@h"]
+
+
+@pytest.mark.parametrize(
+    "entry, why",
+    [
+        (f'{{default_user, {{encrypted, <<"{BINARY}">>}}}}', "default_user is no secret"),
+        ("{config_entry_decoder, [{passphrase, prompt}]}", "a passphrase is not asked for"),
+        ('{config_entry_decoder, [{passphrase, "p"}, {cipher, rc4}]}', "aes_256_cbc"),
+        ('{config_entry_decoder, [{passphrase, "p"}, {hash, md5}]}', "sha512"),
+    ],
+)
+def test_what_is_not_decrypted_here_stops_the_start(entry: str, why: str) -> None:
+    with pytest.raises(SettingInvalid, match=why):
+        of_terms(f"[{{rabbit, [{entry}]}}].")
+
+
+def test_the_encrypted_password_of_a_seeded_user_is_refused_and_not_taken_for_the_password() -> (
+    None
+):
+    line = f"default_users.one.password = encrypted:{BINARY}"
+    with pytest.raises(SettingInvalid, match="not encrypted"):
+        load_settings("", {}, {}, conf=[("rabbitmq.conf", line)])
+
+
+@pytest.mark.parametrize("text", ['<<"grün">>', '"x"', "atom", '<<"a\\"b">>'])
+def test_what_is_encrypted_here_opens_again(text: str) -> None:
+    encryption = Encryption(b"p", "aes_192_cbc", "sha", 3)
+    sealed = encryption.encrypt(term_of_text(text), os.urandom(16), os.urandom(16))
+    assert term_as_written(encryption.decrypt(sealed)) == text.replace("\\", "")
+
+
+@pytest.mark.parametrize("text", ["[1]", "{a,b}", '""', "<<1>>", '"€"', "1"])
+def test_what_is_no_text_is_not_encrypted(text: str) -> None:
+    with pytest.raises(Wrong):
+        term_of_text(text)
+
+
+# -- links -----------------------------------------------------------------------------------------
+
+
+def test_the_password_of_a_link_goes_to_its_host_and_user_only() -> None:
+    entries = ("ann@a.example=file:/1", "ann@b.example=encrypted:x=")
+    assert link_password(entries, "ann", "a.example") == "file:/1"
+    assert link_password(entries, "ann", "b.example") == "encrypted:x="
+    assert (
+        link_password(entries, "ann", "c.example")
+        == link_password(entries, "bob", "a.example")
+        == ""
+    )
+    for wrong in ("ann@a=canary", "ann=file:x", "@a=file:x", "ann@=file:x", "ann@a=plain:x"):
+        with pytest.raises(SettingInvalid, match="allowed: entries such as"):
+            settings_of(link_passwords=wrong)
+
+
+def test_every_key_of_rabbitmq_that_sets_a_secret_is_hidden_in_messages() -> None:
+    """Each is misspelt in its value (a text that is too long), and must not be shown."""
+    canary = "canary" * 1000
+    for key, (ours, _kind) in OBEYED.items():
+        if ours in SECRETS:
+            try:
+                said = str(
+                    load_settings("", {}, {}, conf=[("c.conf", f"{key} = {canary}")]).warnings
+                )
+            except SettingInvalid as error:
+                said = str(error)
+            assert ours in said or key in said
+            assert "canary" not in said
+
+
+def test_secrets_are_declared_as_such() -> None:
+    """A setting that is named like a secret is one, or names a file, or how it is hashed."""
+    found: Any = {
+        key
+        for key in DECLARED
+        if any(word in key for word in ("pass", "secret", "oauth2", "shovels"))
+    }
+    rest = {"cluster_secret_file", "link_passwords", "plain_text_passwords"}
+    assert {key for key in found - SECRETS - rest if not key.startswith("password_")} == set()
+    assert json.dumps(sorted(SECRETS))
