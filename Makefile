@@ -10,8 +10,8 @@ PYTEST := $(BIN)/python -m pytest
 CHECKED := src tests setup.py $(wildcard benchmarks fuzz tools examples)
 QUIET  := $(addprefix tests/,core settings routing queues backing storage broker) $(wildcard tests/protocols/*/codec)
 
-.PHONY: help setup run quick test spark test-exactly-once test-cluster test-losses test-peers test-links nightly lint types fmt bench
-.PHONY: lock wheel sdist sbom release-check clean deps-core deps-lint deps-clients deps-spark deps-ui
+.PHONY: help setup run quick test spark test-exactly-once test-cluster chaos test-losses test-peers test-links nightly lint types fmt bench
+.PHONY: docs lock audit wheel sdist sbom release-check clean deps-core deps-lint deps-clients deps-spark deps-ui
 
 help:
 	@echo "make setup   everything into .venv, hot files compiled; then .venv/bin/penstock is the program"
@@ -23,6 +23,7 @@ help:
 	@echo "make deps-core deps-lint deps-clients deps-spark deps-ui  what tests of that kind need"
 	@echo "make test-exactly-once setup, then batches and Spark from queue to queue under kills, half an hour"
 	@echo "make test-cluster setup, then clusters of processes under a load and kills and cuts, as root, half an hour"
+	@echo "make chaos   setup, then a cluster under a load and faults by a seed, an hour, as root"
 	@echo "make test-losses setup, then what once lost or doubled messages, 100 times, some hours"
 	@echo "make test-peers setup, then hostile peers and the time of the loop, an hour for each"
 	@echo "make test-links setup, then shovels and federation between Penstock and RabbitMQ under kills"
@@ -30,10 +31,12 @@ help:
 	@echo "make lint    ruff and the import contracts"
 	@echo "make types   mypy, strict"
 	@echo "make fmt     format the code"
+	@echo "make docs    the documentation as a site: build/site/index.html"
 	@echo "make bench   compare with the RabbitMQ that is installed here"
 	@echo "make wheel   dist/*.whl for this Python, compiled, for any Linux of this age or newer"
 	@echo "make sdist   dist/*.tar.gz;  make sbom  the list of all packages of an installation"
 	@echo "make lock    requirements.lock from pyproject.toml; ARGS=--upgrade: with the newest versions"
+	@echo "make audit   known vulnerabilities of what requirements.lock names"
 	@echo "make release-check  wheels, image, chart and Debian package built and tried, as root"
 	@echo "make clean   remove everything the other words made"
 
@@ -69,6 +72,10 @@ test-exactly-once: setup deps-core deps-spark
 test-cluster: setup deps-core deps-clients
 	@$(PYTEST) -rP tests/cluster/test_judge.py tests/cluster/test_namespaces.py \
 		tests/cluster/test_live_load.py tests/cluster/test_cluster_lives.py $(ARGS)
+
+# PENSTOCK_CHAOS_S: seconds; PENSTOCK_CHAOS_SEED: that schedule again.
+chaos: setup deps-core deps-clients
+	@PENSTOCK_CHAOS_S=$${PENSTOCK_CHAOS_S:-3600} $(PYTEST) -s tests/cluster/test_chaos.py $(ARGS)
 
 # Each way in which a confirmed message was once lost, or doubled: deterministic stories, then
 # pipelines, then processes.  PENSTOCK_REPEAT says how many times.
@@ -137,8 +144,19 @@ fmt: deps-lint
 	$(BIN)/ruff check --fix-only $(CHECKED)
 	$(BIN)/ruff format $(CHECKED)
 
+# Any warning is an error: a page in no table of contents, a link or an anchor that leads nowhere.
+docs:
+	@$(SETUP) extras docs
+	@$(BIN)/python -m sphinx -q -W --keep-going -j auto -c docs -d build/doctrees . build/site $(ARGS)
+	@echo "build/site/index.html"
+
 bench: setup
 	@$(BIN)/python benchmarks/compare.py $(ARGS)
+
+# Known faults of what is locked; asks the package index.  Ends with an error where it cannot ask.
+audit:
+	@$(SETUP) extras audit
+	@$(BIN)/pip-audit --strict --require-hashes --disable-pip --progress-spinner off -r requirements.lock $(ARGS)
 
 lock:
 	@$(SETUP) extras lock

@@ -1,0 +1,65 @@
+// Publish and subscribe: each receiver gets each message that is published while it runs.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+func check(err error) {
+	if err != nil {
+		panic(err)
+	}
+}
+
+func connect() (*amqp.Connection, *amqp.Channel) {
+	url := os.Getenv("AMQP_URL")
+	if url == "" {
+		url = "amqp://guest:guest@127.0.0.1:5672/%2f"
+	}
+	connection, err := amqp.Dial(url)
+	check(err)
+	channel, err := connection.Channel()
+	check(err)
+	return connection, channel
+}
+
+func declare(channel *amqp.Channel) {
+	check(channel.ExchangeDeclare("logs", "fanout", false, false, false, false, nil))
+}
+
+func emit(text string) {
+	connection, channel := connect()
+	defer connection.Close()
+	declare(channel)
+	message := amqp.Publishing{Body: []byte(text)}
+	check(channel.PublishWithContext(
+		context.Background(), "logs", "", false, false, message))
+	fmt.Println("sent", text)
+}
+
+func receive() {
+	_, channel := connect()
+	declare(channel)
+	exclusive := true
+	queue, err := channel.QueueDeclare("", false, false, exclusive, false, nil) // the broker makes the name
+	check(err)
+	check(channel.QueueBind(queue.Name, "", "logs", false, nil))
+	deliveries, err := channel.Consume(queue.Name, "", true, false, false, false, nil)
+	check(err)
+	fmt.Println("waiting")
+	for delivery := range deliveries {
+		fmt.Println("received", string(delivery.Body))
+	}
+}
+
+func main() {
+	if os.Args[1] == "emit" {
+		emit(os.Args[2])
+	} else {
+		receive()
+	}
+}
