@@ -18,6 +18,7 @@ from typing import Any
 import pika
 import pika.exceptions
 import pytest
+from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.helpers.live_broker import LiveBroker
 
@@ -66,7 +67,7 @@ def ask(url: str, body: object = None, method: str = "PUT") -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
-def channel(broker: LiveBroker) -> pika.adapters.blocking_connection.BlockingChannel:
+def channel(broker: LiveBroker) -> BlockingChannel:
     return pika.BlockingConnection(pika.URLParameters(broker.url)).channel()
 
 
@@ -190,17 +191,15 @@ def test_clients_come_to_one_port_and_see_one_broker(broker: LiveBroker) -> None
         one.connection.close()
 
 
-def test_both_nodes_have_guests(broker: LiveBroker) -> None:
+def guests_of_both(broker: LiveBroker) -> list[BlockingChannel]:
     """The kernel spreads them: of forty connections none at one node is out of the question."""
-    opened = [channel(broker) for _ in range(40)]
-    where = set()
-    for one in opened:
-        where.add(node_of(broker, one.queue_declare("", exclusive=True).method.queue))
-        if len(where) == 2:
-            break
-    for one in opened:
-        one.connection.close()
+    opened: list[BlockingChannel] = []
+    where: set[str] = set()
+    while len(where) < 2 and len(opened) < 40:
+        opened.append(channel(broker))
+        where.add(node_of(broker, opened[-1].queue_declare("", exclusive=True).method.queue))
     assert where == {"penstock@here-1", "penstock@here-2"}
+    return opened
 
 
 def test_an_alarm_of_one_node_blocks_the_publishers_of_all(broker: LiveBroker) -> None:
@@ -208,9 +207,9 @@ def test_an_alarm_of_one_node_blocks_the_publishers_of_all(broker: LiveBroker) -
     first, second = management(broker)
     short = "penstock@here-2"
     limit = f"{second}/api/penstock/vm-memory-high-watermark"
-    assert ask(limit, {"fraction": 0.0})[0] == 200
+    publishers = guests_of_both(broker)
     told: dict[int, str] = {}
-    publishers = [channel(broker) for _ in range(12)]
+    assert ask(limit, {"fraction": 0.0})[0] == 200
     for number, one in enumerate(publishers):
         one.connection.add_on_connection_blocked_callback(
             lambda _, method, number=number: told.setdefault(number, method.method.reason)
@@ -221,8 +220,8 @@ def test_an_alarm_of_one_node_blocks_the_publishers_of_all(broker: LiveBroker) -
         for one in publishers:
             one.basic_publish("", "alarmed", b"held")
             one.connection.process_data_events(0)
-    assert set(told.values()) == {"low on memory", f"low on memory (node {short})"}
     assert len(told) == len(publishers)
+    assert set(told.values()) == {"low on memory", f"low on memory (node {short})"}
     for url in (first, second):
         status, text = ask(f"{url}/api/health/checks/alarms")
         alarms = [{"node": short, "resource": "memory"}]
