@@ -188,7 +188,7 @@ def archive(
         with_fault=bool(columns),
     )  # fmt: skip
     sorting = sorting_of(sorted_by, table, messages_stay="stream" in options)
-    if sorting.merge_on and "queues" in options:
+    if sorting.merge_on and options.keys() & {"queues", "queuesPattern"}:
         raise click.UsageError("--merge-on: messages of several queues have no order; read one")
     _check(sorting, layout, table)
     subscribed = subscribe(common, options)

@@ -134,7 +134,7 @@ def run_archive(
             stop_s = time.monotonic() - ended_s
         finally:
             places = main.landing.landed_places(main.publisher)
-            for queue in job.queues:
+            for queue in {*job.queues, *places}:  # a pattern has found more meanwhile
                 group = job.source["group"] if "stream" in job.source else ""
                 give_back(parse_url(job.url), queue, places.get(queue, ("", 0)), group=group)
     told = vars(archive.done).copy()
