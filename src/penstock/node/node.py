@@ -555,7 +555,7 @@ class Node:
             for backing in vhost.durable_backings():
                 for part in backing.parts():
                     durable.append(part)
-                    next_seq_ids[int(part.queue_id)] = int(part.next_seq_id())
+                    next_seq_ids[int(part.queue_id)] = int(part.records.next_seq_id)
         close_engine(self.engine, durable, next_seq_ids, self.files)
 
     def _finish_disk_work(self) -> None:
