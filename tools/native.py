@@ -110,7 +110,12 @@ ROOMS: Final = [
     ),
     Room("cluster/remote", COLD),
     Room("cluster/ring", COLD),
-    Room("runtime", SMALL, only="loop output_budget publish_credit session turn"),
+    Room(
+        "runtime",
+        SMALL,
+        only="connection loop output_budget publish_credit session thread_calls turn",
+    ),
+    Room("", SMALL, only="clocks"),
     Room("client", COLD, only="load"),
 ]
 

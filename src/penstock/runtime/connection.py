@@ -64,12 +64,6 @@ class SessionFactory(Protocol):
 class Connection:
     """A socket and the session behind it."""
 
-    __slots__ = (
-        "_buffer_bytes", "_needed_bytes", "closed_at_ms", "fd", "first", "gone", "known_name",
-        "mask", "opened_at_ms", "own", "paused", "peer", "protocol", "read_bytes", "session",
-        "sock", "unsent",
-    )  # fmt: skip
-
     def __init__(
         self,
         sock: Carrier,
