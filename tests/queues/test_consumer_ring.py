@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from penstock.core.message import Message
-from penstock.queues.allocator import DELIVERIES_AT_ONCE
+from penstock.queues.allocator import (
+    CROWD,
+    DELIVER_BYTES_MAX,
+    DELIVERIES_AT_ONCE,
+    TOGETHER_MOST,
+)
 from penstock.queues.consumers import SPARE, Consumer, ConsumerRing, OutputWindow, SharedWindow
 from penstock.queues.limits import DROP_HEAD, REJECT_PUBLISH, QueueLimits
 from penstock.queues.local import LocalQueue
@@ -40,14 +45,42 @@ def test_of_more_consumers_than_a_pass_serves_none_gets_two_before_all_had_one()
     hall = Hall()
     count = DELIVERIES_AT_ONCE + 100
     crowd(hall, count, 3)
-    hall.publish(2 * count)
+    hall.publish(2 * count - 1)
     hall.wakeups.clear()
     first = hall.queue.deliver(NOW_MS)
     assert sum(len(one.messages) for one in first) == DELIVERIES_AT_ONCE
     assert hall.queue in hall.wakeups
     rest = tags(hall.deliveries())
     assert [int(tag) for tag in rest[:100]] == list(range(DELIVERIES_AT_ONCE, count))
-    assert [int(tag) for tag in rest[100:]] == list(range(count))
+    assert [int(tag) for tag in rest[100:]] == list(range(count - 1))
+
+
+def test_of_a_backlog_for_all_each_of_a_crowd_gets_some_together() -> None:
+    """Each delivery is a write; none gets nothing, and none much more than another."""
+    hall = Hall()
+    takers = crowd(hall, 2 * CROWD, TOGETHER_MOST + 1)
+    hall.publish(len(takers) * TOGETHER_MOST, DELIVER_BYTES_MAX // len(takers))
+    hall.wakeups.clear()
+    first = hall.queue.deliver(NOW_MS)
+    assert [len(one.messages) for one in first] == [TOGETHER_MOST] * (len(takers) // TOGETHER_MOST)
+    hall.deliveries()
+    held = [taker.outstanding for taker in takers]
+    assert sum(held) == len(takers) * TOGETHER_MOST
+    assert min(held) > 0
+    assert max(held) - min(held) <= TOGETHER_MOST
+    hall.queue.check()
+
+
+def test_a_pass_looks_at_no_more_of_a_crowd_than_it_has_messages_for() -> None:
+    hall = Hall()
+    takers = crowd(hall, 10 * CROWD, 1)
+    hall.publish(len(takers), DELIVER_BYTES_MAX // CROWD)
+    hall.wakeups.clear()
+    first = hall.queue.deliver(NOW_MS)
+    assert [one.consumer for one in first] == takers[:CROWD]
+    assert [one for one in takers if one.resting] == []
+    assert len(tags(hall.deliveries())) == len(takers) - CROWD
+    hall.queue.check()
 
 
 def test_a_pass_for_consumers_of_one_channel_is_short() -> None:

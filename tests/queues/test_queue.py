@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import AccessRefused, ResourceLocked
 from penstock.core.message import REDELIVERED, SETTLED, Message
+from penstock.queues.allocator import DELIVER_BYTES_MAX, DELIVER_MESSAGES_MAX
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock.queues.limits import QueueLimits
-from penstock.queues.local import DELIVER_BYTES_MAX, DELIVER_MESSAGES_MAX
 from tests.helpers.engines import transient_backing
 from tests.helpers.queues import local_queue, new_context
 from tests.models.model_consumers import ModelConsumer, ModelHall, ModelWindow
@@ -368,7 +368,7 @@ def test_a_shared_window_in_the_middle_of_a_deal() -> None:
         hall.queue.add_consumer(consumer(tag, shared=shared, holder="one"))
     hall.publish(10)
     assert tags(hall.deliveries()) == ["a", "b", "a"]
-    assert hall.queue.backing.tiers.floor_seq_id() == 3
+    assert hall.queue.backing.floor_seq_id() == 3
     hall.queue.check()
 
 
@@ -392,7 +392,7 @@ def test_the_time_to_live_of_the_queue_is_an_upper_bound() -> None:
     hall.publish(1)
     hall.publish(1, expires_at_ms=NOW_MS + 50)
     hall.publish(1, expires_at_ms=NOW_MS + 500)
-    found = hall.queue.backing.reads.read_range(0, 9, 9, 999)
+    found = hall.queue.backing.read_range(0, 9, 9, 999)
     assert [message.expires_at_ms - NOW_MS for message in found] == [100, 50, 100]
 
 

@@ -3,7 +3,10 @@
     ring ─► consumers with room, no more than messages ─► deal ─► a hand for each ─► ring
                                                               └─► messages that found no room
 
-A deal costs steps for the messages it deals, and none for consumers that get nothing.
+A deal costs steps for the messages it deals, and none for consumers that get nothing.  Of a crowd
+it takes only as many consumers as one pass has messages for; where the queue has several for each
+consumer of the crowd, one gets several together, because each delivery is a write and comes back as
+a read.
 """
 
 from typing import Final, final
@@ -12,10 +15,18 @@ from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
 from penstock.core.message import REDELIVERED, Message
-from penstock.queues.consumers import Consumer, PriorityGroup
+from penstock.queues.consumers import UNLIMITED, Consumer, PriorityGroup
 
+DELIVER_MESSAGES_MAX: Final[i64] = 8192
+DELIVER_BYTES_MAX: Final[i64] = 256 * 1024
+"""One pass stays within the processor's cache, and lets other queues have their turn; but it
+takes at least what one read of a socket can bring, else publishers outrun consumers."""
 DELIVERIES_AT_ONCE: Final[i64] = 1024
 """Each costs its session much more than one message more in it: no pass makes more of them."""
+CROWD: Final[i64] = 64
+"""More consumers in turn than this are a crowd."""
+TOGETHER_MOST: Final[i64] = 8
+"""Messages that one consumer of a crowd gets before the next in turn, in one delivery."""
 
 
 @final
@@ -45,8 +56,10 @@ class RoundRobinAllocator:
     What it took out of the ring is back there after ``deal``.
     """
 
-    def __init__(self, group: PriorityGroup, ready: i64, most_takers: i64, most: i64) -> None:
-        """``ready``: so many messages wait; ``most``: no consumer gets more of them."""
+    def __init__(
+        self, group: PriorityGroup, ready: i64, ready_bytes: i64, most_takers: i64
+    ) -> None:
+        """``ready``: so many messages wait, of so many bytes."""
         self.takers: list[Consumer] = []
         self.hands: list[list[Message]] = []
         self.unacked_count: i64 = 0  # dealt, and to be settled
@@ -57,19 +70,25 @@ class RoundRobinAllocator:
         # Two consumers of one session see the messages in order, each in a delivery of its own.
         self._in_order: bool = group.shares_holder
         self._turns: list[int] = []  # in that case, who got them: places in ``takers``
-        while len(self.takers) < ready and len(self.takers) < most_takers:
+        crowd = self._ring.length()
+        enough = UNLIMITED
+        together: i64 = 1
+        if crowd > CROWD:
+            enough = _messages_in_a_pass(ready, ready_bytes)
+            if not self._in_order:
+                together = min(max(ready // crowd, 1), TOGETHER_MOST)
+        expected: i64 = 0
+        while expected < enough and len(self.takers) < min(ready, most_takers):
             consumer = self._ring.take()
             if consumer is None:
                 break
             self.takers.append(consumer)
             self.hands.append([])
-        # No consumer gets a second message before all others in the ring had one.
-        if self._ring.has_room():
-            most = 1
+            expected += min(consumer.room(), together)
+        # No consumer gets its next ones before all others in the ring had theirs.
+        most = together if self._ring.has_room() else DELIVER_MESSAGES_MAX
         for consumer in self.takers:
-            room = consumer.room()
-            if room > most:
-                room = most
+            room = min(consumer.room(), most)
             self._rooms.append(int(room))
             self.messages_wanted += room
             self.bytes_wanted += consumer.outlet.room_bytes()
@@ -122,6 +141,13 @@ class RoundRobinAllocator:
             for place in range(len(self.takers))
             if len(self.hands[place]) > 0
         ]
+
+
+def _messages_in_a_pass(ready: i64, ready_bytes: i64) -> i64:
+    """About as many as ``DELIVER_BYTES_MAX`` holds; a few, where they are large."""
+    if ready_bytes <= 0:
+        return DELIVER_MESSAGES_MAX
+    return max(DELIVER_BYTES_MAX * ready // ready_bytes, CROWD)
 
 
 def stamp(messages: list[Message], latest_ms: WallMs) -> None:

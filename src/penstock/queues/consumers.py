@@ -232,6 +232,10 @@ class ConsumerRing:
         self._turns: deque[Consumer] = deque()
         self._cancelled: i64 = 0  # at most so many of them are here
 
+    def length(self) -> i64:
+        """Those that were cancelled included."""
+        return len(self._turns)
+
     def take(self) -> Consumer | None:
         """Out of the ring, the next in turn that has room; those before it rest."""
         while len(self._turns) > 0:

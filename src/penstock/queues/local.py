@@ -29,6 +29,8 @@ from penstock.core.message import PRIORITY_BITS, Message, attempts_of, mark_rede
 from penstock.core.pending import Pending, ask_again
 from penstock.core.steps import steps
 from penstock.queues.allocator import (
+    DELIVER_BYTES_MAX,
+    DELIVER_MESSAGES_MAX,
     DELIVERIES_AT_ONCE,
     Delivery,
     RoundRobinAllocator,
@@ -47,10 +49,6 @@ from penstock.queues.refusals import check_going, leased
 from penstock.queues.sampling import REJECTED as SAMPLE_REJECTED
 from penstock.queues.stream_feed import StreamFeed
 
-DELIVER_MESSAGES_MAX: Final[i64] = 8192
-DELIVER_BYTES_MAX: Final[i64] = 256 * 1024
-"""One pass stays within the processor's cache, and lets other queues have their turn; but it
-takes at least what one read of a socket can bring, else publishers outrun consumers."""
 TIMED_OUT_AT_ONCE: Final[i64] = 512
 """Each is put back, recorded, and delivered again in the same turn."""
 LATE_AT_ONCE: Final[i64] = 1024
@@ -308,8 +306,8 @@ class LocalQueue(Queue):
 
     def _deal(self, group: PriorityGroup, most: i64, now_ms: WallMs) -> list[Delivery]:
         """Message by message to the next consumer that has room, as RabbitMQ deals."""
-        ready = self.backing.ready_count()
-        dealing = RoundRobinAllocator(group, ready, most, DELIVER_MESSAGES_MAX)
+        ready, size = self.backing.ready_count(), self.backing.ready_bytes()
+        dealing = RoundRobinAllocator(group, ready, size, most)
         messages = self._fetch(dealing.messages_wanted, dealing.bytes_wanted, now_ms)
         left = dealing.deal(messages)
         self.unacked_count += dealing.unacked_count

@@ -9,8 +9,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from penstock.spark.tables import parts
 from penstock.spark.tables.landing import LakeTable, Landing
-from penstock.spark.tables.parts import SortedOtherwise, SortedTables, Sorting
+from penstock.spark.tables.parts import SortedOtherwise, Sorting, begun, main_of, publish
 from penstock.spark.tables.table import DELTA, ICEBERG, PARQUET, Table
 from pyspark_penstock.body_columns import BodyDecoding, parse_body_columns
 from pyspark_penstock.columns import arrow_schema
@@ -49,20 +50,19 @@ class Archive:
             return Landing(table, "/", "q", None)
 
         targets = self.sorting.targets(self.layout, self.tables[""], landing_in)
-        meant = SortedTables(targets, self.sorting.note())
-        planned(meant.main.landing)
-        with meant.begun() as tables:
-            landed = tables.main.publisher.landed(QUERY, 0)
+        planned(main_of(targets).landing)
+        with begun(targets, self.sorting.note()) as targets:
+            landed = main_of(targets).publisher.landed(QUERY, 0)
             if landed is not None:
                 return {}
-            with tables.batch(QUERY, 0) as places:
-                sorter = Sorter(self.sorting.decoding, places.parts, 0)
+            with parts.parts(targets, QUERY, 0) as places:
+                sorter = Sorter(self.sorting.decoding, places, 0)
                 sorter.add(messages())
                 drafts = sorter.close()
-                for one in tables.targets:
+                for one in targets:
                     if one.name == dying_in:
                         one.publisher.publish = cut  # type: ignore[method-assign]
-                _, elsewhere = places.publish(drafts)
+                _, elsewhere = publish(targets, QUERY, 0, drafts)
             return dict(elsewhere)
 
     def rows(self) -> dict[str, list[int]]:

@@ -14,8 +14,10 @@ clocks that people set.
 import asyncio
 import logging
 import re
+import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
 
@@ -51,8 +53,8 @@ from penstock.node.coordination.etcd_proposals import LEASE_ENDED, EtcdProposals
 from penstock.node.coordination.etcd_seal import Seal
 from penstock.node.coordination.etcd_upgrade import PLAIN, SEALING, seal_records
 from penstock.node.coordination.etcd_watch import EtcdWatch, retry_s
-from penstock.side_loop import SideLoop
 
+STOP_TIMEOUT_S: Final = 5.0
 LEAVE_TIMEOUT_S: Final = 1.0
 SILENT_S: Final = 1.0
 """Without an answer for so long nothing is proposed any more."""
@@ -111,8 +113,10 @@ class EtcdCoordinator(Coordinator):
         self._entries: list[Entry] = []
         self._revision = 0  # of the snapshot
         self._closed = False
-        self._patience_s = 0.0
-        self._side = SideLoop("etcd", self._serve)
+        self._started: Future[None] = Future()
+        self._thread: threading.Thread | None = None
+        self._side: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
         self._deciding: set[asyncio.Task[None]] = set()
         self._http: EtcdHttp
         self._watch: EtcdWatch
@@ -149,17 +153,28 @@ class EtcdCoordinator(Coordinator):
 
     def start(self, patience_s: float = 10.0) -> None:
         """Join; raises ``EtcdUnavailable`` when that is not possible within this time."""
-        self._patience_s = patience_s
+        self._thread = threading.Thread(
+            target=lambda: asyncio.run(self._serve(patience_s)), name="etcd", daemon=True
+        )
+        self._thread.start()
         try:
-            self._side.start()
+            self._started.result()
         except EtcdFailed as error:
+            self._thread.join(STOP_TIMEOUT_S)
             raise self._unusable(error) from error
 
     def close(self) -> None:
         self._closed = True
-        self._side.stop()
+        side, stopping, thread = self._side, self._stopping, self._thread
+        if side is None or stopping is None or thread is None:
+            return
+        with suppress(RuntimeError):  # the loop is closed already
+            side.call_soon_threadsafe(stopping.set)
+        thread.join(STOP_TIMEOUT_S)
 
-    async def _serve(self) -> None:
+    async def _serve(self, patience_s: float) -> None:
+        self._side = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
         seal = Seal(self.options.secret)
         names = EtcdNames(self.options.cluster_name, seal)
         running: list[asyncio.Task[None]] = []
@@ -169,11 +184,15 @@ class EtcdCoordinator(Coordinator):
             self._watch = EtcdWatch(http, names, self._told)
             self._lease = EtcdLease(http, names, self._lease_changed, self._watch.check)
             self._proposals = EtcdProposals(http, names, self._watch)
-            await self._join(names, seal)
+            await self._join(names, seal, patience_s)
             loops = (self._watch.run, self._lease.run)
             running = [asyncio.create_task(_for_ever(run)) for run in loops]
-            self._side.ready()
-            await self._side.stopping.wait()
+            self._started.set_result(None)
+            await self._stopping.wait()
+        except BaseException as error:
+            if self._started.done():
+                raise
+            self._started.set_exception(error)
         finally:
             for task in (*running, *self._deciding):
                 task.cancel()
@@ -181,10 +200,10 @@ class EtcdCoordinator(Coordinator):
                 await self._leave()
                 await http.close()
 
-    async def _join(self, names: EtcdNames, seal: Seal) -> None:
+    async def _join(self, names: EtcdNames, seal: Seal, patience_s: float) -> None:
         """Snapshot and lease; a fault that may pass is waited for."""
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + self._patience_s
+        deadline_s = loop.time() + patience_s
         failures = 0
         while True:
             try:
@@ -290,7 +309,8 @@ class EtcdCoordinator(Coordinator):
         return self._watch.known.lost
 
     def hand_on(self, proposal: Proposal) -> None:
-        self._side.call(self._begin, proposal, self._lease.lease)
+        assert self._side is not None
+        self._side.call_soon_threadsafe(self._begin, proposal, self._lease.lease)
 
     def take_events(self) -> list[Event]:
         self._hear()
@@ -318,8 +338,8 @@ class EtcdCoordinator(Coordinator):
         return self._closed or self._lease.lease == 0
 
     def new_lease(self) -> None:
-        if self.lease_has_ended() and not self._closed:
-            self._side.call(self._lease.want)
+        if self._side is not None and self.lease_has_ended() and not self._closed:
+            self._side.call_soon_threadsafe(self._lease.want)
 
     def why_not(self) -> str:
         if self._closed:
