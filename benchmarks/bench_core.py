@@ -1,10 +1,8 @@
-"""The broker without sockets: nanoseconds per message through decoder, queue and encoder.
+"""The broker without sockets: processor time per message through decoder, queue and encoder.
 
-    .venv/bin/python benchmarks/bench_core.py            the build that is installed
-    PENSTOCK_PURE=1 .venv/bin/python benchmarks/bench_core.py   the same files interpreted
-
-Publishes lie ready as bytes; deliveries end in a buffer that is emptied each turn.  What is
-left out is the kernel.  Good for comparing a change with its parent in one sitting, nothing else.
+Publishes lie ready as bytes; deliveries end in a buffer that is emptied each turn.  What is left
+out is the kernel.  Good for comparing a change with its parent in one sitting, nothing else; the
+tables ``core``, ``credit``, ``events`` and ``instructions-core`` use it.
 """
 
 import os
@@ -18,7 +16,6 @@ from penstock.backing.factory import BackingMaker
 from penstock.broker.broker import Broker
 from penstock.broker.rules.access import User, hash_password
 from penstock.core.clock_types import MonoMs, WallMs
-from penstock.node.node import is_compiled
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
 from penstock.protocols.amqp.codec.letters import AmqpLetterWriter
@@ -207,20 +204,3 @@ def run(
         spent = time.process_time() - begun
         bench.committer.close()
         return spent / count * 1e9
-
-
-def main() -> None:
-    print("compiled" if is_compiled() else "interpreted", "- ns per message, user and system")
-    for label, arguments in (
-        ("16 B auto-ack", (16, False, True, False)),
-        ("1 KB auto-ack", (1024, False, True, False)),
-        ("16 B acknowledged", (16, False, False, False)),
-        ("1 KB acknowledged", (1024, False, False, False)),
-        ("200 B varied auto-ack", (200, True, True, False)),
-        ("1 KB persistent, acknowledged", (1024, False, False, True)),
-    ):
-        print(f"{label:32} {run(*arguments, 1.0):8.0f}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -22,7 +22,7 @@ from penstock.client.amqp import Connection, Endpoint
 from penstock.client.procstat import ProcessGauge
 from tests.helpers.administer import administer
 from tests.helpers.cluster import LiveCluster
-from tests.helpers.rabbit import RabbitServer
+from tests.helpers.rabbit import LOCAL_DISTRIBUTION, RabbitServer
 
 NODES: Final = 3
 SYNCHRONISED_LIMIT_S: Final = 60.0
@@ -41,7 +41,7 @@ class JoiningRabbit(RabbitServer):
     """One of several: ``first`` is whom it joins, and whose name server it uses; None = nobody."""
 
     def __init__(self, directory: Path, cookie: str, first: JoiningRabbit | None) -> None:
-        super().__init__(directory, erl_args="-kernel inet_dist_use_interface {127,0,0,1}")
+        super().__init__(directory, erl_args=LOCAL_DISTRIBUTION)
         self._first = first
         self._cookie = cookie
         if first is not None:

@@ -58,7 +58,7 @@ install_libraries() {
     local pip=("$PYTHON" -m pip)
     "${pip[@]}" --version >/dev/null 2>&1 || pip=(.venv/bin/python -m pip)
     "${pip[@]}" --version >/dev/null 2>&1 || die "no pip: apt-get install python3-pip, or make setup"
-    python3 tools/requirements.py program oauth2 >build/requirements.txt
+    python3 tools/requirements.py program oauth2 otel >build/requirements.txt
     pip+=(--python "$STAGE/$HOME_DIR/bin/python" install --quiet --no-compile --no-deps
         --disable-pip-version-check --only-binary :all:)
     "${pip[@]}" --require-hashes --requirement build/requirements.txt

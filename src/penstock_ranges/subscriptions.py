@@ -15,6 +15,8 @@ SUBSCRIBE comes after LOGIN and says which queues are meant::
     BY_EXCHANGE  exchange, group, binding keys; the group has a queue of its own
     BY_TOPIC     topic, channel, as NSQ has them
     BY_STREAM    a stream
+    BY_PATTERN   a regular expression: queues whose whole name matches it, but for streams and
+                 exclusive ones; there may be none
 
 With ``make`` the broker makes what is missing, else that is an error.  Then streams are
 refused among queues: messages are taken from those that are read with ``make``.
@@ -42,8 +44,14 @@ BY_QUEUES: Final = 0
 BY_EXCHANGE: Final = 1
 BY_TOPIC: Final = 2
 BY_STREAM: Final = 3
+BY_PATTERN: Final = 4
 
 NAMES_MAX: Final = 1000
+NAMES_OF: Final = (
+    *((1, NAMES_MAX), (2, NAMES_MAX), (2, 2)),  # queues, exchange, topic
+    *((1, NAMES_MAX), (1, 1)),  # stream, pattern
+)
+"""By kind the fewest and the most names."""
 REQUEST_MAX: Final = 100
 
 _SUBSCRIBE = Form[tuple[bool, int, list[str]]](SUBSCRIBE, "SUBSCRIBE", "?Bn")
@@ -64,12 +72,12 @@ encode_offset, decode_offset = _OFFSET.encode, _OFFSET.decode
 def decode_subscribe(payload: bytes) -> tuple[bool, int, list[str]]:
     """(make, by, names)"""
     make, by, names = _SUBSCRIBE.decode(payload)
-    if payload[0] > 1 or by > BY_STREAM:
+    if payload[0] > 1 or by > BY_PATTERN:
         raise MalformedFrame(f"SUBSCRIBE with unknown flags {payload[0]}, {by}")
     if len(names) > NAMES_MAX:
         raise MalformedFrame(f"SUBSCRIBE to {len(names)} names, at most {NAMES_MAX} are allowed")
-    least = 1 if by in (BY_QUEUES, BY_STREAM) else 2
-    if len(names) < least or (by == BY_TOPIC and len(names) != 2):
+    least, most = NAMES_OF[by]
+    if not least <= len(names) <= most:
         raise MalformedFrame(f"SUBSCRIBE of kind {by} with {len(names)} names")
     return make, by, names
 

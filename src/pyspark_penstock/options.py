@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, unquote
 
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/%2f"
 DEFAULT_PORTS = {"amqp": 5672, "amqps": 5671}
-SUBSCRIPTIONS = ("queue", "queues", "stream", "exchange", "topic")
+SUBSCRIPTIONS = ("queue", "queues", "queuesPattern", "stream", "exchange", "topic")
 BELONGS = {"group": ("exchange", "stream"), "routingKey": ("exchange",), "channel": ("topic",)}
 """Options that go with some of these only."""
 TLS_OPTIONS = ("caCertFile", "certFile", "keyFile", "verify")
@@ -85,13 +85,24 @@ class Subscription:
     """What is read: queues by name, or what the broker has a queue for."""
 
     by: str  # an option of SUBSCRIPTIONS
-    names: tuple[str, ...]  # queues or a stream; or exchange, group, keys; or topic, channel
+    names: tuple[str, ...]  # queues, a pattern or a stream; exchange, group, keys; topic, channel
     group: str = ""  # of a stream
 
     @property
     def queues(self) -> tuple[str, ...] | None:
         """Their names, if the options say them."""
         return self.names if self.by in ("queue", "queues", "stream") else None
+
+    def may_read(self, queue: str) -> bool:
+        """As far as the options say."""
+        if self.is_pattern:
+            return re.fullmatch(self.names[0], queue, re.ASCII) is not None
+        return self.queues is None or queue in self.queues
+
+    @property
+    def is_pattern(self) -> bool:
+        """Which queues there are is asked again and again."""
+        return self.by == "queuesPattern"
 
     @property
     def is_stream(self) -> bool:
@@ -105,6 +116,8 @@ class Subscription:
             return f"channel '{self.names[1]}' of topic '{self.names[0]}'"
         if self.is_stream:
             return f"stream '{self.names[0]}'"
+        if self.is_pattern:
+            return f"queues that match '{self.names[0]}'"
         return " and ".join(f"queue '{name}'" for name in self.names)
 
 
@@ -352,13 +365,13 @@ def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _subscription(options: Mapping[str, str]) -> Subscription:
-    given = [name for name in SUBSCRIPTIONS if options.get(name, "").strip()]
+    given = [name for name in SUBSCRIPTIONS if options.get(name.lower(), "").strip()]
     if len(given) != 1:
         what = "is missing: name the queue to read" if not given else f"and '{given[-1]}' are given"
         raise ValueError(
             f"penstock: option '{given[0] if given else 'queue'}' {what}; what is read is said by"
-            " exactly one of queue, queues (a,b,c), stream (with group), exchange (with group,"
-            " routingKey) and topic (with channel)"
+            " exactly one of queue, queues (a,b,c), queuesPattern (a regular expression), stream"
+            " (with group), exchange (with group, routingKey) and topic (with channel)"
         )
     by = given[0]
     for name, belongs in BELONGS.items():
@@ -371,6 +384,8 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
         return Subscription(by, (options[by],))
     if by == "queues":
         return Subscription(by, _names("queues", options[by]))
+    if by == "queuesPattern":
+        return Subscription(by, (_pattern(options[by.lower()].strip()),))
     needed = "group" if by == "exchange" else "channel"
     own = options.get(needed, "").strip()
     if not own:
@@ -381,6 +396,16 @@ def _subscription(options: Mapping[str, str]) -> Subscription:
     keys = options.get("routingkey")
     more = () if keys is None else tuple(key.strip() for key in keys.split(","))
     return Subscription(by, (options[by].strip(), own, *more))
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text, re.ASCII)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ValueError(
+            f"penstock: option 'queuesPattern' is {text!r}, which is no regular expression: {error}"
+        ) from None
+    return text
 
 
 def _names(option: str, text: str) -> tuple[str, ...]:
@@ -423,13 +448,12 @@ def _seq_ids(text: str, subscription: Subscription) -> dict[str, int]:
         found = json.loads(text)
     except ValueError:
         found = None
-    known = subscription.queues
     if not isinstance(found, dict) or not found:
         raise ValueError("")
     for queue, seq_id in found.items():
         if not isinstance(seq_id, int) or isinstance(seq_id, bool) or not 0 <= seq_id < 1 << 62:
             raise ValueError("")
-        if known is not None and queue not in known:
+        if not subscription.may_read(queue):
             raise ValueError(f" ('{queue}' is not)")
     return found
 

@@ -94,6 +94,7 @@ def subscribe(settings: Settings, *, make: bool) -> list[str]:
         "exchange": subscriptions.BY_EXCHANGE,
         "topic": subscriptions.BY_TOPIC,
         "stream": subscriptions.BY_STREAM,
+        "queuesPattern": subscriptions.BY_PATTERN,
     }
     chosen = settings.subscription
     kind = by.get(chosen.by, subscriptions.BY_QUEUES)
@@ -163,10 +164,11 @@ class Planner:
             self._begun = None
         return count
 
-    def first_position(self, head: Head) -> int:
+    def first_position(self, head: Head, *, added: bool) -> int:
         """Where this query begins, the same each time until its first batch is committed.
 
-        Another one than was asked for, when that is not there.
+        Another one than was asked for, when that is not there.  ``added``: the query has batches
+        already; then ``latest`` would pass over what came before it looked.
         """
         starting = self._settings.starting
         seq_id = starting.seq_ids.get(self.queue)
@@ -177,7 +179,7 @@ class Planner:
             at = self.call(lambda line: resolved(line, starting, line.wait(0, 0)))
             return self._start(f"at:{starting.timestamp_ms}", at)
         if starting.word == "latest":
-            return self._start("latest", head.next_seq)
+            return self._start("latest", head.floor if added else head.next_seq)
         # Retention moves the floor of a stream, so the group keeps it.
         return self._start("earliest" if self._settings.subscription.is_stream else "", head.floor)
 
@@ -274,6 +276,8 @@ def resolved(line: RangeClient, position: Position, head: Head) -> int:
 def wait_for_any(planners: Sequence[Planner], timeout_ms: int) -> None:
     """Until one of the queues has something new, or in time."""
     waiting = [planner for planner in planners if planner.begin_wait(timeout_ms)]
+    if not planners:  # a pattern has no queue yet
+        time.sleep(timeout_ms / 1000)
     if waiting:
         select([planner.connected() for planner in waiting], [], [], timeout_ms / 1000)
     for planner in waiting:

@@ -2,6 +2,7 @@
 
 In: claims (``claims``), columns to make of bodies, and parts: each a table's files and a condition.
 A message goes to the first part that takes it; one that no part takes is counted (``left_out``).
+Where each queue has a table of its own, a claim's messages are offered to that part only.
 Out: rows of drafts (``table_files``), each with the name of its part, and one per claim that says
 how many positions held no message.
 """
@@ -31,6 +32,7 @@ class Part(NamedTuple):
     takes: "pc.Expression | None"
     layout: Layout
     drafts_dir: str
+    queue: str = ""  # whose messages it is offered; "" = of all
 
 
 class Sorter:
@@ -38,31 +40,39 @@ class Sorter:
 
     def __init__(self, decoding: BodyDecoding, parts: tuple[Part, ...], batch: int) -> None:
         self._decode = decoding.decoder()
-        self._writers = [
-            (part, DraftWriter(part.layout, part.drafts_dir, batch, part.name)) for part in parts
-        ]
+        self._batch = batch
+        self._parts: dict[str, list[Part]] = {}
+        for part in parts:
+            self._parts.setdefault(part.queue, []).append(part)
+        self._writers: dict[str, DraftWriter] = {}  # by the name of the part
         self._left_out = 0
 
-    def add(self, messages: "pa.RecordBatch") -> None:
+    def add(self, messages: "pa.RecordBatch", queue: str = "") -> None:
         import pyarrow as pa
         import pyarrow.compute as pc
 
         rows = self._decode(messages)
-        for part, writer in self._writers:
+        for part in self._parts.get(queue) or self._parts[""]:
             if part.takes is None:
-                writer.add(rows)
+                self._writer(part).add(rows)
                 return
             taken = rows.filter(part.takes)
             if taken.num_rows:
-                writer.add(taken)
+                self._writer(part).add(taken)
             if taken.num_rows == rows.num_rows:
                 return
             rows = rows.filter(~pc.coalesce(part.takes, pa.scalar(False)))
         self._left_out += rows.num_rows
 
     def close(self) -> list[Draft]:
-        drafts = [draft for _, writer in self._writers for draft in writer.close()]
+        drafts = [draft for writer in self._writers.values() for draft in writer.close()]
         return [*drafts, Draft.figures(left_out=self._left_out)]
+
+    def _writer(self, part: Part) -> DraftWriter:
+        if part.name not in self._writers:
+            writer = DraftWriter(part.layout, part.drafts_dir, self._batch, part.name)
+            self._writers[part.name] = writer
+        return self._writers[part.name]
 
 
 def writing(
@@ -80,7 +90,7 @@ def writing(
             for claim in claims_in(rows):
                 count = 0
                 for messages in read_claim(settings, claim):
-                    behind.do(messages.nbytes, sorter.add, messages)
+                    behind.do(messages.nbytes, sorter.add, messages, claim.queue)
                     count += messages.num_rows
                 ends.append(Draft.figures(holes=holes_in(claim.start, claim.end, count)))
             behind.settle()

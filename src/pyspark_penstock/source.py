@@ -199,7 +199,7 @@ def _bound(line: RangeClient, queue: str, position: Position, natural: int) -> i
 def check_positions(settings: Settings, queues: list[str]) -> None:
     """Names in positions, where only the broker knows what is read."""
     given = (settings.starting.seq_ids, settings.ending.seq_ids, settings.processed_below)
-    for queue in itertools.chain(*given):
+    for queue in () if settings.subscription.is_pattern else itertools.chain(*given):
         if queue not in queues:
             raise ValueError(
                 f"penstock: an option gives a position in queue '{queue}', but "

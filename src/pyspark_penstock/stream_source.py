@@ -6,7 +6,9 @@ message when they were planned::
 
     {"v": 1, "q": {"orders": {"inc": "9f3c…", "seq": 123456, "holes": 0}}}
 
-A queue the offset does not name was added to the subscription since: it begins as a new one does.
+A queue the offset does not name was added to the subscription since: it begins as a new one does,
+and at its beginning where that would be its end.  A pattern is asked for its queues again with the
+next batch; one that is in the offset and gone is lost data.
 
 **When messages are acknowledged.**  Spark calls ``commit(end)`` for a batch only when the next
 batch has been planned, so never for the last one; but it asks ``latestOffset(start)`` only
@@ -22,6 +24,7 @@ leaves what they skip where it is until something beyond is acknowledged.
 is dealt out again.
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -55,23 +58,44 @@ if TYPE_CHECKING:
     from pyarrow import RecordBatch
 
 
+LOOK_EVERY_S = 5.0
+"""For the queues of a pattern, at most: each look is a connection, and a line in the log."""
+
+
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads queues to their ends and acknowledges what Spark has committed."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._planners: dict[str, Planner] = {}
+        self._looked_s: float | None = None  # for queues, on the monotonic clock
         self._stop_at: dict[str, int] | None = None  # set by AvailableNow
         self._holes: dict[str, int] = {}  # up to the end of the last planned batch
         self._turns = 0
 
     def planners(self) -> dict[str, Planner]:
         """By queue, in the order of the subscription, which is made when first needed."""
-        if not self._planners:
-            queues = subscribe(self._settings, make=True)
-            check_positions(self._settings, queues)
-            self._planners = {queue: Planner(self._settings, queue) for queue in queues}
+        if self._looked_s is None:
+            check_positions(self._settings, self._look())
         return self._planners
+
+    def _look(self) -> list[str]:
+        """For the queues that are meant; a planner stays as long as its queue."""
+        queues = subscribe(self._settings, make=True)
+        self._looked_s = time.monotonic()
+        for gone in self._planners.keys() - {*queues}:
+            self._planners.pop(gone).close()
+        self._planners = {
+            queue: self._planners.get(queue) or Planner(self._settings, queue) for queue in queues
+        }
+        return queues
+
+    def _look_again(self) -> None:
+        """A pattern may mean other queues now; a run of AvailableNow keeps those it began with."""
+        if not self._settings.subscription.is_pattern or self._stop_at is not None:
+            return
+        if self._looked_s is None or time.monotonic() - self._looked_s >= LOOK_EVERY_S:
+            self._look()
 
     # -- offsets ---------------------------------------------------------------------------
 
@@ -85,6 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stop_at = {queue: one.head().next_seq for queue, one in self.planners().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        self._look_again()
         places = self._places(start)
         for queue, place in places.items():
             planner = self._planners[queue]
@@ -159,10 +184,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- positions -------------------------------------------------------------------------
 
-    def _first(self, planner: Planner) -> Place:
-        """Where a new query begins in this queue."""
+    def _first(self, planner: Planner, *, added: bool = False) -> Place:
+        """Where a new query begins in this queue, or one that goes on and gets it."""
         head = planner.head()
-        position = planner.first_position(head)
+        position = planner.first_position(head, added=added)
         wanted = self._settings.starting.seq_ids.get(planner.queue, position)
         if self._settings.subscription.is_stream:
             position = max(position, head.floor)  # where an earlier run began may be gone
@@ -179,11 +204,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What an offset says of the queues that are read."""
         found = offset.get("q", {})
         planners = self.planners()
-        stranger = next((queue for queue in found if queue not in planners), None)
-        if offset.get("v") != 1 or not found or stranger is not None:
+        meant = self._settings.subscription
+        strange = [queue for queue in found if queue not in planners]
+        if meant.is_pattern:
+            for queue in [one for one in strange if meant.may_read(one)]:
+                strange.remove(queue)
+                self._lost(queue, "there is no such queue any more")
+        if offset.get("v") != 1 or strange or not (found or meant.is_pattern):
             raise ValueError(
                 f"the checkpoint holds {offset}, which is no position in "
-                f"{self._settings.subscription}; was it written for another queue?"
+                f"{meant}; was it written for another queue?"
             )
         return {
             queue: Place(found[queue]["inc"], found[queue]["seq"], found[queue].get("holes", 0))
@@ -201,7 +231,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if place is not None:
             return self._judged(planner, place, planner.head())
         log.info("queue '%s' was added to this query", planner.queue)
-        return self._first(planner)
+        return self._first(planner, added=True)
 
     def _judged(self, planner: Planner, place: Place, head: Head) -> Place:
         queue, seq = planner.queue, place.seq

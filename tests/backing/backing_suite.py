@@ -224,7 +224,7 @@ class BackingMachine(RuleBasedStateMachine):
     def requeue_to_tail(self, data: st.DataObject) -> None:
         queue, seq_ids = self.some_tokens(data)
         messages = queue.taken(seq_ids)
-        queue.backing.requeue_to_tail(messages, self.now_ms)
+        queue.backing.rare().moves.requeue_to_tail(messages, self.now_ms)
         queue.model.requeue_to_tail(seq_ids, self.now_ms)
         self.note("moved to the tail", len(messages))
 
@@ -388,11 +388,11 @@ class BackingMachine(RuleBasedStateMachine):
             return
         count, floor = 0, -1
         for _ in range(data.draw(st.sampled_from([1, 3, 1000]))):
-            if not floor < backing.floor_seq_id() < seq_id:
+            if not floor < backing.tiers.floor_seq_id() < seq_id:
                 break
-            floor = backing.floor_seq_id()
+            floor = backing.tiers.floor_seq_id()
             count += backing.drop_step(seq_id, most)
-        assert count == queue.model.drop_below(min(seq_id, backing.floor_seq_id()))
+        assert count == queue.model.drop_below(min(seq_id, backing.tiers.floor_seq_id()))
 
     @rule(at=QUEUES, data=st.data())
     def drop_some(self, at: int, data: st.DataObject) -> None:
@@ -431,19 +431,21 @@ class BackingMachine(RuleBasedStateMachine):
         queue = self.queues[at]
         start = data.draw(self.seq_ids(queue, 0))
         end = data.draw(self.seq_ids(queue, start))
-        found = queue.backing.read_range(start, end, max_messages, max_bytes)
+        found = queue.backing.reads.read_range(start, end, max_messages, max_bytes)
         wanted = queue.model.between(start, end)
         assert len(found) <= min(max_messages, len(wanted))
         assert found or not wanted, "at least one, however large"
         for entry, one in zip(wanted, found, strict=False):
             assert entry.agrees_with(one)
-        peeked = queue.backing.peek_range(start, end, max_messages, max_bytes)
+        peeked = queue.backing.reads.peek_range(start, end, max_messages, max_bytes)
         assert [one.seq_id for one in peeked] == [one.seq_id for one in found]
         size = sum(len(one.content) for one in found)
-        some = queue.backing.read_some(start, end, max_messages, max_bytes)
+        some = queue.backing.reads.read_some(start, end, max_messages, max_bytes)
         assert [one.seq_id for one in some] == [one.seq_id for one in found[: len(some)]]
         assert some or not found
-        self.judge_measure(queue.backing.measure_range(start, end, max_messages, max_bytes), found)
+        self.judge_measure(
+            queue.backing.reads.measure_range(start, end, max_messages, max_bytes), found
+        )
         assert size <= max_bytes or len(found) == 1
         if len(found) < min(len(wanted), max_messages):
             assert size + len(wanted[len(found)].content) > max_bytes, "stopped for no reason"

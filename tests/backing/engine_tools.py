@@ -173,7 +173,7 @@ class OpenEngine:
         if error is not None:
             raise error
         durable: list[RestingQueue] = list(self.queues.values())
-        numbers = {int(q.queue_id): int(q.next_seq_id()) for q in self.queues.values()}
+        numbers = {int(q.queue_id): int(q.records.next_seq_id) for q in self.queues.values()}
         close_engine(self.engine, durable, numbers, self.files)
 
 

@@ -39,7 +39,7 @@ class Judged:
     def cancel_delayed(self, seq_id: int) -> bool:
         """Only what is delayed can be; what was taken out for other reasons cannot."""
         there = seq_id in self.model.delayed
-        assert self.backing.cancel_delayed(seq_id) == there
+        assert self.backing.delays.cancel_delayed(seq_id) == there
         self.model.cancel_delayed([seq_id] if there else [])
         return there
 
@@ -51,12 +51,12 @@ class Judged:
 
     def take_delayed(self, max_messages: int, max_bytes: int, stay: int) -> int:
         """Of those that are taken the last ``stay`` go back."""
-        taken = self.backing.take_delayed(max_messages, max_bytes)
+        taken = self.backing.delays.take_delayed(max_messages, max_bytes)
         assert len(taken) <= max_messages
         assert taken or not self.model.delayed
         assert len(taken) < 2 or sum(len(one.content) for one, _ in taken) <= max_bytes
         back = taken[max(0, len(taken) - stay) :]
-        self.backing.untake_delayed([one for one, _ in back])
+        self.backing.delays.untake([one for one, _ in back])
         for one, until_ms in back:
             assert self.model.until_ms[int(one.seq_id)] == until_ms
         taken = taken[: len(taken) - len(back)]
@@ -123,7 +123,7 @@ class Judged:
 
     def release(self, now_ms: int, at_most: int = EVERYTHING) -> int:
         count = int(self.backing.release_due(now_ms, at_most))
-        waiting = {seq_id for _, seq_id, _ in self.backing.list_delayed(0, -1, EVERYTHING)}
+        waiting = {seq_id for _, seq_id, _ in self.backing.tiers.delayed.page(0, -1, EVERYTHING)}
         assert self.model.release_due(now_ms, waiting) == count
         self.put_off_ms = int(self.backing.next_due_ms())
         return count
@@ -146,12 +146,12 @@ class Judged:
         if not self.durable:
             self.begin_empty()
             return
-        found = self.backing.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
+        found = self.backing.reads.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
         index = self.backing.index_or_none()
         delays = {} if index is None else index.delays()
         everything = found + self.backing.tiers.delayed.messages()
         attempts = {int(one.seq_id): int(attempts_of(one)) for one in everything}
-        self.model.crashed(found, delays, attempts, int(self.backing.next_seq_id()))
+        self.model.crashed(found, delays, attempts, int(self.backing.records.next_seq_id))
 
     def stopped_cleanly(self) -> None:
         self.tokens = {}
@@ -164,7 +164,9 @@ class Judged:
     def begin_empty(self) -> None:
         self.tokens = {}
         self.dying = {}
-        self.model = ModelQueue(durable=self.durable, next_seq_id=int(self.backing.next_seq_id()))
+        self.model = ModelQueue(
+            durable=self.durable, next_seq_id=int(self.backing.records.next_seq_id)
+        )
 
     def references(self) -> int:
         """Messages here whose content must be in the lasting store."""
@@ -176,11 +178,11 @@ class Judged:
         assert backing.why_stopped() == ""
         assert backing.ready_count() == len(model.ready)
         assert backing.ready_bytes() == model.ready_bytes()
-        assert backing.next_seq_id() == model.next_seq_id
-        assert backing.floor_seq_id() <= model.floor_seq_id()
+        assert backing.records.next_seq_id == model.next_seq_id
+        assert backing.tiers.floor_seq_id() <= model.floor_seq_id()
         self._check_expiry()
         assert backing.count_delayed() == len(model.delayed)
-        assert backing.list_delayed(0, -1, 3) == model.list_delayed()[:3]
+        assert backing.tiers.delayed.page(0, -1, 3) == model.list_delayed()[:3]
         assert backing.next_due_ms() in (model.next_due_ms(), self.put_off_ms)
         timed = any(entry.expires_at_ms for entry in model.everything())
         assert backing.may_expire() or not timed

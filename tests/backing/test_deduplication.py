@@ -149,7 +149,7 @@ def test_a_key_goes_with_its_message_when_its_time_is_over(how: str) -> None:
         assert publish(0) == 0, "it is handed out, to become a dead letter"
         backing.ack(late)
     assert publish(0) == 1
-    assert backing.drop_below(backing.positions().next_seq_id()) == 1
+    assert backing.drop_below(backing.positions().records.next_seq_id) == 1
     assert publish(0) == 1
     backing.check()
 

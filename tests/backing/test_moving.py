@@ -78,9 +78,9 @@ class MovingLife:
         if not messages:
             return
         copies = [one.copy_for_queue() for one in messages]
-        self.there.expect_moved()
+        self.there.records.expect_moved()
         self.there.publish(copies, self.now_ms)
-        self.there.moved_in()
+        self.there.records.moved_in()
         self.here.ack_behind(messages)
         self.moves += len(messages)
 
@@ -139,7 +139,7 @@ class MovingLife:
 
 
 def names_in(queue: VariableQueue) -> list[int]:
-    found = queue.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
+    found = queue.reads.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
     assert queue.why_stopped() == ""
     return [int(one.content.split(b":")[0]) for one in found]
 
@@ -161,9 +161,9 @@ def test_a_content_in_the_store_is_not_copied() -> None:
     opened.commit()
     messages = here.fetch(1, EVERYTHING)
     copies = [one.copy_for_queue() for one in messages]
-    there.expect_moved()
+    there.records.expect_moved()
     there.publish(copies, 2)
-    there.moved_in()
+    there.records.moved_in()
     here.ack_behind(messages)
     opened.commit()
     assert copies[0].flags & STORED

@@ -33,7 +33,7 @@ class Rested:
         self.one = OpenEngine(self.files, {1: ENTRIES}, limits(embed=embed))
         self.queue: VariableQueue = self.one.queues[1]
         self.queue.set_mode(True)
-        self.first = int(self.queue.next_seq_id())
+        self.first = int(self.queue.records.next_seq_id)
         for start in range(0, COUNT, 100):
             bodies = [b"%0*d" % (SIZE, start + n) for n in range(100)]
             self.queue.publish([message(body) for body in bodies], 1000 + start)
@@ -46,12 +46,12 @@ class Rested:
         """Positions are counted from the first message's."""
         self.files.reads = self.files.read_bytes = 0
         start, end = start + self.first, end + self.first
-        found = self.queue.measure_range(start, end, max_messages, max_bytes)
+        found = self.queue.reads.measure_range(start, end, max_messages, max_bytes)
         return int(found.upto) - self.first, int(found.count), int(found.size), found.more
 
     def bodies(self, start: int, end: int) -> list[int]:
         start, end = start + self.first, end + self.first
-        found = self.queue.read_range(start, end, EVERYTHING, EVERYTHING)
+        found = self.queue.reads.read_range(start, end, EVERYTHING, EVERYTHING)
         return [int(one.content) for one in found]
 
     def restarted(self) -> Rested:
@@ -145,7 +145,7 @@ def test_contents_of_store_and_segments_do_not_hide_each_other() -> None:
     queue.await_head()
     for resting in queue.tiers.q3.live() + queue.tiers.q4.live():
         resting.content = b""  # as when memory is short
-    found = queue.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
+    found = queue.reads.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
     assert [one.content for one in found] == contents
 
 
@@ -156,7 +156,7 @@ def test_reading_on_and_on_reads_hardly_anything_twice(size: int, embed: int) ->
     at = rested.first
     found: list[int] = []
     while True:
-        some = rested.queue.read_some(at, EVERYTHING, 8192, 1 << 20)
+        some = rested.queue.reads.read_some(at, EVERYTHING, 8192, 1 << 20)
         if not some:
             break
         found += [int(one.content) for one in some]
@@ -182,14 +182,14 @@ def test_what_is_read_for_chosen_messages_is_known_before(rested: Rested) -> Non
     """A message of each block: reading all of them in one turn would take long."""
     sparse = [rested.first + place for place in range(0, COUNT, 300)]
     left, rounds = sparse, 0
-    rested.queue.take_looked_bytes()
+    rested.queue.records.take_looked_bytes()
     while left:
         rested.files.reads = rested.files.read_bytes = 0
-        taken = int(rested.queue.few_reads(left, 3))
+        taken = int(rested.queue.rare().settlement.few_reads(left, 3))
         assert taken == 3 or len(left) < 3
         assert rested.queue.drop_some(left[:taken]) == taken
         assert rested.files.reads <= 3
-        looked = int(rested.queue.take_looked_bytes())
+        looked = int(rested.queue.records.take_looked_bytes())
         assert looked == pytest.approx(rested.files.read_bytes, rel=0.01)
         left, rounds = left[taken:], rounds + 1
     assert rounds == -(-len(sparse) // 3)
@@ -199,7 +199,7 @@ def test_what_is_read_for_chosen_messages_is_known_before(rested: Rested) -> Non
 
 def test_neighbours_are_chosen_with_one_read(rested: Rested) -> None:
     near = [rested.first + place for place in range(100)]
-    assert rested.queue.few_reads(near, 1) == 100
+    assert rested.queue.rare().settlement.few_reads(near, 1) == 100
     rested.files.reads = 0
     assert rested.queue.drop_some(near) == 100
     assert rested.files.reads == 1

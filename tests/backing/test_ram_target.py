@@ -39,7 +39,7 @@ class Clocked:
         return int(self.queue.tiers.ram_count + self.queue.tiers.pending.ram_count)
 
     def held(self) -> int:
-        return len(self.queue.read_range(0, 1 << 40, 1 << 40, 1 << 40))
+        return len(self.queue.reads.read_range(0, 1 << 40, 1 << 40, 1 << 40))
 
 
 # -- VQ-21 ---------------------------------------------------------------------------------

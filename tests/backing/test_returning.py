@@ -31,7 +31,7 @@ def opened(files: SimFileSystem, *, paging: int = 1 << 40) -> OpenEngine:
 
 
 def bodies(queue: VariableQueue) -> list[bytes]:
-    found = queue.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
+    found = queue.reads.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
     return [one.content.partition(b":")[0] for one in found]
 
 
@@ -49,9 +49,9 @@ def test_moved_to_the_tail_it_is_there_once(size: int, committed: bool) -> None:
     one.commit()
     first = queue.fetch(1, 1)
     first[0].flags += 3 << ATTEMPTS_SHIFT
-    queue.requeue_to_tail(first, 2)
+    queue.rare().moves.requeue_to_tail(first, 2)
     queue.check()
-    assert first[0].seq_id == queue.next_seq_id() - 1
+    assert first[0].seq_id == queue.records.next_seq_id - 1
     assert bodies(queue) == [b"1", b"2", b"3", b"0"]
     if committed:
         one.commit()
@@ -113,11 +113,11 @@ def test_what_is_due_may_go_to_the_tail(size: int, rests: bool, ending: str) -> 
         one.close_cleanly()
         one = opened(files)
         queue = one.queues[QUEUE_ID]
-    assert queue.release_to_tail(499, EVERYTHING) == 0
-    assert queue.release_to_tail(500, EVERYTHING) == 2
+    assert queue.delays.release_to_tail(499, EVERYTHING) == 0
+    assert queue.delays.release_to_tail(500, EVERYTHING) == 2
     queue.check()
     one.commit()
-    assert queue.release_to_tail(queue.next_due_ms(), EVERYTHING) == 0
+    assert queue.delays.release_to_tail(queue.next_due_ms(), EVERYTHING) == 0
     queue.check()
     one.commit()
     if ending == "clean":
@@ -154,7 +154,7 @@ def test_a_crash_right_after_the_release_to_the_tail_finds_each_once(
         one.close_cleanly()
         one = opened(files)
         queue = one.queues[QUEUE_ID]
-    assert queue.release_to_tail(500, EVERYTHING) == 2
+    assert queue.delays.release_to_tail(500, EVERYTHING) == 2
     assert queue.count_delayed() == 0
     queue.check()
     if committed:
@@ -170,9 +170,9 @@ def test_a_crash_right_after_the_release_to_the_tail_finds_each_once(
         assert queue.count_delayed() == 0
         assert bodies(queue) == [b"0", b"1", b"2", b"8", b"9"]
         return
-    assert [due_ms for due_ms, _, _ in queue.list_delayed(0, -1, 9)] == [500, 500]
+    assert [due_ms for due_ms, _, _ in queue.tiers.delayed.page(0, -1, 9)] == [500, 500]
     assert bodies(queue) == [b"0", b"1", b"2"]
-    assert queue.release_to_tail(500, EVERYTHING) == 2
+    assert queue.delays.release_to_tail(500, EVERYTHING) == 2
     one.commit()
     files.kill()
     one = opened(files)
@@ -185,7 +185,7 @@ def test_what_was_never_handed_out_is_not_marked_at_the_tail() -> None:
     queue.publish_delayed([message(b"0:x")], 500, 1)
     fill(queue, 1)
     queue.delay(queue.fetch(1, 1), 500)
-    assert queue.release_to_tail(500, EVERYTHING) == 2
+    assert queue.delays.release_to_tail(500, EVERYTHING) == 2
     assert [bool(one.flags & REDELIVERED) for one in queue.fetch(2, EVERYTHING)] == [False, True]
     queue.check()
 
@@ -219,7 +219,7 @@ def test_published_for_later_it_is_not_ready_before(size: int, ending: str) -> N
     one = opened(files)
     queue = one.queues[QUEUE_ID]
     fill(queue, 2, size)
-    place = queue.next_seq_id()
+    place = queue.records.next_seq_id
     queue.publish_delayed([message(b"9:" + b"x" * size)], 500, 1)
     queue.publish([message(b"2:" + b"x" * size)], 2)
     queue.check()
@@ -234,8 +234,8 @@ def test_published_for_later_it_is_not_ready_before(size: int, ending: str) -> N
         one = opened(files)
         queue = one.queues[QUEUE_ID]
     assert bodies(queue) == [b"0", b"1", b"2"]
-    assert queue.list_delayed(0, -1, 9) == [(500, place, size + 2)]
-    assert queue.list_delayed(500, place, 9) == []
+    assert queue.tiers.delayed.page(0, -1, 9) == [(500, place, size + 2)]
+    assert queue.tiers.delayed.page(500, place, 9) == []
     assert queue.release_due(500, EVERYTHING) == 1
     queue.check()
     assert bodies(queue) == [b"0", b"1", b"9", b"2"]
@@ -261,16 +261,16 @@ def test_what_was_cancelled_or_dropped_never_comes_back(size: int) -> None:
     files = SimFileSystem()
     one = opened(files)
     queue = one.queues[QUEUE_ID]
-    first = queue.next_seq_id()
+    first = queue.records.next_seq_id
     queue.publish_delayed([message(b"%d:" % i + b"x" * size) for i in range(4)], 500, 1)
     one.commit()
-    assert queue.cancel_delayed(first + 1)
-    assert not queue.cancel_delayed(first + 1)
+    assert queue.delays.cancel_delayed(first + 1)
+    assert not queue.delays.cancel_delayed(first + 1)
     one.commit()
     files.kill()
     one = opened(files)
     queue = one.queues[QUEUE_ID]
-    assert [seq_id for _, seq_id, _ in queue.list_delayed(0, -1, 9)] == [
+    assert [seq_id for _, seq_id, _ in queue.tiers.delayed.page(0, -1, 9)] == [
         first,
         first + 2,
         first + 3,
@@ -297,7 +297,7 @@ def test_what_was_taken_is_delayed_again_after_a_crash(size: int) -> None:
         files.kill()
         one = opened(files)
         queue = one.queues[QUEUE_ID]
-        taken = queue.take_delayed(9, EVERYTHING)
+        taken = queue.delays.take_delayed(9, EVERYTHING)
         assert len(taken) == left
         assert all(len(one.content) == size + 2 and until == 500 for one, until in taken)
         assert queue.count_delayed() == 0

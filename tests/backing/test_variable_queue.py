@@ -48,9 +48,9 @@ def test_a_step_into_a_tail_that_no_segment_has_says_how_far_it_got() -> None:
     queue = VariableQueue(one.engine, 1, True, SEGMENT_ENTRIES)
     queue.set_mode(True)
     queue.publish([message(b"body") for _ in range(SEGMENT_ENTRIES + 1)], 1000)
-    first = int(queue.floor_seq_id())
+    first = int(queue.tiers.floor_seq_id())
     assert queue.drop_step(first + SEGMENT_ENTRIES + 1, 1) == SEGMENT_ENTRIES
-    assert queue.floor_seq_id() == first + SEGMENT_ENTRIES
+    assert queue.tiers.floor_seq_id() == first + SEGMENT_ENTRIES
     assert queue.ready_count() == 1
 
 

@@ -96,7 +96,7 @@ class Node:
                 for backing in vhost.durable_backings()
                 for part in backing.parts()
             ]
-            numbers = {int(part.queue_id): int(part.next_seq_id()) for part in parts}
+            numbers = {int(part.queue_id): int(part.records.next_seq_id) for part in parts}
             quiet.committer.close()
             close_engine(quiet.engine, parts, numbers, quiet.files)
         elif how == "kill":

@@ -246,7 +246,7 @@ def test_what_a_channel_has_in_flight_or_moves_to_its_tail_is_back(node: Node) -
     queue._deferred.release_to_tail()  # somebody may have read by position
     node.run()
     part = part_of(queue.backing)
-    assert part.next_seq_id() == 46  # three of them have moved, each with one record
+    assert part.records.next_seq_id == 46  # three of them have moved, each with one record
     expected = all_of(queue.backing, node.now_ms)
     assert sum(map(len, expected)) == 43
     copy = demoted(node, "q")
@@ -395,7 +395,9 @@ def test_a_change_of_role_is_there_or_not(
     queue = node.vhost.queues["q"]
     begin_term(queue.backing, TERM + 1)
     queue.publish(some(4, first=50), node.now_ms)
-    assert min(part.next_seq_id() for part in parts_of(queue.backing)) > TERM + 1 << TERM_SHIFT
+    assert (
+        min(part.records.next_seq_id for part in parts_of(queue.backing)) > TERM + 1 << TERM_SHIFT
+    )
     expected = all_of(queue.backing, 0)
     node.run()
     node.vhost.copies.from_queue(queue)

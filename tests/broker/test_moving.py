@@ -64,7 +64,7 @@ def declare(client: ClientEnd, name: str, **arguments: Any) -> None:
 
 def lying(node: QuietBroker, queue: str, vhost: str = "/") -> list[Message]:
     found: Queue = node.broker.vhosts[vhost].queue(queue)
-    return found.backing.parts()[0].read_range(0, 1 << 62, 1000, 1 << 30)
+    return found.backing.parts()[0].reads.read_range(0, 1 << 62, 1000, 1 << 30)
 
 
 def count(node: QuietBroker, queue: str, vhost: str = "/") -> int:

@@ -57,7 +57,7 @@ def names_in(queue: Queue) -> list[bytes]:
     return [
         name_of(message)
         for part in backing.parts()
-        for message in part.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
+        for message in part.reads.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
     ]
 
 

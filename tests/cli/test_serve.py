@@ -99,6 +99,7 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "event_exchange_vhost": "there",
         "event_log": "false",
         "event_log_dir": "there",
+        "otlp_endpoint": "http://127.0.0.1:4318/v1/traces",
         "rates_mode": "none",
         "log_level": "debug",
         "log_format": "json",

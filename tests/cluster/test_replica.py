@@ -187,7 +187,7 @@ def test_a_node_that_came_back_begins_a_term_with_all_it_has() -> None:
     again = engine(files)
     begin_term(again.queues[1], TERM)
     assert sorted(set_of(again.queues[1], NOW_MS)) == [FIRST + 2, FIRST + 3, FIRST + 4]
-    assert again.queues[1].next_seq_id() == TERM << TERM_SHIFT
+    assert again.queues[1].records.next_seq_id == TERM << TERM_SHIFT
 
 
 def parcel_of(number: int, term: int = TERM) -> Parcel:

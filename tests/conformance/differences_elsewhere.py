@@ -50,6 +50,26 @@ ELSEWHERE: Final = (
         "::test_a_consumer_whose_position_is_kept_goes_on_and_another_is_cancelled",
     ),
     Elsewhere(
+        "Log-ins without a name",
+        "RabbitMQ 4.3.6 offers ANONYMOUS, which logs in as `anonymous_login_user`, by default "
+        "`guest`.",
+        "There is no such log-in: each client says who it is.",
+        "conformance/test_log_in_stories.py::test_are_as_in_rabbitmq",
+    ),
+    Elsewhere(
+        "No limits",
+        "With `channel_max` or `frame_max` 0 the broker offers 0, and a client may answer 0.",
+        "It offers the highest value that it takes, 65,535 channels and frames of 128 MiB, and a "
+        "client that answers 0 is refused as with any other limit.",
+        "conformance/test_log_in_stories.py::test_are_as_in_rabbitmq",
+    ),
+    Elsewhere(
+        "Limits of users that are not there",
+        "Setting one by the management API answers 400.",
+        "It answers 404.",
+        "conformance/test_log_in_stories.py::test_are_as_in_rabbitmq",
+    ),
+    Elsewhere(
         "Newer headers",
         "RabbitMQ 4.3.6 writes `x-last-death-queue`, `-reason` and `-exchange` on dead letters.",
         "Written by quorum queues; a classic queue changes them when they are there.",

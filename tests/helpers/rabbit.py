@@ -26,6 +26,9 @@ SCRIPTS = (
 HASH_EXCHANGE = "rabbitmq_consistent_hash_exchange"
 """Adds an exchange type, and changes nothing else."""
 
+LOCAL_DISTRIBUTION = "-kernel inet_dist_use_interface {127,0,0,1}"
+"""Other nodes are heard on this machine only."""
+
 
 def find_script() -> str | None:
     for script in SCRIPTS:
@@ -154,11 +157,13 @@ class RabbitServer(BrokerProcess):
 class ManagedRabbit(RabbitServer):
     """With its management API, whose counts are at most half a second old, and more plug-ins."""
 
-    def __init__(self, directory: Path, plugins: tuple[str, ...] = ()) -> None:
+    def __init__(self, directory: Path, plugins: tuple[str, ...] = (), config: str = "") -> None:
         self.http_port = free_port()
         super().__init__(
             directory,
-            config=f"management.tcp.port = {self.http_port}\nmanagement.tcp.ip = 127.0.0.1\n"
+            LOCAL_DISTRIBUTION,
+            config=f"{config}management.tcp.port = {self.http_port}\n"
+            "management.tcp.ip = 127.0.0.1\n"
             "collect_statistics_interval = 500\n",
             plugins=("rabbitmq_management", *plugins),
         )

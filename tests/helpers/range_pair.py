@@ -152,7 +152,9 @@ def bodies_in(node: QuietBroker, queue: str) -> list[bytes]:
     """Of all ready messages, in order."""
     parts = node.broker.vhosts["/"].queues[queue].backing.parts()
     every = 1 << 60
-    found = [one for part in reversed(parts) for one in part.read_range(0, every, every, every)]
+    found = [
+        one for part in reversed(parts) for one in part.reads.read_range(0, every, every, every)
+    ]
     return [body_of(one.content) for one in found]
 
 

@@ -67,7 +67,7 @@ class Served:
 
     def stop_sampling(self) -> None:
         """Calls on the data loop are the tests' own."""
-        management, sampling = self.management._loop, self.management.sampling
+        management, sampling = self.management._side.loop, self.management.sampling
         assert management is not None
         assert sampling is not None
         management.call_soon_threadsafe(sampling.cancel)

@@ -32,8 +32,8 @@ class Sampled(Served):
         self.now_s = time.time() // 5 * 5 + 1
 
     def _in_management(self, what: Any) -> None:
-        assert self.management._loop is not None
-        asyncio.run_coroutine_threadsafe(what, self.management._loop).result(60)
+        assert self.management._side.loop is not None
+        asyncio.run_coroutine_threadsafe(what, self.management._side.loop).result(60)
 
     def call(self, function: Any) -> Any:
         def timed() -> Any:

@@ -162,7 +162,7 @@ def test_what_channels_got_is_summed_over_portions(served: Served, busy: Busy) -
 
 def test_the_sampler_and_metrics_read_portions(served: Served, described: Described) -> None:
     management = served.management
-    loop = management._loop
+    loop = management._side.loop
     assert loop is not None
 
     def on_management(work: Any) -> Any:

@@ -131,7 +131,7 @@ def test_peeking_takes_nothing(served: Served, channel: Any) -> None:
 def test_peeking_at_what_rests_on_disk(served: Served, channel: Any) -> None:
     fill(channel, 40, **{"x-queue-mode": "lazy"})
     queue = served.node.broker.vhosts["/"].queues["q"]
-    first = served.on_loop(lambda: int(queue.backing.floor_seq_id()))
+    first = served.on_loop(lambda: int(queue.backing.tiers.floor_seq_id()))
     found = page(served, **{"from": first + 30, "count": 3})
     assert [one["payload"] for one in found["messages"]] == ["body 30", "body 31", "body 32"]
 
@@ -146,7 +146,7 @@ def test_what_paging_takes_from_memory_meanwhile_is_shown(
     opened = watch.opened
 
     def page_out() -> None:
-        for message in queue.backing.parts()[0].peek_range(0, 9, 9, 1 << 20):
+        for message in queue.backing.parts()[0].reads.peek_range(0, 9, 9, 1 << 20):
             message.content = b""
 
     def opened_late(message: Message) -> tuple[dict[str, object], bytes]:

@@ -265,7 +265,7 @@ def test_stop_does_not_wait_for_a_stuck_broker(served: Served) -> None:
         server.stop()
         assert time.monotonic() - begun < 4
     server.stop()
-    assert not [thread for thread in threading.enumerate() if thread is server._thread]
+    assert not [thread for thread in threading.enumerate() if thread is server._side._thread]
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port))
 

@@ -139,7 +139,7 @@ def test_samples_of_many_rows_want_a_page(served: Served, monkeypatch: pytest.Mo
     monkeypatch.setattr(lists, "ROWS_WITH_SAMPLES_MAX", 6)
     for number in range(8):
         served.declare(f"many-{number}")
-    management, sampler = served.management._loop, served.management.sampler
+    management, sampler = served.management._side.loop, served.management.sampler
     assert management is not None
     for at_s in (1000.0, 1005.0):
         asyncio.run_coroutine_threadsafe(sampler.walk(at_s), management).result(10)

@@ -62,7 +62,7 @@ def test_a_lazy_queue_as_rabbitmq_describes_it() -> None:
     engine = opened()
     queue = engine.queues[1]
     queue.set_mode(True)
-    first = int(queue.next_seq_id())
+    first = int(queue.records.next_seq_id)
     queue.publish([message(b"x" * 100) for _ in range(10)], 0)
     assert queue.fetch(10, 1 << 20) or queue.fetch(10, 1 << 20)
     queue.publish([message(b"x" * 100) for _ in range(2848)], 0)

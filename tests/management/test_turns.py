@@ -17,9 +17,8 @@ class Held:
     """The turn of all requests, taken by one that does not give it back."""
 
     def __init__(self, served: Served) -> None:
-        loop, turn = served.management._loop, served.management._turn
+        loop, turn = served.management._side.loop, served.management._turn
         assert loop is not None
-        assert turn is not None
         self._loop, self._turn = loop, turn
 
     def __enter__(self) -> None:

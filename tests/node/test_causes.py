@@ -42,7 +42,7 @@ class Life:
         self.client.call("queue.declare", queue=queue, durable=True, arguments=arguments)
         self.publish(queue, BODY_BYTES)
         backing = self.backing(queue)
-        numbers = {int(backing.queue_id): int(backing.next_seq_id())}
+        numbers = {int(backing.queue_id): int(backing.records.next_seq_id)}
         close_engine(self.node.engine, [backing], numbers, self.files)
         self.die()
 
@@ -67,7 +67,7 @@ class Life:
         self.open()
 
     def count(self, queue: str) -> int:
-        return len(self.backing(queue).read_range(0, EVERYTHING, EVERYTHING, EVERYTHING))
+        return len(self.backing(queue).reads.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING))
 
 
 @pytest.fixture(params=[None, 1, 2, 3], ids=lambda seed: "kill" if seed is None else f"cut{seed}")

@@ -10,10 +10,12 @@ import pytest
 
 from penstock.core.event_book import Event
 from penstock.core.event_kinds import KINDS
+from penstock.core.spans import SpanBook
 from penstock.node.inspection import event_collector
 from penstock.node.inspection.audit_trail import AuditTrail
 from penstock.node.inspection.event_collector import SLICE, EventCollector
 from penstock.node.inspection.event_exchange import EventExchange
+from penstock.node.inspection.span_export import SpanExport
 from penstock.runtime.disk.event_log import EventLog
 from penstock.runtime.loop import Loop
 from penstock.settings.settings import load_settings
@@ -59,6 +61,7 @@ class Watched:
             self.log,
             AuditTrail(Path("nowhere"), 65_536, 131_072, is_on=False),
             EventExchange(self.node.broker, chosen),
+            SpanExport(SpanBook(), chosen, "node"),
             chosen,
             "node",
         )

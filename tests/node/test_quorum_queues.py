@@ -329,7 +329,7 @@ def test_a_reader_by_position_has_all_in_the_order_they_came() -> None:
     client.publish("", "q", b"two", priority=9)
     node.run()
     positions = queue.backing.positions()
-    assert (positions.floor_seq_id(), positions.next_seq_id()) == (0, 2)
+    assert (positions.tiers.floor_seq_id(), positions.records.next_seq_id) == (0, 2)
     queue.close_range_lease(1)
     assert bodies(client, 2) == [b"one", b"two"]
     node.check()

@@ -118,9 +118,9 @@ def test_a_broken_disk_is_not_asked_for_delayed_messages_all_the_time() -> None:
     for now_ms in range(1_000, 11_000, 50):
         files.fail("pread")
         if 0 < queue.next_due_ms() <= now_ms:
-            queue.release_to_tail(now_ms, 100)
+            queue.delays.release_to_tail(now_ms, 100)
         failures += "pread" not in files._failures
     assert 1 <= failures <= 3
     files.heal()
     assert queue.next_due_ms() <= 11_000 + RETRY_LEAST_MS
-    assert queue.release_to_tail(int(queue.next_due_ms()), 100) == len(messages)
+    assert queue.delays.release_to_tail(int(queue.next_due_ms()), 100) == len(messages)

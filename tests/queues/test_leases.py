@@ -264,7 +264,7 @@ class LeaseMachine(RuleBasedStateMachine):
         backing = self.opened.queues[QUEUE_ID]
         self.queue.check()
         self.leases.check()
-        found = backing.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
+        found = backing.reads.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
         assert sorted(one.content for one in found) == sorted(self.ready)
         untried = [one.content for one in found if not attempts_of(one)]
         in_order = [name for name in untried if name not in self.deferred]
@@ -301,7 +301,7 @@ def test_a_crash_with_everything_in_flight_finds_it_ready_with_its_attempts() ->
     assert isinstance(files, SimFileSystem)
     files.kill()
     queue = OpenEngine(files, {QUEUE_ID: 64}).queues[QUEUE_ID]
-    found = queue.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
+    found = queue.reads.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
     assert {one.content: int(attempts_of(one)) for one in found} == machine.attempts
 
 

@@ -368,7 +368,7 @@ def test_a_shared_window_in_the_middle_of_a_deal() -> None:
         hall.queue.add_consumer(consumer(tag, shared=shared, holder="one"))
     hall.publish(10)
     assert tags(hall.deliveries()) == ["a", "b", "a"]
-    assert hall.queue.backing.floor_seq_id() == 3
+    assert hall.queue.backing.tiers.floor_seq_id() == 3
     hall.queue.check()
 
 
@@ -392,7 +392,7 @@ def test_the_time_to_live_of_the_queue_is_an_upper_bound() -> None:
     hall.publish(1)
     hall.publish(1, expires_at_ms=NOW_MS + 50)
     hall.publish(1, expires_at_ms=NOW_MS + 500)
-    found = hall.queue.backing.read_range(0, 9, 9, 999)
+    found = hall.queue.backing.reads.read_range(0, 9, 9, 999)
     assert [message.expires_at_ms - NOW_MS for message in found] == [100, 50, 100]
 
 

@@ -74,7 +74,7 @@ def test_a_sample_is_told_when_it_is_settled(book: EventBook, sampler: Sampler) 
         }
     ]
     assert message.flags == 0
-    assert sampler.open == []
+    assert len(sampler.open) == 0
 
 
 def test_who_acknowledges_nothing_is_told_at_once(book: EventBook, sampler: Sampler) -> None:

@@ -229,7 +229,7 @@ class BrokerLife:
         broker = self.node.broker
         vhost = broker.vhosts["/"]
         queue = vhost.queue("chosen")
-        seq_id = int(queue.backing.parts()[0].next_seq_id())
+        seq_id = int(queue.backing.parts()[0].records.next_seq_id)
         places = list(range(max(0, seq_id - self.rng.randint(1, 2 * SHORT)), seq_id))
         rights = Rights(broker.users.users["guest"], "/")
         errand = MessageMove(broker, rights, vhost, queue, 0, MOVE, ("", "late"))

@@ -319,7 +319,7 @@ class Machine:
                     for part in backing.parts():
                         queue = cast(VariableQueue, part)
                         durable.append(queue)
-                        numbers[int(queue.queue_id)] = int(queue.next_seq_id())
+                        numbers[int(queue.queue_id)] = int(queue.records.next_seq_id)
             close_engine(quiet.engine, durable, numbers, self.files)
         self.kill()
 

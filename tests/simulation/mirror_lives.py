@@ -211,7 +211,7 @@ class MirrorLife:
         elif how == 1:
             queue.delay(some, self.now_ms + self.rng.choice([1, 50, 5000]))
         elif how == 2:
-            queue.requeue_to_tail(some, self.now_ms)
+            queue.rare().moves.requeue_to_tail(some, self.now_ms)
             for one in some:
                 if one.content:
                     self.note_place(int(one.seq_id), one.content)
@@ -228,7 +228,7 @@ class MirrorLife:
         if how == 0:
             queue.purge()
         elif how == 1:
-            queue.drop_below(int(queue.floor_seq_id()) + self.rng.randint(1, 40))
+            queue.drop_below(int(queue.tiers.floor_seq_id()) + self.rng.randint(1, 40))
         else:
             queue.drop_delayed()
         after = set_of(queue, self.now_ms)

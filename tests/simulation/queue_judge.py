@@ -137,8 +137,8 @@ class JudgedQueue:
     def cancel_delayed(self) -> None:
         seq_ids = self._rng.sample(sorted(self.delayed), min(3, len(self.delayed)))
         for seq_id in seq_ids:
-            assert self.queue.cancel_delayed(seq_id)
-            assert not self.queue.cancel_delayed(seq_id)
+            assert self.queue.delays.cancel_delayed(seq_id)
+            assert not self.queue.delays.cancel_delayed(seq_id)
             del self.delayed[seq_id]
         self._ended(set(seq_ids))
 
@@ -152,9 +152,9 @@ class JudgedQueue:
 
         For some there is no time.
         """
-        taken = self.queue.take_delayed(self._rng.randint(1, 20), 10_000)
+        taken = self.queue.delays.take_delayed(self._rng.randint(1, 20), 10_000)
         passed = self._rng.randint(0, len(taken))
-        self.queue.untake_delayed([message for message, _ in taken[passed:]])
+        self.queue.delays.untake([message for message, _ in taken[passed:]])
         taken = taken[:passed]
         for message, until_ms in taken:
             self._judge_content(message)
@@ -219,8 +219,8 @@ class JudgedQueue:
             return
         self._touched(taken)
         before = [one.seq_id for one in taken]
-        place = self.queue.next_seq_id()
-        self.queue.requeue_to_tail(taken, now_ms)
+        place = self.queue.records.next_seq_id
+        self.queue.rare().moves.requeue_to_tail(taken, now_ms)
         if self.queue.records.fault:
             return
         for old, one in zip(before, taken, strict=True):
@@ -244,7 +244,7 @@ class JudgedQueue:
     def release_due(self, now_ms: int) -> None:
         due = {seq_id for seq_id, until_ms in self.delayed.items() if until_ms <= now_ms}
         count = self.queue.release_due(now_ms, self._rng.choice([1, 5, EVERYTHING]))
-        due -= {seq_id for _, seq_id, _ in self.queue.list_delayed(0, -1, EVERYTHING)}
+        due -= {seq_id for _, seq_id, _ in self.queue.tiers.delayed.page(0, -1, EVERYTHING)}
         assert count == len(due)
         self.put_off_ms = int(self.queue.next_due_ms())
         for seq_id in due:
@@ -258,7 +258,7 @@ class JudgedQueue:
         self._ended(set(self.ready))
 
     def drop_below(self) -> None:
-        seq_id = self._rng.randint(0, self.queue.next_seq_id())
+        seq_id = self._rng.randint(0, self.queue.records.next_seq_id)
         below = {one for one in self.ready if one < seq_id}
         count = self.queue.drop_below(seq_id)
         assert count == len(below) or self.queue.records.fault
@@ -267,7 +267,7 @@ class JudgedQueue:
     def drop_some(self) -> None:
         known = sorted(self.ready)
         wanted = set(self._rng.sample(known, self._rng.randint(0, len(known))))
-        others = self._rng.randint(0, self.queue.next_seq_id())
+        others = self._rng.randint(0, self.queue.records.next_seq_id)
         count = self.queue.drop_some(sorted(wanted | {others}))
         if others in self.ready:
             wanted.add(others)
@@ -275,16 +275,16 @@ class JudgedQueue:
         self._ended(wanted)
 
     def read_range(self) -> None:
-        start = self._rng.randint(0, self.queue.next_seq_id())
-        end = self._rng.randint(start, self.queue.next_seq_id())
-        found = self.queue.read_range(start, end, 50, 10**6)
+        start = self._rng.randint(0, self.queue.records.next_seq_id)
+        end = self._rng.randint(start, self.queue.records.next_seq_id)
+        found = self.queue.reads.read_range(start, end, 50, 10**6)
         if self.queue.records.fault:
             return
         wanted = sorted(one for one in self.ready if start <= one < end)[:50]
         assert [one.seq_id for one in found] == wanted
         for one in found:
             self._judge_content(one)
-        measured = self.queue.measure_range(start, end, 50, 10**6)
+        measured = self.queue.reads.measure_range(start, end, 50, 10**6)
         if measured.more:
             found = [one for one in found if one.seq_id < measured.upto]
         assert measured.count == len(found)
@@ -293,7 +293,7 @@ class JudgedQueue:
     def await_head(self) -> None:
         self.queue.await_head()
         if self.ready and not self.queue.records.fault:
-            assert self.queue.floor_seq_id() == min(self.ready)
+            assert self.queue.tiers.floor_seq_id() == min(self.ready)
 
     def change_mode(self) -> None:
         self.queue.set_mode(self._rng.random() < 0.5)
@@ -307,14 +307,16 @@ class JudgedQueue:
     def reopened(self, queue: VariableQueue, *, clean: bool) -> None:
         """Judge what the disk has kept, and go on with that."""
         self.queue = queue
-        ready = queue.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
+        ready = queue.reads.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
         seq_ids = [one.seq_id for one in ready]
         assert seq_ids == sorted(set(seq_ids)), "out of order, or twice"
         assert queue.records.fault == ""
         found: dict[int, State] = {}
         for one in ready:
             self._found(found, one, 0)
-        until_ms = {seq_id: due_ms for due_ms, seq_id, _ in queue.list_delayed(0, -1, EVERYTHING)}
+        until_ms = {
+            seq_id: due_ms for due_ms, seq_id, _ in queue.tiers.delayed.page(0, -1, EVERYTHING)
+        }
         for one in queue.tiers.delayed.messages():
             whole = queue.whole(one)
             assert whole is not None

@@ -123,7 +123,7 @@ def test_a_flipped_bit_is_refused_or_harmless_and_never_delivered() -> None:
         harmless += 1
         for number, queue in life.queues.items():
             again = life.opened.queues[number]
-            for one in again.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING):
+            for one in again.reads.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING):
                 wanted = life.contents[queue.names[one.seq_id]][0]
                 assert one.content == wanted, f"seed {seed}, {name}"
     print(f"{refused} flips refused, {harmless} harmless")

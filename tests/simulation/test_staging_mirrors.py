@@ -45,7 +45,7 @@ class Told(PublishNotes):
         return False
 
     def note(self, messages: list[Message]) -> bool:
-        behind = int(self._backing.next_seq_id()) + len(messages)
+        behind = int(self._backing.records.next_seq_id) + len(messages)
         self.parcels.append((int(self._journal.position), behind))
         self.line.wait_for(len(self.parcels))
         return True
@@ -92,7 +92,7 @@ class MirroredLife(Life):
         self.changes += 1
         backing = self.queue.backing
         unsure = [
-            int(one.seq_id) for one in backing.read_range(self.told.safe, EVERY, EVERY, EVERY)
+            int(one.seq_id) for one in backing.reads.read_range(self.told.safe, EVERY, EVERY, EVERY)
         ]
         lost = unsure[self.rng.randint(0, len(unsure)) :]
         self.forgotten += len(lost)

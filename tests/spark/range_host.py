@@ -124,7 +124,7 @@ def move_master(name: str, term: int, old: QueueHall, new: QueueHall, node: str)
     lost = old.queues[name]
     backing = transient_backing()
     old_backing: Any = lost.backing
-    for message in old_backing.read_range(0, 1 << 62, 1 << 20, 1 << 40):
+    for message in old_backing.reads.read_range(0, 1 << 62, 1 << 20, 1 << 40):
         backing.replica.begin_at(message.seq_id)
         copy = message.copy_for_queue()
         copy.enqueued_at_ms = message.enqueued_at_ms

@@ -50,7 +50,7 @@ def rested(one: OpenEngine, queue: VariableQueue) -> None:
 
 
 def held(queue: VariableQueue) -> int:
-    return len(queue.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING))
+    return len(queue.reads.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING))
 
 
 def test_a_purge_leaves_places_alone_that_get_a_record_later() -> None:
@@ -171,7 +171,7 @@ def test_a_power_cut_after_a_kill_takes_nothing_that_recovery_built_on(seed: int
     fill(queue, 6, size=400)
     fill(queue, 6)
     one.commit()
-    queue.requeue_to_tail(queue.fetch(4, EVERYTHING), 2)
+    queue.rare().moves.requeue_to_tail(queue.fetch(4, EVERYTHING), 2)
     fill(queue, 3, size=400)
     one.commit(sync=False)
     files.kill()
@@ -193,10 +193,10 @@ def test_dropping_below_counts_what_moves_up_when_delta_ends() -> None:
     queue.pager._push_alphas(50)
     assert queue.tiers.q2.count() > 0
     last = queue.tiers.q2.first().seq_id + 3
-    wanted = len(queue.read_range(0, last, EVERYTHING, EVERYTHING))
+    wanted = len(queue.reads.read_range(0, last, EVERYTHING, EVERYTHING))
     assert queue.drop_below(last) == wanted
     queue.check()
-    assert queue.floor_seq_id() == last
+    assert queue.tiers.floor_seq_id() == last
 
 
 def test_nothing_goes_to_segments_before_the_tail_that_is_older() -> None:

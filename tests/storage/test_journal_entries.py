@@ -24,7 +24,7 @@ def fill(queue: VariableQueue, count: int, size: int = 50) -> None:
 
 
 def held(queue: VariableQueue) -> int:
-    return len(queue.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING))
+    return len(queue.reads.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING))
 
 
 def test_more_than_the_limit_are_written_to_segments() -> None:
@@ -93,7 +93,7 @@ def test_what_moved_to_the_tail_is_there_once_after_a_kill() -> None:
     one, queue = opened(files)
     fill(queue, 2 * MOST)
     one.settle(HOUSEKEEPING_MS)
-    queue.requeue_to_tail(queue.fetch(MOST, EVERYTHING), 2)
+    queue.rare().moves.requeue_to_tail(queue.fetch(MOST, EVERYTHING), 2)
     fill(queue, 1)
     one.work(2 * HOUSEKEEPING_MS)
     one.run_jobs()

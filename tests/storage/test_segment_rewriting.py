@@ -104,7 +104,7 @@ class Rested:
     def found(self) -> list[bytes]:
         self.queue.check()
         assert self.queue.ready_count() == len(self.contents)
-        everything = self.queue.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
+        everything = self.queue.reads.read_range(0, EVERYTHING, EVERYTHING, EVERYTHING)
         return [one.content for one in everything]
 
 
@@ -214,7 +214,7 @@ def test_nothing_is_appended_while_it_is_rewritten() -> None:
     life.waste(10)
     life.keep_house()
     assert life.segments()[3].rewriting
-    assert not life.index.can_append(life.queue.next_seq_id())
+    assert not life.index.can_append(life.queue.records.next_seq_id)
     life.queue.publish([message(b"z" * 90)], life.now_ms)
     life.one.commit()
     assert life.queue.flush_file(EVERYTHING, EVERYTHING) != FLUSHED

@@ -126,7 +126,7 @@ def test_pip_is_told_to_install_our_distribution_and_compiles_nothing_again() ->
     ]
     wheel = f"dist/{name.replace('-', '_')}-*.whl"
     assert {name, f"{name}[spark]", wheel} <= set(said)
-    extras = {f"{name}[{extra}]" for extra in ("spark", "spark-jre", "oauth2", "crypto")}
+    extras = {f"{name}[{extra}]" for extra in ("spark", "spark-jre", "oauth2", "crypto", "otel")}
     assert set(said) <= {name, wheel} | extras
 
 

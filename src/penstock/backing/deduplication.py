@@ -110,7 +110,7 @@ class DeduplicatingBacking(BackingQueue):
         self.forget_keys()  # it may have been a mirror for a while
         parts = self._within.parts()
         self._read_upto = [0] * len(parts)
-        self._kept_from = [int(part.next_seq_id()) for part in parts]
+        self._kept_from = [int(part.records.next_seq_id) for part in parts]
         self._unread = True
 
     def read_all_keys(self) -> None:
@@ -145,10 +145,10 @@ class DeduplicatingBacking(BackingQueue):
         for number in old or range(len(parts)):
             part, start = parts[number], self._read_upto[number]
             end = self._kept_from[number] if old else EVERY_SEQ_ID
-            failed_before = part.failed_reads()
-            messages = part.read_range(start, end, most, size)
+            failed_before = part.records.failed_reads
+            messages = part.reads.read_range(start, end, most, size)
             self._learn(number, messages)
-            if part.failed_reads() > failed_before:
+            if part.records.failed_reads > failed_before:
                 self._unread = True
                 return None
             if messages:
@@ -268,7 +268,7 @@ class DeduplicatingBacking(BackingQueue):
 
     def drop_step(self, below: i64, most: i64) -> i64:
         count = self._within.drop_step(below, most)
-        floor = self.positions().floor_seq_id()
+        floor = self.positions().tiers.floor_seq_id()
         self._forget_ready(below if below < floor else floor)
         return count
 

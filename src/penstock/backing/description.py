@@ -110,8 +110,8 @@ def describe_queue(queue: VariableQueue, budget: int) -> Facts:
         **_persistent(queue, count),
         **_targets(queue),
         "rates": queue.tiers.rates.describe(),
-        "next_seq_id": int(queue.next_seq_id()),
-        "next_deliver_seq_id": int(queue.floor_seq_id()),
+        "next_seq_id": int(queue.records.next_seq_id),
+        "next_deliver_seq_id": int(queue.tiers.floor_seq_id()),
     }
 
 

@@ -65,13 +65,13 @@ class DiskRecords:
         self.notes: SetNotes | None = None  # the mirrors' copy of the set of messages
         self.fault: str = ""
         self.deleted: bool = False
-        self.next_seq_id: i64 = 0
+        self.next_seq_id: i64 = 0  # of the next message that is published
         self.reserved_seq_id: i64 = 0
         self.persistent_count: i64 = 0  # living ones in any state, if the queue is durable
         self.disk_reads: i64 = 0  # messages
         self.disk_writes: i64 = 0
         self.looked_bytes: i64 = 0  # see ``take_looked_bytes``
-        self.failed_reads: i64 = 0
+        self.failed_reads: i64 = 0  # if it grew, an answer lacks something
         self.awaits_journal: bool = False  # in segments nothing is said before the journal says it
         self._retry: ReadRetry | None = None  # since the first read failed
         self.found_count: i64 = -1  # how many there were at the start, if it was there
@@ -290,6 +290,7 @@ class DiskRecords:
         return not self.failed(job)
 
     def take_looked_bytes(self) -> i64:
+        """So much was read, here and now, by looking and choosing since last time."""
         size = self.looked_bytes
         self.looked_bytes = 0
         return size

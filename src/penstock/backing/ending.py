@@ -172,7 +172,10 @@ class QueueSettlement:
         return blocks
 
     def few_reads(self, seq_ids: list[int], reads_max: i64) -> i64:
-        """By the directory of blocks, as ``drop_some`` will go."""
+        """How many of these, at least one, ``drop_some`` takes with so many reads of the disk.
+
+        By the directory of blocks, as ``drop_some`` will go.
+        """
         index = self._records.index
         if index is None or self._tiers.delta_count == 0:
             return len(seq_ids)

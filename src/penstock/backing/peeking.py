@@ -87,13 +87,16 @@ class RangeReader:
         self._tiers: Final = tiers
 
     def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        """Ready messages with start <= seq_id < end, in order, without taking them."""
         return self.with_contents(self.peek_range(start, end, max_messages, max_bytes))
 
     def read_some(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        """As ``read_range``, but it may find less than there is room for, if it finds something."""
         room = AnswerLimit(start, max_messages, max_bytes, True)
         return self.with_contents(self._peek(start, end, room))
 
     def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
+        """As ``read_range``, but contents that rest on disk stay there."""
         return self._peek(start, end, AnswerLimit(start, max_messages, max_bytes))
 
     def _peek(self, start: i64, end: i64, room: AnswerLimit) -> list[Message]:

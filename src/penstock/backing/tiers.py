@@ -194,6 +194,7 @@ class Tiers:
         return least if least < HEAD_LEAST_MESSAGES else HEAD_LEAST_MESSAGES
 
     def floor_seq_id(self) -> i64:
+        """No ready message has a smaller number."""
         head = self.head()
         if head is not None:
             return head.seq_id

@@ -48,13 +48,14 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.backing.copying import ReplicaReader
+from penstock.backing.delaying import QueueDelays
 from penstock.backing.disk_records import DiskRecords, old_place
 from penstock.backing.ending import expired_at_head
 from penstock.backing.expiring import Expiry
 from penstock.backing.expiry_times import ExpiryTimes
 from penstock.backing.interface import BackingQueue
 from penstock.backing.paging import Pager
-from penstock.backing.peeking import Measured
+from penstock.backing.peeking import RangeReader
 from penstock.backing.placing import ReplicaWriter
 from penstock.backing.queue_parts import QueueParts, RareParts
 from penstock.backing.read_ahead import ReadAhead
@@ -102,6 +103,14 @@ class VariableQueue(RestingQueue, BackingQueue):
 
     def rare(self) -> RareParts:
         return self._made().rare()
+
+    @property
+    def reads(self) -> RangeReader:
+        return self.rare().reads
+
+    @property
+    def delays(self) -> QueueDelays:
+        return self.rare().delays
 
     @property
     def pager(self) -> Pager:
@@ -153,7 +162,7 @@ class VariableQueue(RestingQueue, BackingQueue):
         size = self._take_in(self._made(), messages, now_ms)
         if self.records.notes is not None:
             self.records.notes.published(messages, until_ms)
-        self.rare().delays.defer_new(messages, size, until_ms)
+        self.delays.defer_new(messages, size, until_ms)
 
     def _take_in(self, parts: QueueParts, messages: list[Message], now_ms: WallMs) -> i64:
         """New ones get their numbers and are written; returns the bytes of their contents."""
@@ -206,10 +215,6 @@ class VariableQueue(RestingQueue, BackingQueue):
             self.tiers.requeue(messages)
             self.ahead.look_ahead()
 
-    def requeue_to_tail(self, messages: list[Message], now_ms: WallMs) -> None:
-        """As ``TailMoves.requeue_to_tail``."""
-        self.rare().moves.requeue_to_tail(messages, now_ms)
-
     def ack(self, messages: list[Message]) -> None:
         parts = self._parts
         if parts is None:
@@ -252,10 +257,6 @@ class VariableQueue(RestingQueue, BackingQueue):
     def take_chosen(self, priority: i64, seq_ids: list[int]) -> list[Message]:
         return self.rare().settlement.take_chosen(seq_ids)
 
-    def few_reads(self, seq_ids: list[int], reads_max: i64) -> i64:
-        """How many of these, at least one, ``drop_some`` takes with so many reads of the disk."""
-        return self.rare().settlement.few_reads(seq_ids, reads_max)
-
     def purge_step(self, most: i64) -> i64:
         return self.rare().settlement.drop_step(self.records.next_seq_id, most)
 
@@ -265,18 +266,10 @@ class VariableQueue(RestingQueue, BackingQueue):
     def note_attempts(self, messages: list[Message]) -> None:
         self.records.note_attempts(messages)
 
-    def expect_moved(self) -> None:
-        """What comes until ``moved_in`` is taken from another queue, in this turn."""
-        self.records.expect_moved()
-
-    def moved_in(self) -> None:
-        """It has come."""
-        self.records.moved_in()
-
     # -- time ------------------------------------------------------------------------------
 
     def delay(self, messages: list[Message], until_ms: WallMs) -> None:
-        self.rare().delays.delay(messages, until_ms)
+        self.delays.delay(messages, until_ms)
 
     def count_delayed(self) -> i64:
         return 0 if self._parts is None else self._parts.tiers.delayed.waiting_count()
@@ -284,44 +277,14 @@ class VariableQueue(RestingQueue, BackingQueue):
     def next_due_ms(self) -> WallMs:
         if self._parts is None or self._parts.tiers.delayed.waiting_count() == 0:
             return WallMs(0)
-        return self.rare().delays.next_due_ms()
-
-    def list_delayed(
-        self, after_ms: WallMs, after_seq_id: i64, at_most: i64
-    ) -> list[tuple[int, int, int]]:
-        """(due, seq_id, size) of the first behind that time and seq_id; begin with (0, -1)."""
-        return self.tiers.delayed.page(after_ms, after_seq_id, at_most)
+        return self.delays.next_due_ms()
 
     def release_due(self, now_ms: WallMs, at_most: i64) -> i64:
-        return self.rare().delays.release_due(now_ms, at_most)
-
-    def release_to_tail(self, now_ms: WallMs, at_most: i64) -> i64:
-        """As ``release_due``, behind all others (``QueueDelays.release_to_tail``)."""
-        return self.rare().delays.release_to_tail(now_ms, at_most)
-
-    def cancel_delayed(self, seq_id: i64) -> bool:
-        """One that is delayed is gone; False = there is none of that number."""
-        return self.rare().delays.cancel_delayed(seq_id)
+        return self.delays.release_due(now_ms, at_most)
 
     def drop_delayed(self) -> i64:
         """Those that are delayed are gone; returns how many."""
-        return self.rare().delays.drop_delayed() if self.tiers.delayed.count() > 0 else 0
-
-    def take_delayed(self, max_messages: i64, max_bytes: i64) -> list[tuple[Message, WallMs]]:
-        """Some of the delayed, each with its time and its content; they want an ``ack``."""
-        return self.rare().delays.take_delayed(max_messages, max_bytes)
-
-    def untake_delayed(self, messages: list[Message]) -> None:
-        """Some of the last ``take_delayed`` stay: delayed as before."""
-        self.rare().delays.untake(messages)
-
-    def count_bodies(self, wanted: bool) -> None:
-        """Whether ``released_body_bytes`` is wanted."""
-        self.rare().delays.count_bodies(wanted)
-
-    def released_body_bytes(self) -> i64:
-        """Bytes of the bodies that became ready by the last release, if they are counted."""
-        return self.rare().delays.released_body_bytes
+        return self.delays.drop_delayed() if self.tiers.delayed.count() > 0 else 0
 
     def expire(self, now_ms: WallMs, at_most: i64) -> i64:
         return self.expiry.expire(now_ms, at_most)
@@ -361,47 +324,8 @@ class VariableQueue(RestingQueue, BackingQueue):
     def disk_count(self) -> i64:
         return self.tiers.disk_count()
 
-    def next_seq_id(self) -> i64:
-        """The number the next published message will get."""
-        return self.records.next_seq_id
-
-    def firm_seq_id(self) -> i64:
-        """As far as no crash takes a message from its place to where it was before.
-
-        What was taken from elsewhere a moment ago has its place only when that is on disk.
-        """
-        return self.records.first_unsafe()
-
-    def floor_seq_id(self) -> i64:
-        """No ready message has a smaller number; equals ``next_seq_id`` when empty."""
-        return self.tiers.floor_seq_id()
-
-    def read_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        """Ready messages with start <= seq_id < end, in order, without taking them."""
-        return self.rare().reads.read_range(start, end, max_messages, max_bytes)
-
-    def read_some(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        """As ``read_range``, but it may find less than there is room for, if it finds something."""
-        return self.rare().reads.read_some(start, end, max_messages, max_bytes)
-
-    def peek_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> list[Message]:
-        """As ``read_range``, but contents that rest on disk stay there."""
-        return self.rare().reads.peek_range(start, end, max_messages, max_bytes)
-
-    def measure_range(self, start: i64, end: i64, max_messages: i64, max_bytes: i64) -> Measured:
-        """How much ``read_range`` would find, without reading it if possible."""
-        return self.rare().reads.measure_range(start, end, max_messages, max_bytes)
-
-    def take_looked_bytes(self) -> i64:
-        """So much was read from the disk, here and now, by looking and choosing since last time."""
-        return self.records.take_looked_bytes()
-
-    def failed_reads(self) -> i64:
-        """So many reads of the disk have failed; what a call answers lacks something if it grew."""
-        return self.records.failed_reads
-
     def whole(self, message: Message) -> Message | None:
-        return self.rare().reads.whole(message)
+        return self.reads.whole(message)
 
     def await_head(self) -> None:
         self.ahead.await_head()
@@ -456,9 +380,6 @@ class VariableQueue(RestingQueue, BackingQueue):
     def ram_bytes(self) -> i64:
         return 0 if self._parts is None else self._parts.tiers.ram_bytes
 
-    def disk_bytes(self) -> i64:
-        return self.tiers.disk_bytes()
-
     def byte_rate(self) -> i64:
         return self.tiers.rates.byte_rate()
 
@@ -499,5 +420,5 @@ class VariableQueue(RestingQueue, BackingQueue):
         self.tiers.adopt(index, next_seq_id)
         self.times.adopt(index, may_expire)
         if index.live_count > 0:
-            self.rare().delays.adopt(index)
+            self.delays.adopt(index)
         self.records.note_found(self.tiers.delta_count + self.tiers.delayed.count())

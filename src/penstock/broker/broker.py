@@ -91,7 +91,7 @@ class Broker:
         entry = Entry(self.options.plain_text_passwords, self.options.address_rules)
         self.users = LogIns(self.events, loopback_users, entry, options.passwords, options.lockouts)
         self.traffic = TrafficBook()
-        sampling = Sampling(self.events, options.publish_times)
+        sampling = Sampling(self.events, options.publish_times, options.spans)
         self.waits = PendingConfirms()  # of publishes, for other nodes
         context = QueueContext(self.waits, self.flow.book, sampling)
         self.queue_context = context

@@ -168,7 +168,7 @@ def memory_bytes(backing: BackingQueue) -> i64:
 def disk_bytes(backing: BackingQueue) -> i64:
     size: i64 = 0
     for part in backing.parts():
-        size += part.disk_bytes()
+        size += part.tiers.disk_bytes()
     return size
 
 

@@ -133,9 +133,9 @@ class MessageMove:
         part = self._part()
         near = bisect_left(seq_ids, seq_ids[0] + SLICE_PLACES)
         few = seq_ids[: min(max(near, FEW_CHOSEN), SLICE_MESSAGES)]
-        few = few[: int(part.few_reads(few, SLICE_READS))]
+        few = few[: int(part.rare().settlement.few_reads(few, SLICE_READS))]
         self._share.begin()
-        failed = part.failed_reads()
+        failed = part.records.failed_reads
         if self._action in (DELETE, DEAD_LETTER):
             self._take_away(few)
         else:
@@ -208,7 +208,7 @@ class MessageMove:
         for start, end in _runs(seq_ids):
             at = start
             while at < end and size < SLICE_BYTES:
-                some = part.read_range(at, end, end - at, SLICE_BYTES - size)
+                some = part.reads.read_range(at, end, end - at, SLICE_BYTES - size)
                 found += some
                 size += sum(int(one.size) for one in some)
                 at = int(some[-1].seq_id) + 1 if some else end

@@ -10,6 +10,7 @@ from penstock.broker.rules.passwords import Passwords
 from penstock.broker.rules.vhost_defaults import VhostDefaults
 from penstock.broker.transfers.staging import StagingLimits
 from penstock.core.credit import CreditSpec
+from penstock.core.spans import SpanBook
 from penstock.queues.latency import PublishTime, enqueue_time
 from penstock.queues.sampling import PublishTimes, no_times
 from penstock.queues.scan_loop import ScanLoop
@@ -17,7 +18,7 @@ from penstock.settings.entry import AddressRules
 
 
 class BrokerOptions(NamedTuple):
-    """``flow``, ``scan`` and ``passwords`` have state: they are of one broker."""
+    """``flow``, ``scan``, ``passwords`` and ``spans`` have state: they are of one broker."""
 
     flow: Flow
     node_name: str = ""
@@ -45,6 +46,8 @@ class BrokerOptions(NamedTuple):
     passwords: Passwords | None = None
     """None: any password, hashed as RabbitMQ does it."""
     lockouts: LockoutRule = NO_LOCKOUT
+    spans: SpanBook | None = None
+    """None: there is no export of traces."""
 
 
 def default_options() -> BrokerOptions:

@@ -20,10 +20,8 @@ import asyncio
 import logging
 import re
 import sys
-import threading
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from functools import partial
 from typing import Final, ParamSpec, Protocol, TypeVar
 
@@ -79,6 +77,7 @@ from penstock.management.statistics.sampler import Sampler
 from penstock.secrets.sources import revealing
 from penstock.settings.listener_table import HTTP, HTTPS, METRICS, METRICS_HTTPS, door_of
 from penstock.settings.settings import Settings
+from penstock.side_loop import SideLoop
 from penstock.tls.options import TlsSet
 
 T = TypeVar("T")
@@ -87,7 +86,6 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 ANSWER_TIMEOUT_S: Final = 5.0
 """How long a request waits for its turn and the data loop's answer together."""
-STOP_TIMEOUT_S: Final = 5.0
 SWITCH_INTERVAL_S: Final = 0.0005
 REALM: Final = 'Basic realm="RabbitMQ Management"'
 """Tools that log in when they are asked to do so for this realm only."""
@@ -178,11 +176,8 @@ class ManagementServer:
         self.metrics_connections = HttpConnections((), gate)
         self._context.endpoints.extend(endpoints(self._context) for endpoints in ENDPOINTS)
         self._web = self._application()
-        self._started: Future[int] = Future()
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
-        self._turn: asyncio.Lock | None = None
+        self._side = SideLoop("management", self._serve)
+        self._turn = asyncio.Lock()
         self._pulse: asyncio.Future[str] | None = None
         self.sampling: asyncio.Task[None] | None = None
 
@@ -190,15 +185,11 @@ class ManagementServer:
 
     def start(self) -> int:
         """Listen; returns the bound port, or raises the OSError that prevented it."""
-        assert self._thread is None, "a management server starts once"
         # Two threads now want the interpreter: the data loop shall not wait the usual 5 ms
         # for it each time this one is busy.
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve()), name="management", daemon=True
-        )
-        self._thread.start()
-        return self._started.result()
+        self._side.start()
+        return self._listening[0].port
 
     def set_ready(self, ready: bool) -> None:
         """What ``/healthz/ready`` says: may clients come?  Yes, until the broker drains."""
@@ -206,17 +197,9 @@ class ManagementServer:
 
     def stop(self) -> None:
         """Stop listening and wait for the thread; may be called twice, from any thread."""
-        loop, stopping, thread = self._loop, self._stopping, self._thread
-        if loop is None or stopping is None or thread is None:
-            return
-        with suppress(RuntimeError):  # the loop is closed already
-            loop.call_soon_threadsafe(stopping.set)
-        thread.join(STOP_TIMEOUT_S)
+        self._side.stop()
 
     async def _serve(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
-        self._turn = asyncio.Lock()
         runner = _runner(self._web)
         sampling = self.sampling = asyncio.create_task(self.sampler.run())
         metrics = _runner(
@@ -232,14 +215,10 @@ class ManagementServer:
         try:
             await self._listen(runner, self.connections, (HTTP, HTTPS))
             await self._listen(metrics, self.metrics_connections, (METRICS, METRICS_HTTPS))
-            self._started.set_result(self._listening[0].port)
+            self._side.ready()
             for endpoints in self._context.endpoints:
                 await endpoints.begin()
-            await self._stopping.wait()
-        except BaseException as error:
-            if self._started.done():
-                raise
-            self._started.set_exception(error)
+            await self._side.stopping.wait()
         finally:
             sampling.cancel()
             await metrics.cleanup()
@@ -278,7 +257,6 @@ class ManagementServer:
 
     async def _on_loop(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What it returns; run once more when a backend of users that was asked has answered."""
-        assert self._turn is not None
         while True:
             try:
                 async with asyncio.timeout(ANSWER_TIMEOUT_S), self._turn:

@@ -52,6 +52,7 @@ from penstock.node.inspection.event_collector import EventCollector
 from penstock.node.inspection.event_exchange import EventExchange
 from penstock.node.inspection.log_exchange import LogExchange
 from penstock.node.inspection.logs import Logs
+from penstock.node.inspection.span_export import SpanExport, span_book
 from penstock.node.inspection.state_lines import log_events
 from penstock.node.link_control import LinkControl
 from penstock.node.listener_set import ListenerSet
@@ -224,7 +225,8 @@ class Node:
             writes=settings.event_log,
         )
         exchange = EventExchange(self.broker, settings)
-        sinks = log, self.trail, exchange
+        spans = self.broker.queue_context.sampling.spans
+        sinks = log, self.trail, exchange, SpanExport(spans, settings, self.name)
         return EventCollector(self.broker, self.loop, *sinks, settings, self.name)
 
     def _wake(self) -> None:
@@ -555,7 +557,7 @@ class Node:
             for backing in vhost.durable_backings():
                 for part in backing.parts():
                     durable.append(part)
-                    next_seq_ids[int(part.queue_id)] = int(part.next_seq_id())
+                    next_seq_ids[int(part.queue_id)] = int(part.records.next_seq_id)
         close_engine(self.engine, durable, next_seq_ids, self.files)
 
     def _finish_disk_work(self) -> None:
@@ -639,6 +641,7 @@ def broker_options(
             settings.login_lockout_window_s * 1000,
             settings.login_lockout_s * 1000,
         ),
+        span_book(settings),
     )
 
 

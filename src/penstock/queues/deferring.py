@@ -46,7 +46,7 @@ class DeferredMessages:
             self._backing.delay(messages, WallMs(now_ms + delay_ms))
             return
         assert self._plain is not None, "there were leases"
-        self._plain.requeue_to_tail(messages, now_ms)
+        self._plain.rare().moves.requeue_to_tail(messages, now_ms)
         self._limiter.returned(messages)
 
     def release(self, now_ms: WallMs) -> i64:
@@ -55,12 +55,12 @@ class DeferredMessages:
             return self._backing.release_due(now_ms, RELEASED_AT_ONCE)
         count: i64 = 0
         for part in self._backing.parts():
-            part.count_bodies(self._limiter.limits_bytes())
+            part.delays.count_bodies(self._limiter.limits_bytes())
             if self.to_tail:
-                count += part.release_to_tail(now_ms, RELEASED_AT_ONCE - count)
+                count += part.delays.release_to_tail(now_ms, RELEASED_AT_ONCE - count)
             else:
                 count += part.release_due(now_ms, RELEASED_AT_ONCE - count)
-            self._limiter.add_bodies(part.released_body_bytes())
+            self._limiter.add_bodies(part.delays.released_body_bytes)
         return count
 
     def drop(self) -> i64:

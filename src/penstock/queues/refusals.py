@@ -49,7 +49,7 @@ def check_parts(backing: BackingQueue, name: str, vhost: str) -> None:
 
 def check_read(positions: VariableQueue, failed_before: i64, name: str, vhost: str) -> None:
     """Raises NotFound when reads failed since ``failed_reads()`` was ``failed_before``."""
-    if positions.failed_reads() > failed_before:
+    if positions.records.failed_reads > failed_before:
         check_going(positions, name, vhost)
 
 

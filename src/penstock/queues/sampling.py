@@ -1,4 +1,4 @@
-"""``Sampler``: the times of a few messages of one queue, for the event log.
+"""``Sampler``: the times of a few messages of one queue, for the event log and for traces.
 
     deliver ─► take    one message in ``every``: published, enqueued, delivered
     settle  ─► done    ... and acknowledged, rejected or given back: noted in the event book
@@ -8,7 +8,8 @@ open and at nothing at all while none is.  Each says for how many messages it st
 the one before), so percentiles can be weighed.  The collector of the queues' rates says how many
 there may be (``begin``); a queue that suddenly is faster halves its share by itself.
 
-What stays open for ``OPEN_MAX_MS`` is noted as that, and forgotten.
+What stays open for ``OPEN_MAX_MS`` is noted as that, and forgotten.  A message of a trace
+(``core/spans.py``) is watched in the same way, whether it is a sample or not (``follow``).
 """
 
 from collections.abc import Callable
@@ -20,9 +21,13 @@ from penstock.core.clock_types import WallMs
 from penstock.core.event_book import EventBook
 from penstock.core.histogram import Histogram
 from penstock.core.message import REDELIVERED, SAMPLED, Message
+from penstock.core.spans import DELIVER, QUEUE, Facts, Span, SpanBook
 
 OPEN_MAX: Final = 64
 """Of one queue; a consumer that holds more for long has its story told by these."""
+FOLLOWED_OPEN_MAX: Final = 256
+"""Of one queue, with those of traces."""
+NO_SAMPLE: Final[i64] = -1
 OPEN_MAX_MS: Final[i64] = 60_000
 
 ACKED: Final = "acked"
@@ -49,9 +54,12 @@ class Sampling:
     ``quota``   so many a queue may take in one that ``begin`` has not begun yet
     """
 
-    def __init__(self, book: EventBook, publish_times: PublishTimes) -> None:
+    def __init__(
+        self, book: EventBook, publish_times: PublishTimes, spans: SpanBook | None = None
+    ) -> None:
         self.book = book
         self.publish_times = publish_times
+        self.spans = SpanBook() if spans is None else spans
         self.times = Histogram()  # from queue to acknowledgement, or to a consumer that owes none
         self.left: i64 = 0
         self.quota: i64 = 1
@@ -67,7 +75,7 @@ class Sampling:
 
 @final
 class Timing:
-    """An open one."""
+    """An open one; ``parent``: the ``traceparent`` of its message, "" = it is in no trace."""
 
     def __init__(
         self, message: Message, weight: i64, published: tuple[int, int], delivered_ms: WallMs
@@ -77,6 +85,10 @@ class Timing:
         self.published = published
         self.delivered_ms: WallMs = delivered_ms
         self.redelivered: bool = message.flags & REDELIVERED != 0
+        self.parent: str = ""
+
+    def follow(self, parent: str) -> None:
+        self.parent = parent
 
 
 @final
@@ -85,7 +97,7 @@ class Sampler:
 
     def __init__(self, shared: Sampling, vhost: str, name: str, of_stream: bool = False) -> None:
         self.due: i64 = 1  # when so many were delivered
-        self.open: list[Timing] = []
+        self.open: dict[Message, Timing] = {}
         self._shared = shared
         self._vhost = vhost
         self._name = name
@@ -109,7 +121,7 @@ class Sampler:
         """``message`` is the sample; so many of the queue were delivered by now."""
         weight = delivered - self._counted
         self.due = delivered + self._every
-        if self._shared.left <= 0 or message.flags & SAMPLED or not self._has_room():
+        if self._shared.left <= 0 or message.flags & SAMPLED or not self._has_room(OPEN_MAX):
             return
         self._shared.took_one()
         self._counted = delivered
@@ -123,32 +135,56 @@ class Sampler:
         if no_ack:
             self._note(timing, AUTO)
         else:
-            message.flags |= SAMPLED
-            self.open.append(timing)
+            self._open(timing)
+
+    def follow(self, message: Message, parent: str, no_ack: bool) -> None:
+        """It was just handed out, and belongs to a trace."""
+        spans, now_ms = self._shared.spans, self._shared.book.now_ms
+        timing = self.open.get(message)
+        if timing is None:
+            if not self._has_room(FOLLOWED_OPEN_MAX):
+                spans.count(0, 1)
+                return
+            timing = Timing(message, NO_SAMPLE, (0, 0), now_ms)
+        timing.follow(parent)
+        since_ms = int(message.enqueued_at_ms) if message.enqueued_at_ms > 0 else int(now_ms)
+        facts: Facts = (
+            ("penstock.redelivered", timing.redelivered),
+            ("penstock.seq_id", int(message.seq_id)),
+        )
+        queue = QUEUE, parent, since_ms, int(now_ms), self._vhost, self._name
+        spans.note(Span(*queue, facts))
+        if no_ack:
+            self._note(timing, AUTO)
+        else:
+            self._open(timing)
+
+    def _open(self, timing: Timing) -> None:
+        message = timing.message
+        message.flags |= SAMPLED
+        self.open[message] = timing
 
     def done(self, messages: list[Message], outcome: str) -> None:
         """Their consumer has settled these; called while some are open."""
         for message in messages:
             if _unmark(message):
-                for timing in self.open:
-                    if timing.message is message:
-                        self.open.remove(timing)
-                        self._note(timing, outcome)
-                        break
+                timing = self.open.pop(message, None)
+                if timing is not None:
+                    self._note(timing, outcome)
 
-    def _has_room(self) -> bool:
-        if len(self.open) < OPEN_MAX:
+    def _has_room(self, most: int) -> bool:
+        if len(self.open) < most:
             return True
         self.tell_old()
-        return len(self.open) < OPEN_MAX
+        return len(self.open) < most
 
     def tell_old(self) -> None:
         """Note those that are open for long; also what a message that is gone has left."""
         now_ms = self._shared.book.now_ms
-        kept: list[Timing] = []
-        for timing in self.open:
+        kept: dict[Message, Timing] = {}
+        for timing in self.open.values():
             if 0 <= now_ms - timing.delivered_ms < OPEN_MAX_MS:
-                kept.append(timing)
+                kept[timing.message] = timing
             else:
                 _unmark(timing.message)
                 self._note(timing, OPEN)
@@ -157,6 +193,13 @@ class Sampler:
     def _note(self, timing: Timing, outcome: str) -> None:
         message = timing.message
         book = self._shared.book
+        if timing.parent != "":
+            times = int(timing.delivered_ms), int(book.now_ms)
+            facts: Facts = (("penstock.outcome", outcome),)
+            delivered = DELIVER, timing.parent, *times, self._vhost, self._name
+            self._shared.spans.note(Span(*delivered, facts))
+        if timing.weight == NO_SAMPLE:
+            return
         published_ms, precision_ms = timing.published
         if (outcome == ACKED or outcome == AUTO) and not self._of_stream:
             self._shared.times.add(book.now_ms - message.enqueued_at_ms, 1)

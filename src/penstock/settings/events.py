@@ -1,10 +1,10 @@
-"""Settings of the event log and the audit trail; ``settings.py`` says what a declaration is."""
+"""Settings of event log, audit trail and traces; ``settings.py`` says what a declaration is."""
 
 from penstock.settings.kinds import Boolean, Integer, Text
 
 
 class EventSettings:
-    """The part of ``Settings`` that is about the event log and the audit trail."""
+    """The part of ``Settings`` about the event log, the audit trail and traces."""
 
     # fmt: off
     event_log = Boolean(True,
@@ -35,4 +35,9 @@ class EventSettings:
     event_log_samples_per_s = Integer(20, 0, 10_000,
         "Messages of one queue whose times are logged, per second; ten times as many of all queues"
         " together. 0: none.")
+    otlp_endpoint = Text("",
+        "URL to which spans of messages with a sampled `traceparent` header are sent by OTLP over"
+        " HTTP, as `http://localhost:4318/v1/traces`. Empty: none.", min_bytes=0)
+    otlp_spans_per_s = Integer(1000, 4, 100_000,
+        "Spans that are sent per second at most; the others are dropped and counted.")
     # fmt: on

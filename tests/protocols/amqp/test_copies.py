@@ -73,7 +73,7 @@ def test_what_rests_has_no_bcc_and_is_else_the_same(node: QuietBroker) -> None:
     client.publish("", "q", b"secret", headers=headers, delivery_mode=2, message_id="m")
     node.tick(300)
     for name in ("q", "blind"):
-        (message,) = node.broker.vhosts["/"].queues[name].backing.read_range(0, 9, 9, 9999)
+        (message,) = node.broker.vhosts["/"].queues[name].backing.reads.read_range(0, 9, 9, 9999)
         assert b"BCC" not in message.content
         assert decode_properties(message.content).as_dict() == {
             "headers": {"a": 1, "z": [1, None]},

@@ -8,6 +8,7 @@ import pytest
 
 from penstock.broker.rules.access import User
 from penstock.core.clock_types import WallMs
+from penstock.protocols.ranges import subscribing
 from penstock.protocols.ranges.leases import RangeLeases
 from penstock.protocols.ranges.session import RangeSession
 from penstock_ranges import frames as range_frames
@@ -385,3 +386,38 @@ def test_leases_that_cannot_be_read_end_the_start() -> None:
     with pytest.raises(OSError, match="disk I/O error") as error:
         leases.adopt(node.broker)
     assert error.value.filename == ":memory:"
+
+
+# -- patterns --------------------------------------------------------------------------------
+
+
+def test_a_pattern_is_looked_for_in_shares_of_a_turn(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscribing, "SEARCH_SLICE_S", 0.0)  # a name each
+    for name in ("orders.b", "orders.a", "other"):
+        room.client.call("queue.declare", queue=name)
+    peer = Peer(room.node, room.leases)
+    peer.ask(range_frames.encode_login("guest", "guest", "/"))
+    frame = subscriptions.encode_subscribe(True, subscriptions.BY_PATTERN, ["orders.*"])
+    peer.session.receive(frame, room.node.now_ms)
+    for _ in range(3):
+        assert not peer.session.out.getvalue()
+        assert peer.session.has_waiters
+        peer.session.tick(room.node.now_ms)
+    [(kind, payload)] = range_frames.FrameSplitter(range_frames.REPLY_MAX_BYTES).feed(
+        peer.session.out.getvalue()
+    )
+    assert kind == subscriptions.SUBSCRIBED
+    assert subscriptions.decode_subscribed(payload) == ["orders.a", "orders.b"]
+
+
+def test_a_pattern_that_cannot_be_is_refused(room: Room, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = room.refusal(subscriptions.BY_PATTERN, "(a+)+$")
+    assert "could take too long" in told.text
+    assert room.refusal(subscriptions.BY_PATTERN, "x.*", make=False).code == range_frames.NOT_FOUND
+    assert room.subscribe(subscriptions.BY_PATTERN, "x.*") == []
+    monkeypatch.setattr(subscriptions, "NAMES_MAX", 1)
+    for name in ("x1", "x2"):
+        room.client.call("queue.declare", queue=name)
+    assert "more than 1 queues" in room.refusal(subscriptions.BY_PATTERN, "x.*").text

@@ -15,6 +15,8 @@ from tests.helpers.broker_process import BrokerProcess
 from tests.spark.spark_tools import (
     archive_environment,
     depth,
+    descendants,
+    kill_all,
     pipeline_command,
     publish,
     require_spark,
@@ -41,6 +43,40 @@ def archive(url: str, *more: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stdout + done.stderr
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return found
+
+
+@pytest.mark.long
+def test_queues_of_a_pattern_have_a_table_each_and_a_kill_doubles_nothing(
+    broker: BrokerProcess, tmp_path: Path
+) -> None:
+    def fill(queue: str, first: int, end: int) -> None:
+        publish(broker.url, queue, [b"%d" % n for n in range(first, end)])
+
+    fill("fam.a", 0, 100)
+    options = ("--queues-pattern", r"fam\..*", "--to", str(tmp_path / "lake" / "{queue}"))
+    command = pipeline_command("archive", broker.url, *options, "--every", "500ms")
+    environment = archive_environment()
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as run:
+        assert run.stdout is not None
+        assert "100 messages" in run.stdout.readline()
+        fill("fam.b", 0, 50)  # which is declared only now
+        fill("fam.a", 100, 150)
+        while not table_rows(tmp_path / "lake" / "fam.b", "body"):
+            assert run.stdout.readline()
+        kill_all(descendants(run.pid))
+    fill("fam.b", 50, 60)
+    told = archive(broker.url, *options)
+    assert (told["queue"], told["left_in_queue"]) == (r"/fam\..*/", 0)
+    for queue, count in (("fam.a", 150), ("fam.b", 60)):
+        rows = table_rows(tmp_path / "lake" / queue, "body", "queue")
+        assert sorted(int(row["body"]) for row in rows) == [*range(count)]
+        assert {row["queue"] for row in rows} == {queue}
+    refused = subprocess.run(
+        pipeline_command("archive", broker.url, "--queues-pattern", "nothing", "--to", "x"),
+        env=environment, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert refused.returncode == 1
+    assert "no queue in vhost '/' matches queuesPattern 'nothing'" in refused.stderr
 
 
 @pytest.mark.long

@@ -201,7 +201,7 @@ def test_a_plan_reaches_over_many_looks(host: RangeHost, monkeypatch: pytest.Mon
     monkeypatch.setattr("penstock.protocols.ranges.reading.PLAN_MESSAGES_MAX", 7)
     with host.lock:
         host.hall.publish("q", [b"x"] * 100)
-        size = len(host.hall.queues["q"].backing.read_range(0, 1, 1, 1)[0].content)
+        size = len(host.hall.queues["q"].backing.reads.read_range(0, 1, 1, 1)[0].content)
     with opened(host, ranges.READ) as reader:
         assert reader.plan(0, 100, 1000, 1 << 30) == (100, 100, 100 * size)
         assert reader.plan(0, 100, 30, 1 << 30) == (30, 30, 30 * size)

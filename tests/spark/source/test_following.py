@@ -379,7 +379,9 @@ def test_a_restart_goes_on_from_its_checkpoint_at_the_next_master(pair: Pair) ->
     new = pair.streaming()
     following = new.latestOffset(end, ReadMaxRows(100))
     assert bodies(new, end, following) == numbered(4, 12)
-    assert pair.queue.backing.floor_seq_id() == 4, "what the checkpoint has is acknowledged here"
+    assert pair.queue.backing.tiers.floor_seq_id() == 4, (
+        "what the checkpoint has is acknowledged here"
+    )
 
 
 def test_what_a_start_position_skips_stays_at_the_next_master(pair: Pair) -> None:

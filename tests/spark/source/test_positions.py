@@ -67,7 +67,7 @@ def publish(host: RangeHost, queue: str, count: int, size: int = 10) -> None:
     with host.lock:
         for _ in range(count):
             host.hall.clock_ms += 10
-            number = host.hall.queues[queue].backing.next_seq_id()
+            number = host.hall.queues[queue].backing.records.next_seq_id
             host.hall.publish(queue, [b"%0*d" % (size, number)])
 
 

@@ -186,7 +186,7 @@ def test_a_reader_acknowledges_some_and_leaves_the_others(room: Room) -> None:
     request = ranges.encode_ack_some([2, 3, 9])
     assert ranges.decode_acked_some(ask(reader, request, ranges.ACKED_SOME)) == 3
     assert ranges.decode_acked_some(ask(reader, request, ranges.ACKED_SOME)) == 0
-    left = room.queue.backing.read_range(0, 100, 100, 1 << 20)
+    left = room.queue.backing.reads.read_range(0, 100, 100, 1 << 20)
     assert [message.seq_id for message in left] == [0, 1, 4, 5, 6, 7, 8]
     head = ranges.decode_head(ask(reader, ranges.encode_wait(0, 0), ranges.HEAD))
     assert (head.floor, head.acked, head.ready) == (0, 0, 7)
@@ -365,7 +365,7 @@ def test_the_next_request_ends_a_wait(room: Room) -> None:
 
 def test_plan_counts_messages_and_bytes_over_holes(room: Room) -> None:
     session = room.opened(ranges.READ)
-    size = len(room.queue.backing.read_range(0, 1, 1, 1)[0].content)
+    size = len(room.queue.backing.reads.read_range(0, 1, 1, 1)[0].content)
 
     def plan(*bounds: int) -> tuple[int, int, int, bool]:
         request = ranges.encode_plan(*bounds)
@@ -503,6 +503,17 @@ class Sparse:
 
     def positions(self) -> Sparse:
         return self
+
+    @property
+    def records(self) -> Sparse:
+        return Sparse(self._within.records)
+
+    def rare(self) -> Sparse:
+        return Sparse(self._within.rare())
+
+    @property
+    def settlement(self) -> Sparse:
+        return Sparse(self._within.settlement)
 
     def take_looked_bytes(self) -> int:
         return 1 << 30

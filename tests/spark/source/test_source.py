@@ -73,7 +73,7 @@ def batch(host: RangeHost, **more: Any) -> BatchReader:
 
 def publish(host: RangeHost, count: int, size: int = 10) -> None:
     with host.lock:
-        start = host.hall.queues["q"].backing.next_seq_id()
+        start = host.hall.queues["q"].backing.records.next_seq_id
         host.hall.publish("q", [b"%0*d" % (size, start + n) for n in range(count)])
 
 

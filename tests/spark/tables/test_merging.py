@@ -12,7 +12,7 @@ import pytest
 
 from penstock.spark.tables.landing import LakeTable, Landing
 from penstock.spark.tables.merging import CannotMerge, Merge, last_of_each_key
-from penstock.spark.tables.parts import Sorting, Target, begun, main_of, parts, publish
+from penstock.spark.tables.parts import SortedTables, Sorting, Target
 from penstock.spark.tables.table import DELTA, ICEBERG, PARQUET, Table
 from pyspark_penstock.body_columns import BodyDecoding, parse_body_columns
 from pyspark_penstock.columns import arrow_schema
@@ -54,17 +54,17 @@ class Merging:
 
     def land(self, batch: int, bodies: list[bytes]) -> bool:
         """False = it had landed before."""
-        with begun(self.targets(), self.sorting.note()) as targets:
-            if main_of(targets).publisher.landed(QUERY, batch) is not None:
+        with SortedTables(self.targets(), self.sorting.note()).begun() as tables:
+            if tables.main.publisher.landed(QUERY, batch) is not None:
                 return False
-            with parts(targets, QUERY, batch) as places:
-                sorter = Sorter(self.sorting.decoding, places, batch)
+            with tables.batch(QUERY, batch) as places:
+                sorter = Sorter(self.sorting.decoding, places.parts, batch)
                 rows = [
                     {"seq_id": self.seq_id + n, "body": body, "headers": [("n", str(n))]}
                     for n, body in enumerate(bodies)
                 ]
                 sorter.add(pa.RecordBatch.from_pylist(rows, arrow_schema(DEFAULT_COLUMNS)))
-                publish(targets, QUERY, batch, sorter.close())
+                places.publish(sorter.close())
         self.seq_id += len(bodies)
         return True
 

@@ -9,9 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from penstock.spark.tables import parts
 from penstock.spark.tables.landing import LakeTable, Landing
-from penstock.spark.tables.parts import SortedOtherwise, Sorting, begun, main_of, publish
+from penstock.spark.tables.parts import SortedOtherwise, SortedTables, Sorting
 from penstock.spark.tables.table import DELTA, ICEBERG, PARQUET, Table
 from pyspark_penstock.body_columns import BodyDecoding, parse_body_columns
 from pyspark_penstock.columns import arrow_schema
@@ -50,19 +49,20 @@ class Archive:
             return Landing(table, "/", "q", None)
 
         targets = self.sorting.targets(self.layout, self.tables[""], landing_in)
-        planned(main_of(targets).landing)
-        with begun(targets, self.sorting.note()) as targets:
-            landed = main_of(targets).publisher.landed(QUERY, 0)
+        meant = SortedTables(targets, self.sorting.note())
+        planned(meant.main.landing)
+        with meant.begun() as tables:
+            landed = tables.main.publisher.landed(QUERY, 0)
             if landed is not None:
                 return {}
-            with parts.parts(targets, QUERY, 0) as places:
-                sorter = Sorter(self.sorting.decoding, places, 0)
+            with tables.batch(QUERY, 0) as places:
+                sorter = Sorter(self.sorting.decoding, places.parts, 0)
                 sorter.add(messages())
                 drafts = sorter.close()
-                for one in targets:
+                for one in tables.targets:
                     if one.name == dying_in:
                         one.publisher.publish = cut  # type: ignore[method-assign]
-                _, elsewhere = publish(targets, QUERY, 0, drafts)
+                _, elsewhere = places.publish(drafts)
             return dict(elsewhere)
 
     def rows(self) -> dict[str, list[int]]:

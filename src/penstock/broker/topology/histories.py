@@ -50,14 +50,14 @@ class RoomReader:
     def __init__(self, room: LocalQueue, end: i64) -> None:
         (self._part,) = room.backing.parts()
         self.room = room
-        self._start: i64 = self._part.floor_seq_id()
+        self._start: i64 = self._part.tiers.floor_seq_id()
         self._end: i64 = end
 
     def read(self) -> list[Message]:
         """See ``ReadSlice``."""
         if self.room.deleted or self._start >= self._end:
             return []
-        found = self._part.read_range(self._start, self._end, SLICE_MESSAGES, SLICE_BYTES)
+        found = self._part.reads.read_range(self._start, self._end, SLICE_MESSAGES, SLICE_BYTES)
         if found:
             self._start = found[-1].seq_id + 1
         return found

@@ -132,7 +132,7 @@ class InternalQueues:
         """It remembers messages: those that come from now on find their way to what is bound."""
         name = room_name(exchange)
         (part,) = self.rooms[name].backing.parts()
-        self._ends[name] = int(part.next_seq_id())
+        self._ends[name] = int(part.records.next_seq_id)
 
     def reader(self, name: str) -> RoomReader | None:
         """Of a history, as it was when its newest binding was made."""

@@ -592,11 +592,11 @@ class Topics:
         """
         backlog = topic.backlog
         (backing,) = backlog.backing.parts()
-        taken = backing.take_delayed(MOVED_AT_ONCE, MOVED_BYTES_MAX)
+        taken = backing.delays.take_delayed(MOVED_AT_ONCE, MOVED_BYTES_MAX)
         for place, (message, until_ms) in enumerate(taken):
             position, count = self._pass_on(topic, [message], until_ms, letters, share, now_ms)
             if count == 0:
-                backing.untake_delayed([message for message, _ in taken[place:]])
+                backing.delays.untake([message for message, _ in taken[place:]])
                 break
             settle_later(position, backlog, [message])
         return len(taken) > 0 and backing.count_delayed() > 0

@@ -53,7 +53,7 @@ class DeferredTrim(TurnPart):
 
 def _let_go(queue: LocalQueue, below: int) -> bool:
     """True = nothing is left below, or it cannot be read, which the reader hears when it closes."""
-    floor = int(queue.backing.positions().floor_seq_id())
+    floor = int(queue.backing.positions().tiers.floor_seq_id())
     if floor < below:
         queue.drop_step(below, POSITIONS_AT_ONCE)
-    return not floor < int(queue.backing.positions().floor_seq_id()) < below
+    return not floor < int(queue.backing.positions().tiers.floor_seq_id()) < below

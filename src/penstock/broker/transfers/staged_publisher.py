@@ -188,13 +188,13 @@ class StagedPublisher:
         self._count(run, len(queues))
         parts = [part for queue in queues for part in queue.backing.parts()]
         for part in parts:
-            part.expect_moved()
+            part.records.expect_moved()
         if any_refuses(queues):
             vhost.publish_some(queues, run, now_ms)
         else:
             vhost.publish(queues, run, now_ms)
         for part in parts:
-            part.moved_in()
+            part.records.moved_in()
         return len(run)
 
     def _go_around(

@@ -21,9 +21,8 @@ from penstock.cli.pipelines.common import (
 from penstock.cli.pipelines.lake import (
     CATALOG_WORDS,
     TABLE_PLACE,
+    begun_table,
     catalog_options,
-    meant_table,
-    table_at,
 )
 from penstock.cli.pipelines.sorting import (
     SORTING_WORDS,
@@ -67,6 +66,7 @@ Examples:
   penstock pipeline archive --stream clicks --to ./lake/clicks --every 30s
   penstock pipeline archive --exchange events --routing-key 'eu.#' --group lake \\
       --to ./lake/events --partition-by day --format delta
+  penstock pipeline archive --queues-pattern 'orders\\..*' --to './lake/{{queue}}' --every 30s
   penstock pipeline archive --queue orders --table lake.orders --partition-by day \\
       --catalog-uri sqlite:///catalog.db --warehouse ./lake
 """
@@ -92,22 +92,13 @@ def _kind(table_format: str | None, table_name: str | None) -> str:
     return table_format or "parquet"
 
 
-def _partitions(place: Path | str | None, *, endless: bool) -> tuple[str, ...]:
-    """Without the option; many small files without partitions could not be compacted."""
-    from penstock.spark.tables.table import PARQUET, any_file
-
-    if place is None:
-        return ()
-    begun = table_at(place, PARQUET, ()).begun_partitions()
-    if begun is not None:
-        return begun
-    alone = isinstance(place, Path) and any_file(place) is None
-    return ("day",) if endless and alone else ()
-
-
 @click.command(epilog=EPILOG)
 @subscription_options
-@option("--to place", "Directory of a plain or Delta table, or s3://, gs://, abfs://.", TABLE_PLACE)
+@option(
+    "--to place",
+    "Directory of a plain or Delta table, or s3://, gs://, abfs://; lake/{queue}: one per queue.",
+    TABLE_PLACE,
+)
 @option("--table table_name", "Name of an Iceberg table, such as lake.orders.", metavar="NAME")
 @catalog_options
 @option(
@@ -168,14 +159,11 @@ def archive(
     options = source_options(common.group, **what)
     columns = decoding_of(sorted_by).columns
     kind = _kind(table_format, table_name)
-    if partition_by is None:
-        endless = common.every_s is not None and kind == "parquet"
-        partitions = _partitions(place, endless=endless)
-    else:
-        partitions = _checked(_names(partition_by), columns)
-    table = meant_table(
-        place, table_name, words, flag="--to", table_format=kind, partition_by=partitions
-    )
+    given = None if partition_by is None else _checked(_names(partition_by), columns)
+    table = begun_table(
+        place, table_name, words, table_format=kind, partition_by=given,
+        endless=common.every_s is not None,
+    )  # fmt: skip
     if "stream" in options:
         options.setdefault("group", str(place or table.home))
     check_spark(common)
@@ -184,11 +172,11 @@ def archive(
 
     fields = _message_columns(table, raw_properties=raw_properties)
     layout = Layout(
-        fields, partitions, max_file_mb << 20, compression, decoded=columns,
+        fields, table.partition_by, max_file_mb << 20, compression, decoded=columns,
         with_fault=bool(columns),
     )  # fmt: skip
     sorting = sorting_of(sorted_by, table, messages_stay="stream" in options)
-    if sorting.merge_on and "queues" in options:
+    if sorting.merge_on and options.keys() & {"queues", "queuesPattern"}:
         raise click.UsageError("--merge-on: messages of several queues have no order; read one")
     _check(sorting, layout, table)
     subscribed = subscribe(common, options)
@@ -216,7 +204,15 @@ def _check(sorting: "Sorting", layout: "Layout", table: "LakeTable") -> None:
     """Before the broker is asked and Spark takes its time."""
     from penstock.spark.launcher.session import LOG_NAME
     from penstock.spark.tables.landing import Landing
+    from penstock.spark.tables.per_queue import TablePerQueue
 
+    if isinstance(table, TablePerQueue):
+        if sorting.note():
+            raise click.UsageError(
+                f"{table}: --where, --rest, --quarantine and --merge-on are for one table; archive"
+                " that queue by a pipeline of its own"
+            )
+        return
     with failing_well(table.home / LOG_NAME):
         sorting.targets(layout, table, lambda one: Landing(one, "/", table.name, None))
 

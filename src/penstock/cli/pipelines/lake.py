@@ -1,5 +1,6 @@
 """Which table a pipeline means: a directory, or a name in an Iceberg catalog."""
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,61 @@ def table_at(place: Path | str, table_format: str, partition_by: tuple[str, ...]
     if isinstance(place, Path):
         return Table(place, table_format, partition_by)
     return StoreTable.of(place, table_format, partition_by)
+
+
+def begun_table(
+    place: Path | str | None,
+    name: str | None,
+    words: Mapping[str, str | None],
+    *,
+    table_format: str,
+    partition_by: tuple[str, ...] | None,
+    endless: bool,
+) -> "LakeTable":
+    """The table that a pipeline makes if it is not there, or one for each queue (``{queue}``).
+
+    ``partition_by`` None = as the table has them; ``endless``: it gets many small files.
+    Raises UsageError.
+    """
+    from penstock.spark.state.places import file_name_of, state_home
+    from penstock.spark.tables.per_queue import QUEUE, TablePerQueue
+
+    def table(place: Path | str | None, name: str | None) -> "LakeTable":
+        parts = partition_by
+        if parts is None:
+            parts = _partitions(place, endless=endless and table_format == "parquet")
+        return meant_table(
+            place, name, words, flag="--to", table_format=table_format, partition_by=parts
+        )
+
+    def of(queue: str) -> "LakeTable":
+        step = file_name_of("/", queue)
+        if name is not None:
+            return table(None, name.replace(QUEUE, re.sub(r"\W", "_", queue, flags=re.ASCII)))
+        filled = str(place).replace(QUEUE, step)
+        return table(filled if isinstance(place, str) else Path(filled), None)
+
+    text = str(place or name)
+    if QUEUE not in text:
+        return table(place, name)
+    of("orders")  # what is wrong with it is said before anything runs
+    root = state_home() / "queues" / file_name_of("/", text)
+    if isinstance(place, Path):
+        root = next(one for one in reversed(place.parents) if QUEUE in place.parts[len(one.parts)])
+    return TablePerQueue(text, root, table_format, partition_by or (), of)
+
+
+def _partitions(place: Path | str | None, *, endless: bool) -> tuple[str, ...]:
+    """Without the option; many small files without partitions could not be compacted."""
+    from penstock.spark.tables.table import PARQUET, any_file
+
+    if place is None:
+        return ()
+    begun = table_at(place, PARQUET, ()).begun_partitions()
+    if begun is not None:
+        return begun
+    alone = isinstance(place, Path) and any_file(place) is None
+    return ("day",) if endless and alone else ()
 
 
 def meant_table(

@@ -1,9 +1,9 @@
 """What a pipeline reads, on the command line: a queue, several, or messages of its own.
 
-``--queue``; or ``--queues a,b``; or ``--stream``, whose messages stay; or ``--exchange`` with
-``--group`` (and ``--routing-key``), which makes a durable queue for that group, so live consumers
-are untouched; or NSQ's ``--topic`` with ``--channel``.  Exactly one of them.  What it comes to is
-the source's options of the same names.
+``--queue``; or ``--queues a,b``; or ``--queues-pattern 'orders.*'``; or ``--stream``, whose
+messages stay; or ``--exchange`` with ``--group`` (and ``--routing-key``), which makes a durable
+queue for that group, so live consumers are untouched; or NSQ's ``--topic`` with ``--channel``.
+Exactly one of them.  What it comes to is the source's options of the same names.
 """
 
 from contextlib import suppress
@@ -34,12 +34,18 @@ class Subscribed:
         return sum(head.ready for head in self.heads)
 
     def __str__(self) -> str:
-        return ", ".join(self.queues)
+        is_pattern = "queuesPattern" in self.options
+        return self.subject if is_pattern else ", ".join(self.queues)
 
 
 subscription_options = all_of(
     option("--queue", "The queue to read."),
     option("--queues", "Several queues.", metavar="NAME,…"),
+    option(
+        "--queues-pattern",
+        "Queues whose whole name matches a regular expression, new ones with the next batch.",
+        metavar="REGEXP",
+    ),
     option("--stream", "A stream: its messages stay, and others may read it, too."),
     option("--exchange", "With --group: what comes through an exchange."),
     option("--routing-key", "With --exchange: which of it; all if left out.", metavar="KEY,…"),
@@ -53,6 +59,7 @@ def source_options(
     group: str | None,
     queue: str | None,
     queues: str | None,
+    queues_pattern: str | None,
     stream: str | None,
     exchange: str | None,
     routing_key: str | None,
@@ -60,13 +67,13 @@ def source_options(
     channel: str | None,
 ) -> dict[str, str]:
     """Checks that they make sense together."""
-    given = {"queue": queue, "queues": queues, "stream": stream}
+    given = {"queue": queue, "queues": queues, "queuesPattern": queues_pattern, "stream": stream}
     given |= {"exchange": exchange, "topic": topic}
     chosen = [name for name, value in given.items() if value]
     if len(chosen) != 1:
         raise click.UsageError(
-            "say what to read by exactly one of --queue, --queues, --stream, --exchange (with "
-            "--group) and --topic (with --channel)"
+            "say what to read by exactly one of --queue, --queues, --queues-pattern, --stream,"
+            " --exchange (with --group) and --topic (with --channel)"
         )
     more = {"group": group, "routingKey": routing_key, "channel": channel}
     owners = {"group": ("exchange", "stream"), "routingKey": ("exchange",), "channel": ("topic",)}
@@ -86,7 +93,8 @@ def source_options(
 def subscribe(common: Common, options: dict[str, str]) -> Subscribed:
     """Ask the broker: most mistakes show here, before Spark takes its time.
 
-    A dry run makes nothing; a real one has the broker make the queue of a group or channel.
+    A dry run makes nothing; a real one has the broker make the queue of a group or channel.  Only a
+    pipeline that keeps running waits for the first queue of a pattern.
     """
     from penstock_ranges.ranges import BROWSE
     from pyspark_penstock import client
@@ -99,7 +107,8 @@ def subscribe(common: Common, options: dict[str, str]) -> Subscribed:
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     with asking_broker():
-        queues = ask(settings, make=not common.dry_run)
+        ends = settings.subscription.is_pattern and common.every_s is None
+        queues = ask(settings, make=not common.dry_run and not ends)
         heads = []
         for queue in queues:
             with client.RangeClient(settings.endpoint, queue, BROWSE) as looker:
@@ -126,4 +135,6 @@ def _subject(options: dict[str, str]) -> str:
     for name in ("queue", "stream"):
         if name in options:
             return options[name]
+    if "queuesPattern" in options:
+        return f"/{options['queuesPattern']}/"
     return ",".join(sorted(name.strip() for name in options["queues"].split(",")))

@@ -98,13 +98,13 @@ class PartCopy(CopiedPart):
         self.attempts: dict[int, int] = {}
         self._is_fresh: bool = True  # nothing was done with it since the start
         self._top: i64 = 0  # no parcel has reached this place
-        self._adopted: i64 = queue.next_seq_id()  # below it the disk may have had something
+        self._adopted: i64 = queue.records.next_seq_id  # below it the disk may have had something
 
     # -- its begin -------------------------------------------------------------------------
 
     def begin(self, is_whole: bool, forgets: bool) -> None:
         if is_whole:
-            self.know_all(self.queue.next_seq_id())
+            self.know_all(self.queue.records.next_seq_id)
             return
         assert self.queue.tiers.pending.count == 0
         if forgets:

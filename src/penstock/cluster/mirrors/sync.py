@@ -387,7 +387,7 @@ class _Answer:
         writer = BytesWriter()
         writer.append(CHUNK)
         write_head(writer, mirrored.term, mirrored.number, question.part, self.low, question.upto)
-        write_i64_be(writer, self._queue.next_seq_id())
+        write_i64_be(writer, self._queue.records.next_seq_id)
         write_i64_be(writer, left)
         kept = sorted(self._kept)
         living = set(kept)

@@ -44,7 +44,7 @@ class Syncing:
 
     def hears(self, mirrored: MirroredBacking, member: str) -> None:
         """From here on it hears of every message."""
-        self._marks[member] = [int(part.next_seq_id()) for part in mirrored.parts]
+        self._marks[member] = [int(part.records.next_seq_id) for part in mirrored.parts]
         if mirrored.stream is not None:
             self._marks[member].append(int(mirrored.stream.log.next_offset))
 
@@ -83,7 +83,7 @@ class Syncing:
             part = mirrored.parts[place]
             if part.tiers.pending.count > 0 or part.tiers.delayed.count() > 0:
                 return False
-            if part.floor_seq_id() < marks[place]:
+            if part.tiers.floor_seq_id() < marks[place]:
                 return False
         stream = mirrored.stream
         return stream is None or stream.log.first_offset >= marks[0]

@@ -124,6 +124,7 @@ class NodeNumbers(NamedTuple):
     refused: dict[str, int]  # connections and log-ins, by reason
     audit_dropped: int
     locked_out: int  # users, or users at an address
+    spans: dict[str, int]  # of traces, by what became of them
     asked: list[tuple[str, tuple[int, int]]]
     """Backends that ask servers, and their requests that were answered and were not."""
 
@@ -260,6 +261,7 @@ class Gathering:
         view = self.view
         broker = view.broker
         row["sockets_used"] = len(view.watch.sessions())
+        spans = broker.queue_context.sampling.spans
         return NodeNumbers(
             row,
             broker.cluster_name(),
@@ -289,6 +291,7 @@ class Gathering:
             },
             int(broker.events.unrecorded),
             len(broker.users.lockouts()),
+            {"exported": int(spans.exported_count), "dropped": int(spans.dropped_count)},
             [
                 (one.name, counts)
                 for one in broker.users.backends()

@@ -124,6 +124,7 @@ def node_pieces(node: NodeNumbers, gathering: Gathering) -> Iterator[str]:
         ]
     )
     yield alone("locked_out_users", "Users that are locked out, for each address", node.locked_out)
+    yield by("spans_total", "Spans of messages that belong to a trace", "fate", node.spans.items())
     yield by(
         "gc_runs_total",
         "Runs of the garbage collector of Python",

@@ -93,8 +93,8 @@ class QueueRows(Rows):
         """What its publisher gave the first message, if that is at hand."""
         for part in reversed(queue.backing.parts()):
             if part.ready_count() > 0:
-                first = part.floor_seq_id()
-                for message in part.peek_range(first, first + 1, 1, 1):
+                first = part.tiers.floor_seq_id()
+                for message in part.reads.peek_range(first, first + 1, 1, 1):
                     if message.content:
                         return self.watch.opened(message)[0].get("timestamp")
                 break

@@ -14,10 +14,8 @@ clocks that people set.
 import asyncio
 import logging
 import re
-import threading
 from collections import deque
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
 
@@ -53,8 +51,8 @@ from penstock.node.coordination.etcd_proposals import LEASE_ENDED, EtcdProposals
 from penstock.node.coordination.etcd_seal import Seal
 from penstock.node.coordination.etcd_upgrade import PLAIN, SEALING, seal_records
 from penstock.node.coordination.etcd_watch import EtcdWatch, retry_s
+from penstock.side_loop import SideLoop
 
-STOP_TIMEOUT_S: Final = 5.0
 LEAVE_TIMEOUT_S: Final = 1.0
 SILENT_S: Final = 1.0
 """Without an answer for so long nothing is proposed any more."""
@@ -113,10 +111,8 @@ class EtcdCoordinator(Coordinator):
         self._entries: list[Entry] = []
         self._revision = 0  # of the snapshot
         self._closed = False
-        self._started: Future[None] = Future()
-        self._thread: threading.Thread | None = None
-        self._side: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
+        self._patience_s = 0.0
+        self._side = SideLoop("etcd", self._serve)
         self._deciding: set[asyncio.Task[None]] = set()
         self._http: EtcdHttp
         self._watch: EtcdWatch
@@ -153,28 +149,17 @@ class EtcdCoordinator(Coordinator):
 
     def start(self, patience_s: float = 10.0) -> None:
         """Join; raises ``EtcdUnavailable`` when that is not possible within this time."""
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(patience_s)), name="etcd", daemon=True
-        )
-        self._thread.start()
+        self._patience_s = patience_s
         try:
-            self._started.result()
+            self._side.start()
         except EtcdFailed as error:
-            self._thread.join(STOP_TIMEOUT_S)
             raise self._unusable(error) from error
 
     def close(self) -> None:
         self._closed = True
-        side, stopping, thread = self._side, self._stopping, self._thread
-        if side is None or stopping is None or thread is None:
-            return
-        with suppress(RuntimeError):  # the loop is closed already
-            side.call_soon_threadsafe(stopping.set)
-        thread.join(STOP_TIMEOUT_S)
+        self._side.stop()
 
-    async def _serve(self, patience_s: float) -> None:
-        self._side = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
+    async def _serve(self) -> None:
         seal = Seal(self.options.secret)
         names = EtcdNames(self.options.cluster_name, seal)
         running: list[asyncio.Task[None]] = []
@@ -184,15 +169,11 @@ class EtcdCoordinator(Coordinator):
             self._watch = EtcdWatch(http, names, self._told)
             self._lease = EtcdLease(http, names, self._lease_changed, self._watch.check)
             self._proposals = EtcdProposals(http, names, self._watch)
-            await self._join(names, seal, patience_s)
+            await self._join(names, seal)
             loops = (self._watch.run, self._lease.run)
             running = [asyncio.create_task(_for_ever(run)) for run in loops]
-            self._started.set_result(None)
-            await self._stopping.wait()
-        except BaseException as error:
-            if self._started.done():
-                raise
-            self._started.set_exception(error)
+            self._side.ready()
+            await self._side.stopping.wait()
         finally:
             for task in (*running, *self._deciding):
                 task.cancel()
@@ -200,10 +181,10 @@ class EtcdCoordinator(Coordinator):
                 await self._leave()
                 await http.close()
 
-    async def _join(self, names: EtcdNames, seal: Seal, patience_s: float) -> None:
+    async def _join(self, names: EtcdNames, seal: Seal) -> None:
         """Snapshot and lease; a fault that may pass is waited for."""
         loop = asyncio.get_running_loop()
-        deadline_s = loop.time() + patience_s
+        deadline_s = loop.time() + self._patience_s
         failures = 0
         while True:
             try:
@@ -309,8 +290,7 @@ class EtcdCoordinator(Coordinator):
         return self._watch.known.lost
 
     def hand_on(self, proposal: Proposal) -> None:
-        assert self._side is not None
-        self._side.call_soon_threadsafe(self._begin, proposal, self._lease.lease)
+        self._side.call(self._begin, proposal, self._lease.lease)
 
     def take_events(self) -> list[Event]:
         self._hear()
@@ -338,8 +318,8 @@ class EtcdCoordinator(Coordinator):
         return self._closed or self._lease.lease == 0
 
     def new_lease(self) -> None:
-        if self._side is not None and self.lease_has_ended() and not self._closed:
-            self._side.call_soon_threadsafe(self._lease.want)
+        if self.lease_has_ended() and not self._closed:
+            self._side.call(self._lease.want)
 
     def why_not(self) -> str:
         if self._closed:

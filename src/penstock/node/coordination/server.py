@@ -11,20 +11,18 @@ served any more, and the reason is logged: every lease then ends.
 import asyncio
 import logging
 import os
-import threading
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import Final
 
 from penstock.cluster.agreement.store_service import StoreService, Visitor
 from penstock.core.errors import Corrupt
 from penstock.node.coordination.etcd_lease import boot_ms
+from penstock.side_loop import SideLoop
 from penstock.storage.definitions.coordination import CoordinationStore
 
 LOOK_S: Final = 0.05
 """How often leases are looked at."""
 READ_BYTES: Final = 1 << 20
-STOP_TIMEOUT_S: Final = 5.0
 
 log = logging.getLogger("penstock.coordination")
 
@@ -38,43 +36,27 @@ class CoordinationServer:
         self._ttl_ms = ttl_ms
         self._writers: dict[Visitor, asyncio.StreamWriter] = {}
         self._service: StoreService
-        self._side: asyncio.AbstractEventLoop | None = None
-        self._stopping = asyncio.Event()
-        self._started: Future[None] = Future()
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve()), name="coordination", daemon=True
-        )
+        self._side = SideLoop("coordination", self._serve)
 
     def start(self) -> None:
         """Raises OSError and Corrupt."""
-        self._thread.start()
-        self._started.result()
+        self._side.start()
 
     def stop(self) -> None:
         """Members are not told; may be called twice."""
-        side = self._side
-        if side is not None:
-            with suppress(RuntimeError):  # the loop is closed already
-                side.call_soon_threadsafe(self._stopping.set)
-            self._thread.join(STOP_TIMEOUT_S)
+        self._side.stop()
 
     async def _serve(self) -> None:
-        self._side = asyncio.get_running_loop()
         store: CoordinationStore | None = None
         server: asyncio.Server | None = None
         try:
             store = CoordinationStore(self._file, boot_ms())
             self._service = StoreService(store, self._ttl_ms)
             server = await self._listen()
-            self._started.set_result(None)
+            self._side.ready()
             await self._look_after_leases()
-        except Exception as error:
-            if self._started.done():
-                log.exception("the coordinator's store is not served any more")
-            else:
-                self._started.set_exception(error)
         finally:
-            self._stopping.set()
+            self._side.stopping.set()
             if server is not None:
                 server.close()
             for writer in self._writers.values():
@@ -92,19 +74,18 @@ class CoordinationServer:
             os.umask(mask)
 
     async def _look_after_leases(self) -> None:
-        while not self._stopping.is_set():
+        is_over = False
+        while not is_over:
             self._service.tick(boot_ms())
             self._flush()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
-                    await self._stopping.wait()
+            is_over = await self._side.pause(LOOK_S)
 
     async def _visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         visitor = self._service.enter()
         self._writers[visitor] = writer
         try:
             while data := await reader.read(READ_BYTES):
-                if self._stopping.is_set():
+                if self._side.stopping.is_set():
                     break  # the store is closed, or will be at once
                 self._service.receive(visitor, data, boot_ms())
                 self._flush()
@@ -113,7 +94,7 @@ class CoordinationServer:
             log.warning("a member of this machine is not served any more: %s", error)
         except OSError:
             log.exception("the coordinator's file cannot be used: no member is served any more")
-            self._stopping.set()
+            self._side.stopping.set()
         finally:
             del self._writers[visitor]
             self._service.leave(visitor)

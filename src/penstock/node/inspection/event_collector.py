@@ -3,6 +3,7 @@
     book (what rooms noted) ───────────────────────────┐
     alarms, every look ─────────────────────────────────┼─► EventLog, AuditTrail, EventExchange
     node, waits, rates and states, every interval ─────┘
+    spans of messages ──────────────────────────────────► SpanExport
 
 Called by the data loop between two turns, like the resource monitor.  What costs with the number
 of queues and connections is a walk, ``SLICE`` of them at a look: it may take longer than the
@@ -22,6 +23,7 @@ from penstock.core.event_book import EventBook
 from penstock.node.inspection.audit_trail import AuditTrail
 from penstock.node.inspection.event_exchange import EventExchange
 from penstock.node.inspection.flow_view import because, stage_name, waited_for, why_most
+from penstock.node.inspection.span_export import TAKES_PER_S, SpanExport
 from penstock.node.sessions import describe
 from penstock.protocols.description import SessionDescription
 from penstock.queues.queue import Queue
@@ -29,7 +31,7 @@ from penstock.runtime.disk.event_log import EventLog
 from penstock.runtime.loop import Loop
 from penstock.settings.settings import Settings
 
-CARRY_MS: Final = 250
+CARRY_MS: Final = 1000 // TAKES_PER_S
 SLICE: Final = 50
 WAITS_MAX: Final = 200
 """Of one interval, the longest."""
@@ -51,6 +53,7 @@ class EventCollector:
         log: EventLog,
         trail: AuditTrail,
         exchange: EventExchange,
+        spans: SpanExport,
         settings: Settings,
         node_name: str,
     ) -> None:
@@ -60,6 +63,7 @@ class EventCollector:
         self._log = log
         self._trail = trail
         self._exchange = exchange
+        self._spans = spans
         self._node_name = node_name
         self._interval_ms = 1000 * settings.event_log_interval_s
         self._quota = settings.event_log_samples_per_s * settings.event_log_interval_s
@@ -77,6 +81,7 @@ class EventCollector:
         """From here on the rooms' notes are kept, and messages are sampled."""
         self._log.start()
         self._trail.start()
+        self._spans.start()
         book = self._book
         book.set_now(wall_ms())
         book.open()
@@ -127,6 +132,7 @@ class EventCollector:
             self._broker.flow.book.note_waits(False)
             self._log.stop()
             self._trail.stop()
+            self._spans.stop()
 
     def _carry(self) -> None:
         dropped = self._book.take_dropped()
@@ -139,6 +145,7 @@ class EventCollector:
             self._trail.put(events)
             self._exchange.put(events)
         self._book.lacks_records(self._trail.dropped_count)
+        self._spans.look()
 
     # -- the node --------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ from penstock.protocols.amqp.publish_buffer import PublishBuffer
 from penstock.protocols.amqp.publishing import Publishing
 from penstock.protocols.amqp.replies import ReplyChannel
 from penstock.protocols.amqp.settlements import ACK, FAILED, LEFT, REJECT, REQUEUE, Settlements
+from penstock.protocols.amqp.spans import follow_deliveries
 from penstock.protocols.amqp.topology import TopologyMethods
 from penstock.protocols.amqp.transaction import Transaction
 from penstock.queues.allocator import Delivery
@@ -127,6 +128,8 @@ class AmqpChannel(Subscriber):
             self._tag_bytes[consumer.tag] = tag_bytes
         if self.publishing.vhost.tracing:
             trace_deliveries(link, self.number, cast(Queue, consumer.queue).name, messages)
+        if self.publishing.spans.on:
+            follow_deliveries(link, cast(Queue, consumer.queue), messages, consumer.no_ack)
         if delivery.again_count > 0 and cast(Queue, consumer.queue).is_quorum:
             messages = with_delivery_counts(messages)
         out, frame_max = link.session.out, link.decoder.frame_max
@@ -493,6 +496,8 @@ class AmqpChannel(Subscriber):
         tag = self.ledger.skip(1) if no_ack else self.ledger.add(account, [message])
         if link.vhost.tracing:
             trace_deliveries(link, self.number, queue.name, [message])
+        if self.publishing.spans.on:
+            follow_deliveries(link, queue, [message], no_ack)
         shown = with_delivery_counts([message])[0] if queue.is_quorum else message
         out, frame_max = link.session.out, link.decoder.frame_max
         write_get_ok(out, self.number, tag, shown, queue.backing.ready_count(), frame_max)

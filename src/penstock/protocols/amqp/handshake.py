@@ -61,11 +61,16 @@ def credentials_in(mechanism: str, response: bytes) -> tuple[str, str] | None:
         table, _ = decode_table(len(response).to_bytes(4, "big") + response, 0)
     except MalformedArguments:
         return None
-    login = table.get("LOGIN")
-    password = table.get("PASSWORD")
-    if not isinstance(login, str) or not isinstance(password, str):
+    if "LOGIN" not in table or "PASSWORD" not in table:
         return None
-    return login, password
+    return _text(table["LOGIN"]), _text(table["PASSWORD"])
+
+
+def _text(value: object) -> str:
+    """A byte array is text too; anything else, such as a number, is empty and gets refused."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value if isinstance(value, str) else ""
 
 
 def check_tuning(limits: Limits, channel_max: i64, frame_max: i64, method_key: int) -> None:

@@ -29,6 +29,7 @@ from penstock.broker.topology.routes import (
     waits,
 )
 from penstock.broker.topology.vhost import Vhost
+from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.credit import cost_of
 from penstock.core.errors import PreconditionFailed, Unavailable, Undecided
@@ -48,6 +49,7 @@ from penstock.protocols.amqp.firehose import trace_publishes
 from penstock.protocols.amqp.link import Link
 from penstock.protocols.amqp.publish_buffer import PublishBuffer
 from penstock.protocols.amqp.replies import ReplyChannel
+from penstock.protocols.amqp.spans import note_publishes
 from penstock.protocols.amqp.stamping import stamped
 from penstock.routing.matcher import RoutingContext
 
@@ -99,6 +101,7 @@ class Publishing:
         self.replies = replies
         self.deadlines = deadlines
         self.traffic = traffic
+        self.spans: Final = link.broker.queue_context.sampling.spans
         self.confirms: ConfirmLedger | None = None
         self.transactional: bool = False
         self._held: list[PublishRun] = []  # until the commit
@@ -165,10 +168,11 @@ class Publishing:
     def _enqueue(self, route: Route, run: PublishRun) -> Taken:
         """What a copy on another node has to confirm, too, is in ``broker.waits.noted``."""
         link = self.link
-        if run.read_ms != link.now_ms:
+        read_ms = run.read_ms
+        if read_ms != link.now_ms:
             run.enter(link.now_ms)
         if route.needs_headers or run.flags & COPIES:
-            return self._publish_singly(route, run)
+            return self._publish_singly(route, run, read_ms)
         if len(route.queues) > 1:
             self._leave_rest(run, len(route.queues) - 1)
         messages = run.messages
@@ -176,6 +180,8 @@ class Publishing:
         route.traffic.count(len(messages), passed)
         if self.vhost.tracing:
             trace_publishes(link, self.number, run.address, [], messages, route.queues)
+        if self.spans.on:
+            note_publishes(link, run.address, messages, route.queues, read_ms)
         if len(route.queues) == 0:
             self._unrouted(run.address, messages)
             return 0, _NONE
@@ -264,7 +270,7 @@ class Publishing:
         ticket, self._ticket = self._ticket, None
         return ticket
 
-    def _publish_singly(self, route: Route, run: PublishRun) -> Taken:
+    def _publish_singly(self, route: Route, run: PublishRun, read_ms: WallMs) -> Taken:
         """Message by message, each opened; raises PreconditionFailed for a wrong CC or BCC.
 
         Those for which this turn has no time are no longer in the run (``take_rest``).
@@ -294,6 +300,8 @@ class Publishing:
                 message = without_its_bcc(message)
             if self.vhost.tracing:
                 trace_publishes(link, self.number, address, copies, [message], queues)
+            if self.spans.on:
+                note_publishes(link, address, [message], queues, read_ms)
             answered = (len(queues) == 0 or copies) and self._answer(address, copies, message)
             if are_histories(queues):
                 if address.mandatory:

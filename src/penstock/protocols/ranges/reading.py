@@ -247,9 +247,9 @@ class ReadRequests(RequestHandler):
         upto, count = self._acking
         self._acking = None
         queue = self.owned_queue()
-        before = int(queue.backing.positions().floor_seq_id())
+        before = int(queue.backing.positions().tiers.floor_seq_id())
         count += queue.drop_step(upto, ACK_POSITIONS_AT_ONCE)
-        if before < queue.backing.positions().floor_seq_id() < upto:
+        if before < queue.backing.positions().tiers.floor_seq_id() < upto:
             self._acking = (upto, count)
             queue.wake()  # as above
             return
@@ -261,7 +261,7 @@ class ReadRequests(RequestHandler):
         """Chosen ones; what is in between stays, so nothing is known to be done below."""
         seq_ids = ranges.decode_ack_some(payload)
         queue = self.owned_queue()
-        if seq_ids[-1] >= queue.backing.positions().next_seq_id():
+        if seq_ids[-1] >= queue.backing.positions().records.next_seq_id:
             raise MalformedFrame(f"ACK_SOME of {seq_ids[-1]}, which does not exist yet")
         self._choosing = (seq_ids, 0)
         self._go_on_choosing()
@@ -274,12 +274,12 @@ class ReadRequests(RequestHandler):
         queue = self.owned_queue()
         positions = queue.backing.positions()
         if self._share_left() > 0:
-            taken = int(positions.few_reads(seq_ids, CHOSEN_READS_AT_ONCE))
-            failed = positions.failed_reads()
+            taken = int(positions.rare().settlement.few_reads(seq_ids, CHOSEN_READS_AT_ONCE))
+            failed = positions.records.failed_reads
             count += queue.drop_some(seq_ids[:taken])
-            if positions.failed_reads() > failed:
+            if positions.records.failed_reads > failed:
                 check_going(queue.backing, queue.name, queue.vhost)
-            self._leases.share.spend(int(positions.take_looked_bytes()))
+            self._leases.share.spend(int(positions.records.take_looked_bytes()))
             seq_ids = seq_ids[taken:]
         if seq_ids:
             self._choosing = (seq_ids, count)
@@ -340,5 +340,5 @@ class ReadRequests(RequestHandler):
 
 def _check_gone(queue: LocalQueue, below: int) -> None:
     """Raises NotFound when some below could not be read, and so not be acknowledged."""
-    if queue.backing.positions().floor_seq_id() < below:
+    if queue.backing.positions().tiers.floor_seq_id() < below:
         check_going(queue.backing, queue.name, queue.vhost)

@@ -85,27 +85,27 @@ class QueueSource:
         return self._queue.backing.positions()  # raises when it has none any more
 
     def floor(self) -> int:
-        return int(self._positions.floor_seq_id())
+        return int(self._positions.tiers.floor_seq_id())
 
     def end(self) -> int:
-        return int(self._positions.firm_seq_id())
+        return int(self._positions.records.first_unsafe())
 
     def next(self) -> int:
-        return int(self._positions.next_seq_id())
+        return int(self._positions.records.next_seq_id)
 
     def ready(self) -> int:
         return int(self._positions.ready_count())
 
     def measure(self, start: int, end: int, max_messages: int, max_bytes: int) -> Measured:
-        failed = self._positions.failed_reads()
-        found = self._positions.measure_range(start, end, max_messages, max_bytes)
+        failed = self._positions.records.failed_reads
+        found = self._positions.reads.measure_range(start, end, max_messages, max_bytes)
         if found.count == 0:
             self._check_read(failed)
         return found
 
     def block(self, start: int, end: int, most: BlockBounds, with_body: bool) -> bytes | None:
-        failed = self._positions.failed_reads()
-        messages = self._positions.read_some(start, end, *most)
+        failed = self._positions.records.failed_reads
+        messages = self._positions.reads.read_some(start, end, *most)
         if not messages:
             self._check_read(failed)
         next_start = int(messages[-1].seq_id) + 1 if messages else end
@@ -113,12 +113,12 @@ class QueueSource:
 
     def search(self, timestamp_ms: int, low: int, high: int) -> tuple[int, int] | None:
         positions = self._positions
-        failed = positions.failed_reads()
+        failed = positions.records.failed_reads
         for _ in range(LOOKS_MAX):
             if low == high:
                 break
             middle = (low + high) // 2
-            found = positions.peek_range(middle, high, 1, 1)
+            found = positions.reads.peek_range(middle, high, 1, 1)
             if not found:
                 self._check_read(failed)
             if not found or found[0].enqueued_at_ms >= timestamp_ms:
@@ -128,7 +128,7 @@ class QueueSource:
         return low, high
 
     def take_looked_bytes(self) -> int:
-        return int(self._positions.take_looked_bytes())
+        return int(self._positions.records.take_looked_bytes())
 
     def publishers_wait(self) -> bool:
         return False

@@ -10,20 +10,27 @@ has to be made, and to read the queue.
 subscription, and the table would hold messages that are not wanted, or they are meant, and are to
 be named.
 
+**A pattern** finds the queues of the virtual host whose names match it, in slices of a turn, since
+there may be very many.  Whether the user may read one is asked when it is opened: names are no
+secret in a virtual host.
+
 **Where a reader begins** is kept (``_start``) because Spark asks again after a crash as long as
 nothing was committed.  Until then nothing is acknowledged either, not even what the position
 skips (``ReadRequests``): who asked for the wrong position may ask for another one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, ClassVar, Final, cast, final
 
 from penstock.broker.broker import Broker
 from penstock.broker.rules.judges import READ
 from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.topics import is_name, queue_name
+from penstock.broker.topology.vhost import Vhost
+from penstock.core import patterns
 from penstock.core.errors import NotFound, PreconditionFailed, QueueElsewhere
 from penstock.core.pending import Pending, then
 from penstock.protocols.nsq.rights import check_subscribe
@@ -43,6 +50,8 @@ if TYPE_CHECKING:
 GROUP_PREFIX: Final = "spark."
 GROUP_SEPARATOR: Final = ":"
 QUEUE_NAME_BYTES_MAX: Final = 255
+SEARCH_SLICE_S: Final = 0.002
+"""Of one turn, for names that a pattern is compared with."""
 
 ALL_KEYS: Final = {"topic": "#", "fanout": "", "headers": "", "x-nsq-topic": ""}
 """What a binding must be called that gets everything, of exchanges that have such a thing."""
@@ -101,7 +110,11 @@ class SubscriptionRequests(RequestHandler):
     # -- which queues ----------------------------------------------------------------------
 
     def _subscribe(self, payload: bytes) -> None:
-        found = partial(self._found, *subscriptions.decode_subscribe(payload))
+        make, by, names = subscriptions.decode_subscribe(payload)
+        if by == subscriptions.BY_PATTERN:
+            self._search(_Search(self.vhost(), names[0], may_be_none=make))
+            return
+        found = partial(self._found, make, by, names)
         self._subscribed(self.broker.changes.ask(self.session.client.actor).run(found))
 
     def _go_on(self, pending: Pending) -> None:
@@ -112,6 +125,12 @@ class SubscriptionRequests(RequestHandler):
             self._suspended = partial(self._go_on, outcome)
         else:
             self.session.send(subscriptions.encode_subscribed(cast(list[str], outcome)))
+
+    def _search(self, search: "_Search") -> None:
+        if search.step():
+            self._subscribed(search.found)
+        else:
+            self._suspended = partial(self._search, search)
 
     def _found(self, make: bool, by: int, names: list[str]) -> list[str] | Pending:
         rights = Rights(self.user(), self.vhost().name)
@@ -228,6 +247,52 @@ class SubscriptionRequests(RequestHandler):
             return
         share.spend(source.take_looked_bytes())
         self.session.send(subscriptions.encode_offset(*found))
+
+
+@final
+class _Search:
+    """The queues of a virtual host that a pattern means."""
+
+    def __init__(self, vhost: Vhost, pattern: str, *, may_be_none: bool) -> None:
+        """Raises PreconditionFailed for one that is none, or that could take too long."""
+        self._may_be_none = may_be_none  # a stream waits for queues, a batch read does not
+        self._vhost = vhost
+        self._pattern = pattern
+        try:
+            self._expression = patterns.compiled(rf"\A(?:{pattern})\Z")
+        except patterns.Refused as error:
+            raise PreconditionFailed(f"queuesPattern '{pattern}': {error}") from None
+        self._names: Iterator[str] = iter(list(vhost.queues))
+        self.found: list[str] = []
+
+    def step(self) -> bool:
+        """So much as a turn allows; True: that was all of it.
+
+        Raises NotFound, PreconditionFailed.
+        """
+        until_s = perf_counter() + SEARCH_SLICE_S
+        for name in self._names:
+            if self._expression.match(name) is not None:
+                self._take(name)
+            if perf_counter() >= until_s:
+                return False
+        if not self.found and not self._may_be_none:
+            raise NotFound(
+                f"no queue in vhost '{self._vhost.name}' matches queuesPattern '{self._pattern}'"
+            )
+        self.found.sort()
+        return True
+
+    def _take(self, name: str) -> None:
+        queue = self._vhost.queues.get(name)
+        if queue is None or queue.is_stream or queue.exclusive:
+            return
+        if len(self.found) == subscriptions.NAMES_MAX:
+            raise PreconditionFailed(
+                f"more than {subscriptions.NAMES_MAX} queues in vhost '{self._vhost.name}' match"
+                f" queuesPattern '{self._pattern}': choose fewer"
+            )
+        self.found.append(name)
 
 
 def _all_keys(exchange: Exchange) -> list[str]:

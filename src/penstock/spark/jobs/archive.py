@@ -22,9 +22,9 @@ from penstock.spark.launcher.failures import PipelineFailed
 from penstock.spark.launcher.session import session
 from penstock.spark.progress import RunReports
 from penstock.spark.state import notes
-from penstock.spark.tables import parts
 from penstock.spark.tables.landing import LakeTable, Landing
-from penstock.spark.tables.parts import ONE_TABLE, Sorting
+from penstock.spark.tables.parts import ONE_TABLE, SortedTables, Sorting, Tables, Target
+from penstock.spark.tables.per_queue import QueueTables, TablePerQueue
 from penstock.spark.tables.publishing import Landed
 from pyspark_penstock.checkpoint_notes import sync_note
 from pyspark_penstock.options import Settings, parse_options, parse_url
@@ -60,9 +60,12 @@ class ArchiveJob:
     def landing(self) -> Landing:
         return self._landing_in(self.table)
 
-    def targets(self) -> tuple[parts.Target, ...]:
+    def tables(self) -> Tables:
         """Raises OtherTable, WrongCondition."""
-        return self.sorting.targets(self.layout, self.table, self._landing_in)
+        if isinstance(self.table, TablePerQueue):
+            return QueueTables(self.table, self.layout, self.landing(), self._landing_in)
+        targets = self.sorting.targets(self.layout, self.table, self._landing_in)
+        return SortedTables(targets, self.sorting.note())
 
     def _landing_in(self, table: LakeTable) -> Landing:
         checkpoint = self.checkpoint if table is self.table else None
@@ -121,20 +124,20 @@ def run_archive(
     landed and acknowledged).
     """
     began_s = time.monotonic()
-    targets = job.targets()
-    main = parts.main_of(targets)
+    meant = job.tables()
+    main = meant.main
     name = f"penstock archive {job.subject}"
-    with parts.begun(targets, job.sorting.note()) as targets:
+    with meant.begun() as tables:
         try:
             # Rows are claims, however many messages there are: little to do for Java.
             with session(name, job.master, job.url, main.landing.home, short=True) as spark:
-                archive = _Archive(job, targets, spark, on_landed, stopping, on_failure)
+                archive = _Archive(job, tables, spark, on_landed, stopping, on_failure)
                 restarts = archive.run()
                 ended_s = time.monotonic()
             stop_s = time.monotonic() - ended_s
         finally:
             places = main.landing.landed_places(main.publisher)
-            for queue in job.queues:
+            for queue in {*job.queues, *places}:  # a pattern has found more meanwhile
                 group = job.source["group"] if "stream" in job.source else ""
                 give_back(parse_url(job.url), queue, places.get(queue, ("", 0)), group=group)
     told = vars(archive.done).copy()
@@ -154,7 +157,7 @@ class _Archive:
     def __init__(
         self,
         job: ArchiveJob,
-        targets: tuple[parts.Target, ...],
+        tables: Tables,
         spark: "SparkSession",
         on_landed: Callable[[Landed, Counter[str]], None],
         stopping: threading.Event,
@@ -163,8 +166,8 @@ class _Archive:
         self.done = Landings()
         self.first_query_s = 0.0  # when it was under way, on the monotonic clock
         self._job = job
-        self._targets = targets
-        self._main = parts.main_of(targets)
+        self._tables = tables
+        self._main: Target = tables.main
         self._spark = spark
         self._on_landed = on_landed
         self._on_failure = on_failure
@@ -208,10 +211,10 @@ class _Archive:
         before = self._main.publisher.landed(query_id, batch)
         if before is not None:
             return before, Counter()
-        with parts.parts(self._targets, query_id, batch) as places:
-            drafts = self._written(frame, batch, places)
+        with self._tables.batch(query_id, batch) as places:
+            drafts = self._written(frame, batch, places.parts)
             sync_note(checkpoint, batch)
-            return parts.publish(self._targets, query_id, batch, drafts)
+            return places.publish(drafts)
 
     def _written(self, frame: "DataFrame", batch: int, places: tuple[Part, ...]) -> list[Draft]:
         """The workers' part; what they have written comes back as rows."""

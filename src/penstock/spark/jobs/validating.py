@@ -109,7 +109,7 @@ def run_validate(
                 restarts = _run(spark, job, done, on_batch, stopping, on_failure)
         finally:
             places = published_places(job.home / "checkpoint", job.url)
-            for queue in job.queues:
+            for queue in {*job.queues, *places}:  # a pattern has found more meanwhile
                 give_back(parse_url(job.url), queue, places.get(queue, ("", 0)), group=group)
     return vars(done) | {"restarts": restarts, "good": done.messages - done.bad}
 

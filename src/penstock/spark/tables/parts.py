@@ -14,10 +14,11 @@ checkpoint; a pipeline that sorts otherwise does not begin while a planned batch
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from penstock.core.errors import PenstockError
 from penstock.spark.state import notes
@@ -108,6 +109,25 @@ class Sorting:
 ONE_TABLE: Final = Sorting()
 
 
+class OpenBatch(NamedTuple):
+    """A batch between its claims and its tables: where drafts go, and what publishes them."""
+
+    parts: tuple[Part, ...]
+    publish: Callable[[list[Draft]], tuple[Landed, Counter[str]]]
+    """Returns what went into the table, and how many messages elsewhere."""
+
+
+class Tables(Protocol):
+    """The tables of an archive.  ``main`` has a batch when, and only when, all of them have it."""
+
+    @property
+    def main(self) -> "Target": ...
+
+    def begun(self) -> "AbstractContextManager[Tables]": ...
+
+    def batch(self, query_id: str, batch: int) -> AbstractContextManager[OpenBatch]: ...
+
+
 @dataclass(frozen=True)
 class Target:
     """A table, what it takes, and how it gets it."""
@@ -135,19 +155,59 @@ class Target:
             publisher = merging_publisher(publisher, table, merge, landing.home)
         return cls(name, takes, layout, landing, publisher)
 
+    def begun(self) -> "Target":
+        """Its table is made; it must be locked."""
+        return replace(self, layout=self.publisher.begin(self.layout))
 
-@contextmanager
-def begun(targets: tuple[Target, ...], sorting: dict[str, str]) -> Iterator[tuple[Target, ...]]:
-    """All locked, recovered and made; ``sorting``: how messages are, {} = there is one table."""
-    with ExitStack() as stack:
-        for target in targets:
-            stack.enter_context(target.landing.locked(target.publisher))
-        _agree(main_of(targets), sorting)
-        yield tuple(replace(one, layout=one.publisher.begin(one.layout)) for one in targets)
+    @contextmanager
+    def part(self, query_id: str, batch: int, queue: str = "") -> Iterator[Part]:
+        """With a place for its drafts of this call."""
+        with self.publisher.drafts_dir(query_id, batch) as place:
+            yield Part(self.name, self.takes, self.layout, place, queue)
+
+    def publish(self, query_id: str, batch: int, drafts: list[Draft]) -> int:
+        """Its own of them, once; returns how many messages they have."""
+        files = [draft for draft in drafts if draft.path and draft.part == self.name]
+        if files and self.publisher.landed(query_id, batch) is None:
+            self.publisher.publish(query_id, batch, files)
+        return sum(draft.messages for draft in files)
 
 
-def main_of(targets: tuple[Target, ...]) -> Target:
-    return next(one for one in targets if one.name == TABLE)
+@dataclass(frozen=True)
+class SortedTables:
+    """A table, and beside it those of messages that it does not take."""
+
+    targets: tuple[Target, ...]
+    sorting: Mapping[str, str]  # how messages are sorted; {} = there is one table
+
+    @property
+    def main(self) -> Target:
+        return next(one for one in self.targets if one.name == TABLE)
+
+    @contextmanager
+    def begun(self) -> "Iterator[SortedTables]":
+        """All locked, recovered and made."""
+        with ExitStack() as stack:
+            for target in self.targets:
+                stack.enter_context(target.landing.locked(target.publisher))
+            _agree(self.main, dict(self.sorting))
+            yield replace(self, targets=tuple(one.begun() for one in self.targets))
+
+    @contextmanager
+    def batch(self, query_id: str, batch: int) -> Iterator[OpenBatch]:
+        with ExitStack() as stack:
+            found = tuple(stack.enter_context(one.part(query_id, batch)) for one in self.targets)
+            yield OpenBatch(found, partial(self._publish, query_id, batch))
+
+    def _publish(
+        self, query_id: str, batch: int, drafts: list[Draft]
+    ) -> tuple[Landed, Counter[str]]:
+        elsewhere: Counter[str] = Counter(left_out=sum(draft.left_out for draft in drafts))
+        for one in self.targets:
+            if one.name != TABLE:
+                elsewhere[one.name] += one.publish(query_id, batch, drafts)
+        of_table = [draft for draft in drafts if not draft.path or draft.part == TABLE]
+        return self.main.publisher.publish(query_id, batch, of_table), elsewhere
 
 
 def _agree(main: Target, sorting: dict[str, str]) -> None:
@@ -166,34 +226,3 @@ def _agree(main: Target, sorting: dict[str, str]) -> None:
             f"batch {last} of {landing.table} has not landed, and was planned with {kept}"
         )
     write_synced(note, json.dumps(sorting))
-
-
-@contextmanager
-def parts(targets: tuple[Target, ...], query_id: str, batch: int) -> Iterator[tuple[Part, ...]]:
-    """With a place for the drafts of each."""
-    with ExitStack() as stack:
-        yield tuple(
-            Part(
-                one.name,
-                one.takes,
-                one.layout,
-                stack.enter_context(one.publisher.drafts_dir(query_id, batch)),
-            )
-            for one in targets
-        )
-
-
-def publish(
-    targets: tuple[Target, ...], query_id: str, batch: int, drafts: list[Draft]
-) -> tuple[Landed, Counter[str]]:
-    """The batch lands in all tables; returns what went into the table, and how many elsewhere."""
-    elsewhere: Counter[str] = Counter(left_out=sum(draft.left_out for draft in drafts))
-    for one in targets:
-        files = [draft for draft in drafts if draft.path and draft.part == one.name]
-        if one.name == TABLE or not files:
-            continue
-        if one.publisher.landed(query_id, batch) is None:
-            one.publisher.publish(query_id, batch, files)
-        elsewhere[one.name] += sum(draft.messages for draft in files)
-    of_table = [draft for draft in drafts if not draft.path or draft.part == TABLE]
-    return main_of(targets).publisher.publish(query_id, batch, of_table), elsewhere

@@ -74,10 +74,6 @@ class RestingQueue:
         """What of it is in memory, contents and objects, unacknowledged ones too."""
         raise NotImplementedError
 
-    def disk_bytes(self) -> i64:
-        """Contents of its messages that are on disk, or on their way there."""
-        raise NotImplementedError
-
     def byte_rate(self) -> i64:
         """How many of these bytes leave in a second, on the average of the last ones."""
         raise NotImplementedError

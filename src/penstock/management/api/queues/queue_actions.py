@@ -153,9 +153,9 @@ def read_slice(
     part = queue.backing.part(priority)
     if part is None:
         raise BadQuery("bad_request", f"the queue's priorities end at {priorities[-1]}")
-    floor, end = int(part.floor_seq_id()), int(part.next_seq_id())
-    failed = part.failed_reads()
-    messages = part.read_range(max(start, floor), end, count, most_bytes)
+    floor, end = int(part.tiers.floor_seq_id()), int(part.records.next_seq_id)
+    failed = part.records.failed_reads
+    messages = part.reads.read_range(max(start, floor), end, count, most_bytes)
     if not messages:
         check_read(part, failed, queue.name, queue.vhost)
     return Slice(snapshots(messages), floor, end, priority, len(priorities))

@@ -66,7 +66,7 @@ class QuorumApi(Endpoints):
         facts = self._broker.mirrors.facts(queue)
         if facts is not None:
             return [_of_copy(copy, facts) for copy in facts.copies]
-        last = sum(int(part.next_seq_id()) for part in queue.backing.parts()) - 1
+        last = sum(int(part.records.next_seq_id) for part in queue.backing.parts()) - 1
         return [_row(self._member(queue), "leader", "voter", last, last, 1)]
 
     async def add(self, request: web.Request, visitor: Visitor) -> web.Response:

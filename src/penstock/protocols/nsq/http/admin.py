@@ -184,7 +184,7 @@ class NsqAdmin:
         queue = self.channel(topic, name).queue
         rights.read("queue", queue.name)
         (backing,) = queue.backing.parts()
-        return backing.list_delayed(WallMs(after[0]), after[1], limit)
+        return backing.tiers.delayed.page(WallMs(after[0]), after[1], limit)
 
     def cancel_deferred(self, topic: str, name: str, place: int, visitor: Visitor) -> None:
         """Raises Refused when there is none at that place."""
@@ -192,7 +192,7 @@ class NsqAdmin:
         queue = self.channel(topic, name).queue
         rights.read("queue", queue.name)
         (backing,) = queue.backing.parts()
-        if not backing.cancel_delayed(place):
+        if not backing.delays.cancel_delayed(place):
             raise Refused(404, "DEFERRED_NOT_FOUND")
 
     # -- publishing --------------------------------------------------------------------------

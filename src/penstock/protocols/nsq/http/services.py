@@ -19,8 +19,7 @@ import asyncio
 import logging
 import os
 import sys
-import threading
-from concurrent.futures import Future
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -52,6 +51,7 @@ from penstock.runtime.listener import socket_mode, tcp_socket, unix_socket
 from penstock.runtime.loop import Loop
 from penstock.settings.listener_table import NSQ, ListenerKind, door_at, door_of
 from penstock.settings.settings import Settings
+from penstock.side_loop import SideLoop
 from penstock.tls.options import TlsSet, calling_context
 
 NSQ_SITES: Final = ("nsq_https_port", "nsq_http_port", "nsq_http_unix_socket")
@@ -61,7 +61,6 @@ LOOKUP_PAIRS: Final = (
     ("nsqlookupd_https_port", "nsqlookupd_tls_port"),
 )
 """A TCP port of the registry answers a node that registers with the number of its HTTP port."""
-STOP_TIMEOUT_S: Final = 5.0
 HEALTH_CHECKS: Final = ("/ping",)
 """What is answered when all connections have requests."""
 SWITCH_INTERVAL_S: Final = 0.0005
@@ -88,9 +87,9 @@ class Follower:
         lookup: Lookup,
         here: Node,
         peers: LookupPeers,
-        side: asyncio.AbstractEventLoop,
+        side: SideLoop,
     ) -> None:
-        """``side``: the loop of the services."""
+        """``side``: of the services."""
         self._side = side
         self._loop = loop
         self._desk = desk
@@ -130,11 +129,12 @@ class Follower:
         if self._looking:
             return
         self._looking = True
-        with suppress(RuntimeError):  # the services have stopped
-            self._side.call_soon_threadsafe(self._look_later, self._key_count / KEYS_PER_S)
+        self._later(self._key_count / KEYS_PER_S, self._look)
 
-    def _look_later(self, delay_s: float) -> None:
-        self._side.call_later(delay_s, self._loop.call, self._look)
+    def _later(self, delay_s: float, do: Callable[[], None]) -> None:
+        """On the data loop, unless the services have stopped by then."""
+        later = partial(self._loop.call, do)
+        self._side.call(lambda: asyncio.get_running_loop().call_later(delay_s, later))
 
     def _own_topics(self) -> dict[str, Topic]:
         return {} if self._topics is None else self._topics.topics
@@ -159,8 +159,7 @@ class Follower:
             self._loop.call(partial(self._look_on, names, wanted))
             return
         self._key_count = len(wanted) + sum(map(len, wanted.values()))
-        with suppress(RuntimeError):
-            self._side.call_soon_threadsafe(self._peers.tell, wanted)
+        self._side.call(self._peers.tell, wanted)
         self._looking = False
         if self._stale:
             self._changed()
@@ -170,11 +169,7 @@ class Follower:
         kept = (one for one in self._lookup.channels(name) if not is_ephemeral(one))
         known = list(islice(kept, CHANNELS_MAX + 1))
         if self._peers.has_any:
-            try:
-                self._side.call_soon_threadsafe(self._ask, name, known)
-            except RuntimeError:
-                return False
-            return True
+            return self._side.call(self._ask, name, known)
         if known:
             self._loop.call(partial(self._prepared, name, known))
         return len(known) > 0
@@ -203,12 +198,6 @@ class Follower:
             log.warning("topic %s lacks a channel that others have: %s", topic.name, error)
             return None
 
-    def _later(self, name: str, channels: list[str]) -> None:
-        """Once more, when there may be an answer."""
-        again = partial(self._prepared, name, channels)
-        with suppress(RuntimeError):  # the services have stopped
-            self._side.call_soon_threadsafe(self._side.call_later, AGAIN_S, self._loop.call, again)
-
     def _prepared(self, name: str, channels: list[str]) -> None:
         topics = self._topics
         topic = None if topics is None else topics.topics.get(name)
@@ -221,7 +210,8 @@ class Follower:
             outcome = self._make(topics, topic, channel)
             if isinstance(outcome, Pending):
                 self._pending[name] = outcome
-                self._later(name, channels[place:CHANNELS_MAX])
+                left = channels[place:CHANNELS_MAX]
+                self._later(AGAIN_S, partial(self._prepared, name, left))
                 return
         topics.prepared(name)
 
@@ -274,10 +264,7 @@ class NsqServices:
         self._needs_tls = settings.nsq_tls_required == "yes"
         self._listening: list[ListenerFacts] = []
         self._socket_files: list[str] = []
-        self._started: Future[None] = Future()
-        self._thread: threading.Thread | None = None
-        self._side: asyncio.AbstractEventLoop | None = None
-        self._stopping: asyncio.Event | None = None
+        self._side = SideLoop("nsq", self._serve)
         self._following: asyncio.Task[None] | None = None
 
     # -- life ----------------------------------------------------------------------------
@@ -287,11 +274,7 @@ class NsqServices:
         if not self._is_wanted():
             return
         sys.setswitchinterval(SWITCH_INTERVAL_S)
-        self._thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve()), name="nsq", daemon=True
-        )
-        self._thread.start()
-        self._started.result()
+        self._side.start()
 
     def _is_wanted(self) -> bool:
         settings = self._settings
@@ -303,46 +286,33 @@ class NsqServices:
 
     def announce(self, wanted: bool) -> None:
         """Be registered at the nsqlookupds, or at none while draining; from any thread."""
-        side = self._side
-        if side is not None:
-            addresses = self.config.lookup_addresses if wanted else []
-            following = self._peers.follow(addresses)
-            asyncio.run_coroutine_threadsafe(following, side)
+        self._side.run(self._peers.follow(self.config.lookup_addresses if wanted else []))
 
     def stop(self) -> None:
         """Stop listening and wait for the thread; may be called twice."""
         if self._nsq.authority is not None:
             self._nsq.authority.close()
-        side, stopping, thread = self._side, self._stopping, self._thread
-        if side is None or stopping is None or thread is None:
-            return
         if self._follower is not None:
             self._follower.close()
-        with suppress(RuntimeError):  # the loop is closed already
-            side.call_soon_threadsafe(stopping.set)
-        thread.join(STOP_TIMEOUT_S)
+        self._side.stop()
 
     async def _serve(self) -> None:
-        self._side = asyncio.get_running_loop()
-        self._stopping = asyncio.Event()
         runners: list[web.AppRunner] = []
         registrars: list[LookupServer] = []
         pushing: asyncio.Task[None] | None = None
         try:
             registrars = await self._listen(runners)
-            self._follow_topics(self._side)
+            self._follow_topics()
             await self._peers.follow(self.config.lookup_addresses)
             if self._settings.nsq_statsd_address:
                 config = self.config
                 place = config.broadcast_address, config.http_port
                 statsd = Statsd(self._settings, *place, self._statistics)
                 pushing = asyncio.create_task(statsd.run())
-            self._started.set_result(None)
-            await self._wait()
-        except BaseException as error:
-            if self._started.done():
-                raise
-            self._started.set_exception(error)
+            self._side.ready()
+            while not await self._side.pause(LOOK_S):
+                if self._follower is not None:
+                    self._loop.call(self._follower.attach)
         finally:
             if pushing is not None:
                 pushing.cancel()
@@ -426,7 +396,7 @@ class NsqServices:
         self._listening.append(ListenerFacts(door.protocol, host, port, tls))
         return port
 
-    def _follow_topics(self, side: asyncio.AbstractEventLoop) -> None:
+    def _follow_topics(self) -> None:
         """Once the ports are known; without them no client can connect, and it has nothing to
         announce.
         """
@@ -442,7 +412,7 @@ class NsqServices:
             config.http_port,
             VERSION,
         )
-        follower = Follower(self._loop, self._desk, self.lookup, here, self._peers, side)
+        follower = Follower(self._loop, self._desk, self.lookup, here, self._peers, self._side)
 
         def begin() -> None:
             self.lookup.identify(here, wall_ms())
@@ -450,15 +420,6 @@ class NsqServices:
 
         self._follower = follower
         self._loop.call(begin)
-
-    async def _wait(self) -> None:
-        assert self._stopping is not None
-        while not self._stopping.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK_S):
-                    await self._stopping.wait()
-            if self._follower is not None:
-                self._loop.call(self._follower.attach)
 
     # -- nsqlookupds of others ---------------------------------------------------------------
 
