@@ -151,7 +151,7 @@ docs:
 	@echo "build/site/index.html"
 
 bench: setup
-	@$(BIN)/python benchmarks/compare.py $(ARGS)
+	@$(BIN)/python -m benchmarks compare $(ARGS)
 
 # Known faults of what is locked; asks the package index.  Ends with an error where it cannot ask.
 audit:

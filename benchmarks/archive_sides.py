@@ -3,7 +3,7 @@
 ``MemorySource`` is a Spark source whose workers yield record batches made beforehand, of the
 columns an archive has: what Spark can write at best.  ``consume_into_parquet`` is what one would
 write without Spark: pika reads a queue, pyarrow writes files, and a message is acknowledged when
-its file is on disk.  ``fill`` publishes a backlog.
+its file is on disk.
 """
 
 from __future__ import annotations
@@ -19,67 +19,11 @@ from typing import Any
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-BLOCK_MESSAGES = 1024
+from benchmarks.archive_fill import PROPERTIES, body_of
+
 ROWS_PER_FILE = 30_000
 PREFETCH = 2 * ROWS_PER_FILE
 """The next file's messages come while one is written."""
-POLL_S = 0.05
-PROPERTIES: dict[str, Any] = {
-    "content_type": "application/octet-stream",
-    "app_id": "bench",
-    "delivery_mode": 2,
-}
-
-
-# -- publishing ------------------------------------------------------------------------------
-
-
-def body_of(kind: str, size: int, chance: random.Random) -> bytes:
-    """``random`` bytes, which nothing makes smaller, or an order as ``json``."""
-    if kind == "random":
-        return chance.randbytes(size)
-    words: list[bytes] = []
-    left = size
-    while left > 0:
-        words.append(
-            b'{"order":%d,"customer":"%08x-%04x","article":"%s","price":%d.%02d,"paid":%s},'
-            % (
-                *(chance.randrange(10**8), chance.getrandbits(32), chance.getrandbits(16)),
-                chance.choice((b"lamp", b"chair", b"table", b"shelf", b"carpet")),
-                *(chance.randrange(1000), chance.randrange(100)),
-                chance.choice((b"true", b"false")),
-            )
-        )
-        left -= len(words[-1])
-    return b"".join(words)[:size]
-
-
-def fill(url: str, queue: str, count: int, size: int, bodies: str) -> float:
-    """A durable queue with so many persistent messages; returns the seconds."""
-    from penstock.client.amqp import Connection, Endpoint
-    from penstock.protocols.amqp.codec import methods as m
-    from penstock.protocols.amqp.codec.methods import encode_method
-    from penstock.protocols.amqp.codec.properties import Properties, encode_content
-
-    chance = random.Random(1)
-    with Connection(Endpoint.parse(url), timeout_s=600.0) as connection:
-        channel = connection.channel()
-        channel.queue_declare(queue, durable=True)
-        head = encode_method(channel.number, m.BASIC_PUBLISH, (0, "", queue, False, False))
-        properties = Properties(**PROPERTIES)
-        messages = [
-            head
-            + encode_content(
-                properties, body_of(bodies, size, chance), channel.number, connection.frame_max
-            )
-            for _ in range(BLOCK_MESSAGES)
-        ]
-        began_s = time.monotonic()
-        for at in range(0, count, BLOCK_MESSAGES):
-            connection.send(b"".join(messages[: count - at]))
-        while channel.queue_declare(queue, passive=True).number("message_count") < count:
-            time.sleep(POLL_S)
-        return time.monotonic() - began_s
 
 
 # -- Spark from memory -------------------------------------------------------------------------

@@ -92,11 +92,15 @@ class Side:
         if not self.is_external:
             self.process.__exit__(kind, error, trace)
 
-    def delete(self, queue: str) -> None:
+    def delete(self, *queues: str, exchange: str = "") -> None:
         """A broker that runs already must not be left with what a run put there."""
         if self.is_external:
             with Connection(Endpoint.parse(self.url), timeout_s=ANSWER_LIMIT_S) as connection:
-                connection.channel().queue_delete(queue)
+                channel = connection.channel()
+                for queue in queues:
+                    channel.queue_delete(queue)
+                if exchange:
+                    channel.exchange_delete(exchange)
 
 
 def penstock(

@@ -72,6 +72,16 @@ def running(side: Side, *words: str) -> Iterator[Program]:
         program.kill()
 
 
+def loading(side: Side, module: str, **given: Any) -> Any:
+    """A load program of this folder, which takes its options as one JSON object."""
+    return running(side, "-m", f"benchmarks.{module}", json.dumps({"uri": side.url, **given}))
+
+
+def probe(side: Side, kind: str, **given: Any) -> Any:
+    """It asks ``kind`` of small question until its result is asked for."""
+    return loading(side, "probe", kind=kind, **given)
+
+
 def bench(
     side: Side, words: Sequence[str], *, url: str = "", probing: bool = False, disk: bool = False
 ) -> Result:
@@ -87,7 +97,9 @@ def bench(
         probes = {}
         if probing:
             time.sleep(LOAD_STARTS_S)
-            probes = {kind: stack.enter_context(probe(side, kind)) for kind in PROBES}
+            probes = {
+                kind: stack.enter_context(loading(side, "probe", kind=kind)) for kind in PROBES
+            }
         result = load.result()
         result["probes"] = {kind: one.result() for kind, one in probes.items()}
     known_s = result["generator_cpu_s"] + sum(one["cpu_s"] for one in result["probes"].values())
@@ -96,11 +108,6 @@ def bench(
     result["wrong"] = wrongs(result)
     del result["plan"]
     return result
-
-
-def probe(side: Side, kind: str, *words: str) -> Any:
-    """A program that asks ``kind`` of small question until its result is asked for."""
-    return running(side, "-m", "benchmarks.probe", "--uri", side.url, "--kind", kind, *words)
 
 
 def wrongs(result: Result) -> list[str]:

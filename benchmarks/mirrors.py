@@ -1,82 +1,52 @@
-"""What one, two and three copies of a queue cost, with publisher confirms: beside RabbitMQ.
+"""Copies of a queue: what one, two and three cost, and what is noticed when one more joins.
 
-    .venv/bin/python benchmarks/mirrors.py                 all rows, 3 rounds, a quarter of an hour
-    .venv/bin/python benchmarks/mirrors.py --only safe-publish-1k --copies 2,3 --rounds 5
-    .venv/bin/python benchmarks/mirrors.py --try           seconds: does it work?
-
-Three nodes of each broker run side by side on 127.0.0.1 (``mirror_brokers``).  For every row and
-number of copies they are driven in turn, A B A B …, by the same generator with the same command
-line, at the node that has the master; brokers and generator share all cores.  With two copies and
-three a confirm means: on disk at all of them.
+Three nodes of a broker run side by side on 127.0.0.1 with directories of their own; Penstock's
+share a real etcd.  Queues are mirrored by policy: ``exactly`` so many copies, synchronised
+automatically.  A queue is declared at the first node, so its master is there, and driven there when
+all of its mirrors are synchronised.  Generator and nodes share all cores.
 """
 
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 import json
-import shlex
-import sys
+import os
+import secrets
 import tempfile
 import time
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from statistics import median
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Self
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "src")]
+from benchmarks.brokers import OURS, THEIRS, Watch, all_cores, favour, release
+from benchmarks.harness import Figures, Given, Row, Table, needs
+from benchmarks.load import running, wrongs
+from benchmarks.page import Column, Promise, Section, plain, tenths, thousands
+from benchmarks.throughput import ACK_100, PUBLISHED, SAFE, Scenario
+from penstock.client.amqp import Connection, Endpoint
+from penstock.client.procstat import ProcessGauge
+from tests.helpers.administer import administer
+from tests.helpers.cluster import LiveCluster
+from tests.helpers.etcd import missing_reason as no_etcd
+from tests.helpers.rabbit import LOCAL_DISTRIBUTION, RabbitServer
 
-from benchmarks.compare import (  # noqa: E402
-    busy_s,
-    favour,
-    is_compiled,
-    run,
-    shown_arguments,
-)
-from benchmarks.mirror_brokers import (  # noqa: E402
-    Cluster,
-    PenstockCluster,
-    RabbitCluster,
-    copies_prefix,
-    cpu_s,
-    declare,
-)
-from benchmarks.scenarios import ACK_100, PUBLISHED, SAFE, Scenario  # noqa: E402
-from benchmarks.tables import (  # noqa: E402
-    Result,
-    head,
-    machine,
-    plain,
-    spread,
-    thousands,
-    wrongs,
-)
-from penstock.client.load import __file__ as generator_file  # noqa: E402
-from tests.helpers.etcd import missing_reason as no_etcd  # noqa: E402
-from tests.helpers.rabbit import missing_reason as no_rabbit  # noqa: E402
-
-WANTED: Final = 3.0
-"""So many times RabbitMQ's rate, with the same number of copies."""
-PAUSE_S: Final = 0.5
-TRY: Final = {"rounds": 1, "seconds": 1.0, "warmup": 0.5}
-TRIED_COUNT: Final = 5_000
-
+NODES: Final = 3
+SYNCHRONISED_LIMIT_S: Final = 60.0
 SCENARIOS: Final = [
     Scenario(
         "safe-publish-1k",
         "persistent, 1 KB, confirm window 1000",
         f"--size 1024 --consumers 0 {SAFE}",
-        figure=PUBLISHED,
-        count=100_000,
+        PUBLISHED,
+        100_000,
     ),
     Scenario(
         "publish-100",
         "transient, 100 B, confirm window 1000",
         "--size 100 --consumers 0 --durable --confirm 1000",
-        figure=PUBLISHED,
-        count=100_000,
+        PUBLISHED,
+        100_000,
     ),
     Scenario(
         "safe-through-1k",
@@ -85,245 +55,410 @@ SCENARIOS: Final = [
     ),
 ]
 
-Pair = dict[str, Result]
-"""One round: by the broker's name."""
 
-
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description="What copies of a queue cost, Penstock and RabbitMQ side by side.",
-        epilog="What the numbers mean: benchmarks/README.md",
+QUORUM_SCENARIOS: Final = [
+    Scenario(
+        f"quorum-{one.name.removeprefix('safe-')}{suffix}",
+        f"quorum queue, {one.title}{where}",
+        f"{one.options} --queue-arg x-queue-type=quorum",
+        one.figure,
+        one.count,
     )
-    parser.add_argument("--rounds", type=int, default=3, help="pairs per row (3)")
-    parser.add_argument("--seconds", type=float, default=5.0, help="measured per timed run (5)")
-    parser.add_argument("--warmup", type=float, default=2.0, help="before measuring (2)")
-    parser.add_argument("--only", default="", help="names or beginnings of names, with commas")
-    parser.add_argument("--copies", default="1,2,3", help="how many, with commas (1,2,3)")
-    parser.add_argument("--pure", action="store_true", help="run Penstock interpreted")
-    parser.add_argument(
-        "--try", action="store_true", dest="tried", help="one short round; nothing is written"
-    )
-    parser.add_argument(
-        "--favoured",
-        action="store_true",
-        help="brokers and generator take precedence over other work on this machine (needs root)",
-    )
-    parser.add_argument(
-        "--alone", choices=("penstock", "rabbitmq"), help="one broker only; nothing is written"
-    )
-    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results")
-    given = parser.parse_args()
-    if given.tried:
-        vars(given).update(TRY)
-    given.copies = [int(one) for one in given.copies.split(",")]
-    if not set(given.copies) <= {1, 2, 3}:
-        parser.error("--copies: 1, 2 and 3, with commas")
-    return given
+    for one in SCENARIOS
+    if SAFE in one.options
+    for suffix, where in (("", ""), ("-follower", ", at a follower"))
+]
 
 
-def chosen(given: argparse.Namespace) -> list[Scenario]:
-    names = given.only.split(",")
-    found = [one for one in SCENARIOS if any(one.name.startswith(name) for name in names)]
-    if not found:
-        raise SystemExit(f"--only: there are {', '.join(one.name for one in SCENARIOS)}")
-    if given.tried:
-        return [replace(one, count=min(one.count, TRIED_COUNT)) for one in found]
-    return found
+def prefix(copies: int) -> str:
+    """Of the queues that have so many."""
+    return f"copies{copies}."
 
 
-def main() -> int:
-    given = arguments()
-    scenarios = chosen(given)
-    reason = no_etcd() or (given.alone != "penstock" and no_rabbit())
-    if reason:
-        print(f"error: {reason}", file=sys.stderr)
-        return 1
-    if not is_compiled(generator_file):
-        print("error: the generator is not compiled: run `make setup` first", file=sys.stderr)
-        return 1
-    rows: list[dict[str, Any]] = []
-    with ExitStack() as stack:
-        clusters = started(stack, given)
-        for copies in given.copies:
-            if copies > 1:
-                for cluster in clusters:
-                    cluster.mirror(copies)
-            rows += [compared(scenario, copies, clusters, given) for scenario in scenarios]
-    if not given.alone:
-        finish(given, rows)
-    return 0
+def definition(copies: int, sync_mode: str = "automatic") -> dict[str, Any]:
+    return {"ha-mode": "exactly", "ha-params": copies, "ha-sync-mode": sync_mode}
 
 
-def started(stack: ExitStack, given: argparse.Namespace) -> list[Cluster]:
-    directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-    clusters: list[Cluster] = []
-    if given.alone != "rabbitmq":
-        clusters.append(PenstockCluster(directory / "penstock", pure=given.pure))
-    if given.alone != "penstock":
-        clusters.append(RabbitCluster(directory / "rabbitmq"))
-    for cluster in clusters:
-        stack.enter_context(cluster)
-        if given.favoured:
-            for node in cluster.nodes:
-                favour(node.pid)
-    return clusters
+class Cluster:
+    """Three nodes of one broker, with queues of one, two and three copies."""
+
+    generator_cores = all_cores()
+
+    def __init__(self, key: str, label: str, favoured: bool) -> None:
+        self.key = key
+        self.label = label
+        self.favoured = favoured
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            self.begin(stack, directory)
+            self._stack = stack.pop_all()
+        self.label = release(self.url()) if self.key == THEIRS else self.label
+        for pid in self.pids() if self.favoured else ():
+            favour(pid)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def begin(self, stack: ExitStack, directory: Path) -> None:
+        raise NotImplementedError
+
+    def url(self, node: int = 0) -> str:
+        raise NotImplementedError
+
+    def pids(self) -> list[int]:
+        raise NotImplementedError
+
+    def mirror(self, copies: int) -> None:
+        raise NotImplementedError
+
+    def complete(self, queue: str, *, quorum: bool) -> int:
+        """How many mirrors have everything, or copies of a quorum queue take part."""
+        raise NotImplementedError
+
+    def declare(self, queue: str, copies: int, *, quorum: bool) -> None:
+        """At the first node; returns when it has so many copies, all of them complete."""
+        with Connection(Endpoint.parse(self.url())) as connection:
+            kind: dict[str, object] = {"x-queue-type": "quorum"} if quorum else {}
+            connection.channel().queue_declare(queue, durable=True, arguments=kind)
+        end_s = time.monotonic() + SYNCHRONISED_LIMIT_S
+        wanted = copies if quorum else copies - 1
+        while (found := self.complete(queue, quorum=quorum)) != wanted:
+            if time.monotonic() > end_s:
+                raise RuntimeError(f"{queue} has {found} complete copies, {wanted} are due")
+            time.sleep(0.1)
 
 
-def compared(
-    scenario: Scenario, copies: int, clusters: list[Cluster], given: argparse.Namespace
-) -> dict[str, Any]:
-    rounds: list[Pair] = []
-    for number in range(1, given.rounds + 1):
-        pair = {one.called: measure(scenario, copies, one, given) for one in clusters}
-        rounds.append(pair)
-        shown = "   ".join(
-            f"{name} {result[scenario.figure]:>9,.0f} msg/s" for name, result in pair.items()
+class PenstockCluster(Cluster):
+    def __init__(self, given: Given) -> None:
+        super().__init__(OURS, "Penstock", given.favoured)
+        self._build = {"PURE": "1"} if given.pure else {"REQUIRE_COMPILED": "1"}
+
+    def begin(self, stack: ExitStack, directory: Path) -> None:
+        made = LiveCluster(directory / "penstock", NODES, self._build)
+        self.cluster = stack.enter_context(made)
+
+    def url(self, node: int = 0) -> str:
+        return self.cluster.nodes[node].url
+
+    def pids(self) -> list[int]:
+        return [node.pid for node in self.cluster.nodes]
+
+    def mirror(self, copies: int) -> None:
+        set_policy(self.cluster, copies, "^" + prefix(copies).replace(".", r"\."))
+
+    def complete(self, queue: str, *, quorum: bool) -> int:
+        row = self.cluster.ask(0, f"/api/queues/%2F/{queue}")
+        return len(row.get("online" if quorum else "synchronised_slave_nodes", []))
+
+
+def set_policy(
+    cluster: LiveCluster, copies: int, pattern: str, sync_mode: str = "automatic"
+) -> None:
+    policy = {
+        "pattern": pattern,
+        "apply-to": "queues",
+        "definition": definition(copies, sync_mode),
+    }
+    cluster.ask(0, f"/api/policies/%2F/{pattern.strip('^$').partition('.')[0]}", policy)
+
+
+class JoiningRabbit(RabbitServer):
+    """One of several: ``first`` is the one it joins, and whose name server it uses."""
+
+    def __init__(self, directory: Path, cookie: str, first: JoiningRabbit | None) -> None:
+        super().__init__(directory, erl_args=LOCAL_DISTRIBUTION)
+        self._first = first
+        self._cookie = cookie
+        if first is not None:
+            self.epmd_port = first.epmd_port
+        founder = (first or self).environment()["RABBITMQ_NODENAME"]
+        self._config = (
+            "cluster_formation.peer_discovery_backend = classic_config\n"
+            f"cluster_formation.classic_config.nodes.1 = {founder}\n"
         )
-        print(f"{scenario.name:<16} {copies} copies, round {number}   {shown}", flush=True)
-    return {
-        "row": scenario.name,
-        "title": scenario.title,
-        "figure": scenario.figure,
-        "copies": copies,
-        "rounds": rounds,
-    }
+
+    def start(self) -> Self:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        file = self.directory / ".erlang.cookie"
+        if not file.exists():
+            file.write_text(self._cookie)
+            file.chmod(0o400)
+        return super().start()
+
+    def _start_epmd(self) -> None:
+        if self._first is None:
+            super()._start_epmd()
 
 
-def measure(scenario: Scenario, copies: int, cluster: Cluster, given: argparse.Namespace) -> Result:
-    """One run; processor time is that of all three nodes, warm-up included, as its messages."""
-    queue = f"{copies_prefix(copies)}{scenario.name}"
-    declare(cluster, queue, copies)
-    words = scenario.arguments(given.seconds, given.warmup)
-    command = [sys.executable, "-m", "penstock", "bench", "--uri", cluster.url, "--cleanup"]
-    pids = cluster.pids()
-    before_s, busy_before_s, begin_s = cpu_s(pids), busy_s(), time.monotonic()
-    result: Result = json.loads(
-        run([*command, "--queue", queue, "--json", "-", *words], given.favoured)
-    )
-    spent_s, wall_s = cpu_s(pids) - before_s, time.monotonic() - begin_s
-    known_s = spent_s + result["generator_cpu_s"]
-    result["cpu_us_per_message"] = spent_s * 1e6 / result["published"]
-    result["other_cores"] = max(0.0, (busy_s() - busy_before_s - known_s) / wall_s)
-    result["options"] = shlex.join(words)
-    del result["plan"]["uri"]
-    time.sleep(PAUSE_S)
-    return result
+class RabbitCluster(Cluster):
+    """RabbitMQ with its defaults; mirrored classic queues."""
+
+    def __init__(self, given: Given) -> None:
+        super().__init__(THEIRS, "RabbitMQ", given.favoured)
+
+    def begin(self, stack: ExitStack, directory: Path) -> None:
+        cookie = secrets.token_hex(16)
+        first = JoiningRabbit(directory / "r1", cookie, None)
+        others = [JoiningRabbit(directory / f"r{n}", cookie, first) for n in range(2, NODES + 1)]
+        self.nodes = [first, *others]
+        for node in self.nodes:  # one after the other, so that each finds the first one there
+            stack.enter_context(node)
+        listed = administer(first, "cluster_status", "-q", "--formatter", "json")
+        running_nodes = json.loads(listed)["running_nodes"]
+        assert len(running_nodes) == NODES, f"RabbitMQ's cluster is {running_nodes}"
+
+    def url(self, node: int = 0) -> str:
+        return self.nodes[node].url
+
+    def pids(self) -> list[int]:
+        return [node.beam_pid() for node in self.nodes]
+
+    def mirror(self, copies: int) -> None:
+        pattern = "^" + prefix(copies).replace(".", r"\.")
+        words = ["-q", f"copies{copies}", pattern, json.dumps(definition(copies))]
+        administer(self.nodes[0], "set_policy", *words, "--apply-to", "queues")
+
+    def complete(self, queue: str, *, quorum: bool) -> int:
+        column = "online" if quorum else "synchronised_slave_pids"
+        words = ["-q", "--formatter", "json", "name", column]
+        rows = json.loads(administer(self.nodes[0], "list_queues", *words))
+        return sum(len(row[column] or ()) for row in rows if row["name"] == queue)
 
 
-# -- the page -----------------------------------------------------------------------------------
+def copied(
+    scenario: Scenario, copies: int, *, quorum: bool = False
+) -> Callable[[Cluster, Given], Figures]:
+    """Processor time is that of all three nodes, warm-up included, as are its messages."""
+
+    def measure(cluster: Cluster, given: Given) -> Figures:
+        queue = f"{'quorum.' if quorum else prefix(copies)}{scenario.name}"
+        if copies > 1 and not quorum:
+            cluster.mirror(copies)
+        cluster.declare(queue, copies, quorum=quorum)
+        node = int(scenario.name.endswith("-follower"))
+        words = ["--uri", cluster.url(node), "--cleanup", "--queue", queue, "--json", "-"]
+        gauges = [ProcessGauge(pid, tree=False) for pid in cluster.pids()]
+        before_s = sum(sum(gauge.cpu_s()) for gauge in gauges)
+        side: Any = cluster
+        bench = ("-m", "penstock", "bench", *words, *scenario.words(given))
+        with Watch(0) as watch, running(side, *bench) as load:
+            result = load.result()
+        spent_s = sum(sum(gauge.cpu_s()) for gauge in gauges) - before_s
+        return {
+            "rate": result[scenario.figure],
+            "cpu_us": spent_s * 1e6 / result["published"],
+            "other_cores": watch.other_cores(spent_s + result["generator_cpu_s"]),
+            "wrong": wrongs(result),
+        }
+
+    return measure
 
 
-def figures(row: dict[str, Any], name: str) -> list[float]:
-    return [pair[name][row["figure"]] for pair in row["rounds"]]
-
-
-def ratios(row: dict[str, Any]) -> list[float]:
-    ours, theirs = figures(row, "Penstock"), figures(row, "RabbitMQ")
-    return [mine / other for mine, other in zip(ours, theirs, strict=True)]
-
-
-def prices(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    """The median rate over that of one copy, of both."""
-    for one in rows:
-        if one["row"] == row["row"] and one["copies"] == 1:
-            pair = [
-                plain(median(figures(row, name)) / median(figures(one, name)))
-                for name in ("Penstock", "RabbitMQ")
-            ]
-            return " / ".join(pair)
-    return "–"
-
-
-def table_row(row: dict[str, Any], rows: list[dict[str, Any]]) -> str:
-    costs = [
-        plain(median(pair[name]["cpu_us_per_message"] for pair in row["rounds"]))
-        for name in ("Penstock", "RabbitMQ")
+MIRRORS: Final = Table(
+    "mirrors",
+    "What copies of a queue cost",
+    "Three nodes of each broker with queues of one, two and three copies, driven at the master's"
+    " node; a confirm means that all copies have the message, on disk if it is persistent. Quorum"
+    " queues have three, driven at the leader's node or at another one; a confirm means: on disk at"
+    " two of three. Nodes and generator share all cores.",
+    [
+        Row(f"{one.name}-{copies}", f"{one.title}; copies: {copies}", copied(one, copies))
+        for copies in range(1, NODES + 1)
+        for one in SCENARIOS
     ]
-    other = max(result["other_cores"] for pair in row["rounds"] for result in pair.values())
-    cells = [
-        row["title"],
-        str(row["copies"]),
-        spread(figures(row, "Penstock"), thousands),
-        spread(figures(row, "RabbitMQ"), thousands),
-        f"**{spread(ratios(row), plain)}**",
-        prices(row, rows),
-        " / ".join(costs),
-        plain(other),
-    ]
-    return f"| {' | '.join(cells)} |"
+    + [Row(one.name, one.title, copied(one, NODES, quorum=True)) for one in QUORUM_SCENARIOS],
+    {
+        "": Section(
+            "",
+            (
+                Column("rate", "msg/s", thousands, 1),
+                Column("cpu_us", "CPU µs/msg of three nodes", plain),
+                Column("other_cores", "other load, cores"),
+            ),
+        )
+    },
+    lambda given, row: [PenstockCluster(given), *([] if given.alone else [RabbitCluster(given)])],
+    lives="table",
+    defaults={"seconds": 5.0, "warmup": 2.0},
+    promises=[
+        Promise("3 times RabbitMQ's rate", rows, "rate", least=3, over=THEIRS)
+        for rows in ("quorum", *(f"{one.name}-{n}" for one in SCENARIOS for n in (2, 3)))
+    ],
+    lacking=lambda given: no_etcd() or needs(given),
+)
 
 
-def page(report: Result) -> str:
-    where, rows = report["machine"], report["rows"]
-    hardware = f"{where['cores']} cores, {where['cpu']}, {where['memory_gb']} GB"
-    columns = ("row", "copies", "Penstock", "RabbitMQ", "ratio", "of one copy P / R")
-    lines = [
-        f"# What copies of a queue cost, {report['date']}",
-        "",
-        f"- machine: {hardware}, {where['kernel']}, {where['python']}",
-        f"- three nodes of Penstock ({report['build']}) with one etcd, three of RabbitMQ; they and",
-        f"  the generator share all cores and run {report['priority']}",
-        "- messages a second, confirmed (consumed where they are consumed);",
-        f"  {report['rounds']} rounds in turn: median [smallest..largest]",
-        "- ratio: median of the rounds' own ratios, Penstock over RabbitMQ",
-        f"- command: `{report['command']}`",
-        "",
-        *head((*columns, "CPU µs/msg P / R", "other load, cores")),
-        *[table_row(row, rows) for row in rows],
-        "",
-        *judged(rows),
-        *problems(rows),
-        "What each column means and how to read it: `benchmarks/README.md`.",
-    ]
-    return "\n".join(lines) + "\n"
+# -- one copy more ------------------------------------------------------------------------------
+
+QUEUE: Final = "long"
+SIZE: Final = 100
+LOOK_S: Final = 0.2
+JOIN_WARMUP_S: Final = 3.0
+SYNC_LIMIT_S: Final = 1800.0
+LOAD: Final = f"--size {SIZE} --confirm 1000 --in-flight 2000 --duration 7200".split()
+FLAT_OUT: Final = ["--prefetch", "1000", "--ack-every", "100"]
+STEADY: Final = ["--rate", "10000", "--consumers", "6", "--prefetch", "1", "--ack-every", "1"]
+"""The queue stays as long as it is, and there is processor time left for the new copy."""
 
 
-def judged(rows: list[dict[str, Any]]) -> list[str]:
-    """What the project promises of copies."""
-    mirrored = [row for row in rows if row["copies"] > 1]
-    if not mirrored:
-        return []
-    least = min(mirrored, key=lambda row: median(ratios(row)))
-    ratio = median(ratios(least))
-    said = "kept" if ratio >= WANTED else "**not kept**"
-    return [
-        f"Promised: mirrored queues at least {WANTED:g} times as fast as RabbitMQ's: {said}.",
-        f"The least is {ratio:.1f} ({least['title']}, {least['copies']} copies).",
-        "",
-    ]
+class Sample(NamedTuple):
+    at_s: float
+    published: int
+    acknowledged: int
+    messages: int
+    synchronised: int
 
 
-def problems(rows: list[dict[str, Any]]) -> list[str]:
-    notes = [
-        f"- {row['title']}, {row['copies']} copies, round {number}: {name} {wrong}"
-        for row in rows
-        for number, pair in enumerate(row["rounds"], 1)
-        for name, result in pair.items()
-        for wrong in wrongs(result)
-    ]
-    return ["Not as it should be:", "", *notes, ""] if notes else []
+class Joining:
+    """A cluster with a node for each copy and one more, and a long queue under load."""
+
+    favoured = False
+    generator_cores = all_cores()
+    key = OURS
+    label = "Penstock"
+
+    def __init__(self, given: Given, copies: int) -> None:
+        self._copies = copies
+        build = {"PURE": "1"} if given.pure else {}
+        self._scratch = tempfile.TemporaryDirectory()
+        self._cluster = LiveCluster(Path(self._scratch.name) / "cluster", copies + 1, build)
+
+    def __enter__(self) -> Self:
+        self._cluster.__enter__()
+        self.gauges = [ProcessGauge(node.pid, tree=False) for node in self._cluster.nodes]
+        self.peaks = [0] * len(self.gauges)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cluster.__exit__(None, None, None)
+        self._scratch.cleanup()
+
+    def mirror(self, copies: int, sync_mode: str = "automatic") -> None:
+        set_policy(self._cluster, copies, f"^{QUEUE}$", sync_mode)
+
+    @contextmanager
+    def load(self, *words: str) -> Iterator[Any]:
+        queue = ["--queue", QUEUE, "--durable", "--persistent"]
+        queue += ["--uri", self._cluster.nodes[0].url, "--json", "-"]
+        side: Any = self
+        with running(side, "-m", "penstock", "bench", *queue, *words) as program:
+            try:
+                yield program
+            finally:
+                if program.process.poll() is None:
+                    os.killpg(program.process.pid, 9)
+
+    def fill(self, messages: int) -> None:
+        with Connection(Endpoint.parse(self._cluster.nodes[0].url)) as connection:
+            connection.channel().queue_declare(QUEUE, durable=True)
+        words = f"--size {SIZE} --consumers 0 --confirm 1000 --count {messages}".split()
+        with self.load(*words) as program:
+            program.result()
+
+    def row(self) -> Any:
+        return self._cluster.ask(0, f"/api/queues/%2F/{QUEUE}")
+
+    def sample(self) -> Sample:
+        row = self.row()
+        stats = row.get("message_stats", {})
+        sizes = [gauge.sample_rss() for gauge in self.gauges]
+        self.peaks = [max(pair) for pair in zip(self.peaks, sizes, strict=True)]
+        mirrors = len(row.get("synchronised_slave_nodes", []))
+        counts = (stats.get("publish", 0), stats.get("ack", 0), row["messages"])
+        return Sample(time.monotonic(), *counts, mirrors)
+
+    def watch(self, until: Callable[[Sample, Sample], bool]) -> Figures:
+        first = last = self.sample()
+        while not until(first, last):
+            if last.at_s - first.at_s > SYNC_LIMIT_S:
+                raise RuntimeError(f"not synchronised within {SYNC_LIMIT_S:.0f} s: {last}")
+            time.sleep(LOOK_S)
+            last = self.sample()
+        took_s = last.at_s - first.at_s
+        return {
+            "seconds": took_s,
+            "published": (last.published - first.published) / took_s,
+            "consumed": (last.acknowledged - first.acknowledged) / took_s,
+            "messages": first.messages,
+            "master_mb": self.peaks[0] / 1e6,
+            "mirror_mb": self.peaks[-1] / 1e6,
+        }
+
+    def synchronise(self, *, manual: bool) -> Figures:
+        """Until there is one copy more that has everything."""
+        if manual:
+            body = {"action": "sync"}
+            self._cluster.ask(0, f"/api/queues/%2F/{QUEUE}/actions", body, "POST")
+        else:
+            self.mirror(self._copies + 1)
+        self.peaks = [0] * len(self.gauges)
+        return self.watch(lambda first, last: last.synchronised >= self._copies)
 
 
-def finish(given: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
-    report: Result = {
-        "date": dt.date.today().isoformat(),
-        "command": shlex.join(["benchmarks/mirrors.py", *shown_arguments(sys.argv[1:])]),
-        "build": "interpreted" if given.pure else "compiled",
-        "machine": machine(),
-        "priority": "before other work" if given.favoured else "like other work",
-        "rounds": given.rounds,
-        "rows": rows,
-    }
-    text = page(report)
-    print()
-    print(text)
-    if given.tried:
-        return
-    given.out.mkdir(parents=True, exist_ok=True)
-    path = given.out / f"{report['date']}-mirrors-{report['build']}"
-    path.with_suffix(".json").write_text(json.dumps(report, indent=1) + "\n")
-    path.with_suffix(".md").write_text(text)
+def joined(copies: int) -> Callable[[Joining, Given], Figures]:
+    def measure(side: Joining, given: Given) -> Figures:
+        def spent(first: Sample, last: Sample) -> bool:
+            return bool(last.at_s - first.at_s >= given.seconds)
+
+        if copies > 1:
+            side.mirror(copies)
+        side.fill(given.messages)
+        with side.load(*LOAD, *(STEADY if given.steady else FLAT_OUT)):
+            if given.manual:  # the mirror is there, and has what comes from now on
+                side.mirror(copies + 1, "manual")
+                while len(side.row().get("slave_nodes", [])) < copies:
+                    time.sleep(LOOK_S)
+            time.sleep(JOIN_WARMUP_S)
+            found: Figures = {"before": side.watch(spent)}
+            found["during"] = side.synchronise(manual=given.manual)
+            found["after"] = side.watch(spent)
+        kept = [found["during"][w] / found["before"][w] for w in ("published", "consumed")]
+        found["during"]["kept"] = min(kept)
+        return found
+
+    return measure
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def join_options(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--messages", type=int, default=1_000_000, help="in the queue")
+    add("--steady", action="store_true", help="10,000/s, and not flat out")
+    add("--manual", action="store_true", help="sync_queue of a mirror that joined before")
+
+
+MIRROR_SYNC: Final = Table(
+    "mirror-sync",
+    "A mirror joins a long queue",
+    f"Persistent messages of {SIZE} bytes, confirmed, acknowledged, published and consumed at the"
+    " master's node. Meanwhile: from the policy that asks for one copy more until it is"
+    " synchronised. Generator, nodes and etcd share the cores.",
+    [Row(f"{n}-to-{n + 1}", f"copies: {n} to {n + 1}", joined(n)) for n in (1, 2)],
+    {
+        "": Section(
+            "",
+            (
+                Column("published", "published/s", thousands),
+                Column("consumed", "consumed/s", thousands),
+                Column("kept", "of the rate before"),
+                Column("seconds", "s", tenths),
+                Column("messages", "messages at first", thousands),
+                Column("master_mb", "master MB", thousands),
+                Column("mirror_mb", "mirror MB", thousands),
+            ),
+            {"before": "before", "during": "meanwhile", "after": "afterwards"},
+        )
+    },
+    lambda given, row: [Joining(given, int(row.name[0]))],
+    lives="run",
+    options=join_options,
+    defaults={"rounds": 1, "seconds": 15.0, "alone": True},
+    tried={"messages": 10_000, "seconds": 2.0},
+    promises=[Promise("share of the rate before at least", "", "during/kept", least=0.7)],
+    lacking=lambda given: no_etcd() or needs(given),
+)
+
+TABLES: Final = (MIRRORS, MIRROR_SYNC)

@@ -1,13 +1,11 @@
 """A load generator for NSQ: whole blocks of commands out, whole blocks of frames in.
 
-In come the words of one run on the command line, out goes one line of JSON; ``nsq.py`` starts it as
-a process of its own, on cores of its own.  Everything is encoded before the clock starts: a
-publisher sends the same bytes again and again and counts its answers by their length, a reader
-knows the size of its frames and takes the ids from their places, so that the generator is not what
-is measured.
+Everything is encoded before the clock starts: a publisher sends the same bytes again and again and
+counts its answers by their length, a reader knows the size of its frames and takes the ids from
+their places, so that the generator is not what is measured.  Options are one JSON object:
 
-    python benchmarks/nsq_wire.py publish --port 4150 --topic t --count 100000 --batch 200
-    python benchmarks/nsq_wire.py read --port 4150 --topic t --count 100000 --finish-every 1
+    {"what": "publish", "port": 4150, "topic": "t", "count": 100000, "size": 200, "batch": 200}
+    {"what": "read", "port": 4150, "topic": "t", "count": 100000, "size": 200, "finish_every": 1}
 """
 
 from __future__ import annotations
@@ -137,22 +135,9 @@ def read(given: argparse.Namespace) -> dict[str, Any]:
     return {"messages": count, "seconds": took_s, "redelivered": again}
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("publish", "read"))
-    add = parser.add_argument
-    add("--port", type=int, required=True)
-    add("--topic", required=True)
-    add("--count", type=int, default=100_000)
-    add("--size", type=int, default=200, help="body bytes (200)")
-    add("--batch", type=int, default=1, help="messages of an MPUB; 1: PUB (1)")
-    add("--window", type=int, default=1000, help="messages without an answer, or RDY (1000)")
-    add("--finish-every", type=int, default=1, help="FINs of one write (1)")
-    return parser.parse_args()
-
-
 def main() -> int:
-    given = arguments()
+    given = argparse.Namespace(batch=1, window=1000, finish_every=1)
+    vars(given).update(json.loads(sys.argv[1]))
     try:
         said = publish(given) if given.what == "publish" else read(given)
     except (WireError, OSError) as error:

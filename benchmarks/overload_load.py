@@ -1,8 +1,6 @@
 """More than a broker can take: publishers flat out, nobody or a slow consumer at the other end.
 
-    python benchmarks/overload_load.py --uri amqp://… --queue q --size 1024 --seconds 60
-
-One process, one loop.  Three phases, each as long as it must be:
+Options are one JSON object.  One process, one loop.  Three phases, each as long as it must be:
 
     overload  publishers with confirms publish as fast as the broker lets them, whatever it says
     relief    a fast consumer begins to empty the queue, until each publisher was confirmed anew
@@ -21,13 +19,10 @@ import socket
 import sys
 import time
 from collections import deque
-from pathlib import Path
 from typing import Any, Final
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "src")]
-
-from benchmarks.overload_wire import (  # noqa: E402
+from benchmarks.brokers import depth
+from benchmarks.overload_wire import (
     CONFIRMED,
     REFUSED,
     Account,
@@ -36,11 +31,10 @@ from benchmarks.overload_wire import (  # noqa: E402
     message_format,
     place,
 )
-from benchmarks.storage_brokers import depth  # noqa: E402
-from penstock.client.amqp import ClientError, Connection, Endpoint  # noqa: E402
-from penstock.core.errors import PenstockError  # noqa: E402
-from penstock.protocols.amqp.codec import methods as m  # noqa: E402
-from penstock.protocols.amqp.codec.methods import decode_method, encode_method  # noqa: E402
+from penstock.client.amqp import ClientError, Connection, Endpoint
+from penstock.core.errors import PenstockError
+from penstock.protocols.amqp.codec import methods as m
+from penstock.protocols.amqp.codec.methods import decode_method, encode_method
 
 CONNECT_LIMIT_S: Final = 60.0
 RECEIVE_BYTES: Final = 262_144
@@ -424,25 +418,9 @@ def say_goodbye(connected: socket.socket) -> None:
     connected.recv(RECEIVE_BYTES)
 
 
-def arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Overload a broker and account for everything.")
-    add = parser.add_argument
-    add("--uri", required=True)
-    add("--queue", required=True, help="declared already")
-    add("--size", type=int, default=1024)
-    add("--publishers", type=int, default=8)
-    add("--window", type=int, default=1000, help="unconfirmed messages of a publisher")
-    add("--seconds", type=float, default=60.0)
-    add("--consumer-rate", type=float, default=0.0, help="of the slow consumer; 0 = none")
-    add("--consumer-prefetch", type=int, default=10)
-    add("--drain-prefetch", type=int, default=1000)
-    add("--limit-bytes", type=int, default=10**18, help="bodies published before the relief")
-    return parser.parse_args()
-
-
 def main() -> int:
     try:
-        print(json.dumps(Load(arguments()).run()))
+        print(json.dumps(Load(argparse.Namespace(**json.loads(sys.argv[1]))).run()))
     except (PenstockError, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

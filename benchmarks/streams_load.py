@@ -1,11 +1,11 @@
-"""What reads a stream beside ``benchmarks/streams.py``: consumers, or queries of Spark.
+"""What reads a stream beside the table ``streams``: consumers, or queries of Spark.
 
 Each is a process that prints lines of two numbers, seconds of the monotonic clock and how many
 messages its readers have had by then, all from the stream's first one on.  It ends when its input
 does; consumers also when one of them has read so many.
 
-    streams_load.py consume URI STREAM CONSUMERS COUNT
-    streams_load.py query URI STREAM QUERIES DIRECTORY
+    python -m benchmarks.streams_load consume URI STREAM CONSUMERS COUNT
+    python -m benchmarks.streams_load query URI STREAM QUERIES DIRECTORY
 """
 
 from __future__ import annotations
@@ -16,13 +16,10 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "src")]
-
-from penstock.client.amqp import ClientError, Connection, Endpoint  # noqa: E402
-from penstock.client.load import KEY_DELIVER, DeliveryScanner  # noqa: E402
-from penstock.protocols.amqp.codec import methods as m  # noqa: E402
-from penstock.protocols.amqp.codec.methods import decode_method, encode_method  # noqa: E402
+from penstock.client.amqp import ClientError, Connection, Endpoint
+from penstock.client.load import KEY_DELIVER, DeliveryScanner
+from penstock.protocols.amqp.codec import methods as m
+from penstock.protocols.amqp.codec.methods import decode_method, encode_method
 
 PREFETCH: Final = 1000
 ACK_EVERY: Final = 100

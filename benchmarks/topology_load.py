@@ -1,12 +1,9 @@
 """Publishes through an exchange of many bindings flat out, consumes, and counts both.
 
-    python benchmarks/topology_load.py --uri amqp://… --pid 1234 --kind topic --exchange e
-        --queues a,b --subjects 1000 --keys 10000
-
 ``penstock bench`` sends the keys of its bindings; here the keys are other than the bindings'
 patterns, and may be ever new.  Two processes, as there: this one publishes, a child of it
-consumes on one connection, a channel for each queue.  At most ``--in-flight`` messages are
-published and not yet consumed.  It prints one JSON object.
+consumes on one connection, a channel for each queue.  At most ``in_flight`` messages are
+published and not yet consumed.  Options are one JSON object, and so is what it prints.
 """
 
 from __future__ import annotations
@@ -19,20 +16,16 @@ import socket
 import sys
 import time
 import traceback
-from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "src")]
-
-from benchmarks.topology_wire import RUN, Frames, Messages, heed  # noqa: E402
-from penstock.client.amqp import Connection, Endpoint  # noqa: E402
-from penstock.client.endpoint import ClientError  # noqa: E402
-from penstock.client.load import KEY_DELIVER, BrokenStream, DeliveryScanner  # noqa: E402
-from penstock.client.procstat import ProcessGauge  # noqa: E402
-from penstock.client.shared import STOP_ALL, Counters, SendWindow, SendWindowFeed  # noqa: E402
-from penstock.core.errors import PenstockError  # noqa: E402
-from penstock.protocols.amqp.codec.methods import decode_method  # noqa: E402
+from benchmarks.topology_wire import RUN, Frames, Messages, heed
+from penstock.client.amqp import Connection, Endpoint
+from penstock.client.endpoint import ClientError
+from penstock.client.load import KEY_DELIVER, BrokenStream, DeliveryScanner
+from penstock.client.procstat import ProcessGauge
+from penstock.client.shared import STOP_ALL, Counters, SendWindow, SendWindowFeed
+from penstock.core.errors import PenstockError
+from penstock.protocols.amqp.codec.methods import decode_method
 
 RECEIVE_BYTES = 131_072
 NAP_S = 0.05
@@ -170,7 +163,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     counters, room = Counters.create(1), SendWindow.create()
     made = (given.kind, given.exchange, given.subjects, given.keys, given.size)
     publisher = Publisher(given.uri, Messages(*made), SendWindow(room, given.in_flight))
-    child = start_consumer(given.uri, given.queues.split(","), counters, room)
+    child = start_consumer(given.uri, given.queues, counters, room)
     gauges = (ProcessGauge(given.pid, tree=True), ProcessGauge(os.getpid(), tree=True))
     try:
         publisher.until(time.monotonic() + given.warmup, child)
@@ -189,24 +182,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Throughput of an exchange with many bindings.")
-    add = parser.add_argument
-    add("--uri", required=True, help="the broker")
-    add("--pid", type=int, required=True, help="its process")
-    add("--kind", choices=("topic", "headers"), required=True)
-    add("--exchange", required=True)
-    add("--queues", required=True, help="what is consumed, with commas")
-    add("--subjects", type=int, required=True, help="how many bindings there are")
-    add("--keys", type=int, required=True, help="different messages in turn; 0 = always new ones")
-    add("--size", type=int, default=100, help="body bytes (100)")
-    add("--in-flight", type=int, default=5000, help="published and not yet consumed (5000)")
-    add("--seconds", type=float, default=10.0, help="measured time (10)")
-    add("--warmup", type=float, default=2.0, help="seconds before it (2)")
-    given = parser.parse_args()
-    if given.in_flight < RUN:
-        parser.error(f"--in-flight must be at least {RUN}")
     try:
-        print(json.dumps(measure(given)))
+        print(json.dumps(measure(argparse.Namespace(**json.loads(sys.argv[1])))))
     except (PenstockError, BrokenStream, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1

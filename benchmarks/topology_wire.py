@@ -70,22 +70,16 @@ def binding(kind: str, subject: int) -> tuple[str, Arguments]:
     return topic_pattern(subject), {}
 
 
-def bind_frames(kind: str, exchange: str, queues: Sequence[str], count: int) -> list[bytes]:
-    """``count`` bindings, dealt out to the queues."""
+def bind_frames(
+    method: int, kind: str, exchange: str, queues: Sequence[str], count: int
+) -> list[bytes]:
+    """``count`` bindings, dealt out to the queues; ``method``: to bind or to unbind."""
     found = []
     for subject in range(count):
         key, given = binding(kind, subject)
-        values = (0, queues[subject % len(queues)], exchange, key, False, given)
-        found.append(encode_method(CHANNEL, m.QUEUE_BIND, values))
-    return found
-
-
-def unbind_frames(kind: str, exchange: str, queues: Sequence[str], count: int) -> list[bytes]:
-    found = []
-    for subject in range(count):
-        key, given = binding(kind, subject)
-        values = (0, queues[subject % len(queues)], exchange, key, given)
-        found.append(encode_method(CHANNEL, m.QUEUE_UNBIND, values))
+        no_wait = (False,) if method == m.QUEUE_BIND else ()
+        values = (0, queues[subject % len(queues)], exchange, key, *no_wait, given)
+        found.append(encode_method(CHANNEL, method, values))
     return found
 
 

@@ -12,6 +12,8 @@ from benchmarks.__main__ import TABLES, table_of
 from benchmarks.harness import Row, Table, arguments, chosen, losses, run, without_places
 from benchmarks.load import wrongs
 from benchmarks.page import Column, Promise, Section, page, ratios_of, thousands
+from benchmarks.probe import summary
+from benchmarks.storage import QUEUE, counted, drain_words, fill_words
 from benchmarks.throughput import SCENARIOS
 from penstock.cli.bench import bench, plan_from
 from penstock.client.plan import LoadPlan
@@ -193,3 +195,20 @@ def test_every_scenario_is_a_plan_the_command_accepts(scenario: Any) -> None:
     assert plan.count == scenario.count
     assert plan.varied == scenario.name.startswith("varied")
     assert (plan.confirm > 0) == ("safe" in scenario.name)
+
+
+@pytest.mark.parametrize("lazy", [True, False])
+@pytest.mark.parametrize("window", [0, 2000])
+def test_a_drain_declares_the_queue_as_the_fill_did(lazy: bool, window: int) -> None:
+    filling = plan_of([*fill_words(lazy, 1024, window), *counted(1000)])
+    assert (filling.queue, filling.count, filling.confirm) == (QUEUE, 1000, window)
+    assert filling.queue_arguments == ({"x-queue-mode": "lazy"} if lazy else {})
+    draining = plan_of([*drain_words(lazy), *counted(1000)])
+    assert draining.queue_arguments == filling.queue_arguments
+    assert draining.durable == filling.durable
+    assert (draining.publishers, draining.prefetch, draining.ack_every) == (0, 1000, 100)
+
+
+def test_percentiles_of_a_probe_are_milliseconds() -> None:
+    found = summary([number * 1_000_000 for number in range(1000)])
+    assert found == {"p50": 500.0, "p99": 990.0, "p99.9": 999.0, "max": 999.0}
