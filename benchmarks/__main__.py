@@ -23,6 +23,7 @@ TABLES = {
     "overload": "overload",
     "mirrors": "mirrors",
     "mirror-sync": "mirrors",
+    "pauses": "pauses",
     "streams": "streams",
     "archive": "archive",
     "nsq": "nsq",

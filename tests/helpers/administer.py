@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Final
 
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.live_broker import LiveBroker
-from tests.helpers.rabbit import RabbitServer
+from tests.helpers.rabbit import RabbitServer, find_script
 
-RABBITMQCTL: Final = "/usr/lib/rabbitmq/bin/rabbitmqctl"
 MEMORY: Final = "set_vm_memory_high_watermark"
 DISK: Final = "set_disk_free_limit"
 TIMEOUT_S: Final = 60
@@ -22,7 +22,10 @@ def administer(broker: BrokerProcess, *words: str) -> str:
     environment = None
     if isinstance(broker, RabbitServer):
         environment = broker.environment()
-        command = [RABBITMQCTL, "-n", environment["RABBITMQ_NODENAME"], *words]
+        script = find_script()
+        assert script is not None
+        rabbitmqctl = str(Path(script).with_name("rabbitmqctl"))
+        command = [rabbitmqctl, "-n", environment["RABBITMQ_NODENAME"], *words]
     else:
         assert isinstance(broker, LiveBroker)
         command = [sys.executable, "-m", "penstock", *words, "--url", broker.http_url]

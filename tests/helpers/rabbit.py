@@ -132,6 +132,12 @@ class RabbitServer(BrokerProcess):
                 return int(number)
         raise AssertionError(f"no Erlang machine among:\n{listing.stdout}")
 
+    def release(self) -> str:
+        """As it says at its start."""
+        found = re.search(r"RabbitMQ (\d+\.\d+\.\d+)", self.output())
+        assert found is not None, self.output()
+        return found[1]
+
     def _judge_exit(self, code: int) -> None:
         # The script around the Erlang machine answers SIGTERM with 143, which is 128 + 15.
         if code not in {0, 143}:
@@ -171,9 +177,3 @@ class ManagedRabbit(RabbitServer):
     @property
     def http_url(self) -> str:
         return f"http://127.0.0.1:{self.http_port}"
-
-    def release(self) -> str:
-        """As it says at its start."""
-        found = re.search(r"RabbitMQ (\d+\.\d+\.\d+)", self.output())
-        assert found is not None, self.output()
-        return found[1]
