@@ -9,14 +9,17 @@ from penstock.broker.rules.judges import NAMELESS, Source
 from penstock.broker.rules.lockouts import (
     COUNTED_MAX,
     LOCKED_MAX,
+    NEWS_MAX,
     LockoutRule,
     Lockouts,
 )
 from penstock.broker.rules.log_ins import LOCKED_OUT, LogIns
+from penstock.core.byte_reader import Malformed
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import LoginRefused
 from penstock.core.event_book import EventBook
-from penstock.settings.entry import OF_ADDRESS, OF_USER
+from penstock.protocols.peers.codec.mirrors import decode_news, encode_news
+from penstock.settings.entry import OF_ADDRESS, OF_USER, OFF
 from tests.helpers.sources import AFAR
 
 NEAR = Source("amqp091", "PLAIN", "10.0.0.1", is_local=False)
@@ -142,3 +145,61 @@ def test_addresses_of_one_network_of_ipv6_are_one() -> None:
         made.failed("ann", f"2001:db8::{number}", now_ms)
     assert made.is_locked("ann", "2001:db8::ffff", now_ms)
     assert not made.is_locked("ann", "2001:db8:0:1::1", now_ms)
+
+
+def test_nodes_count_together(book: EventBook) -> None:
+    """A client that goes from node to node has no more tries than at one."""
+    nodes = [log_ins(book, RULE), log_ins(book, RULE)]
+
+    def tell() -> None:
+        said = [node.take_news() for node in nodes]
+        for node, news in zip(nodes, reversed(said), strict=True):
+            node.hear(news)
+
+    for tries in range(3):
+        assert is_refused(nodes[tries % 2], "wrong")
+        tell()
+    for node in nodes:
+        assert is_refused(node, "right"), "locked out"
+        assert not is_refused(node, "right", NEAR)
+    assert kinds(book).count("login_locked_out") == 2, "each says so"
+    tell()
+    assert [node.take_news() for node in nodes] == [[], []], "what was heard is not passed on"
+
+    assert nodes[0].end_lockouts("ann") == 1
+    tell()
+    assert not is_refused(nodes[1], "right")
+    assert kinds(book).count("login_unlocked") == 2
+
+
+def test_the_right_password_is_heard_too(book: EventBook) -> None:
+    nodes = [log_ins(book, RULE), log_ins(book, RULE)]
+    for _ in range(2):
+        assert is_refused(nodes[0], "wrong")
+    nodes[1].hear(nodes[0].take_news())
+    assert not is_refused(nodes[0], "right")
+    nodes[1].hear(nodes[0].take_news())
+    assert is_refused(nodes[1], "wrong")
+    assert not is_refused(nodes[1], "right"), "the count began anew"
+
+
+def test_news_have_a_bound_and_a_node_without_lockouts_tells_none(book: EventBook) -> None:
+    log = Lockouts(RULE)
+    for number in range(NEWS_MAX + 5):
+        log.failed(f"user{number}", "1.2.3.4", WallMs(0))
+    news = log.take_news()
+    assert len(news) == NEWS_MAX
+    assert news[-1].user == f"user{NEWS_MAX + 4}"
+    off = Lockouts(RULE._replace(scope=OFF))
+    off.failed("ann", "1.2.3.4", WallMs(0))
+    off.end("ann", WallMs(0))
+    assert off.take_news() == []
+    assert off.hear(news[0], WallMs(0)) == (None, [])
+
+
+def test_what_nodes_say_of_it_is_read_back(book: EventBook) -> None:
+    news = [(0, "ann\udcff", "1.2.3.4"), (2, "", ""), (1, "ü" * 100, "fe80::/64")]
+    data = encode_news(news)
+    assert decode_news(data) == news
+    with pytest.raises(Malformed):
+        decode_news(data[:-1])

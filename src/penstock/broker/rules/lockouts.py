@@ -7,8 +7,13 @@ Of a user at one address (``OF_ADDRESS``) no other machine can shut the user out
 ``OF_USER`` the user is locked out everywhere, and any machine that reaches a listener can do that:
 the operator decides.  Names that no user has are counted as others are, so that nothing tells them
 apart.  Within ``COUNTED_MAX`` and ``LOCKED_MAX`` the oldest entries make room.
+
+In a cluster each node tells the others what it counts (``take_news``), and does what they tell
+(``hear``): so all count all wrong passwords, and lock out at the same one.  What is told is lost
+with a link that ends: then the counts differ until their window is over.
 """
 
+from collections import deque
 from typing import Final, NamedTuple, final
 
 from mypy_extensions import i64
@@ -20,8 +25,21 @@ from penstock.settings.entry import OF_ADDRESS, OFF, network_of
 COUNTED_MAX: Final = 10_000
 LOCKED_MAX: Final = 10_000
 
+NEWS_MAX: Final = 1000
+"""Kept for other nodes; of more the oldest are not told."""
+
+FAILED, ACCEPTED, ENDED = range(3)
+
 Key = tuple[str, str]
 """User, and address or network; "" = everywhere."""
+
+
+class News(NamedTuple):
+    """``what``: FAILED, ACCEPTED, or ENDED by an operator, at all addresses."""
+
+    what: int
+    user: str
+    address: str
 
 
 class LockoutRule(NamedTuple):
@@ -65,6 +83,7 @@ class Lockouts:
         self.rule: Final = rule
         self._failures: dict[Key, Failures] = {}  # the oldest first
         self._locked: dict[Key, WallMs] = {}  # until then, the oldest first
+        self._news: deque[News] = deque(maxlen=NEWS_MAX)
 
     def is_locked(self, name: str, address: str, now_ms: WallMs) -> bool:
         until_ms = self._locked.get(self._key(name, address), WallMs(0))
@@ -72,10 +91,14 @@ class Lockouts:
 
     def failed(self, name: str, address: str, now_ms: WallMs) -> Lockout | None:
         """A wrong password; returns the lock-out that begins with it."""
-        rule = self.rule
-        if rule.scope == OFF or name == "":
+        if self.rule.scope == OFF or name == "":
             return None
         key = self._key(name, address)
+        self._news.append(News(FAILED, *key))
+        return self._count(key, now_ms)
+
+    def _count(self, key: Key, now_ms: WallMs) -> Lockout | None:
+        rule = self.rule
         failures = self._failures.get(key)
         if failures is None or not 0 <= now_ms - failures.began_ms < rule.window_ms:
             self._failures.pop(key, None)
@@ -91,7 +114,9 @@ class Lockouts:
 
     def accepted(self, name: str, address: str) -> None:
         if self._failures:
-            self._failures.pop(self._key(name, address), None)
+            key = self._key(name, address)
+            if self._failures.pop(key, None) is not None:
+                self._news.append(News(ACCEPTED, *key))
 
     def all(self, now_ms: WallMs) -> list[Lockout]:
         """Those in force, the oldest first."""
@@ -101,12 +126,38 @@ class Lockouts:
     def end(self, name: str, now_ms: WallMs) -> list[Lockout]:
         """All of a user; returns those that were in force."""
         name = name[:EXAMPLE_MAX_CHARS]
+        if self.rule.scope != OFF:
+            self._news.append(News(ENDED, name, ""))
+        return self._end(name, now_ms)
+
+    def _end(self, name: str, now_ms: WallMs) -> list[Lockout]:
         ended = [one for one in self.all(now_ms) if one.user == name]
         for one in ended:
             del self._locked[one.user, one.address]
         for key in [key for key in self._failures if key[0] == name]:
             del self._failures[key]
         return ended
+
+    def take_news(self) -> list[News]:
+        """What happened here since it was asked last, for the other nodes."""
+        if not self._news:
+            return []
+        taken = list(self._news)
+        self._news.clear()
+        return taken
+
+    def hear(self, news: News, now_ms: WallMs) -> tuple[Lockout | None, list[Lockout]]:
+        """From another node: the lock-out that begins here too, and those that end."""
+        key = (news.user, news.address)
+        if self.rule.scope == OFF:
+            return None, []
+        if news.what == FAILED:
+            is_locked = now_ms < self._locked.get(key, WallMs(0))
+            return None if is_locked else self._count(key, now_ms), []
+        if news.what == ENDED:
+            return None, self._end(news.user, now_ms)
+        self._failures.pop(key, None)
+        return None, []
 
     def _key(self, name: str, address: str) -> Key:
         where = network_of(address) if self.rule.scope == OF_ADDRESS else ""

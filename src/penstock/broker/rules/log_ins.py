@@ -19,7 +19,7 @@ from penstock.broker.rules.access import User
 from penstock.broker.rules.bounded_events import EXAMPLE_MAX_CHARS, BoundedEvents, EventCount
 from penstock.broker.rules.entry import LOCKOUT, Entry
 from penstock.broker.rules.judges import NAMELESS, Account, Backend, Credentials, Inquiry, Source
-from penstock.broker.rules.lockouts import NO_LOCKOUT, Lockout, LockoutRule, Lockouts
+from penstock.broker.rules.lockouts import NO_LOCKOUT, Lockout, LockoutRule, Lockouts, News
 from penstock.broker.rules.passwords import Passwords
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import AccessRefused, EntryRefused, LoginRefused, Undecided
@@ -271,9 +271,32 @@ class LogIns:
     def end_lockouts(self, name: str) -> int:
         """Of a user; returns how many there were."""
         ended = self._lockouts.end(name, self._events.now_ms)
+        self._note_ended(ended)
+        return len(ended)
+
+    def take_news(self) -> list[News]:
+        """Of wrong passwords and lock-outs, for the other nodes of a cluster."""
+        return self._lockouts.take_news()
+
+    def hear(self, news: list[News]) -> None:
+        """What another node counted, which counts here as well."""
+        for one in news:
+            begun, ended = self._lockouts.hear(one, self._events.now_ms)
+            if begun is not None:
+                self._note_begun(begun, None)
+            self._note_ended(ended)
+
+    def _note_ended(self, ended: list[Lockout]) -> None:
         for one in ended:
             self._events.note("login_unlocked", (one.user, one.address or None))
-        return len(ended)
+
+    def _note_begun(self, begun: Lockout, source: Source | None) -> None:
+        """``source``: of the log-in; None: it was at another node."""
+        values = (begun.user, begun.address or None, self._lockouts.rule.lasts_ms // 1000)
+        if source is None:
+            self._events.note("login_locked_out", values)
+        else:
+            self._events.note("login_locked_out", values, source.actor(begun.user))
 
     def refuse(self, source: Source, name: str, why: AccessRefused) -> None:
         """Note a refusal for another reason than a wrong name or password."""
@@ -316,8 +339,7 @@ class LogIns:
             return
         begun = self._lockouts.failed(name, source.address, self._events.now_ms)
         if begun is not None:
-            values = (begun.user, begun.address or None, self._lockouts.rule.lasts_ms // 1000)
-            self._events.note("login_locked_out", values, source.actor(begun.user))
+            self._note_begun(begun, source)
 
     def _note_accepted(self, name: str, source: Source) -> None:
         """Each of AMQP, as RabbitMQ has it; others log in with each request, and are bounded."""

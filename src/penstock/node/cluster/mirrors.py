@@ -2,6 +2,7 @@
 
 links ─► arrived ─► Mirroring          Mirroring ─► say ─► one payload for each neighbour ─► links
 Mirroring ─► ClusterQueues: which queue follows which node, and whose consumers moved
+LogIns ◄─► links: wrong passwords, so that a lock-out is the cluster's
 """
 
 import logging
@@ -10,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from penstock.broker.broker import Broker
+from penstock.broker.rules.lockouts import News
 from penstock.cluster.agreement.agreed import Agreed
 from penstock.cluster.agreement.coordinator import Entry, Event, node_of
 from penstock.cluster.agreement.hearing import Hearing
@@ -21,7 +23,13 @@ from penstock.core.credit import FlowBook
 from penstock.node.cluster.member import ClusterMember
 from penstock.node.cluster.queues import ClusterQueues
 from penstock.node.data_dir import is_current
-from penstock.protocols.peers.codec.mirrors import decode_said, encode_said
+from penstock.protocols.peers.codec.mirrors import (
+    LOG_INS,
+    decode_news,
+    decode_said,
+    encode_news,
+    encode_said,
+)
 from penstock.protocols.peers.peers import Peers
 from penstock.runtime.session import Session
 from penstock.runtime.turn import Turn
@@ -102,6 +110,7 @@ class MirrorsHere:
         self._member = member
         self._turn = turn
         self._peers = peers
+        self._users = broker.users
         self._hearing = Hearing(member.membership.here.name)
         self._outbox = PeerOutbox(member.membership.lives, peers.send)
         self.mirroring = Mirroring(
@@ -153,14 +162,22 @@ class MirrorsHere:
     def arrived(self, member: str, payload: bytes) -> None:
         """Raises Malformed; then the link is to be ended."""
         for vhost, queue, speaker, data in decode_said(payload):
-            if vhost == OF_NODES:
-                self._hearing.hear(member, data)
-            else:
+            if vhost != OF_NODES:
                 self.mirroring.arrived(member, vhost, queue, speaker, data)
+            elif queue == LOG_INS:
+                self._users.hear([News(*one) for one in decode_news(data)])
+            else:
+                self._hearing.hear(member, data)
 
     def end(self, now_ms: WallMs) -> bool:
         """True = there is more to do at once."""
         more = self.mirroring.end(now_ms)
+        news = self._users.take_news()
+        if news:
+            data = encode_news(news)
+            for node in self._member.membership.nodes.values():
+                if node.living is not None and node.name != self.mirroring.nodes.here:
+                    self._outbox.say(node.living.member, OF_NODES, LOG_INS, "", data)
         self._outbox.flush()
         return more
 

@@ -6,9 +6,11 @@
 
 ``speaker`` is the name that the sender has in the queue's ring.  What is said is the group's
 (``cluster/mirrors/group.py``).  With an empty vhost it is the names of the nodes of which the
-sender hears nothing, by lines; releases that do not know of that know no such queue, and ignore it.
+sender hears nothing, by lines, or with the queue ``LOG_INS`` wrong passwords (``encode_news``);
+releases that do not know of that know no such queue, and ignore it.
 """
 
+from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
@@ -38,3 +40,20 @@ def decode_said(payload: bytes) -> list[tuple[str, str, str, bytes]]:
         one = ByteReader(payload, start, start + size)
         said.append((one.text(), one.text(), one.text(), one.raw(one.end - one.offset)))
     return said
+
+
+LOG_INS: Final = "log-ins"
+
+
+def encode_news(news: Sequence[tuple[int, str, str]]) -> bytes:
+    """Each is what u8 · user text · address text."""
+    return b"".join([bytes((what,)) + _text(user) + _text(where) for what, user, where in news])
+
+
+def decode_news(data: bytes) -> list[tuple[int, str, str]]:
+    """Raises Malformed."""
+    news: list[tuple[int, str, str]] = []
+    reader = ByteReader(data, 0, len(data))
+    while reader.offset < reader.end:
+        news.append((int(reader.octet()), reader.text(), reader.text()))
+    return news
