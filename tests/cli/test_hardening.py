@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
+from penstock.broker.rules.access import SCRYPT, hash_password
 from penstock.cli.main import cli
+from penstock.secrets.hardened_definitions import DEFINITION_ROWS, definition_shortcomings
 from penstock.secrets.hardening import ROWS, shortcomings
 from penstock.secrets.modes import open_to_others
 from penstock.settings.settings import Settings, load_settings
@@ -140,3 +143,68 @@ def test_the_command_lists_what_falls_short_and_ends_with_1(files: Path) -> None
     assert bad.exit_code == 1
     assert "audit trail: audit_trail is false\n  cure: audit_trail = true" in bad.output
     assert "modes: data_dir = " in bad.output
+
+
+def user(name: str, password: str, *tags: str, **more: object) -> dict[str, object]:
+    sha256 = {"hashing_algorithm": "rabbit_password_hashing_sha256"}
+    hashed = {"password_hash": hash_password(password, b"salt")}
+    return {"name": name, "tags": list(tags), **hashed, **sha256, **more}
+
+
+HARDENED: dict[str, list[dict[str, object]]] = {
+    "users": [
+        user("operator", "a long secret", "administrator", hashing_algorithm=SCRYPT),
+        user("shop", "another secret", hashing_algorithm=SCRYPT),
+    ],
+    "vhosts": [{"name": "v"}],
+    "permissions": [
+        {"user": "operator", "vhost": "v", "configure": ".*", "write": ".*", "read": ".*"},
+        {"user": "shop", "vhost": "v", "configure": "", "write": ".*", "read": "^shop-"},
+    ],
+    "parameters": [
+        {
+            "component": "vhost-limits",
+            "vhost": "v",
+            "name": "limits",
+            "value": {"max-connections": 10, "max-queues": 10},
+        }
+    ],
+}
+EVERYTHING = {"vhost": "v", "configure": ".*", "write": "^.*$", "read": ".*"}
+SHORT_DEFINITIONS: dict[str, list[dict[str, list[dict[str, object]]]]] = {
+    "administrators": [{"users": [user("Admin", "x", "administrator", hashing_algorithm=SCRYPT)]}],
+    "passwords": [{"users": [user(*one)]} for one in (("a", "a"), ("a", ""), ("a", "guest"))],
+    "hashes": [{"users": [user("a", "a long secret")]}],
+    "rights": [{"permissions": [{"user": "shop", **EVERYTHING}]}],
+    "limits of virtual hosts": [{"vhosts": [{"name": "w"}]}, {"parameters": []}],
+}
+
+
+def test_hardened_definitions_fall_short_in_nothing_and_the_page_has_the_table() -> None:
+    assert definition_shortcomings(HARDENED) == []
+    rows = [f"| {row.name} | {row.asked} | {row.cure} |" for row in DEFINITION_ROWS]
+    assert "\n".join(rows) in PAGE.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", SHORT_DEFINITIONS)
+def test_each_row_of_definitions_finds_its_shortcoming(name: str) -> None:
+    assert list(SHORT_DEFINITIONS) == [row.name for row in DEFINITION_ROWS]
+    for changed in SHORT_DEFINITIONS[name]:
+        found = definition_shortcomings(HARDENED | changed)
+        assert name in {one.name for one in found}, changed
+
+
+def test_definitions_are_read_from_standard_input(files: Path) -> None:
+    config = files / "penstock.toml"
+    config.write_text(hardened(files))
+    words = ["config", "check", "--config", str(config), "--hardened", "--definitions", "-"]
+    good = CliRunner().invoke(cli, words, input=json.dumps(HARDENED))
+    assert (good.exit_code, "nothing falls short" in good.output) == (0, True), good.output
+    permissions = {"permissions": [{"user": "shop", **EVERYTHING}]}
+    short = CliRunner().invoke(cli, words, input=json.dumps(HARDENED | permissions))
+    assert short.exit_code == 1
+    assert "rights: 'shop' may do everything in 'v'" in short.output
+    for text in ("[]", "{", '{"users": 5}', "[" * 100_000):
+        wrong = CliRunner().invoke(cli, words, input=text)
+        assert (wrong.exit_code, "error: " in wrong.output) == (1, True), wrong.output
+    assert CliRunner().invoke(cli, [one for one in words if one != "--hardened"]).exit_code == 2

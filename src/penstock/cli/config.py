@@ -6,7 +6,7 @@ Reads the same sources as ``penstock serve`` and starts nothing.  Passwords are 
 import difflib
 import json
 import os
-from typing import Final
+from typing import IO, Final
 
 import click
 
@@ -14,7 +14,9 @@ from penstock.cli.config_files import settings_from
 from penstock.cli.failure import FAILED, Failure
 from penstock.cli.options import option
 from penstock.cli.tables import table
-from penstock.secrets.hardening import shortcomings
+from penstock.core.json_reading import json_of
+from penstock.secrets.hardened_definitions import definition_shortcomings
+from penstock.secrets.hardening import Shortcoming, shortcomings
 from penstock.secrets.modes import open_to_others
 from penstock.settings.kinds import Setting
 from penstock.settings.listener_table import ListenerKind, etcd_risks, open_doors, plain_text_risks
@@ -43,17 +45,25 @@ _OUTPUT = click.option(
 
 @config.command(
     short_help="Check the configuration.",
-    epilog="\b\nExample:\n  penstock config check --config rabbitmq.conf",
+    epilog="\b\nExamples:\n  penstock config check --config rabbitmq.conf\n"
+    "  penstock definitions export | penstock config check --hardened --definitions -",
 )
 @_FILE
 @option("--hardened", "Name what falls short of docs/guide/hardening.md, too.", is_flag=True)
-def check(file: str | None, hardened: bool) -> None:
+@option(
+    "--definitions",
+    "With --hardened: exported definitions, of which the same is said; - is standard input.",
+    click.File("rb"),
+)
+def check(file: str | None, hardened: bool, definitions: IO[bytes] | None) -> None:
     """Check all sources; exit code 2 and a line for the first fault found.
 
     A line of rabbitmq.conf that has no effect here is a warning.  What the node would listen on is
     listed, with what clients may do there without a log-in.  With --hardened the exit code is 1
     when anything falls short.
     """
+    if definitions is not None and not hardened:
+        raise click.UsageError("--definitions is for --hardened")
     settings = settings_from(file, os.environ, {})
     risks = [*etcd_risks(settings), *plain_text_risks(settings)]
     for text in [*warnings_of(settings), *risks]:
@@ -65,11 +75,20 @@ def check(file: str | None, hardened: bool) -> None:
     if not hardened:
         return
     found = shortcomings(settings)
+    if definitions is not None:
+        found += _of_definitions(definitions)
     for name, what, cure in found:
         click.echo(f"{name}: {what}\n  cure: {cure}")
     if found:
         raise SystemExit(FAILED)
     click.echo("hardened: nothing falls short")
+
+
+def _of_definitions(file: IO[bytes]) -> list[Shortcoming]:
+    try:
+        return definition_shortcomings(json_of(file.read()))
+    except ValueError as error:
+        raise Failure(f"{file.name}: {error}", "penstock definitions export writes them") from None
 
 
 @config.command(
