@@ -73,6 +73,18 @@ def test_entities(say: Say) -> None:
     say("vhost", "delete", "shop", "--yes", code=1)
 
 
+def test_one_message_is_followed(say: Say) -> None:
+    say("queue", "declare", "followed")
+    message = ("publish", "x", "--key", "followed", "--follow", "1")
+    published, waits = say(*message).stdout.splitlines()
+    assert published.endswith("ms, to 1 queues")
+    assert waits.startswith("in queue 'followed' since ")
+    told = json.loads(say(*message, "-o", "json").stdout)
+    assert [one["step"] for one in told["steps"]] == ["publish"]
+    assert [one["state"] for one in told["open"]] == ["in_queue"]
+    say("queue", "delete", "followed")
+
+
 def test_queues_are_filtered_sorted_and_summed(say: Say) -> None:
     for name, count in (("list.a", 1), ("list.b", 3), ("other", 2)):
         say("queue", "declare", name)

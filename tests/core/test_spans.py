@@ -1,8 +1,9 @@
-"""What becomes of spans that are not wanted, and of those that are too many."""
+"""What becomes of spans that are not wanted or too many, and of a trace that is followed."""
 
 from __future__ import annotations
 
-from penstock.core.spans import PUBLISH, Span, SpanBook
+from penstock.core.clock_types import WallMs
+from penstock.core.spans import FOLLOW_MS, FOLLOWED_MAX, PUBLISH, SPANS_MAX, Span, SpanBook
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = f"00-{TRACE}-00f067aa0ba902b7-01"
@@ -15,7 +16,8 @@ def a_span(parent: str = PARENT) -> Span:
 def test_a_book_without_an_export_wants_nothing() -> None:
     book = SpanBook()
     assert not book.on
-    assert book.take() == []
+    assert not book.wants(PARENT)
+    assert book.take(WallMs(0)) == []
     assert book.dropped_count == 0
 
 
@@ -24,6 +26,30 @@ def test_more_than_fit_between_two_takes_are_dropped_and_counted() -> None:
     assert book.on
     for _ in range(3):
         book.note(a_span())
-    assert not book.has_room()
-    assert (len(book.take()), book.dropped_count) == (2, 2)
-    assert book.has_room()
+    assert not book.wants(PARENT)
+    assert (len(book.take(WallMs(0))), book.dropped_count) == (2, 2)
+    assert book.wants(PARENT)
+
+
+def test_a_followed_trace_is_kept_within_bounds_and_ends() -> None:
+    book = SpanBook()
+    book.follow(TRACE, WallMs(1))
+    assert book.on
+    assert book.wants(PARENT)
+    assert not book.wants(PARENT.replace("4bf", "5bf"))
+    for _ in range(SPANS_MAX + 1):
+        book.note(a_span())
+    assert len(book.spans_of(TRACE) or []) == SPANS_MAX
+    assert book.take(WallMs(FOLLOW_MS)) == []
+    assert book.on
+    book.take(WallMs(FOLLOW_MS + 1))
+    assert book.spans_of(TRACE) is None
+    assert not book.on
+
+
+def test_the_oldest_of_too_many_is_forgotten() -> None:
+    book = SpanBook()
+    for number in range(FOLLOWED_MAX + 1):
+        book.follow(str(number), WallMs(0))
+    assert book.spans_of("0") is None
+    assert book.spans_of("1") == []

@@ -73,9 +73,14 @@ class Request(BaseHTTPRequestHandler):
 
 
 def attributes(one: Any) -> dict[str, Any]:
-    return {
-        pair.key: getattr(pair.value, pair.value.WhichOneof("value")) for pair in one.attributes
-    }
+    return {pair.key: plain(pair.value) for pair in one.attributes}
+
+
+def plain(value: Any) -> Any:
+    kind = value.WhichOneof("value")
+    if kind == "array_value":
+        return [plain(one) for one in value.array_value.values]
+    return getattr(value, kind)
 
 
 def spans_of(broker: LiveBroker) -> dict[str, int]:
@@ -138,7 +143,7 @@ def test_a_message_is_followed_from_its_publish_to_its_end(
     assert {one.parent_span_id.hex() for one in spans.values()} == {SPAN}
     assert len({one.span_id for one in spans.values()}) == 5
     publish = attributes(spans["publish amq.topic"])
-    assert publish["penstock.queues"] == "orders"
+    assert publish["penstock.queues"] == ["orders"]
     assert publish["messaging.rabbitmq.destination.routing_key"] == "order.new"
     assert publish["penstock.vhost"] == "/"
     waited = spans["queue orders"]

@@ -46,6 +46,25 @@ def is_gone(life: Life, path: str) -> bool:
     return False
 
 
+def test_a_message_is_followed(visit: Visit, life: Life) -> None:
+    page = visit.page
+    life.channel.queue_declare("followed", durable=True)
+    visit.go("/queues/%2F/followed?tab=publish")
+    page.get_by_label("Follow it").check()
+    page.get_by_role("button", name="Publish message").click()
+    steps = page.get_by_role("table", name="Steps")
+    steps.get_by_text("waits in").wait_for()
+    method, _, _ = life.channel.basic_get("followed")
+    steps.get_by_text("is at a consumer of").wait_for()
+    visit.shoot("message-followed")
+    assert method is not None
+    life.channel.basic_ack(method.delivery_tag)
+    steps.get_by_text("acknowledged").wait_for()
+    assert steps.get_by_role("row").count() == 4
+    visit.check()
+    life.channel.queue_delete("followed")
+
+
 def test_from_declaring_to_deleting(visit: Visit, life: Life) -> None:
     page = visit.page
     visit.go("/exchanges")

@@ -5,7 +5,9 @@ For trying things out and for repair; who moves many messages uses an AMQP clien
 
 import base64
 import json
+import secrets
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -22,11 +24,13 @@ from penstock.client.management import path_of
 from penstock.core.printable import printable
 
 PERSISTENT: Final = 2
+LOOK_S: Final = 0.3
 
 
 @command(
     "\b\nExamples:\n  penstock publish --key orders 'hello'\n"
-    "  penstock publish - --exchange orders --key order.new --header shop=7 < order.json",
+    "  penstock publish - --exchange orders --key order.new --header shop=7 < order.json\n"
+    "  penstock publish --key orders --follow 30 'hello'",
     click.argument("body"),
     click.option("--exchange", default="", help="Without it the key names a queue."),
     click.option("--key", default="", help="Routing key."),
@@ -34,6 +38,12 @@ PERSISTENT: Final = 2
     option("--persistent", "To disk, in durable queues.", is_flag=True),
     option("--property properties", "Repeatable.", multiple=True, metavar="NAME=VALUE"),
     option("--header headers", "Repeatable.", multiple=True, metavar="NAME=VALUE"),
+    option(
+        "--follow follow_s",
+        "Show what becomes of it, for so many seconds or until it is settled everywhere.",
+        click.IntRange(1, 600),
+        metavar="SECONDS",
+    ),
 )
 def publish(
     body: str,
@@ -43,6 +53,7 @@ def publish(
     persistent: bool,
     properties: tuple[str, ...],
     headers: tuple[str, ...],
+    follow_s: int | None,
     management: Management,
     output: str,
 ) -> None:
@@ -50,6 +61,11 @@ def publish(
 
     A message that no queue gets is an error.
     """
+    trace = ""
+    if follow_s is not None:
+        trace = secrets.token_hex(16)
+        management.put(path_of("penstock", "traces", trace), {})
+        headers += (f"traceparent=00-{trace}-{secrets.token_hex(8)}-01",)
     carried = sys.stdin.buffer.read() if body == "-" else body.encode()
     wanted = {
         "routing_key": key,
@@ -62,7 +78,42 @@ def publish(
         raise Failure(
             "no queue got the message", "`penstock bindings` lists what goes where; see --key"
         )
-    say({"exchange": exchange, "routing_key": key, "routed": True}, output, "")
+    told: dict[str, object] = {"exchange": exchange, "routing_key": key, "routed": True}
+    if follow_s is None:
+        say(told, output, "")
+        return
+    steps = _followed(management, path_of("penstock", "traces", trace), follow_s, output)
+    say(told | {"trace": trace, **steps}, output, "")
+
+
+def _followed(management: Management, path: str, follow_s: int, output: str) -> dict[str, object]:
+    """Says each step when it is over; what is open in the end is told, too."""
+    until_s = time.monotonic() + follow_s
+    shown = 0
+    while True:
+        found = management.get(path)
+        if output != "json":
+            for step in found["steps"][shown:]:
+                click.echo(printable(_step_line(step)))
+            shown = len(found["steps"])
+        if not found["open"] or time.monotonic() >= until_s:
+            break
+        time.sleep(LOOK_S)
+    if output != "json":
+        for one in found["open"]:
+            waits_ms = found["now_ms"] - one["since_ms"]
+            where = "in" if one["state"] == "in_queue" else "at a consumer of"
+            click.echo(printable(f"{where} queue {one['queue']!r} since {waits_ms} ms"))
+    return {"steps": found["steps"], "open": found["open"]}
+
+
+def _step_line(step: Mapping[str, Any]) -> str:
+    took = f"{step['end_ms'] - step['start_ms']} ms"
+    if step["step"] == "publish":
+        return f"published in {took}, to {step['queue_count']} queues"
+    if step["step"] == "queue":
+        return f"waited {took} in queue {step['name']!r}"
+    return f"{step['outcome']} after {took} at a consumer of queue {step['name']!r}"
 
 
 def _payload(body: bytes) -> dict[str, str]:

@@ -32,6 +32,7 @@ from penstock.management.api.queues.quorum import QuorumApi
 from penstock.management.api.queues.super_streams import SuperStreamsApi
 from penstock.management.api.resources import ResourcesApi
 from penstock.management.api.search import SearchApi
+from penstock.management.api.traces import TracesApi
 from penstock.management.api.vhosts import VhostsApi
 from penstock.management.api.views import ViewsApi
 from penstock.management.api.what_if import WhatIfApi
@@ -41,7 +42,8 @@ from penstock.management.http.openapi import OpenApi
 ENDPOINTS: Final[tuple[type[Endpoints], ...]] = (
     OverviewApi, AttentionApi, UiSessionApi, QuorumApi, QueuesApi, QueueActionsApi, MirrorsApi,
     SuperStreamsApi, ExchangesApi, BindingsApi, MessagesApi, ClientsApi, VhostsApi, LimitsApi,
-    ResourcesApi, DefinitionsApi, PipelinesApi, LiveApi, MetricsEndpoints, WhatIfApi, ViewsApi,
-    SearchApi, OperatingApi, AuditTrailApi, MessageActionsApi, ClusterApi, LogInsApi, HealthApi,
-    AlivenessApi, NodesApi, ParametersApi, PermissionsApi, PoliciesApi, UsersApi, OpenApi,
+    ResourcesApi, DefinitionsApi, PipelinesApi, LiveApi, MetricsEndpoints, WhatIfApi, TracesApi,
+    ViewsApi, SearchApi, OperatingApi, AuditTrailApi, MessageActionsApi, ClusterApi, LogInsApi,
+    HealthApi, AlivenessApi, NodesApi, ParametersApi, PermissionsApi, PoliciesApi, UsersApi,
+    OpenApi,
 )  # fmt: skip

@@ -145,7 +145,7 @@ class EventCollector:
             self._trail.put(events)
             self._exchange.put(events)
         self._book.lacks_records(self._trail.dropped_count)
-        self._spans.look()
+        self._spans.look(self._book.now_ms)
 
     # -- the node --------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from penstock import __version__
+from penstock.core.clock_types import WallMs
 from penstock.core.errors import SettingInvalid
 from penstock.core.spans import Span, SpanBook, trace_of
 from penstock.settings.settings import Settings
@@ -43,7 +44,7 @@ def span_book(settings: Settings) -> SpanBook:
 
 
 class SpanExport:
-    """Of one node; without an endpoint there is nothing to send."""
+    """Of one node; without an endpoint it only ends what was followed."""
 
     def __init__(self, book: SpanBook, settings: Settings, node_name: str) -> None:
         self._book: Final = book
@@ -62,9 +63,9 @@ class SpanExport:
             self._thread = threading.Thread(target=self._run, name="traces", daemon=True)
             self._thread.start()
 
-    def look(self) -> None:
+    def look(self, now_ms: WallMs) -> None:
         """``TAKES_PER_S`` times a second."""
-        spans = self._book.take()
+        spans = self._book.take(now_ms)
         exported, failed = self._exported, self._failed
         self._book.count(exported - self._counted[0], failed - self._counted[1])
         self._counted = exported, failed

@@ -28,12 +28,12 @@ def note_publishes(
     spans = link.broker.queue_context.sampling.spans
     for message in messages:
         parent = trace_parent(message.content)
-        if parent != "" and spans.has_room():
+        if parent != "" and spans.wants(parent):
             names = sorted(queue.name for queue in queues if queue.releases_to is None)
             facts: Facts = (
                 ("messaging.rabbitmq.destination.routing_key", address.routing_key),
                 ("messaging.message.envelope.size", int(message.size)),
-                ("penstock.queues", " ".join(names[:NAMES_MAX])),
+                ("penstock.queues", tuple(names[:NAMES_MAX])),
                 ("penstock.queue_count", len(names)),
             )
             times = int(read_ms), int(link.now_ms)
@@ -49,7 +49,7 @@ def follow_deliveries(link: Link, queue: Queue, messages: list[Message], no_ack:
     statistics = queue.statistics
     for message in messages:
         parent = trace_parent(message.content)
-        if parent != "" and sampling.spans.has_room():
+        if parent != "" and sampling.spans.wants(parent):
             if statistics.sampler is None:  # there is no event log
                 statistics.start_sampling(sampling, queue.vhost, queue.name)
             sampler = statistics.sampler

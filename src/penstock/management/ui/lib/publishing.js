@@ -2,6 +2,7 @@
 
 import { html, useState } from "./ui.js";
 import { at, send } from "./api.js";
+import { Followed, beginTrace } from "./follow.js";
 import { Empty, Facts, Field, Form, confirm, say } from "./parts.js";
 import { Payload } from "./payload.js";
 import { TableField, parseTable } from "./tables.js";
@@ -17,10 +18,16 @@ const PROPERTIES = [
 ];
 
 export function PublishForm({ vhost, exchange, routingKey }) {
+  const [trace, follow] = useState("");
   const publish = async (values) => {
     const properties = parseTable(values.properties);
     properties.delivery_mode ??= values.persistent ? 2 : 1;
-    const headers = parseTable(values.headers);
+    let headers = parseTable(values.headers);
+    if (values.follow) {
+      const begun = await beginTrace(headers);
+      headers = begun.headers;
+      follow(begun.trace);
+    } else follow("");
     if (Object.keys(headers).length) properties.headers = headers;
     const { routed } = await send("POST", `${at("exchanges", vhost, exchange)}/publish`, {
       properties, routing_key: values.routing_key, payload: values.payload, payload_encoding: values.encoding,
@@ -32,10 +39,12 @@ export function PublishForm({ vhost, exchange, routingKey }) {
       <${Field} label="Routing key" name="routing_key" value=${routingKey} />
       <${Field} label="Payload encoding" name="encoding" kind="select" options=${[["string", "text"], ["base64", "Base64"]]} />
       <${Field} label="Persistent" name="persistent" kind="checkbox" value=${true} />
+      <${Field} label="Follow it" name="follow" kind="checkbox" value=${false} hint="by a header traceparent; shows its way below" />
       <div class="full"><${Field} label="Payload" name="payload" kind="textarea" /></div>
       <${TableField} label="Headers" name="headers" />
       <${TableField} label="Properties" name="properties" hints=${PROPERTIES} />
-    <//>`;
+    <//>
+    ${trace && html`<div aria-live="polite" class="followed"><${Followed} trace=${trace} /></div>`}`;
 }
 
 const MODES = [
