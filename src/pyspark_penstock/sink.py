@@ -182,6 +182,12 @@ class _Writing:
                 log.warning("%d staged sets are left to their time to live: %s", len(sets), error)
 
 
+def write_once(settings: SinkSettings, who: Identity, batches: "Iterator[pa.RecordBatch]") -> None:
+    """Without a Spark: the rows as one batch of a producer, which the broker publishes once."""
+    writing = _Writing(settings)
+    writing._commit([writing._write(who, batches)])  # noqa: SLF001 - of this module
+
+
 class BatchWriter(_Writing, DataSourceArrowWriter):
     """``df.write``; made in the planner, and carried to the tasks."""
 

@@ -113,25 +113,31 @@ LOCAL_PATH = _LocalPath()
 SECONDS = _Seconds()
 
 
-def common_options(*, stream: bool = True, group: bool = True) -> Callable[[Command], Command]:
+def common_options(
+    *, stream: bool = True, group: bool = True, spark: bool = True
+) -> Callable[[Command], Command]:
     """The shared flags; ``stream`` = those of a query that keeps a place, and may keep running."""
     options = [
         secret_option("--url", f"Broker; default $PENSTOCK_URL, else {DEFAULT_URL}"),
-        option(
-            "--master",
-            f"Spark master; default local[N], N the processors, from 2 to {CORES_MAX}.",
-            callback=_master,
-        ),
         option("--dry-run", "Say what would be done; starts no Spark.", is_flag=True),
         option(
             "-o --output", "json: nothing but the summary.", click.Choice(["text", "json"]), "text"
         ),
     ]
+    if spark:
+        options.insert(
+            1,
+            option(
+                "--master",
+                f"Spark master; default local[N], N the processors, from 2 to {CORES_MAX}.",
+                callback=_master,
+            ),
+        )
     if stream:
         options += [
             option("--once", "Do what is there now, then end (default).", is_flag=True),
             option("--every every_s", "Keep running, a batch each so often.", SECONDS),
-            option("--checkpoint", "Directory where Spark keeps its place.", LOCAL_PATH),
+            option("--checkpoint", "Directory where it keeps its place.", LOCAL_PATH),
         ]
     if group:
         options.append(
@@ -167,7 +173,7 @@ def _common(given: dict[str, Any]) -> Common:
     url = given.pop("url") or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
     return Common(
         url=url,
-        master=given.pop("master"),
+        master=given.pop("master", ""),
         every_s=every_s,
         checkpoint=given.pop("checkpoint", None),
         group=given.pop("group", None),

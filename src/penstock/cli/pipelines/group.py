@@ -21,6 +21,7 @@ Pipelines
   list listing:listing: Pipelines that report to a broker.
   compact: Make few large files of a table's many.
   replay: Send a table's messages to a broker again.
+  outbox: Send each new row of a table as a message, once.
   py-files: Write the archive that clusters need.
   dlq: Look through dead letters, and send them back.
   sql: Ask queues a question in SQL; they stay as they are.

@@ -140,9 +140,13 @@ def meant_table(
         raise click.UsageError(f"--{given[0].replace('_', '-')} belongs to --table")
     if table_format:
         return table_at(directory, table_format, partition_by)
+    if isinstance(directory, str):
+        from penstock.spark.tables.store import StoreTable
+
+        return StoreTable.there(directory)
     from penstock.spark.tables.table import Table
 
-    return Table.at(Path(directory))
+    return Table.at(directory)
 
 
 def iceberg_named(

@@ -24,7 +24,7 @@ from penstock.cli.pipelines.common import SECONDS
 from penstock.cli.pipelines.group import Pipelines
 from penstock.cli.pipelines.surroundings import Surroundings
 
-COMMANDS: Final = ("archive", "validate", "replay", "compact")
+COMMANDS: Final = ("archive", "validate", "outbox", "replay", "compact")
 SHARED: Final = ("url", "master")
 NOT_IN_FILES: Final = ("once", "dry-run", "output", "help")
 RESTARTS: Final = ("always", "never")

@@ -104,7 +104,7 @@ def replay(
     """
     if chosen["rate"] is not None and chosen["speed"] is not None:
         raise click.UsageError("--rate and --speed exclude each other")
-    target = _target(to_queue, to_exchange, routing_key)
+    target = target_of(to_queue, to_exchange, routing_key)
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", name):
         raise click.UsageError("--name is made of letters, digits and _ . - (at most 100)")
     words = {word: chosen.pop(word) for word in CATALOG_WORDS}
@@ -126,9 +126,10 @@ def replay(
         _run(job, plan, common)
 
 
-def _target(
+def target_of(
     to_queue: str | None, to_exchange: str | None, routing_key: str | None
 ) -> dict[str, str]:
+    """Options of the sink; raises UsageError."""
     if (to_queue is None) == (to_exchange is None):
         raise click.UsageError("say where to by one of --to-queue and --to-exchange")
     if to_queue is not None:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.spark.state.places import file_name_of, state_home
 from penstock.spark.tables.publishing import STAGING
-from penstock.spark.tables.table import DELTA, DELTA_LOG, OtherTable, Table
+from penstock.spark.tables.table import DELTA, DELTA_LOG, PARQUET, OtherTable, Table
 from pyspark_penstock.store_file import BY_URL, path_in, system_of
 from pyspark_penstock.table_files import Draft
 
@@ -133,6 +133,11 @@ class StoreTable(Table):
     def of(cls, url: str, table_format: str, partition_by: tuple[str, ...]) -> "StoreTable":
         url = url.rstrip("/")
         return cls(state_home() / "store" / file_name_of("/", url), table_format, partition_by, url)
+
+    @classmethod
+    def there(cls, url: str) -> "StoreTable":
+        """One that is there, of the format it has; enough to read it."""
+        return cls.of(url, DELTA if Store(url.rstrip("/")).has(DELTA_LOG) else PARQUET, ())
 
     def __str__(self) -> str:
         return self.url
