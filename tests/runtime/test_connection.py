@@ -76,3 +76,42 @@ def test_a_very_large_buffer_goes_at_once(connection: Connection) -> None:
     buffer = connection.session.out
     say(connection, OUTPUT_KEPT_BYTES + 1)
     assert connection.session.out is not buffer
+
+
+@pytest.mark.parametrize("step", [1, 7, 10, 11, 1000])
+def test_what_goes_ahead_leaves_in_order_however_much_the_socket_takes(
+    connection: Connection, step: int
+) -> None:
+    session = connection.session
+    assert session is not None
+    parts = [b"heads", b"a" * 10, b"more", b"b" * 10]
+    session.outlet.ahead.extend(parts)
+    session.outlet.delivered(0, sum(map(len, parts)))
+    session.out.write(b"the end")
+    said = b"".join([*parts, b"the end"])
+    assert connection.take_output(session)
+    left = b""
+    assert connection.left_bytes == len(said)
+    while connection.unsent:
+        before = connection.left_bytes
+        left += said[len(left) : len(left) + min(step, before)]
+        connection.sent(min(step, before))
+        assert connection.left_bytes == len(said) - len(left)
+        assert bytes(connection.unsent) == said[len(left) :][: len(connection.unsent)]
+    assert left == said
+    assert not connection.take_output(session)
+
+
+def test_several_buffers_leave_in_one_write() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        made = Connection(ours, ("127.0.0.1", 1), MonoMs(0))
+        session = QuietBroker().client().session
+        made.carry(session)
+        assert session.outlet.gathers
+        session.outlet.ahead.extend([b"head", b"content"])
+        session.outlet.delivered(0, len(b"headcontent"))
+        session.out.write(b"tail")
+        assert made.take_output(session)
+        assert made.send() == len(b"headcontenttail")
+        assert theirs.recv(100) == b"headcontenttail"

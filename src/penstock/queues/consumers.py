@@ -35,21 +35,40 @@ class OutputWindow:
     """A session's way out, shared by all its consumers.
 
     With more than ``limit_bytes`` on its way it is shut until all of that has left.
+    Where it ``gathers``, large contents are not copied into the session's output buffer: they, and
+    what the buffer had before them, leave ``ahead`` of what it has now.
     """
 
     def __init__(self, limit_bytes: i64 = OUTLET_BYTES) -> None:
         self.open: bool = True
+        self.gathers: bool = False
+        self.ahead: list[bytes] = []
+        self.ahead_bytes: i64 = 0
         self.limit_bytes: i64 = limit_bytes
         self.unsent_bytes: i64 = 0  # what the socket did not take at the last write
         self.busy: bool = False  # something was delivered since then
         self.round: i64 = 0  # of the output budget, the last in which it was
         self.since_round: i64 = 0  # and in each since this one
 
-    def delivered(self, buffered_bytes: i64) -> None:
-        """Something was delivered; so much waits behind what the socket did not take."""
+    def delivered(self, buffered_bytes: i64, ahead_bytes: i64 = 0) -> None:
+        """Something was delivered; so much waits behind what the socket did not take.
+
+        ``ahead_bytes``: and so much more is ``ahead``.
+        """
         self.busy = True
-        if buffered_bytes + self.unsent_bytes >= self.limit_bytes:
+        self.ahead_bytes += ahead_bytes
+        if buffered_bytes + self.ahead_bytes + self.unsent_bytes >= self.limit_bytes:
             self.open = False
+
+    def gather(self, can: bool) -> None:
+        """Whether its socket writes several buffers at once."""
+        self.gathers = can
+
+    def take_ahead(self) -> list[bytes]:
+        ahead = self.ahead
+        self.ahead = []
+        self.ahead_bytes = 0
+        return ahead
 
     def reopen(self) -> None:
         """All of it has left."""

@@ -3,7 +3,7 @@
 import contextlib
 import select
 import socket
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.runtime.secure_socket import SecureSocket
@@ -15,6 +15,8 @@ OUTPUT_KEPT_BYTES: Final = 1024 * 1024
 """An output buffer that grew larger is not kept for the next turn."""
 OUTPUT_AT_REST_BYTES: Final = 16 * 1024
 """One that grew larger is not kept while it is not needed."""
+PARTS_MAX: Final = 1024
+"""Buffers in one write: IOV_MAX of Linux."""
 NOTHING: Final = memoryview(b"")
 LAST_READS_MAX: Final = 64
 LAST_READ_BYTES: Final = 256 * 1024
@@ -83,6 +85,8 @@ class Connection:
         self.known_name = ""  # once it has a session: to ask again costs a system call
         self.first = b""
         self.unsent: memoryview = NOTHING
+        self._behind: list[bytes] = []  # to be sent behind that; none while that is empty
+        self.left_bytes = 0  # taken from its session, and not yet sent
         self._buffer_bytes = 0  # the most that its session's output buffer has had
         self._needed_bytes = 0  # and since the last look
         self.mask = select.EPOLLIN
@@ -94,6 +98,7 @@ class Connection:
     def carry(self, session: Session) -> None:
         """From now on what comes in is for this session."""
         session.ride_on(self)
+        session.outlet.gather(isinstance(self.sock, socket.socket))
         self.session = session
 
     def add_first(self, data: bytes) -> bytes:
@@ -115,6 +120,8 @@ class Connection:
     def swap(self, sock: Carrier) -> None:
         """From now on bytes come and go by this one."""
         self.sock = sock
+        if self.session is not None:
+            self.session.outlet.gather(isinstance(sock, socket.socket))
 
     def pause(self) -> None:
         """It is not read for the time being."""
@@ -157,21 +164,45 @@ class Connection:
 
     def take_output(self, session: Session) -> bool:
         """What its session has to say is to be sent next; False = it has nothing."""
-        out = session.out
+        out, outlet = session.out, session.outlet
         size = len(out)
-        if size == 0:
+        self.left_bytes = size + int(outlet.ahead_bytes)
+        parts = outlet.take_ahead() if outlet.ahead_bytes > 0 else []
+        if size > 0:
+            parts.append(out.getvalue())
+            if size > OUTPUT_KEPT_BYTES:
+                session.renew_output()
+            else:
+                out.truncate(0)
+                self._needed_bytes = max(self._needed_bytes, size)
+        if not parts:
             return False
-        self.unsent = memoryview(out.getvalue())
-        if size > OUTPUT_KEPT_BYTES:
-            session.renew_output()
-        else:
-            out.truncate(0)
-            self._needed_bytes = max(self._needed_bytes, size)
+        self.unsent = memoryview(parts[0])
+        if len(parts) > 1:
+            self._behind = parts[1:]
         return True
+
+    def send(self) -> int:
+        """As much as the socket takes; raises what the socket raises."""
+        if not self._behind:
+            return self.sock.send(self.unsent)
+        parts: list[bytes | memoryview] = [self.unsent, *self._behind[: PARTS_MAX - 1]]
+        return cast(socket.socket, self.sock).sendmsg(parts)
 
     def sent(self, count: int) -> None:
         """So many bytes have left; a view of none would keep all of them."""
-        self.unsent = self.unsent[count:] if count < len(self.unsent) else NOTHING
+        self.left_bytes -= count
+        left = len(self.unsent)
+        whole = 0
+        while count >= left and whole < len(self._behind):
+            count -= left
+            part = self._behind[whole]
+            left = len(part)
+            self.unsent = memoryview(part)
+            whole += 1
+        if whole > 0:
+            del self._behind[:whole]
+        self.unsent = self.unsent[count:] if count < left else NOTHING
 
     def slim(self) -> None:
         """Now and then: keep what the peer has not read, and no buffer that is not needed."""

@@ -428,7 +428,7 @@ class Loop:
             logger.exception("internal error, closing connection %s", connection.peer)
             self._drop(connection, now_ms)
             return
-        left = len(connection.unsent)
+        left = connection.left_bytes
         self.turn.output.wrote(session.outlet, left)
         if left == 0:
             if session.closed:
@@ -444,7 +444,7 @@ class Loop:
 
     def _send(self, connection: Connection, session: Session, now_ms: WallMs) -> None:
         while connection.unsent or connection.take_output(session):
-            count = connection.sock.send(connection.unsent)
+            count = connection.send()
             session.sent(count, now_ms)
             connection.sent(count)
 
@@ -464,8 +464,10 @@ class Loop:
     def _watch(self, connection: Connection) -> None:
         """Ask for exactly the events we can use."""
         session = connection.session
-        left = len(connection.unsent)
-        waiting = left + (0 if session is None else len(session.out))
+        left = connection.left_bytes
+        waiting = left
+        if session is not None:
+            waiting += len(session.out) + int(session.outlet.ahead_bytes)
         mask = _IN if not connection.paused and waiting <= OUTPUT_LIMIT_BYTES else 0
         if left > 0:
             mask |= _OUT

@@ -132,9 +132,12 @@ class AmqpChannel(Subscriber):
             follow_deliveries(link, cast(Queue, consumer.queue), messages, consumer.no_ack)
         if delivery.again_count > 0 and cast(Queue, consumer.queue).is_quorum:
             messages = with_delivery_counts(messages)
-        out, frame_max = link.session.out, link.decoder.frame_max
-        write_deliveries(out, self.number, tag_bytes, first_tag, messages, frame_max)
-        link.outlet.delivered(len(out))
+        out, outlet, frame_max = link.session.out, link.outlet, link.decoder.frame_max
+        ahead = outlet.ahead if outlet.gathers else None
+        ahead_bytes = write_deliveries(
+            out, self.number, tag_bytes, first_tag, messages, frame_max, ahead
+        )
+        outlet.delivered(len(out), ahead_bytes)
 
     # -- publishing ----------------------------------------------------------------------
 
