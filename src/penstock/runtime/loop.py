@@ -27,6 +27,9 @@ from penstock.runtime.turn import Turn
 from penstock.settings.listener_table import PEER
 
 READ_MAX_BYTES: Final = 256 * 1024
+TURN_READ_BYTES: Final = 4 * 1024 * 1024
+"""All connections together read about so much in a turn, but each at least ``READ_MIN_BYTES``: with
+many publishers that have much to say, consumers have their turn as often as with few."""
 LINGER_MAX_MS: Final = 35_000
 """A closed session whose last words are not taken is given up; longer than any session waits."""
 OUTPUT_LIMIT_BYTES: Final = 4 * 1024 * 1024
@@ -163,13 +166,14 @@ class Loop:
             since = time.perf_counter_ns()
             self._go_on_publishing(now_ms)
             self._received_ns += time.perf_counter_ns() - since
+        share_bytes = max(READ_MIN_BYTES, TURN_READ_BYTES // max(len(ready), 1))
         for fd, mask in ready:
             connection = self.connections.get(fd)
             if connection is None:
                 self._other(fd, since_boot_ms)
                 continue
             if mask & ~_OUT:
-                self._read(connection, now_ms)
+                self._read(connection, now_ms, share_bytes)
             if mask & _OUT and not connection.gone:
                 self._write(connection, now_ms)
         self._calls.run()
@@ -260,9 +264,9 @@ class Loop:
 
     # -- reading -------------------------------------------------------------------------
 
-    def _read(self, connection: Connection, now_ms: WallMs) -> None:
+    def _read(self, connection: Connection, now_ms: WallMs, most_bytes: int) -> None:
         try:
-            data = connection.sock.recv(connection.read_bytes)
+            data = connection.sock.recv(min(connection.read_bytes, most_bytes))
         except BlockingIOError:
             return
         except OSError:
@@ -457,7 +461,7 @@ class Loop:
             self._drop(connection, now_ms)
             return
         connection.swap(cast(Carrier, sock))
-        self._read(connection, now_ms)  # what came early lies in it already
+        self._read(connection, now_ms, READ_MAX_BYTES)  # what came early lies in it already
         if not connection.gone:
             self._write(connection, now_ms)
 

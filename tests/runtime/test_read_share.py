@@ -1,0 +1,73 @@
+"""Connections that all have much to say share what a turn of the loop reads."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any, cast
+
+import pytest
+
+from penstock.clocks import mono_ms
+from penstock.core.clock_types import WallMs
+from penstock.runtime.connection import READ_MIN_BYTES, Connection
+from penstock.runtime.loop import READ_MAX_BYTES, TURN_READ_BYTES, Loop
+from penstock.runtime.session import Session
+from tests.helpers.connection_pair import QuietBroker
+
+SAID_BYTES = 150_000
+
+
+class Factory:
+    def tick(self, now_ms: int) -> None:
+        pass
+
+
+class Listening(Session):
+    """Notes how much came at a time."""
+
+    def __init__(self, node: QuietBroker) -> None:
+        super().__init__(node.broker.flow.book)
+        self.sizes: list[int] = []
+
+    def receive(self, data: bytes, now_ms: WallMs) -> None:
+        self.sizes.append(len(data))
+
+    def tick(self, now_ms: WallMs) -> None:
+        pass
+
+    def lost(self, now_ms: WallMs) -> None:
+        pass
+
+
+@pytest.fixture
+def loop() -> Iterator[tuple[Loop, QuietBroker]]:
+    node = QuietBroker(mono_ms=mono_ms())
+    loop = Loop(node.turn, cast(Any, Factory()))
+    yield loop, node
+    loop.drop_all()
+    loop.close()
+
+
+@pytest.mark.parametrize("count", [1, 64, 400])
+def test_each_reads_its_share_and_the_rest_in_the_next_turns(
+    loop: tuple[Loop, QuietBroker], count: int
+) -> None:
+    own, node = loop
+    sessions = [Listening(node) for _ in range(count)]
+    with ExitStack() as stack:
+        for session in sessions:
+            ours, theirs = socket.socketpair()
+            stack.enter_context(theirs)
+            ours.setblocking(False)
+            theirs.sendall(bytes(SAID_BYTES))
+            connection = Connection(ours, ("127.0.0.1", 1), mono_ms())
+            connection.read_at_once(READ_MAX_BYTES)
+            own.adopt(connection, session)
+        own.run_once(0)
+        share = max(TURN_READ_BYTES // count, READ_MIN_BYTES)
+        assert {tuple(one.sizes) for one in sessions} == {(min(share, SAID_BYTES),)}
+        for _ in range(SAID_BYTES // READ_MIN_BYTES + 1):
+            own.run_once(0)
+        assert {sum(one.sizes) for one in sessions} == {SAID_BYTES}
