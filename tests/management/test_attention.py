@@ -95,7 +95,7 @@ def test_a_mirror_behind_and_a_queue_that_is_down() -> None:
 
 
 def test_a_certificate_that_ends() -> None:
-    tls = SimpleNamespace(expiry_dates={"cert": [1_800_000_000]})
+    tls = SimpleNamespace(certificates={"cert": [SimpleNamespace(ends_s=1_800_000_000)]})
     listener = ListenerFacts("amqp/ssl", "::", 5671, tls)  # type: ignore[arg-type]
 
     def at(seconds: int) -> list[Any]:

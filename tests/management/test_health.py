@@ -11,12 +11,14 @@ import pytest
 
 from penstock.core.errors import SettingInvalid
 from penstock.runtime.listener import Listener, tcp_socket
-from penstock.tls.dates import expiry_date, expiry_dates
+from penstock.tls.dates import certificate
+from penstock.tls.dates import certificates as read
 from penstock.tls.options import TlsOptions
 from tests.helpers import certificates
 from tests.management.conftest import Served
 
 CHECKS = "/api/health/checks/"
+NAMES = "DNS:broker.example,IP:10.0.0.1,IP:2001:db8::1,URI:https://b"
 
 
 def check(served: Served, path: str) -> tuple[int, Any]:
@@ -28,7 +30,7 @@ def check(served: Served, path: str) -> tuple[int, Any]:
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str, str]:
     """Certificates of an authority and of a server, and the server's key."""
     authority = certificates.Authority(tmp_path_factory.mktemp("ca"))
-    return (authority.certificate, *authority.sign("server", "/CN=localhost"))
+    return (authority.certificate, *authority.sign("server", "/CN=localhost", NAMES))
 
 
 @pytest.mark.skipif(certificates.MISSING is not None, reason=str(certificates.MISSING))
@@ -38,15 +40,18 @@ class TestCertificates:
         """Of a listener with TLS, whose certificates hold for two days."""
         context = certificates.ssl.SSLContext(certificates.ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(made[1], made[2])
-        dates = {"cacertfile": expiry_dates(str(made[0])), "certfile": expiry_dates(made[1])}
-        options = TlsOptions(context, expiry_dates=dates)
+        loaded = {"cacertfile": read(str(made[0])), "certfile": read(made[1])}
+        options = TlsOptions(context, certificates=loaded)
         listener = Listener(tcp_socket("127.0.0.1", 0), options)
         served.on_loop(lambda: served.node.loop.listen(listener))
         return listener.port
 
     def test_dates_are_those_openssl_tells(self, made: tuple[Path, str, str]) -> None:
-        (end,) = expiry_dates(made[1])
-        assert 0 <= time.time() + 2 * 86_400 - end < 120
+        (one,) = read(made[1])
+        assert 0 <= time.time() + 2 * 86_400 - one.ends_s < 120
+        assert one.ends_s - one.begins_s == 2 * 86_400
+        assert (one.subject, one.issuer) == ("localhost", "Test ca")
+        assert one.names == ("broker.example", "10.0.0.1", "2001:db8::1", "https://b")
 
     def test_one_that_ends_soon_is_named(self, served: Served, port: int) -> None:
         assert check(served, "certificate-expiration/1/days") == (200, {"status": "ok"})
@@ -60,14 +65,26 @@ class TestCertificates:
         assert len(found["cacertfile_expires_on"]) == 1
         assert check(served, "protocol-listener/amqps")[0] == 200
 
+    def test_all_are_listed_with_names_and_days(self, served: Served, port: int) -> None:
+        rows = served.get("/api/penstock/certificates")
+        own = [row for row in rows if port in [one["port"] for one in row["listeners"]]]
+        assert {(row["setting"], row["subject"]) for row in own} == {
+            ("certfile", "localhost"),
+            ("cacertfile", "Test ca"),
+        }
+        (row,) = [row for row in own if row["setting"] == "certfile"]
+        assert row["days_left"] == 1
+        assert row["names"][0] == "broker.example"
+        assert row["listeners"][0]["protocol"] == "amqp/ssl"
+
     def test_what_is_no_certificate_has_no_date(self, tmp_path: Path) -> None:
         for der in (b"", b"0", b"\x30\x03abc", b"\x30\x82\xff\xff" + b"x" * 40):
             with pytest.raises(ValueError, match=r"."):
-                expiry_date(der)
+                certificate("", der)
         file = tmp_path / "bad.pem"
         file.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
         with pytest.raises(SettingInvalid, match=r"bad\.pem"):
-            expiry_dates(str(file))
+            read(str(file))
 
 
 def test_a_port_and_a_protocol_nobody_serves(served: Served) -> None:

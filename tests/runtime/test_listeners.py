@@ -25,6 +25,7 @@ from penstock.management.facts.sessions import ListenerFacts
 from penstock.runtime.listener import Listener, check_listeners, tcp_socket, unix_socket
 from penstock.runtime.proxy_protocol import SIGNATURE, Header, NoProxyHeader, read_header
 from penstock.settings.settings import load_settings
+from penstock.tls.dates import Certificate
 from penstock.tls.options import TlsOptions, TlsSet
 from tests.helpers import raw_codec as codec
 from tests.helpers.broker_process import BrokerFailed, free_port
@@ -307,10 +308,11 @@ def test_the_node_has_a_connection_limit(tmp_path: Path) -> None:
 
 
 def test_the_dates_of_renewed_certificates_are_shown() -> None:
-    options = TlsOptions(ssl.create_default_context(), expiry_dates={"certfile": [1]})
+    old, new = (Certificate("c.pem", "", "", (), 0, end_s) for end_s in (1, 2))
+    options = TlsOptions(ssl.create_default_context(), certificates={"certfile": [old]})
     listener = Listener(tcp_socket("127.0.0.1", 0), options)
     shown = ListenerFacts(listener.protocol, listener.host, listener.port, listener.tls)
-    options.renew(TlsOptions(options.context, expiry_dates={"certfile": [2]}))
+    options.renew(TlsOptions(options.context, certificates={"certfile": [new]}))
     assert shown.expiry_dates == {"certfile": [2]}
     listener.close()
 

@@ -71,7 +71,7 @@ def test_a_client_gets_the_certificate_of_the_host_that_it_names(
         shake_hands(options, client, host)
     with pytest.raises(ssl.SSLCertVerificationError, match="Hostname mismatch"):
         shake_hands(options, client, "other.example")
-    assert [len(dates) for dates in options.expiry_dates.values()] == [1, 2]
+    assert [len(some) for some in options.certificates.values()] == [1, 2]
 
 
 def test_keys_with_passwords_are_opened_by_text_file_and_command(

@@ -44,6 +44,7 @@ PAGES = [
     ("vhost", "/vhosts/%2F", "/"),
     ("limits", "/limits", "Limits"),
     ("nodes", "/nodes", "Nodes"),
+    ("certificates-none", "/certificates", "Certificates"),
     ("log", "/log", "Log"),
     ("audit", "/audit", "Audit trail"),
     ("definitions", "/definitions", "Definitions"),

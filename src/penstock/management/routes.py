@@ -15,6 +15,7 @@ from penstock.management.api.live import LiveApi
 from penstock.management.api.metrics import MetricsEndpoints
 from penstock.management.api.nodes.aliveness import AlivenessApi
 from penstock.management.api.nodes.audit_trail import AuditTrailApi
+from penstock.management.api.nodes.certificates import CertificatesApi
 from penstock.management.api.nodes.cluster import ClusterApi, LogInsApi
 from penstock.management.api.nodes.health import HealthApi
 from penstock.management.api.nodes.nodes import NodesApi
@@ -44,6 +45,6 @@ ENDPOINTS: Final[tuple[type[Endpoints], ...]] = (
     SuperStreamsApi, ExchangesApi, BindingsApi, MessagesApi, ClientsApi, VhostsApi, LimitsApi,
     ResourcesApi, DefinitionsApi, PipelinesApi, LiveApi, MetricsEndpoints, WhatIfApi, TracesApi,
     ViewsApi, SearchApi, OperatingApi, AuditTrailApi, MessageActionsApi, ClusterApi, LogInsApi,
-    HealthApi, AlivenessApi, NodesApi, ParametersApi, PermissionsApi, PoliciesApi, UsersApi,
-    OpenApi,
+    HealthApi, CertificatesApi, AlivenessApi, NodesApi, ParametersApi, PermissionsApi,
+    PoliciesApi, UsersApi, OpenApi,
 )  # fmt: skip

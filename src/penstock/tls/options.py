@@ -12,7 +12,7 @@ import os
 import ssl
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.core.errors import SettingInvalid
@@ -26,7 +26,7 @@ from penstock.settings.tls import (
     overridden,
     tls_view,
 )
-from penstock.tls.dates import expiry_dates
+from penstock.tls.dates import Certificate, certificates
 from penstock.tls.names import alternative_name, common_name, distinguished_name
 
 ROUND_S: Final = 0.010
@@ -93,18 +93,17 @@ class TlsOptions:
         context: ssl.SSLContext,
         rule: NamingRule | None = None,
         budget: HandshakeBudget | None = None,
-        expiry_dates: dict[str, list[int]] | None = None,
+        certificates: Mapping[str, Sequence[Certificate]] | None = None,
         depth: int = ANY_DEPTH,
         by_name: dict[str, ssl.SSLContext] | None = None,
     ) -> None:
-        """``expiry_dates``: until when the certificates that were loaded hold, in seconds since
-        1970, by their setting.
+        """``certificates``: that were loaded, by their setting.
 
         ``depth``: so many certificates may stand between a client's and its authority's;
         ``by_name``: contexts for clients that name their host.
         """
         self.context = context
-        self.expiry_dates = expiry_dates or {}
+        self.certificates = certificates or {}
         self.budget: Final = budget or HandshakeBudget()
         self.failed_count = 0
         self._window_s = 0.0  # when it began
@@ -118,7 +117,7 @@ class TlsOptions:
     def renew(self, other: "TlsOptions") -> None:
         """From now on with the certificates, the rules and the names of the other."""
         self.context = other.context
-        self.expiry_dates = other.expiry_dates
+        self.certificates = other.certificates
         self.rule = other.rule
         self.depth = other.depth
         self.by_name = other.by_name
@@ -255,8 +254,8 @@ def tls_options(settings: Settings, budget: HandshakeBudget | None = None) -> Tl
         "certfile": [settings.ssl_certfile],
         "sni": [entry.partition("=")[2].partition(":")[0] for entry in settings.ssl_sni],
     }
-    dates = {
-        key: [date for path in paths for date in expiry_dates(path)]
+    loaded = {
+        key: [one for path in paths for one in certificates(path)]
         for key, paths in files_of.items()
         if paths
     }
@@ -265,7 +264,7 @@ def tls_options(settings: Settings, budget: HandshakeBudget | None = None) -> Tl
         settings.ssl_cert_login_san_type,
         settings.ssl_cert_login_san_index,
     )
-    return TlsOptions(context, rule, budget, dates, settings.ssl_depth, by_name)
+    return TlsOptions(context, rule, budget, loaded, settings.ssl_depth, by_name)
 
 
 def calling_context(settings: Settings) -> ssl.SSLContext:

@@ -4,7 +4,7 @@ The server fills these in on the data loop (``session_inspector``); ``view`` mak
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from penstock.management.facts.portions import Part
 from penstock.management.facts.storage_view import DiskFacts
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
+from penstock.tls.dates import Certificate
 from penstock.tls.options import TlsOptions
 
 
@@ -126,9 +127,14 @@ class ListenerFacts:
         self._tls = tls
 
     @property
+    def certificates(self) -> Mapping[str, Sequence[Certificate]]:
+        """Those in force now, by their setting (``TlsOptions``)."""
+        return {} if self._tls is None else self._tls.certificates
+
+    @property
     def expiry_dates(self) -> dict[str, list[int]]:
-        """Until when the certificates that are in force now hold (``TlsOptions``)."""
-        return {} if self._tls is None else self._tls.expiry_dates
+        """Until when they hold, in seconds since 1970."""
+        return {key: [one.ends_s for one in some] for key, some in self.certificates.items()}
 
 
 class OpenDelivery(NamedTuple):

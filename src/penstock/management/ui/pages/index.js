@@ -36,6 +36,7 @@ export const pages = [
   { path: "vhosts/:name", title: "Virtual host", module: "vhost.js" },
   { path: "limits", title: "Limits", module: "limits.js", menu: "Administration", administrator: true },
   { path: "nodes", title: "Nodes", module: "nodes.js", menu: "Administration", monitor: true },
+  { path: "certificates", title: "Certificates", module: "certificates.js", menu: "Administration", monitor: true },
   { path: "log", title: "Log", module: "logs.js", menu: "Administration", monitor: true },
   { path: "audit", title: "Audit trail", module: "audit.js", menu: "Administration", administrator: true },
   { path: "definitions", title: "Definitions", module: "definitions.js", menu: "Administration", administrator: true },
