@@ -11,9 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.backing.deduplication import STEP_BYTES, STEP_MESSAGES, DeduplicatingBacking
+from penstock.backing.deduplication import STEP_BYTES, STEP_MESSAGES, MessageKeys
 from penstock.backing.factory import BackingMaker
-from penstock.backing.priorities import classic_priorities
+from penstock.backing.priorities import PriorityBacking, classic_priorities, without_priorities
 from penstock.core.message import PERSISTENT, PRIORITY_SHIFT, Message
 from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
 from tests.backing.engine_tools import OpenEngine, limits
@@ -27,6 +27,19 @@ KEYS = st.sampled_from([None, "a", "b", "c", 1, "1"])
 def content(number: int, key: object) -> bytes:
     headers = {} if key is None else {"x-deduplication-header": key}
     return content_frames(1, b"%06d" % number, {"headers": headers})
+
+
+def once(parts: list[Any]) -> PriorityBacking:
+    keys = MessageKeys(parts, AmqpHeaderReader())
+    if len(parts) == 1:
+        return without_priorities(parts[0], keys)
+    return classic_priorities(parts, "lowest", keys)
+
+
+def keys_of(backing: PriorityBacking) -> MessageKeys:
+    keys = backing.keys()
+    assert keys is not None
+    return keys
 
 
 class DeduplicationMachine(RuleBasedStateMachine):
@@ -48,10 +61,9 @@ class DeduplicationMachine(RuleBasedStateMachine):
         ids = {5 + part: 64 for part in range(self.parts)}
         self.opened = OpenEngine(self.files, ids, limits(paging=self.paging))
         parts: list[Any] = list(self.opened.queues.values())
-        within = parts[0] if self.parts == 1 else classic_priorities(parts, "lowest")
-        self.backing = DeduplicatingBacking(within, AmqpHeaderReader())
+        self.backing = once(parts)
         self.backing.adopted()
-        self.backing.read_all_keys()
+        keys_of(self.backing).read_all_keys()
 
     def known(self) -> list[object]:
         held = list(self.ready.values()) + [key for _, key in self.pending.values()]
@@ -162,7 +174,7 @@ def test_of_two_with_one_key_the_newer_has_it_after_a_start() -> None:
         Message(content(number, "a"), b"\0\0", PERSISTENT, 0) for number in range(3)
     )
     within.publish([first, second], 1000)
-    backing = DeduplicatingBacking(within, AmqpHeaderReader())
+    backing = once([within])
     backing.adopted()
     backing.check()
     backing.ack(backing.fetch(1, EVERYTHING))
@@ -189,19 +201,19 @@ def test_a_mirror_that_becomes_master_reads_its_keys_in_steps(parts: int, size: 
         for n in range(count)
     ]
     within.publish(keyed, 1000)
-    backing = DeduplicatingBacking(within, AmqpHeaderReader())
+    backing = once(queues)
     backing.adopted()
     flags = (count - 1) % parts << PRIORITY_SHIFT
-    known = [len(backing._places)]
+    known = [len(keys_of(backing)._places)]
     backing.publish([Message(content(0, f"k{count - 1}"), b"\0\0", flags, 0)], 1000)
-    known.append(len(backing._places))
+    known.append(len(keys_of(backing)._places))
     while not (got := backing.fetch(1, EVERYTHING)):
-        known.append(len(backing._places))
+        known.append(len(keys_of(backing)._places))
     steps = [after - before for before, after in pairwise(known)]
     assert len(steps) > 10
     assert max(steps) <= STEP_MESSAGES
     assert (max(steps) - 1) * size <= STEP_BYTES
-    assert (backing.ready_count(), backing.duplicate_count) == (count - 1, 1)
+    assert (backing.ready_count(), keys_of(backing).duplicate_count) == (count - 1, 1)
     backing.ack(got)
     backing.check()
 
@@ -211,10 +223,10 @@ def test_a_mirror_with_few_messages_knows_their_keys_with_the_first_step() -> No
     within = opened.queues[1]
     first, second = (Message(content(n, "a"), b"\0\0", PERSISTENT, 0) for n in range(2))
     within.publish([first], 1000)
-    backing = DeduplicatingBacking(within, AmqpHeaderReader())
+    backing = once([within])
     backing.adopted()
     backing.publish([second], 1000)
-    assert (backing.ready_count(), backing.duplicate_count) == (1, 1)
+    assert (backing.ready_count(), keys_of(backing).duplicate_count) == (1, 1)
 
 
 class UnreadKeys:
@@ -241,12 +253,11 @@ class UnreadKeys:
         ids = {5 + part: 64 for part in range(self.parts)}
         self.opened = OpenEngine(self.files, ids)
         parts: list[Any] = list(self.opened.queues.values())
-        within = parts[0] if self.parts == 1 else classic_priorities(parts, "lowest")
-        self.backing = DeduplicatingBacking(within, AmqpHeaderReader())
+        self.backing = once(parts)
         if self.numbers:
             self.files.fail("pread", after=self.rng.choice([0, 0, 1, 2]))
         self.backing.adopted()
-        self.backing.read_all_keys()
+        keys_of(self.backing).read_all_keys()
 
     def publish(self) -> None:
         messages = []

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.backing.deduplication import DeduplicatingBacking
-from penstock.backing.priorities import classic_priorities
+from penstock.backing.deduplication import MessageKeys
+from penstock.backing.priorities import PriorityBacking, classic_priorities
 from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.mirrors.backing import MirroredBacking
 from penstock.cluster.mirrors.operations import Parcel, read_parcel
@@ -117,9 +117,9 @@ def number_of(message: Message) -> int:
 
 
 def test_priorities_and_keys_are_found_again_by_who_is_promoted() -> None:
-    def backing(opened: OpenEngine) -> DeduplicatingBacking:
+    def backing(opened: OpenEngine) -> PriorityBacking:
         parts = list(opened.queues.values())
-        return DeduplicatingBacking(classic_priorities(parts, "lowest"), AmqpHeaderReader())
+        return classic_priorities(parts, "lowest", MessageKeys(parts, AmqpHeaderReader()))
 
     master, copy = engine(queues=4), engine(queues=4)
     mirrored = MirroredBacking(backing(master), {}, ("/", "q"))

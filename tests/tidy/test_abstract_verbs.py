@@ -24,7 +24,6 @@ LEFT_OUT = {
     "NsqConsuming": "answer",  # only AMQP has direct replies
     "PeerSubscriber": "answer",
     "RemoteQueue": "hand_over refuse",  # its master refuses: ``overflowing`` names no message here
-    "DeduplicatingBacking": "delay",  # no leases and no retries: ``plain``
     "StreamQueue": "refuse",  # it has room for all
     # Its queue reads the log by cursors.
     "StreamBacking": "ack ack_behind await_head delay drop_below drop_some drop_step expire fetch"

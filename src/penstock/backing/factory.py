@@ -4,16 +4,16 @@ arguments                 the backing
 (none)                    a variable queue
 x-max-priority            a variable queue for each priority
 x-queue-type: quorum      a variable queue, and others beside it when priorities come
-x-message-deduplication   one of these, with the keys of its messages around it
+x-message-deduplication   as with priorities, or one part, and the keys of its messages
 """
 
 from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.backing.deduplication import DeduplicatingBacking
+from penstock.backing.deduplication import MessageKeys
 from penstock.backing.interface import BackingQueue
-from penstock.backing.priorities import classic_priorities, priority_place
+from penstock.backing.priorities import classic_priorities, priority_place, without_priorities
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.headers import HeaderReader
 from penstock.storage.definitions.records import (
@@ -53,12 +53,11 @@ class BackingMaker:
             VariableQueue(self._engine, first + part, durable, segment_entries)
             for part in range(part_count(arguments))
         ]
-        backing: BackingQueue = parts[0]
+        once = arguments.get("x-message-deduplication") is True
+        keys = MessageKeys(parts, self._header_reader) if once else None
         if highest_priority(arguments) != NO_PRIORITIES:
-            backing = classic_priorities(parts, self._drop_order)
-        if arguments.get("x-message-deduplication") is True:
-            backing = DeduplicatingBacking(backing, self._header_reader)
-        return backing
+            return classic_priorities(parts, self._drop_order, keys)
+        return parts[0] if keys is None else without_priorities(parts[0], keys)
 
 
 def adopt(backing: BackingQueue, found: dict[int, FoundQueue]) -> None:
@@ -66,8 +65,9 @@ def adopt(backing: BackingQueue, found: dict[int, FoundQueue]) -> None:
     adopt_parts(backing, found)
     look_at_heads(backing)
     backing.adopted()
-    if isinstance(backing, DeduplicatingBacking):
-        backing.read_all_keys()
+    keys = backing.keys()
+    if keys is not None:
+        keys.read_all_keys()
 
 
 def adopt_parts(backing: BackingQueue, found: dict[int, FoundQueue]) -> None:

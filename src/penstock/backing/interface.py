@@ -22,6 +22,7 @@ from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 
 if TYPE_CHECKING:
+    from penstock.backing.deduplication import MessageKeys
     from penstock.backing.variable_queue import VariableQueue
 
 
@@ -202,6 +203,10 @@ class BackingQueue:
 
     def plain(self) -> "VariableQueue | None":
         """Itself, if it is one variable queue and nothing else: only that can delay messages."""
+        return None
+
+    def keys(self) -> "MessageKeys | None":
+        """Of a queue that takes a message only once."""
         return None
 
     def adopted(self) -> None:

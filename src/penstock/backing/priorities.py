@@ -14,6 +14,9 @@ the disk does not keep it, for the part that reads a message back knows it.
 While the first message of a part is on its way from the disk, lower parts give nothing:
 what waits for it is as short as one read, and the order is what the queue is for.
 
+A queue that takes a message only once (``x-message-deduplication``) has such a backing too, of one
+part if it has no priorities, and ``MessageKeys`` beside it (deduplication.py).
+
 Most queues use few of the priorities they were declared with.  ``_used`` names the parts
 that ever had a message, highest first, and nothing here looks at the others.
 
@@ -26,6 +29,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
+from penstock.backing.deduplication import EVERY_SEQ_ID, MessageKeys
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.core.clock_types import WallMs
@@ -38,27 +42,36 @@ from penstock.core.message import (
     Message,
     priority_flags,
 )
-from penstock.storage.definitions.records import QUORUM_NORMAL, QUORUM_PRIORITIES
+from penstock.storage.definitions.records import NO_PRIORITIES, QUORUM_NORMAL, QUORUM_PRIORITIES
 
 LOWEST_FIRST: Final = "lowest"
 
 
-def classic_priorities(parts: list[VariableQueue], drop_order: str) -> "PriorityBacking":
+def classic_priorities(
+    parts: list[VariableQueue], drop_order: str, keys: MessageKeys | None = None
+) -> "PriorityBacking":
     """``parts[p]`` holds the messages of priority p; ``drop_order``: of a full queue."""
-    return PriorityBacking(
-        dict(enumerate(parts)), len(parts) - 1, 0, [], drop_order == LOWEST_FIRST
-    )
+    lowest_first = drop_order == LOWEST_FIRST
+    return PriorityBacking(dict(enumerate(parts)), len(parts) - 1, 0, [], lowest_first, keys)
+
+
+def without_priorities(part: VariableQueue, keys: MessageKeys) -> "PriorityBacking":
+    return PriorityBacking({0: part}, NO_PRIORITIES, 0, [0], False, keys)
 
 
 def quorum_priorities(normal: VariableQueue) -> "PriorityBacking":
     """Of a quorum queue whose messages without a priority are in ``normal``."""
     parts = {QUORUM_NORMAL: normal}
-    return PriorityBacking(parts, QUORUM_PRIORITIES - 1, QUORUM_NORMAL, [QUORUM_NORMAL], False)
+    return PriorityBacking(
+        parts, QUORUM_PRIORITIES - 1, QUORUM_NORMAL, [QUORUM_NORMAL], False, None
+    )
 
 
 @final
 class PriorityBacking(BackingQueue):
-    """``parts``: by priority.  ``normal``: the priority of messages that name none.
+    """``parts``: by priority.  ``top``: the highest, or NO_PRIORITIES: all are in part 0.
+
+    ``normal``: the priority of messages that name none.
 
     ``used``: the priorities that have messages already.  ``drops_lowest``: when the queue is full,
     the lowest priority loses first; else what would be delivered next.
@@ -71,12 +84,14 @@ class PriorityBacking(BackingQueue):
         normal: i64,
         used: list[int],
         drops_lowest: bool,
+        keys: MessageKeys | None,
     ) -> None:
         self._parts: dict[int, VariableQueue] = parts
         self._top: i64 = top
         self._normal: i64 = normal
         self._used: list[int] = used
         self._drops_lowest: bool = drops_lowest
+        self._keys: MessageKeys | None = keys
         self._reader: object = None
 
     def parts(self) -> list[VariableQueue]:
@@ -85,11 +100,16 @@ class PriorityBacking(BackingQueue):
     def priorities(self) -> list[int]:
         return list(self._parts)
 
+    def keys(self) -> MessageKeys | None:
+        return self._keys
+
     def adopted(self) -> None:
         """After recovery: parts may hold messages from before."""
         for priority, part in self._parts.items():
             if part.ready_count() > 0 or part.count_delayed() > 0:
                 self._use(priority)
+        if self._keys is not None:
+            self._keys.adopted()
 
     def _use(self, priority: i64) -> VariableQueue:
         number = int(priority)
@@ -111,6 +131,8 @@ class PriorityBacking(BackingQueue):
         return part
 
     def _priority(self, message: Message) -> i64:
+        if self._top == NO_PRIORITIES:
+            return 0
         priority = (message.flags & PRIORITY_MASK) >> PRIORITY_SHIFT
         if priority == 0 and message.flags & LEAST_PRIORITY == 0:
             priority = self._normal
@@ -136,15 +158,25 @@ class PriorityBacking(BackingQueue):
     # -- in ------------------------------------------------------------------------------
 
     def publish(self, messages: list[Message], now_ms: WallMs) -> None:
-        for hand in self._by_priority(messages):
-            priority = self._priority(hand[0])
-            self._use(priority).publish(self._marked(hand, priority), now_ms)
+        self._publish(messages, WallMs(0), now_ms)
 
     def publish_delayed(self, messages: list[Message], until_ms: WallMs, now_ms: WallMs) -> None:
+        """After a start the keys of what is still delayed are not known."""
+        self._publish(messages, until_ms, now_ms)
+
+    def _publish(self, messages: list[Message], until_ms: WallMs, now_ms: WallMs) -> None:
+        keys = self._keys
+        if keys is not None:
+            messages = keys.new_of(messages)
         for hand in self._by_priority(messages):
             priority = self._priority(hand[0])
             part = self._use(priority)
-            part.publish_delayed(self._marked(hand, priority), until_ms, now_ms)
+            if until_ms > 0:
+                part.publish_delayed(self._marked(hand, priority), until_ms, now_ms)
+            else:
+                part.publish(self._marked(hand, priority), now_ms)
+        if keys is not None:
+            keys.published(messages)
 
     def delay(self, messages: list[Message], until_ms: WallMs) -> None:
         for hand in self._by_priority(messages):
@@ -165,10 +197,14 @@ class PriorityBacking(BackingQueue):
     # -- out -----------------------------------------------------------------------------
 
     def fetch(self, max_messages: i64, max_bytes: i64) -> list[Message]:
+        if self._keys is not None and not self._keys.are_known():
+            return []
         return self._fetch(self._used, max_messages, max_bytes)
 
     def fetch_surplus(self, max_messages: i64, max_bytes: i64) -> list[Message]:
         """The lowest priority loses first, and of it the oldest (or as ``fetch``: a setting)."""
+        if self._keys is not None and self._keys.unread:
+            return []
         order = self._used[::-1] if self._drops_lowest else self._used
         return self._fetch(order, max_messages, max_bytes)
 
@@ -185,9 +221,16 @@ class PriorityBacking(BackingQueue):
             fetched.extend(some)
             if part.ready_count() > 0 or max_messages <= 0 or max_bytes <= 0:
                 break
-        return fetched
+        return self._handed_out(fetched)
+
+    def _handed_out(self, messages: list[Message]) -> list[Message]:
+        if self._keys is not None:
+            self._keys.handed_out(messages)
+        return messages
 
     def _marked(self, messages: list[Message], priority: i64) -> list[Message]:
+        if self._top == NO_PRIORITIES:
+            return messages
         mark: i64 = 0
         if priority != self._normal:
             mark = priority_flags(priority)
@@ -196,18 +239,26 @@ class PriorityBacking(BackingQueue):
         return messages
 
     def unfetch(self, messages: list[Message]) -> None:
+        if self._keys is not None:
+            self._keys.came_back(messages)
         for hand in self._by_priority(messages):
             self._part_of(hand).unfetch(hand)
 
     def ack(self, messages: list[Message]) -> None:
+        if self._keys is not None:
+            self._keys.forget(messages)
         for hand in self._by_priority(messages):
             self._part_of(hand).ack(hand)
 
     def ack_behind(self, messages: list[Message]) -> None:
+        if self._keys is not None:
+            self._keys.forget(messages)
         for hand in self._by_priority(messages):
             self._part_of(hand).ack_behind(hand)
 
     def requeue(self, messages: list[Message]) -> None:
+        if self._keys is not None:
+            self._keys.came_back(messages)
         for hand in self._by_priority(messages):
             self._part_of(hand).requeue(hand)
 
@@ -218,6 +269,10 @@ class PriorityBacking(BackingQueue):
     # -- time ----------------------------------------------------------------------------
 
     def expire(self, now_ms: WallMs, at_most: i64) -> i64:
+        if self._keys is not None:
+            late = self.fetch_expired(now_ms, at_most)
+            self.ack(late)
+            return len(late)
         count: i64 = 0
         for priority in self._used:
             count += self._parts[priority].expire(now_ms, at_most - count)
@@ -240,7 +295,7 @@ class PriorityBacking(BackingQueue):
                 part.sweep_expired(now_ms, room) if is_sweep else part.fetch_expired(now_ms, room)
             )
             late.extend(self._marked(found, priority))
-        return late
+        return self._handed_out(late)
 
     def next_sweep_ms(self) -> WallMs:
         return _earliest([self._parts[one].next_sweep_ms() for one in self._used])
@@ -254,15 +309,20 @@ class PriorityBacking(BackingQueue):
     # -- all of it -----------------------------------------------------------------------
 
     def purge(self) -> i64:
+        if self._keys is not None:
+            self._keys.forget_ready(EVERY_SEQ_ID)
         return sum(int(part.purge()) for part in self._parts.values())
 
     def purge_step(self, most: i64) -> i64:
+        """Keys are forgotten with the last, by ``purge``."""
         for part in self._parts.values():
             if part.ready_count() > 0:
                 return part.purge_step(most)
         return 0
 
     def delete(self) -> list[list[Message]]:
+        if self._keys is not None:
+            self._keys.forget_keys()
         return [piece for part in self._parts.values() for piece in part.delete()]
 
     def ready_count(self) -> i64:
@@ -302,24 +362,37 @@ class PriorityBacking(BackingQueue):
     # -- positions, which a queue with priorities has not --------------------------------
 
     def positions(self) -> VariableQueue:
-        """Of a quorum queue that has none now but normal messages."""
+        """Of one part, or of a quorum queue that has none now but normal messages."""
+        if self._top == NO_PRIORITIES:
+            return self._parts[0]
         for priority, part in self._parts.items():
             if self._normal == 0 or (priority != self._normal and part.tiers.living_count() > 0):
                 raise _no_positions()
         return self._parts[int(self._normal)]
 
     def drop_below(self, seq_id: i64) -> i64:
-        return self.positions().drop_below(seq_id)
+        count = self.positions().drop_below(seq_id)
+        if self._keys is not None:
+            self._keys.forget_ready(seq_id)
+        return count
 
     def drop_step(self, below: i64, most: i64) -> i64:
-        return self.positions().drop_step(below, most)
+        part = self.positions()
+        count = part.drop_step(below, most)
+        if self._keys is not None:
+            self._keys.forget_ready(min(below, part.tiers.floor_seq_id()))
+        return count
 
     def drop_some(self, seq_ids: list[int]) -> i64:
-        return self.positions().drop_some(seq_ids)
+        count = self.positions().drop_some(seq_ids)
+        if self._keys is not None:
+            self._keys.forget_chosen(seq_ids)
+        return count
 
     def take_chosen(self, priority: i64, seq_ids: list[int]) -> list[Message]:
         taken = self._parts[int(priority)].take_chosen(0, seq_ids)
-        return self._marked(taken, priority)  # the disk does not know it, and ``ack`` asks
+        # The disk does not know the priority, and ``ack`` asks.
+        return self._handed_out(self._marked(taken, priority))
 
     def check(self) -> None:
         """Assert R1 and R2, and what every part promises."""
@@ -328,6 +401,8 @@ class PriorityBacking(BackingQueue):
         for priority, part in self._parts.items():
             assert part.ready_count() == 0 or priority in self._used, "R1"
             part.check()
+        if self._keys is not None:
+            self._keys.check()
 
 
 def priority_place(priority: int) -> int:

@@ -27,7 +27,6 @@ from bisect import bisect_left
 from collections import Counter
 from typing import Final, final
 
-from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.message_deque import FEW_CHOSEN
 from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.broker import Broker
@@ -290,9 +289,9 @@ def _duplicate_count(queues: list[Queue]) -> int:
     """How many they have dropped for their keys."""
     count = 0
     for queue in queues:
-        backing = queue.backing
-        if isinstance(backing, DeduplicatingBacking):
-            count += int(backing.duplicate_count)
+        keys = queue.backing.keys()
+        if keys is not None:
+            count += int(keys.duplicate_count)
     return count
 
 

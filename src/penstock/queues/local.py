@@ -143,7 +143,7 @@ class LocalQueue(Queue):
     def _order_by_priority(self) -> bool:
         """From now on; False where its backing cannot."""
         if isinstance(self.backing, PriorityBacking):
-            return True
+            return self.backing.keys() is None
         normal = self.backing.plain()
         if normal is None:
             return False

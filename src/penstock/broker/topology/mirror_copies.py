@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Final, final
 
 from mypy_extensions import i64
 
-from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.factory import adopt_parts, look_at_heads
 from penstock.backing.interface import BackingQueue
 from penstock.broker.topology.queue_maker import QueueMaker
@@ -245,8 +244,9 @@ class MirrorCopies:
             assert part.records.notes is None, "its mirrors are still told of it"
             part.replica.take_all_back()
         copy.backing.set_reader(None)
-        if isinstance(copy.backing, DeduplicatingBacking):
-            copy.backing.forget_keys()  # its next master finds them again
+        keys = copy.backing.keys()
+        if keys is not None:
+            keys.forget_keys()  # its next master finds them again
         self.copies[name] = copy
         return copy
 

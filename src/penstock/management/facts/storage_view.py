@@ -11,7 +11,6 @@ Called on the data loop; each function costs what its ``budget`` or the number o
 
 from typing import Final, cast
 
-from penstock.backing.deduplication import DeduplicatingBacking
 from penstock.backing.description import Facts, describe_index, describe_queue
 from penstock.backing.interface import BackingQueue
 from penstock.broker.rules.alarms import NO_PAGING
@@ -46,8 +45,8 @@ def listed_fields(backing: BackingQueue) -> Facts:
     if not rows:
         return {}  # it is a stream, or its messages are on another node
     row = rows[0] if len(rows) == 1 else _sum_of(rows)
-    if isinstance(backing, DeduplicatingBacking):
-        row["penstock_duplicates"] = int(backing.duplicate_count)
+    if (keys := backing.keys()) is not None:
+        row["penstock_duplicates"] = int(keys.duplicate_count)
     return row
 
 
@@ -67,8 +66,8 @@ def shown_fields(backing: BackingQueue) -> Facts:
     else:
         named = {str(number): facts for number, facts in enumerate(described) if facts["messages"]}
         row = _sum_of(rows) | {"penstock": {"priorities": named}}
-    if isinstance(backing, DeduplicatingBacking):
-        cast(Facts, row["penstock"])["duplicates"] = int(backing.duplicate_count)
+    if (keys := backing.keys()) is not None:
+        cast(Facts, row["penstock"])["duplicates"] = int(keys.duplicate_count)
     return row
 
 
