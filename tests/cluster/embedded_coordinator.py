@@ -50,9 +50,6 @@ class EmbeddedCoordinator(Coordinator):
 
     # -- leases --------------------------------------------------------------------------
 
-    def revision(self) -> int:
-        return self._known.revision
-
     def why_lost(self) -> str:
         return self._known.lost
 

@@ -228,10 +228,8 @@ def test_what_contradicts_its_key_or_type_is_refused(key: str, value: str) -> No
 def test_exclusive_queues_go_with_their_member() -> None:
     mine = md.QueueMeta("/", "q", "0" * 32, "a", True, False, {}, "a/1")
     assert md.is_leased(mine)
-    assert not mine.kept
     shared = md.QueueMeta("/", "q", "0" * 32, "a", True, False, {})
     assert not md.is_leased(shared)
-    assert shared.kept
 
 
 def test_a_release_before_protection_reads_virtual_hosts_without_it() -> None:

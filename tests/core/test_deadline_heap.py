@@ -61,13 +61,6 @@ class HeapMachine(RuleBasedStateMachine):
         assert set(sample) <= set(self.times)
         assert len(sample) >= min(len(self.times), (at_most + 1) // 2)
 
-    @rule(really=st.sampled_from([False, False, False, True]))
-    def clear(self, really: bool) -> None:
-        if really:
-            self.heap.clear()
-            assert all(due.place == -1 for due in self.times)
-            self.times = {}
-
     def drawn(self, data: st.DataObject) -> Due:
         everything = list(self.times)
         return everything[data.draw(st.integers(0, len(everything) - 1), "which")]

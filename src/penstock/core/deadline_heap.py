@@ -115,11 +115,6 @@ class DeadlineHeap:
             found.append(due)
         return found
 
-    def clear(self) -> None:
-        for due in self._items:
-            due.left()
-        self._items = []
-
     # -- order ---------------------------------------------------------------------------
 
     def _settle(self, due: Due, place: i64) -> None:

@@ -120,9 +120,6 @@ class Turn:
         """From now on this is a node of a cluster."""
         self._cluster.append(cluster)
 
-    def leave(self) -> None:
-        self._cluster.clear()
-
     def touch(self, session: Session) -> None:
         """This session may have output."""
         if not session.touched:

@@ -109,10 +109,6 @@ class Channel:
         self.name = name
         self.queue = queue
 
-    @property
-    def ephemeral(self) -> bool:
-        return is_ephemeral(self.name)
-
     def forget(self) -> None:
         """It is no channel any more: its queue is not scanned for what is due."""
         self.queue.scanned = False

@@ -186,10 +186,6 @@ class Coordinator:
         """To where it is decided."""
         raise NotImplementedError
 
-    def revision(self) -> int:
-        """Everything up to it is in the snapshot, and perhaps more in the events taken since."""
-        raise NotImplementedError
-
     def take_events(self) -> list[Event]:
         raise NotImplementedError
 

@@ -84,11 +84,6 @@ class QueueMeta(NamedTuple):
     paused: bool = False
     user: str = ""
 
-    @property
-    def kept(self) -> bool:
-        """Are its messages to be there after a restart?"""
-        return self.durable and self.owner == ""
-
 
 class LimitsMeta(NamedTuple):
     """All limits of a virtual host or a user (``scope``) called ``owner``."""

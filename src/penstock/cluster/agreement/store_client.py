@@ -156,9 +156,6 @@ class ServedCoordinator(Coordinator):
     def snapshot(self) -> list[Entry]:
         return self._entries or []
 
-    def revision(self) -> int:
-        return self._known.revision
-
     def why_lost(self) -> str:
         return self._known.lost
 

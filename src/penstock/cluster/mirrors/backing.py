@@ -185,9 +185,6 @@ class MirroredBacking:
     def has_operations(self) -> bool:
         return len(self._writer) > 0
 
-    def waiting_bytes(self) -> i64:
-        return len(self._writer)
-
     def may_tell(self, under_way_bytes: i64) -> bool:
         """Or is it better held, with so much of parcels told before under way?"""
         size = len(self._writer)

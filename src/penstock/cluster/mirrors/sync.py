@@ -309,11 +309,6 @@ class Syncer:
             left += _count(other)
         return left
 
-    def percent(self) -> i64:
-        """Of the messages there were and are, how many are dealt with."""
-        total = self.looked_count + self.left
-        return 100 if total == 0 else self.looked_count * 100 // total
-
     def rate(self, now_ms: MonoMs) -> i64:
         """Messages per second since it began."""
         passed_ms = now_ms - self._began_ms

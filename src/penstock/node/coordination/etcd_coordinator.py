@@ -109,7 +109,6 @@ class EtcdCoordinator(Coordinator):
         self._news: deque[Event | tuple[Proposal, Outcome]] = deque()
         self._events: list[Event] = []
         self._entries: list[Entry] = []
-        self._revision = 0  # of the snapshot
         self._closed = False
         self._patience_s = 0.0
         self._side = SideLoop("etcd", self._serve)
@@ -190,7 +189,6 @@ class EtcdCoordinator(Coordinator):
             try:
                 await self._check_format(names, seal)
                 self._entries = await self._watch.begin()
-                self._revision = self._watch.known.revision
                 await self._lease.grant()
             except EtcdFailed as error:
                 passing = isinstance(error, NotReached | AnswerLost)
@@ -282,9 +280,6 @@ class EtcdCoordinator(Coordinator):
 
     def snapshot(self) -> list[Entry]:
         return self._entries
-
-    def revision(self) -> int:
-        return self._revision
 
     def why_lost(self) -> str:
         return self._watch.known.lost

@@ -76,14 +76,15 @@ def _text(value: object) -> str:
 def check_tuning(limits: Limits, channel_max: i64, frame_max: i64, method_key: int) -> None:
     """Raises ProtocolViolation when the client takes more than was offered, or too little."""
     if frame_max != 0 and frame_max < FRAME_MIN_BYTES:
-        raise _not_tuned("frame_max=" + str(frame_max) + " < 4096 minimum", method_key)
+        raise ProtocolViolation(530, "frame_max=" + str(frame_max) + " < 4096 minimum", method_key)
     _check_tuned("channel_max", channel_max, limits.channel_max, method_key)
     _check_tuned("frame_max", frame_max, limits.frame_max, method_key)
 
 
 def _check_tuned(what: str, value: i64, ours: i64, method_key: int) -> None:
     if value == 0 or value > ours:
-        raise _not_tuned(
+        raise ProtocolViolation(
+            530,
             "negotiated "
             + what
             + " = "
@@ -93,7 +94,3 @@ def _check_tuned(what: str, value: i64, ours: i64, method_key: int) -> None:
             + ")",
             method_key,
         )
-
-
-def _not_tuned(text: str, method_key: int) -> ProtocolViolation:
-    return ProtocolViolation(530, "NOT_ALLOWED", text, True, method_key)

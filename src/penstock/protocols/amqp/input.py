@@ -9,7 +9,10 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.broker.rules.flow import Flow
-from penstock.protocols.amqp.codec.errors import RESOURCE_ERROR, ProtocolViolation, violation
+from penstock.protocols.amqp.codec.errors import (
+    RESOURCE_ERROR,
+    ProtocolViolation,
+)
 from penstock.protocols.amqp.codec.methods import BASIC_PUBLISH
 from penstock.storage.engine.ram import RamAccount
 
@@ -46,4 +49,4 @@ class UnfinishedInput:
 
 
 def too_much() -> ProtocolViolation:
-    return violation(RESOURCE_ERROR, TOO_MUCH, BASIC_PUBLISH)
+    return ProtocolViolation(RESOURCE_ERROR, TOO_MUCH, BASIC_PUBLISH)

@@ -27,7 +27,7 @@ from penstock.core.steps import STEPS_MAX, steps
 from penstock.core.traffic import AMQP, Traffic
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.decoder import AmqpDecoder
-from penstock.protocols.amqp.codec.errors import NOT_ALLOWED, RESOURCE_ERROR, violation
+from penstock.protocols.amqp.codec.errors import NOT_ALLOWED, RESOURCE_ERROR, ProtocolViolation
 from penstock.protocols.amqp.codec.events import Event
 from penstock.protocols.amqp.codec.methods import Method, encode_method
 from penstock.protocols.amqp.codec.property_scan import ANYBODY
@@ -220,7 +220,7 @@ class Link:
         user = user.counted
         if more > 0 and 0 <= user.max_channels <= user.channel_count:
             self.broker.users.entry.count(LIMIT)
-            raise violation(
+            raise ProtocolViolation(
                 NOT_ALLOWED,
                 f"number of channels opened for user '{user.name}' has reached the maximum"
                 f" allowed user limit of ({int(user.max_channels)})",
@@ -228,7 +228,7 @@ class Link:
         budget = self.vhost.budget
         if more > 0 and 0 <= budget.max_channels <= budget.channel_count:
             self.broker.users.entry.count(LIMIT)
-            raise violation(
+            raise ProtocolViolation(
                 NOT_ALLOWED,
                 f"number of channels opened in vhost '{self.vhost.name}' has reached the maximum"
                 f" allowed limit of ({int(budget.max_channels)})",
@@ -236,13 +236,13 @@ class Link:
         most = self.broker.options.channel_max
         if more > 0 and 0 <= most <= self.broker.traffic.churn.open_channels():
             self.broker.users.entry.count(LIMIT)
-            raise violation(
+            raise ProtocolViolation(
                 NOT_ALLOWED,
                 f"number of channels opened on this node has reached the maximum allowed limit of"
                 f" ({most})",
             )
         if more > 0 and not self.vhost.changes.has_memory_for_channel(self._channel_count):
-            raise violation(RESOURCE_ERROR, NO_MEMORY, m.CHANNEL_OPEN)
+            raise ProtocolViolation(RESOURCE_ERROR, NO_MEMORY, m.CHANNEL_OPEN)
         self._channel_count += more
         user.count_channel(more)
         budget.count_channel(more)

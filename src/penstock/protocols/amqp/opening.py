@@ -116,6 +116,6 @@ class AmqpOpening:
         try:
             vhost = link.broker.enter(cast(User, link.session.user), method.text("virtual_host"))
         except BrokerError as error:
-            raise ProtocolViolation(530, "NOT_ALLOWED", str(error), True, method.key) from None
+            raise ProtocolViolation(530, str(error), method.key) from None
         link.enter(vhost)
         self.state = OPENED

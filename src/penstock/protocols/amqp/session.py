@@ -32,7 +32,7 @@ from penstock.protocols.amqp.channel import AmqpChannel
 from penstock.protocols.amqp.closing import CLOSING_TIMEOUT_MS, Closing
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.decoder import AmqpDecoder
-from penstock.protocols.amqp.codec.errors import NAMES, ProtocolViolation, is_hard, reply_code
+from penstock.protocols.amqp.codec.errors import ProtocolViolation, is_hard, reply_code
 from penstock.protocols.amqp.codec.events import (
     AckRun,
     ChannelFailed,
@@ -346,9 +346,7 @@ class AmqpSession(Session):
 
     def _open_channel(self, number: i64) -> None:
         if number in self.channels:
-            raise ProtocolViolation(
-                504, "CHANNEL_ERROR", "second 'channel.open' seen", True, m.CHANNEL_OPEN
-            )
+            raise ProtocolViolation(504, "second 'channel.open' seen", m.CHANNEL_OPEN)
         self.channels[number] = AmqpChannel(self.link, number)
         self.link.send(number, m.CHANNEL_OPEN_OK, [b""])
 
@@ -412,7 +410,7 @@ class AmqpSession(Session):
         self.broker.waits.forget_after(0)  # of what was published before it failed
         code, name = reply_code(error)
         if is_hard(code) or number == 0:
-            self._violated(number, ProtocolViolation(code, name, str(error), True, int(method_key)))
+            self._violated(number, ProtocolViolation(code, str(error), int(method_key)))
             return
         channel = self.channels.get(number)
         if channel is None or channel.closing:
@@ -434,10 +432,7 @@ class AmqpSession(Session):
 
     def _our_fault(self, number: i64, error: Exception, method_key: i64) -> None:
         self._report("internal error on channel " + str(number) + ": " + repr(error))
-        self._violated(
-            number,
-            ProtocolViolation(541, "INTERNAL_ERROR", "internal error", True, int(method_key)),
-        )
+        self._violated(number, ProtocolViolation(541, "internal error", int(method_key)))
 
     # -- the connection itself -------------------------------------------------------------
 
@@ -464,13 +459,8 @@ class AmqpSession(Session):
         elif key == m.CONNECTION_UPDATE_SECRET and self.state == RUNNING:
             self._update_secret(method)
         else:
-            raise ProtocolViolation(
-                504,
-                "CHANNEL_ERROR",
-                "unexpected method in connection state " + self.state_name,
-                True,
-                key,
-            )
+            text = "unexpected method in connection state " + self.state_name
+            raise ProtocolViolation(504, text, key)
 
     def _log_in(self, method: Method) -> None:
         try:
@@ -589,7 +579,7 @@ class AmqpSession(Session):
         self.force_close("broker forced connection closure with reason 'shutdown'")
 
     def force_close(self, reason: str) -> None:
-        self._violated(0, ProtocolViolation(320, NAMES[320], reason, True, 0))
+        self._violated(0, ProtocolViolation(320, reason))
 
     # -- the turn ------------------------------------------------------------------------
 
@@ -662,7 +652,7 @@ class AmqpSession(Session):
             try:
                 check_enter(user, self.link.vhost.name)
             except AccessRefused as error:
-                self._violated(0, ProtocolViolation(530, NAMES[530], str(error), True, 0))
+                self._violated(0, ProtocolViolation(530, str(error)))
                 return
         for channel in self.channels.values():
             channel.rights_changed()

@@ -118,7 +118,6 @@ class Peers(ClusterPart):
         self.limits = limits or PeerLimits()
         self.clock = clock or mono_ms
         self.links: dict[str, PeerLink] = {}
-        self.refused_count = 0
         self._loop = loop
         self._owner = owner
         self._tls = calling_tls
@@ -332,7 +331,6 @@ class Peers(ClusterPart):
         if link is not None:
             logger.warning("%s is disconnected: %s", link.member, session.reason)
         else:
-            self.refused_count += 1
             who = session.where if called is None else f"{called.member} at {session.where}"
             self.complain(who, session.reason)
         if called is not None and self.links.get(called.member.name) is called:

@@ -115,7 +115,6 @@ class QueueIndex(IndexReading):
         self.live_count: i64 = 0
         self.live_bytes: i64 = 0
         self.transient_count: i64 = 0  # living ones that are not to outlive the process
-        self.blocks_written: i64 = 0
         self._deleted: bool = False
         self._undertaker: ContentReleaser = undertaker
         self._nowhere: Segment = Segment(queue_id, -1, entries)
@@ -194,7 +193,6 @@ class QueueIndex(IndexReading):
                 self.live_count += count
                 self.live_bytes += content_bytes
                 write.add(header, payload)
-                self.blocks_written += 1
                 content_bytes = 0
                 first = i + 1
         segment.note_kinds(transient_count, has_stored)
@@ -281,9 +279,6 @@ class QueueIndex(IndexReading):
                 break
         if self._deleted:
             self._remove_directory()
-
-    def writing(self) -> bool:
-        return len(self._writes) > 0
 
     # -- the end of messages ---------------------------------------------------------------
 

@@ -233,12 +233,6 @@ class IndexReading:
         segment = self.segments[int(lowest)]
         return lowest * self.entries + segment.blocks[0].first
 
-    def file_bytes(self) -> i64:
-        total: i64 = 0
-        for segment in self.segments.values():
-            total += segment.size
-        return total
-
     def describe(self) -> list[dict[str, object]]:
         """The segment files, oldest first."""
         rows: list[dict[str, object]] = []

@@ -357,9 +357,6 @@ class Journal:
 
     # -- looking ---------------------------------------------------------------------------
 
-    def next_seq_ids(self) -> dict[int, int]:
-        return dict(self._next_seq_ids)
-
     def highest(self, number: int) -> int:
         """What was ever reserved under it, in any life; 0 = nothing."""
         return self._next_seq_ids.get(number, 0)

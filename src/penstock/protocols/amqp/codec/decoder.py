@@ -323,17 +323,17 @@ class AmqpDecoder:
         try:
             return decode_method(payload)
         except UnknownMethod:
-            self._fail(channel, 0, "", "")  # without a word, as RabbitMQ's reader does
+            self._fail(channel, 0, "")  # without a word, as RabbitMQ's reader does
         except MalformedTable:
-            self._fail(channel, 0, "", "")  # without a word, as RabbitMQ's reader does
+            self._fail(channel, 0, "")  # without a word, as RabbitMQ's reader does
         except MalformedArguments as malformed:
             if channel == 0 and isinstance(malformed, MalformedText):
                 key = read_i32_be(payload, 0)
-                self._fail(channel, 501, "FRAME_ERROR", malformed.text, i64(key))
+                self._fail(channel, 501, malformed.text, i64(key))
             elif channel == 0:
-                self._fail(channel, 541, "INTERNAL_ERROR", "", 0)
+                self._fail(channel, 541, "", 0)
             else:
-                self._fail(channel, 501, "FRAME_ERROR", malformed.text, malformed.method_key)
+                self._fail(channel, 501, malformed.text, malformed.method_key)
         return None
 
     def _new_channel(
@@ -346,13 +346,13 @@ class AmqpDecoder:
         if key == CHANNEL_CLOSE_OK:
             return None  # both sides closed at once, theirs came first, the echo last
         if key != CHANNEL_OPEN:
-            self._fail(channel, 504, "CHANNEL_ERROR", "expected 'channel.open'", key)
+            self._fail(channel, 504, "expected 'channel.open'", key)
             return None
         count: i64 = len(self._channels)
         if count >= self.channel_max:
             # The number of a channel may be anything; what counts is how many there are.
             text = "number of channels opened (" + str(count) + ") has reached the negotiated "
-            self._fail(channel, 530, "NOT_ALLOWED", text + f"channel_max ({self.channel_max})", 0)
+            self._fail(channel, 530, text + f"channel_max ({self.channel_max})", 0)
             return None
         assembly = Assembly(self.unfinished)
         self._channels[channel] = assembly
@@ -446,7 +446,7 @@ class AmqpDecoder:
         if address is None:
             method = self._decoded(payload, channel)
             if method is not None:
-                self._fail(channel, 540, "NOT_IMPLEMENTED", "immediate=true", _KEY_PUBLISH)
+                self._fail(channel, 540, "immediate=true", _KEY_PUBLISH)
             return None
         if len(self._addresses) < ADDRESSES_MAX:
             self._addresses[payload] = address
@@ -477,7 +477,7 @@ class AmqpDecoder:
         class_id = i64(read_i16_be(data, position + 7)) & 0xFFFF
         if class_id != CLASS_BASIC:
             text = "expected content header for class 60, got one for class " + str(class_id)
-            self._fail(channel, 505, "UNEXPECTED_FRAME", text + " instead", _KEY_PUBLISH)
+            self._fail(channel, 505, text + " instead", _KEY_PUBLISH)
             return
         body_size = read_i64_be(data, position + 11)
         if body_size < 0 or body_size > self.max_message_size_bytes:
@@ -527,7 +527,7 @@ class AmqpDecoder:
         if assembly is not None and (assembly.discarding or assembly.address is not None):
             return assembly
         text = "expected method frame, got non method frame instead"
-        self._fail(channel, 505, "UNEXPECTED_FRAME", text)
+        self._fail(channel, 505, text)
         return None
 
     # -- failures ------------------------------------------------------------------------
@@ -536,13 +536,13 @@ class AmqpDecoder:
         """Of a value that is refused, the channel; of octets that are no properties, all."""
         refusal = self._skim.take_refusal()
         if refusal is None:
-            self._fail(channel, 541, "INTERNAL_ERROR", "")
+            self._fail(channel, 541, "")
         else:
             self._reject_channel(channel, assembly, refusal)
 
     def _unexpected(self, channel: i64, assembly: Assembly) -> None:
         """What came is not the part of the content that was due."""
-        self._fail(channel, 505, "UNEXPECTED_FRAME", assembly.unexpected_text(), _KEY_PUBLISH)
+        self._fail(channel, 505, assembly.unexpected_text(), _KEY_PUBLISH)
 
     def _reject_channel(
         self, channel: i64, assembly: Assembly, error: BrokerError, key: i64 = _KEY_PUBLISH
@@ -552,20 +552,16 @@ class AmqpDecoder:
         assembly.discard()
         self._events.append(ChannelFailed(channel, error, key))
 
-    def _fail(self, channel: i64, code: i64, name: str, text: str, key: i64 = 0) -> None:
+    def _fail(self, channel: i64, code: i64, text: str, key: i64 = 0) -> None:
         self.stop()
-        violation = ProtocolViolation(int(code), name, text, True, int(key))
+        violation = ProtocolViolation(int(code), text, int(key))
         self._events.append(ConnectionFailed(channel, violation))
 
     def _frame_error(self, data: bytes, position: i64, start: i64, end: i64, term: str) -> None:
         """Bytes that are no frame; ``term`` is RabbitMQ's reason, an Erlang term."""
         channel = i64(read_i16_be(data, position + 1)) & 0xFFFF
-        self._fail(
-            channel, 501, "FRAME_ERROR", refusals.frame_text(data, position, start, end) + term
-        )
+        self._fail(channel, 501, refusals.frame_text(data, position, start, end) + term)
 
     def _misplaced(self, data: bytes, position: i64, end: i64, channel: i64) -> None:
         """A sound frame where none of its kind may be."""
-        self._fail(
-            channel, 505, "UNEXPECTED_FRAME", refusals.frame_text(data, position, position + 7, end)
-        )
+        self._fail(channel, 505, refusals.frame_text(data, position, position + 7, end))

@@ -103,31 +103,23 @@ class UnknownMethod(kinds.PenstockError):
 
 
 class ProtocolViolation(kinds.PenstockError):
-    """The peer broke the protocol; ``hard`` closes its connection, else its channel.
+    """The peer broke the protocol; code 0: its connection ends without a word.
 
     ``method_key`` is ``class_id << 16 | method_id`` of the method at fault, 0 = none.
     """
 
-    def __init__(self, code: int, name: str, text: str, hard: bool, method_key: int) -> None:
+    def __init__(self, code: int, text: str, method_key: int = 0) -> None:
+        name = NAMES.get(code, "")
         super().__init__(f"{name} - {text}")
         self.code: int = code
         self.name: str = name
         self.text: str = text
-        self.hard: bool = hard
         self.method_key: int = method_key
-
-    def reply_text(self) -> str:
-        return f"{self.name} - {self.text}"
 
 
 def is_hard(code: int) -> bool:
     """True when RabbitMQ closes the whole connection for this code."""
     return code not in SOFT_CODES
-
-
-def violation(code: int, text: str, method_key: int = 0) -> ProtocolViolation:
-    """A ``ProtocolViolation`` whose name and hardness follow from the code."""
-    return ProtocolViolation(code, NAMES[code], text, is_hard(code), method_key)
 
 
 KIND_CODES: Final[list[tuple[type[kinds.BrokerError], int]]] = [
@@ -155,15 +147,3 @@ def reply_code(error: BaseException) -> tuple[int, str]:
         if isinstance(error, kind):
             return code, NAMES[code]
     return INTERNAL_ERROR, NAMES[INTERNAL_ERROR]
-
-
-def reply_text(error: BaseException) -> str:
-    """The text of ``connection.close`` or ``channel.close``: name and reason.
-
-    The reason of a fault of ours stays in the log: it may name what is not the peer's.
-    """
-    if isinstance(error, ProtocolViolation):
-        return error.reply_text()
-    code, name = reply_code(error)
-    ours = code == INTERNAL_ERROR and not isinstance(error, kinds.Unavailable)
-    return name if ours else f"{name} - {error}"
