@@ -50,7 +50,9 @@ NOT_HERE: dict[str, tuple[Any, ...]] = {
 """What a queue asks of its backing, and one that is elsewhere has no answer to."""
 
 HAS_A_DEFAULT = {
-    *("adopted", "disk_count", "fetch_surplus", "part", "plain", "priorities"),
+    *("adopted", "count_delayed", "disk_count", "fetch_surplus", "keys", "may_expire"),
+    *("next_due_ms", "next_expiry_ms", "next_sweep_ms", "part", "parts", "plain", "priorities"),
+    "set_mode",
 }
 
 Story = Callable[[NodePair, ClientEnd], None]

@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 @trait
 class BackingQueue:
-    """The promise of every backing (memory, variable queue, priorities, mirrors)."""
+    """The promise of every backing.
+
+    What returns something here says what holds of messages that are no business of variable queues:
+    those of streams, and of queues of other nodes.
+    """
 
     def publish(self, messages: list[Message], now_ms: WallMs) -> None:
         """Append; sets ``seq_id`` and ``enqueued_at_ms``; persistent ones are written.
@@ -46,11 +50,11 @@ class BackingQueue:
         raise NotImplementedError
 
     def count_delayed(self) -> i64:
-        raise NotImplementedError
+        return 0
 
     def next_due_ms(self) -> WallMs:
         """When ``release_due`` should be called next; 0 = nothing is delayed."""
-        raise NotImplementedError
+        return WallMs(0)
 
     def release_due(self, now_ms: WallMs, at_most: i64) -> i64:
         """What is due becomes ready at the place it had; returns how many."""
@@ -112,15 +116,15 @@ class BackingQueue:
 
     def next_sweep_ms(self) -> WallMs:
         """When ``sweep_expired`` should be called next; 0 = the head comes first anyway."""
-        raise NotImplementedError
+        return WallMs(0)
 
     def next_expiry_ms(self) -> WallMs:
         """When ``expire`` should be called next; 0 = no message here will expire."""
-        raise NotImplementedError
+        return WallMs(0)
 
     def may_expire(self) -> bool:
         """False when surely no message here has a time to die."""
-        raise NotImplementedError
+        return False
 
     def purge(self) -> i64:
         """Drop all ready messages, leave pending ones; returns how many."""
@@ -182,8 +186,8 @@ class BackingQueue:
         raise NotImplementedError
 
     def parts(self) -> "list[VariableQueue]":
-        """The variable queues it is made of, by priority; none of a queue of another node."""
-        raise NotImplementedError
+        """The variable queues it is made of, by priority."""
+        return []
 
     def priorities(self) -> list[int]:
         """Of each of ``parts``."""
@@ -218,7 +222,6 @@ class BackingQueue:
 
     def set_mode(self, lazy: bool) -> None:
         """Lazy: messages rest on disk.  What is here follows in the background."""
-        raise NotImplementedError
 
     def check(self) -> None:
         """Assert the numbered invariants of this backing; O(n), for tests."""

@@ -234,20 +234,11 @@ class StreamBacking(BackingQueue):
     def ready_bytes(self) -> i64:
         return self.log.segments.total_bytes
 
-    def count_delayed(self) -> i64:
-        return 0
-
-    def parts(self) -> list[VariableQueue]:
-        return []
-
     def positions(self) -> VariableQueue:
         raise PreconditionFailed("a stream has no variable queue: it is read from its log")
 
     def why_stopped(self) -> str:
         return self._fault
-
-    def may_expire(self) -> bool:
-        return False
 
     def next_due_ms(self) -> WallMs:
         """Of retention, or of the next try to read; 0 = never."""
@@ -256,17 +247,8 @@ class StreamBacking(BackingQueue):
             return self._retry.at_ms()
         return due_ms
 
-    def next_expiry_ms(self) -> WallMs:
-        return WallMs(0)
-
-    def next_sweep_ms(self) -> WallMs:
-        return WallMs(0)
-
     def set_reader(self, reader: object) -> None:
         self._streams.read_by(self.stream, reader)
-
-    def set_mode(self, lazy: bool) -> None:
-        """It rests on disk, whatever is said."""
 
     def check(self) -> None:
         self.log.check()

@@ -12,7 +12,6 @@ from mypy_extensions import i64
 from penstock.backing.interface import BackingQueue
 from penstock.backing.variable_queue import VariableQueue
 from penstock.cluster.remote.master import Master
-from penstock.core.clock_types import WallMs
 from penstock.core.errors import NoMaster, QueueElsewhere
 from penstock.core.queue_requests import State
 
@@ -64,32 +63,11 @@ class RemoteBacking(BackingQueue):
     def ready_bytes(self) -> i64:
         return self.reported_bytes
 
-    def count_delayed(self) -> i64:
-        return 0
-
-    def parts(self) -> list[VariableQueue]:
-        return []
-
     def why_stopped(self) -> str:
         return ""
 
-    def may_expire(self) -> bool:
-        return False
-
-    def next_due_ms(self) -> WallMs:
-        return WallMs(0)
-
-    def next_expiry_ms(self) -> WallMs:
-        return WallMs(0)
-
-    def next_sweep_ms(self) -> WallMs:
-        return WallMs(0)
-
     def set_reader(self, reader: object) -> None:
         """Nothing arrives from a disk."""
-
-    def set_mode(self, lazy: bool) -> None:
-        """The master has it from the same policy."""
 
     def check(self) -> None:
         assert self.reported_count >= 0
