@@ -10,7 +10,7 @@ from typing import Final, final
 from mypy_extensions import i64, mypyc_attr
 
 from penstock.core.clock_types import WallMs
-from penstock.core.message import Message
+from penstock.core.message import Message, seq_id_of
 
 DEAD_HEAD_MIN: Final[i64] = 1024
 FEW_CHOSEN: Final = 8
@@ -174,10 +174,6 @@ class MessageDeque:
             else:
                 high = middle
         return low
-
-
-def seq_id_of(message: Message) -> int:
-    return int(message.seq_id)
 
 
 def ascending(messages: list[Message]) -> list[Message]:

@@ -36,7 +36,6 @@ from penstock.backing.delaying import QueueDelays
 from penstock.backing.disk_records import DiskRecords
 from penstock.backing.ending import QueueSettlement
 from penstock.backing.expiry_times import ExpiryTimes
-from penstock.backing.message_deque import seq_id_of
 from penstock.backing.paging import Pager
 from penstock.backing.peeking import RangeReader
 from penstock.backing.read_ahead import ReadAhead
@@ -48,6 +47,7 @@ from penstock.core.message import (
     STORED,
     Message,
     mark_redelivered,
+    seq_id_of,
 )
 from penstock.storage.engine.ram import MESSAGE_OVERHEAD_BYTES
 from penstock.storage.index.queue_index import QueueIndex

@@ -35,7 +35,7 @@ from penstock.broker.topology.vhost import Vhost
 from penstock.core.clock_types import WallMs
 from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
-from penstock.core.message import STORED, Address, Message
+from penstock.core.message import STORED, Address, Message, seq_id_of
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
 from penstock.queues.refusals import check_parts, check_read, leased
@@ -185,7 +185,7 @@ class MessageMove:
                 poured.append(int(message.seq_id))
         if self._action != COPY:
             self._let_go(poured, leaving)
-        here = bisect_left(messages, seq_ids[-1] + 1, key=_seq_id) if seq_ids else 0
+        here = bisect_left(messages, seq_ids[-1] + 1, key=seq_id_of) if seq_ids else 0
         self.counts[GONE] += len(seq_ids) - here
         return seq_ids
 
@@ -293,10 +293,6 @@ def _duplicate_count(queues: list[Queue]) -> int:
         if keys is not None:
             count += int(keys.duplicate_count)
     return count
-
-
-def _seq_id(message: Message) -> int:
-    return int(message.seq_id)
 
 
 def _runs(seq_ids: list[int]) -> list[tuple[int, int]]:

@@ -184,6 +184,11 @@ def flags_of_counts(counts: i64) -> i64:
     return (counts & ATTEMPTS_MAX) << ATTEMPTS_SHIFT | (counts >> 16) << RETURNS_SHIFT
 
 
+def seq_id_of(message: Message) -> int:
+    """For sorting."""
+    return int(message.seq_id)
+
+
 def mark_redelivered(messages: list[Message]) -> None:
     for message in messages:
         message.flags |= REDELIVERED

@@ -36,7 +36,7 @@ from mypy_extensions import i16, i32, i64
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import Corrupt
 from penstock.core.message import PERSISTENT, Message
-from penstock.storage.journal.codec import numbered
+from penstock.storage.common.formats import check_version, numbered_from_0
 
 MAGIC_BYTES: Final = b"PSS\x01"
 MAGIC: Final = 0x50535301
@@ -63,10 +63,7 @@ def segment_path(directory: str, first: i64) -> str:
 
 def segment_first(name: str) -> int:
     """The offset in the name of a segment file; -1 = some other file."""
-    if name == f"0{SEGMENT_SUFFIX}":
-        return 0
-    number = numbered(name, SEGMENT_SUFFIX)
-    return number if number > 0 else -1
+    return numbered_from_0(name, SEGMENT_SUFFIX)
 
 
 @final
@@ -163,11 +160,7 @@ def read_head(data: bytes, at: i64, base: i64, stream: i64, path: str) -> BlockH
     crc = crc32(block_filter, crc32(data[at : at + CHECKED_BYTES]))
     if crc != i64(read_i32_be(data, at + CHECKED_BYTES)) & 0xFFFFFFFF:
         return None
-    version = data[at + 3]
-    if version != FORMAT_VERSION:
-        raise Corrupt(
-            f"{path}: stream format version {version}, this release reads version {FORMAT_VERSION}"
-        )
+    check_version(path, "stream", data[at + 3], FORMAT_VERSION)
     return BlockHead(
         stream,
         i64(read_i32_be(data, at + 8)),

@@ -52,8 +52,8 @@ def check_same_queue(
     queue.check_owner(owner)
     if owner is not None and queue.owner is None:
         raise locked(queue.name, queue.vhost)
-    check_equivalent("durable", what, durable, queue.durable, MISSING)
-    check_equivalent("auto_delete", what, auto_delete, queue.auto_delete, MISSING)
+    check_equivalent("durable", what, durable, queue.durable)
+    check_equivalent("auto_delete", what, auto_delete, queue.auto_delete)
     known = ARGUMENTS_OF_TYPE[queue_type(queue.arguments)]
     check_same_arguments(known, what, arguments, queue.arguments)
 
@@ -68,10 +68,10 @@ def check_same_exchange(
     arguments: dict[str, object],
 ) -> None:
     """Raises PreconditionFailed."""
-    check_equivalent("type", what, _type(kind), _type(exchange.type), MISSING)
-    check_equivalent("durable", what, durable, exchange.durable, MISSING)
-    check_equivalent("auto_delete", what, auto_delete, exchange.auto_delete, MISSING)
-    check_equivalent("internal", what, internal, exchange.internal, MISSING)
+    check_equivalent("type", what, _type(kind), _type(exchange.type))
+    check_equivalent("durable", what, durable, exchange.durable)
+    check_equivalent("auto_delete", what, auto_delete, exchange.auto_delete)
+    check_equivalent("internal", what, internal, exchange.internal)
     check_same_arguments(COMPARED_EXCHANGE_ARGUMENTS, what, arguments, exchange.arguments)
 
 
@@ -89,17 +89,15 @@ def check_same_arguments(
             one, other = (CLASSIC if kind is MISSING else kind for kind in (one, other))
         if key == "x-max-age" and MISSING not in (one, other):
             one, other = age_ms(one), age_ms(other)
-        check_equivalent(key, what, one, other, MISSING)
+        check_equivalent(key, what, one, other)
 
 
-def check_equivalent(
-    key: str, what: str, received: object, current: object, missing: object
-) -> None:
-    """Raises PreconditionFailed unless both are the same; ``missing`` marks an absent one."""
+def check_equivalent(key: str, what: str, received: object, current: object) -> None:
+    """Raises PreconditionFailed unless both are the same; ``MISSING`` marks an absent one."""
     if _is_same(received, current):
         return
-    if received is missing or current is missing:
-        texts = [_value_of_type(received, missing), _value_of_type(current, missing)]
+    if received is MISSING or current is MISSING:
+        texts = [_value_of_type(received), _value_of_type(current)]
     else:
         texts = ["none" if one is None else f"'{_plain(one)}'" for one in (received, current)]
     raise PreconditionFailed(
@@ -117,8 +115,8 @@ def _kind(value: object) -> object:
     return int if isinstance(value, int) and not isinstance(value, bool) else type(value)
 
 
-def _value_of_type(value: object, missing: object) -> str:
-    if value is missing:
+def _value_of_type(value: object) -> str:
+    if value is MISSING:
         return "none"
     return f"the value '{_plain(value)}' of type '{type_name(value)}'"
 

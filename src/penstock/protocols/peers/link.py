@@ -79,11 +79,7 @@ class LinkFacts(NamedTuple):
     is_caller: bool
     connected_at_ms: WallMs
     connections: int
-    peer_address: str
     last_error: str
-    last_error_at_ms: WallMs
-    parcels_in: int
-    parcels_out: int
     bytes_in: int
     bytes_out: int
     waiting_bytes: int
@@ -107,11 +103,7 @@ class PeerLink:
         self._held_bytes = 0
         self._connected_at_ms = WallMs(0)
         self._connections = 0
-        self._peer_address = ""
         self._last_error = ""
-        self._last_error_at_ms = WallMs(0)
-        self._parcels_in = 0
-        self._parcels_out = 0
         self._bytes_in = 0  # of connections that have ended
         self._bytes_out = 0
 
@@ -165,7 +157,6 @@ class PeerLink:
         self.connection = connection
         self._connected_at_ms = wall_ms()
         self._connections += 1
-        self._peer_address = connection.where
 
     def disconnected(self, connection: PeerSession, reason: str) -> None:
         assert connection is self.connection
@@ -186,7 +177,6 @@ class PeerLink:
     def failed(self, reason: str) -> None:
         """Why it is not connected, in words."""
         self._last_error = reason
-        self._last_error_at_ms = wall_ms()
 
     # -- in ------------------------------------------------------------------------------
 
@@ -216,7 +206,6 @@ class PeerLink:
             left -= frame.size_bytes
             deliveries = self._receive(frame)
             if deliveries:
-                self._parcels_in += len(deliveries)
                 self._owner.arrived(self.member, deliveries)
 
     def _receive(self, frame: Parcels) -> list[Delivery]:
@@ -236,10 +225,7 @@ class PeerLink:
         return self.session.has_outgoing()
 
     def take_outgoing(self, max_bytes: int) -> list[bytes]:
-        parcels = self.session.take_outgoing(max_bytes)
-        if parcels[0][0] > 0:
-            self._parcels_out += len(parcels)
-        return encode_parcels(parcels)
+        return encode_parcels(self.session.take_outgoing(max_bytes))
 
     def flush(self) -> None:
         """At the end of a turn."""
@@ -264,11 +250,7 @@ class PeerLink:
             self.calls,
             self._connected_at_ms,
             self._connections,
-            self._peer_address,
             self._last_error,
-            self._last_error_at_ms,
-            self._parcels_in,
-            self._parcels_out,
             self._bytes_in + (0 if connection is None else int(connection.received_bytes)),
             self._bytes_out + (0 if connection is None else int(connection.sent_bytes)),
             int(session.waiting_bytes),

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.storage.common.formats import check_version
 from penstock.storage.common.message_record import (
     MESSAGE,
     message_record_end,
@@ -164,7 +165,7 @@ class JournalWalk(FileWalk):
         return min(int(size), self.size - at)
 
     def _read_block(self, start: int, end: int) -> None:
-        journal_codec.refuse_unknown_version(self.path, self.data[start + 3])
+        check_version(self.path, "journal", self.data[start + 3], journal_codec.FORMAT_VERSION)
         kinds: Counter[int] = Counter()
         at = start + BLOCK_HEADER_BYTES
         while at < end:
@@ -237,7 +238,7 @@ class SegmentWalk(FileWalk):
             if header is None:
                 at = self._skip(at)
                 continue
-            segment_codec.refuse_unknown_version(self.path, self.data[at + 3])
+            check_version(self.path, "segment", self.data[at + 3], segment_codec.FORMAT_VERSION)
             self.headers.append(header)
             at = int(header.end())
             names = {int(MESSAGES): "messages", int(MARKS): "marks", int(ATTEST): "attestation"}
@@ -397,7 +398,9 @@ class StoreWalk(FileWalk):
             header = self._header(at)
             records = at + GROUP_HEADER_BYTES
             if header is not None:
-                store_codec.refuse_unknown_version(self.path, int(header.version))
+                check_version(
+                    self.path, "message store", int(header.version), store_codec.FORMAT_VERSION
+                )
             if header is None or header.size > self.size - records:
                 at = self._skip(at)
                 continue

@@ -43,7 +43,7 @@ from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import Corrupt, DamagedQueue
-from penstock.core.message import STORED, Message
+from penstock.core.message import STORED, Message, seq_id_of
 from penstock.storage.common.disk_jobs import DiskJob, JobBoard, run_job
 from penstock.storage.common.failpoints import reach
 from penstock.storage.common.files import FileSystem
@@ -297,7 +297,7 @@ class Opening:
         index.adopt(scan.segments, next_seq_id)
         if missing:
             # On a mirror a younger record may be of an older place.
-            missing.sort(key=_seq_id)
+            missing.sort(key=seq_id_of)
             index.append(missing)
             for message in missing:
                 until_ms = scan.journalled.delays.get(int(message.seq_id), WallMs(0))
@@ -334,10 +334,6 @@ class Opening:
         if self.engine.account.waiting_bytes < above_bytes:
             return
         run_waiting(self.engine, self._files)
-
-
-def _seq_id(message: Message) -> int:
-    return int(message.seq_id)
 
 
 def run_waiting(engine: Engine, files: FileSystem) -> None:

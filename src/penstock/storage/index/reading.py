@@ -9,7 +9,14 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.core.message import INDEXED, LOGGED, PERSISTENT, REDELIVERED, Message
+from penstock.core.message import (
+    INDEXED,
+    LOGGED,
+    PERSISTENT,
+    REDELIVERED,
+    Message,
+    seq_id_of,
+)
 from penstock.storage.common.message_record import message_record_end, read_message, record_seq_id
 from penstock.storage.index.marks import SegmentMarks
 from penstock.storage.index.segment import Block, Segment
@@ -200,7 +207,7 @@ class IndexReading:
                     last = seq_id
                 at = end
         if not ascending:
-            found.sort(key=_seq_id)
+            found.sort(key=seq_id_of)
         return found
 
     def _read(
@@ -249,7 +256,3 @@ class IndexReading:
                 }
             )
         return rows
-
-
-def _seq_id(message: Message) -> int:
-    return int(message.seq_id)

@@ -34,6 +34,7 @@ from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
 from penstock.storage.common.disk_jobs import DiskJob
 from penstock.storage.common.files import FileSystem
+from penstock.storage.common.formats import check_version
 from penstock.storage.common.message_record import (
     message_record_end,
     record_content_size,
@@ -45,6 +46,7 @@ from penstock.storage.common.message_record import (
 from penstock.storage.index.segment import Block, Segment
 from penstock.storage.index.segment_codec import (
     ATTEST,
+    FORMAT_VERSION,
     HEADER_BYTES,
     MARKS,
     MESSAGES,
@@ -54,7 +56,6 @@ from penstock.storage.index.segment_codec import (
     damage,
     marks_size,
     read_block,
-    refuse_unknown_version,
     segment_file_name,
     segment_no,
 )
@@ -179,7 +180,7 @@ class IndexScan(DiskJob):
                 if attests_damage(data, at, self.queue_id, number):
                     raise damage(path, int(at), len(data) - int(at))
                 break
-            refuse_unknown_version(path, data[at + 3])
+            check_version(path, "segment", data[at + 3], FORMAT_VERSION)
             headers.append(header)
             at = header.end()
         return headers

@@ -25,7 +25,7 @@ from mypy_extensions import i32, i64
 
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import Corrupt
-from penstock.storage.journal.codec import numbered
+from penstock.storage.common.formats import numbered_from_0
 
 MAGIC_BYTES: Final = b"PSX\x01"
 MAGIC: Final = 0x50535801
@@ -57,10 +57,7 @@ def unfinished_segment_name(number: int) -> str:
 
 def segment_no(name: str, suffix: str = SEGMENT_SUFFIX) -> int:
     """The number in the name of a segment file; -1 = some other file."""
-    if name == f"0{suffix}":
-        return 0
-    number = numbered(name, suffix)
-    return number if number > 0 else -1
+    return numbered_from_0(name, suffix)
 
 
 @final
@@ -154,13 +151,6 @@ def attests_damage(data: bytes, at: i64, queue_id: i64, segment: i64) -> bool:
             return True
         found = data.find(MAGIC_BYTES, int(found) + 1)
     return False
-
-
-def refuse_unknown_version(path: str, version: int) -> None:
-    if version != FORMAT_VERSION:
-        raise Corrupt(
-            f"{path}: segment format version {version}, this release reads version {FORMAT_VERSION}"
-        )
 
 
 def damage(path: str, offset: int, size: int) -> Corrupt:

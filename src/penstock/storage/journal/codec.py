@@ -34,6 +34,7 @@ from mypy_extensions import i32, i64, u8
 
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import Corrupt
+from penstock.storage.common.formats import numbered
 from penstock.storage.common.message_record import MESSAGE, message_record_end
 from penstock.storage.common.side_log import SideGroup
 from penstock.storage.store.groups import StoreGroup
@@ -97,14 +98,6 @@ def spare_file_name(file_no: int) -> str:
 def journal_file_no(name: str) -> int:
     """The number in the name of a journal file; 0 = some other file."""
     return numbered(name, JOURNAL_SUFFIX)
-
-
-def numbered(name: str, suffix: str) -> int:
-    """N of a file called ``<N><suffix>``; 0 = not one of those."""
-    stem = name.removesuffix(suffix)
-    if stem == name or not stem.isascii() or not stem.isdigit() or stem.startswith("0"):
-        return 0
-    return int(stem)
 
 
 # -- blocks --------------------------------------------------------------------------------
@@ -216,13 +209,6 @@ def attests_damage(data: bytes, at: i64, file_no: i64) -> bool:
             return True
         found = data.find(MAGIC_BYTES, int(found) + 1)
     return False
-
-
-def refuse_unknown_version(path: str, version: int) -> None:
-    if version != FORMAT_VERSION:
-        raise Corrupt(
-            f"{path}: journal format version {version}, this release reads version {FORMAT_VERSION}"
-        )
 
 
 def damage(path: str, offset: int, size: int) -> Corrupt:

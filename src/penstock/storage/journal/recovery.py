@@ -41,6 +41,7 @@ from mypy_extensions import i64
 from penstock.core.clock_types import WallMs
 from penstock.core.message import LOGGED, PERSISTENT, REDELIVERED, Message, counts_in
 from penstock.storage.common.files import FileSystem
+from penstock.storage.common.formats import check_version
 from penstock.storage.common.message_record import (
     MESSAGE,
     read_message,
@@ -57,6 +58,7 @@ from penstock.storage.journal.codec import (
     DROP,
     FILES,
     FORGET,
+    FORMAT_VERSION,
     MAGIC_BYTES,
     POSITION_IDS,
     QUEUES,
@@ -69,7 +71,6 @@ from penstock.storage.journal.codec import (
     journal_file_no,
     read_table,
     record_size,
-    refuse_unknown_version,
     synced_offset,
 )
 
@@ -279,7 +280,7 @@ class JournalRecovery:
             end = block_end(data, at, number)
             if end < 0:
                 break
-            refuse_unknown_version(self.path(number), data[at + 3])
+            check_version(self.path(number), "journal", data[at + 3], FORMAT_VERSION)
             blocks.append(int(at))
             self._note_records(number, data, at + BLOCK_HEADER_BYTES, end, tail)
             at = end

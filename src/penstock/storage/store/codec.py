@@ -29,6 +29,7 @@ from zlib import crc32
 from mypy_extensions import i64
 
 from penstock.core.errors import Corrupt
+from penstock.storage.common.formats import numbered
 
 FORMAT_VERSION: Final = 1
 MAGIC_BYTES: Final = b"PSR\x01"
@@ -57,10 +58,7 @@ def unfinished_file_name(file_no: int) -> str:
 
 def store_file_no(name: str, suffix: str = STORE_SUFFIX) -> int:
     """The number in the name of a store file; 0 = some other file."""
-    stem = name.removesuffix(suffix)
-    if stem == name or not stem.isascii() or not stem.isdigit() or stem.startswith("0"):
-        return 0
-    return int(stem)
+    return numbered(name, suffix)
 
 
 def damage(path: str, offset: int, size: int) -> Corrupt:
@@ -106,14 +104,6 @@ def read_group_header(data: bytes, file_no: i64, offset: i64) -> GroupHeader | N
     if i64(fields[1]) != file_no or i64(fields[2]) != offset:
         return None
     return GroupHeader(data[3], fields[3], fields[4], fields[5])
-
-
-def refuse_unknown_version(path: str, version: int) -> None:
-    if version != FORMAT_VERSION:
-        raise Corrupt(
-            f"{path}: message store format version {version},"
-            f" this release reads version {FORMAT_VERSION}"
-        )
 
 
 # -- records -------------------------------------------------------------------------------

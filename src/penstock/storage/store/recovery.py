@@ -36,7 +36,9 @@ from penstock.core.errors import Corrupt
 from penstock.storage.common.disk_jobs import DiskJob
 from penstock.storage.common.file_window import WINDOW_BYTES, FileWindow
 from penstock.storage.common.files import FileSystem
+from penstock.storage.common.formats import check_version
 from penstock.storage.store.codec import (
+    FORMAT_VERSION,
     GROUP_HEADER_BYTES,
     MAGIC_BYTES,
     RECORD_HEADER_BYTES,
@@ -46,7 +48,6 @@ from penstock.storage.store.codec import (
     damage,
     group_header,
     read_group_header,
-    refuse_unknown_version,
     store_file_name,
     store_file_no,
 )
@@ -87,7 +88,7 @@ class StoreScan(DiskJob):
             header = read_group_header(data, number, self.end)
             if header is None:
                 break
-            refuse_unknown_version(self.path, int(header.version))
+            check_version(self.path, "message store", int(header.version), FORMAT_VERSION)
             self._attested = max(self._attested, header.synced)
             at = self.end + GROUP_HEADER_BYTES
             if header.size > size - at or not self._read_records(window, at, at + header.size):
