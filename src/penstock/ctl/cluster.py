@@ -49,7 +49,6 @@ def nodes_of(call: Call) -> list[str]:
 
 
 def discover_peers(call: Call) -> str:
-    call.take(0)
     call.say("Discovering peers nodes ...")
     return "[" + ", ".join(f":{name}" for name in nodes_of(call)) + "]"
 
@@ -120,7 +119,6 @@ def _rebalanced(call: Call, kind: str) -> list[tuple[str, int, int]]:
 
 
 def post_upgrade(call: Call) -> str:
-    call.take(0)
     call.say("Executing post upgrade tasks...")
     call.say("Rebalancing queue masters...")
     lines = [
@@ -143,7 +141,6 @@ def await_online_quorum_plus_one(call: Call) -> str | None:
 
 
 def _await(call: Call, check: str, says: str, late: str) -> str | None:
-    call.take(0)
     timeout_s = call.number("timeout", MIRROR_TIMEOUT_S)
     call.say(f"Will wait for {says} for {timeout_s} seconds...")
     until = time.monotonic() + timeout_s

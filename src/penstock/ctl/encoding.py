@@ -58,7 +58,6 @@ def list_hashes(call: Call) -> str:
 
 
 def _listed(call: Call, title: str, names: Iterable[str]) -> str:
-    call.take(0)
     call.say(title)
     return f"[{','.join(names)}]"
 

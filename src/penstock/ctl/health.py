@@ -46,7 +46,6 @@ def alarms_of(call: Call, which: str = "local-alarms") -> list[str]:
 
 
 def alarms(call: Call) -> object:
-    call.take(0)
     node = call.node.name
     call.say(f"Asking node {node} to report any known resource alarms ...")
     found = alarms_of(call, "alarms")
@@ -75,7 +74,6 @@ def check_local_alarms(call: Call) -> object:
 
 
 def _check(call: Call, which: str, none: str, head: str) -> Facts:
-    call.take(0)
     node = call.node.name
     call.say(f"Asking node {node} to report any local resource alarms ...")
     found = alarms_of(call, which)
@@ -93,7 +91,6 @@ def _failed(call: Call, facts: Mapping[str, object], text: str) -> Fault:
 
 
 def node_health_check(call: Call) -> str:
-    call.take(0)
     call.say("This command is DEPRECATED: use check_running, check_local_alarms and their like.")
     call.say(f"Checking health of node {call.node.name} ...")
     found = alarms_of(call)
@@ -103,7 +100,6 @@ def node_health_check(call: Call) -> str:
 
 
 def check_virtual_hosts(call: Call) -> object:
-    call.take(0)
     call.say(f"Checking if all vhosts are running on node {call.node.name} ...")
     call.node.get("/api/health/checks/virtual-hosts")
     return Facts(f"Node {call.node.name} reported all vhosts as running", {"result": "ok"})
@@ -145,7 +141,6 @@ def check_if_node_is_quorum_critical(call: Call) -> object:
 
 
 def _critical(call: Call, critical: Critical) -> object:
-    call.take(0)
     node = call.node.name
     call.say(critical.says.format(node=node))
     answer = call.node.ask("GET", path_of("health", "checks", critical.check))
@@ -185,7 +180,6 @@ def check_leaders(call: Call) -> object:
 
 def check_initial_sync(call: Call) -> object:
     """RabbitMQ's replicas are promotable until they have all messages."""
-    call.take(0)
     node = call.node.name
     call.say(f"Checking if node {node} runs promotable replicas of any queues ...")
     found = [
@@ -202,7 +196,6 @@ def check_initial_sync(call: Call) -> object:
 
 
 def check_certificate_expiration(call: Call) -> str:
-    call.take(0)
     within, unit = call.number("within", 4), call.text("unit", "weeks")
     call.say(f"Checking certificate expiration on node {call.node.name} ...")
     answer = call.node.ask(
@@ -248,7 +241,6 @@ def listener_line(one: Mapping[str, Any]) -> str:
 
 
 def listeners(call: Call) -> object:
-    call.take(0)
     call.say(f"Asking node {call.node.name} to report its protocol listeners ...")
     found = listeners_of(call)
     value = {"result": "ok", "node": call.node.name, "listeners": found}
@@ -293,7 +285,6 @@ def check_protocol_listener(call: Call) -> object:
 
 
 def check_port_connectivity(call: Call) -> object:
-    call.take(0)
     node = call.node.name
     call.say(f"Testing TCP connections to all active listeners on node {node} ...")
     found = [one for one in listeners_of(call) if one["port"]]
@@ -336,7 +327,6 @@ def unit_of(call: Call) -> str:
 
 
 def memory_breakdown(call: Call) -> object:
-    call.take(0)
     unit = unit_of(call)
     call.say(f"Reporting memory breakdown on node {call.node.name}...")
     parts = memory_of(call)
@@ -355,7 +345,6 @@ def in_unit(size: int, unit: str) -> str:
 
 
 def server_version(call: Call) -> str:
-    call.take(0)
     call.say(f"Asking node {call.node.name} for its RabbitMQ version...")
     return str(call.node.get("/api/overview?columns=product_version")["product_version"])
 
@@ -371,7 +360,6 @@ def enable_feature_flag(call: Call) -> None:
 
 
 def list_node_auth_attempt_stats(call: Call) -> Table:
-    call.take(0)
     call.say(f"Listing authentication attempts for node {call.node.name} ...")
     path = path_of("auth", "attempts", call.node.name)
     columns: tuple[str, ...] = (

@@ -87,8 +87,7 @@ def help_verb(call: Call) -> str:
     return usage_of(name, verb)
 
 
-def version(call: Call) -> str:
-    call.take(0)
+def version(_call: Call) -> str:
     return __version__
 
 

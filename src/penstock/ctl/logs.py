@@ -18,14 +18,12 @@ def tail(call: Call, count: int) -> list[str]:
 
 
 def log_location(call: Call) -> str:
-    call.take(0)
     call.say(f"Log file location(s) on node {call.node.name} ...")
     files = call.node.get("/api/nodes?columns=log_files")[0].get("log_files") or ["<stderr>"]
     return "\n".join(files)
 
 
 def log_tail(call: Call) -> str:
-    call.take(0)
     count = call.number("number", LINES)
     call.say(f"Last {count} log lines on node {call.node.name} ...")
     return "\n".join(tail(call, count))
@@ -33,7 +31,6 @@ def log_tail(call: Call) -> str:
 
 def log_tail_stream(call: Call) -> None:
     """New lines as they come, for ``--duration`` seconds, or until it is interrupted."""
-    call.take(0)
     call.say(f"Streaming logs from node {call.node.name} ...")
     until = _end_of(call)
     seen = tail(call, LINES_MAX)
@@ -63,7 +60,6 @@ def _new(seen: list[str], now: list[str]) -> list[str]:
 
 def consume_event_stream(call: Call) -> None:
     """The node's totals each time they change: a line of JSON, for jq."""
-    call.take(0)
     call.say(f"Streaming events from node {call.node.name} ...")
     until = _end_of(call)
     seen: dict[str, object] = {}
@@ -79,7 +75,6 @@ def consume_event_stream(call: Call) -> None:
 
 def os_env(call: Call) -> str:
     """Of this command's environment: a node does not tell its own, which may hold passwords."""
-    call.take(0)
     call.say("Listing Penstock's variables in this environment...")
     hidden = ("PASS",)
     return "\n".join(

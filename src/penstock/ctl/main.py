@@ -52,6 +52,8 @@ def _carried_out(line: list[str], out: TextIO, environment: Mapping[str, str]) -
         return 0
     call = _call(line, verb, name, parsed, environment, out)
     try:
+        if not verb.takes_words():
+            call.take(0)
         result = _function(verb)(call)
     except Invalid as error:
         text = _invalid(error.text, line, name, verb, error.head)

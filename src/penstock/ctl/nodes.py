@@ -20,7 +20,6 @@ LOOK_EVERY_S: Final = 0.05
 
 
 def ping(call: Call) -> object:
-    call.take(0)
     timeout_ms = call.number("timeout", PING_TIMEOUT_S) * 1000
     call.say(
         f"Will ping {call.node.name}. This only checks if the OS process is running and answers."
@@ -48,7 +47,6 @@ def _must_start(call: Call, timeout_s: float) -> None:
 
 
 def await_startup(call: Call) -> None:
-    call.take(0)
     _must_start(call, call.number("timeout", STARTUP_S))
 
 
@@ -111,7 +109,6 @@ def _online(call: Call) -> int:
 
 
 def drain(call: Call) -> None:
-    call.take(0)
     call.say(
         f"Will put node {call.node.name} into maintenance mode. The node will no longer serve any"
         " client traffic!"
@@ -121,7 +118,6 @@ def drain(call: Call) -> None:
 
 
 def shutdown(call: Call) -> None:
-    call.take(0)
     call.say(f"Shutting down node {call.node.name} running at PID {call.node.pid or 'unknown'}")
     _end(call)
 
@@ -167,7 +163,6 @@ def _is_running(pid: int) -> bool:
 
 def report(call: Call) -> str:
     """What support wants to see: status, cluster, and the last lines of the log."""
-    call.take(0)
     call.say(f"Reporting server status of node {call.node.name} ...")
     parts = [printed(verb(call), call) or "" for verb in (status, cluster_status)]
     return "\n\n".join([*parts, "Last lines of the log\n", *tail(call, 100)])
@@ -190,7 +185,6 @@ def resolve_hostname(call: Call) -> str:
 def tls_versions(call: Call) -> str:
     import ssl
 
-    call.take(0)
     call.say("Listing all TLS versions supported by the runtime...")
     names = {"TLSv1_3": "tlsv1.3", "TLSv1_2": "tlsv1.2"}
     return "\n".join(name for flag, name in names.items() if getattr(ssl, f"HAS_{flag}"))
@@ -200,7 +194,6 @@ def cipher_suites(call: Call) -> str:
     """Those of OpenSSL on this machine; ``--all`` with those that are not on by default."""
     import ssl
 
-    call.take(0)
     if call.text("format", "openssl") != "openssl":
         raise Invalid("Format should be openssl: the others are Erlang's")
     call.say("Listing available cipher suites in OpenSSL format")

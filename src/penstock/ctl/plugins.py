@@ -113,7 +113,6 @@ def _unchanged() -> Facts:
 
 
 def directories(call: Call) -> str:
-    call.take(0)
     call.say("Listing plugin directories")
     kinds = ("Plugin archives directory", "Plugin expansion directory", "Enabled plugins file")
     return "\n".join(f"{kind}: (none: plugins are part of Penstock)" for kind in kinds)

@@ -39,7 +39,6 @@ def _set(call: Call, what: str, apply_to: str) -> None:
 
 
 def list_parameters(call: Call) -> Table:
-    call.take(0)
     call.say(f'Listing runtime parameters for vhost "{call.vhost}" ...')
     must_enter(call, call.vhost)
     found = [one for one in call.node.get("/api/parameters") if one["vhost"] == call.vhost]
@@ -51,7 +50,6 @@ def list_parameters(call: Call) -> Table:
 
 
 def list_mirroring(call: Call) -> Table:
-    call.take(0)
     kind = "operator policies" if "operator" in call.verb else "policies"
     call.say(f"Listing {kind} with classic queue mirroring ...")
     found = _mirroring(call, kind)
@@ -59,7 +57,6 @@ def list_mirroring(call: Call) -> Table:
 
 
 def check_mirroring(call: Call) -> object:
-    call.take(0)
     call.say("Checking if cluster has any classic queue mirroring policy ...")
     names = [
         str(one["name"])

@@ -54,7 +54,6 @@ def _is_draining(call: Call) -> bool:
 
 
 def status(call: Call) -> object:
-    call.take(0)
     unit = unit_of(call)
     call.say(f"Status of node {call.node.name} ...")
     facts = _facts(call)
@@ -164,7 +163,6 @@ def _disk(facts: Mapping[str, Any], unit: str) -> list[str]:
 
 
 def cluster_status(call: Call) -> object:
-    call.take(0)
     node = call.node.name
     call.say(f"Cluster status of node {node} ...")
     overview = call.node.get("/api/overview")

@@ -77,7 +77,6 @@ def list_stream_tracking(call: Call) -> object:
 
 def reset_offset(call: Call) -> str:
     """The position goes: the consumer begins where its ``x-stream-offset`` says."""
-    call.take(0)
     stream, reference = call.text("stream"), call.text("reference")
     if not stream or not reference:
         raise Invalid("not enough arguments.")

@@ -142,7 +142,6 @@ def set_user_tags(call: Call) -> None:
 
 
 def list_users(call: Call) -> Table:
-    call.take(0)
     call.say("Listing users ...")
     rows = [(user["name"], [Term(tag) for tag in _tags(user)]) for user in _all(call, "users")]
     return Table(("user", "tags"), rows)
@@ -191,7 +190,6 @@ def clear_user_limits(call: Call) -> None:
 
 
 def list_user_limits(call: Call) -> object:
-    call.take(0)
     if call.is_set("global"):
         call.say("Listing limits for all users ...")
         rows = [(one["user"], as_json(one["value"])) for one in _all(call, "user-limits")]

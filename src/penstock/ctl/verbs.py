@@ -470,6 +470,8 @@ function has a row in ``ROWS`` of that file, which ``from_row`` carries out.
 ALIASES: Final[Mapping[str, str]] = {"list_node_auth_attempts": "list_node_auth_attempt_stats"}
 OPTION: Final = re.compile(r"--([a-z-]+)(?:\|-\w)?([ =][<\"])?")
 """An option in a usage, and what shows that it has a value."""
+NO_WORD: Final = re.compile(r"--[a-z-]+(?:\|-\w)?(?:[ =](?:<[^>]*>|\"[^\"]*\"))?|[\[\]]")
+"""What stands in a usage beside words."""
 NUMBERS: Final = (
     *("duration", "iterations", "limit", "number", "per-connection-delay", "pid", "priority"),
     *("queue-timeout", "within", "partitions", "initial-cluster-size"),
@@ -506,6 +508,10 @@ class Verb(NamedTuple):
     summary: str
     switches: Mapping[str, str]
     """Its options, and what kind each is."""
+
+    def takes_words(self) -> bool:
+        """One that is refused says itself which."""
+        return bool(NO_WORD.sub("", self.usage).strip()) or self.target.startswith("refused:")
 
 
 def _switches(name: str, usage: str) -> dict[str, str]:

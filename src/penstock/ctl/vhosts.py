@@ -86,7 +86,6 @@ def set_vhost_tags(call: Call) -> None:
 
 
 def restart_vhost(call: Call) -> None:
-    call.take(0)
     call.say(f"Trying to restart vhost '{call.vhost}' on node '{call.node.name}' ...")
     must_exist(call, call.vhost)
     raise Refused(
@@ -104,7 +103,6 @@ def trace_off(call: Call) -> str:
 
 
 def _trace(call: Call, says: str, done: str) -> str:
-    call.take(0)
     call.say(f'{says} tracing for vhost "{call.vhost}" ...')
     must_exist(call, call.vhost)  # else a slip in the name would make a new one
     call.do("add_vhost", tracing=done == "enabled")
@@ -126,7 +124,6 @@ def set_vhost_limits(call: Call) -> None:
 
 
 def clear_vhost_limits(call: Call) -> None:
-    call.take(0)
     call.say(f'Clearing vhost "{call.vhost}" limits ...')
     found = call.node.found(path_of("vhost-limits", call.vhost))
     limits = found[0]["value"] if found else {}
@@ -137,7 +134,6 @@ def clear_vhost_limits(call: Call) -> None:
 
 
 def list_vhost_limits(call: Call) -> object:
-    call.take(0)
     if call.is_set("global"):
         if "vhost" in call.options:
             raise Invalid("Bad argument: --global and --vhost exclude each other")
