@@ -52,7 +52,7 @@ class Program:
     def result(self) -> Result:
         output, errors = self.process.communicate(timeout=RUN_LIMIT_S)
         if self.process.returncode != 0:
-            said = (errors or output).strip()
+            said = (errors or output).strip().rpartition("\n")[2]
             raise RuntimeError(f"{said} ({shlex.join(self._words)})")
         found: Result = json.loads(output)
         return found

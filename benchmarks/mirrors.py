@@ -32,7 +32,7 @@ from tests.helpers.etcd import missing_reason as no_etcd
 from tests.helpers.rabbit import LOCAL_DISTRIBUTION, RabbitServer
 
 NODES: Final = 3
-SYNCHRONISED_LIMIT_S: Final = 60.0
+READY_LIMIT_S: Final = 60.0
 SCENARIOS: Final = [
     Scenario(
         "safe-publish-1k",
@@ -124,12 +124,16 @@ class Cluster:
         with Connection(Endpoint.parse(self.url())) as connection:
             kind: dict[str, object] = {"x-queue-type": "quorum"} if quorum else {}
             connection.channel().queue_declare(queue, durable=True, arguments=kind)
-        end_s = time.monotonic() + SYNCHRONISED_LIMIT_S
         wanted = copies if quorum else copies - 1
-        while (found := self.complete(queue, quorum=quorum)) != wanted:
-            if time.monotonic() > end_s:
-                raise RuntimeError(f"{queue} has {found} complete copies, {wanted} are due")
-            time.sleep(0.1)
+        wait_for(lambda: self.complete(queue, quorum=quorum), wanted, f"complete copies of {queue}")
+
+
+def wait_for(found: Callable[[], int], wanted: int, what: str) -> None:
+    end_s = time.monotonic() + READY_LIMIT_S
+    while (count := found()) != wanted:
+        if time.monotonic() > end_s:
+            raise RuntimeError(f"{count} {what}, {wanted} are due")
+        time.sleep(0.1)
 
 
 class PenstockCluster(Cluster):
@@ -140,6 +144,10 @@ class PenstockCluster(Cluster):
     def begin(self, stack: ExitStack, directory: Path) -> None:
         made = LiveCluster(directory / "penstock", NODES, self._build)
         self.cluster = stack.enter_context(made)
+        wait_for(self._running, NODES, "nodes running")
+
+    def _running(self) -> int:
+        return sum(one["running"] for one in self.cluster.ask(0, "/api/penstock/cluster")["nodes"])
 
     def url(self, node: int = 0) -> str:
         return self.cluster.nodes[node].url
@@ -158,11 +166,7 @@ class PenstockCluster(Cluster):
 def set_policy(
     cluster: LiveCluster, copies: int, pattern: str, sync_mode: str = "automatic"
 ) -> None:
-    policy = {
-        "pattern": pattern,
-        "apply-to": "queues",
-        "definition": definition(copies, sync_mode),
-    }
+    policy = {"pattern": pattern, "apply-to": "queues", "definition": definition(copies, sync_mode)}
     cluster.ask(0, f"/api/policies/%2F/{pattern.strip('^$').partition('.')[0]}", policy)
 
 

@@ -22,15 +22,7 @@ from collections import deque
 from typing import Any, Final
 
 from benchmarks.brokers import depth
-from benchmarks.overload_wire import (
-    CONFIRMED,
-    REFUSED,
-    Account,
-    Reader,
-    ack,
-    message_format,
-    place,
-)
+from benchmarks.overload_wire import CONFIRMED, REFUSED, Account, Reader, ack, message_format, place
 from penstock.client.amqp import ClientError, Connection, Endpoint
 from penstock.core.errors import PenstockError
 from penstock.protocols.amqp.codec import methods as m
@@ -152,12 +144,7 @@ class Consumer(Peer):
     """``rate`` messages per second acknowledged one by one; 0 = as fast as they come."""
 
     def __init__(
-        self,
-        endpoint: Endpoint,
-        queue: str,
-        prefetch: int,
-        rate: float,
-        accounts: list[Account],
+        self, endpoint: Endpoint, queue: str, prefetch: int, rate: float, accounts: list[Account]
     ) -> None:
         connection = Connection(endpoint, timeout_s=CONNECT_LIMIT_S)
         channel = connection.channel()

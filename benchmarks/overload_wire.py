@@ -102,10 +102,7 @@ class Reader:
     """Frames of one connection; deliveries and methods go to whoever asked for them."""
 
     def __init__(
-        self,
-        rest: bytes,
-        delivered: Callable[[int, bytes], None],
-        said: Callable[[bytes], None],
+        self, rest: bytes, delivered: Callable[[int, bytes], None], said: Callable[[bytes], None]
     ) -> None:
         self._rest = rest
         self._delivered = delivered

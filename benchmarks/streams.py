@@ -217,7 +217,7 @@ def attach(channel: Channel, at_s: int) -> tuple[float, float]:
 # -- consumers that wait -----------------------------------------------------------------------
 
 
-def waiting(connections: int, channels: int, consumers: int) -> Callable[[Side, Given], Figures]:
+def waiting(channels: int, consumers: int) -> Callable[[Side, Given], Figures]:
     """Bytes of resident memory for each consumer, its part of channel and connection included."""
 
     def measure(side: Side, given: Given) -> Figures:
@@ -226,6 +226,7 @@ def waiting(connections: int, channels: int, consumers: int) -> Callable[[Side, 
             connection.close()
         time.sleep(SETTLE_S)
         before_mb = memory_mb(side.pid)
+        connections = max(1, given.idle // (channels * consumers))
         opened = [attached(side.url, channels, consumers) for _ in range(connections)]
         time.sleep(SETTLE_S)
         grown_mb = memory_mb(side.pid) - before_mb
@@ -261,6 +262,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     add("--consumers", type=int, default=10, help="that read the stream at once")
     add("--queries", type=int, default=2, help="of Spark, beside them")
     add("--attach-count", type=int, default=100_000_000, help="attach: messages of 16 B")
+    add("--idle", type=int, default=1000, help="idle: consumers")
     add("--attaches", type=int, default=50, help="at times by chance, warm and cold")
 
 
@@ -272,9 +274,9 @@ def sides(given: Given, row: Row) -> list[Side]:
 ROWS: Final = [
     Row("readers", "one stream", read_by_many, "readers"),
     Row("attach", "a stream of messages of 16 B", attaching, "attach"),
-    Row("idle-channel", "10 connections, a channel, 100 consumers", waiting(10, 1, 100), "idle"),
-    Row("idle-channels", "10 connections, 100 channels, a consumer", waiting(10, 100, 1), "idle"),
-    Row("idle-connections", "a connection each", waiting(1000, 1, 1), "idle"),
+    Row("idle-channel", "100 consumers a channel", waiting(1, 100), "idle"),
+    Row("idle-channels", "100 channels a connection", waiting(100, 1), "idle"),
+    Row("idle-connections", "a connection each", waiting(1, 1), "idle"),
 ]
 SECTIONS: Final = {
     "readers": Section(
@@ -303,7 +305,7 @@ SECTIONS: Final = {
         {"warm": "warm", "cold": "cold", "off": "between the time asked for and the one it has"},
     ),
     "idle": Section(
-        f"1000 consumers that have read {IDLE_MESSAGES} messages and wait: growth of the memory",
+        f"Consumers that have read {IDLE_MESSAGES} messages and wait: growth of the memory",
         (Column("bytes", "bytes for each", thousands),),
     ),
 }
@@ -323,6 +325,7 @@ TABLES: Final = (
             "peer_count": 20_000,
             "attach_count": 300_000,
             "attaches": 2,
+            "idle": 100,
             "queries": 0,
             "seconds": 2.0,
         },

@@ -94,9 +94,7 @@ SCENARIOS: Final = [
     Scenario("latency-1k", f"{AT_RATE}, 1 KB", f"--size 1024 --rate {RATE}", LATENCY),
     Scenario("varied-auto-ack", "varied, auto-ack", VARIED_IN_FLIGHT),
     Scenario(
-        "varied-ack-100",
-        "varied, prefetch 1000, ack every 100",
-        f"{VARIED_IN_FLIGHT} {ACK_100}",
+        "varied-ack-100", "varied, prefetch 1000, ack every 100", f"{VARIED_IN_FLIGHT} {ACK_100}"
     ),
     Scenario("varied-ack-each", "varied, prefetch 100, ack each", f"{VARIED_IN_FLIGHT} {ACK_EACH}"),
     Scenario(
