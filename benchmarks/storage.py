@@ -7,15 +7,12 @@ no generator does that.  ``slow-consumers`` and ``paging-reads`` are tables of t
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 import time
-import urllib.request
-from base64 import b64encode
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Final
 
 from benchmarks.brokers import (
     Side,
@@ -38,6 +35,7 @@ from penstock.settings.settings import DECLARED
 from tests.crash.kill_clients import Deliveries, Line
 from tests.helpers import raw_codec as codec
 from tests.helpers.live_broker import LiveBroker
+from tests.helpers.management_api import manage
 from tests.helpers.slow_consumers import Traffic, enter, publishes, sleepers
 from tests.helpers.slow_consumers import fill as fill_raw
 
@@ -519,17 +517,6 @@ PAGED_SIZE: Final = 100
 PAUSE_S: Final = 0.002
 
 
-def asked(broker: LiveBroker, path: str, body: object = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(broker.http_url + path, data)
-    request.method = "GET" if body is None else "PUT"
-    request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
-    request.add_header("Content-Type", "application/json")
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        said = answer.read()
-    return json.loads(said) if said else None
-
-
 def fill_paged(url: str) -> None:
     line = Line(url)
     line.call("queue.declare", queue="q", durable=True)
@@ -568,11 +555,11 @@ def paged(limit: str) -> Callable[[Side, Given], Figures]:
         assert isinstance(broker, LiveBroker)
 
         def moved() -> int:
-            moves = asked(broker, "/api/penstock/queues/%2F/q/flow")["moves"]
+            moves = manage(f"{broker.http_url}/api/penstock/queues/%2F/q/flow")["moves"]
             return int(moves["delta_to_q3"]["count"])
 
         fill_paged(side.url)
-        asked(broker, "/api/penstock/vm-memory-high-watermark", {"absolute": limit})
+        manage(f"{broker.http_url}/api/penstock/vm-memory-high-watermark", {"absolute": limit})
         time.sleep(2)
         before = moved()
         taken = consume_slowly(side.url, given.seconds)

@@ -18,6 +18,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.helpers.cluster import LiveCluster, missing_reason
 from tests.helpers.live_broker import LiveBroker
+from tests.helpers.management_api import manage, text_of
 
 pytestmark = pytest.mark.slow
 
@@ -55,17 +56,11 @@ def until(found: Callable[[], Any], timeout_s: float = 10.0) -> Any:
 
 
 def api(node: LiveBroker, path: str) -> Any:
-    request = urllib.request.Request(node.http_url + path)
-    request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return json.load(answer)
+    return manage(node.http_url + path)
 
 
 def metrics(node: LiveBroker) -> str:
-    request = urllib.request.Request(node.http_url + "/metrics/per-object")
-    request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return str(answer.read().decode())
+    return text_of(f"{node.http_url}/metrics/per-object")
 
 
 def status(cluster: LiveCluster) -> Any:

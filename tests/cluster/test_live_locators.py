@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -16,6 +15,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.helpers.cluster import LiveCluster, missing_reason
 from tests.helpers.live_broker import LiveBroker
+from tests.helpers.management_api import manage
 
 pytestmark = pytest.mark.slow
 
@@ -43,12 +43,7 @@ def channel(cluster: LiveCluster) -> Iterator[BlockingChannel]:
 
 
 def api(node: LiveBroker, path: str, body: Any = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(node.http_url + path, data, method="PUT" if data else "GET")
-    request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        text = answer.read()
-    return json.loads(text) if text else None
+    return manage(node.http_url + path, body)
 
 
 def home(cluster: LiveCluster, queue: str) -> str:

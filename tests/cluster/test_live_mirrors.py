@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import re
 import time
-import urllib.request
-from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,6 +15,7 @@ from pika.adapters.blocking_connection import BlockingChannel
 from penstock.cli.main import cli
 from tests.helpers.cluster import LiveCluster, missing_reason
 from tests.helpers.live_broker import LiveBroker
+from tests.helpers.management_api import manage
 
 pytestmark = [
     pytest.mark.slow,
@@ -35,13 +33,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveCluster]:
 
 
 def ask(node: LiveBroker, path: str, method: str = "GET", body: object = None) -> Any:
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(node.http_url + "/api" + path, data, method=method)
-    request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
-    request.add_header("Content-Type", "application/json")
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        text = answer.read()
-        return json.loads(text) if text else None
+    return manage(f"{node.http_url}/api{path}", body, method)
 
 
 def facts(node: LiveBroker, queue: str, vhost: str = "/") -> dict[str, Any]:

@@ -7,9 +7,6 @@ import os
 import re
 import signal
 import time
-import urllib.error
-import urllib.request
-from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +18,7 @@ import pytest
 from pika.adapters.blocking_connection import BlockingChannel
 
 from tests.helpers.live_broker import LiveBroker
+from tests.helpers.management_api import manage, status_of
 
 pytestmark = pytest.mark.slow
 
@@ -43,10 +41,8 @@ def children(broker: LiveBroker) -> list[int]:
 
 
 def nodes(broker: LiveBroker) -> dict[str, Any]:
-    request = urllib.request.Request(broker.http_url + "/api/penstock/cluster")
-    request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return {one["name"]: one for one in json.load(answer)["nodes"]}
+    found = manage(f"{broker.http_url}/api/penstock/cluster")
+    return {one["name"]: one for one in found["nodes"]}
 
 
 def management(broker: LiveBroker) -> tuple[str, str]:
@@ -57,14 +53,7 @@ def management(broker: LiveBroker) -> tuple[str, str]:
 
 def ask(url: str, body: object = None, method: str = "PUT") -> tuple[int, str]:
     """Status and answer; a body is put."""
-    data = None if body is None else json.dumps(body).encode()
-    request = urllib.request.Request(url, data, method="GET" if data is None else method)
-    request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
-    try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
+    return status_of(url, body, "" if body is None else method)
 
 
 def channel(broker: LiveBroker) -> BlockingChannel:
@@ -170,10 +159,7 @@ def test_a_local_random_exchange_stays_on_the_publishers_node(broker: LiveBroker
 
 
 def node_of(broker: LiveBroker, queue: str) -> str:
-    request = urllib.request.Request(f"{broker.http_url}/api/queues/%2F/{queue}")
-    request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        return str(json.load(answer)["node"])
+    return str(manage(f"{broker.http_url}/api/queues/%2F/{queue}")["node"])
 
 
 def test_clients_come_to_one_port_and_see_one_broker(broker: LiveBroker) -> None:

@@ -12,12 +12,8 @@ Needs a small file system of its own to fill, and so the right to mount one.
 
 from __future__ import annotations
 
-import json
 import subprocess
 import time
-import urllib.error
-import urllib.request
-from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +33,7 @@ from tests.crash.kill_clients import (
 )
 from tests.helpers import raw_codec as codec
 from tests.helpers.live_broker import LiveBroker, MemoryAbove
+from tests.helpers.management_api import manage, status_of
 
 pytestmark = [pytest.mark.crash, pytest.mark.timeout(120)]
 
@@ -208,12 +205,7 @@ def declare(broker: LiveBroker, queue: str = "q", **more: Any) -> int:
 
 
 def storage(broker: LiveBroker) -> dict[str, Any]:
-    request = urllib.request.Request(
-        f"{broker.http_url}/api/penstock/storage",
-        headers={"Authorization": "Basic " + b64encode(b"guest:guest").decode()},
-    )
-    with urllib.request.urlopen(request, timeout=10) as answer:
-        found: dict[str, Any] = json.load(answer)
+    found: dict[str, Any] = manage(f"{broker.http_url}/api/penstock/storage")
     return found
 
 
@@ -291,13 +283,7 @@ def test_consumers_go_on_and_make_room(broker: LiveBroker) -> None:
 
 
 def keep_free(broker: LiveBroker, limit: str) -> None:
-    request = urllib.request.Request(
-        f"{broker.http_url}/api/penstock/disk-free-limit",
-        json.dumps({"absolute": limit}).encode(),
-        {"Authorization": "Basic " + b64encode(b"guest:guest").decode()},
-        method="PUT",
-    )
-    urllib.request.urlopen(request, timeout=10).close()
+    manage(f"{broker.http_url}/api/penstock/disk-free-limit", {"absolute": limit})
 
 
 def test_the_alarm_comes_before_the_disk_is_full(broker: LiveBroker, disk: SmallDisk) -> None:
@@ -359,17 +345,7 @@ def test_transient_messages_that_do_not_fit(broker: LiveBroker, disk: SmallDisk)
 
 def ask(broker: LiveBroker, method: str, path: str, body: object) -> int:
     """The status of a request to the management API."""
-    request = urllib.request.Request(
-        f"{broker.http_url}/api/{path}",
-        json.dumps(body).encode(),
-        {"Authorization": "Basic " + b64encode(b"guest:guest").decode()},
-        method=method,
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            return int(answer.status)
-    except urllib.error.HTTPError as error:
-        return error.code
+    return status_of(f"{broker.http_url}/api/{path}", body, method)[0]
 
 
 def check_refused(broker: LiveBroker, text: str, method: str, **fields: Any) -> None:

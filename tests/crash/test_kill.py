@@ -35,13 +35,10 @@ too large for the queue index, or small, or both in turn.
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
 import time
-import urllib.request
-from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +63,7 @@ from tests.crash.kill_clients import (
 from tests.crash.stream_clients import ARGUMENTS, STREAM, StreamAccount
 from tests.helpers.broker_process import BrokerFailed
 from tests.helpers.live_broker import LiveBroker, MemoryAbove
+from tests.helpers.management_api import manage
 
 KILLS = int(os.environ.get("PENSTOCK_KILLS", "25"))
 SEED = os.environ.get("PENSTOCK_KILL_SEED") or str(random.SystemRandom().randrange(10**9))
@@ -377,12 +375,7 @@ class Lives:
             self.count("declarations judged")
 
     def api(self, what: str) -> list[dict[str, Any]]:
-        request = urllib.request.Request(
-            f"{self.broker.http_url}/api/{what}",
-            headers={"Authorization": "Basic " + b64encode(b"guest:guest").decode()},
-        )
-        with urllib.request.urlopen(request, timeout=10) as answer:
-            found: list[dict[str, Any]] = json.load(answer)
+        found: list[dict[str, Any]] = manage(f"{self.broker.http_url}/api/{what}")
         return found
 
     def clear(self, rng: random.Random) -> None:

@@ -6,20 +6,16 @@ of a release makes them.
 
 from __future__ import annotations
 
-import json
 import sys
-from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
-from urllib.request import Request, urlopen
 
 from penstock.client.amqp import Connection
 from penstock.client.endpoint import Endpoint
+from tests.helpers.management_api import manage
 from tests.helpers.nsq_live import NsqLiveBroker
-
-GUEST = "Basic " + b64encode(b"guest:guest").decode()
 
 
 class GoldenBroker(NsqLiveBroker):
@@ -47,12 +43,7 @@ class GoldenBroker(NsqLiveBroker):
 
     def manage(self, method: str, path: str, body: object = None) -> Any:
         """A request to the management API as guest."""
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Authorization": GUEST, "Content-Type": "application/json"}
-        request = Request(self.http_url + path, data, headers, method=method)
-        with urlopen(request, timeout=10) as response:
-            text = response.read()
-        return json.loads(text) if text else None
+        return manage(self.http_url + path, body, method)
 
     def amqp(self, vhost: str = "/") -> Connection:
         return Connection(Endpoint("127.0.0.1", self.amqp_port, "guest", "guest", vhost))

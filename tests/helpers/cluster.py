@@ -12,11 +12,8 @@ The nodes are on the first hosts of the network, the members of etcd on the last
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
-import urllib.request
-from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -27,6 +24,7 @@ from typing import Any, Self
 from tests.helpers.broker_process import HERE, free_port
 from tests.helpers.etcd import EtcdServer, EtcdTrio, missing_reason
 from tests.helpers.live_broker import LiveBroker
+from tests.helpers.management_api import manage
 from tests.helpers.namespaces import PrivateNetwork
 
 __all__ = ["LiveCluster", "missing_reason"]
@@ -130,11 +128,4 @@ class LiveCluster:
         self, number: int, path: str, body: Mapping[str, object] | None = None, method: str = ""
     ) -> Any:
         """GET, or PUT with a body, at that node's management API."""
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.nodes[number].http_url + path, data)
-        request.method = method or ("GET" if body is None else "PUT")
-        request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
-        request.add_header("Content-Type", "application/json")
-        with urllib.request.urlopen(request, timeout=5) as answer:
-            said = answer.read()
-        return json.loads(said) if said else None
+        return manage(self.nodes[number].http_url + path, body, method)

@@ -9,7 +9,6 @@ records the story anew from RabbitMQ 4.3.6 with the plug-ins ``rabbitmq_event_ex
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import sys
@@ -18,10 +17,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import pika
 import pika.exceptions
+
+from tests.helpers.management_api import manage
 
 EVENTS = "amq.rabbitmq.event"
 QUIET_S = 0.6
@@ -75,12 +75,7 @@ class World:
         self.channel.basic_consume("q", bool, consumer_tag="c1")
 
     def ask(self, method: str, path: str, body: object = None) -> None:
-        login = {
-            "Authorization": "Basic " + base64.b64encode(b"guest:guest").decode(),
-            "Content-Type": "application/json",
-        }
-        data = None if body is None else json.dumps(body).encode()
-        urlopen(Request(f"{self._http_url}/api/{path}", data, login, method=method)).close()
+        manage(f"{self._http_url}/api/{path}", body, method)
 
     def happened(self) -> list[Event]:
         """Since the last time, by key; waits until nothing more comes."""

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import ssl
 import stat
 import struct
 import time
-from base64 import b64encode
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import pytest
 from hypothesis import example, given
@@ -31,6 +28,7 @@ from tests.helpers import raw_codec as codec
 from tests.helpers.broker_process import BrokerFailed, free_port
 from tests.helpers.certificates import MISSING, Authority
 from tests.helpers.live_broker import LiveBroker
+from tests.helpers.management_api import manage
 from tests.helpers.raw_amqp import RawClient
 
 LINE = b"PROXY TCP4 192.0.2.7 198.51.100.1 56324 5672\r\n"
@@ -126,10 +124,8 @@ def live(path: str) -> Iterator[LiveBroker]:
 
 
 def rows(broker: LiveBroker) -> list[dict[str, Any]]:
-    headers = {"Authorization": "Basic " + b64encode(b"guest:guest").decode()}
-    request = Request(broker.http_url + "/api/connections", headers=headers)
-    with urlopen(request, timeout=10) as answer:
-        return [row for row in json.load(answer) if row["state"] == "running"]
+    found = manage(f"{broker.http_url}/api/connections")
+    return [row for row in found if row["state"] == "running"]
 
 
 def tcp(broker: LiveBroker) -> socket.socket:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import socket
 import ssl
 import threading
 import time
-from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
 import pika
 import pytest
@@ -27,6 +24,7 @@ from tests.helpers import raw_codec as codec
 from tests.helpers.broker_process import free_port
 from tests.helpers.certificates import MISSING, Authority
 from tests.helpers.live_broker import LiveBroker
+from tests.helpers.management_api import manage
 
 logging.getLogger("pika").setLevel(logging.CRITICAL)
 needs_openssl = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -59,9 +57,7 @@ class Site:
         )
 
     def ask(self, path: str) -> Any:
-        headers = {"Authorization": "Basic " + b64encode(b"guest:guest").decode()}
-        with urlopen(Request(self.broker.http_url + path, headers=headers), timeout=10) as answer:
-            return json.load(answer)
+        return manage(self.broker.http_url + path)
 
 
 @pytest.fixture(scope="module")

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from contextlib import suppress
 from typing import Any, Self
-from urllib.request import Request, urlopen
 
 import pika
 from pika.adapters.blocking_connection import BlockingChannel
 from pika.exceptions import AMQPConnectionError
 
 from tests.helpers.live_broker import LiveBroker
-
-LOGIN = "Basic " + b64encode(b"guest:guest").decode()
+from tests.helpers.management_api import manage
 
 
 class Life:
@@ -76,9 +73,4 @@ class Life:
             connection.process_data_events(0)
 
     def api(self, path: str, method: str = "GET", body: Any = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Authorization": LOGIN, "Content-Type": "application/json"}
-        request = Request(self._node.http_url + path, data, headers, method=method)
-        with urlopen(request, timeout=10) as answer:
-            text = answer.read()
-        return json.loads(text) if text else None
+        return manage(self._node.http_url + path, body, method)

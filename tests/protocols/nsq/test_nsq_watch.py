@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
-from urllib.request import Request, urlopen
 
 import pytest
 
+from tests.helpers.management_api import manage
 from tests.helpers.nsq_broker import NsqBroker, eventually
 
 CLIENT_FIELDS = [
@@ -75,11 +74,8 @@ def consumer(broker: NsqBroker) -> Iterator[Client]:
     broker.post("/channel/empty?topic=t&channel=c")
 
 
-def manage(broker: NsqBroker, method: str, path: str) -> Any:
-    headers = {"Authorization": "Basic " + b64encode(b"guest:guest").decode()}
-    with urlopen(Request(broker.http_url + path, None, headers, method=method), timeout=10) as got:
-        text = got.read()
-    return json.loads(text) if text else None
+def managed(broker: NsqBroker, method: str, path: str) -> Any:
+    return manage(broker.http_url + path, method=method)
 
 
 def test_a_consumer_in_stats(broker: NsqBroker, consumer: Client) -> None:
@@ -114,34 +110,34 @@ def test_a_producer_in_stats(broker: NsqBroker) -> None:
 
 
 def test_in_the_management_api(broker: NsqBroker, consumer: Client) -> None:
-    connection = manage(broker, "GET", "/api/connections")[0]
+    connection = managed(broker, "GET", "/api/connections")[0]
     assert connection["name"] == f"127.0.0.1:{consumer.port} -> 127.0.0.1:{broker.tcp_port}"
     assert (connection["protocol"], connection["user"], connection["vhost"]) == (
         *("NSQ V2", "guest"),
         "/",
     )
     assert connection["client_properties"]["product"] == "test/1"
-    channel = manage(broker, "GET", "/api/channels")[0]
+    channel = managed(broker, "GET", "/api/channels")[0]
     assert channel["number"] == channel["consumer_count"] == channel["messages_unacknowledged"] == 1
-    found = manage(broker, "GET", "/api/consumers")[0]
+    found = managed(broker, "GET", "/api/consumers")[0]
     assert found["queue"] == {"name": "nsq.t:c", "vhost": "/"}
     assert found["prefetch_count"] == 3
     assert found["channel_details"]["connection_name"] == connection["name"]
-    queue = manage(broker, "GET", "/api/queues/%2f/nsq.t:c")
+    queue = managed(broker, "GET", "/api/queues/%2f/nsq.t:c")
     assert (queue["consumers"], queue["messages_unacknowledged"]) == (1, 1)
-    assert manage(broker, "GET", "/api/overview")["object_totals"]["connections"] == 1
+    assert managed(broker, "GET", "/api/overview")["object_totals"]["connections"] == 1
     ports = {
-        one["protocol"]: one["port"] for one in manage(broker, "GET", "/api/overview")["listeners"]
+        one["protocol"]: one["port"] for one in managed(broker, "GET", "/api/overview")["listeners"]
     }
     assert ports["nsq"] == broker.tcp_port
 
 
 def test_a_connection_is_closed_from_there(broker: NsqBroker, consumer: Client) -> None:
-    name = manage(broker, "GET", "/api/connections")[0]["name"]
-    assert manage(broker, "GET", f"/api/connections/{quote(name, safe='')}")["name"] == name
-    manage(broker, "DELETE", f"/api/connections/{quote(name, safe='')}")
+    name = managed(broker, "GET", "/api/connections")[0]["name"]
+    assert managed(broker, "GET", f"/api/connections/{quote(name, safe='')}")["name"] == name
+    managed(broker, "DELETE", f"/api/connections/{quote(name, safe='')}")
     assert consumer.frame() == b""
-    eventually(lambda: manage(broker, "GET", "/api/connections") == [])
+    eventually(lambda: managed(broker, "GET", "/api/connections") == [])
 
 
 def test_deleting_the_channel_ends_its_consumers(broker: NsqBroker, consumer: Client) -> None:

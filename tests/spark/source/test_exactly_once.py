@@ -14,15 +14,12 @@ what the first one held: nothing missing, nothing twice, in order; and the first
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import random
 import shutil
 import subprocess
 import sys
 import time
-import urllib.request
-from base64 import b64encode
 from collections import Counter
 from pathlib import Path
 
@@ -30,6 +27,7 @@ import pika
 import pytest
 
 from tests.helpers.live_broker import REPOSITORY, LiveBroker
+from tests.helpers.management_api import manage
 from tests.spark.spark_tools import depth, descendants, kill_all, publish, require_spark
 
 KILLS = int(os.environ.get("PENSTOCK_EXACTLY_ONCE_KILLS", "2"))
@@ -170,10 +168,7 @@ def bodies_of(url: str, queue: str) -> list[int]:
 
 
 def staged_sets(broker: LiveBroker) -> int:
-    request = urllib.request.Request(f"{broker.http_url}/api/penstock/storage")
-    request.add_header("Authorization", "Basic " + b64encode(b"guest:guest").decode())
-    with urllib.request.urlopen(request, timeout=5) as answer:
-        return int(json.load(answer)["staged"]["sets"])
+    return int(manage(f"{broker.http_url}/api/penstock/storage")["staged"]["sets"])
 
 
 def test_every_message_arrives_once_and_in_order(tmp_path: Path) -> None:

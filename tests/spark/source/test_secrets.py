@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.helpers.live_broker import LiveBroker
+from tests.helpers.management_api import manage
 from tests.spark.spark_tools import publish
 
 if TYPE_CHECKING:
@@ -29,14 +27,7 @@ def live() -> Iterator[LiveBroker]:
             "users/spark": {"password": CANARY, "tags": ""},
             "permissions/%2F/spark": {"configure": ".*", "write": ".*", "read": ".*"},
         }.items():
-            who = "Basic " + base64.b64encode(b"guest:guest").decode()
-            request = urllib.request.Request(
-                f"{broker.http_url}/api/{path}",
-                json.dumps(body).encode(),
-                {"Authorization": who},
-                method="PUT",
-            )
-            urllib.request.urlopen(request, timeout=10).close()
+            manage(f"{broker.http_url}/api/{path}", body)
         yield broker
 
 
