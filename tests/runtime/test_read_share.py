@@ -62,12 +62,34 @@ def test_each_reads_its_share_and_the_rest_in_the_next_turns(
             stack.enter_context(theirs)
             ours.setblocking(False)
             theirs.sendall(bytes(SAID_BYTES))
+            own.adopt(Connection(ours, ("127.0.0.1", 1), mono_ms()), session)
+        own.run_once(0)
+        assert {tuple(one.sizes) for one in sessions} == {(READ_MIN_BYTES,)}
+        for connection in own.connections.values():
+            connection.read_at_once(READ_MAX_BYTES)
+        own.run_once(0)
+        share = max(TURN_READ_BYTES // count, READ_MIN_BYTES)
+        left = SAID_BYTES - READ_MIN_BYTES
+        assert {one.sizes[1] for one in sessions} == {min(share, left)}
+        for _ in range(SAID_BYTES // READ_MIN_BYTES + 1):
+            own.run_once(0)
+        assert {sum(one.sizes) for one in sessions} == {SAID_BYTES}
+
+
+def test_those_with_little_to_say_take_nothing_from_the_others(
+    loop: tuple[Loop, QuietBroker],
+) -> None:
+    own, node = loop
+    publisher, others = Listening(node), [Listening(node) for _ in range(400)]
+    with ExitStack() as stack:
+        for session in (publisher, *others):
+            ours, theirs = socket.socketpair()
+            stack.enter_context(theirs)
+            ours.setblocking(False)
+            theirs.sendall(bytes(SAID_BYTES if session is publisher else 21))
             connection = Connection(ours, ("127.0.0.1", 1), mono_ms())
             connection.read_at_once(READ_MAX_BYTES)
             own.adopt(connection, session)
         own.run_once(0)
-        share = max(TURN_READ_BYTES // count, READ_MIN_BYTES)
-        assert {tuple(one.sizes) for one in sessions} == {(min(share, SAID_BYTES),)}
-        for _ in range(SAID_BYTES // READ_MIN_BYTES + 1):
-            own.run_once(0)
-        assert {sum(one.sizes) for one in sessions} == {SAID_BYTES}
+        own.run_once(0)
+        assert publisher.sizes == [SAID_BYTES]

@@ -28,8 +28,8 @@ from penstock.settings.listener_table import PEER
 
 READ_MAX_BYTES: Final = 256 * 1024
 TURN_READ_BYTES: Final = 4 * 1024 * 1024
-"""All connections together read about so much in a turn, but each at least ``READ_MIN_BYTES``: with
-many publishers that have much to say, consumers have their turn as often as with few."""
+"""Connections that have much to say together read about so much in a turn, but each at least
+``READ_MIN_BYTES``: consumers have their turn as often as with few publishers."""
 LINGER_MAX_MS: Final = 35_000
 """A closed session whose last words are not taken is given up; longer than any session waits."""
 OUTPUT_LIMIT_BYTES: Final = 4 * 1024 * 1024
@@ -67,6 +67,7 @@ class Loop:
         self._epoll.register(self._calls.fd, _IN)
         self._flow = turn.flow
         self._received_ns = 0  # of a measured turn
+        self._large_reads = 0  # in this turn
         self._admission = turn.admission
         self._gate = ""  # why publishers are blocked now
         self._gates: dict[str, str] = {}  # and why not to some virtual hosts
@@ -166,7 +167,9 @@ class Loop:
             since = time.perf_counter_ns()
             self._go_on_publishing(now_ms)
             self._received_ns += time.perf_counter_ns() - since
-        share_bytes = max(READ_MIN_BYTES, TURN_READ_BYTES // max(len(ready), 1))
+        # As many as in the last turn are expected to have much to say.
+        share_bytes = max(READ_MIN_BYTES, TURN_READ_BYTES // max(self._large_reads, 1))
+        self._large_reads = 0
         for fd, mask in ready:
             connection = self.connections.get(fd)
             if connection is None:
@@ -281,6 +284,8 @@ class Loop:
             self.turn.fed(session)
             return
         size = len(data)
+        if size >= READ_MIN_BYTES:
+            self._large_reads += 1
         if size == connection.read_bytes and size < READ_MAX_BYTES:
             connection.read_at_once(size * 2)
         elif size * 4 < connection.read_bytes and connection.read_bytes > READ_MIN_BYTES:
