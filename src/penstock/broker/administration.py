@@ -140,10 +140,8 @@ class Administration:
         if name == "":
             raise PreconditionFailed("a user needs a name")
         _check_hashes(password_hash, hashing)
-        self._changes.check_room()
         record = UserRecord(name, password_hash, hashing, tags)
-        if self._changes.proposes:
-            self._changes.put(record)
+        if self._changes.propose_put(record):
             return
         user = self._broker.users.users.get(name)
         if user is None:
@@ -207,10 +205,8 @@ class Administration:
         vhost = self._broker.vhost(vhost_name)
         for pattern in (configure, write, read):
             check_pattern(pattern)
-        self._changes.check_room()
         record = PermissionRecord(user_name, vhost_name, configure, write, read)
-        if self._changes.proposes:
-            self._changes.put(record)
+        if self._changes.propose_put(record):
             return
         user.permit(vhost_name, configure, write, read)
         self._note("permission_set", (user_name, vhost_name, configure, write, read))
@@ -236,22 +232,16 @@ class Administration:
         vhost = self._broker.vhost(vhost_name)
         for pattern in (write, read):
             check_pattern(without_variables(pattern))
-        self._changes.check_room()
-        if self._changes.proposes:
-            record = TopicPermissionRecord(user_name, vhost_name, exchange, write, read)
-            self._changes.put(record)
+        record = TopicPermissionRecord(user_name, vhost_name, exchange, write, read)
+        if self._changes.propose_put(record):
             return
         vhost.forget_routes()
         self._note("topic_permission_set", (user_name, vhost_name, exchange, write, read))
-        self._keep_topic_permission(user, vhost_name, exchange, write, read)
+        self._keep_topic_permission(user, record)
 
-    def _keep_topic_permission(
-        self, user: User, vhost_name: str, exchange: str, write: str, read: str
-    ) -> None:
-        user.topics[(vhost_name, exchange)] = (write, read)
-        self._broker.definitions.put_topic_permission(
-            TopicPermissionRecord(user.name, vhost_name, exchange, write, read)
-        )
+    def _keep_topic_permission(self, user: User, record: TopicPermissionRecord) -> None:
+        user.topics[(record.vhost, record.exchange)] = (record.write, record.read)
+        self._broker.definitions.put_topic_permission(record)
 
     def delete_topic_permissions(
         self, user_name: str, vhost_name: str, exchange: str | None = None
@@ -271,7 +261,8 @@ class Administration:
         for place, those in there.items():
             del user.topics[place]
             if exchange is not None and place[1] != exchange:
-                self._keep_topic_permission(user, *place, *those)
+                record = TopicPermissionRecord(user_name, *place, *those)
+                self._keep_topic_permission(user, record)
         vhost.forget_routes()
 
     # -- virtual hosts ---------------------------------------------------------------------
@@ -279,9 +270,7 @@ class Administration:
     def put_vhost(self, name: str, metadata: VhostMetadata = NO_METADATA) -> None:
         if name == "":
             raise PreconditionFailed("a virtual host needs a name")
-        self._changes.check_room()
-        if self._changes.proposes:
-            self._changes.put(VhostRecord(name, 0, metadata))
+        if self._changes.propose_put(VhostRecord(name, 0, metadata)):
             return
         vhost = self._broker.vhosts.get(name)
         kind = "vhost_updated"
@@ -361,7 +350,6 @@ class Administration:
         """It holds at once, for every queue and exchange it covers."""
         vhost = self._broker.vhost(vhost_name)
         check_policy(policy, operator)
-        self._changes.check_room()
         record = PolicyRecord(
             vhost_name,
             _kind(operator),
@@ -371,8 +359,7 @@ class Administration:
             policy.priority,
             policy.definition,
         )
-        if self._changes.proposes:
-            self._changes.put(record)
+        if self._changes.propose_put(record):
             return
         book = vhost.policies
         policies = book.operator_policies if operator else book.policies
@@ -422,9 +409,7 @@ class Administration:
         self._delete_parameter(name, vhost, component, "no such parameter")
 
     def _put_parameter(self, record: ParameterRecord) -> None:
-        self._changes.check_room()
-        if self._changes.proposes:
-            self._changes.put(record)
+        if self._changes.propose_put(record):
             return
         self._broker.parameters.put(record)
         component = record.component or None, record.name

@@ -128,8 +128,10 @@ def _flat(key: str, value: Term) -> Pairs:
 OPTIONS: Final = ("tcp_listen_options", "ssl_options")
 
 
-def _named(item: Tuple) -> tuple[str, Term]:
-    if len(item.items) != PAIR or not isinstance(item.items[0], Atom | str | int):
+def _named(item: Term) -> tuple[str, Term]:
+    if not isinstance(item, Tuple) or len(item.items) != PAIR:
+        raise Unfit
+    if not isinstance(item.items[0], Atom | str | int):
         raise Unfit
     return _text(item.items[0]).replace(".", "\0"), item.items[1]
 
@@ -263,12 +265,8 @@ def _cached(value: Term) -> Pairs:
 
 def _log(value: Term) -> Pairs:
     for item in _list(value):
-        if not isinstance(item, Tuple):
-            raise Unfit
         name, inner = _named(item)
         for part in _list(inner):
-            if not isinstance(part, Tuple):
-                raise Unfit
             what, of = _named(part)
             if name == "categories":
                 yield from _flat(f"log.{what}", of)
@@ -280,8 +278,6 @@ def _log(value: Term) -> Pairs:
 
 def _log_levels(value: Term) -> Pairs:
     for item in _list(value):
-        if not isinstance(item, Tuple):
-            raise Unfit
         category, level = _tagged(item)
         yield f"log.{category}.level", level
 
@@ -289,8 +285,6 @@ def _log_levels(value: Term) -> Pairs:
 def _decoder(value: Term) -> Pairs:
     """How encrypted values are opened; the passphrase may be ``{file, Name}``."""
     for item in _list(value):
-        if not isinstance(item, Tuple):
-            raise Unfit
         name, inner = _named(item)
         if name != "passphrase":
             yield f"config_entry_decoder.{name}", _text(inner)

@@ -13,9 +13,11 @@ So a method that changes something has this shape, and no other code knows of cl
     changes.check_room()             # where something new is kept on disk
     changes.check_memory(arguments)  # and in memory
     if changes.proposes:
-        changes.put(record)       # or ``delete``, ``add_queue`` ...; and return
+        changes.delete(record)       # or ``add_queue`` ...; and return
     else:
         make it true
+
+``propose_put`` is the first and the third step for what is put.
 
 A request runs by an ``Ask``: ``run`` returns the answer, or ``Pending`` while what was handed in is
 not decided.  The session holds that and resumes it; the verb is not read again.  A step that rests
@@ -113,6 +115,13 @@ class Changes:
         """
         if self._gate.is_full() and not self.applies():
             raise Blocked(NO_ROOM)
+
+    def propose_put(self, record: Plain) -> bool:
+        """False: the caller makes it true at once.  Raises Blocked as ``check_room``."""
+        self.check_room()
+        if self.proposes:
+            self.put(record)
+        return self.proposes
 
     def check_memory(self, arguments: dict[str, object], parts: int = 1) -> None:
         """Raises Blocked while memory is far over its limit; what all agreed on is kept."""

@@ -145,14 +145,8 @@ def write_ranges(
 
 
 def write_attempts(writer: BytesWriter, part: i64, messages: list[Message]) -> None:
-    if len(messages) == 0:
-        return
-    writer.append(ATTEMPTS)
-    writer.append(u8(part))
-    write_i32_be(writer, i32(len(messages)))
-    for message in messages:
-        write_i64_be(writer, message.seq_id)
-        write_i32_be(writer, i32(counts_in(message.flags)))
+    counts = [(int(message.seq_id), int(counts_in(message.flags))) for message in messages]
+    write_counts(writer, part, counts)
 
 
 def write_counts(writer: BytesWriter, part: i64, counts: list[tuple[int, int]]) -> None:

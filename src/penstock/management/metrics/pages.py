@@ -54,10 +54,7 @@ class Pages:
         self._gathering = gathering
 
     async def overall(self) -> AsyncIterator[str]:
-        vhosts = await self._gathering.vhosts()
-        node = await self._gathering.node()
-        queues = await self._gathering.queues(vhosts)
-        connections, channels = await self._gathering.clients(vhosts)
+        node, queues, connections, channels = await self._read()
         yield from_node(node)
         yield "".join(_totals(queues, connections, channels))
         yield "".join(_global(node, connections))
@@ -75,10 +72,7 @@ class Pages:
             yield piece
 
     async def each(self) -> AsyncIterator[str]:
-        vhosts = await self._gathering.vhosts()
-        node = await self._gathering.node()
-        queues = await self._gathering.queues(vhosts)
-        connections, channels = await self._gathering.clients(vhosts)
+        node, queues, connections, channels = await self._read()
         yield from_node(node)
         yield "".join(_totals(queues, connections, channels))
         yield "".join(_global(node, connections))
@@ -90,6 +84,12 @@ class Pages:
                 yield piece
         for piece in own.node_pieces(node, self._gathering):
             yield piece
+
+    async def _read(self) -> tuple[NodeNumbers, Table, Table, Table]:
+        vhosts = await self._gathering.vhosts()
+        node = await self._gathering.node()
+        queues = await self._gathering.queues(vhosts)
+        return node, queues, *await self._gathering.clients(vhosts)
 
     def _objects(
         self, queues: Table, connections: Table, channels: Table

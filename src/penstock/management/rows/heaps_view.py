@@ -92,11 +92,7 @@ def _due_histogram(some: list[Waiting], scale: float, now_ms: WallMs) -> list[Ro
     counts = [0] * (len(DUE_WITHIN_MS) + 1)
     for one in some:
         counts[_place(one.due_ms - now_ms, DUE_WITHIN_MS) if one.due_ms else -1] += 1
-    bounds: list[int | None] = [*DUE_WITHIN_MS, None]
-    return [
-        {"within_ms": bound, "count": round(count * scale)}
-        for bound, count in zip(bounds, counts, strict=True)
-    ]
+    return _histogram("within_ms", DUE_WITHIN_MS, counts, scale)
 
 
 def _attempts_histogram(some: list[Waiting], scale: float) -> list[Row]:
@@ -104,10 +100,13 @@ def _attempts_histogram(some: list[Waiting], scale: float) -> list[Row]:
     counts = [0] * (len(ATTEMPTS) + 1)
     for one in some:
         counts[_place(int(attempts_of(one.message)), ATTEMPTS)] += 1
-    bounds: list[int | None] = [*ATTEMPTS, None]
+    return _histogram("at_most", ATTEMPTS, counts, scale)
+
+
+def _histogram(name: str, bounds: tuple[int, ...], counts: list[int], scale: float) -> list[Row]:
     return [
-        {"at_most": bound, "count": round(count * scale)}
-        for bound, count in zip(bounds, counts, strict=True)
+        {name: bound, "count": round(count * scale)}
+        for bound, count in zip([*bounds, None], counts, strict=True)
     ]
 
 

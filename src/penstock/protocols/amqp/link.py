@@ -217,36 +217,28 @@ class Link:
         """One more channel is open, or one less; raises ProtocolViolation for one too many."""
         user = self.session.user
         assert user is not None
-        user = user.counted
-        if more > 0 and 0 <= user.max_channels <= user.channel_count:
-            self.broker.users.entry.count(LIMIT)
-            raise ProtocolViolation(
-                NOT_ALLOWED,
-                f"number of channels opened for user '{user.name}' has reached the maximum"
-                f" allowed user limit of ({int(user.max_channels)})",
-            )
-        budget = self.vhost.budget
-        if more > 0 and 0 <= budget.max_channels <= budget.channel_count:
-            self.broker.users.entry.count(LIMIT)
-            raise ProtocolViolation(
-                NOT_ALLOWED,
-                f"number of channels opened in vhost '{self.vhost.name}' has reached the maximum"
-                f" allowed limit of ({int(budget.max_channels)})",
-            )
-        most = self.broker.options.channel_max
-        if more > 0 and 0 <= most <= self.broker.traffic.churn.open_channels():
-            self.broker.users.entry.count(LIMIT)
-            raise ProtocolViolation(
-                NOT_ALLOWED,
-                f"number of channels opened on this node has reached the maximum allowed limit of"
-                f" ({most})",
-            )
-        if more > 0 and not self.vhost.changes.has_memory_for_channel(self._channel_count):
-            raise ProtocolViolation(RESOURCE_ERROR, NO_MEMORY, m.CHANNEL_OPEN)
+        user, budget, churn = user.counted, self.vhost.budget, self.broker.traffic.churn
+        if more > 0:
+            of_user, of_node = f"for user '{user.name}'", self.broker.options.channel_max
+            of_vhost = f"in vhost '{self.vhost.name}'"
+            self._check_channels(of_user, "user limit", user.max_channels, user.channel_count)
+            self._check_channels(of_vhost, "limit", budget.max_channels, budget.channel_count)
+            self._check_channels("on this node", "limit", of_node, churn.open_channels())
+            if not self.vhost.changes.has_memory_for_channel(self._channel_count):
+                raise ProtocolViolation(RESOURCE_ERROR, NO_MEMORY, m.CHANNEL_OPEN)
         self._channel_count += more
         user.count_channel(more)
         budget.count_channel(more)
-        self.broker.traffic.churn.count_channel(more)
+        churn.count_channel(more)
+
+    def _check_channels(self, whose: str, limit: str, most: i64, count: i64) -> None:
+        if 0 <= most <= count:
+            self.broker.users.entry.count(LIMIT)
+            raise ProtocolViolation(
+                NOT_ALLOWED,
+                f"number of channels opened {whose} has reached the maximum allowed {limit} of"
+                f" ({int(most)})",
+            )
 
     def tell_blocked(self, reason: str) -> None:
         """The client is held for that reason; "" = not any more.

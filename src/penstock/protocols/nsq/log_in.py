@@ -231,22 +231,22 @@ class NsqLogIn:
 
     def check_publish(self, verb: str, topic: str) -> Vhost | None:
         """None: the authority is being asked again.  Raises Invalid."""
-        vhost = self._authorized(verb, topic, "")
-        if vhost is not None:
-            try:
-                check_publish(self._known_rights(), vhost, topic)
-            except AccessRefused:
-                raise unauthorized(verb, topic, "") from None
-        return vhost
+        return self._check(verb, topic, "")
 
     def check_subscribe(self, topic: str, channel: str) -> Vhost | None:
         """As ``check_publish``."""
-        vhost = self._authorized("SUB", topic, channel)
+        return self._check("SUB", topic, channel)
+
+    def _check(self, verb: str, topic: str, channel: str) -> Vhost | None:
+        vhost = self._authorized(verb, topic, channel)
         if vhost is not None:
             try:
-                check_subscribe(self._known_rights(), vhost, topic, channel)
+                if channel == "":
+                    check_publish(self._known_rights(), vhost, topic)
+                else:
+                    check_subscribe(self._known_rights(), vhost, topic, channel)
             except AccessRefused:
-                raise unauthorized("SUB", topic, channel) from None
+                raise unauthorized(verb, topic, channel) from None
         return vhost
 
     def forget_allowed(self) -> None:

@@ -3,6 +3,8 @@
 import errno
 import os
 import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, TypeGuard
 
 from penstock.core.errors import Corrupt
@@ -35,6 +37,22 @@ def disk_error(error: sqlite3.DatabaseError, path: str) -> OSError:
         return OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)} ({error})", path)
     number = _ERRORS.get(error.sqlite_errorcode & 0xFF, errno.EIO)
     return OSError(number, f"{os.strerror(number)} ({error})", path)
+
+
+@contextmanager
+def closed_unless_readable(db: sqlite3.Connection, path: str) -> Iterator[None]:
+    """While a file is opened; raises OSError of the disk, Corrupt of what is no such file."""
+    try:
+        yield
+    except sqlite3.DatabaseError as error:
+        db.close()
+        # Locked, read-only or full is not damage.
+        if isinstance(error, sqlite3.OperationalError):
+            raise disk_error(error, path) from error
+        raise Corrupt(f"{path}: not a readable SQLite file: {error}") from error
+    except Corrupt:
+        db.close()
+        raise
 
 
 def declared(error: Exception, path: str) -> OSError | Corrupt:

@@ -26,7 +26,7 @@ from typing import Any, Final, final
 
 from penstock.core.clock_types import BootMs
 from penstock.core.errors import Corrupt, PenstockError
-from penstock.storage.common.sqlite_errors import disk_error
+from penstock.storage.common.sqlite_errors import closed_unless_readable, disk_error
 from penstock.storage.common.sqlite_log import check_log
 
 FORMAT_VERSION: Final = 1
@@ -96,16 +96,8 @@ class CoordinationStore:
         self._place = 0
         check_log(path)  # before SQLite, which makes the file fit what it took of it
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        try:
+        with closed_unless_readable(self._db, path):
             self._open(now_ms)
-        except sqlite3.DatabaseError as error:
-            self._db.close()
-            if isinstance(error, sqlite3.OperationalError):
-                raise disk_error(error, path) from error
-            raise Corrupt(f"{path}: not a readable SQLite file: {error}") from error
-        except Corrupt:
-            self._db.close()
-            raise
 
     def _open(self, now_ms: BootMs) -> None:
         self._db.execute("PRAGMA journal_mode = WAL")

@@ -26,7 +26,7 @@ from typing import Any, Final, final
 
 from penstock.core.errors import Corrupt
 from penstock.storage.common.seq_ranges import SeqRanges
-from penstock.storage.common.sqlite_errors import declared, disk_error, is_full
+from penstock.storage.common.sqlite_errors import closed_unless_readable, declared, is_full
 from penstock.storage.common.sqlite_log import check_log, log_bytes
 from penstock.storage.definitions.deletions import DeletedQueues
 from penstock.storage.definitions.loading import load_topology
@@ -88,19 +88,10 @@ class Definitions:
         self._transaction = Transaction(self._db, path, make_room)
         self.staging = StagingTables(self._db, self._change)
         self._deleted = DeletedQueues(self.change)
-        try:
+        with closed_unless_readable(self._db, path):
             self._open()
             # What is done at start because of what was read must not outlive it.
             self.checkpoint()
-        except sqlite3.DatabaseError as error:
-            self._db.close()
-            # Locked, read-only or full is not damage.
-            if isinstance(error, sqlite3.OperationalError):
-                raise disk_error(error, path) from error
-            raise Corrupt(f"{path}: not a readable SQLite file: {error}") from error
-        except Corrupt:
-            self._db.close()
-            raise
 
     def _open(self) -> None:
         self._db.execute(f"PRAGMA page_size = {PAGE_BYTES}")
