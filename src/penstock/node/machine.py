@@ -139,6 +139,18 @@ def free_space(path: str) -> tuple[int, int]:
     return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
 
 
+@contextlib.contextmanager
+def collector_paused() -> Iterator[None]:
+    """What a start reads stays; without this the collector walks it again for each of its parts."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def settle_memory() -> None:
     """What is alive now stays: keep the collector from walking it again and again."""
     gc.collect()

@@ -56,7 +56,12 @@ from penstock.node.inspection.span_export import SpanExport, span_book
 from penstock.node.inspection.state_lines import log_events
 from penstock.node.link_control import LinkControl
 from penstock.node.listener_set import ListenerSet
-from penstock.node.machine import ASSUMED_BYTES, settle_memory, total_memory_bytes
+from penstock.node.machine import (
+    ASSUMED_BYTES,
+    collector_paused,
+    settle_memory,
+    total_memory_bytes,
+)
 from penstock.node.password_worker import PasswordWorker, passwords_of
 from penstock.node.reloading import Reloading
 from penstock.node.resource_monitor import ResourceMonitor
@@ -679,4 +684,6 @@ def run(settings: Settings, reread: Callable[[], Settings]) -> int:
     logs.apply(settings)
     if os.environ.get("PENSTOCK_REQUIRE_COMPILED") == "1" and not is_compiled():
         raise OSError("PENSTOCK_REQUIRE_COMPILED=1, but the compiled files are missing")
-    return Node(settings, logs, Notifier(os.environ)).serve(reread)
+    with collector_paused():
+        node = Node(settings, logs, Notifier(os.environ))
+    return node.serve(reread)
