@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from penstock.backing.variable_queue import VariableQueue
+from penstock.core.message import REDELIVERED
 from penstock.storage.common.disk_jobs import run_job
 from penstock.storage.engine.resting_queue import FLUSHED
 from penstock.storage.index.segment_jobs import SegmentSync, SegmentWrite
@@ -355,3 +356,32 @@ def test_a_read_here_and_now_does_not_wait_for_a_compaction_to_be_heard_of(head:
         assert held(queue) == wanted
     queue.check()
     assert queue.records.fault == ""
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_queue_that_the_start_finds_empty_has_no_index_and_goes_on_in_order(
+    killed: bool,
+) -> None:
+    """A node may have a hundred thousand of them: each is as small as one that is new."""
+    files = SimFileSystem()
+    one, queue = opened(files)
+    fill(queue, 5)
+    queue.ack(queue.fetch(5, EVERYTHING))
+    one.commit()
+    before = queue.records.next_seq_id
+    if killed:
+        files.kill()
+    else:
+        one.close_cleanly()
+    one, queue = opened(files)
+    assert one.opening.queues[QUEUE_ID].index is None
+    assert queue.records.index is None
+    assert queue.records.next_seq_id >= before
+    assert queue.ready_count() == 0
+    fill(queue, 3)
+    one.commit()
+    files.kill()
+    one, queue = opened(files)
+    assert queue.ready_count() == 3
+    assert one.opening.queues[QUEUE_ID].index is not None
+    assert all(one.flags & REDELIVERED for one in queue.fetch(3, EVERYTHING))

@@ -340,7 +340,7 @@ class DiskRecords:
     def journal_only_count(self) -> i64:
         """Living messages that are in the journal, and rest in no segment."""
         index = self.index
-        if index is None or not self.durable:
+        if index is None or not self.durable or self.persistent_count == 0:
             return self.persistent_count
         resting = index.live_count - index.transient_count
         for message in self.places_left():

@@ -84,7 +84,7 @@ def _no_side_log(_board: JobBoard) -> SideLog:
 
 @final
 class FoundQueue:
-    """A durable queue as the disk remembers it."""
+    """A durable queue as the disk remembers it; without an index it has no messages."""
 
     __slots__ = ("expiring", "index", "next_seq_id")
 
@@ -170,7 +170,7 @@ class Opening:
             remove_terms(files, self._directory)
             journal.secure()
             left.remove_dead(self._deleted)
-            self._recover(journal, run_jobs, progress)
+            self._recover(journal, left.present, run_jobs, progress)
         files.makedirs(f"{self._directory}/{QUEUES}")  # see lost_journal.py
         for found in self.queues.values():
             self.messages += found.count()
@@ -194,6 +194,10 @@ class Opening:
         self._begin_journal(terms.journal_file_no + 1, next_seq_ids)
 
     def _open_queue(self, terms: QueueTerms) -> None:
+        index = self._terms_index(terms) if terms.segments else None
+        self.queues[int(terms.queue_id)] = FoundQueue(index, terms.next_seq_id, terms.expiring)
+
+    def _terms_index(self, terms: QueueTerms) -> QueueIndex:
         index = self.engine.make_index(terms.queue_id, True, terms.entries)
         for segment in terms.segments:
             path = index.path(segment.number)
@@ -206,7 +210,7 @@ class Opening:
             # Behind that is an attestation, not synced itself: it is written over.
             segment.cut_at(segment.synced)
         index.adopt(terms.segments, terms.redelivered_below)
-        self.queues[int(terms.queue_id)] = FoundQueue(index, terms.next_seq_id, terms.expiring)
+        return index
 
     def _begin_journal(self, file_no: i64, numbers: dict[int, int]) -> None:
         """The old files are of no use as soon as the new one is on disk.
@@ -228,7 +232,14 @@ class Opening:
 
     # -- after a crash ---------------------------------------------------------------------
 
-    def _recover(self, journal: JournalRecovery, run_jobs: RunJobs, progress: Progress) -> None:
+    def _recover(
+        self,
+        journal: JournalRecovery,
+        present: set[int],
+        run_jobs: RunJobs,
+        progress: Progress,
+    ) -> None:
+        """``present``: queues that have a directory."""
         reach("recovery.journal_read")
         self.bytes_read += journal.bytes_read
         self.bytes_cut += journal.bytes_cut
@@ -238,9 +249,14 @@ class Opening:
                 f"journal: {int(journal.messages_read)} messages in {len(journal.numbers)} files"
             )
         scans: list[IndexScan] = []
+        next_seq_ids: dict[int, int] = {}
         for queue_id, entries in self._entries.items():
-            directory = f"{self._directory}/queues/{queue_id}"
-            scans.append(IndexScan(directory, queue_id, entries, journal.queues[queue_id]))
+            journalled = journal.queues[queue_id]
+            scan = IndexScan(f"{self._directory}/queues/{queue_id}", queue_id, entries, journalled)
+            if queue_id in present or journalled.messages:
+                scans.append(scan)
+            else:
+                next_seq_ids[queue_id] = self._join(scan, [])
         store = self.engine.store
         store_scans = store.scan_jobs()
         jobs: list[DiskJob] = []
@@ -260,7 +276,6 @@ class Opening:
         reach("recovery.segments_read")
         missing = [self._count_references(scan) for scan in scans]
         store.secure()
-        next_seq_ids: dict[int, int] = {}
         for scan, messages in zip(scans, missing, strict=True):
             next_seq_ids[int(scan.queue_id)] = self._join(scan, messages)
         self._settle_segments(progress)
@@ -288,14 +303,16 @@ class Opening:
         """Segments and journal of one queue become its index; its next seq_id."""
         self.bytes_read += scan.bytes_read
         self.bytes_cut += scan.bytes_cut
-        index = self.engine.make_index(scan.queue_id, True, scan.entries)
         next_seq_id = scan.journalled.safe_next_seq_id()
         if int(scan.queue_id) in self._streams:
             next_seq_id = scan.journalled.next_seq_id  # so much of it was on disk, no more
         elif next_seq_id < scan.next_seq_id:
             next_seq_id = (scan.next_seq_id + SEQ_ID_STEP - 1) // SEQ_ID_STEP * SEQ_ID_STEP
-        index.adopt(scan.segments, next_seq_id)
-        if missing:
+        index: QueueIndex | None = None
+        if scan.segments or missing:
+            index = self.engine.make_index(scan.queue_id, True, scan.entries)
+            index.adopt(scan.segments, next_seq_id)
+        if index is not None and missing:
             # On a mirror a younger record may be of an older place.
             missing.sort(key=seq_id_of)
             index.append(missing)

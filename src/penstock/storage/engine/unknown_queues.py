@@ -1,4 +1,4 @@
-"""Queues with messages on disk that the definitions do not name.
+"""Queues that have a directory, and those of them that the definitions do not name.
 
 In: the ids the definitions name, the ids they say are deleted, and the terms of a clean stop or
 a reading of the journal.  Out: the queues of which something lives although their deletion is
@@ -51,14 +51,16 @@ class UnknownQueue:
 
 @final
 class QueueDirectories:
-    """Directories of queues and streams that are not known.
+    """Directories of queues and streams.
 
+    ``present``  known queues that have one
     ``unknown``  of these something lives: they stop a start
     ``dead``     paths of the others, which go
     ``strange``  names beside them that are no queue's
     """
 
     def __init__(self, files: FileSystem, directory: str, known: set[int]) -> None:
+        self.present: set[int] = set()
         self.unknown: list[UnknownQueue] = []
         self.dead: list[str] = []
         self.strange: list[str] = []
@@ -82,6 +84,8 @@ class QueueDirectories:
                     count += 1
             self._places[int(name)] = f"{place}/{name}"
             self._segments[int(name)] = int(count)
+        elif place == PLACES[0]:
+            self.present.add(int(name))
 
     def _is_stream(self, queue_id: int) -> bool:
         return self._places.get(queue_id, "").startswith(PLACES[1])
