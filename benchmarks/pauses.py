@@ -47,6 +47,7 @@ from tests.helpers.rabbit import RabbitServer
 
 QUORUM: Final = {"durable": True, "arguments": {"x-queue-type": "quorum"}}
 EPMD_PORT: Final = 4369
+NAMES: Final = {"kill -9": "kill", "SIGSTOP": "stop", "cut": "cut", "one-way cut": "mute"}
 LONGEST_MS: Final = 1000.0
 
 
@@ -222,12 +223,11 @@ TABLES: Final = (
         " the leader's node, or that of the other follower, is killed, stands still, hears and is"
         " heard by none, or is heard by none. Members of etcd and clients share all cores.",
         [
-            Row(f"{what.replace(' ', '-')}-{whose}", f"{what} of the {whose}",
-                partial(struck, what, whose))
+            Row(f"{NAMES[what]}-{whose}", f"{what} of the {whose}", partial(struck, what, whose))
             for what in BLOWS
             for whose in ("follower", "leader")
         ],
-        {"": Section("", (Column("longest_ms", "ms without a confirm", thousands),))},
+        {"": Section("", (Column("longest_ms", "ms without a confirm", thousands, -1),))},
         lambda given, row: [PenstockHosts(given), *([] if given.alone else [RabbitHosts(given)])],
         lives="table",
         promises=[Promise("at most a second", "", "longest_ms", most=LONGEST_MS)],

@@ -4,7 +4,8 @@
 
 Node by node, where the releases understand each other.  A node of this release refuses records in
 etcd that have no checksums, as 0.1 writes them, with the cause and the cure: then the node goes
-back to its release, and all stop once.  What clients noticed is printed.
+back to its release, and all stop once.  With a release that has them, quorum queues of three
+copies are under load as well.  What clients noticed is printed.
 """
 
 from __future__ import annotations
@@ -52,7 +53,10 @@ def previous(tmp_path: Path) -> Path:
 def world(tmp_path: Path, previous: Path) -> Iterator[World]:
     machines = [{"PYTHONPATH": str(previous)}] * SIZE
     clients = ["pika", "pynsq"]
-    with World(tmp_path, SIZE, mirrored=True, clients=clients, machines=machines) as world:
+    has_quorum = (previous / "penstock/cluster/mirrors/star_group.py").exists()
+    with World(
+        tmp_path, SIZE, mirrored=True, quorum=has_quorum, clients=clients, machines=machines
+    ) as world:
         yield world
 
 
