@@ -236,7 +236,7 @@ def _refused(w: World, user: str, vhost: str, name: str = "A") -> None:
     client = w.raw(name)
     client.login(user, user)
     client.send_off_record(
-        codec.method_frame(0, "connection.tune-ok", channel_max=9, frame_max=4096)
+        codec.method_frame(0, "connection.tune-ok", channel_max=9, frame_max=8192)
     )
     client.send(0, "connection.open", virtual_host=vhost)
     w.fate(client, timed=False)

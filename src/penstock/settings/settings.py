@@ -211,7 +211,8 @@ class Settings(
     compatibility = Text("3.10",
         "The release of RabbitMQ whose answers are given where releases differ and both can be had:"
         " an unknown type of exchange closes the connection (3.10) or the channel (4); with 4,"
-        " queues show their type among their arguments, and all dead letters have `x-last-death-*`."
+        " queues show their type among their arguments, all dead letters have `x-last-death-*`, and"
+        " AMQP clients hear which right is missing, and need one for a passive declaration."
         " What is as in 3.10 in any case stands in the list of differences.",
         choices=("3.10", NEWER))
     default_queue_type = Text("",

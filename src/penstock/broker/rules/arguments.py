@@ -74,7 +74,7 @@ class TypeRules(NamedTuple):
 
     ``default_type``: of those whose virtual host names none; "" = classic, and not shown.
     ``relaxed``: a quorum queue may be declared again as a classic one.
-    ``newer``: unknown types of exchanges are refused as by RabbitMQ 4.
+    ``newer``: unknown types of exchanges, and missing rights, are refused as by RabbitMQ 4.
     """
 
     default_type: str = ""

@@ -28,6 +28,8 @@ DEFAULT_EXCHANGE: Final = "amq.default"
 
 
 EVERYTHING: Final = ".*"
+NAMES: Final = {CONFIGURE: "configure ", WRITE: "write ", READ: "read "}
+UNNAMED: Final = dict.fromkeys(NAMES, "")
 
 
 def covers(pattern: str, name: str) -> bool:
@@ -78,11 +80,13 @@ class Rights:
     """One user in one virtual host; asks anew each time, so a change counts at once.
 
     All but the constructor raise AccessRefused; or Undecided, for a user of another backend.
+    ``newer``: as in RabbitMQ 4 a refusal says which right is missing, and ``see`` wants one.
     """
 
-    def __init__(self, user: User, vhost: str) -> None:
+    def __init__(self, user: User, vhost: str, newer: bool = False) -> None:
         self.user = user
         self.vhost = vhost
+        self._named: Final = NAMES if newer else UNNAMED
 
     def configure(self, kind: str, name: str) -> None:
         self._check(CONFIGURE, kind, name)
@@ -92,6 +96,15 @@ class Rights:
 
     def read(self, kind: str, name: str) -> None:
         self._check(READ, kind, name)
+
+    def see(self, kind: str, name: str) -> None:
+        """Asked by passive declarations.  RabbitMQ 4 wants any right, 3.10 none."""
+        if self._named is UNNAMED:
+            return
+        for permission in NAMES:
+            if self.may(permission, kind, name):
+                return
+        self._check(CONFIGURE, kind, name)
 
     def may(self, permission: int, kind: str, name: str) -> bool:
         try:
@@ -121,8 +134,8 @@ class Rights:
         if judge is None and patterns is None:
             return
         refusal = (
-            f"access to topic '{routing_key}' in exchange '{exchange.name}' in vhost"
-            f" '{self.vhost}' refused for user '{self.user.name}'"
+            f"{self._named[permission]}access to topic '{routing_key}' in exchange"
+            f" '{exchange.name}' in vhost '{self.vhost}' refused for user '{self.user.name}'"
         )
         if judge is not None:
             asked = Question(TOPIC, self.vhost, exchange.name, permission, routing_key)
@@ -140,12 +153,13 @@ class Rights:
             name = DEFAULT_EXCHANGE
         judge = self.user.judge
         if judge is not None:
-            _ask(judge, Question(kind, self.vhost, name, permission), self._refusal(kind, name))
+            asked = Question(kind, self.vhost, name, permission)
+            _ask(judge, asked, self._refusal(permission, kind, name))
             return
         patterns = self.user.vhosts.get(self.vhost)
         if patterns is None or not covers(patterns[permission], name):
-            raise AccessRefused(self._refusal(kind, name))
+            raise AccessRefused(self._refusal(permission, kind, name))
 
-    def _refusal(self, kind: str, name: str) -> str:
+    def _refusal(self, permission: int, kind: str, name: str) -> str:
         where = f"in vhost '{self.vhost}' refused for user '{self.user.name}'"
-        return f"access to {kind} '{name}' {where}"
+        return f"{self._named[permission]}access to {kind} '{name}' {where}"

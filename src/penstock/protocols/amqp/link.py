@@ -154,7 +154,7 @@ class Link:
         user = self.session.user
         assert user is not None
         self._vhost = vhost
-        self._rights = Rights(user, vhost.name)
+        self._rights = Rights(user, vhost.name, self.broker.options.types.newer)
         self.traffic = self.broker.traffic.of(vhost.name, AMQP)
         self.broker.count_connection(user, vhost, 1)
         self.name_publisher()

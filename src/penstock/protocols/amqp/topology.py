@@ -143,6 +143,7 @@ class TopologyMethods:
         if name.startswith(REPLY_TO):
             return self._find_reply_consumer(name)
         if method.flag("passive"):
+            link.rights.see("queue", name)
             queue = vhost.queue(name)
             queue.check_owner(link.session)
             vhost.touch(queue)
@@ -222,6 +223,7 @@ class TopologyMethods:
         if method.flag("passive"):
             if name == "":
                 raise AccessRefused("operation not permitted on the default exchange")
+            link.rights.see("exchange", name)
             link.vhost.exchange(name)
         else:
             declaring.declare_exchange(
