@@ -142,6 +142,25 @@ def test_the_log_is_read_and_filtered(visit: Visit, life: Life) -> None:
     visit.check()
 
 
+def test_a_week_the_pointer_and_two_queues_in_one_chart(visit: Visit, life: Life) -> None:
+    page = visit.page
+    visit.go("/nodes")
+    visit.heading("Nodes")
+    page.get_by_label("Charts").select_option("604800")
+    chart = page.locator("figure.chart").first
+    chart.locator(".u-over").hover()
+    chart.get_by_text("UTC").first.wait_for()
+    page.get_by_label("Charts").select_option("300")
+    visit.go("/queues/%2F/orders.new")
+    page.get_by_label("Queue of this virtual host").fill("orders.audit")
+    page.get_by_role("button", name="Compare").click()
+    compared = page.locator("figure.chart").filter(has_text="Queued messages, compared")
+    for name in ("orders.new", "orders.audit"):
+        compared.locator(".legend").get_by_text(name).wait_for()
+    visit.shoot("queues-compared")
+    visit.check()
+
+
 def test_numbers_follow_a_publish(visit: Visit, life: Life) -> None:
     visit.go("/queues")
     ready = visit.row("Queues", "orders.audit").get_by_role("cell").nth(4)

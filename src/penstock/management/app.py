@@ -146,7 +146,11 @@ class ManagementServer:
         self._token = token
         self._statistics = node.statistics = Statistics(settings)
         self.sampler = Sampler(
-            self._statistics, Reading(view.broker, view.watch), node, self._on_loop
+            self._statistics,
+            Reading(view.broker, view.watch),
+            node,
+            self._on_loop,
+            "" if settings is None else settings.data_dir,
         )
         gathering = Gathering(
             view,

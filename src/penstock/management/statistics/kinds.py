@@ -2,7 +2,8 @@
 
 A *counter* only grows; a *gauge* goes up and down.  Rings keep what a counter grew by and what a
 gauge was.  How long is RabbitMQ's default: ten minutes in steps of the interval, an hour in
-minutes; of the node also a working day in steps of ten minutes, and a day in half hours.
+minutes; of the node also a working day in steps of ten minutes, and a day in half hours.  A week in
+hours is ours; what is kept of the node and its totals outlives the process (``history_file.py``).
 """
 
 from typing import Final, NamedTuple
@@ -11,7 +12,7 @@ from penstock.core.traffic import TRAFFIC_FIELDS
 
 FINE_S: Final = 605
 BASIC: Final = ((3600, 60),)
-GLOBAL: Final = ((3660, 60), (29_400, 600), (86_400, 1800))
+GLOBAL: Final = ((3660, 60), (29_400, 600), (86_400, 1800), (608_400, 3600))
 """(how long, in steps of), in seconds; besides the fine one, whose steps are the interval."""
 
 CHURN: Final = (

@@ -189,8 +189,37 @@ class Track:
                 while at > slot:
                     value -= column[level.place(at)]
                     at -= 1
-            found.append((int(slot * level.step_s * 1000), max(value, 0)))
-        return found
+            found.append((int(slot * level.step_s * 1000), value))
+        # Rings may go on over a restart, or from another object of that name; counters do not.
+        lowest = min([value for _, value in found], default=0)
+        return found if lowest >= 0 else [(at_ms, value - lowest) for at_ms, value in found]
+
+    def of_slot(self, levels: Levels, level: Level, slot: int) -> list[int]:
+        """What each counter grew by in that step, and what each gauge was at its end."""
+        at = level.place(slot)
+        return [
+            self.columns[place][at]
+            if place in self.columns
+            else self.counts[place] * (place >= levels.counter_count)
+            for place in range(len(levels.names))
+        ]
+
+    def restore(self, levels: Levels, at_s: int, numbers: Sequence[int]) -> None:
+        """What ``of_slot`` once said of the step that began then; the oldest ones come first."""
+        for level in levels.levels[1:]:
+            slot = int(at_s // level.step_s)
+            if not level.slot - level.size < slot <= level.slot:
+                continue
+            at = level.place(slot)
+            for place, value in enumerate(numbers):
+                column = self.columns.get(place)
+                if column is None:
+                    if not value:
+                        continue
+                    column = self.columns[place] = levels.column()
+                if place < levels.counter_count:
+                    value += column[at]  # noqa: PLW2901
+                column[at] = min(value, levels.ceiling)
 
 
 def _grown(before: Sequence[int], place: int, value: int) -> int:
@@ -213,6 +242,10 @@ class Tracks:
         self._now_s = now_s
         self._tick += 1
         self.levels.advance(now_s)
+
+    def of(self, key: tuple[str, ...]) -> Track:
+        """The track of that object, which is there from now on."""
+        return self.by_key.setdefault(key, Track())
 
     def record(self, key: tuple[str, ...], counts: tuple[int, ...]) -> None:
         track = self.by_key.get(key)

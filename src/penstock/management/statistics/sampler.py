@@ -11,6 +11,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
 from penstock.core.histogram import Histogram
@@ -18,7 +19,8 @@ from penstock.management.facts.on_loop import OnLoop
 from penstock.management.facts.portions import SLICE, portions
 from penstock.management.facts.sessions import SessionTally
 from penstock.management.statistics.completing import Statistics
-from penstock.management.statistics.kinds import NODE
+from penstock.management.statistics.history_file import STEP_S, HistoryFile
+from penstock.management.statistics.kinds import CLUSTER, NODE
 from penstock.management.statistics.node_facts import NodeFacts
 from penstock.management.statistics.reading import Reading
 
@@ -38,9 +40,18 @@ class Sampler:
     """
 
     def __init__(
-        self, statistics: Statistics, reading: Reading, node: NodeFacts, on_loop: OnLoop
+        self,
+        statistics: Statistics,
+        reading: Reading,
+        node: NodeFacts,
+        on_loop: OnLoop,
+        directory: str = "",
     ) -> None:
+        """``directory``: for the file of a week's history; empty: there is none."""
         self._statistics = statistics
+        self._kept = [statistics.tracks[kind.name] for kind in (CLUSTER, NODE)]
+        names = [f"{kind.name}.{name}" for kind in (CLUSTER, NODE) for name in kind.names]
+        self._file = HistoryFile(Path(directory) / "history", names) if directory else None
         self.tracks = statistics.tracks
         self._reading = reading
         self._node = node
@@ -53,6 +64,8 @@ class Sampler:
         """Until it is cancelled."""
         interval_s = self._statistics.interval_s
         done = 0
+        if self._file is not None and self._statistics.mode != "none":
+            await asyncio.to_thread(self._restore, self._file, time.time())
         while self._statistics.mode != "none":
             await asyncio.sleep(interval_s - (time.time() - LATE_S) % interval_s)
             step = int(time.time() // interval_s)
@@ -66,8 +79,32 @@ class Sampler:
             except Exception:
                 log.exception("no statistics this time")
 
+    def _restore(self, file: HistoryFile, now_s: float) -> None:
+        """Before the first walk."""
+        records = file.read(int(now_s // STEP_S))
+        if not records:
+            return
+        for tracks in self._kept:
+            tracks.begin(now_s)
+            track = tracks.of(())
+            width = len(tracks.kind.names)
+            for minute, numbers in records:
+                track.restore(tracks.levels, minute * STEP_S, numbers[:width])
+            records = [(minute, numbers[width:]) for minute, numbers in records]
+
+    async def _keep(self, minute: int) -> None:
+        """On disk, when that minute is over."""
+        level = self._kept[0].levels.levels[1]
+        if self._file is None or not 0 <= minute < level.slot:
+            return
+        numbers: list[int] = []
+        for tracks in self._kept:
+            numbers += tracks.of(()).of_slot(tracks.levels, tracks.levels.levels[1], minute)
+        await asyncio.to_thread(self._file.write, minute, numbers)
+
     async def walk(self, now_s: float) -> None:
         began = time.monotonic()
+        minute = self._kept[0].levels.levels[1].slot
         for tracks in self.tracks.values():
             tracks.begin(now_s)
         await self._sessions()
@@ -81,6 +118,7 @@ class Sampler:
         self.tracks["node"].record((), tuple(_number(row.get(name)) for name in NODE.names))
         for tracks in self.tracks.values():
             tracks.end()
+        await self._keep(minute)
         self.last_walk_s = time.monotonic() - began
         self.walks += 1
 

@@ -70,7 +70,14 @@ STORE: Final = "store/persistent"
 FORGOTTEN_AT_START: Final = ("transient", "store/transient")
 KNOWN_NAMES: Final = (
     *("journal", "queues", "streams", "transient", "store", "terms", "lock", "reserve"),
-    *("events", "audit-trail", "logs", "control.json", "nsqd-taken-over.json"),  # not of the engine
+    *(
+        "events",
+        "audit-trail",
+        "history",
+        "logs",
+        "control.json",
+        "nsqd-taken-over.json",
+    ),  # not of the engine
 )
 
 Progress = Callable[[str, int], None]

@@ -11,7 +11,7 @@
 import { html, useEffect, useRef, useState, signal } from "./ui.js";
 import { line, user } from "./api.js";
 import uPlot from "../vendor/uplot.js";
-import { bytes, short, zone } from "./format.js";
+import { bytes, short, when, zone } from "./format.js";
 
 const POINTS_MAX = 300;
 const SPAN_S = 60;
@@ -42,19 +42,25 @@ function faint(rgb) {
   return rgb.replace(/^rgb\(([^)]*)\)$/, "rgba($1, 0.12)");
 }
 
+const DAY_S = 86400;
+const pad = (part) => String(part).padStart(2, "0");
+const dayOf = (at) => `${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
+
+/** Times of day; over more than a day, with the date. */
 function clocks(ticks) {
+  const days = ticks.at(-1) - ticks[0] > DAY_S;
   const whole = ticks.every((seconds) => seconds % 60 === 0);
   return ticks.map((seconds) => {
     const at = new Date(seconds * 1000);
-    const parts = [at.getHours(), at.getMinutes(), at.getSeconds()].map((part) => String(part).padStart(2, "0"));
-    return parts.slice(0, whole ? 2 : 3).join(":");
+    const parts = [at.getHours(), at.getMinutes(), at.getSeconds()].map(pad);
+    return (days ? `${dayOf(at)} ` : "") + parts.slice(0, whole ? 2 : 3).join(":");
   });
 }
 
 /** Room for the longest label. */
 const widest = (_, labels) => Math.max(40, ...(labels ?? []).map((label) => 14 + 6.6 * label.length));
 
-function options(width, height, series, format) {
+function options(width, height, series, format, point) {
   const grid = { stroke: resolved("--line"), width: 1 };
   const axis = { stroke: resolved("--quiet"), grid, ticks: { show: false }, font: "11px system-ui" };
   return {
@@ -63,6 +69,7 @@ function options(width, height, series, format) {
     padding: [8, 8, 0, 0],
     legend: { show: false },
     cursor: { y: false, points: { size: 6 } },
+    hooks: { setCursor: [({ cursor }) => point(cursor.idx ?? null)] },
     scales: { x: { range: (_, first, last) => [Math.min(first, last - SPAN_S), last] }, y: { range: (_, low, high) => [Math.min(0, low ?? 0), Math.max(1, (high ?? 1) * 1.08)] } },
     axes: [
       { ...axis, size: 26, space: 80, values: (_, ticks) => clocks(ticks) },
@@ -84,10 +91,11 @@ function options(width, height, series, format) {
 export function Chart({ title, times, series, format = short, height = 160 }) {
   const box = useRef(null);
   const plot = useRef(null);
+  const [pointed, point] = useState(null); // the place in times that the cursor is at
   const shape = series.map(({ label, color }) => label + color).join() + theme.value;
   useEffect(() => {
     const wide = Math.max(160, box.current.clientWidth);
-    const made = new uPlot(options(wide, height, series, format), data(times, series), box.current);
+    const made = new uPlot(options(wide, height, series, format, point), data(times, series), box.current);
     plot.current = made;
     const observer = new ResizeObserver(() => {
       if (!box.current || !plot.current) return;
@@ -104,11 +112,13 @@ export function Chart({ title, times, series, format = short, height = 160 }) {
   useEffect(() => {
     plot.current?.setData(data(times, series));
   }, [times, series]);
+  const here = pointed !== null && times.length > 1 && pointed < times.length ? pointed : null;
+  const shown = (values) => (here === null ? last(values) : values[here]);
   const last = (values) => values.findLast((value) => value !== null && value !== undefined);
   const said = series.map(({ label, values }) => `${label} ${format(last(values))}`).join(", ");
   return html`
     <figure class="chart">
-      <figcaption>${title} <small class="quiet">${zone(Date.now())}</small></figcaption>
+      <figcaption>${title} <small class="quiet">${here === null ? zone(Date.now()) : when(times[here] * 1000)}</small></figcaption>
       <div ref=${box} role="img" aria-label=${`${title}: ${said}`}></div>
       <ul class="legend">
         ${series.map(({ label, values, color }, index) => html`
@@ -116,7 +126,7 @@ export function Chart({ title, times, series, format = short, height = 160 }) {
             <svg class="swatch" viewBox="0 0 10 10" aria-hidden="true">
               <rect width="10" height="10" rx="2" fill=${`var(${color ?? `--c${index + 1}`})`} />
             </svg>
-            ${label} <b>${format(last(values))}</b>
+            ${label} <b>${format(shown(values))}</b>
           </li>`)}
       </ul>
     </figure>`;

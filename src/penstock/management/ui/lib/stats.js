@@ -8,10 +8,11 @@ import { Chart, samples, useHistory } from "./chart.js";
 import { rate, short } from "./format.js";
 
 const HOUR_S = 3600;
-export const DAY_S = 86400;
-const STEPS_S = { 60: 5, 300: 5, 600: 5, [HOUR_S]: 60, 28800: 600, [DAY_S]: 1800 };
+const DAY_S = 86400;
+export const WEEK_S = 7 * DAY_S;
+const STEPS_S = { 60: 5, 300: 5, 600: 5, [HOUR_S]: 60, 28800: 600, [DAY_S]: 1800, [WEEK_S]: 3600 };
 const KEY = "penstock.span";
-export const SPANS = [[60, "1 min"], [300, "5 min"], [600, "10 min"], [HOUR_S, "1 h"], [28800, "8 h"], [DAY_S, "1 d"]];
+export const SPANS = [[60, "1 min"], [300, "5 min"], [600, "10 min"], [HOUR_S, "1 h"], [28800, "8 h"], [DAY_S, "1 d"], [WEEK_S, "1 w"]];
 /** Seconds that charts show, where the broker keeps so many. */
 export const span = signal(STEPS_S[localStorage.getItem(KEY)] ? Number(localStorage.getItem(KEY)) : 300);
 
@@ -20,7 +21,7 @@ export function setSpan(seconds) {
   span.value = seconds;
 }
 
-/** The query for samples of these groups; most objects keep an hour, a node and the overview a day. */
+/** The query for samples of these groups; most objects keep an hour, a node and the overview a week. */
 export function sampled(groups = ["msg_rates", "lengths"], kept = HOUR_S) {
   const age = Math.min(span.value, kept);
   return groups.map((group) => `${group}_age=${age}&${group}_incr=${STEPS_S[age]}`).join("&");
@@ -66,6 +67,17 @@ export function QueuedChart({ id, object, title = "Queued messages" }) {
   const own = useHistory(`queued ${id}`, object, QUEUED);
   const { times, series } = samples(object, QUEUED) ?? own;
   return html`<${Chart} title=${title} times=${times} series=${series} format=${short} />`;
+}
+
+/** Messages of several queues in one chart. objects: of the API, with samples of lengths. */
+export function ComparedChart({ objects }) {
+  const found = objects.map((object) => samples(object, QUEUED.slice(0, 1)));
+  const times = [...new Set(found.flatMap((one) => one?.times ?? []))].toSorted((a, b) => a - b);
+  const series = objects.map(({ name }, index) => {
+    const known = new Map(found[index]?.times.map((time, place) => [time, found[index].series[0].values[place]]));
+    return { label: name, color: `--c${index + 1}`, values: times.map((time) => known.get(time) ?? null) };
+  });
+  return html`<${Chart} title="Queued messages, compared" times=${times} series=${series} format=${short} />`;
 }
 
 /** Lines of those counters the object has: `deliver / get` only where the parts are unknown, rare

@@ -6,7 +6,7 @@ import { Asked, Card, Facts, State } from "../lib/parts.js";
 import { Chart, samples, useHistory } from "../lib/chart.js";
 import { Drawing } from "../lib/drawing.js";
 import { bytes, duration } from "../lib/format.js";
-import { DAY_S, sampled } from "../lib/stats.js";
+import { WEEK_S, sampled } from "../lib/stats.js";
 
 const WIDTH = 1000;
 const BAR = { y: 34, height: 26 };
@@ -25,7 +25,7 @@ const PICKED = {
 export default function ForecastPage() {
   const { data, error } = useLive("/api/penstock/forecast");
   const seen = useHistory("forecast", data, FIELDS, (row, field) => row && PICKED[field](row));
-  const { data: nodes } = useLive(`/api/nodes?columns=os_pid,mem_used,mem_used_details&${sampled(["node_stats"], DAY_S)}`);
+  const { data: nodes } = useLive(`/api/nodes?columns=os_pid,mem_used,mem_used_details&${sampled(["node_stats"], WEEK_S)}`);
   const resident = samples(nodes?.find(({ os_pid }) => os_pid), RESIDENT);
   const { times, series } = resident && data ? withLines(resident, data.memory) : seen;
   return html`

@@ -6,7 +6,7 @@ import { Asked, Card, Facts, Meter, State, Table, Tag } from "../lib/parts.js";
 import { Chart, samples, useHistory } from "../lib/chart.js";
 import { bytes, count, duration, short, some } from "../lib/format.js";
 import { ClusterTable } from "../lib/cluster.js";
-import { DAY_S, sampled } from "../lib/stats.js";
+import { WEEK_S, sampled } from "../lib/stats.js";
 
 const MEMORY = [{ label: "memory", field: "mem_used", color: "--c1" }];
 const FILES = [{ label: "files open", field: "fd_used", color: "--c2" }, { label: "sockets", field: "sockets_used", color: "--c1" }];
@@ -44,7 +44,7 @@ function Cluster() {
 }
 
 function Node({ name }) {
-  const { data: node, error } = useLive(`${at("nodes", name)}?${sampled(["node_stats"], DAY_S)}`);
+  const { data: node, error } = useLive(`${at("nodes", name)}?${sampled(["node_stats"], WEEK_S)}`);
   const memory = useLive(`${at("nodes", name)}/memory`);
   const ownMemory = useHistory(`memory ${name}`, node, MEMORY);
   const ownFiles = useHistory(`files ${name}`, node, FILES);

@@ -3,7 +3,7 @@
 import { html } from "../lib/ui.js";
 import { mayMonitor, scoped, useLive } from "../lib/api.js";
 import { Asked, Card, Facts, Figure, Meter, State, Table, Tag } from "../lib/parts.js";
-import { DAY_S, QueuedChart, RatesChart, sampled } from "../lib/stats.js";
+import { WEEK_S, QueuedChart, RatesChart, sampled } from "../lib/stats.js";
 import { bytes, count, duration, missing, rate, some } from "../lib/format.js";
 import { link } from "../lib/router.js";
 
@@ -14,7 +14,7 @@ const CHURN = [
 ];
 
 export default function Overview() {
-  const { data, error } = useLive(`/api/overview?${sampled(undefined, DAY_S)}`);
+  const { data, error } = useLive(`/api/overview?${sampled(undefined, WEEK_S)}`);
   const totals = data?.object_totals ?? {};
   const queued = data?.queue_totals;
   return html`

@@ -3,9 +3,9 @@
 import { html, useEffect, useState } from "../lib/ui.js";
 import { at, send, useLive } from "../lib/api.js";
 import { Asked, Card, Facts, Figure, Guarded, Problem, State, Tabs, attempt, confirm, say } from "../lib/parts.js";
-import { QueuedChart, RatesChart, sampled, useRate } from "../lib/stats.js";
+import { ComparedChart, QueuedChart, RatesChart, sampled, useRate } from "../lib/stats.js";
 import { bytes, count, duration, percent, rate, some, when } from "../lib/format.js";
-import { go, link } from "../lib/router.js";
+import { go, link, route, setQuery } from "../lib/router.js";
 import { Field, Form } from "../lib/parts.js";
 import { BindForm, BindingsTable } from "../lib/bindings.js";
 import { Consumers } from "../lib/consumers.js";
@@ -80,6 +80,7 @@ function Overview({ queue }) {
     <div class="cards">
       <${Card}><${QueuedChart} id=${id} object=${queue} /><//>
       <${Card}><${RatesChart} id=${id} stats=${queue.message_stats} /><//>
+      <${Compared} queue=${queue} />
       <${Card} title="Messages" wide>
         <div class="scroll"><table><caption class="unseen">Messages and bytes</caption>
           <thead><tr><th scope="col">Counted</th>${KINDS.map(([title]) => html`<th scope="col" class="number" key=${title}>${title}</th>`)}</tr></thead>
@@ -90,6 +91,20 @@ function Overview({ queue }) {
       <//>
       <${Card} title="Details" wide><${Facts} facts=${factsOf(queue)} /><//>
     </div>`;
+}
+
+/** The messages of this queue and of another one of its virtual host, which the address names. */
+function Compared({ queue }) {
+  const other = route.value.query.with;
+  const { data, error } = useLive(other ? `${at("queues", queue.vhost, other)}?${sampled()}` : null);
+  return html`
+    <${Card} title="Compare with another queue">
+      <${Form} inline submit="Compare" onSubmit=${setQuery} reset=${false} key=${other}>
+        <${Field} label="Queue of this virtual host" name="with" value=${other} />
+      <//>
+      ${other && html`<${Asked} data=${data} error=${error} gone="There is no such queue." />`}
+      ${data && html`<${ComparedChart} objects=${[queue, data]} />`}
+    <//>`;
 }
 
 const isEmpty = (table) => !table || Object.keys(table).length === 0;
