@@ -146,11 +146,20 @@ def test_what_is_too_long_is_not_sent(served: Served, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    "took_s, pause_s", [(0.0, 1.0), (0.01, 1.0), (0.2, 1.0), (0.5, 2.5), (3.0, 15.0)]
+    "took_s, used_s, pause_s",
+    [
+        (0.0, 0.0, 1.0),
+        (0.01, 0.01, 1.0),
+        (0.2, 0.0, 1.0),
+        (0.5, 0.0, 2.5),
+        (3.0, 0.0, 15.0),
+        (0.1, 0.1, 6.0),
+        (0.5, 0.05, 3.0),
+    ],
 )
-def test_what_takes_long_is_asked_rarely(took_s: float, pause_s: float) -> None:
-    """Never more than a fifth of the time goes into one path."""
-    assert live_api.pause_s(1.0, took_s) == pytest.approx(pause_s)
+def test_what_is_dear_is_asked_rarely(took_s: float, used_s: float, pause_s: float) -> None:
+    """One path takes a fifth of the time, and a sixtieth of a processor, at most."""
+    assert live_api.pause_s(1.0, took_s, used_s) == pytest.approx(pause_s)
 
 
 def test_a_slow_path_does_not_hold_up_the_others(

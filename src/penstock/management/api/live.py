@@ -12,9 +12,9 @@ the answer sent last goes out:
 So whatever is a GET can be live, through the same endpoints and the same rights; the visitor is
 found out anew each time, and a user who was removed hears 401 and no more.
 Streams (in all, and of one user), paths and the length of an answer are bounded, and so is the time
-an answer may take from others: a path that took long is asked the more rarely (``pause_s``), so
-that a list of ten thousand queues, sorted by length, costs a fifth of the time at most.  A page
-that watches is a guest.  The stream ends when the server stops.
+an answer may take from others: a path whose answer was dear is asked the more rarely (``pause_s``),
+so that a list of ten thousand queues, sorted by length, takes a sixtieth of a processor at most.  A
+page that watches is a guest.  The stream ends when the server stops.
 """
 
 import asyncio
@@ -40,6 +40,8 @@ INTERVAL_MIN_MS: Final = 1000
 INTERVAL_MAX_MS: Final = 60_000
 PAUSE_SHARE: Final = 4.0
 """A path is left alone so many times as long as its answer took."""
+PROCESSOR_SHARE: Final = 60.0
+"""From one look to the next, so many times the processor time of the broker that it took."""
 STILL_HERE_S: Final = 15.0
 """Proxies between here and the browser close what is silent for long."""
 WRITE_TIMEOUT_S: Final = 30.0
@@ -110,11 +112,12 @@ class LiveApi(Endpoints):
         await _write(request, response, b": live\n\n")
         while not self._stopped.is_set() and not _is_gone(request):
             for number, path in enumerate(paths):
-                began_s = time.monotonic()
+                began_s, used_s = time.monotonic(), time.process_time()
                 if began_s < due_s[number]:
                     continue
                 event = await self._event(request, number, path)
-                due_s[number] = began_s + pause_s(interval_s, time.monotonic() - began_s)
+                took_s, used_s = time.monotonic() - began_s, time.process_time() - used_s
+                due_s[number] = began_s + pause_s(interval_s, took_s, used_s)
                 digest = hashlib.blake2b(event, digest_size=16).digest()
                 if digest != sent[number]:
                     sent[number] = digest
@@ -144,9 +147,13 @@ class LiveApi(Endpoints):
         return b"event: %d.error\ndata: %b\n\n%b" % (number, fault, end)
 
 
-def pause_s(interval_s: float, took_s: float) -> float:
-    """From the beginning of one look at a path to that of the next."""
-    return max(interval_s, took_s * (1 + PAUSE_SHARE))
+def pause_s(interval_s: float, took_s: float, used_s: float) -> float:
+    """From the beginning of one look at a path to that of the next.
+
+    ``used_s``: processor time of all threads meanwhile; what clients need of it counts as well, so
+    that a broker at work is asked the more rarely.
+    """
+    return max(interval_s, took_s * (1 + PAUSE_SHARE), used_s * PROCESSOR_SHARE)
 
 
 async def _write(request: web.Request, response: web.StreamResponse, event: bytes) -> None:

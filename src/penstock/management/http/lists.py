@@ -236,8 +236,9 @@ def _by_vhost_and_name(pair: Pair) -> tuple[str, ...]:
     return pair
 
 
-def slices(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    size = SLICE_WITH_SAMPLES if asked_now.get() else SLICE
+def slices(items: Sequence[T], *, become_rows: bool = True) -> Iterator[Sequence[T]]:
+    """``become_rows``: each of them, with the samples that the request asks for."""
+    size = SLICE_WITH_SAMPLES if become_rows and asked_now.get() else SLICE
     for start in range(0, len(items), size):
         yield items[start : start + size]
 
@@ -252,7 +253,7 @@ def check_samples(count: int, instead: str = "ask for a page") -> None:
 
 
 def runs(pairs: Sequence[Pair]) -> Iterator[tuple[str, list[str]]]:
-    """The names in their order, in slices of one virtual host each."""
-    for part in slices(pairs):
+    """The names in their order, in slices of one virtual host each; they become no rows."""
+    for part in slices(pairs, become_rows=False):
         for vhost, run in groupby(part, itemgetter(0)):
             yield vhost, [name for _, name in run]

@@ -103,7 +103,7 @@ function Compared({ queue }) {
         <${Field} label="Queue of this virtual host" name="with" value=${other} />
       <//>
       ${other && html`<${Asked} data=${data} error=${error} gone="There is no such queue." />`}
-      ${data && html`<${ComparedChart} objects=${[queue, data]} />`}
+      ${data && html`<div class="followed"><${ComparedChart} objects=${[queue, data]} /></div>`}
     <//>`;
 }
 
