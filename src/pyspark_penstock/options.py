@@ -34,10 +34,14 @@ COLUMNS = (*DEFAULT_COLUMNS, "incarnation", "properties_raw")
 """The last two come only when they are asked for: one tells apart the lives of a queue that was
 deleted and declared again, the other repeats what others say."""
 
+MINIMA = ("minMessagesPerTrigger", "minBytesPerTrigger")
+"""A batch waits until one of them is reached, or ``maxTriggerDelay``."""
 BATCH_ONLY = ("endingOffsets", "endingTimestamp")
 STREAM_ONLY = (
     "maxMessagesPerTrigger",
     "maxBytesPerTrigger",
+    *MINIMA,
+    "maxTriggerDelay",
     "pollTimeout",
     "takeOver",
     "processedBelow",
@@ -149,7 +153,16 @@ class Settings:
     processed_below: Mapping[str, int]  # known to be done, whatever the checkpoint says
     columns: tuple[str, ...]
     claims: bool = False  # rows are leave to read, not messages
+    min_messages_per_trigger: int = 0  # 0 = any number
+    min_bytes_per_trigger: int = 0
+    max_trigger_delay_ms: int = 0
     given: frozenset[str] = frozenset()
+
+    def is_enough(self, messages: int, size: int) -> bool:
+        """For a batch now."""
+        wanted = (self.min_messages_per_trigger, self.min_bytes_per_trigger)
+        pairs = zip((messages, size), wanted, strict=True)
+        return not any(wanted) or any(least and there >= least for there, least in pairs)
 
     def check_for_batch(self) -> None:
         self._refuse(STREAM_ONLY, "streams (readStream)")
@@ -178,7 +191,7 @@ def parse_options(given: Mapping[str, str]) -> Settings:
     _refuse_unknown(options)
     subscription = _subscription(options)
     read = _Reader(options)
-    return Settings(
+    settings = Settings(
         endpoint=endpoint(options),
         subscription=subscription,
         starting=_position(options, subscription, "starting", "earliest"),
@@ -194,8 +207,27 @@ def parse_options(given: Mapping[str, str]) -> Settings:
         processed_below=_processed_below(options, subscription),
         columns=_columns(options),
         claims=read("claims", "false", _boolean),
+        min_messages_per_trigger=read(MINIMA[0], "0", _count_or_none),
+        min_bytes_per_trigger=read(MINIMA[1], "0", _size_or_none),
+        max_trigger_delay_ms=read("maxTriggerDelay", "15m", _duration),
         given=frozenset(options),
     )
+    _check_minima(settings)
+    return settings
+
+
+def _check_minima(settings: Settings) -> None:
+    pairs = (
+        (settings.min_messages_per_trigger, settings.max_messages_per_trigger, "Messages"),
+        (settings.min_bytes_per_trigger, settings.max_bytes_per_trigger, "Bytes"),
+    )
+    for least, most, what in pairs:
+        if least > most:
+            raise ValueError(
+                f"penstock: option 'min{what}PerTrigger' is more than max{what}PerTrigger, {most}"
+            )
+    if "maxtriggerdelay" in settings.given and not any(least for least, _, _ in pairs):
+        raise ValueError(f"penstock: option 'maxTriggerDelay' belongs to {' or '.join(MINIMA)}")
 
 
 KNOWN = (
@@ -213,6 +245,8 @@ KNOWN = (
     "endingTimestamp",
     "maxMessagesPerTrigger",
     "maxBytesPerTrigger",
+    *MINIMA,
+    "maxTriggerDelay",
     "minPartitions",
     "failOnDataLoss",
     "pollTimeout",
@@ -506,6 +540,14 @@ def _count(text: str) -> int:
     if not re.fullmatch(r"[0-9]{1,15}", text) or int(text) < 1:
         raise ValueError("it must be a whole number, at least 1")
     return int(text)
+
+
+def _count_or_none(text: str) -> int:
+    return 0 if text == "0" else _count(text)
+
+
+def _size_or_none(text: str) -> int:
+    return 0 if text == "0" else _size(text)
 
 
 def _boolean(text: str) -> bool:

@@ -23,7 +23,7 @@ import itertools
 import logging
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
@@ -35,6 +35,7 @@ from pyspark_penstock.planner import Patience, patiently, resolved, subscribe
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
+    from pyspark.sql.datasource import Filter
 
 UNLIMITED = (1 << 62) - 1
 GO_ON = "Start with a new checkpoint, or go on with what is there by option failOnDataLoss=false"
@@ -150,19 +151,57 @@ def read_range(settings: Settings, partition: RangePartition) -> "Iterator[Recor
             patience.use(error)
 
 
+class Narrowing:
+    """The part of the queues that conditions of a query leave, by queue and by ``seq_id``.
+
+    Spark checks every row again, so a condition that is not known here costs reading, no more.
+    Times narrow nothing: a clock may have gone back, and a search by time would pass over rows.
+    """
+
+    # Spark refuses a source that has pushFilters while its setting is off; it looks at this.
+    __func__ = staticmethod(getattr(DataSourceReader, "pushFilters", iter))
+
+    def __init__(self) -> None:
+        self.queues: frozenset[str] | None = None  # None = all
+        self.low, self.high = 0, UNLIMITED
+
+    def __call__(self, filters: "list[Filter]") -> "Iterator[Filter]":
+        for one in filters:
+            self._narrow(type(one).__name__, getattr(one, "attribute", ()), one)
+            yield one
+
+    def has(self, queue: str) -> bool:
+        return self.queues is None or queue in self.queues
+
+    def _narrow(self, kind: str, column: tuple[str, ...], one: Any) -> None:
+        values = tuple(one.value) if kind == "In" else (getattr(one, "value", None),)
+        if column == ("queue",) and kind in ("EqualTo", "In"):
+            named = frozenset(values)
+            self.queues = named if self.queues is None else self.queues & named
+        if column != ("seq_id",) or not all(isinstance(value, int) for value in values):
+            return
+        if kind in ("EqualTo", "In", "GreaterThan", "GreaterThanOrEqual"):
+            self.low = max(self.low, min(values) + (kind == "GreaterThan"))
+        if kind in ("EqualTo", "In", "LessThan", "LessThanOrEqual"):
+            self.high = min(self.high, max(values) + (kind != "LessThan"))
+
+
 class BatchReader(DataSourceReader):
     """Looks at queues and leaves them as they are: nothing is acknowledged, no lease is taken."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._ready = 0  # messages in the longest of the queues
+        self._wanted = Narrowing()
+        self.pushFilters = self._wanted  # type: ignore[method-assign]
 
     def partitions(self) -> list[InputPartition]:
         """Called at every planning of the same DataFrame, so it only asks for the bounds."""
         queues = subscribe(self._settings, make=False)
         check_positions(self._settings, queues)
         self._ready = 0
-        ranges = [patiently(self._settings, partial(self._bounds, queue)) for queue in queues]
+        wanted = filter(self._wanted.has, queues)
+        ranges = [patiently(self._settings, partial(self._bounds, queue)) for queue in wanted]
         return cut_all(ranges, self._settings.min_partitions, self._ready)
 
     def read(self, partition: InputPartition) -> "Iterator[RecordBatch]":
@@ -178,6 +217,8 @@ class BatchReader(DataSourceReader):
             end = _bound(looker, queue, settings.ending, head.next_seq)
         self._check(queue, start, end, head)
         self._ready = max(self._ready, head.ready)
+        start = max(start, self._wanted.low)
+        end = max(min(end, self._wanted.high), start)
         return RangePartition(queue, incarnation, start, end, 0)
 
     def _check(self, queue: str, start: int, end: int, head: Head) -> None:

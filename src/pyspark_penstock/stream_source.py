@@ -21,7 +21,8 @@ acknowledged.  Other positions are kept by the broker (``Planner.first_position`
 leaves what they skip where it is until something beyond is acknowledged.
 
 **Limits** of a batch are shared by the queues: each gets an equal part, and what one does not use
-is dealt out again.
+is dealt out again.  With ``minMessagesPerTrigger`` or ``minBytesPerTrigger`` a smaller batch waits,
+up to ``maxTriggerDelay`` from when there was something; a run of AvailableNow takes what there is.
 """
 
 import time
@@ -72,6 +73,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._stop_at: dict[str, int] | None = None  # set by AvailableNow
         self._holes: dict[str, int] = {}  # up to the end of the last planned batch
         self._turns = 0
+        self._waits_since_s: float | None = None  # for more messages, on the monotonic clock
 
     def planners(self) -> dict[str, Planner]:
         """By queue, in the order of the subscription, which is made when first needed."""
@@ -116,7 +118,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             head = planner.last_head
             if head is not None and place.seq > head.floor:
                 planner.ack(place.seq, later=True)
-        ends = self._plan(places, limit)
+        ends, budget = self._plan(places, limit)
         if ends == places:
             for queue, place in places.items():
                 if self._planners[queue].leaves_some:  # now there is time, and this may be the end
@@ -126,8 +128,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             wait_for_any(list(self._planners.values()), self._settings.poll_timeout_ms)
             for planner in self._planners.values():
                 planner.head()
-            ends = self._plan(places, limit)
-        return start if ends == places else _offset(ends)
+            ends, budget = self._plan(places, limit)
+        if ends == places or self._is_little(budget, limit):
+            return start
+        self._tell_holes(places, ends)
+        return _offset(ends)
+
+    def _is_little(self, budget: "_Budget", limit: ReadLimit) -> bool:
+        """More is worth the wait, of which a part is over when this returns."""
+        settings = self._settings
+        now_s = time.monotonic()
+        since_s = now_s if self._waits_since_s is None else self._waits_since_s
+        if (
+            self._stop_at is not None
+            or isinstance(limit, ReadAllAvailable)
+            or settings.is_enough(budget.taken_messages, budget.taken_bytes)
+            or now_s - since_s >= settings.max_trigger_delay_ms / 1000
+        ):
+            self._waits_since_s = None
+            return False
+        self._waits_since_s = since_s
+        time.sleep(settings.poll_timeout_ms / 1000)
+        return True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         heads = {
@@ -256,8 +278,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- the next batch --------------------------------------------------------------------
 
-    def _plan(self, places: Mapping[str, Place], limit: ReadLimit) -> dict[str, Place]:
-        """Where it ends in each queue."""
+    def _plan(
+        self, places: Mapping[str, Place], limit: ReadLimit
+    ) -> "tuple[dict[str, Place], _Budget]":
+        """Where it ends in each queue, and what it takes."""
         settings = self._settings
         if isinstance(limit, ReadMaxRows):
             budget = _Budget(limit.max_rows, settings.max_bytes_per_trigger)
@@ -274,8 +298,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for queue in hungry
                 if budget.messages > 0 and self._extend(ends, queue, share, budget)
             ]
-        self._tell_holes(places, ends)
-        return ends
+        return ends, budget
 
     def _extend(
         self, ends: dict[str, Place], queue: str, share: tuple[int, int], budget: "_Budget"
@@ -319,6 +342,8 @@ class _Budget:
     def __init__(self, messages: int, size: int) -> None:
         self.messages = messages
         self.size = size
+        self.taken_messages = 0
+        self.taken_bytes = 0
         self._empty = True
 
     def share(self, queues: int) -> tuple[int, int]:
@@ -332,6 +357,8 @@ class _Budget:
         self._empty = False
         self.messages -= messages
         self.size -= size
+        self.taken_messages += messages
+        self.taken_bytes += size
         return True
 
 

@@ -87,6 +87,22 @@ def test_batch_reads_choose_columns_ranges_and_partitions(
     assert depth(broker.url, "many") == 200
 
 
+def test_conditions_on_positions_are_pushed_down(
+    spark: SparkSession, broker: BrokerProcess
+) -> None:
+    publish(broker.url, "pushed", [b"%d" % n for n in range(100)])
+    found = frame(spark, broker, "pushed", minPartitions=4)
+    some = found.where("seq_id >= 90 and seq_id < 95 and routing_key = 'pushed'")
+    assert [row["seq_id"] for row in some.collect()] == [*range(90, 95)]
+    parts = [one.rdd.getNumPartitions() for one in (found, found.where("queue = 'another'"))]
+    assert parts == [4, 1], "of nothing Spark makes one that is empty"
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    try:  # as in a session of the user's own
+        assert frame(spark, broker, "pushed").where("seq_id >= 90").count() == 10
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+
+
 def test_mistakes_reach_the_user_in_our_words(spark: SparkSession, broker: BrokerProcess) -> None:
     with pytest.raises(Exception, match="unknown option 'colums'"):
         frame(spark, broker, "q", colums="body")

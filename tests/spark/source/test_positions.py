@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pyspark  # noqa: F401
 import pytest
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualTo,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+)
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock_ranges.ranges import BROWSE
-from pyspark_penstock import DefaultSource, client, planner
+from pyspark_penstock import DefaultSource, client, planner, stream_source
 from pyspark_penstock.source import BatchReader, DataLoss
 from pyspark_penstock.stream_source import StreamReader
 from tests.spark.range_host import RangeHost
 
 START_MS = 1_700_000_000_000
+START = datetime.fromtimestamp(START_MS / 1000, UTC)
 
 
 @pytest.fixture
@@ -377,3 +390,88 @@ def test_an_exclusive_queue_belongs_to_its_connection(host: RangeHost) -> None:
         host.hall.queues["a"].owner = object()
     with pytest.raises(client.Locked, match=r"exclusive.*private to the connection"):
         batch(host).partitions()
+
+
+# -- a batch that waits until it is worth it -------------------------------------------------
+
+
+def test_a_small_batch_waits_for_more_or_for_its_time(
+    host: RangeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = streaming(host, minMessagesPerTrigger=10, maxTriggerDelay="10m", pollTimeout="1ms")
+    first = reader.initialOffset()
+    publish(host, "a", 6)
+    assert reader.latestOffset(first, ReadMaxRows(100)) == first
+    publish(host, "b", 3)
+    assert reader.latestOffset(first, ReadMaxRows(100)) == first
+    publish(host, "c", 1)
+    one = reader.latestOffset(first, ReadMaxRows(100))
+    assert {queue: place["seq"] for queue, place in one["q"].items()} == {"a": 6, "b": 3, "c": 1}
+    publish(host, "a", 1)
+    assert reader.latestOffset(one, ReadMaxRows(100)) == one
+    now_s = stream_source.time.monotonic()
+    monkeypatch.setattr(stream_source.time, "monotonic", lambda: now_s + 601)
+    two = reader.latestOffset(one, ReadMaxRows(100))
+    assert two["q"]["a"]["seq"] == 7
+    publish(host, "a", 1)
+    assert reader.latestOffset(two, ReadMaxRows(100)) == two, "the time begins anew"
+    assert reader.latestOffset(two, ReadAllAvailable())["q"]["a"]["seq"] == 8
+
+
+def test_bytes_are_enough_as_well_and_a_run_to_the_end_waits_for_nothing(host: RangeHost) -> None:
+    reader = streaming(host, queue="a", minMessagesPerTrigger=100, minBytesPerTrigger=500)
+    first = reader.initialOffset()
+    publish(host, "a", 2, size=300)
+    one = reader.latestOffset(first, ReadMaxRows(100))
+    assert one["q"]["a"]["seq"] == 2
+    publish(host, "a", 1)
+    reader.prepareForTriggerAvailableNow()
+    assert reader.latestOffset(one, ReadMaxRows(100))["q"]["a"]["seq"] == 3
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ({"minMessagesPerTrigger": 5, "maxMessagesPerTrigger": 4}, "is more than maxMessages"),
+        ({"minBytesPerTrigger": "1GiB"}, "is more than maxBytesPerTrigger"),
+        ({"maxTriggerDelay": "1m"}, "belongs to minMessagesPerTrigger or minBytesPerTrigger"),
+    ],
+)
+def test_limits_that_contradict_each_other(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        DefaultSource({"queue": "a"} | {name: str(one) for name, one in options.items()}).schema()
+
+
+# -- conditions of a query ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "conditions, ranges",
+    [
+        ([GreaterThanOrEqual(("seq_id",), 4)], [("a", 4, 10), ("b", 4, 5)]),
+        ([GreaterThan(("seq_id",), 4), LessThan(("seq_id",), 8)], [("a", 5, 8)]),
+        ([EqualTo(("seq_id",), 3)], [("a", 3, 4), ("b", 3, 4)]),
+        ([In(("seq_id",), (2, 4))], [("a", 2, 5), ("b", 2, 5)]),
+        ([EqualTo(("queue",), "b")], [("b", 0, 5)]),
+        ([In(("queue",), ("a", "x")), LessThanOrEqual(("seq_id",), 1)], [("a", 0, 2)]),
+        ([EqualTo(("queue",), "x")], []),
+        ([GreaterThan(("enqueued_at",), START), Not(EqualTo(("seq_id",), 3))], None),
+    ],
+)
+def test_a_batch_reads_only_what_conditions_leave(
+    host: RangeHost, conditions: list[Any], ranges: list[Any] | None
+) -> None:
+    publish(host, "a", 10)
+    publish(host, "b", 5)
+    reader = batch(host, queues="a,b")
+    assert list(reader.pushFilters(conditions)) == conditions, "Spark checks them again"
+    there = [(one.queue, one.start, one.end) for one in reader.partitions()]
+    assert there == (ranges if ranges is not None else [("a", 0, 10), ("b", 0, 5)])
+
+
+def test_spark_takes_the_source_where_it_pushes_no_conditions(host: RangeHost) -> None:
+    """It refuses others that could: see plan_data_source_read of pyspark."""
+    reader = batch(host)
+    assert getattr(reader.pushFilters, "__func__", None) is DataSourceReader.pushFilters
+    narrowed = [*reader.pushFilters([EqualTo(("queue",), "b")])]
+    assert (len(narrowed), pickle.loads(pickle.dumps(reader)).partitions()) == (1, [])

@@ -1,13 +1,14 @@
 """``penstock pipeline archive``: a queue into a table, each message exactly once."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from penstock.cli.options import option
 from penstock.cli.pipelines.common import (
     EXIT_CODES,
+    SECONDS,
     Common,
     accept_data_loss_option,
     at_work,
@@ -52,6 +53,8 @@ PARTITION_COLUMNS = (
     *("day", "hour", "published_day", "queue", "exchange", "routing_key", "type", "app_id"),
     "content_type",
 )
+LEAST_WORDS = ("min_batch_mb", "max_delay_s")
+DELAY_MAX_S = 600.0
 COMPRESSIONS = ("zstd", "snappy", "lz4", "none")
 
 EPILOG = f"""{EXIT_CODES}
@@ -129,6 +132,12 @@ def _kind(table_format: str | None, table_name: str | None) -> str:
     1_000_000,
 )
 @option("--max-batch-mb", "About the largest size of one batch.", click.IntRange(1), 1024)
+@option(
+    "--min-batch-mb",
+    "With --every: wait until a batch is about so large, or for --max-delay.",
+    click.IntRange(1),
+)
+@option("--max-delay max_delay_s", "With --min-batch-mb: the longest wait (10m).", SECONDS)
 @accept_data_loss_option
 @take_over_option
 @common_options()
@@ -145,7 +154,7 @@ def archive(
     max_batch_mb: int,
     accept_data_loss: bool,
     take_over: bool,
-    **what: str | None,
+    **what: Any,
 ) -> None:
     """Land a queue in a table, each message exactly once.
 
@@ -156,6 +165,7 @@ def archive(
     """
     words = {word: what.pop(word) for word in CATALOG_WORDS}
     sorted_by = {word: what.pop(word) for word in SORTING_WORDS}
+    least = {word: what.pop(word) for word in LEAST_WORDS}
     options = source_options(common.group, **what)
     columns = decoding_of(sorted_by).columns
     kind = _kind(table_format, table_name)
@@ -179,6 +189,8 @@ def archive(
     if sorting.merge_on and options.keys() & {"queues", "queuesPattern"}:
         raise click.UsageError("--merge-on: messages of several queues have no order; read one")
     _check(sorting, layout, table)
+    batch_bytes = min(max_batch_mb << 20, sorting.batch_bytes_max)
+    least = _least(common, batch_bytes, **least)
     subscribed = subscribe(common, options)
     job = ArchiveJob(
         url=common.url,
@@ -190,7 +202,8 @@ def archive(
         layout=layout,
         checkpoint=common.checkpoint,
         batch_messages=batch_messages,
-        batch_bytes=min(max_batch_mb << 20, sorting.batch_bytes_max),
+        batch_bytes=batch_bytes,
+        **least,
         every_s=common.every_s,
         master=common.master,
         fail_on_data_loss=not accept_data_loss,
@@ -198,6 +211,21 @@ def archive(
         sorting=sorting,
     )
     (_show_plan if common.dry_run else _run)(job, subscribed, common)
+
+
+def _least(
+    common: Common, batch_bytes: int, min_batch_mb: int | None, max_delay_s: float | None
+) -> dict[str, Any]:
+    """For how many bytes a batch waits, and how long; raises UsageError."""
+    if min_batch_mb is None:
+        if max_delay_s is not None:
+            raise click.UsageError("--max-delay belongs to --min-batch-mb")
+        return {}
+    if common.every_s is None:
+        raise click.UsageError("--min-batch-mb belongs to --every: another run takes what there is")
+    if min_batch_mb << 20 > batch_bytes:
+        raise click.UsageError(f"--min-batch-mb: the largest batch is {batch_bytes >> 20} MB")
+    return {"least_bytes": min_batch_mb << 20, "delay_max_s": max_delay_s or DELAY_MAX_S}
 
 
 def _check(sorting: "Sorting", layout: "Layout", table: "LakeTable") -> None:

@@ -56,6 +56,8 @@ class ArchiveJob:
     fail_on_data_loss: bool = True
     take_over: bool = False
     sorting: Sorting = ONE_TABLE
+    least_bytes: int = 0  # a smaller batch waits, up to ``delay_max_s``; 0 = none does
+    delay_max_s: float = 0
 
     def landing(self) -> Landing:
         return self._landing_in(self.table)
@@ -81,7 +83,14 @@ class ArchiveJob:
             "maxBytesPerTrigger": str(self.batch_bytes),
             "failOnDataLoss": str(self.fail_on_data_loss).lower(),
             "takeOver": str(self.take_over and not restarts).lower(),
+            **self._least(),
         }
+
+    def _least(self) -> dict[str, str]:
+        if not self.least_bytes:
+            return {}
+        delay = f"{int(1000 * self.delay_max_s)}ms"
+        return {"minBytesPerTrigger": str(self.least_bytes), "maxTriggerDelay": delay}
 
 
 @dataclass

@@ -18,6 +18,7 @@ HOPELESS = (
     DATA_LOSS, "pyspark_penstock.client.Refused", "pyspark_penstock.client.Fenced",
     "pyspark_penstock.client.Locked", "pyspark_penstock.client.NotPenstock",
     "penstock.spark.tables.publishing.NotShared", "penstock.spark.tables.publishing.FileGone",
+    "penstock.spark.tables.table.OtherTable", "penstock.spark.tables.per_queue.OneTableForTwo",
 )  # fmt: skip
 """Names that stand in Spark's error text when starting again changes nothing."""
 UNREACHABLE = "pyspark_penstock.client.ConnectionLost"

@@ -215,6 +215,7 @@ def _started(
         "spark.driver.bindAddress": host,
         # Java and Python give up on each other after so long, which a busy machine needs.
         "spark.python.authenticate.socketTimeout": "120s",
+        "spark.sql.python.filterPushdown.enabled": "true",
     }
     builder = SparkSession.builder.appName(app_name).master(master)
     for key, value in (own | dict(settings)).items():
