@@ -186,3 +186,38 @@ def test_a_table_of_another_shape_is_refused_without_notes_of_this_machine(
     if pipeline.table.format == DELTA:
         with pytest.raises(OtherTable, match="is a Delta table"):
             StoreTable.of(pipeline.table.url, PARQUET, ()).check(table_schema(Layout(COLUMNS)))
+
+
+def test_a_delta_table_is_compacted_and_no_key_is_shown(store: ObjectStore, tmp_path: Path) -> None:
+    from click.testing import CliRunner
+    from deltalake import DeltaTable, write_deltalake
+
+    from penstock.cli.main import cli
+
+    url = f"s3://lake/{tmp_path.name}/small"
+    for number in range(5):
+        write_deltalake(url, pa.table({"n": [number]}), mode="append")
+    for more in (["--dry-run"], [], ["--vacuum-hours", "168"]):
+        done = CliRunner().invoke(cli, ["pipeline", "compact", "--table", url, *more])
+        assert done.exit_code == 0, done.output
+        assert SECRET_KEY not in done.output
+        assert ACCESS_KEY not in done.output
+    assert len(DeltaTable(url).file_uris()) == 1
+    assert sorted(DeltaTable(url).to_pyarrow_table()["n"].to_pylist()) == [*range(5)]
+    for place in tmp_path.rglob("*"):
+        if place.is_file():
+            assert SECRET_KEY.encode() not in place.read_bytes(), place
+
+
+def test_plain_files_in_a_store_are_left_alone(store: ObjectStore, tmp_path: Path) -> None:
+    from click.testing import CliRunner
+
+    from penstock.cli.main import cli
+
+    url = f"s3://lake/{tmp_path.name}/plain"
+    parquet.write_table(
+        pa.table({"n": [1]}), path_in(f"{url}/a.parquet"), filesystem=system_of(url)
+    )
+    done = CliRunner().invoke(cli, ["pipeline", "compact", "--table", url])
+    assert done.exit_code == 1
+    assert "is in an object store, which exchanges no directories" in done.output

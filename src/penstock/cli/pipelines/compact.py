@@ -10,8 +10,15 @@ import click
 
 from penstock.cli.failure import Failure
 from penstock.cli.options import option
-from penstock.cli.pipelines.common import LOCAL_PATH, say_summary
-from penstock.cli.pipelines.lake import catalog_options, iceberg_named
+from penstock.cli.pipelines.common import say_summary
+from penstock.cli.pipelines.lake import (
+    CATALOG_WORDS,
+    TABLE_PLACE,
+    asking_store,
+    catalog_options,
+    iceberg_named,
+    meant_table,
+)
 from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -29,13 +36,15 @@ Examples:
   penstock pipeline compact --table ./lake/orders
   penstock pipeline compact --table ./lake/orders --max-file-mb 512 --dry-run
   penstock pipeline compact --table lake.orders --catalog prod --vacuum-hours 168
+  penstock pipeline compact --table s3://bucket/lake/orders
 """
 
 
 @click.command(epilog=EPILOG)
 @option(
     "--table given",
-    "Directory of the table; with --catalog or --catalog-uri the name of an Iceberg table.",
+    "Directory or s3://, gs://, abfs://; with --catalog or --catalog-uri the name of an Iceberg"
+    " table.",
     required=True,
 )
 @catalog_options
@@ -74,9 +83,8 @@ def compact(
     if words["catalog"] or words["catalog_uri"]:
         table = iceberg_named(given, words)
     else:
-        from penstock.spark.tables.table import Table
-
-        table = Table.at(LOCAL_PATH.convert(given, None, ctx))
+        place = TABLE_PLACE.convert(given, None, ctx)
+        table = meant_table(place, None, dict.fromkeys(CATALOG_WORDS), flag="--table")
     done = _compacted(table, max_file_mb << 20, vacuum_hours, dry_run, output == "text")
     summary = {"table": str(table), **vars(done), "seconds": round(time.monotonic() - started_s, 1)}
     say_summary(({"dry_run": True} | summary) if dry_run else summary)
@@ -92,6 +100,9 @@ def _compacted(
             click.echo(f"{name}: {before} files became {after}")
 
     try:
-        return run(place, file_bytes, on_partition, vacuum_hours=vacuum_hours, only_plan=dry_run)
+        with asking_store(place):
+            return run(
+                place, file_bytes, on_partition, vacuum_hours=vacuum_hours, only_plan=dry_run
+            )
     except PenstockError as error:
         raise Failure(str(error), getattr(error, "fix", "")) from error

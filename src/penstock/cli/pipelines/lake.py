@@ -1,15 +1,17 @@
 """Which table a pipeline means: a directory, or a name in an Iceberg catalog."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
 
+from penstock.cli.failure import Failure
 from penstock.cli.options import all_of, option
-from penstock.cli.pipelines.common import LOCAL_PATH
+from penstock.cli.pipelines.common import LOCAL_PATH, one_line
 
 if TYPE_CHECKING:
     from penstock.spark.tables.iceberg import IcebergTable
@@ -116,6 +118,16 @@ def _partitions(place: Path | str | None, *, endless: bool) -> tuple[str, ...]:
     return ("day",) if endless and alone else ()
 
 
+@contextmanager
+def asking_store(place: object) -> Iterator[None]:
+    """That an object store is away, or says no, in a user's words."""
+    try:
+        yield
+    except OSError as error:
+        fix = "look at the address, the region and the keys (AWS_ENDPOINT_URL, AWS_REGION, …)"
+        raise Failure(f"{place}: {one_line(str(error))}", fix) from error
+
+
 def meant_table(
     directory: Path | str | None,
     name: str | None,
@@ -143,7 +155,8 @@ def meant_table(
     if isinstance(directory, str):
         from penstock.spark.tables.store import StoreTable
 
-        return StoreTable.there(directory)
+        with asking_store(directory):
+            return StoreTable.there(directory)
     from penstock.spark.tables.table import Table
 
     return Table.at(directory)

@@ -8,6 +8,8 @@ Iceberg tables are compacted is in ``iceberg_upkeep``.
 old version go on with the old files, and ``vacuum`` removes those a week later.  Copies and log
 are synced before it runs, with all that the table names: a killed run may have synced nothing.
 
+In an object store (``store``) nothing is synced, and plain files stay: it exchanges nothing.
+
 **Plain Parquet** has none.  A rename moves one name, so "these ten go, this one comes" cannot be
 done by renames without a moment in which a reader who lists the directory sees messages twice
 or not at all.  What Linux can do at one stroke is to exchange two *directories*
@@ -49,6 +51,7 @@ from penstock.core.errors import PenstockError
 from penstock.spark.state.places import alone
 from penstock.spark.tables.landing import LakeTable
 from penstock.spark.tables.publishing import place_decided, publish_lock
+from penstock.spark.tables.store import StoreTable
 from penstock.spark.tables.table import DELTA, ICEBERG, NOTE, PARQUET, Table, any_file, data_files
 from pyspark_penstock.durable import sync, sync_one
 from pyspark_penstock.table_files import DICTIONARY
@@ -133,6 +136,8 @@ def _compact_plain(
     *,
     only_plan: bool,
 ) -> Compacted:
+    if isinstance(table, StoreTable):
+        raise NotCompactable(f"{table} is in an object store, which exchanges no directories")
     directory = table.directory
     if any_file(directory) is None:
         raise NotCompactable(f"{directory} holds no Parquet files")
@@ -345,18 +350,20 @@ def _compact_delta(
     check_deltalake()
     from deltalake import DeltaTable
 
-    directory = place.directory
-    table = DeltaTable(directory)
+    table = DeltaTable(place.uri)
     if only_plan:
         files = len(table.file_uris())
         return Compacted(files_before=files, files_after=files)
     told = table.optimize.compact(target_size=file_bytes)
-    sync(*data_files(directory))  # deltalake syncs nothing, and what the copies replace may go next
-    sync_log(directory)
+    if not isinstance(place, StoreTable):
+        # deltalake syncs nothing, and what the copies replace may go next
+        sync(*data_files(place.directory))
+        sync_log(place.directory)
     removed = []
     if vacuum_hours is not None:
         removed = table.vacuum(retention_hours=int(vacuum_hours), dry_run=False)
-        sync_log(directory)
+        if not isinstance(place, StoreTable):
+            sync_log(place.directory)
     return Compacted(
         partitions=told["partitionsOptimized"],
         files_before=told["numFilesRemoved"],
