@@ -1,9 +1,11 @@
 """Avro bodies: their fields, and the columns that a schema means.
 
-In: a schema as JSON, and bodies that hold one record each: its bare encoding, or Avro's
+In: a schema as JSON, and bodies that hold one record each: its bare encoding; or Avro's
 single-object encoding, whose first ten octets have the fingerprint of the schema (Avro 1.12,
-"Single-object encoding").  Out: a dictionary for each body, as JSON's are, for ``body_columns``; a
-body that is no such record raises ValueError.  Needs the package ``fastavro`` where workers run.
+"Single-object encoding"); or, where ids of it are given, the record behind the header that schema
+registries write, an octet 0 and the id of a schema.  Out: a dictionary for each body, as JSON's
+are, for ``body_columns``; a body that is no such record raises ValueError.  Needs the package
+``fastavro`` where workers run.
 
 Refused are schemas whose decoding a body could keep going for ever, or as deep as it likes: arrays
 of items without octets, and records that contain themselves.
@@ -11,6 +13,7 @@ of items without octets, and records that contain themselves.
 
 import io
 import json
+import struct
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -18,6 +21,8 @@ from pyspark_penstock.body_columns import SAME, BodyColumn, Kind
 
 MARKER: Final = b"\xc3\x01"
 HEADER_BYTES: Final = 10
+REGISTRY_HEADER: Final = struct.Struct(">BI")
+"""Of Confluent's wire format, which other registries write as well: 0, and the schema's id."""
 PLAIN: Final = {"float": "double", "bytes": "binary", "fixed": "binary", "enum": "string"} | {
     one: one for one in ("string", "boolean", "int", "long", "double")
 }
@@ -52,8 +57,11 @@ def avro_columns(text: str, taken: tuple[str, ...]) -> tuple[BodyColumn, ...]:
     )
 
 
-def avro_reader(text: str) -> Callable[[bytes], dict[str, Any]]:
-    """Raises ValueError for a schema that is none; so does what it returns for a body."""
+def avro_reader(text: str, ids: tuple[int, ...] = ()) -> Callable[[bytes], dict[str, Any]]:
+    """Raises ValueError for a schema that is none; so does what it returns for a body.
+
+    ``ids``: each body has the header of a registry, with one of them; () = none has one.
+    """
     from fastavro import schemaless_reader
     from fastavro.schema import fingerprint, to_parsing_canonical_form
 
@@ -63,7 +71,10 @@ def avro_reader(text: str) -> Callable[[bytes], dict[str, Any]]:
 
     def read(body: bytes) -> dict[str, Any]:
         stream = io.BytesIO(body)
-        stream.seek(HEADER_BYTES if body.startswith(header) else 0)
+        if ids:
+            stream.seek(_behind_registry_header(body, ids))
+        else:
+            stream.seek(HEADER_BYTES if body.startswith(header) else 0)
         try:
             fields: Any = schemaless_reader(stream, schema, None)
         except UNDECODABLE as error:
@@ -77,6 +88,15 @@ def avro_reader(text: str) -> Callable[[bytes], dict[str, Any]]:
         return found
 
     return read
+
+
+def _behind_registry_header(body: bytes, ids: tuple[int, ...]) -> int:
+    if len(body) < REGISTRY_HEADER.size or body[0]:
+        raise ValueError("no header of a schema registry: it begins with an octet 0 and an id")
+    _, number = REGISTRY_HEADER.unpack_from(body)
+    if number not in ids:
+        raise ValueError(f"its schema has the id {number} in the registry, which is not given")
+    return REGISTRY_HEADER.size
 
 
 def _parsed(text: str, *, expand: bool) -> dict[str, Any]:

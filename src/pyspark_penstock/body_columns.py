@@ -181,10 +181,14 @@ def _nested(word: str, text: str, column: str) -> Kind:
 
 @dataclass(frozen=True)
 class BodyDecoding:
-    """How bodies become columns; () = not at all.  ``avro``: their schema, "" = they are JSON."""
+    """How bodies become columns; () = not at all.  ``avro``: their schema, "" = they are JSON.
+
+    ``avro_ids``: of that schema in a registry, whose header each body has; () = none has one.
+    """
 
     columns: tuple[BodyColumn, ...] = ()
     avro: str = ""
+    avro_ids: tuple[int, ...] = ()
 
     def decoder(self) -> "Callable[[pa.RecordBatch], pa.RecordBatch]":
         """Raises ValueError for a schema that is none."""
@@ -193,7 +197,7 @@ class BodyDecoding:
         if self.avro:
             from pyspark_penstock.avro_bodies import avro_reader
 
-            return BodyDecoder(self.columns, avro_reader(self.avro)).decoded
+            return BodyDecoder(self.columns, avro_reader(self.avro, self.avro_ids)).decoded
         return BodyDecoder(self.columns).decoded
 
 

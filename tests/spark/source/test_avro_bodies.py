@@ -106,6 +106,23 @@ def test_the_single_object_encoding_has_the_fingerprint_of_its_schema() -> None:
     assert "no Avro record of the schema" in other[FAULT]
 
 
+def test_a_registry_s_header_names_one_of_the_ids() -> None:
+    columns = parse_body_columns("id long", ())
+    bodies = [
+        b"\x00" + (17).to_bytes(4, "big") + encoded(),
+        b"\x00" + (18).to_bytes(4, "big") + encoded(),
+        encoded(),
+        b"\x00\x00",
+    ]
+    good, other, bare, short = decoded(BodyDecoding(columns, TEXT, (17, 19)), *bodies)
+    assert (good["id"], good[FAULT]) == (7, None)
+    assert "has the id 18 in the registry, which is not given" in other[FAULT]
+    for one in (bare, short):
+        assert "no header of a schema registry" in one[FAULT]
+    (plain,) = decoded(BodyDecoding(columns, TEXT), bodies[0])
+    assert plain[FAULT], "without ids there is no such header"
+
+
 def test_octets_that_are_no_record_are_at_fault_and_stop_nothing() -> None:
     dice, body = random.Random(7), encoded()
     broken = []

@@ -27,6 +27,7 @@ QUARANTINE_BY = ("day",)
 SORTING_WORDS = (
     "columns",
     "avro_schema",
+    "avro_ids",
     "quarantine",
     "where",
     "rest",
@@ -45,6 +46,11 @@ sorting_options = all_of(
         "--avro-schema",
         "Bodies are Avro records of the schema in this file; without --columns each field is one.",
         metavar="FILE",
+    ),
+    option(
+        "--avro-ids",
+        "With --avro-schema: each body has a schema registry's header, with one of these ids.",
+        metavar="ID,…",
     ),
     option(
         "--quarantine",
@@ -119,18 +125,30 @@ def decoding_of(given: Mapping[str, str | None]) -> "BodyDecoding":
     try:
         columns = parse_body_columns(text, taken) if text else ()
         if given["avro_schema"] is None:
+            if given["avro_ids"] is not None:
+                raise click.UsageError("--avro-ids belongs to --avro-schema")
             return BodyDecoding(columns)
         flag = "avro-schema"
         from pyspark_penstock.avro_bodies import avro_columns, avro_reader
 
         avro = Path(given["avro_schema"]).expanduser().read_text(encoding="utf-8")
         avro_reader(avro)
-        return BodyDecoding(columns or avro_columns(avro, taken), avro)
+        columns = columns or avro_columns(avro, taken)
+        flag = "avro-ids"
+        return BodyDecoding(columns, avro, _ids(given["avro_ids"]))
     except (ValueError, OSError) as error:
         raise click.UsageError(f"--{flag}: {error}") from error
     except ModuleNotFoundError as error:
         fix = "install it: pip install 'penstock-broker[spark]'"
         raise Failure(f"Avro bodies need the package {error.name}", fix) from error
+
+
+def _ids(text: str | None) -> tuple[int, ...]:
+    """Raises ValueError."""
+    words = [] if text is None else [one.strip() for one in text.split(",")]
+    if not all(one.isascii() and one.isdigit() and int(one) < 1 << 32 for one in words):
+        raise ValueError(f"{text!r} is no list of ids from 0 to 4294967295")
+    return tuple(map(int, words))
 
 
 def _beside(
