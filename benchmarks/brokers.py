@@ -82,7 +82,11 @@ class Side:
             self.label = release(self.url)
 
     def __enter__(self) -> Self:
-        self.start()
+        try:
+            self.start()
+        except BaseException as error:  # it may run already, and be asked too early
+            self.__exit__(type(error), error, None)
+            raise
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:

@@ -94,10 +94,10 @@ class Cluster:
         with ExitStack() as stack:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory()))
             self.begin(stack, directory)
+            self.label = release(self.url()) if self.key == THEIRS else self.label
+            for pid in self.pids() if self.favoured else ():
+                favour(pid)
             self._stack = stack.pop_all()
-        self.label = release(self.url()) if self.key == THEIRS else self.label
-        for pid in self.pids() if self.favoured else ():
-            favour(pid)
         return self
 
     def __exit__(self, *_: object) -> None:
