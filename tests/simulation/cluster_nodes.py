@@ -40,7 +40,7 @@ from tests.simulation.sim_network import SimNetwork
 
 RESEND_MS: Final = 100
 HEARTBEAT_MS: Final = 250
-UNHEARD_MS: Final = 600
+UNHEARD_MS: Final = 500
 SILENCE_MS: Final = 1500
 START_MS: Final = 1_700_000_000_000
 START_MONO_MS: Final = 5_000_000

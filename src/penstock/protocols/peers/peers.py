@@ -53,7 +53,7 @@ from penstock.settings.listener_table import PEER
 from penstock.tls.options import TlsOptions
 
 HUNG_UP_MS: Final = 200
-UNHEARD_MS: Final = 600
+UNHEARD_MS: Final = 500
 UNPROVEN_MAX: Final = 64
 """Connections at a time that have not proven yet that they know the secret."""
 ENDED_MAX: Final = 10_000

@@ -51,7 +51,7 @@ AHEAD_BYTES: Final = 512 * 1024
 """More than this is not taken from the session before the socket has taken it."""
 HEARTBEATS: Final = 4
 """So often in the time after which the other side hangs up something is said."""
-HEARTBEAT_MS: Final = 200
+HEARTBEAT_MS: Final = 150
 """At least so often: elections do not wait until a link has ended (``Peers.is_unheard``)."""
 
 
