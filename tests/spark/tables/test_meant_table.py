@@ -9,8 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
 
-from penstock.cli.pipelines.archive import _partitions
-from penstock.cli.pipelines.lake import CATALOG_WORDS, meant_table
+from penstock.cli.pipelines.lake import CATALOG_WORDS, _partitions, meant_table
 from penstock.spark.tables.table import DELTA, PARQUET, Table
 
 NOTHING: dict[str, str | None] = dict.fromkeys(CATALOG_WORDS)
