@@ -15,6 +15,7 @@ import pytest
 from penstock.management.statistics.completing import Statistics
 from penstock.management.statistics.history_file import HEAD, PLACES, HistoryFile
 from penstock.management.statistics.kinds import CLUSTER, NODE
+from penstock.management.statistics.rings import Tracks
 from penstock.management.statistics.sampler import Sampler
 
 NAMES = ("one", "two")
@@ -153,6 +154,16 @@ def test_charts_go_on_after_a_restart(tmp_path: Path) -> None:
     assert min(value for _, value in week) == 0
     used = dict(after.samples("node", "mem_used", 86_400, 1800))
     assert used[int(start_s // 1800) * 1_800_000] > 1000
+
+
+def test_a_broker_without_any_messages_has_numbers_too() -> None:
+    """Nothing was ever recorded of it; the statistics of that minute ended in an error."""
+    tracks = Tracks(CLUSTER, 5)
+    tracks.begin(NOW * 60.0)
+    track, levels = tracks.of(()), tracks.levels
+    width = len(CLUSTER.names)
+    assert track.of_slot(levels, levels.levels[1], levels.levels[1].slot) == [0] * width
+    assert track.recent(levels, width - 1, 10) == [0, 0, 0]
 
 
 def test_the_page_says_how_many_columns_there_are() -> None:

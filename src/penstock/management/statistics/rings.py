@@ -168,7 +168,7 @@ class Track:
         back = min(int(age_s // level.step_s), level.size - 1)
         column = self.columns.get(place)
         if column is None:
-            return [self.counts[place] if place >= levels.counter_count else 0] * (back + 1)
+            return [self._unmoved(levels, place)] * (back + 1)
         return [column[level.place(level.slot - ago)] for ago in range(back, -1, -1)]
 
     def samples(self, levels: Levels, place: int, age_s: int, step_s: int) -> list[Sample]:
@@ -198,11 +198,13 @@ class Track:
         """What each counter grew by in that step, and what each gauge was at its end."""
         at = level.place(slot)
         return [
-            self.columns[place][at]
-            if place in self.columns
-            else self.counts[place] * (place >= levels.counter_count)
+            self.columns[place][at] if place in self.columns else self._unmoved(levels, place)
             for place in range(len(levels.names))
         ]
+
+    def _unmoved(self, levels: Levels, place: int) -> int:
+        """Of a number without a ring, in each step; nothing was counted before the first tick."""
+        return self.counts[place] if levels.counter_count <= place < len(self.counts) else 0
 
     def restore(self, levels: Levels, at_s: int, numbers: Sequence[int]) -> None:
         """What ``of_slot`` once said of the step that began then; the oldest ones come first."""
