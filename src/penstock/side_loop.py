@@ -62,6 +62,10 @@ class SideLoop:
             return False
         return True
 
+    def call_later(self, delay_s: float, function: Callable[..., object]) -> None:
+        """As ``call``, after that time, unless the loop is over by then."""
+        self.call(lambda: asyncio.get_running_loop().call_later(delay_s, function))
+
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """As ``call``."""
         if not self.call(lambda: asyncio.ensure_future(coroutine)):

@@ -120,6 +120,10 @@ class Turn:
         """From now on this is a node of a cluster."""
         self._cluster.append(cluster)
 
+    def leave(self) -> None:
+        """No node of a cluster any more."""
+        self._cluster.clear()
+
     def touch(self, session: Session) -> None:
         """This session may have output."""
         if not session.touched:

@@ -31,11 +31,12 @@ class LaterLoop:
 class Side:
     """The services' own loop, which does at once what it is handed."""
 
-    def call_soon_threadsafe(self, function: Callable[..., object], *arguments: Any) -> None:
+    def call(self, function: Callable[..., object], *arguments: Any) -> bool:
         function(*arguments)
+        return True
 
-    def call_later(self, _: float, function: Callable[..., object], *arguments: Any) -> None:
-        function(*arguments)
+    def call_later(self, _: float, function: Callable[..., object]) -> None:
+        function()
 
 
 class Followed:

@@ -50,7 +50,7 @@ def test_positions_keep_every_field(request: str, one: int, two: int, three: int
     [
         (subscriptions.decode_subscribe, b"\0"),
         (subscriptions.decode_subscribe, b"\2\0\0\1\0\1a"),
-        (subscriptions.decode_subscribe, b"\0\4\0\1\0\1a"),
+        (subscriptions.decode_subscribe, b"\0\5\0\1\0\1a"),
         (subscriptions.decode_subscribe, b"\0\0\0\0"),
         (subscriptions.decode_subscribe, b"\0\1\0\1\0\1a"),
         (subscriptions.decode_subscribe, b"\0\2\0\3\0\1a\0\1b\0\1c"),

@@ -133,8 +133,7 @@ class Follower:
 
     def _later(self, delay_s: float, do: Callable[[], None]) -> None:
         """On the data loop, unless the services have stopped by then."""
-        later = partial(self._loop.call, do)
-        self._side.call(lambda: asyncio.get_running_loop().call_later(delay_s, later))
+        self._side.call_later(delay_s, partial(self._loop.call, do))
 
     def _own_topics(self) -> dict[str, Topic]:
         return {} if self._topics is None else self._topics.topics
