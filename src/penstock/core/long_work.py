@@ -88,11 +88,11 @@ class LongWorks(TurnPart):
         return len(left) > 0
 
     def finish(self) -> None:
-        """The broker stops: all that is left, at once."""
-        for work, _ in self._left:
+        """The broker stops: all that is left, at once, and what that starts."""
+        while len(self._left) > 0:
+            work, _ = self._left.popleft()
             while work.step():
                 pass
-        self._left.clear()
 
     def _may_go_on(self) -> bool:
         return self._share.left(self._book.turns, False) > 0
