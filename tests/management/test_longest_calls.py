@@ -52,6 +52,7 @@ NAMES = {
     "unit": "days",
     "password": "x",
     "pattern": "q",
+    "trace": "1" * 32,
 }
 ENDLESS = ("/api/penstock/live",)
 """A stream: it repeats answers of other paths."""

@@ -6,7 +6,9 @@ import re
 
 from tests.management.conftest import Served
 
-WITHOUT_ROLE = {"bindings", "exchanges", "queues", "stream", "connections", "login", "session"}
+WITHOUT_ROLE = {
+    *("bindings", "exchanges", "queues", "stream", "connections", "login", "session", "traces")
+}
 """First parts of paths: permissions decide, or the visitor changes what is their own."""
 
 
