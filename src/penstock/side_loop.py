@@ -22,6 +22,7 @@ class SideLoop:
         self.stopping: Final = asyncio.Event()
         self._serve = serve
         self._started: Future[None] = Future()
+        self._tasks: set[asyncio.Future[Any]] = set()
         self._thread = threading.Thread(
             target=lambda: asyncio.run(self._run()), name=name, daemon=True
         )
@@ -68,7 +69,13 @@ class SideLoop:
 
     def run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         """As ``call``."""
-        if not self.call(lambda: asyncio.ensure_future(coroutine)):
+
+        def begin() -> None:
+            task = asyncio.ensure_future(coroutine)
+            self._tasks.add(task)  # the loop keeps none
+            task.add_done_callback(self._tasks.discard)
+
+        if not self.call(begin):
             coroutine.close()
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
