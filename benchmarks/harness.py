@@ -308,7 +308,7 @@ def losses(before: dict[str, float], now: dict[str, float]) -> list[str]:
     ]
 
 
-# -- what is told of a run ------------------------------------------------------------------------
+# -- results of a run ----------------------------------------------------------------------------
 
 
 def describe(table: Table, given: Given, words: Sequence[str]) -> Report:

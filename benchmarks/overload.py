@@ -1,4 +1,4 @@
-"""More than a broker can take: publishers flat out, nobody or a slow consumer at the other end."""
+"""More than a broker can take: publishers at full speed, and no consumer or a slow one."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def figures(found: Figures) -> Figures:
 
 @contextmanager
 def alarm(side: Side, given: Given, *, on: bool) -> Iterator[None]:
-    """The operator lets nobody publish in the second third of the time."""
+    """The operator blocks all publishers in the second third of the time."""
     if not on:
         yield
         return
@@ -111,7 +111,7 @@ def sides(given: Given, row: Row) -> list[Side]:
 
 
 def rows() -> Iterator[Row]:
-    kinds = {"none": ("", "nobody consumes"), "slow": (SLOW, SLOW), "alarm": (ALARM, ALARM)}
+    kinds = {"none": ("", "no consumer"), "slow": (SLOW, SLOW), "alarm": (ALARM, ALARM)}
     sizes: dict[str, tuple[str, tuple[int, int, int]]] = {
         "1k": ("1 KB", (1024, 1000, 1000)),
         "1m": ("1 MB", (1_000_000, 20, 50)),

@@ -1,4 +1,4 @@
-"""More than a broker can take: publishers flat out, nobody or a slow consumer at the other end.
+"""More than a broker can take: publishers at full speed, and no consumer or a slow one.
 
 Options are one JSON object.  One process, one loop.  Three phases, each as long as it must be:
 

@@ -64,7 +64,7 @@ class Account:
             self._low += 1
 
     def see(self, number: int) -> bool:
-        """Consumed and acknowledged; False when nobody published it."""
+        """Consumed and acknowledged; False when no publisher sent it."""
         if number >= self.published:
             return False
         self.seen[number] = min(255, self.seen[number] + 1)

@@ -321,7 +321,7 @@ PROBE_COLUMNS: Final = (
 QUESTIONS: Final = {"get": "basic.get, empty queue", "through": "publish 1 KB, receive it"}
 SECTIONS: Final = {
     "fill": Section(
-        "Fill: nobody consumes; drain: prefetch 1000, ack every 100",
+        "Fill: no consumer; drain: prefetch 1000, ack every 100",
         (
             Column("rate", "msg/s", thousands, 1),
             Column("count", "messages", thousands),

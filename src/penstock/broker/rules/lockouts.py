@@ -8,9 +8,9 @@ Of a user at one address (``OF_ADDRESS``) no other machine can shut the user out
 the operator decides.  Names that no user has are counted as others are, so that nothing tells them
 apart.  Within ``COUNTED_MAX`` and ``LOCKED_MAX`` the oldest entries make room.
 
-In a cluster each node tells the others what it counts (``take_news``), and does what they tell
-(``hear``): so all count all wrong passwords, and lock out at the same one.  What is told is lost
-with a link that ends: then the counts differ until their window is over.
+In a cluster each node sends the others what it counts (``take_news``), and counts what they send
+(``hear``): so all nodes count all wrong passwords, and lock out at the same one.  A link that ends
+loses the news on its way: the counts of two nodes then differ until the window is over.
 """
 
 from collections import deque
@@ -26,7 +26,7 @@ COUNTED_MAX: Final = 10_000
 LOCKED_MAX: Final = 10_000
 
 NEWS_MAX: Final = 1000
-"""Kept for other nodes; of more the oldest are not told."""
+"""Kept for other nodes; the oldest of more are not sent."""
 
 FAILED, ACCEPTED, ENDED = range(3)
 
