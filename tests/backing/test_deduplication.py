@@ -298,6 +298,7 @@ class UnreadKeys:
         assert sorted(keyed, key=str) == sorted(set(self.numbers.values()) - {None}, key=str)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [1, 5])
 def test_no_duplicate_is_taken_because_the_keys_cannot_be_read(parts: int) -> None:
     stopped = 0

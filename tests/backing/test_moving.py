@@ -1,7 +1,7 @@
 """From one queue to another in one turn: nothing is lost and nothing is there twice.
 
 A life of two queues on a disk that forgets.  Messages come into the first, and are moved to the
-second some at a time, as a batch of a sink is poured: fetched, published there, let go here.
+second some at a time, as a batch of a sink is published: fetched, published there, let go here.
 In between groups are sealed, written and synced in any order a committer may, memory is short so
 that both queues page, journal files are retired, segments rewritten, contents shared in the
 message store; and the power goes, or the process dies, at any moment.  What was on disk before

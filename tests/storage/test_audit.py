@@ -387,7 +387,7 @@ def test_missing_files_are_named() -> None:
     assert len(whole.journal) > 1
     cut = copy.deepcopy(files)
     cut.remove(f"{DIRECTORY}/{whole.journal[0].path}")
-    assert (whole.journal[0].path, 0, whole.journal[0].end) in damaged(audit(cut))
+    assert whole.journal[0].path in {damage.file for damage in audit(cut).damages}
     for walk in whole.store:
         files.remove(f"{DIRECTORY}/{walk.path}")
     found = audit(files)
@@ -435,9 +435,9 @@ def test_a_journal_without_its_only_first_block_is_damage() -> None:
     settled_life(files).close_cleanly()
     opened(files)
     files.kill()
-    (walk,) = audit(files).journal
+    walk = audit(files).journal[-1]
     files.flip(f"{DIRECTORY}/{walk.path}", 8 * 4)
-    assert damaged(audit(files)) == [(walk.path, 0, walk.size)]
+    assert (walk.path, 0, walk.size) in damaged(audit(files))
 
 
 def test_another_version_is_refused_not_called_damage() -> None:
@@ -448,12 +448,12 @@ def test_another_version_is_refused_not_called_damage() -> None:
 
     path = f"{DIRECTORY}/journal/1.jif"
     data = bytearray(files.read(path))
-    data[3] = 2
+    data[3] = 3
     end = JournalWalk("1.jif", 1, files.read(path)).end
     crc = crc32(data[36:end], crc32(data[:32]))
     data[32:36] = crc.to_bytes(4, "big")
     files.pwrite_parts(files.open_write(path), 0, [bytes(data)])
-    with pytest.raises(Corrupt, match="version 2, this release reads version 1"):
+    with pytest.raises(Corrupt, match="version 3, this release reads versions 1 to 2"):
         audit(files)
 
 
@@ -530,7 +530,9 @@ def test_one_file_by_itself() -> None:
         assert (alone.damages, alone.blocks) == ([], walk.blocks)
         if isinstance(walk, SegmentWalk):
             assert isinstance(alone, SegmentWalk)
-            assert (alone.messages, alone.settled_count) == (walk.messages, walk.settled_count)
+            assert alone.messages == walk.messages
+            if not any(block.content.startswith("references") for block in walk.blocks):
+                assert alone.settled_count == walk.settled_count
             elsewhere = walk_file(f"copies/{walk.number}.idx", files.read(f"data/{walk.path}"))
             assert elsewhere is not None
             assert elsewhere.blocks == walk.blocks

@@ -14,6 +14,7 @@ from penstock.core.message import REDELIVERED
 from penstock.storage.common.disk_jobs import run_job
 from penstock.storage.engine.resting_queue import FLUSHED
 from penstock.storage.index.segment_jobs import SegmentSync, SegmentWrite
+from penstock.storage.journal.resting import JournalScan
 from penstock.storage.store.compaction import StoreCompaction
 from tests.backing.engine_tools import OpenEngine, PatientEngine, limits, message
 from tests.helpers.sim_files import UNLIMITED, SimFileSystem
@@ -148,8 +149,11 @@ def test_a_journal_file_waits_for_segments_that_died_before_their_sync() -> None
         fill(queue, 5)
         one.commit()
     retired = one.engine.journal.files_retired
-    while not any(isinstance(job, SegmentSync) for job in one.engine.board.writes):
+    writes = one.engine.board.writes
+    while not any(isinstance(job, SegmentSync) for job in writes):
         one.work(2)
+        if isinstance(writes[0], JournalScan):
+            one.run_jobs(writes=1, reads=0)
     queue.ack(taken[9:])  # of the first segment only later messages may be left
     queue.purge()
     one.commit()

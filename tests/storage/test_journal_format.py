@@ -68,7 +68,7 @@ def read_file(data: bytes) -> list[Block]:
             ">3sBIQQQI", data, at
         )
         end = at + 36 + size
-        if (magic, version, offset) != (b"PSJ", 1, at) or end > len(data):
+        if (magic, version, offset) != (b"PSJ", 2, at) or end > len(data):
             break
         if crc != zlib.crc32(data[at : at + 32] + data[at + 36 : end]):
             break
@@ -86,7 +86,7 @@ def read_records(data: bytes) -> list[tuple[object, ...]]:
         if kind == b"P":
             record, at = read_record(data, at)
             records.append((b"P", record))
-        elif kind in (b"F", b"Q"):
+        elif kind in (b"F", b"Q", b"K"):
             (count,) = struct.unpack_from(">I", data, at + 1)
             rows = [struct.unpack_from(">IQ", data, at + 5 + 12 * i) for i in range(count)]
             records.append((kind, dict(rows)))
@@ -485,9 +485,9 @@ def test_clause_4_7_what_is_attested() -> None:
 def test_clause_5_1_another_version_is_refused_not_cut() -> None:
     opened = OpenJournal()
     old = opened.data()[:46]
-    head = b"PSJ\x02" + old[4:32]
+    head = b"PSJ\x03" + old[4:32]
     put(opened, 0, head + zlib.crc32(old[36:], zlib.crc32(head)).to_bytes(4, "big"))
-    with pytest.raises(Corrupt, match="version 2, this release reads version 1"):
+    with pytest.raises(Corrupt, match="version 3, this release reads versions 1 to 2"):
         opened.recover(1)
 
 

@@ -52,7 +52,7 @@ WITNESSES = {
     only_definitions: "definitions.db names 1 durable queues",
     segments: "queues has 1 segment files",
     store_files: "store/persistent has 1 files with contents",
-    terms: "the terms of a clean stop name journal file 1",
+    terms: "the terms of a clean stop name journal file 2",
 }
 
 

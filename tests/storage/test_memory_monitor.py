@@ -12,8 +12,8 @@ from penstock.core.message import Message
 from penstock.storage.engine.memory_monitor import (
     INTERVAL_MS,
     LEAST_TARGET_BYTES,
-    Holding,
     MemoryMonitor,
+    QueueMemory,
     duration_for,
     least_target,
 )
@@ -22,8 +22,8 @@ from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem
 
 
-def holding(held_bytes: int, byte_rate: int) -> Holding:
-    return Holding(RestingQueue(), held_bytes, byte_rate)
+def holding(held_bytes: int, byte_rate: int) -> QueueMemory:
+    return QueueMemory(RestingQueue(), held_bytes, byte_rate)
 
 
 def kept_within(duration: Fraction, queues: list[tuple[int, int]], least: int) -> Fraction:

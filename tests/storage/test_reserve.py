@@ -13,7 +13,7 @@ import pytest
 from penstock.storage.common.reserve import Reserve, wanted_bytes
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import VhostRecord
-from penstock.storage.definitions.transaction import Transaction
+from penstock.storage.definitions.transaction import DefinitionsTransaction
 from tests.helpers.sim_files import SimFileSystem
 
 FILE_BYTES = 1 << 20
@@ -132,7 +132,7 @@ def test_a_commit_that_finds_no_room_is_repeated_whole(times: int) -> None:
     database: Any = FullAtCommit(times)
     calls: list[int] = []
     make_room: Callable[[], bool] = lambda: calls.append(1) is None  # noqa: E731
-    transaction = Transaction(database, "t", make_room)
+    transaction = DefinitionsTransaction(database, "t", make_room)
     for number in range(5):
         assert transaction.change("INSERT INTO t VALUES (?)", (number,)) == 1
     assert transaction.change("DELETE FROM t WHERE a < ?", (2,)) == 2

@@ -18,11 +18,13 @@ from penstock.storage.index.recovery import IndexScan
 from penstock.storage.index.segment_codec import read_block, segment_file_name, segment_no
 from penstock.storage.index.segment_jobs import ContentReleaser, WriteAccount
 from penstock.storage.journal.recovery import JournalledQueue
+from penstock.storage.journal.resting import RestingFiles
 from tests.helpers.sim_files import SimFileSystem
 from tests.storage.record_reader import Record, examples, read_record
 
 DIRECTORY = "queues/7"
 PATH = f"{DIRECTORY}/1.idx"
+JOURNAL = "journal"
 ENTRIES = 16
 ADDRESS = b"\x00\x01q"
 
@@ -46,7 +48,9 @@ def read_file(data: bytes, queue: int, segment: int) -> list[Block]:
         magic, version, of_queue, of_segment, kind, offset, synced = fields[:7]
         first, last, count, size, crc = fields[7:]
         payload = data[at + 56 : at + 56 + size]
-        if (magic, version, of_queue, of_segment, offset) != (b"PSX", 1, queue, segment, at):
+        if (magic, of_queue, of_segment, offset) != (b"PSX", queue, segment, at):
+            break
+        if version != (2 if kind == 4 else 1):
             break
         if len(payload) < size or crc != zlib.crc32(data[at : at + 52] + payload):
             break
@@ -91,7 +95,14 @@ class OpenIndex:
         self.files = files or SimFileSystem()
         self.board = JobBoard()
         self.index = QueueIndex(
-            self.board, WriteAccount(), ContentReleaser(), DIRECTORY, 7, ENTRIES, True
+            self.board,
+            WriteAccount(),
+            ContentReleaser(),
+            DIRECTORY,
+            7,
+            ENTRIES,
+            True,
+            RestingFiles(JOURNAL, 1),
         )
 
     def append(self, *messages: Message) -> None:
@@ -112,7 +123,7 @@ class OpenIndex:
 
 def scan(files: SimFileSystem) -> IndexScan:
     """As a start after a crash reads it, with a journal that knows nothing."""
-    job = IndexScan(DIRECTORY, 7, ENTRIES, JournalledQueue())
+    job = IndexScan(DIRECTORY, 7, ENTRIES, JournalledQueue(), JOURNAL)
     job.run(files)
     return job
 
@@ -254,7 +265,7 @@ def test_clause_5_2_a_damage_that_a_later_block_attests(place: int) -> None:
 def test_clause_5_2_b_records_of_other_segments_are_damage() -> None:
     opened = OpenIndex()
     opened.append(message(17))
-    job = IndexScan(DIRECTORY, 7, 2 * ENTRIES, JournalledQueue())
+    job = IndexScan(DIRECTORY, 7, 2 * ENTRIES, JournalledQueue(), JOURNAL)
     with pytest.raises(Corrupt, match=r"1\.idx: damaged at offset 56, "):
         job.run(opened.files)
 
@@ -290,7 +301,7 @@ def test_clause_5_3_attempts_are_the_larger_of_marks_and_journal(word: int, want
     opened = example_index()
     journalled = JournalledQueue()
     journalled.attempts = {19: word, 18: 9, 400: 1}
-    job = IndexScan(DIRECTORY, 7, ENTRIES, journalled)
+    job = IndexScan(DIRECTORY, 7, ENTRIES, journalled, JOURNAL)
     job.run(opened.files)
     (segment,) = job.segments
     assert segment.marks.attempts == {3: wanted}
@@ -306,10 +317,10 @@ def test_clause_5_3_attempts_are_the_larger_of_marks_and_journal(word: int, want
 def test_clause_6_1_another_version_is_refused_not_cut() -> None:
     opened = example_index()
     old = opened.files.read(PATH)
-    head = b"PSX\x02" + old[4:52]
+    head = b"PSX\x03" + old[4:52]
     crc = zlib.crc32(head + old[56:153]).to_bytes(4, "big")
     opened.files.pwrite_parts(opened.files.open_write(PATH), 0, [head, crc])
-    with pytest.raises(Corrupt, match="version 2, this release reads version 1"):
+    with pytest.raises(Corrupt, match="version 3, this release reads versions 1 to 2"):
         scan(opened.files)
 
 

@@ -37,15 +37,22 @@ class Reader:
 def read_file(data: bytes) -> dict[str, Any]:
     magic, version, size, crc = struct.unpack_from(">3sBQI", data)
     payload = data[16:]
-    assert (magic, version, size) == (b"PST", 2, len(payload))
+    assert (magic, version, size) == (b"PST", 4, len(payload))
     assert crc == zlib.crc32(payload)
     reader = Reader(payload)
     (journal_file_no,) = reader.take("Q")
+    (count,) = reader.take("I")
+    resting = dict(reader.take("QQ") for _ in range(count))
     store = reader.blob()
     (count,) = reader.take("I")
     queues = [read_queue(reader) for _ in range(count)]
     assert reader.at == len(payload)
-    return {"journal_file_no": journal_file_no, "store": store, "queues": queues}
+    return {
+        "journal_file_no": journal_file_no,
+        "resting": resting,
+        "store": store,
+        "queues": queues,
+    }
 
 
 def read_queue(reader: Reader) -> dict[str, Any]:
@@ -65,7 +72,7 @@ def read_segment(reader: Reader) -> dict[str, Any]:
     (count,) = reader.take("I")
     attempts = [reader.take("QI") for _ in range(count)]
     (count,) = reader.take("I")
-    blocks = [reader.take("6Q") for _ in range(count)]
+    blocks = [reader.take("8Q") for _ in range(count)]
     return {
         "numbers": tuple(numbers),
         "has_stored": has_stored,
@@ -90,7 +97,7 @@ def example_terms() -> SimFileSystem:
     files.makedirs(DIRECTORY)
     segments = list(example_index().index.segments.values())
     queue = QueueTerms(7, ENTRIES, 20, 16, False, segments)
-    write_terms(files, DIRECTORY, Terms(3, store_table(), [queue]))
+    write_terms(files, DIRECTORY, Terms(3, {}, store_table(), [queue]))
     return files
 
 
@@ -98,7 +105,7 @@ def test_clause_1_1_it_is_there_whole_or_not_at_all() -> None:
     files = SimFileSystem()
     files.makedirs(DIRECTORY)
     files.open_write(f"{PATH}.unfinished")
-    write_terms(files, DIRECTORY, Terms(3, b"", []))
+    write_terms(files, DIRECTORY, Terms(3, {}, b"", []))
     assert set(files.names) == set(files.synced_names) == {PATH}
     assert files.names[PATH].disk == files.names[PATH].cache
     verbs = [call.split()[0] for call in files.calls]
@@ -164,7 +171,7 @@ def test_clause_2_3_segments_without_marks_have_no_bitmaps() -> None:
     files = SimFileSystem()
     files.makedirs(DIRECTORY)
     queue = QueueTerms(7, ENTRIES, 20, 0, False, [segment])
-    write_terms(files, DIRECTORY, Terms(3, b"", [queue]))
+    write_terms(files, DIRECTORY, Terms(3, {}, b"", [queue]))
     (found,) = read_file(files.read(PATH))["queues"][0]["segments"]
     assert found["bitmaps"] == (b"", b"")
 
@@ -181,4 +188,7 @@ def test_clause_5_the_example() -> None:
     assert segment["has_stored"] == 1
     assert segment["bitmaps"] == (b"\x02\x00", b"\x08\x00")
     assert (segment["delays"], segment["attempts"]) == ({3: 60_000}, {3: 2})
-    assert segment["blocks"] == [(1, 3, 2, 0, 97, 10_003), (2, 2, 1, 209, 44, 1)]
+    assert segment["blocks"] == [
+        (1, 3, 2, 0, 97, 10_003, 0, 97),
+        (2, 2, 1, 209, 44, 1, 0, 44),
+    ]

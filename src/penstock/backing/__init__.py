@@ -17,6 +17,7 @@ returning.py        moved to the tail
 delaying.py         published or given back for later; released, cancelled
 expiring.py         what is over its time, wherever it rests
 checkpointing.py    what the journal's oldest file has goes to segments
+scrubbing.py        reading what rests, to see that the disk still has it
 copying.py          what a synchronisation of mirrors reads
 placing.py          messages at given places, as a mirror has them
 variable_queue.py   ``VariableQueue``: the verbs, on top of these

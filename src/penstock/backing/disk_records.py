@@ -112,12 +112,17 @@ class DiskRecords:
             if self._retry is None:
                 self._retry = ReadRetry()
             self.failed_reads += 1
+            self.engine.moving.wake(self.queue_id)
             self.engine.faults.append(f"queue {int(self.queue_id)} is stopped: {error}")
         return True
 
     def retry(self, now_ms: WallMs) -> bool:
         """Called a few times a second; True = there is a fault no more, so the queue may read."""
-        if self._retry is None or not self._retry.is_due(self.fault != "", now_ms):
+        if self._retry is None:
+            return False
+        if not self._retry.is_due(self.fault != "", now_ms):
+            if self.fault == "" and self._retry.is_over():
+                self._retry = None
             return False
         self.fault = ""
         self.engine.board.announce(self.queue_id)
@@ -219,6 +224,10 @@ class DiskRecords:
             places.extend(messages)
         return places
 
+    def is_still(self) -> bool:
+        """Is nothing left that waits for the journal or the time?"""
+        return not self._left and self._retry is None
+
     def has_left(self) -> bool:
         return len(self._left) > 0
 
@@ -227,6 +236,7 @@ class DiskRecords:
         if places:
             if not self._left:
                 self._left = []
+                self.engine.moving.wake(self.queue_id)
             self._left.append((int(self.engine.journal.position), places))
             self.settle_left()
 

@@ -347,8 +347,9 @@ class PriorityBacking(BackingQueue):
                 return
 
     def why_stopped(self) -> str:
-        for priority in self._used:
-            why = self._parts[priority].why_stopped()
+        """Of a mirror's copy as well, in which no priority is used."""
+        for part in self._parts.values():
+            why = part.why_stopped()
             if why != "":
                 return why
         return ""

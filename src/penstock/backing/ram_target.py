@@ -74,6 +74,23 @@ class Rates:
         self._seen_left: i64 = 0
         self._updated_ms = WallMs(0)
 
+    def stood_until(self, now_ms: WallMs) -> None:
+        """Nothing moved until then, and rates were not brought up to date."""
+        if 0 < self._updated_ms < now_ms:
+            self._updated_ms = now_ms
+
+    def is_still(self) -> bool:
+        """Are all rates 0, and will they be so at the next update?"""
+        seen = (
+            self.in_count == self._seen_in
+            and self.out_count == self._seen_out
+            and self.ack_in_count == self._seen_ack_in
+            and self.ack_out_count == self._seen_ack_out
+            and self.left_bytes == self._seen_left
+        )
+        rates = self.in_rate == 0.0 and self.out_rate == 0.0 and self.left_rate == 0.0
+        return seen and rates and self.ack_in_rate == 0.0 and self.ack_out_rate == 0.0
+
     def handed_out(self, count: i64, size: i64) -> None:
         """So many are pending now; below 0: so many are ready again, as if they never were."""
         self.out_count += count
@@ -149,11 +166,18 @@ class Moves:
         self._counts[move] += int(count)
         self._moved = True
 
+    def stood_until(self, now_ms: WallMs) -> None:
+        """As of ``Rates``."""
+        self._updated_ms = now_ms
+
+    def is_still(self) -> bool:
+        return self._resting and not self._moved
+
     def update(self, now_ms: WallMs) -> None:
         """A few times a second at most; costs nothing while nothing moves."""
         passed_ms = now_ms - self._updated_ms
         self._updated_ms = now_ms
-        if not self._moved and self._resting:
+        if self.is_still():
             return
         if passed_ms <= 0 or passed_ms > PASSED_MAX_MS:
             return
@@ -166,9 +190,7 @@ class Moves:
         for place in range(MOVES):
             count: i64 = self._counts[place] - self._seen[place]
             rate = _mix(self._rates[place], count, passed_s, weight)
-            if rate < STILL:
-                rate = 0.0
-            else:
+            if rate != 0.0:
                 resting = False
             self._rates[place] = rate
         self._seen = self._counts[:]
@@ -184,4 +206,5 @@ class Moves:
 
 
 def _mix(rate: float, count: i64, passed_s: float, weight: float) -> float:
-    return rate * weight + (float(int(count)) / passed_s) * (1.0 - weight)
+    mixed = rate * weight + (float(int(count)) / passed_s) * (1.0 - weight)
+    return 0.0 if -STILL < mixed < STILL else mixed

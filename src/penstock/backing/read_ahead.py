@@ -136,6 +136,10 @@ class ReadAhead:
         elif not 0 <= now_ms - self._taken_at_ms < OFFERED_WITHIN_MS:
             self.read_kept = 0
 
+    def is_still(self) -> bool:
+        """Would ``tick`` change nothing?"""
+        return self.read_kept == 0
+
     def _ask_load(self) -> None:
         """Delta's head: from a segment, or from the tail when the segments have nothing more."""
         index = self._records.index
@@ -149,7 +153,7 @@ class ReadAhead:
             return
         self._read = job
         self._read_from = self._tiers.delta_start
-        if len(job.missing) == 0:
+        if job.is_at_hand():
             job.finish()
             self._absorb_load()
         else:

@@ -129,6 +129,16 @@ class Tiers:
         if self._moves is not None:
             self._moves.update(now_ms)
 
+    def is_still(self) -> bool:
+        """Would ``tick`` change nothing?"""
+        return self.rates.is_still() and (self._moves is None or self._moves.is_still())
+
+    def stood_until(self, now_ms: WallMs) -> None:
+        """There was no ``tick``, as it was still, until then."""
+        self.rates.stood_until(now_ms)
+        if self._moves is not None:
+            self._moves.stood_until(now_ms)
+
     def disk_bytes(self) -> i64:
         """A durable queue's transient messages count as if they were persistent."""
         held = self.ready_bytes + self.pending.bytes + self.delayed.bytes

@@ -33,6 +33,13 @@ waits; we do not hold up the loop, and the price is the other cases.
 **Why an empty q3 and delta mean an empty q2.**  Betas go to q2 only while delta is not empty
 (else to q3), and when the last of delta is loaded, q2 is joined to q3 at that moment.
 
+The engine's tick visits a queue that moves: ``_moving`` is its parts then, and None at rest.  What
+changes a queue takes its parts from there, or by ``_made``, which wakes it; what only looks at it
+takes them from ``_parts``.
+
+Always true, and asserted by ``check``:
+  V10 a queue that the engine does not visit has nothing that changes with time
+
 The queue is made of parts.  ``Tiers`` (tiers.py) owns the messages in memory, the bounds of delta
 and every counter, and has the invariants; ``DiskRecords`` (disk_records.py) owns what the disk has.
 The other parts use the verbs of these two and of parts before them in this list.  A queue that
@@ -78,15 +85,24 @@ class VariableQueue(RestingQueue, BackingQueue):
         self.queue_id: i64 = queue_id
         self.records: Final = DiskRecords(engine, queue_id, durable, entries)
         self._parts: QueueParts | None = None
+        self._moving: QueueParts | None = None
         engine.add_queue(self)
 
     # -- parts that are made when they are needed ------------------------------------------
 
     def _made(self) -> QueueParts:
-        parts = self._parts
+        """For what may change the queue."""
+        parts = self._moving
         if parts is None:
-            parts = QueueParts(self.records)
-            self._parts = parts
+            moving = self.records.engine.moving
+            parts = self._parts
+            if parts is None:
+                parts = QueueParts(self.records)
+                self._parts = parts
+            else:
+                parts.tiers.stood_until(moving.ticked_at_ms)
+            self._moving = parts
+            moving.wake(self.queue_id)
         return parts
 
     @property
@@ -149,7 +165,7 @@ class VariableQueue(RestingQueue, BackingQueue):
     # -- in --------------------------------------------------------------------------------
 
     def publish(self, messages: list[Message], now_ms: WallMs) -> None:
-        parts = self._parts
+        parts = self._moving
         if parts is None:
             parts = self._made()
         size = self._take_in(parts, messages, now_ms)
@@ -189,9 +205,11 @@ class VariableQueue(RestingQueue, BackingQueue):
     # -- out -------------------------------------------------------------------------------
 
     def fetch(self, max_messages: i64, max_bytes: i64) -> list[Message]:
-        parts = self._parts
+        parts = self._moving
         if parts is None:
-            return []
+            if self._parts is None:
+                return []
+            parts = self._made()
         ahead, tiers = parts.ahead, parts.tiers
         if ahead.is_reading():
             ahead.absorb()
@@ -206,6 +224,11 @@ class VariableQueue(RestingQueue, BackingQueue):
             ahead.look_ahead()
         return taken
 
+    def absorb(self) -> None:
+        """What the disk has brought is taken in, though nothing is fetched."""
+        if self._parts is not None and self._parts.ahead.is_reading():
+            self.ahead.absorb()
+
     def unfetch(self, messages: list[Message]) -> None:
         if messages:
             self.tiers.unfetch(messages)
@@ -216,9 +239,9 @@ class VariableQueue(RestingQueue, BackingQueue):
             self.ahead.look_ahead()
 
     def ack(self, messages: list[Message]) -> None:
-        parts = self._parts
+        parts = self._moving
         if parts is None:
-            return
+            parts = self._made()
         tiers = parts.tiers
         if tiers.delayed.held_count > 0:
             messages = self.rare().settlement.bury(messages)
@@ -280,7 +303,7 @@ class VariableQueue(RestingQueue, BackingQueue):
         return self.delays.next_due_ms()
 
     def release_due(self, now_ms: WallMs, at_most: i64) -> i64:
-        return self.delays.release_due(now_ms, at_most)
+        return 0 if self.count_delayed() == 0 else self.delays.release_due(now_ms, at_most)
 
     def drop_delayed(self) -> i64:
         """Those that are delayed are gone; returns how many."""
@@ -348,9 +371,11 @@ class VariableQueue(RestingQueue, BackingQueue):
             self.ahead.look_ahead()
 
     def check(self) -> None:
-        """Assert the invariants of ``Tiers`` and ``ReadAhead``."""
-        self.tiers.check()
-        self.ahead.check()
+        """Assert the invariants of ``Tiers`` and ``ReadAhead``, and V10."""
+        assert self._is_still() or int(self.queue_id) in self.records.engine.moving.by_id, "V10"
+        if self._parts is not None:
+            self._parts.tiers.check()
+            self._parts.ahead.check()
 
     # -- the set of messages, as mirrors have it -------------------------------------------
 
@@ -389,14 +414,23 @@ class VariableQueue(RestingQueue, BackingQueue):
     def page(self, target_bytes: i64, quota: i64) -> bool:
         return self.pager.page(target_bytes, quota)
 
-    def tick(self, now_ms: WallMs) -> None:
-        if self._parts is None:
-            return
-        self.tiers.tick(now_ms)
-        self.ahead.tick(now_ms)
+    def tick(self, now_ms: WallMs) -> bool:
+        parts = self._moving
+        if parts is not None:
+            parts.tiers.tick(now_ms)
+            parts.ahead.tick(now_ms)
         self.records.settle_left()
         if self.records.retry(now_ms):
             self.ahead.look_ahead()
+        if self._is_still():
+            self._moving = None
+            return False
+        return True
+
+    def _is_still(self) -> bool:
+        parts = self._parts
+        idle = parts is None or (parts.tiers.is_still() and parts.ahead.is_still())
+        return idle and self.records.is_still()
 
     def converting(self) -> bool:
         return self.tiers.converting()

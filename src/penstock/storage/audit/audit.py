@@ -51,6 +51,7 @@ from penstock.storage.common.seq_ranges import SeqRanges
 from penstock.storage.engine.lost_journal import lost_journal
 from penstock.storage.engine.terms import TERMS_FILE, Terms, read_terms
 from penstock.storage.engine.unknown_queues import QueueDirectories
+from penstock.storage.index.references import check_references, pieces_of, referred_file_no
 from penstock.storage.index.segment import Segment
 from penstock.storage.index.segment_codec import UNFINISHED_SUFFIX as UNFINISHED_SEGMENT
 from penstock.storage.index.segment_codec import segment_file_name, segment_no
@@ -173,6 +174,10 @@ class DataAudit:
         self._directory = directory
         self._progress = progress
         self._journalled: dict[int, JournalledQueue] = {}
+        self._referred_no = 0  # the journal file that a segment referred to last
+        self._referred_data = b""
+        self._newest_referred = 0
+        self._tail: JournalWalk | None = None
         self._deleted = SeqRanges() if deleted is None else deleted
         self._left = QueueDirectories(files, directory, set(self.queues))
 
@@ -183,6 +188,7 @@ class DataAudit:
         for queue in self.queues.values():
             if not queue.facts.is_stream:
                 self._read_queue(queue)
+        self._check_newest()
         self._compare_references()
         self._look_around()
         self.damages.sort(key=lambda damage: (damage.file, damage.offset))
@@ -246,7 +252,7 @@ class DataAudit:
         tail: JournalWalk | None = None
         for number in reversed(numbers):
             path = self._journal_path(number)
-            listed_size = None if tail is None else tail.listed.get(number)
+            listed_size = None if tail is None else (tail.listed | tail.kept).get(number)
             walk = JournalWalk(path, number, self._read(path), listed_size)
             walks[number] = walk
             if tail is None and walk.has_begun():
@@ -255,6 +261,7 @@ class DataAudit:
                 walk.damage(0, walk.size, UNTRUE)
             if tail is None and walk.damages:
                 break  # the list of the files is lost
+        self._tail = tail
         if tail is not None:
             self._check_list(tail, walks)
         elif numbers and numbers[-1] > 1 and not any(walk.damages for walk in walks.values()):
@@ -264,6 +271,7 @@ class DataAudit:
         for walk in self.journal:
             self._take(walk)
         self._check_last(numbers)
+        self._check_resting(walks)
         if self.terms is None:
             self._recover_journal()
         else:
@@ -274,11 +282,11 @@ class DataAudit:
 
     def _check_list(self, tail: JournalWalk, walks: dict[int, JournalWalk]) -> None:
         """The files the newest one names must be there, and no others are needed."""
-        needed = dict(tail.listed)
+        needed = tail.listed | tail.kept
         for number in tail.dropped:
             needed.pop(number, None)
         for number, size in sorted(needed.items()):
-            if number not in walks:
+            if number not in walks and number not in tail.kept:  # else segments miss it, if any do
                 self._damage(self._journal_path(number), 0, size, "the file is missing")
         for number in sorted(walks):
             if number < tail.number and number not in needed:
@@ -295,6 +303,37 @@ class DataAudit:
                 f" but file {numbers[-1]} is there"
             )
             self._damage(TERMS_FILE, 0, 0, text)
+
+    def _check_resting(self, walks: dict[int, JournalWalk]) -> None:
+        """After a clean stop segments may refer to any file, and the terms say to which."""
+        resting = {} if self.terms is None else self.terms.resting
+        for number, size in sorted(resting.items()):
+            path = self._journal_path(number)
+            if number not in walks or walks[number].size < size:
+                self._damage(path, 0, size, "it is missing or too short, and segments refer to it")
+
+    def _check_newest(self) -> None:
+        """No segment refers to the newest file, but after a clean stop."""
+        tail = self._tail
+        if self.terms is None and tail is not None and tail.number <= self._newest_referred:
+            newest = self.journal[-1]
+            path, size = (JOURNAL, 0) if newest is tail else (newest.path, newest.size)
+            text = "the newest files of the journal are missing or damaged"
+            self._damage(path, 0, size, f"{text}: segments refer to file {self._newest_referred}")
+
+    def _referred(self, payload: bytes) -> bytes:
+        """The records that a segment refers to."""
+        number = int(referred_file_no(payload))
+        path = self._journal_path(number)
+        self._newest_referred = max(self._newest_referred, number)
+        if number != self._referred_no:
+            if not self._files.exists(f"{self._directory}/{path}"):
+                raise Corrupt(f"{path}: is missing, and a segment refers to it")
+            self._referred_no, self._referred_data = number, self._read(path)
+        data = self._referred_data
+        records = b"".join([data[at : at + size] for at, size in pieces_of(payload)])
+        check_references(path, payload, records)
+        return records
 
     def _recover_journal(self) -> None:
         """What the journal knows, by recovery's own reading."""
@@ -418,7 +457,15 @@ class DataAudit:
         # What is behind that, the attestation of the last sync, need not have reached the disk.
         size = 0 if terms is None else int(terms.synced)
         facts = queue.facts
-        walk = SegmentWalk(path, facts.queue_id, number, self._read(path), facts.entries, size)
+        walk = SegmentWalk(
+            path,
+            facts.queue_id,
+            number,
+            self._read(path),
+            facts.entries,
+            size,
+            self._referred,
+        )
         queue.note_segment(walk)
         self._take(walk)
         if walk.size < size:

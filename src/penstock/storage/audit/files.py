@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from penstock.core.errors import Corrupt
 from penstock.storage.common.formats import check_version
 from penstock.storage.common.message_record import (
     MESSAGE,
@@ -31,16 +32,23 @@ from penstock.storage.common.message_record import (
     record_seq_id,
 )
 from penstock.storage.index import segment_codec
-from penstock.storage.index.segment_codec import ATTEST, MARKS, MESSAGES, BlockHeader
+from penstock.storage.index.references import are_references
+from penstock.storage.index.segment_codec import (
+    ATTEST,
+    MARKS,
+    MESSAGES,
+    REFERENCES,
+    BlockHeader,
+)
 from penstock.storage.journal import codec as journal_codec
-from penstock.storage.journal.codec import BLOCK_HEADER_BYTES, DROP, FILES, JournalGroup
+from penstock.storage.journal.codec import BLOCK_HEADER_BYTES, DROP, FILES, KEPT, JournalGroup
 from penstock.storage.store import codec as store_codec
 from penstock.storage.store.codec import GROUP_HEADER_BYTES, RECORD_HEADER_BYTES, GroupHeader
 
 UNTRUE: Final = "no true block"
 FOREIGN: Final = "the checksum is right, the content is not of this version"
 SAME_BYTES: Final = 16
-"""Of a journal block's header: all that is known before it is written."""
+"""Of a journal block's header: all that is known before it is written, but for its version."""
 RECORD_NAMES: Final = {
     MESSAGE: "publish",
     journal_codec.ACK: "ack",
@@ -49,6 +57,7 @@ RECORD_NAMES: Final = {
     journal_codec.FORGET: "forget queue",
     journal_codec.FILES: "list of files",
     journal_codec.QUEUES: "list of queues",
+    journal_codec.KEPT: "list of kept files",
     journal_codec.DROP: "drop file",
     journal_codec.TO_TAIL: "to tail",
     journal_codec.DELAY: "delay",
@@ -114,6 +123,7 @@ class JournalWalk(FileWalk):
 
     ``kinds``    records by their first byte
     ``listed``   the sizes of older files, of its first block
+    ``kept``     those of files that segments refer to
     ``dropped``  files that need not be there any more
     """
 
@@ -123,6 +133,7 @@ class JournalWalk(FileWalk):
         self.kinds: Counter[int] = Counter()
         self.queue_ids: set[int] = set()
         self.listed: dict[int, int] = {}
+        self.kept: dict[int, int] = {}
         self.dropped: set[int] = set()
         self._listed_size = listed_size
         self._limit = len(data) if listed_size is None else listed_size
@@ -159,7 +170,8 @@ class JournalWalk(FileWalk):
     def _begun_bytes(self, at: int) -> int:
         """Of a block that was being written there; what else follows is room in reserve."""
         head = JournalGroup(self.number, at, 0, [], False, 0, []).header()[:SAME_BYTES]
-        if self.data[at : at + SAME_BYTES] != head or self.size < at + BLOCK_HEADER_BYTES:
+        found = self.data[at : at + SAME_BYTES]
+        if found[:3] + head[3:4] + found[4:] != head or self.size < at + BLOCK_HEADER_BYTES:
             return 0
         size = BLOCK_HEADER_BYTES + int.from_bytes(self.data[at + 24 : at + 32], "big")
         return min(int(size), self.size - at)
@@ -185,6 +197,8 @@ class JournalWalk(FileWalk):
             self.queue_ids.add(int(record_queue_id(self.data, at)))
         elif kind == FILES:
             self.listed.update(journal_codec.read_table(self.data, at))
+        elif kind == KEPT:
+            self.kept.update(journal_codec.read_table(self.data, at))
         elif kind == DROP:
             self.dropped.add(int.from_bytes(self.data[at + 1 : at + 5], "big"))
 
@@ -206,7 +220,9 @@ class SegmentWalk(FileWalk):
         data: bytes,
         entries: int = 0,
         known_size: int = 0,
+        referred: Callable[[bytes], bytes] | None = None,
     ) -> None:
+        """``referred``: the records for the payload of a block of references; raises Corrupt."""
         super().__init__(path, data)
         self.queue_id = queue_id
         self.number = number
@@ -223,6 +239,7 @@ class SegmentWalk(FileWalk):
         self.offsets = array("q")
         self.headers: list[BlockHeader] = []
         self.known_size = min(known_size, len(data))
+        self._referred = referred
         self._walk()
 
     def _header(self, at: int) -> BlockHeader | None:
@@ -241,7 +258,12 @@ class SegmentWalk(FileWalk):
             check_version(self.path, "segment", self.data[at + 3], segment_codec.FORMAT_VERSION)
             self.headers.append(header)
             at = int(header.end())
-            names = {int(MESSAGES): "messages", int(MARKS): "marks", int(ATTEST): "attestation"}
+            names = {
+                int(MESSAGES): "messages",
+                int(MARKS): "marks",
+                int(ATTEST): "attestation",
+                int(REFERENCES): "references",
+            }
             name = names.get(int(header.kind), f"kind {int(header.kind)}")
             content = f"{name}, {int(header.count)}" if header.count else name
             self.note(int(header.offset), at, int(header.synced), content)
@@ -282,7 +304,10 @@ class SegmentWalk(FileWalk):
                 self._read_marks(header)
         for header in self.headers:
             if header.kind == MESSAGES:
-                self._read_messages(header)
+                start = int(header.offset + segment_codec.HEADER_BYTES)
+                self._read_messages(header, self.data, start, int(header.end()))
+            elif header.kind == REFERENCES:
+                self._read_references(header)
             elif header.kind not in (MARKS, ATTEST):
                 self.damage(int(header.offset), int(header.end()), FOREIGN)
 
@@ -295,44 +320,64 @@ class SegmentWalk(FileWalk):
         self.settled = self.data[start : start + bitmap_bytes]
         self.delayed_count = int(header.count)
 
-    def _read_messages(self, header: BlockHeader) -> None:
-        at, end = int(header.offset + segment_codec.HEADER_BYTES), int(header.end())
+    def _read_references(self, header: BlockHeader) -> None:
+        """Of one file by itself only how many there are is known."""
+        start, end = int(header.offset), int(header.end())
+        payload = self.data[start + int(segment_codec.HEADER_BYTES) : end]
+        if not are_references(payload):
+            self.damage(start, end, FOREIGN)
+        elif self._referred is None:
+            self.messages += int(header.count)
+        else:
+            try:
+                records = self._referred(payload)
+            except Corrupt as error:
+                where, _, text = str(error).partition(": ")
+                self.damages.append(Damage(where, 0, 0, f"{text} ({self.path})"))
+                return
+            self._read_messages(header, records, 0, len(records))
+
+    def _read_messages(self, header: BlockHeader, data: bytes, at: int, end: int) -> None:
+        """Its records are from ``at`` to ``end`` of these bytes."""
         count, last = 0, int(header.first) - 1
         while at < end:
-            after = int(message_record_end(self.data, at, end))
-            position = self._position(at) if after > 0 else -1
+            after = int(message_record_end(data, at, end))
+            position = self._position(data, at) if after > 0 else -1
             in_order = last < position <= header.last
+            offset = at if data is self.data else int(header.offset)
             if not in_order or (count == 0 and position != header.first):
-                self.damage(at, end, FOREIGN)
+                self.damage(offset, int(header.end()), FOREIGN)
                 return
             if self.has(position):
-                self.damage(at, after, f"position {position} is in the file twice")
+                upto = after if data is self.data else int(header.end())
+                self.damage(offset, upto, f"position {position} is in the file twice")
             else:
                 self.present[position >> 3] |= 1 << (position & 7)
-                self._count(at, position)
+                self._count(data, at, position, offset)
             count, last, at = count + 1, position, after
         if count != header.count or last != header.last:
             self.damage(int(header.offset), end, FOREIGN)
 
-    def _position(self, at: int) -> int:
+    def _position(self, data: bytes, at: int) -> int:
         """Of the record there; -1 = it belongs to another segment."""
-        if record_queue_id(self.data, at) != self.queue_id:
+        if record_queue_id(data, at) != self.queue_id:
             return -1
-        position = int(record_seq_id(self.data, at)) - self.number * self.entries
+        position = int(record_seq_id(data, at)) - self.number * self.entries
         return position if 0 <= position < self.entries else -1
 
-    def _count(self, at: int, position: int) -> None:
+    def _count(self, data: bytes, at: int, position: int, offset: int) -> None:
+        """``offset``: where a damage to it would be named."""
         self.messages += 1
         if self.is_settled(position):
             self.settled_count += 1
             return
-        if not record_is_persistent(self.data, at):
+        if not record_is_persistent(data, at):
             self.transient_count += 1
             return
-        self.seq_ids.append(record_seq_id(self.data, at))
-        self.msg_ids.append(record_msg_id(self.data, at))
-        self.content_sizes.append(record_content_size(self.data, at))
-        self.offsets.append(at)
+        self.seq_ids.append(record_seq_id(data, at))
+        self.msg_ids.append(record_msg_id(data, at))
+        self.content_sizes.append(record_content_size(data, at))
+        self.offsets.append(offset)
 
     def forget_rows(self) -> None:
         """Over a whole queue they would be millions."""

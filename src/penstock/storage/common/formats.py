@@ -17,7 +17,7 @@ def numbered_from_0(name: str, suffix: str) -> int:
 
 
 def check_version(path: str, what: str, version: int, known: int) -> None:
-    if version != known:
-        raise Corrupt(
-            f"{path}: {what} format version {version}, this release reads version {known}"
-        )
+    """``known``: the newest one; all versions before it are read."""
+    if not 0 < version <= known:
+        upto = "version 1" if known == 1 else f"versions 1 to {known}"
+        raise Corrupt(f"{path}: {what} format version {version}, this release reads {upto}")

@@ -41,6 +41,10 @@ class ReadRetry:
             self._after_ms *= 2
         return True
 
+    def is_over(self) -> bool:
+        """There was no fault for so long that the next one is a new one."""
+        return self._tried_at_ms == 0
+
     def at_ms(self) -> WallMs:
         """Of the next try, while there is a fault."""
         return WallMs(self._tried_at_ms + self._after_ms)

@@ -10,7 +10,13 @@ from mypy_extensions import i64, mypyc_attr
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class SideGroup:
-    """What the logs sealed at once."""
+    """What the logs sealed at once.
+
+    ``small``: it takes one write and one sync, of a file that is there already.
+    """
+
+    def __init__(self) -> None:
+        self.small: bool = False
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)

@@ -53,7 +53,7 @@ from penstock.storage.definitions.sweep import (
     Departures,
     slice_statement,
 )
-from penstock.storage.definitions.transaction import Transaction, no_room
+from penstock.storage.definitions.transaction import DefinitionsTransaction, no_room
 from penstock.storage.definitions.values import arguments_from_json, cell_of, put_statement
 
 QUEUE_IDS_SET_ASIDE: Final = 1024
@@ -85,7 +85,7 @@ class Definitions:
         check_log(path)  # before SQLite, which makes the file fit what it took of it
         # The node's loop and its closing code may run in different threads, never at once.
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._transaction = Transaction(self._db, path, make_room)
+        self._transaction = DefinitionsTransaction(self._db, path, make_room)
         self.staging = StagingTables(self._db, self._change)
         self._deleted = DeletedQueues(self.change)
         with closed_unless_readable(self._db, path):

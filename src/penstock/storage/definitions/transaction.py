@@ -22,7 +22,7 @@ def no_room() -> bool:
 
 
 @final
-class Transaction:
+class DefinitionsTransaction:
     """``open``: something was changed since the last ``commit``.
 
     ``make_room``: called when the disk is full; True = try again.

@@ -23,6 +23,7 @@ from penstock.storage.common.disk_jobs import JobBoard
 from penstock.storage.common.files import FileSystem
 from penstock.storage.engine.garbage import SegmentGarbage
 from penstock.storage.engine.memory_monitor import ENDLESS, MemoryMonitor
+from penstock.storage.engine.moving_queues import MovingQueues
 from penstock.storage.engine.node_paging import NodePaging
 from penstock.storage.engine.ram import RamAccount
 from penstock.storage.engine.resting_queue import FLUSHED, INFINITE, WAITS_FOR_DISK, RestingQueue
@@ -31,6 +32,7 @@ from penstock.storage.index.queue_index import QueueIndex
 from penstock.storage.index.segment_jobs import ContentReleaser, WriteAccount
 from penstock.storage.journal.codec import JournalGroup
 from penstock.storage.journal.journal import Journal, JournalFile
+from penstock.storage.journal.resting import RemoveKept
 from penstock.storage.store.message_store import MessageStore
 
 SLICE_MESSAGES: Final[i64] = 2048
@@ -103,27 +105,36 @@ class Engine:
         self.ram: RamAccount = RamAccount(limits.ram_bytes, limits.paging_bytes, self.account)
         self.undertaker: StoreUndertaker = StoreUndertaker(journal, store, transient_store)
         self.queues: dict[int, RestingQueue] = {}
+        self.moving: MovingQueues = MovingQueues(self.queues)
         self._disk_is_short: bool = False  # in this slice
         self.faults: list[str] = []  # for the log: queues that met damage
         self.paging_is_behind: bool = False
         """Memory fills faster than the disk takes from it: publishers to disk should wait."""
         self._impatient: list[RestingQueue] = []  # too many messages are in the journal alone
-        self._retirement: Retirement = Retirement(journal, self.queues)
+        self._retirement: Retirement = Retirement(journal, self.queues, board)
         self.monitor: MemoryMonitor = MemoryMonitor()
         self.paging: NodePaging = NodePaging(self.ram, self.queues, self.monitor)
         self._converting: list[RestingQueue] = []
-        self.garbage: SegmentGarbage = SegmentGarbage(self.queues, segment_slack_bytes)
+        self.garbage: SegmentGarbage = SegmentGarbage(
+            self.queues, journal.resting, segment_slack_bytes
+        )
         self.disk_reads: i64 = 0  # messages, of all queues since the start
         self.disk_writes: i64 = 0
         self._busy_at_ms = WallMs(0)
-        self._kept_at_ms = WallMs(0)
         self.events: EventBook = EventBook()  # the broker gives its own
 
     def make_index(self, queue_id: i64, durable: bool, entries: i64) -> QueueIndex:
         kind = "queues" if durable else "transient"
         directory = f"{self.directory}/{kind}/{int(queue_id)}"
         return QueueIndex(
-            self.board, self.account, self.undertaker, directory, queue_id, entries, durable
+            self.board,
+            self.account,
+            self.undertaker,
+            directory,
+            queue_id,
+            entries,
+            durable,
+            self.journal.resting,
         )
 
     def add_queue(self, queue: RestingQueue) -> None:
@@ -131,6 +142,7 @@ class Engine:
 
     def remove_queue(self, queue_id: i64) -> None:
         self.queues.pop(int(queue_id), None)
+        self.moving.remove(queue_id)
 
     def take_readers(self) -> list[object]:
         """Readers for whom something has arrived since the last time."""
@@ -199,8 +211,7 @@ class Engine:
         elif not 0 <= now_ms - self._busy_at_ms < IDLE_FLUSH_MS:
             self._busy_at_ms = now_ms
             self._retire_soon(True)
-        if not 0 <= now_ms - self._kept_at_ms < HOUSEKEEPING_MS:
-            self._kept_at_ms = now_ms
+        if not 0 <= now_ms - self.moving.ticked_at_ms < HOUSEKEEPING_MS:
             self._keep_house(now_ms)
         if self.transient_store.unsealed_bytes > TRANSIENT_BATCH_BYTES:
             self.transient_store.flush_job()
@@ -218,8 +229,14 @@ class Engine:
                 self.paging.end(self.events)
         if self._converting and self._convert():
             more = True
-        if self._impatient and self._flush_impatient():
-            more = True
+        if self._impatient and not self._disk_is_short:
+            if self._has_finished_file():
+                self._retire_soon(True)
+            elif self._flush_impatient():
+                more = True
+        if self.journal.resting.going:
+            for file_no in self.journal.resting.take_removable(self.journal.durable_position):
+                self.board.reads.append(RemoveKept(self.journal.directory, file_no))
         if self.garbage.wasteful and self._may_rewrite():
             self.garbage.rewrite()
         if len(self.journal.files) > 1:
@@ -227,6 +244,11 @@ class Engine:
         if self._retirement.file is not None and self._retire():
             more = True
         return more
+
+    def _has_finished_file(self) -> bool:
+        """Then what a queue has too much of in the journal is retired, and not written again."""
+        journal = self.journal
+        return len(journal.files) > 1 and journal.is_finished(journal.oldest())
 
     def _may_rewrite(self) -> bool:
         busy = self._retirement.file is not None or self.account.rewriting > 0
@@ -245,7 +267,11 @@ class Engine:
     def _retire(self) -> bool:
         if self._retirement.visits():
             return not self.ram.disk_is_busy() and self._retirement.visit(SLICE_MESSAGES)
-        return self._retirement.end() and self.journal.total_bytes() > self.limits.journal_bytes
+        if not self._retirement.end():
+            return False
+        if not self._has_finished_file():
+            self._impatient = []  # they are looked at anew
+        return self.journal.total_bytes() > self.limits.journal_bytes
 
     def _keep_house(self, now_ms: WallMs) -> None:
         """A few times a second, busy or not."""
@@ -254,12 +280,9 @@ class Engine:
         self.transient_store.collect_garbage()
         if self.transient_store.unsealed_bytes > 0:
             self.transient_store.flush_job()
-        entries_max = self.limits.journal_entries
-        looks = len(self._impatient) == 0
-        for queue in self.queues.values():
-            queue.tick(now_ms)
-            if looks and queue.journal_only_count() > entries_max:
-                self._impatient.append(queue)
+        impatient = self.moving.tick(now_ms, self.limits.journal_entries)
+        if not self._impatient:
+            self._impatient = impatient
         if self.account.rewriting == 0:
             self.garbage.look()
 
@@ -274,7 +297,7 @@ class Engine:
 
     def _flush_impatient(self) -> bool:
         """What cannot rest yet is looked at again with the next look after all queues."""
-        if not self._impatient or self._disk_is_short or self.ram.disk_is_busy():
+        if self.ram.disk_is_busy():
             return False
         queue = self._impatient[-1]
         outcome = FLUSHED
@@ -295,6 +318,14 @@ class Engine:
     def check(self) -> None:
         self.journal.check()
         total: i64 = 0
+        referred: dict[int, int] = {}
         for queue in self.queues.values():
             total += queue.ram_bytes()
+            index = queue.index_or_none()
+            for segment in [] if index is None else index.segments.values():
+                for number, size in segment.references.items():
+                    referred[number] = referred.get(number, 0) + size
+        for number, size in referred.items():
+            assert size <= self.journal.resting.referred[number], "E3"
         assert total == self.ram.queued_bytes
+        self.moving.check()

@@ -53,7 +53,7 @@ ENDLESS: Final = float("inf")
 
 
 @final
-class Holding:
+class QueueMemory:
     """What one queue had in memory at the last look, and what it may keep."""
 
     def __init__(self, queue: RestingQueue, held_bytes: i64, byte_rate: i64) -> None:
@@ -88,7 +88,7 @@ class MemoryMonitor:
         self._looked_at_ms = WallMs(0)
         self._kept_bytes: i64 = 0
         self._least_bytes: i64 = 0
-        self._holdings: list[Holding] = []
+        self._holdings: list[QueueMemory] = []
 
     def is_due(self, now_ms: WallMs, busy: bool, queues: i64) -> bool:
         """Are new targets due?  ``busy`` = some queues over their targets still page."""
@@ -98,8 +98,8 @@ class MemoryMonitor:
         return not 0 <= now_ms - self._looked_at_ms < interval_ms
 
     def look(
-        self, holdings: list[Holding], kept_bytes: i64, paging_bytes: i64, now_ms: WallMs
-    ) -> list[Holding]:
+        self, holdings: list[QueueMemory], kept_bytes: i64, paging_bytes: i64, now_ms: WallMs
+    ) -> list[QueueMemory]:
         """Those that hold more than they may, the furthest over last."""
         self._looked_at_ms = now_ms
         self.looks += 1
@@ -111,7 +111,7 @@ class MemoryMonitor:
         self.duration_s = duration_s
         if duration_s == ENDLESS:
             return []
-        over: list[Holding] = []
+        over: list[QueueMemory] = []
         for holding in holdings:
             holding.aim(duration_s, least)
             if holding.excess() > 0:
@@ -140,13 +140,13 @@ class MemoryMonitor:
         assert -len(self._holdings) <= kept - self._kept_bytes <= len(self._holdings), "W1"
 
 
-def holdings_of(queues: list[RestingQueue]) -> list[Holding]:
+def holdings_of(queues: list[RestingQueue]) -> list[QueueMemory]:
     """Of those that hold anything."""
-    holdings: list[Holding] = []
+    holdings: list[QueueMemory] = []
     for queue in queues:
         held_bytes = queue.ram_bytes()
         if held_bytes > 0:
-            holdings.append(Holding(queue, held_bytes, queue.byte_rate()))
+            holdings.append(QueueMemory(queue, held_bytes, queue.byte_rate()))
     return holdings
 
 
@@ -160,7 +160,7 @@ def least_target(paging_bytes: i64, kept_bytes: i64, queues: i64) -> i64:
     return least
 
 
-def duration_for(holdings: list[Holding], kept_bytes: i64, least_bytes: i64) -> float:
+def duration_for(holdings: list[QueueMemory], kept_bytes: i64, least_bytes: i64) -> float:
     """The D with which the queues keep this much together; endless when they hold no more.
 
     As D grows, a queue keeps more from when D * rate passes the least it keeps anyway until it
@@ -194,5 +194,5 @@ def duration_for(holdings: list[Holding], kept_bytes: i64, least_bytes: i64) -> 
     return since_s
 
 
-def _excess(holding: Holding) -> int:
+def _excess(holding: QueueMemory) -> int:
     return int(holding.excess())

@@ -13,7 +13,7 @@ from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
 from penstock.core.event_book import EventBook
-from penstock.storage.engine.memory_monitor import Holding, MemoryMonitor, holdings_of
+from penstock.storage.engine.memory_monitor import MemoryMonitor, QueueMemory, holdings_of
 from penstock.storage.engine.ram import RamAccount
 from penstock.storage.engine.resting_queue import INFINITE, RestingQueue
 
@@ -29,7 +29,7 @@ class NodePaging:
         self._ram: RamAccount = ram
         self._queues: dict[int, RestingQueue] = queues
         self._monitor: MemoryMonitor = monitor
-        self._over: list[Holding] = []  # over their targets, the furthest last
+        self._over: list[QueueMemory] = []  # over their targets, the furthest last
         self.paged: dict[int, RestingQueue] = {}
 
     def page(self, now_ms: WallMs, quota: i64, events: EventBook) -> bool:

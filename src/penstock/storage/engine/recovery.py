@@ -46,12 +46,13 @@ from penstock.core.errors import Corrupt, DamagedQueue
 from penstock.core.message import STORED, Message, seq_id_of
 from penstock.storage.common.disk_jobs import DiskJob, JobBoard, run_job
 from penstock.storage.common.failpoints import reach
-from penstock.storage.common.files import FileSystem
+from penstock.storage.common.files import NO_SPACE, FileSystem
 from penstock.storage.common.seq_ranges import SeqRanges
 from penstock.storage.common.side_log import SideLog
 from penstock.storage.engine.engine import Engine, EngineLimits
 from penstock.storage.engine.lost_journal import QUEUES, lost_journal
 from penstock.storage.engine.resting_queue import FLUSHED, RestingQueue
+from penstock.storage.engine.retirement import scan_of
 from penstock.storage.engine.terms import QueueTerms, Terms, read_terms, remove_terms, write_terms
 from penstock.storage.engine.unknown_queues import QueueDirectories, refusal
 from penstock.storage.index.queue_index import QueueIndex
@@ -190,6 +191,7 @@ class Opening:
             if int(queue.queue_id) in self._entries:
                 self._open_queue(queue)
             next_seq_ids[int(queue.queue_id)] = int(queue.next_seq_id)
+        self._keep_referred(terms.resting)
         remove_terms(self._files, self._directory)
         self._begin_journal(terms.journal_file_no + 1, next_seq_ids)
 
@@ -227,8 +229,25 @@ class Opening:
             },
         )
         for name in self._files.listdir(journal.directory):
-            if 0 < journal_file_no(name) < file_no or name.endswith(SPARE_SUFFIX):
+            number = journal_file_no(name)
+            is_old = 0 < number < file_no and number not in journal.resting.sizes
+            if is_old or name.endswith(SPARE_SUFFIX):
                 self._files.remove(f"{journal.directory}/{name}")
+
+    def _keep_referred(self, sizes: dict[int, int]) -> None:
+        """``sizes``: of the journal's files as far as it knows.
+
+        In a backup a segment may refer to one that was dropped a moment later.
+        """
+        resting = self.engine.journal.resting
+        found: dict[int, int] = {}
+        for number in resting.referred:
+            path = self.engine.journal.path(number)
+            there = self._files.size(path) if self._files.exists(path) else -1
+            if there < sizes.get(number, 0):
+                raise Corrupt(f"{path}: is missing or too short, and segments refer to it")
+            found[number] = sizes.get(number, there)
+        resting.adopt(found)
 
     # -- after a crash ---------------------------------------------------------------------
 
@@ -252,7 +271,8 @@ class Opening:
         next_seq_ids: dict[int, int] = {}
         for queue_id, entries in self._entries.items():
             journalled = journal.queues[queue_id]
-            scan = IndexScan(f"{self._directory}/queues/{queue_id}", queue_id, entries, journalled)
+            where = f"{self._directory}/queues/{queue_id}"
+            scan = IndexScan(where, queue_id, entries, journalled, journal.directory)
             if queue_id in present or journalled.messages:
                 scans.append(scan)
             else:
@@ -272,6 +292,7 @@ class Opening:
             if error is not None:
                 raise error
             job.finish()
+        journal.must_be_newer_than(_newest_referred(scans))
         store.scanned()
         reach("recovery.segments_read")
         missing = [self._count_references(scan) for scan in scans]
@@ -279,6 +300,7 @@ class Opening:
         for scan, messages in zip(scans, missing, strict=True):
             next_seq_ids[int(scan.queue_id)] = self._join(scan, messages)
         self._settle_segments(progress)
+        self._keep_referred(journal.sizes)
         reach("recovery.flushed")
         store.finish_recovery()
         self._begin_journal(journal.last_file_no + 1, next_seq_ids | journal.positions)
@@ -353,6 +375,15 @@ class Opening:
         run_waiting(self.engine, self._files)
 
 
+def _newest_referred(scans: list[IndexScan]) -> int:
+    """The newest file of the journal that a segment refers to; 0 = none does."""
+    numbers: list[int] = [0]
+    for scan in scans:
+        for segment in scan.segments:
+            numbers.extend(segment.references)
+    return max(numbers)
+
+
 def run_waiting(engine: Engine, files: FileSystem) -> None:
     """Do all work on the board here and now; raises what goes wrong."""
     board = engine.board
@@ -377,6 +408,9 @@ def close_engine(
     run_waiting(engine, files)
     for queue in queues:
         queue.note_delivered()
+    if any(queue.needs_file(everything) for queue in queues):
+        _refer_to_journal(engine, queues, files)
+    for queue in queues:
         while queue.flush_file(everything, 4096) != FLUSHED:
             run_waiting(engine, files)
         run_waiting(engine, files)
@@ -403,4 +437,34 @@ def close_engine(
     numbers = engine.journal.side.next_offsets() | engine.journal.positions()
     for number, upto in numbers.items():
         terms_queues.append(QueueTerms(number, STREAM_ENTRIES, upto, 0, False, []))
-    write_terms(files, engine.directory, Terms(everything, engine.store.save_table(), terms_queues))
+    resting = dict(engine.journal.resting.sizes)
+    for file in engine.journal.files:
+        if engine.journal.resting.referred.get(int(file.number), 0) > 0:
+            resting[int(file.number)] = int(file.size)
+    terms = Terms(engine.journal.current.number, resting, engine.store.save_table(), terms_queues)
+    write_terms(files, engine.directory, terms)
+
+
+def _refer_to_journal(engine: Engine, queues: list[RestingQueue], files: FileSystem) -> None:
+    """As a retirement of each file would, however little lives; what is left goes to segments."""
+    journal = engine.journal
+    try:
+        journal.roll()
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        return
+    for file in journal.files:
+        visited = [queue for queue in queues if queue.needs_file(file.number)]
+        if not visited or file is journal.current:
+            continue
+        scan = scan_of(journal, file, visited)
+        run_job(scan, files)
+        scan.finish()
+        journal.resting.know(scan)
+        for queue in visited:
+            while queue.flush_file(file.number, 4096) != FLUSHED:
+                run_waiting(engine, files)
+            queue.flushed(file.number)
+        run_waiting(engine, files)
+        journal.resting.forget()

@@ -86,8 +86,8 @@ class RestingQueue:
         """Let go of memory over the target, about ``quota`` messages; True = there is more."""
         raise NotImplementedError
 
-    def tick(self, now_ms: WallMs) -> None:
-        """Some time has passed: averages move."""
+    def tick(self, now_ms: WallMs) -> bool:
+        """Some time has passed: averages move; False = not again before it is woken."""
         raise NotImplementedError
 
     def converting(self) -> bool:

@@ -5,9 +5,10 @@ and delivered positions), for the message store its table.  Written last of all,
 name and renamed; used up by the start that reads it, before anything is changed, so terms
 that are there describe the data directory exactly.  docs/formats/terms.md is the page.
 
-    file     magic "PST" 02 | size u64 | crc u32 | payload
+    file     magic "PST" 04 | size u64 | crc u32 | payload
 
-Terms that are damaged are no loss: the start then reads everything, as after a crash.
+Those of version 2, before there were references, are read too.  Terms that are damaged are no
+loss: the start then reads everything, as after a crash.
 """
 
 from typing import Final, final
@@ -22,7 +23,8 @@ from penstock.storage.common.files import FileSystem
 from penstock.storage.index.segment import Segment, write_blob
 
 TERMS_FILE: Final = "terms"
-MAGIC_BYTES: Final = b"PST\x02"
+MAGIC_BYTES: Final = b"PST\x04"
+WITHOUT_REFERENCES: Final = b"PST\x02"
 HEADER_BYTES: Final[i64] = 16
 
 
@@ -51,10 +53,19 @@ class QueueTerms:
 
 @final
 class Terms:
-    __slots__ = ("journal_file_no", "queues", "store_table")
+    """``resting``: sizes of the journal files that segments refer to."""
 
-    def __init__(self, journal_file_no: i64, store_table: bytes, queues: list[QueueTerms]) -> None:
+    __slots__ = ("journal_file_no", "queues", "resting", "store_table")
+
+    def __init__(
+        self,
+        journal_file_no: i64,
+        resting: dict[int, int],
+        store_table: bytes,
+        queues: list[QueueTerms],
+    ) -> None:
         self.journal_file_no: i64 = journal_file_no
+        self.resting: dict[int, int] = resting
         self.store_table: bytes = store_table
         self.queues: list[QueueTerms] = queues
 
@@ -84,14 +95,14 @@ def read_terms(files: FileSystem, directory: str) -> Terms | None:
     if not files.exists(path):
         return None
     data = files.read(path)
-    if len(data) < HEADER_BYTES or data[:4] != MAGIC_BYTES:
+    if len(data) < HEADER_BYTES or data[:4] not in (MAGIC_BYTES, WITHOUT_REFERENCES):
         return None
     payload = data[HEADER_BYTES:]
     if read_i64_be(data, 4) != len(payload):
         return None
     if crc32(payload) != i64(read_i32_be(data, 12)) & 0xFFFFFFFF:
         return None
-    return _decode(payload)
+    return _decode(payload, data[:4] == MAGIC_BYTES)
 
 
 def remove_terms(files: FileSystem, directory: str) -> None:
@@ -112,6 +123,10 @@ def remove_terms(files: FileSystem, directory: str) -> None:
 def _encode(terms: Terms) -> bytes:
     writer = BytesWriter()
     write_i64_be(writer, terms.journal_file_no)
+    write_i32_be(writer, i32(len(terms.resting)))
+    for file_no, size in terms.resting.items():
+        write_i64_be(writer, i64(file_no))
+        write_i64_be(writer, i64(size))
     write_blob(writer, terms.store_table)
     write_i32_be(writer, i32(len(terms.queues)))
     for queue in terms.queues:
@@ -126,9 +141,13 @@ def _encode(terms: Terms) -> bytes:
     return writer.getvalue()
 
 
-def _decode(payload: bytes) -> Terms:
+def _decode(payload: bytes, refers: bool) -> Terms:
     reader = ByteReader(payload, 0, len(payload))
     journal_file_no = reader.signed()
+    resting: dict[int, int] = {}
+    for _ in range(reader.long() if refers else 0):
+        file_no = reader.signed()
+        resting[int(file_no)] = int(reader.signed())
     store_table = reader.raw(reader.signed())
     queues: list[QueueTerms] = []
     for _ in range(reader.long()):
@@ -140,9 +159,9 @@ def _decode(payload: bytes) -> Terms:
         segments: list[Segment] = []
         for _segment in range(reader.long()):
             segment = Segment(queue_id, reader.signed(), entries)
-            segment.restore(reader)
+            segment.restore(reader, refers)
             segments.append(segment)
         queues.append(
             QueueTerms(queue_id, entries, next_seq_id, redelivered_below, expiring, segments)
         )
-    return Terms(journal_file_no, store_table, queues)
+    return Terms(journal_file_no, resting, store_table, queues)

@@ -9,6 +9,8 @@ Positions are seq_ids; segment N holds [N * E, (N + 1) * E).  Small messages lie
 memory, or when the journal file that holds it is to be retired.  A message that passes
 through costs one journal record and never meets a segment.  If more messages of one queue than
 ``queue_index_max_journal_entries`` are in the journal alone, all of them are written to segments.
+Where the records lie together in the journal file being retired, the segment gets their places
+there instead (references.py), and the file is kept (journal/resting.py).
 
 **Write.**  ``append`` takes messages in ascending order, makes blocks of some hundred
 kilobytes and puts jobs on the board.  A block that is still being written is read from
@@ -39,18 +41,28 @@ from librt.strings import BytesWriter
 from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
-from penstock.core.message import INDEXED, PERSISTENT, STORED, Message
+from penstock.core.message import (
+    INDEXED,
+    ONE_ATTEMPT,
+    PERSISTENT,
+    REDELIVERED,
+    STORED,
+    Message,
+    counts_in,
+)
 from penstock.storage.common.disk_jobs import DiskJob, JobBoard
 from penstock.storage.common.failpoints import reach
 from penstock.storage.common.files import FileSystem
 from penstock.storage.common.message_record import message_record_size, write_message_head
 from penstock.storage.index.reading import IndexReading
+from penstock.storage.index.references import encode_references, is_worth_it
 from penstock.storage.index.segment import Block, Segment
 from penstock.storage.index.segment_codec import (
     BLOCK_BYTES,
     HEADER_BYTES,
     MARKS,
     MESSAGES,
+    REFERENCES,
     BlockHeader,
 )
 from penstock.storage.index.segment_jobs import (
@@ -62,6 +74,7 @@ from penstock.storage.index.segment_jobs import (
     WriteAccount,
 )
 from penstock.storage.index.segment_rewriting import IndexRewriting
+from penstock.storage.journal.resting import RestingFiles
 
 READ_ALL_BYTES: Final[i64] = 1 << 50
 
@@ -106,8 +119,9 @@ class QueueIndex(IndexReading):
         queue_id: i64,
         entries: i64,
         durable: bool,
+        resting: RestingFiles,
     ) -> None:
-        super().__init__(directory, queue_id, entries, durable)
+        super().__init__(directory, queue_id, entries, durable, resting)
         self.rewriting: IndexRewriting = IndexRewriting(self, board, account, self.job_is_over)
         self._board: JobBoard = board
         self._account: WriteAccount = account
@@ -121,6 +135,7 @@ class QueueIndex(IndexReading):
         self._near: Segment = self._nowhere  # the one used last
         self._syncs: list[SegmentSync] = []
         self._dropping: list[Segment] = []  # dead, with a job still under way
+        self._orphans: list[Segment] = []  # their files go with the directory
 
     def adopt(self, segments: list[Segment], redelivered_below: i64) -> None:
         """What was found at start; messages below that position may have been handed out."""
@@ -129,6 +144,8 @@ class QueueIndex(IndexReading):
             self.segments[int(segment.number)] = segment
             self.live_count += segment.live_count
             self.live_bytes += segment.live_bytes
+            for file_no, size in segment.references.items():
+                self.resting.refer(file_no, size)
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -162,18 +179,56 @@ class QueueIndex(IndexReading):
         return segment
 
     def _append_to(self, segment: Segment, messages: list[Message], first: i64, end: i64) -> None:
-        write = SegmentWrite(self.job_is_over, segment, self.path(segment.number), self._account)
-        base = segment.number * self.entries
+        write = self._write_to(segment)
+        while first < end:
+            size: i64 = 0
+            upto = first
+            file_no = messages[first].file_no
+            places = self.resting.places(file_no, self.queue_id)
+            while upto < end and size < BLOCK_BYTES:
+                if places is not None and messages[upto].file_no != file_no:
+                    break
+                size += message_record_size(messages[upto])
+                upto += 1
+            rows = b"" if places is None else places.rows(messages, first, upto)
+            if size < self.resting.least_bytes or not rows or not is_worth_it(rows):
+                file_no = 0
+                payload = self._records(messages, first, upto)
+            else:
+                payload = encode_references(file_no, rows)
+            self._add_block(write, messages[first:upto], payload, size, file_no)
+            first = upto
+        self._submit(write)
+
+    def _records(self, messages: list[Message], first: i64, end: i64) -> bytes:
         writer = BytesWriter()
-        content_bytes: i64 = 0
-        transient_count: i64 = 0
-        has_stored = False
         for i in range(first, end):
             message = messages[i]
             write_message_head(writer, self.queue_id, message)
             if not message.flags & STORED:
                 writer.write(message.content)
-            else:
+        return writer.getvalue()
+
+    def _add_block(
+        self,
+        write: SegmentWrite,
+        messages: list[Message],
+        payload: bytes,
+        size: i64,
+        file_no: i64,
+    ) -> None:
+        """``size``: of the records, which are in that file of the journal; 0 = in the payload."""
+        segment = write.segment
+        base = segment.number * self.entries
+        count: i64 = len(messages)
+        low, high = messages[0].seq_id - base, messages[count - 1].seq_id - base
+        kind = REFERENCES if file_no > 0 else MESSAGES
+        header = self._header(segment, kind, segment.size, low, high, count)
+        content_bytes: i64 = 0
+        transient_count: i64 = 0
+        has_stored = False
+        for message in messages:
+            if message.flags & STORED:
                 has_stored = True
             if not message.flags & PERSISTENT:
                 transient_count += 1
@@ -181,23 +236,30 @@ class QueueIndex(IndexReading):
             content_bytes += message.size
             if message.expires_at_ms > 0:
                 segment.note_expiry(message.expires_at_ms)
-            if len(writer) >= BLOCK_BYTES or i == end - 1:
-                payload = writer.getvalue()
-                writer.truncate(0)
-                count = i - first + 1
-                low, high = messages[first].seq_id - base, message.seq_id - base
-                header = self._header(segment, MESSAGES, segment.size, low, high, count)
-                segment.add_block(
-                    Block(low, high, count, header.offset, len(payload), content_bytes)
-                )
-                self.live_count += count
-                self.live_bytes += content_bytes
-                write.add(header, payload)
-                content_bytes = 0
-                first = i + 1
+            if file_no > 0:
+                self._mark(segment, message)
+        segment.add_block(
+            Block(low, high, count, header.offset, size, content_bytes, file_no, len(payload))
+        )
+        if file_no > 0:
+            self.resting.refer(file_no, size)
         segment.note_kinds(transient_count, has_stored)
+        self.live_count += count
+        self.live_bytes += content_bytes
         self.transient_count += transient_count
-        self._submit(write)
+        write.add(header, payload)
+
+    def _mark(self, segment: Segment, message: Message) -> None:
+        """What the journal's record of it cannot say."""
+        position = message.seq_id - segment.number * self.entries
+        if message.flags & REDELIVERED:
+            segment.marks.mark_delivered(position)
+        if message.flags >= ONE_ATTEMPT:
+            segment.marks.set_attempts(position, counts_in(message.flags))
+
+    def _write_to(self, segment: Segment) -> SegmentWrite:
+        path = self.path(segment.number)
+        return SegmentWrite(self.job_is_over, segment, path, self._account, self.resting.directory)
 
     def _header(
         self, segment: Segment, kind: i64, offset: i64, first: i64, last: i64, count: i64
@@ -246,7 +308,7 @@ class QueueIndex(IndexReading):
         payload = marks.write_down()
         offset = segment.claim(HEADER_BYTES + len(payload))
         header = self._header(segment, MARKS, offset, len(marks.attempts), 0, len(marks.delays))
-        write = SegmentWrite(self.job_is_over, segment, self.path(segment.number), self._account)
+        write = self._write_to(segment)
         write.add(header, payload)
         self._submit(write)
 
@@ -340,6 +402,7 @@ class QueueIndex(IndexReading):
         segment = self.removing.pop(number, None)
         if segment is not None:
             segment.note_gone()
+            self.resting.release(segment.take_references())
 
     def drop_segments(self, start: i64, end: i64, kept: list[Message]) -> i64:
         """All living messages but ``kept`` of the whole segments within [start, end) are done.
@@ -370,6 +433,7 @@ class QueueIndex(IndexReading):
         segment.note_gone()
         files.remove(self.path(number))
         files.sync_dir(self.directory)
+        self.resting.release(segment.take_references())
 
     def clear(self, kept: list[Message]) -> None:
         """Everything is done but these, which may have a record, or get one later."""
@@ -429,6 +493,8 @@ class QueueIndex(IndexReading):
         for segment in [*self.segments.values(), *self.removing.values()]:
             segment.note_gone()
             self._cancel_jobs(segment)
+        self._orphans.extend(self.segments.values())
+        self._orphans.extend(self.removing.values())
         self.segments = {}
         self._near = self._nowhere
         self.live_count = 0
@@ -438,7 +504,8 @@ class QueueIndex(IndexReading):
 
     def _remove_directory(self) -> None:
         if not self._writes and not self._syncs and not self.rewriting.jobs:
-            self._board.reads.append(RemoveDirectory(self.directory))
+            job = RemoveDirectory(self.directory, self._orphans, self.resting)
+            self._board.reads.append(job)
 
     def shed_transient(self, files: FileSystem) -> None:
         """Before a clean stop: what is not to outlive the process is done.  Reads here and now,

@@ -22,6 +22,7 @@ from penstock.storage.index.marks import SegmentMarks
 from penstock.storage.index.segment import Block, Segment
 from penstock.storage.index.segment_codec import segment_file_name, unfinished_segment_name
 from penstock.storage.index.segment_jobs import SegmentRead, SegmentWrite
+from penstock.storage.journal.resting import RestingFiles
 
 EVERYTHING: Final[i64] = 1 << 62
 NEAR: Final[i64] = 32
@@ -41,12 +42,16 @@ class WholeBlock:
 class IndexReading:
     """The segments, and what reading them needs."""
 
-    def __init__(self, directory: str, queue_id: i64, entries: i64, durable: bool) -> None:
+    def __init__(
+        self, directory: str, queue_id: i64, entries: i64, durable: bool, resting: RestingFiles
+    ) -> None:
+        """``resting``: the files of the journal that segments refer to."""
         assert 8 <= entries <= 1 << 20
         self.directory: str = directory
         self.queue_id: i64 = queue_id
         self.entries: i64 = entries
         self.durable: bool = durable
+        self.resting: RestingFiles = resting
         self.segments: dict[int, Segment] = {}
         self.redelivered_below: i64 = 0
         self._writes: list[SegmentWrite] = []  # under way
@@ -136,13 +141,14 @@ class IndexReading:
             self.queue_id,
             base + low,
             stop if stop < end else end,
+            self.resting.directory,
         )
         for block in chosen:
             payload = self._being_written(segment, block.offset)
             if payload is None:
-                job.add_block(block.offset, block.size)
+                job.add_block(block)
             else:
-                job.add_known(payload)
+                job.add_known(block, payload)
         return job
 
     def _being_written(self, segment: Segment, offset: i64) -> bytes | None:
@@ -245,14 +251,14 @@ class IndexReading:
         rows: list[dict[str, object]] = []
         for number in sorted(self.segments):
             segment = self.segments[number]
-            garbage = segment.garbage_bytes()
+            garbage, total = segment.garbage_bytes(), segment.total_bytes()
             rows.append(
                 {
                     "name": segment_file_name(number),
                     "bytes": int(segment.size),
                     "messages": int(segment.live_count),
                     "settled": int(segment.count - segment.live_count),
-                    "garbage_share": round(int(garbage) / max(1, int(segment.size)), 3),
+                    "garbage_share": round(int(garbage) / max(1, int(total)), 3),
                 }
             )
         return rows

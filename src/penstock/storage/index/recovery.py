@@ -43,6 +43,11 @@ from penstock.storage.common.message_record import (
     record_msg_id,
     record_seq_id,
 )
+from penstock.storage.index.references import (
+    are_references,
+    read_references,
+    referred_file_no,
+)
 from penstock.storage.index.segment import Block, Segment
 from penstock.storage.index.segment_codec import (
     ATTEST,
@@ -50,6 +55,7 @@ from penstock.storage.index.segment_codec import (
     HEADER_BYTES,
     MARKS,
     MESSAGES,
+    REFERENCES,
     UNFINISHED_SUFFIX,
     BlockHeader,
     attests_damage,
@@ -79,10 +85,17 @@ class IndexScan(DiskJob):
     """``run`` reads and mends; then look at the attributes."""
 
     def __init__(
-        self, directory: str, queue_id: i64, entries: i64, journalled: JournalledQueue
+        self,
+        directory: str,
+        queue_id: i64,
+        entries: i64,
+        journalled: JournalledQueue,
+        journal: str,
     ) -> None:
+        """``journal``: the directory where what segments refer to is."""
         super().__init__()
         self.directory: str = directory
+        self._journal: str = journal
         self.queue_id: i64 = queue_id
         self.entries: i64 = entries
         self.journalled: JournalledQueue = journalled
@@ -159,7 +172,7 @@ class IndexScan(DiskJob):
                 attested = header.synced
         if end < len(data):
             self.bytes_cut += len(data) - end
-        self._take_blocks(path, data, segment, headers)
+        self._take_blocks(files, path, data, segment, headers)
         if segment.live_count == 0:
             files.remove(path)
             return
@@ -186,7 +199,12 @@ class IndexScan(DiskJob):
         return headers
 
     def _take_blocks(
-        self, path: str, data: bytes, segment: Segment, headers: list[BlockHeader]
+        self,
+        files: FileSystem,
+        path: str,
+        data: bytes,
+        segment: Segment,
+        headers: list[BlockHeader],
     ) -> None:
         marks: BlockHeader | None = None
         for header in headers:
@@ -199,19 +217,35 @@ class IndexScan(DiskJob):
             payload = data[marks.offset + HEADER_BYTES : marks.end()]
             segment.marks.read(payload, marks.count, marks.first)
         # A rewritten segment has no record of what was settled.
-        present = bytearray(segment.marks.settled_bytes())
-        self._present[int(segment.number)] = present
+        self._present[int(segment.number)] = bytearray(segment.marks.settled_bytes())
         for header in headers:
+            start = header.offset + HEADER_BYTES
             if header.kind == MESSAGES:
-                self._take_block(path, data, segment, header, present)
+                self._take_block(path, data, start, header.end(), segment, header, 0)
+            elif header.kind == REFERENCES:
+                references = data[start : header.end()]
+                if not are_references(references):
+                    raise damage(path, int(start), int(header.size))
+                records = read_references(files, self._journal, references)
+                self.bytes_read += len(records)
+                file_no = referred_file_no(references)
+                self._take_block(path, records, 0, len(records), segment, header, file_no)
             elif header.kind != MARKS and header.kind != ATTEST:
                 raise damage(path, int(header.offset), int(HEADER_BYTES + header.size))
 
     def _take_block(
-        self, path: str, data: bytes, segment: Segment, header: BlockHeader, present: bytearray
+        self,
+        path: str,
+        data: bytes,
+        at: i64,
+        end: i64,
+        segment: Segment,
+        header: BlockHeader,
+        file_no: i64,
     ) -> None:
-        at = header.offset + HEADER_BYTES
-        end = header.end()
+        """Its records are from ``at`` to ``end`` of the segment, or of what it refers to."""
+        present = self._present[int(segment.number)]
+        start = at
         base = segment.number * self.entries
         content_bytes: i64 = 0
         count: i64 = 0
@@ -245,7 +279,14 @@ class IndexScan(DiskJob):
             raise damage(path, int(header.offset), int(HEADER_BYTES + header.size))
         segment.add_block(
             Block(
-                header.first, header.last, header.count, header.offset, header.size, content_bytes
+                header.first,
+                header.last,
+                header.count,
+                header.offset,
+                end - start,
+                content_bytes,
+                file_no,
+                header.size,
             )
         )
         segment.count_dead(dead_count, dead_bytes, dead_record_bytes)

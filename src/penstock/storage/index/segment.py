@@ -26,17 +26,33 @@ from penstock.storage.index.marks import SegmentMarks
 from penstock.storage.index.segment_codec import HEADER_BYTES
 
 NEVER_MS: Final = WallMs(1 << 62)
+_NO_REFERENCES: Final[dict[int, int]] = {}
 
 
 @final
 @mypyc_attr(acyclic=True)
 class Block:
-    """A messages block: where it is and which positions it spans (``size``: of the payload)."""
+    """A block of messages: where it is and which positions it spans.
 
-    __slots__ = ("content_bytes", "count", "first", "last", "offset", "size")
+    ``size``       bytes of the records, which are the payload
+    ``file_no``    of the journal, if the records are there and the payload refers to them; else 0
+    ``own_bytes``  of the payload in the segment's file
+    """
+
+    __slots__ = (
+        "content_bytes", "count", "file_no", "first", "last", "offset", "own_bytes", "size",
+    )  # fmt: skip
 
     def __init__(
-        self, first: i64, last: i64, count: i64, offset: i64, size: i64, content_bytes: i64
+        self,
+        first: i64,
+        last: i64,
+        count: i64,
+        offset: i64,
+        size: i64,
+        content_bytes: i64,
+        file_no: i64 = 0,
+        own_bytes: i64 = 0,
     ) -> None:
         self.first: i64 = first
         self.last: i64 = last
@@ -44,9 +60,11 @@ class Block:
         self.offset: i64 = offset
         self.size: i64 = size
         self.content_bytes: i64 = content_bytes
+        self.file_no: i64 = file_no
+        self.own_bytes: i64 = own_bytes if file_no > 0 else size
 
     def end(self) -> i64:
-        return self.offset + HEADER_BYTES + self.size
+        return self.offset + HEADER_BYTES + self.own_bytes
 
     def take(self, position: i64, content_size: i64) -> None:
         """One more record, behind those so far."""
@@ -60,17 +78,21 @@ class Block:
         """It has all its records, and its place."""
         self.offset = offset
         self.size = size
+        self.own_bytes = size
 
 
 @final
 class Segment:
-    """One segment; ``size`` and ``blocks`` include what is still being written."""
+    """One segment; ``size`` and ``blocks`` include what is still being written.
+
+    ``references``: bytes of records in files of the journal, by their numbers.
+    """
 
     __slots__ = (
         "blocks", "count", "entries", "failed", "fresh_soonest_ms", "gone", "has_stored",
         "left_alone", "live_bytes", "live_count", "marks", "named", "number", "queue_id",
-        "record_bytes", "renaming", "rewriting", "size", "soonest_ms", "synced", "transient_count",
-        "writing",
+        "record_bytes", "references", "renaming", "rewriting", "size", "soonest_ms", "synced",
+        "transient_count", "writing",
     )  # fmt: skip
 
     def __init__(self, queue_id: i64, number: i64, entries: i64) -> None:
@@ -78,6 +100,7 @@ class Segment:
         self.number: i64 = number
         self.entries: i64 = entries
         self.blocks: list[Block] = []
+        self.references: dict[int, int] = _NO_REFERENCES
         self.size: i64 = 0
         self.synced: i64 = 0
         self.named: bool = False  # its name is on disk
@@ -117,6 +140,11 @@ class Segment:
         self.live_count += block.count
         self.live_bytes += block.content_bytes
         self.record_bytes += block.size
+        if block.file_no > 0:
+            number = int(block.file_no)
+            self.references = self.references | {
+                number: self.references.get(number, 0) + int(block.size)
+            }
         if block.end() > self.size:
             self.size = block.end()
 
@@ -173,6 +201,7 @@ class Segment:
     def take_copy(self, blocks: list[Block], size: i64) -> None:
         """The file is about to be replaced by one with these blocks, which is on disk."""
         self.blocks = []
+        self.references = _NO_REFERENCES
         self.count = 0
         live_count = self.live_count
         live_bytes = self.live_bytes
@@ -200,10 +229,23 @@ class Segment:
         self.rewriting = False
         self.writing -= 1
 
+    def take_references(self) -> dict[int, int]:
+        """They are to be released, once."""
+        references = self.references
+        self.references = _NO_REFERENCES
+        return references
+
+    def total_bytes(self) -> i64:
+        """Of the file and of what it refers to."""
+        total = self.size
+        for size in self.references.values():
+            total += size
+        return total
+
     def is_wasteful(self) -> bool:
-        """Is more of the file garbage than not?  Marks and headers of a copy are no garbage."""
+        """Is more of it garbage than not?  Marks and headers of a copy are no garbage."""
         overhead = 2 * self.marks.bitmap_bytes + 2 * HEADER_BYTES
-        return self.size > 2 * self.record_bytes + 3 * overhead
+        return self.total_bytes() > 2 * self.record_bytes + 3 * overhead
 
     def is_at_rest(self) -> bool:
         return self.writing == 0 and not (self.failed or self.left_alone)
@@ -268,7 +310,7 @@ class Segment:
         return settled.count(0, low, high) == high - low
 
     def garbage_bytes(self) -> i64:
-        """Bytes of records in the file whose messages are gone."""
+        """Bytes of records in the file, or referred to, whose messages are gone."""
         total: i64 = 0
         for block in self.blocks:
             total += block.size
@@ -323,9 +365,11 @@ class Segment:
             write_i64_be(writer, block.offset)
             write_i64_be(writer, block.size)
             write_i64_be(writer, block.content_bytes)
+            write_i64_be(writer, block.file_no)
+            write_i64_be(writer, block.own_bytes)
 
-    def restore(self, reader: ByteReader) -> None:
-        """What ``save`` wrote behind the number."""
+    def restore(self, reader: ByteReader, refers: bool) -> None:
+        """What ``save`` wrote behind the number; not ``refers``: before there were references."""
         size = reader.signed()
         self.note_synced(reader.signed())
         live_count = reader.signed()
@@ -348,8 +392,15 @@ class Segment:
             last = reader.signed()
             count = reader.signed()
             offset = reader.signed()
-            block_size = reader.signed()
-            self.add_block(Block(first, last, count, offset, block_size, reader.signed()))
+            size_of_records = reader.signed()
+            content_bytes = reader.signed()
+            file_no = reader.signed() if refers else 0
+            own_bytes = reader.signed() if refers else size_of_records
+            self.add_block(
+                Block(
+                    first, last, count, offset, size_of_records, content_bytes, file_no, own_bytes
+                )
+            )
         self.size = size
         self.live_count = live_count
         self.live_bytes = live_bytes

@@ -10,11 +10,13 @@ segment size).  The file is a row of blocks; everything is big-endian:
               bit p % 8 of byte p / 8), then ``count`` rows (position u32, not before u64), then
               ``first`` rows (position u32, attempts u32)
     kind 3    attestation: no payload, says that ``synced`` bytes of the file are on disk
+    kind 4    references: as kind 1, but the records are in a file of the journal (references.py);
+              a block of this kind has version 2
 
-Of the segment's number a block has the low 31 bits.  Of a messages block ``first`` and ``last``
-are the positions within the segment that it spans.  The checksum covers header and payload, so
-every record is under one.  Blocks may be in any order of positions, and may overlap; a position
-is in at most one of them.  The last marks count.
+Of the segment's number a block has the low 31 bits.  Of messages and references ``first``
+and ``last`` are the positions within the segment that it spans.  The checksum covers header and
+payload, so every record is under one.  Blocks may be in any order of positions, and may overlap; a
+position is in at most one of them.  The last marks count.
 """
 
 from typing import Final, final
@@ -27,9 +29,9 @@ from penstock.core.clock_types import WallMs
 from penstock.core.errors import Corrupt
 from penstock.storage.common.formats import numbered_from_0
 
-MAGIC_BYTES: Final = b"PSX\x01"
+MAGIC_BYTES: Final = b"PSX"
 MAGIC: Final = 0x50535801
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 SEGMENT_SUFFIX: Final = ".idx"
 UNFINISHED_SUFFIX: Final = ".idt"
 HEADER_BYTES: Final[i64] = 56
@@ -43,6 +45,7 @@ CHECKED_BYTES: Final[i64] = 52
 MESSAGES: Final[i64] = 1
 MARKS: Final[i64] = 2
 ATTEST: Final[i64] = 3
+REFERENCES: Final[i64] = 4
 DELAY_ROW_BYTES: Final[i64] = 12
 ATTEMPTS_ROW_BYTES: Final[i64] = 8
 
@@ -99,7 +102,7 @@ class BlockHeader:
     def encode(self, payload: bytes) -> bytes:
         """The header of this payload; reads all of it, so it is a thread's work."""
         writer = BytesWriter()
-        write_i32_be(writer, MAGIC)
+        write_i32_be(writer, MAGIC + 1 if self.kind == REFERENCES else MAGIC)
         write_i32_be(writer, i32(self.queue_id))
         write_i32_be(writer, i32(self.segment & SEGMENT_BITS))
         write_i32_be(writer, i32(self.kind))

@@ -21,14 +21,17 @@ from penstock.storage.common.message_record import (
     record_seq_id,
 )
 from penstock.storage.index.marks import has_bit
-from penstock.storage.index.segment import Segment
+from penstock.storage.index.references import are_references, read_references, with_checksum
+from penstock.storage.index.segment import Block, Segment
 from penstock.storage.index.segment_codec import (
     ATTEST,
     HEADER_BYTES,
+    REFERENCES,
     BlockHeader,
     damage,
     read_block,
 )
+from penstock.storage.journal.resting import RestingFiles
 
 JobIsOver = Callable[[Segment, Exception | None], None]
 """(segment, what went wrong): a job on the file of a segment has ended."""
@@ -77,12 +80,14 @@ class SegmentWrite(DiskJob):
     """Puts blocks of one segment to their places."""
 
     def __init__(
-        self, is_over: JobIsOver, segment: Segment, path: str, account: WriteAccount
+        self, is_over: JobIsOver, segment: Segment, path: str, account: WriteAccount, journal: str
     ) -> None:
+        """``journal``: the directory where what it refers to is."""
         super().__init__()
         self.segment: Segment = segment
         self._is_over: Final = is_over
         self.path: str = path
+        self._journal: str = journal
         self.headers: list[BlockHeader] = []
         self.payloads: list[bytes] = []
         self.waiting_bytes: i64 = 0
@@ -120,6 +125,8 @@ class SegmentWrite(DiskJob):
         for i in range(len(self.headers)):
             header = self.headers[i]
             payload = self.payloads[i]
+            if header.kind == REFERENCES:
+                payload = with_checksum(files, self._journal, payload)
             files.pwrite_parts(handle, int(header.offset), [header.encode(payload), payload])
 
     def finish(self) -> None:
@@ -178,11 +185,19 @@ class SegmentRead(DiskJob):
 
     ``start`` and ``upto`` are the seq_ids [start, upto) for which the blocks are complete:
     every living message of the segment in between is in ``payloads``.  ``unfinished``: the
-    name the file may have still, see segment_rewriting.py.
+    name the file may have still, see segment_rewriting.py.  ``journal``: the directory where what
+    they refer to is.
     """
 
     def __init__(
-        self, segment: Segment, path: str, unfinished: str, queue_id: i64, start: i64, upto: i64
+        self,
+        segment: Segment,
+        path: str,
+        unfinished: str,
+        queue_id: i64,
+        start: i64,
+        upto: i64,
+        journal: str,
     ) -> None:
         super().__init__()
         self.segment: Segment = segment
@@ -193,22 +208,33 @@ class SegmentRead(DiskJob):
         self.size: i64 = 0
         self._path: str = path
         self._unfinished: str = unfinished
+        self._journal: str = journal
         self._queue_id: i64 = queue_id
         self._offsets: list[int] = []
         self._sizes: list[int] = []
+        self._references: dict[int, bytes] = {}  # by place; still being written
 
-    def add_known(self, payload: bytes) -> None:
+    def add_known(self, block: Block, payload: bytes) -> None:
+        """One that is still being written."""
+        if block.file_no > 0:
+            self._references[len(self.payloads)] = payload
         self.payloads.append(payload)
-        self.size += len(payload)
+        self.size += block.size
 
-    def add_block(self, offset: i64, size: i64) -> None:
+    def add_block(self, block: Block) -> None:
         self.missing.append(len(self.payloads))
         self.payloads.append(b"")
-        self._offsets.append(int(offset))
-        self._sizes.append(int(HEADER_BYTES + size))
-        self.size += size
+        self._offsets.append(int(block.offset))
+        self._sizes.append(int(HEADER_BYTES + block.own_bytes))
+        self.size += block.size
+
+    def is_at_hand(self) -> bool:
+        """Need nothing be read?"""
+        return not self.missing and not self._references
 
     def run(self, files: FileSystem) -> None:
+        for place, references in self._references.items():
+            self.payloads[place] = read_references(files, self._journal, references, False)
         i = 0
         while i < len(self.missing):
             # Neighbours are read together.
@@ -221,7 +247,7 @@ class SegmentRead(DiskJob):
             start = self._offsets[first]
             data = self._pread(files, start, end - start)
             for place in range(first, i):
-                self._take(place, data, self._offsets[place] - start, start)
+                self._take(files, place, data, self._offsets[place] - start, start)
 
     def _pread(self, files: FileSystem, start: int, size: int) -> bytes:
         if self._unfinished:
@@ -231,13 +257,17 @@ class SegmentRead(DiskJob):
                 self._unfinished = ""
         return files.pread(self._path, start, size)
 
-    def _take(self, place: i64, data: bytes, at: i64, base: i64) -> None:
+    def _take(self, files: FileSystem, place: i64, data: bytes, at: i64, base: i64) -> None:
         header = read_block(data, at, base, self._queue_id, self.segment.number)
         size = self._sizes[place]
         if header is None or header.size + HEADER_BYTES != size:
             raise self._damage(self._offsets[place], size)
-        payload = at + HEADER_BYTES
-        self.payloads[self.missing[place]] = data[payload : at + size]
+        payload = data[at + HEADER_BYTES : at + size]
+        if header.kind == REFERENCES:
+            if not are_references(payload):
+                raise self._damage(self._offsets[place], size)
+            payload = read_references(files, self._journal, payload)
+        self.payloads[self.missing[place]] = payload
 
     def _damage(self, offset: int, size: int) -> Corrupt:
         return damage(self._path, offset, size)
@@ -303,13 +333,21 @@ class RemoveDirectory(DiskJob):
     """Removes the directory of a queue that is no more; nothing else may work in it then.
 
     Not made durable: what comes back is of a queue recorded as deleted; the next start removes it.
+    So nothing refers to the journal for ``segments`` any more, which are those that were there.
     """
 
-    def __init__(self, directory: str) -> None:
+    def __init__(self, directory: str, segments: list[Segment], resting: RestingFiles) -> None:
         super().__init__()
         self._directory: str = directory
+        self._segments: list[Segment] = segments
+        self._resting: RestingFiles = resting
 
     def run(self, files: FileSystem) -> None:
         if files.exists(self._directory):
             files.remove_dir(self._directory)
             reach("queue.removed")
+
+    def finish(self) -> None:
+        self.done = True
+        for segment in self._segments:
+            self._resting.release(segment.take_references())

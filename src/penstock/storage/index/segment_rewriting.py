@@ -45,6 +45,7 @@ from penstock.storage.common.message_record import (
 )
 from penstock.storage.index.marks import has_bit
 from penstock.storage.index.reading import IndexReading
+from penstock.storage.index.references import read_references
 from penstock.storage.index.segment import Block, Segment
 from penstock.storage.index.segment_codec import (
     ATTEST,
@@ -66,7 +67,7 @@ class SegmentRewrite(DiskJob):
     def __init__(self, owner: "IndexRewriting", segment: Segment) -> None:
         super().__init__()
         self.segment: Segment = segment
-        self.bytes_before: i64 = segment.size
+        self.bytes_before: i64 = segment.total_bytes()
         self.size: i64 = 0  # of the copy
         self._owner: IndexRewriting = owner
         self._index: IndexReading = owner.index
@@ -78,6 +79,7 @@ class SegmentRewrite(DiskJob):
         self._marks: bytes = segment.marks.write_down()
         self._delay_count: i64 = len(segment.marks.delays)
         self._attempts_count: i64 = len(segment.marks.attempts)
+        self.references: dict[int, int] = segment.references
         self._expected_count: i64 = segment.live_count
         self._expected_bytes: i64 = segment.record_bytes
         self._new: list[Block] = []
@@ -135,13 +137,17 @@ class SegmentRewrite(DiskJob):
         self.size += HEADER_BYTES + len(payload)
 
     def _copy(self, files: FileSystem, handle: int, block: Block) -> None:
-        """The living of this block, neighbours in one piece."""
-        size = HEADER_BYTES + block.size
+        """The living of this block, neighbours in one piece; they come from where they are."""
+        size = HEADER_BYTES + block.own_bytes
         data = files.pread(self._path, int(block.offset), int(size))
         header = read_block(data, 0, block.offset, self._index.queue_id, self.segment.number)
-        if header is None or header.size != block.size:
+        if header is None or header.size != block.own_bytes:
             raise damage(self._path, int(block.offset), int(size))
         at = HEADER_BYTES
+        if block.file_no > 0:
+            data = read_references(files, self._index.resting.directory, data[at:])
+            at = 0
+            size = len(data)
         piece: i64 = at  # where the living begin that are not copied yet
         while at < size:
             end = message_record_end(data, at, size)
@@ -200,12 +206,15 @@ class SegmentRewrite(DiskJob):
 
 @final
 class SegmentRename(DiskJob):
-    """Step 4: the copy gets its name."""
+    """Step 4: the copy gets its name, and what the old file referred to is not needed."""
 
-    def __init__(self, owner: "IndexRewriting", segment: Segment) -> None:
+    def __init__(
+        self, owner: "IndexRewriting", segment: Segment, references: dict[int, int]
+    ) -> None:
         super().__init__()
         self._owner: IndexRewriting = owner
         self._segment: Segment = segment
+        self._references: dict[int, int] = references
 
     def run(self, files: FileSystem) -> None:
         index = self._owner.index
@@ -218,6 +227,8 @@ class SegmentRename(DiskJob):
     def finish(self) -> None:
         self.done = True
         self._segment.renamed()
+        if self.error is None:
+            self._owner.index.resting.release(self._references)
         self._owner.ended(self._segment, self.error)
 
 
@@ -248,7 +259,7 @@ class IndexRewriting:
 
     def switched(self, job: SegmentRewrite) -> None:
         self._account.copy_taken(job.bytes_before - job.size)
-        self._board.reads.append(SegmentRename(self, job.segment))
+        self._board.reads.append(SegmentRename(self, job.segment, job.references))
 
     def ended(self, segment: Segment, error: Exception | None) -> None:
         self.jobs = [job for job in self.jobs if job.segment is not segment]

@@ -6,7 +6,7 @@ header and records, and the header names the file and the offset where the block
 so that a copy of a block (say, inside a message) is never taken for one, nor what an older
 file left behind in the same place.
 
-    block     magic "PSJ" 01 | file_no u32 | offset u64 | synced u64 | size u64 | crc u32 | records
+    block     magic "PSJ" 02 | file_no u32 | offset u64 | synced u64 | size u64 | crc u32 | records
     P         publish: a message record (message_record.py)
     A         'A' queue u32 seq u64                                         acknowledge one
     R         'R' queue u32 first u64 count u32                             acknowledge a run
@@ -14,6 +14,7 @@ file left behind in the same place.
     X         'X' queue u32                                                 forget a queue
     F         'F' count u32 (file_no u32 size u64)*                         files before this
     Q         'Q' count u32 (queue u32 next_seq_id u64)*                    queues and numbers
+    K         'K' count u32 (file_no u32 size u64)*                         files kept, not replayed
     D         'D' file_no u32                                               file dropped
     T         'T' queue u32 old u64 new u64                                 requeued to the tail
     L         'L' queue u32 seq u64 until_ms i64                            not before that time
@@ -39,9 +40,9 @@ from penstock.storage.common.message_record import MESSAGE, message_record_end
 from penstock.storage.common.side_log import SideGroup
 from penstock.storage.store.groups import StoreGroup
 
-FORMAT_VERSION: Final = 1
-MAGIC_BYTES: Final = b"PSJ\x01"
-MAGIC: Final = 0x50534A01
+FORMAT_VERSION: Final = 2
+MAGIC_BYTES: Final = b"PSJ"
+MAGIC: Final = 0x50534A02
 JOURNAL_SUFFIX: Final = ".jif"
 SPARE_SUFFIX: Final = ".jif.spare"
 
@@ -55,6 +56,7 @@ RESERVE: Final = 0x4E
 FORGET: Final = 0x58
 FILES: Final = 0x46
 QUEUES: Final = 0x51
+KEPT: Final = 0x4B
 DROP: Final = 0x44
 TO_TAIL: Final = 0x54
 DELAY: Final = 0x4C
@@ -64,7 +66,7 @@ ACK_BYTES: Final[i64] = 13
 ACK_RUN_BYTES: Final[i64] = 17
 FORGET_BYTES: Final[i64] = 5
 TABLE_BYTES: Final[i64] = 5
-"""'F' or 'Q' without its rows."""
+"""'F', 'Q' or 'K' without its rows."""
 ROW_BYTES: Final[i64] = 12
 TO_TAIL_BYTES: Final[i64] = 21
 ATTEMPTS_BYTES: Final[i64] = 21
@@ -113,15 +115,16 @@ class JournalGroup:
     ``synced_offset``    bytes of the file known to be on disk when it was sealed
     ``sync``             the group must be on disk before it is reported as committed
     ``end_position``     the journal's position after the group
-    ``files_to_remove``  numbers of files to delete, after the sync
+    ``files_to_remove``  numbers of files to delete or to use again, after the sync
+    ``files_to_unlink``  the same of files to delete in any case: a backup may have a link
     ``store``            contents for the message store, to be on disk before the block is
     ``side``             the same, of the logs beside the journal
     ``written``          it needs no second write when its batch is tried again
     """
 
     __slots__ = (
-        "end_position", "file_no", "files_to_remove", "offset", "parts", "side", "size", "store",
-        "sync", "synced_offset", "written",
+        "end_position", "file_no", "files_to_remove", "files_to_unlink", "offset", "parts", "side",
+        "size", "store", "sync", "synced_offset", "written",
     )  # fmt: skip
 
     def __init__(
@@ -134,6 +137,7 @@ class JournalGroup:
         end_position: i64,
         files_to_remove: list[int],
         side: SideGroup | None = None,
+        files_to_unlink: list[int] | None = None,
     ) -> None:
         self.file_no: i64 = file_no
         self.offset: i64 = offset
@@ -146,6 +150,7 @@ class JournalGroup:
         self.sync: bool = sync
         self.end_position: i64 = end_position
         self.files_to_remove: list[int] = files_to_remove
+        self.files_to_unlink: list[int] = [] if files_to_unlink is None else files_to_unlink
         self.store: StoreGroup | None = None
         self.side: SideGroup | None = side
         self.written: bool = False
@@ -176,8 +181,10 @@ class JournalGroup:
         return checked + checksum.to_bytes(4, "big")
 
 
-def block_end(data: bytes, at: i64, file_no: i64) -> i64:
+def block_end(data: bytes, at: i64, file_no: i64, base: i64 = 0) -> i64:
     """Where the block that begins at ``at`` ends; -1 when no whole, true block is there.
+
+    ``base``: where in the file ``data`` begins.
 
     Of any version: all keep this header, so that a block of a later release is not taken
     for a torn one.
@@ -185,7 +192,7 @@ def block_end(data: bytes, at: i64, file_no: i64) -> i64:
     records = at + BLOCK_HEADER_BYTES
     if records > len(data) or (read_i32_be(data, at) ^ MAGIC) & ~0xFF:
         return -1
-    if i64(read_i32_be(data, at + 4)) != file_no or read_i64_be(data, at + 8) != at:
+    if i64(read_i32_be(data, at + 4)) != file_no or read_i64_be(data, at + 8) != base + at:
         return -1
     size = read_i64_be(data, at + 24)
     if size < 0 or size > len(data) - records:
@@ -269,7 +276,7 @@ def write_attempts(writer: BytesWriter, queue_id: i64, start: i64, end: i64, cou
 
 
 def write_table(writer: BytesWriter, kind: i64, rows: dict[int, int]) -> None:
-    """'F' or 'Q': a small number and a large one in each row."""
+    """'F', 'Q' or 'K': a small number and a large one in each row."""
     writer.append(u8(kind))
     write_i32_be(writer, i32(len(rows)))
     for key, value in rows.items():
@@ -289,7 +296,7 @@ def record_size(data: bytes, at: i64, end: i64) -> i64:
     size = _least_size(kind)
     if size < 0 or size > end - at:
         return -1
-    if kind == FILES or kind == QUEUES:
+    if kind == FILES or kind == QUEUES or kind == KEPT:
         size += ROW_BYTES * (i64(read_i32_be(data, at + 1)) & 0xFFFFFFFF)
     return size if size <= end - at else -1
 
@@ -299,7 +306,7 @@ def _least_size(kind: i64) -> i64:
         return ACK_BYTES
     if kind == ACK_RUN:
         return ACK_RUN_BYTES
-    if kind == FORGET or kind == DROP or kind == FILES or kind == QUEUES:
+    if kind == FORGET or kind == DROP or kind == FILES or kind == QUEUES or kind == KEPT:
         return FORGET_BYTES
     if kind == ATTEMPTS:
         return ATTEMPTS_BYTES

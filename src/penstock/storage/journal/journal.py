@@ -16,7 +16,9 @@ into their segments (``queue_index``), those are synced, then ``retire`` lets th
 Queues whose messages are gone by then, which is most of them, write nothing.  Segments
 first, journal last: a crash in between finds some things twice, never not at all.  That a
 file is gone is a record of its own in a synced group, and the file is removed after that
-sync; a file missing without such a record is damage.
+sync; a file missing without such a record is damage.  Where segments refer to records in the
+file instead of having them, it is kept (resting.py): a record says that it is not replayed, and
+it goes when no segment refers to it any more.
 
 **One for all queues**, where RabbitMQ has a ``journal.jif`` for each: there a turn that
 touches fifty queues costs fifty syncs, here one.  The price is that one file holds entries
@@ -38,6 +40,7 @@ own (two syncs per group).
 Invariants (``check``):
   J1  durable_position <= sealed position <= position; the buffer holds the difference
   J2  file numbers ascend; the current file is the last
+  J3  every file that is kept is referred to, and is none of ``files``
 """
 
 from typing import Final, final
@@ -53,6 +56,7 @@ from penstock.storage.common.side_log import SideLog
 from penstock.storage.journal.codec import (
     BLOCK_HEADER_BYTES,
     FILES,
+    KEPT,
     POSITION_IDS,
     QUEUES,
     JournalGroup,
@@ -67,8 +71,11 @@ from penstock.storage.journal.codec import (
     write_table,
     write_to_tail,
 )
+from penstock.storage.journal.resting import RestingFiles
 
 JOURNAL_FILE_BYTES: Final[i64] = 16 * 1024 * 1024
+LEAST_PART: Final[i64] = 2048
+"""A segment refers to no less than one part in so many of a file."""
 BUFFER_KEPT_BYTES: Final[i64] = 4 * 1024 * 1024
 """A buffer that one huge batch made larger is not kept."""
 
@@ -102,6 +109,7 @@ class Journal:
         self.current: JournalFile = JournalFile(0, 0)
         self.files: list[JournalFile] = []
         self.files_retired: i64 = 0
+        self.resting: RestingFiles = RestingFiles(directory, file_size_bytes // LEAST_PART)
         self._fs: FileSystem = files
         self._buffer: BytesWriter = BytesWriter()
         self._next_seq_ids: dict[int, int] = {}
@@ -122,10 +130,27 @@ class Journal:
         """Start a new file and put its first block on disk; older files may go after that."""
         self._fs.makedirs(self.directory)
         self._next_seq_ids = dict(next_seq_ids)
+        self.files = []
+        self._begin_file(file_no)
+
+    def roll(self) -> None:
+        """Before a stop, when all is committed: the current file is finished, here and now.
+
+        So segments may refer to it; no file that they refer to is the newest.
+        """
+        file = self.current
+        if file.size == 0:
+            self.files.pop()
+            self._begin_file(int(file.number))
+            return
+        self._fs.truncate(self.path(int(file.number)), int(file.size))
+        self._begin_file(int(file.number) + 1)
+
+    def _begin_file(self, file_no: int) -> None:
         self.current = JournalFile(file_no, 0)
-        self.files = [self.current]
+        self.files.append(self.current)
         self._written_file = self.current
-        group = JournalGroup(file_no, 0, 0, [self._tables()], True, 0, [])
+        group = JournalGroup(file_no, 0, 0, [self._tables()], True, self.position, [])
         handle = self._fs.open_write(self.path(file_no))
         try:
             self._fs.allocate(handle, int(self.file_size_bytes))
@@ -261,10 +286,12 @@ class Journal:
         if side is not None:
             sync = True
         dropped: list[int] = []
-        if sync and self._retired:
+        unlinked: list[int] = []
+        if sync and (self._retired or self.resting.unused):
             dropped = self._retired
             self._retired = []
-            for file_no in dropped:
+            unlinked = self.resting.take_unused()
+            for file_no in dropped + unlinked:
                 write_drop(self._buffer, file_no)
             self.position = self.sealed_position + len(self._buffer)
         size: i64 = len(self._buffer)
@@ -284,7 +311,7 @@ class Journal:
                 parts.insert(0, self._tables())
         synced = self._synced_offset if self._synced_file_no == file.number else 0
         group = JournalGroup(
-            file.number, file.size, synced, parts, sync, self.position, dropped, side
+            file.number, file.size, synced, parts, sync, self.position, dropped, side, unlinked
         )
         self._note_sealed(group)
         return group
@@ -313,6 +340,8 @@ class Journal:
         writer = BytesWriter()
         write_table(writer, FILES, sizes)
         write_table(writer, QUEUES, self._next_seq_ids)
+        if self.resting.sizes:
+            write_table(writer, KEPT, self.resting.sizes)
         return writer.getvalue()
 
     def committed(self, group: JournalGroup) -> None:
@@ -344,16 +373,22 @@ class Journal:
         return file.number < self._synced_file_no
 
     def retire(self, file: JournalFile) -> None:
-        """Nothing needs this file any more: what lived in it is on disk elsewhere."""
+        """It need not be replayed: what lived in it is in segments, or these refer to it."""
         assert file is self.files[0]
         assert self.is_finished(file)
         del self.files[0]
-        self._retired.append(int(file.number))
         self.files_retired += 1
+        number = int(file.number)
+        if self.resting.retire(number, file.size):
+            self._retired.append(number)
+        elif number in self.resting.sizes:
+            write_table(self._buffer, KEPT, {number: int(file.size)})
+            self.position = self.sealed_position + len(self._buffer)
+            self.resting.note_kept(number, self.position)
 
     def has_retired(self) -> bool:
         """Files wait to be removed behind the next synced group."""
-        return len(self._retired) > 0
+        return len(self._retired) > 0 or len(self.resting.unused) > 0
 
     # -- looking ---------------------------------------------------------------------------
 
@@ -374,6 +409,8 @@ class Journal:
             "durable_position": int(self.durable_position),
             "groups_sealed": int(self._groups_sealed),
             "files_retired": int(self.files_retired),
+            "files_resting": len(self.resting.sizes),
+            "bytes_resting": int(self.resting.total_bytes()),
         }
 
     def check(self) -> None:
@@ -383,3 +420,5 @@ class Journal:
         for i in range(1, len(self.files)):
             assert self.files[i - 1].number < self.files[i].number, "J2"
         assert self.files[len(self.files) - 1] is self.current, "J2"
+        self.resting.check()
+        assert all(int(file.number) not in self.resting.sizes for file in self.files), "J3"

@@ -10,8 +10,9 @@ object is made for a dead message.
 
 The *tail* is the newest file with a true first block.  Its first block names the files
 that were there when it began, with their sizes; a ``D`` record in it takes a name off that
-list.  So a file that is missing, short or damaged is noticed, and a file that is not
-listed is garbage whose removal the crash undid.
+list, a ``K`` record puts it on that of the files that are kept: segments refer to these, and they
+are not replayed.  So a file that is missing, short or damaged is noticed, one that is kept where
+segments refer to it, and a file that is not listed is garbage whose removal the crash undid.
 
 What a crash can leave, and what is done:
 
@@ -39,6 +40,7 @@ from librt.strings import read_i32_be, read_i64_be
 from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
+from penstock.core.errors import Corrupt
 from penstock.core.message import LOGGED, PERSISTENT, REDELIVERED, Message, counts_in
 from penstock.storage.common.files import FileSystem
 from penstock.storage.common.formats import check_version
@@ -59,6 +61,7 @@ from penstock.storage.journal.codec import (
     FILES,
     FORGET,
     FORMAT_VERSION,
+    KEPT,
     MAGIC_BYTES,
     POSITION_IDS,
     QUEUES,
@@ -166,6 +169,7 @@ class JournalRecovery:
     ``positions``      of copies, by the ids of ``position_ids``: the highest number each
     ``numbers``        files that are there, ascending
     ``last_file_no``   of the newest file that began; 0 = none did
+    ``sizes``          of the files that a segment may refer to
     """
 
     def __init__(
@@ -185,7 +189,9 @@ class JournalRecovery:
         for queue_id in queue_ids:
             self.queues[queue_id] = JournalledQueue()
         self._deleted: JournalledQueue = JournalledQueue(True)  # all that are deleted
+        self.sizes: dict[int, int] = {}
         self._listed: dict[int, int] = {}
+        self._kept: dict[int, int] = {}
         self._dropped: set[int] = set()
         self._touched: list[JournalledQueue] = []  # with messages in the file being read
         self._never_began: str = ""  # the path of a file
@@ -211,12 +217,24 @@ class JournalRecovery:
 
     def secure(self) -> None:
         """From here on all that was read is durable."""
-        if self._never_began:
-            self.files.remove(self._never_began)
         if self._doubtful_path:
             self.files.rewrite(self._doubtful_path, int(self._doubtful_offset), self._doubtful)
             self._doubtful = b""
-        if self._never_began or self._doubtful_path:
+            self.files.sync_dir(self.directory)
+
+    def must_be_newer_than(self, referred: int) -> None:
+        """No segment refers to the newest file: else files are lost, and what was read is old.
+
+        ``referred``: the newest to which one does; 0 = none.  A file that never began goes then.
+        """
+        if referred > 0 and self.last_file_no <= referred:
+            raise Corrupt(
+                f"{self._never_began or self.directory}: the newest files of the journal are"
+                f" missing or damaged: segments refer to {journal_file_name(referred)}, which is"
+                " older; restore the whole data directory from a copy"
+            )
+        if self._never_began:
+            self.files.remove(self._never_began)
             self.files.sync_dir(self.directory)
 
     def path(self, number: i64) -> str:
@@ -237,9 +255,13 @@ class JournalRecovery:
             if number != self.numbers[-1] or alone or attests_damage(data, 0, number):
                 raise damage(self.path(number), 0, len(data))
             self._never_began = self.path(number)
-        listed = [number for number in self._listed if number not in self._dropped]
-        for number in sorted(listed, reverse=True):
-            self._read_listed(number, self._listed[number])
+        needed = self._listed | self._kept
+        for number in sorted(needed, reverse=True):
+            if number in self._dropped:
+                continue
+            self.sizes[number] = needed[number]
+            if number not in self._kept:
+                self._read_listed(number, needed[number])
 
     def _read(self, number: i64) -> bytes:
         data = self.files.read(self.path(number))
@@ -252,6 +274,7 @@ class JournalRecovery:
         if attests_damage(data, end, number):
             raise damage(self.path(number), int(end), len(data) - int(end))
         self.bytes_cut += _begun(data, end, number)
+        self.sizes[int(number)] = int(end)
         attested = synced_offset(data, blocks[-2])
         self._doubtful_path = self.path(number)
         self._doubtful_offset = attested
@@ -302,6 +325,10 @@ class JournalRecovery:
         if kind == FILES:
             if tail:
                 self._listed.update(read_table(data, at))
+            return
+        if kind == KEPT:
+            if tail:
+                self._kept.update(read_table(data, at))
             return
         if kind == QUEUES:
             for queue_id, next_seq_id in read_table(data, at).items():
@@ -393,7 +420,7 @@ class JournalRecovery:
 
 def _begun(data: bytes, at: i64, number: i64) -> i64:
     """Bytes of a block of this file that begins at ``at`` and is not whole."""
-    if data[at : at + 4] != MAGIC_BYTES or len(data) < at + BLOCK_HEADER_BYTES:
+    if data[at : at + 3] != MAGIC_BYTES or len(data) < at + BLOCK_HEADER_BYTES:
         return 0
     if i64(read_i32_be(data, at + 4)) != number or read_i64_be(data, at + 8) != at:
         return 0
