@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from penstock.broker.administration import Administration
 from penstock.broker.definitions.exporting import DefinitionsExport, export_definitions
-from penstock.broker.definitions.importing import DefinitionsImport, Plan
+from penstock.broker.definitions.importing import DefinitionsImport, ImportPlan
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
 from penstock.protocols.amqp.codec.letters import AmqpLetterWriter
@@ -35,7 +35,7 @@ def read(name: str) -> Any:
 
 def taken_in(node: QuietBroker, definitions: object, vhost: str = "", steps: int = 3) -> list[str]:
     admin = Administration(node.broker, 64)
-    work = DefinitionsImport(node.broker, admin, Plan(definitions, vhost), lambda: b"salt")
+    work = DefinitionsImport(node.broker, admin, ImportPlan(definitions, vhost), lambda: b"salt")
     while not work.run(steps):
         pass
     node.definitions.commit()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.broker.rules.access import User, hash_password
-from penstock.broker.rules.judges import NAMELESS, Source
+from penstock.broker.rules.judges import NAMELESS, Backend, Credentials, Inquiry, Source
 from penstock.broker.rules.lockouts import (
     COUNTED_MAX,
     LOCKED_MAX,
@@ -13,7 +13,7 @@ from penstock.broker.rules.lockouts import (
     LockoutRule,
     Lockouts,
 )
-from penstock.broker.rules.log_ins import LOCKED_OUT, LogIns
+from penstock.broker.rules.log_ins import LOCKED_OUT, InternalBackend, Link, LogIns
 from penstock.core.byte_reader import Malformed
 from penstock.core.clock_types import WallMs
 from penstock.core.errors import LoginRefused
@@ -203,3 +203,31 @@ def test_what_nodes_say_of_it_is_read_back(book: EventBook) -> None:
     assert decode_news(data) == news
     with pytest.raises(Malformed):
         decode_news(data[:-1])
+
+
+# -- backends that cannot say ------------------------------------------------------------------
+
+
+class Away(Backend):
+    """A backend whose server cannot be asked."""
+
+    name = "away"
+
+    def authenticate(self, asked: Credentials) -> Inquiry:
+        inquiry = Inquiry()
+        inquiry.give_up("away")
+        return inquiry
+
+
+@pytest.mark.parametrize("name, is_counted", [("elsewhere", False), ("ann", True)])
+def test_a_backend_that_cannot_say_locks_no_user_out(
+    book: EventBook, name: str, is_counted: bool
+) -> None:
+    """But who guesses the password of a user of the broker's own is counted, also then."""
+    log = log_ins(book, RULE)
+    own = InternalBackend(log.users, log.passwords)
+    away = Away()
+    log.form([Link(own, own), Link(away, away)])
+    for _ in range(3):
+        assert is_refused(log, "wrong", name=name)
+    assert bool(log.lockouts()) is is_counted

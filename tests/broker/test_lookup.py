@@ -6,20 +6,20 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.broker.lookup import SILENT_AFTER_MS, TOMBSTONE_MS, Lookup, Node
+from penstock.broker.lookup import SILENT_AFTER_MS, TOMBSTONE_MS, Lookup, LookupNode
 from penstock.core.errors import PreconditionFailed
 
 NOW_MS = 1_000_000
 
 
-def node(number: int = 1, *, is_here: bool = False) -> Node:
-    made = Node(f"10.0.0.{number}:5{number}", is_here)
+def node(number: int = 1, *, is_here: bool = False) -> LookupNode:
+    made = LookupNode(f"10.0.0.{number}:5{number}", is_here)
     made.broadcast_address = f"host{number}"
     made.tcp_port, made.http_port, made.version = 4150, 4151, "1.3.0"
     return made
 
 
-def known(lookup: Lookup, number: int = 1) -> Node:
+def known(lookup: Lookup, number: int = 1) -> LookupNode:
     made = node(number)
     lookup.identify(made, NOW_MS)
     return made

@@ -31,9 +31,13 @@ class Worker:
 
     def __init__(self) -> None:
         self.waiting: list[Callable[[], None]] = []
+        self.is_full = False
 
-    def take(self, work: Callable[[], None]) -> None:
-        self.waiting.append(work)
+    def take(self, work: Callable[[], None], give_up: Callable[[], None]) -> None:
+        if self.is_full:
+            give_up()
+        else:
+            self.waiting.append(work)
 
     def work(self) -> int:
         waiting, self.waiting = self.waiting, []
@@ -81,6 +85,15 @@ def test_who_was_right_once_does_not_wait_again() -> None:
     users.users["new"].change(hash_password("other", SALT, SCRYPT), SCRYPT, [])
     with pytest.raises(Undecided):
         users.authenticate("new", "right", HERE)
+
+
+@pytest.mark.parametrize("name", ["new", "stranger"])
+def test_a_log_in_is_refused_when_too_many_wait(name: str) -> None:
+    users, worker = made()
+    worker.is_full = True
+    with pytest.raises(LoginRefused):
+        users.authenticate(name, "right", HERE)
+    assert worker.waiting == []
 
 
 def test_an_empty_password_is_none() -> None:

@@ -138,6 +138,10 @@ def test_operators_say_what_is_a_limit(option: Option) -> None:
             check_policy(policy, True)
 
 
+def row_of(book: PolicyBook, kind: str) -> dict[str, object]:
+    return book.queue_row(book.queue_settings("q", {"x-queue-type": kind}).policies)
+
+
 @pytest.mark.parametrize("option", [one for one in TYPED if one.in_policies], ids=named)
 def test_which_value_holds(option: Option) -> None:
     """Of policy and operator policy, as people are told of a queue."""
@@ -147,7 +151,7 @@ def test_which_value_holds(option: Option) -> None:
     book.operator_policies["o"] = Policy("o", "", "all", 0, {option.name: other})
     holds = other if option.merge == LIMIT or option.operator == OPERATORS else one
     kind = QUORUM if option.unsuited == CLASSIC else CLASSIC
-    assert book.queue_row("q", kind)["effective_policy_definition"] == {option.name: holds}
+    assert row_of(book, kind)["effective_policy_definition"] == {option.name: holds}
 
 
 @pytest.mark.parametrize("option", [one for one in OPTIONS if one.unsuited], ids=named)
@@ -156,8 +160,8 @@ def test_a_policy_does_not_reach_queues_that_cannot_have_its_keys(option: Option
     definition = {option.name: option.example, "max-length": 5}
     book.policies["p"] = Policy("p", "", "all", 0, definition)
     other = QUORUM if option.unsuited == CLASSIC else CLASSIC
-    assert book.queue_row("q", option.unsuited)["policy"] is None
-    assert book.queue_row("q", other)["policy"] == "p"
+    assert row_of(book, option.unsuited)["policy"] is None
+    assert row_of(book, other)["policy"] == "p"
 
 
 def test_the_page_is_of_this_table() -> None:

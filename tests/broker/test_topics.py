@@ -15,7 +15,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from penstock.broker.topology.topics import Channel, Topic, exchange_name, is_ephemeral, queue_name
+from penstock.broker.topology.topics import (
+    Topic,
+    TopicChannel,
+    exchange_name,
+    is_ephemeral,
+    queue_name,
+)
 from penstock.core.message import PERSISTENT, Message
 from penstock.queues.consumers import Consumer, OutputWindow, SharedWindow
 from penstock.queues.queue import Queue
@@ -98,7 +104,7 @@ class TopicMachine(RuleBasedStateMachine):
     def make_channel(self, name: str, channel: str) -> None:
         topic = self.topic(name)
         found = self.vhost.topics.channel(topic, channel)
-        assert isinstance(found, Channel)
+        assert isinstance(found, TopicChannel)
         self.model[name].sinks.setdefault(channel, Sink())
 
     @rule(name=TOPIC, channel=CHANNEL)

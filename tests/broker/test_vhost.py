@@ -588,6 +588,32 @@ def test_a_deletion_costs_the_same_however_many_exchanges_there_are(kind: str) -
     assert many < 5 * few
 
 
+def test_nothing_is_routed_to_a_queue_that_many_exchanges_have_still_to_leave() -> None:
+    node = QuietBroker()
+    vhost = node.broker.vhosts["/"]
+    queue = vhost.declare_queue("q", False, None, False, {})
+    vhost.declare_queue("rest", False, None, False, {})
+    vhost.declare_exchange("all", "fanout", False, False, False, {})
+    vhost.bind_queue(vhost.queues["rest"], "all", "", {})
+    names = [f"x{number}" for number in range(5000)]
+    for name in names:
+        auto_delete = name != names[-1]
+        more: dict[str, object] = {} if auto_delete else {"alternate-exchange": "all"}
+        vhost.declare_exchange(name, "fanout", False, auto_delete, False, more)
+        vhost.bind_queue(queue, name, "", {})
+    vhost.delete_queue(queue)
+    assert 0 < len([name for name in names if name in vhost.exchanges]) < len(names)
+    last = vhost.exchanges[names[-1]]
+    assert last.has_bindings()
+    assert last.bindings() == []
+    assert vhost.route(Address(names[-1], "", b"", False)).queues == [vhost.queues["rest"]]
+    node.run()
+    assert [name for name in names if name in vhost.exchanges] == names[-1:]
+    assert not last.has_bindings()
+    assert not vhost.sources.leaving
+    assert vhost.route(Address(names[-1], "", b"", False)).queues == [vhost.queues["rest"]]
+
+
 def test_who_may_enter(node: QuietBroker) -> None:
     broker = node.broker
     user = broker.users.authenticate("guest", "guest", HERE)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.administration import Administration, limits_of
-from penstock.broker.definitions.importing import DefinitionsImport, Plan
+from penstock.broker.definitions.importing import DefinitionsImport, ImportPlan
 from penstock.broker.rules.vhost_defaults import VhostDefaults
 from penstock.core.errors import SettingInvalid
 from tests.helpers.connection_pair import QuietBroker
@@ -68,7 +68,7 @@ def test_an_import_makes_new_ones_so_and_its_own_limits_count() -> None:
     node = made()
     rows = [{"name": "dev2"}, {"name": "dev3", "limits": {"max-queues": 3}}, {"name": "/"}]
     work = DefinitionsImport(
-        node.broker, Administration(node.broker, 64), Plan({"vhosts": rows}), bytes
+        node.broker, Administration(node.broker, 64), ImportPlan({"vhosts": rows}), bytes
     )
     while not work.run(1):
         pass

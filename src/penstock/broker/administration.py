@@ -14,6 +14,7 @@ from typing import Final
 
 from penstock.broker.broker import Broker
 from penstock.broker.parameters import CLUSTER_NAME
+from penstock.broker.policy_change import PolicyChange
 from penstock.broker.rules.access import (
     KNOWN_HASHINGS,
     NO_LIMIT,
@@ -446,12 +447,5 @@ def _kind(operator: bool) -> str:
 
 def _policies_changed(broker: Broker, vhost: Vhost) -> None:
     """Queues and exchanges go by what holds now, and every route is found anew."""
-    policies = vhost.policies
-    policies.changed(broker.next_policy_epoch())
-    policies.apply_to_exchanges(list(vhost.exchanges.values()))
-    for queue in vhost.queues.values():
-        if policies.queue_settings(queue.name, queue.arguments).apply_to(queue):
-            broker.idleness.changed(queue)
-        queue.wake()  # what is too much for a new limit goes in the next turn
-    vhost.copies.apply_policies()
-    vhost.forget_routes()
+    vhost.policies.changed(broker.next_policy_epoch())
+    broker.queue_turns.long_works.start(PolicyChange(broker, vhost))

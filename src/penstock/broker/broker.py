@@ -18,7 +18,7 @@ from penstock.broker.queue_turns import QueueTurns
 from penstock.broker.rules.access import NO_LIMIT, User
 from penstock.broker.rules.admission import Admission
 from penstock.broker.rules.alarms import Alarms
-from penstock.broker.rules.entry import LIMIT, Entry
+from penstock.broker.rules.entry import LIMIT, EntryRules
 from penstock.broker.rules.log_ins import LogIns
 from penstock.broker.rules.policies import Policy
 from penstock.broker.rules.rights import check_enter
@@ -88,7 +88,7 @@ class Broker:
         self.vhosts: dict[str, Vhost] = {}
         self.options = options
         self.flow = options.flow
-        entry = Entry(self.options.plain_text_passwords, self.options.address_rules)
+        entry = EntryRules(self.options.plain_text_passwords, self.options.address_rules)
         self.users = LogIns(self.events, loopback_users, entry, options.passwords, options.lockouts)
         self.traffic = TrafficBook()
         sampling = Sampling(self.events, options.publish_times, options.spans)
@@ -299,7 +299,7 @@ class Broker:
         self.events.note("vhost_deleted", (vhost.name,))
         self.parameters.remove_vhost(vhost.name)
         self.vhost_maker.forget(vhost)
-        self.staging.pouring.forget(vhost.name)
+        self.staging.publisher.forget(vhost.name)
 
     def keep_positions(self) -> None:
         """Of readers of streams, as they are now: the node stops."""

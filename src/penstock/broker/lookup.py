@@ -46,7 +46,7 @@ REGISTRATIONS_MAX: Final[i64] = 500_000
 
 
 @final
-class Node:
+class LookupNode:
     """One nsqd; ``id`` tells its connection from all others."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Node:
 class Producer:
     """A node under one key."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: LookupNode) -> None:
         self.node = node
         self.tombstoned_ms = WallMs(0)  # 0 = never
 
@@ -124,24 +124,24 @@ class Lookup:
         # Without a producer, those that have been so longest first.
         self._unused_topics: dict[str, None] = {}
         self._unused_channels: dict[tuple[str, str], None] = {}
-        self._nodes: dict[str, Node] = {}
+        self._nodes: dict[str, LookupNode] = {}
         self._topics: dict[str, dict[str, Producer]] = {}
         self._channels: dict[str, dict[str, dict[str, Producer]]] = {}  # by topic, by name
 
     # -- nodes -----------------------------------------------------------------------------
 
-    def identify(self, node: Node, now_ms: WallMs) -> None:
+    def identify(self, node: LookupNode, now_ms: WallMs) -> None:
         node.heard(now_ms)
         self._nodes[node.id] = node
 
-    def forget(self, node: Node) -> None:
+    def forget(self, node: LookupNode) -> None:
         """Its connection has ended; keys stay."""
         if self._nodes.pop(node.id, None) is None:
             return
         for topic in list(node.topics):
             self._leave(node, topic)
 
-    def register(self, node: Node, topic: str, channel: str) -> None:
+    def register(self, node: LookupNode, topic: str, channel: str) -> None:
         """``channel`` = "": the topic alone.  Raises PreconditionFailed beyond the limits."""
         added: i64 = 0
         if topic not in node.topics:
@@ -155,7 +155,7 @@ class Lookup:
         self._make_room(topic, channel)
         self._put(node, topic, channel)
 
-    def _put(self, node: Node, topic: str, channel: str) -> None:
+    def _put(self, node: LookupNode, topic: str, channel: str) -> None:
         self._add(node, self._topics.setdefault(topic, {}))
         self._unused_topics.pop(topic, None)
         node.topics.add(topic)
@@ -164,18 +164,18 @@ class Lookup:
             self._add(node, self._channels[topic][channel])
             self._unused_channels.pop((topic, channel), None)
 
-    def _add(self, node: Node, producers: dict[str, Producer]) -> None:
+    def _add(self, node: LookupNode, producers: dict[str, Producer]) -> None:
         if node.id not in producers:
             producers[node.id] = Producer(node)
             node.key_count += 1
             self._registrations += 1
 
-    def _drop(self, node: Node, producers: dict[str, Producer]) -> None:
+    def _drop(self, node: LookupNode, producers: dict[str, Producer]) -> None:
         if producers.pop(node.id, None) is not None:
             node.key_count -= 1
             self._registrations -= 1
 
-    def unregister(self, node: Node, topic: str, channel: str) -> None:
+    def unregister(self, node: LookupNode, topic: str, channel: str) -> None:
         """``channel`` = "": the topic, and all of its channels."""
         if channel == "":
             self._leave(node, topic)
@@ -192,7 +192,7 @@ class Lookup:
             else:
                 self._unused_channels.setdefault((topic, channel))
 
-    def _leave(self, node: Node, topic: str) -> None:
+    def _leave(self, node: LookupNode, topic: str) -> None:
         """A topic and all of its channels; the keys stay."""
         for channel, producers in self._channels.get(topic, {}).items():
             self._drop(node, producers)
@@ -205,7 +205,7 @@ class Lookup:
             if len(left) == 0:
                 self._unused_topics.setdefault(topic)
 
-    def keep(self, node: Node, topic: str, channels: list[str] | None) -> None:
+    def keep(self, node: LookupNode, topic: str, channels: list[str] | None) -> None:
         """That node has these channels of the topic and no others; None: nor has it the topic."""
         wanted = set() if channels is None else set(channels)
         for channel, producers in list(self._channels.get(topic, {}).items()):
@@ -301,7 +301,7 @@ class Lookup:
         """In no order."""
         return list(self._channels.get(topic, {}))
 
-    def producers(self, topic: str, now_ms: WallMs) -> list[Node]:
+    def producers(self, topic: str, now_ms: WallMs) -> list[LookupNode]:
         """To whom a consumer of that topic may connect."""
         return [
             producer.node
@@ -309,11 +309,11 @@ class Lookup:
             if not (self._is_silent(producer.node, now_ms) or self.is_tombstoned(producer, now_ms))
         ]
 
-    def nodes(self, now_ms: WallMs) -> list[Node]:
+    def nodes(self, now_ms: WallMs) -> list[LookupNode]:
         """Those heard from."""
         return [node for node in self._nodes.values() if not self._is_silent(node, now_ms)]
 
-    def tombstones(self, node: Node, topics: list[str], now_ms: WallMs) -> list[bool]:
+    def tombstones(self, node: LookupNode, topics: list[str], now_ms: WallMs) -> list[bool]:
         """Of each of these topics: is it tombstoned at that node?"""
         found = []
         for topic in topics:
@@ -325,7 +325,7 @@ class Lookup:
         at_ms = producer.tombstoned_ms
         return at_ms > 0 and now_ms - at_ms < self._tombstone_ms
 
-    def _is_silent(self, node: Node, now_ms: WallMs) -> bool:
+    def _is_silent(self, node: LookupNode, now_ms: WallMs) -> bool:
         return not node.is_here and now_ms - node.heard_ms > self._silent_after_ms
 
     def some_keys(self, most: i64) -> dict[str, list[Producer]]:

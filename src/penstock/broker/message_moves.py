@@ -164,13 +164,13 @@ class MessageMove:
         messages, seq_ids = self._read(seq_ids)
         letters = [(one, *self._goal_of(one)) for one in messages]  # judged before any goes
         self.waits = [one for one in self.waits if not one.done]
-        poured: list[int] = []
+        moved: list[int] = []
         leaving: list[
             tuple[int, list[PendingConfirm]]
         ] = []  # when other nodes have said that it is there
         for message, address, origin in letters:
             try:
-                outcome = self._pour(message, address, origin, now_ms)
+                outcome = self._publish_one(message, address, origin, now_ms)
             except RouteUnfinished:  # from here on they are for the next slice
                 seq_ids = seq_ids[: bisect_left(seq_ids, message.seq_id)]
                 break
@@ -182,18 +182,18 @@ class MessageMove:
             if waits:
                 leaving.append((int(message.seq_id), waits))
             else:
-                poured.append(int(message.seq_id))
+                moved.append(int(message.seq_id))
         if self._action != COPY:
-            self._let_go(poured, leaving)
+            self._let_go(moved, leaving)
         here = bisect_left(messages, seq_ids[-1] + 1, key=seq_id_of) if seq_ids else 0
         self.counts[GONE] += len(seq_ids) - here
         return seq_ids
 
-    def _let_go(self, poured: list[int], leaving: list[tuple[int, list[PendingConfirm]]]) -> None:
+    def _let_go(self, moved: list[int], leaving: list[tuple[int, list[PendingConfirm]]]) -> None:
         letters, queue = self._broker.dead_letters, self._queue
         position = self._broker.engine.journal.position
-        if poured:
-            taken = queue.take_chosen(self._priority, poured)
+        if moved:
+            taken = queue.take_chosen(self._priority, moved)
             letters.settle_when(position, queue, taken, [])
         if leaving:
             letters.take_when(position, queue, self._priority, leaving)
@@ -216,7 +216,7 @@ class MessageMove:
                 break
         return found, seq_ids[:looked_at]
 
-    def _pour(
+    def _publish_one(
         self, message: Message, address: Address | None, origin: Queue | None, now_ms: WallMs
     ) -> str:
         """Publish a copy of it; returns the outcome.  ``origin``: a queue it must reach.
@@ -225,7 +225,7 @@ class MessageMove:
         """
         if address is None:
             return WITHOUT_DEATH
-        pouring = self._broker.staging.pouring
+        publisher = self._broker.staging.publisher
         # Without the mark of the store: the copy's content is stored anew, if it is large.
         copy = Message(message.content, address.wire, message.flags & ~STORED, WallMs(0))
         queues = self._queues_for(address, copy, now_ms)
@@ -234,18 +234,18 @@ class MessageMove:
         if origin is not None and origin not in queues:
             return UNROUTABLE
         known = _duplicate_count(queues)
-        if pouring.pour(self._vhost, [copy], now_ms, False, self._share) == 0:
-            if pouring.full == "":
+        if publisher.publish(self._vhost, [copy], now_ms, False, self._share) == 0:
+            if publisher.full == "":
                 raise RouteUnfinished
-            self.trouble = pouring.trouble()
+            self.trouble = publisher.trouble()
             return FULL
-        if pouring.unroutable:
+        if publisher.unroutable:
             return UNROUTABLE
         return DUPLICATE if _duplicate_count(queues) - known == len(queues) else DONE
 
     def _queues_for(self, address: Address, copy: Message, now_ms: WallMs) -> list[Queue]:
         try:
-            return self._broker.staging.pouring.queues_for(
+            return self._broker.staging.publisher.queues_for(
                 self._vhost, address, copy, now_ms, self._share
             )
         except (NotFound, AccessRefused):
@@ -264,7 +264,7 @@ class MessageMove:
             self._rights.publish(self._vhost.exchanges.get(exchange), exchange, key)
             target = exchange, key
         wire = _short(target[0]) + _short(target[1])
-        return self._broker.staging.pouring.address(self._vhost, wire), origin
+        return self._broker.staging.publisher.address(self._vhost, wire), origin
 
     def _origin(self, message: Message) -> tuple[str, str, Queue | None]:
         """Where it was published before it died last, and in which queue; None = it did not."""
@@ -279,7 +279,7 @@ class MessageMove:
 
     def _buries_so(self, queue: Queue, key: str, message: Message) -> bool:
         """Would a death there, of a message with that key, have been published as this one was?"""
-        came_by = self._broker.staging.pouring.address(self._vhost, message.address)
+        came_by = self._broker.staging.publisher.address(self._vhost, message.address)
         limits = queue.limits
         buried_key = key if limits.dead_letter_key is None else limits.dead_letter_key
         return limits.dead_letter_exchange == came_by.exchange and buried_key == came_by.routing_key

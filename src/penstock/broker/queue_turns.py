@@ -17,7 +17,7 @@ from penstock.broker.topology.internal_queues import is_staged
 from penstock.broker.topology.vhost import Vhost
 from penstock.broker.transfers.dead_letters import DeadLetters
 from penstock.broker.transfers.delays import Delays
-from penstock.broker.transfers.room_routes import RoomRoutes
+from penstock.broker.transfers.internal_routes import InternalRoutes
 from penstock.broker.transfers.staging import Staging
 from penstock.core.clock_types import WallMs
 from penstock.core.headers import HeaderReader
@@ -55,7 +55,7 @@ class QueueTurns:
         self.long_works: Final = context.long_works  # a part of the turn
         self._context: Final = context
         self._vhosts: Final = vhosts
-        self.rooms: Final = RoomRoutes(self.sort_room)  # a part of the turn
+        self.rooms: Final = InternalRoutes(self.sort_room)  # a part of the turn
         self._delays: Final = Delays(
             vhosts, self.schedule, reader, dead_letters.writer, dead_letters.settle_later
         )

@@ -56,7 +56,7 @@ _NAMES: Final = frozenset(
 )
 
 
-class Plan:
+class ImportPlan:
     """The rows of a file in the order in which they are taken; made without the broker."""
 
     def __init__(self, definitions: object, vhost_name: str = "") -> None:
@@ -89,7 +89,7 @@ class DefinitionsImport:
         self,
         broker: Broker,
         administration: Administration,
-        plan: Plan,
+        plan: ImportPlan,
         new_salt: SaltSource,
         actor: Actor = NODE,
     ) -> None:

@@ -1,4 +1,4 @@
-"""``Keys``: the keys by which a provider's tokens are verified.
+"""``Key``: the keys by which a provider's tokens are verified.
 
 A key belongs to one family of algorithms, by its type and curve: an RSA key never checks an HMAC,
 whatever the header of a token says.  A key may name the one algorithm that it is for.

@@ -11,6 +11,7 @@ of stars and slashes does not become a pattern, where RabbitMQ inserts it as it 
 grants nothing.
 """
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple, final
@@ -88,33 +89,42 @@ class Scopes:
 
     def __init__(self, scopes: Sequence[str], claims: Mapping[str, object]) -> None:
         """Of ``claims`` only those are kept that a scope inserts."""
-        self._scopes: Final = [one for one in scopes if len(one) <= SCOPE_MAX_CHARS]
-        inserted = {name for one in self._scopes for name in _VARIABLE.findall(one)}
+        scopes = [one for one in scopes if len(one) <= SCOPE_MAX_CHARS]
+        self.tags: Final = sorted({one.removeprefix(TAG) for one in scopes if one.startswith(TAG)})
+        inserted = {name for one in scopes for name in _VARIABLE.findall(one)}
         self._claims: Final = {
             name: value
             for name in inserted
             if isinstance(value := claims.get(name), str) and len(value) <= SCOPE_MAX_CHARS
         }
+        self._variable: Final = [one for one in scopes if "{" in one]
+        # The others by where they hold, for a token is asked about very many virtual hosts.
+        self._fixed: Final[dict[str, tuple[Wildcard, list[str]]]] = {}
+        for one in scopes:
+            read = None if "{" in one else _read(one)
+            if read is not None:
+                where = one.partition(":")[2].partition("/")[0]
+                self._fixed.setdefault(where, (read[1], []))[1].append(one)
 
-    @property
-    def tags(self) -> list[str]:
-        return sorted({one.removeprefix(TAG) for one in self._scopes if one.startswith(TAG)})
+    def may_enter(self, vhost: str) -> bool:
+        if any(within.matches(vhost) for within, _ in self._fixed.values()):
+            return True
+        return any(self._of(one, vhost) for one in self._variable)
 
     def in_vhost(self, vhost: str) -> VhostGrants | None:
         """None: the token may not enter that virtual host."""
         grants: tuple[list[Grant], list[Grant], list[Grant]] = ([], [], [])
-        for scope in self._scopes:
-            permission, _, resource = self._inserted(scope, vhost).partition(":")
-            parts = resource.split("/")
-            if permission not in PERMISSIONS or len(parts) not in (2, 3):
-                continue
-            try:
-                within, name, *keys = [Wildcard(part) for part in parts]
-            except WildcardInvalid:
-                continue
-            if within.matches(vhost):
-                grants[PERMISSIONS[permission]].append(Grant(name, keys[0] if keys else None))
+        here = [some for within, some in self._fixed.values() if within.matches(vhost)]
+        for scope in [*self._variable, *itertools.chain(*here)]:
+            found = self._of(scope, vhost)
+            if found is not None:
+                grants[found[0]].append(found[1])
         return VhostGrants(grants) if any(grants) else None
+
+    def _of(self, scope: str, vhost: str) -> tuple[int, Grant] | None:
+        """What it grants there."""
+        read = _read(self._inserted(scope, vhost))
+        return (read[0], read[2]) if read is not None and read[1].matches(vhost) else None
 
     def _inserted(self, scope: str, vhost: str) -> str:
         """The scope with names for its variables; "" where it grants nothing.
@@ -128,6 +138,19 @@ class Scopes:
             return ""
         scope = _VARIABLE.sub(lambda found: quote(_text(names.get(found[1], found[1])), ""), scope)
         return scope if len(scope) <= SCOPE_MAX_CHARS else ""
+
+
+def _read(scope: str) -> tuple[int, Wildcard, Grant] | None:
+    """The permission, where it holds, and on what; None: it grants nothing."""
+    permission, _, resource = scope.partition(":")
+    parts = resource.split("/")
+    if permission not in PERMISSIONS or len(parts) not in (2, 3):
+        return None
+    try:
+        within, name, *keys = [Wildcard(part) for part in parts]
+    except WildcardInvalid:
+        return None
+    return PERMISSIONS[permission], within, Grant(name, keys[0] if keys else None)
 
 
 def _text(name: str) -> bytes:

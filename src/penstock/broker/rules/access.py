@@ -123,6 +123,8 @@ class User:
         gone = [one.text for one in self.hashes if one.text not in here]
         if gone and not (gone == [self._renewal[0]] and self._renewal[1] in here):
             self.passwords_lost += 1
+        if not set(self.tags) <= set(tags):
+            self.rights_lost += 1
         self.password_hash = password_hash
         self.hashing = hashing
         self.tags = tags

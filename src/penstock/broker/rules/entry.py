@@ -1,4 +1,4 @@
-"""``Entry``: whether a user may log in at all from there, before a password is judged."""
+"""``EntryRules``: whether a user may log in at all from there, before a password is judged."""
 
 from typing import Final, final
 
@@ -20,7 +20,7 @@ FROM_THERE: Final = "this user may not log in from this address"
 
 
 @final
-class Entry:
+class EntryRules:
     """Of one node; ``plain_text``: passwords may come without TLS."""
 
     def __init__(self, plain_text: bool, rules: AddressRules) -> None:

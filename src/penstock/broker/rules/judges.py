@@ -139,22 +139,37 @@ class Account:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class Inquiry(Ticket):
-    """A question to a backend about a log-in; exactly one of the three methods ends it."""
+    """A question to a backend about a log-in; exactly one of its methods ends it."""
 
     def __init__(self) -> None:
         super().__init__()
         self.account: Account | None = None  # None: refused
         self.reason: str = ""  # for the log
         self.is_told: bool = False  # the client may read it, too
+        self.is_wrong: bool = False  # the backend has refused the secret
+        self.is_open: bool = False  # the backend could not say
 
     def allow(self, account: Account) -> None:
         self.account = account
         self.answer()
 
     def deny(self, reason: str, is_told: bool = False) -> None:
-        """The backend refuses the log-in, or cannot be asked, which is the same to the client."""
-        self.reason = reason
+        """The backend refuses the log-in."""
+        self.is_wrong = True
         self.is_told = is_told
+        self._refuse(reason)
+
+    def unknown(self, reason: str) -> None:
+        """The backend has no such user: to the client it is the same, another may have one."""
+        self._refuse(reason)
+
+    def give_up(self, reason: str) -> None:
+        """The backend cannot say: to the client it is the same, but no password was wrong."""
+        self.is_open = True
+        self._refuse(reason)
+
+    def _refuse(self, reason: str) -> None:
+        self.reason = reason
         self.answer()
 
 

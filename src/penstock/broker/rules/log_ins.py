@@ -17,7 +17,7 @@ from mypy_extensions import i64
 
 from penstock.broker.rules.access import User
 from penstock.broker.rules.bounded_events import EXAMPLE_MAX_CHARS, BoundedEvents, EventCount
-from penstock.broker.rules.entry import LOCKOUT, Entry
+from penstock.broker.rules.entry import LOCKOUT, EntryRules
 from penstock.broker.rules.judges import NAMELESS, Account, Backend, Credentials, Inquiry, Source
 from penstock.broker.rules.lockouts import NO_LOCKOUT, Lockout, LockoutRule, Lockouts, News
 from penstock.broker.rules.passwords import Passwords
@@ -42,6 +42,7 @@ DELAY_MS: Final[i64] = 3000
 REFUSED: Final = "Login was refused"
 WRONG: Final = "invalid credentials"
 NO_CREDENTIALS: Final = "no credentials, or none that this listener knows"
+BUSY: Final = "too many passwords wait to be checked"
 LOCKED_OUT: Final = "locked out after too many wrong passwords"
 FAR: Final = "can only log in via localhost"
 
@@ -72,8 +73,12 @@ class InternalBackend(Backend):
         return inquiry
 
 
-def _tell(inquiry: Inquiry, user: User | None, is_right: bool) -> None:
-    if user is None or not is_right:
+def _tell(inquiry: Inquiry, user: User | None, is_right: bool | None) -> None:
+    if is_right is None:
+        inquiry.give_up(BUSY)
+    elif user is None:
+        inquiry.unknown(WRONG)
+    elif not is_right:
         inquiry.deny(WRONG)
     else:
         inquiry.allow(Account(user.name, user.tags, None, WallMs(0), user))
@@ -102,6 +107,8 @@ class LogIn:
         self._inquiry: Inquiry | None = None
         self._reasons: list[str] = []
         self._told: str = ""  # of these, the first that the client may read
+        self._is_wrong: bool = False  # some backend has refused the secret
+        self._is_open: bool = False  # some backend could not say
         self._user = user
 
     def user(self) -> User:
@@ -113,7 +120,8 @@ class LogIn:
             asked = self._asked
             self._users.check_entry(asked.name, asked.source, asked.password is not None)
             user = self._found()
-            self._user = self._users.judged(self._asked, user, self._reasons, self._told)
+            is_open = self._is_open and not self._is_wrong
+            self._user = self._users.judged(asked, user, self._reasons, self._told, is_open)
         return self._user
 
     def _found(self) -> User | None:
@@ -146,6 +154,8 @@ class LogIn:
         if not inquiry.done:
             raise Undecided(inquiry)
         self._inquiry = None
+        self._is_wrong = self._is_wrong or inquiry.is_wrong
+        self._is_open = self._is_open or inquiry.is_open
         if inquiry.account is None and inquiry.reason not in self._reasons:
             self._reasons.append(inquiry.reason)
             if inquiry.is_told and self._told == "":
@@ -181,13 +191,13 @@ class LogIns:
         self,
         events: EventBook,
         loopback_users: list[str],
-        entry: Entry | None = None,
+        entry: EntryRules | None = None,
         passwords: Passwords | None = None,
         lockouts: LockoutRule = NO_LOCKOUT,
     ) -> None:
         """``entry``: from where users may log in at all; None: from everywhere."""
         self._lockouts: Final = Lockouts(lockouts)
-        self.entry: Final = entry or Entry(True, AddressRules(()))
+        self.entry: Final = entry or EntryRules(True, AddressRules(()))
         self.users: Final[dict[str, User]] = {}
         self.passwords: Final = passwords or Passwords()
         own = InternalBackend(self.users, self.passwords)
@@ -314,9 +324,17 @@ class LogIns:
         self._openings.look()
 
     def judged(
-        self, asked: Credentials, user: User | None, reasons: list[str], told: str = ""
+        self,
+        asked: Credentials,
+        user: User | None,
+        reasons: list[str],
+        told: str = "",
+        is_open: bool = False,
     ) -> User:
-        """Count it, and note a refusal; raises LoginRefused if there is no user."""
+        """Count it, and note a refusal; raises LoginRefused if there is no user.
+
+        ``is_open``: no backend has refused the password, and some could not say.
+        """
         source = asked.source
         self.attempts[source.protocol] += 1
         if user is not None:
@@ -328,7 +346,7 @@ class LogIns:
             return user
         self.failures[source.protocol] += 1
         guesses = self._note(source, asked.name, "; ".join(reasons)).guess()
-        if asked.password is not None and LOCKED_OUT not in reasons:
+        if asked.password is not None and not is_open and LOCKED_OUT not in reasons:
             self._count_failure(asked)
         raise LoginRefused(REFUSED, 0 if guesses <= FREE_MAX else int(DELAY_MS), told)
 

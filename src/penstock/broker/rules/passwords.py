@@ -33,8 +33,16 @@ REGEXP: Final = "password_regexp"
 KNOWN_MAX: Final = 10_000
 
 
-def at_once(work: Callable[[], None]) -> None:
+Run = Callable[[Callable[[], None], Callable[[], None]], None]
+"""The first function in a worker thread, or the second one where that has too much to do."""
+
+
+def at_once(work: Callable[[], None], _give_up: Callable[[], None]) -> None:
     work()
+
+
+def later() -> None:
+    """It was given up: the hash is renewed at another log-in."""
 
 
 class PasswordRule(NamedTuple):
@@ -67,13 +75,13 @@ class Renewed(NamedTuple):
 
 @final
 class Passwords:
-    """Of one node.  ``run``: in a worker thread; ``new_salt``: so many random bytes."""
+    """Of one node.  ``new_salt``: so many random bytes."""
 
     def __init__(
         self,
         rule: PasswordRule = ANYTHING,
         hashing: str = HASHING,
-        run: Callable[[Callable[[], None]], None] = at_once,
+        run: Run = at_once,
         new_salt: Callable[[int], bytes] = bytes,
     ) -> None:
         self.rule: Final = rule
@@ -84,14 +92,14 @@ class Passwords:
         self._known: dict[str, bytes] = {}  # hash of a user ─► digest of the password
         self._renewed: deque[Renewed] = deque()  # the worker appends
 
-    def verify(self, user: User | None, password: str, tell: Callable[[bool], None]) -> None:
-        """``tell`` whether it is the user's: now, or later in the worker.
+    def verify(self, user: User | None, password: str, tell: Callable[[bool | None], None]) -> None:
+        """``tell`` whether it is the user's: now, or later in the worker; None: it is too busy.
 
         An unknown user takes as long as one with one password, so that the time tells no names.
         """
         if user is None:
             if self.hashing == SCRYPT:
-                self._run(lambda: tell(self._waste(password)))
+                self._run(lambda: tell(self._waste(password)), lambda: tell(None))
             else:
                 tell(False)
             return
@@ -101,11 +109,14 @@ class Passwords:
                 slow.append(one.text)
             elif one.hashing == SCRYPT or is_password(password, *one):
                 if one.hashing != SCRYPT and self.hashing == SCRYPT:
-                    self._run(partial(self._renew, user.name, one.text, password))
+                    self._run(partial(self._renew, user.name, one.text, password), later)
                 tell(True)
                 return
         if slow:
-            self._run(lambda: tell(any(self._verify(text, password) for text in slow)))
+            self._run(
+                lambda: tell(any(self._verify(text, password) for text in slow)),
+                lambda: tell(None),
+            )
         else:
             tell(False)
 

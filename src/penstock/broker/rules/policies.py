@@ -103,7 +103,10 @@ class QueueSettings:
         operator: Policy | None = None,
     ) -> None:
         values = _merged(arguments, policy, operator)
-        self._are_none = len(values) == 0 and queue_type(arguments) == CLASSIC
+        self.policies: tuple[str, str] = (_name(policy), _name(operator))
+        self._are_none = (
+            not values and self.policies == ("", "") and queue_type(arguments) == CLASSIC
+        )
         self.message_ttl_ms: i64 = _number(values, "message-ttl", -1)
         self.expires_ms: i64 = _number(values, "expires", 0)
         self.max_length: i64 = _number(values, "max-length", -1)
@@ -134,7 +137,7 @@ class QueueSettings:
 
     def limits(self) -> QueueLimits:
         if self.stream is not None:
-            return QueueLimits(stream=self.stream)
+            return QueueLimits(stream=self.stream, policies=self.policies)
         if self._are_none:
             return NO_LIMITS
         return QueueLimits(
@@ -150,6 +153,7 @@ class QueueSettings:
             self.on_disconnect,
             self.at_least_once,
             self.retry,
+            policies=self.policies,
         )
 
     def apply_to(self, queue: Queue) -> bool:
@@ -174,13 +178,13 @@ class PolicyBook:
 
     def queue_policy(self, name: str, kind: str = CLASSIC) -> Policy | None:
         """``kind``: the queue's type."""
-        return _best(self.policies, QUEUES_OF[kind], name)
+        return best_policy(self.policies, QUEUES_OF[kind], name)
 
     def queue_operator_policy(self, name: str, kind: str = CLASSIC) -> Policy | None:
-        return _best(self.operator_policies, QUEUES_OF[kind], name)
+        return best_policy(self.operator_policies, QUEUES_OF[kind], name)
 
     def exchange_policy(self, name: str) -> Policy | None:
-        return _best(self.policies, EXCHANGES, name)
+        return best_policy(self.policies, EXCHANGES, name)
 
     def wants_stream(self, topic: str) -> bool:
         """``topic``: the name of the exchange of a topic of NSQ."""
@@ -203,13 +207,12 @@ class PolicyBook:
         kind = queue_type(queue.arguments)
         return self.ha_policy(queue.name, queue.durable, queue.exclusive, kind)
 
-    def queue_row(self, name: str, kind: str = CLASSIC) -> dict[str, object]:
-        """What people who look at a queue are told of its policies."""
-        policy = self.queue_policy(name, kind)
-        operator = self.queue_operator_policy(name, kind)
+    def queue_row(self, names: tuple[str, str]) -> dict[str, object]:
+        """What the API says of the policies of a queue; ``names``: of its limits."""
+        policy, operator = self.policies.get(names[0]), self.operator_policies.get(names[1])
         return {
-            "policy": None if policy is None else policy.name,
-            "operator_policy": None if operator is None else operator.name,
+            "policy": names[0] or None,
+            "operator_policy": names[1] or None,
             "effective_policy_definition": _merged({}, policy, operator),
         }
 
@@ -221,7 +224,8 @@ class PolicyBook:
             exchange.take_settings(_text(values.get("alternate-exchange")), mode)
 
 
-def _best(policies: dict[str, Policy], kind: str, name: str) -> Policy | None:
+def best_policy(policies: dict[str, Policy], kind: str, name: str) -> Policy | None:
+    """The one of them that applies; ``kind``: one of those in ``APPLY_TO``."""
     best: Policy | None = None
     for policy in policies.values():
         if best is not None and (-policy.priority, policy.name) > (-best.priority, best.name):
@@ -229,6 +233,10 @@ def _best(policies: dict[str, Policy], kind: str, name: str) -> Policy | None:
         if policy.covers(kind, name):
             best = policy
     return best
+
+
+def _name(policy: Policy | None) -> str:
+    return "" if policy is None else policy.name
 
 
 # -- merging -------------------------------------------------------------------------------

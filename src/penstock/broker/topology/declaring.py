@@ -91,7 +91,7 @@ def _delete(
 def check_deletable(vhost: Vhost, queue: Queue, if_unused: bool, if_empty: bool) -> int | Pending:
     """How many messages go with it.
 
-    One that is forsaken goes uncounted, but not as an empty one: so RabbitMQ does it.
+    Without a promotable mirror it goes uncounted, but not as an empty one, as in RabbitMQ.
     """
     if queue.is_stream:
         return 0  # as RabbitMQ: neither looked at nor counted

@@ -103,7 +103,7 @@ class InternalQueues:
         return queue
 
     def close_staged(self, queue: LocalQueue) -> None:
-        """Its set is poured, or dropped with what is in it."""
+        """Its set is published, or dropped with what is in it."""
         del self.rooms[queue.name]
         queue.end()
         self._definitions.delete_queue(self._vhost, queue.name)

@@ -135,15 +135,11 @@ class MirrorCopies:
             record.arguments,
         )
         self.copies[name] = copy
-        self._set_mode(copy)
+        self.apply_policy(copy)
         return copy
 
-    def apply_policies(self) -> None:
-        """They may say otherwise where messages are to rest."""
-        for copy in self.copies.values():
-            self._set_mode(copy)
-
-    def _set_mode(self, copy: Copy) -> None:
+    def apply_policy(self, copy: Copy) -> None:
+        """A policy says where messages rest, and how much a stream keeps."""
         settings = self._vhost.policies.queue_settings(copy.name, copy.arguments)
         copy.backing.set_mode(settings.queue_mode == "lazy")
         if settings.stream is not None and isinstance(copy.backing, StreamBacking):
@@ -155,7 +151,7 @@ class MirrorCopies:
         """What is not there need not be dropped."""
         copy = self.copies.pop(name, None)
         if copy is not None:
-            copy.backing.delete()
+            self._maker.free(copy.backing)
             self._vhost.definitions.delete_queue(self._vhost.name, PREFIX + name)
 
     def forget(self, queue: Queue) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import final
 
 from penstock.backing.interface import BackingQueue
+from penstock.core.long_work import Freeing, LongWork
 from penstock.queues.consumers import Consumer
 from penstock.queues.context import QueueContext, QueueIdentity, queue_type
 from penstock.queues.local import LocalQueue
@@ -54,6 +55,13 @@ class QueueMaker:
         """The queue, with everything in it; returns the consumers who lost it."""
         self._note("queue_deleted", (self._vhost, queue.name))
         return queue.end()
+
+    def free(self, backing: BackingQueue) -> None:
+        """Its messages go, on disk too."""
+        self.start(Freeing(backing.delete()))
+
+    def start(self, work: LongWork) -> None:
+        self._context.long_works.start(work)
 
     def room(
         self, queue_id: int, name: str, incarnation: str, kept: bool, delivers: bool

@@ -101,7 +101,7 @@ def check_topic_exchange(name: str) -> None:
 
 
 @final
-class Channel:
+class TopicChannel:
     """One channel of a topic, and its queue."""
 
     def __init__(self, topic: "Topic", name: str, queue: Queue) -> None:
@@ -145,7 +145,7 @@ class Topic:
         self.name = exchange.name[len(PREFIX) :]
         self.reached: list[Queue] = []  # from its bindings on, as of ``reached_epoch``
         self.reached_epoch: i64 = -1
-        self.channels: dict[str, Channel] = {}
+        self.channels: dict[str, TopicChannel] = {}
         self.paused: bool = exchange.arguments.get(PAUSED) is True
         self.preparing: bool = False
         self._changed = changed
@@ -224,7 +224,7 @@ class Topic:
         prefix = self.exchange.name + SEPARATOR
         return queue.startswith(prefix) and is_name(queue[len(prefix) :])
 
-    def follow(self, queue: Queue) -> Channel | None:
+    def follow(self, queue: Queue) -> TopicChannel | None:
         """A binding of the queue came or went; returns the channel if that made one."""
         if queue.name == self.exchange.name:
             self.stream.follow(queue, self._queues())
@@ -243,7 +243,7 @@ class Topic:
         if not bound or not queue.use_leases():
             return None
         queue.scanned = self._scanned
-        self.channels[name] = Channel(self, name, queue)
+        self.channels[name] = TopicChannel(self, name, queue)
         self.stream.feed(queue, len(self.channels) == 1)
         return self.channels[name]
 
@@ -326,7 +326,7 @@ class Topics:
     def _start_of(self, queue: Queue) -> str:
         return self._vhost.policies.queue_settings(queue.name, queue.arguments).channel_start
 
-    def channel(self, topic: Topic, name: str, start: str = "") -> Channel | Pending:
+    def channel(self, topic: Topic, name: str, start: str = "") -> TopicChannel | Pending:
         """The channel of that (valid) name, made if there is none.
 
         ``start``: as the policy ``nsq-start``; "" = what that says.
@@ -345,12 +345,12 @@ class Topics:
         self._vhost.declare_queue(full_name, durable, None, ephemeral, arguments)
         return self._vhost.changes.then(partial(self._bind, topic.name, name))
 
-    def _bind(self, topic: str, name: str) -> Channel | Pending:
+    def _bind(self, topic: str, name: str) -> TopicChannel | Pending:
         queue = self._vhost.queue(queue_name(topic, name))
         self._vhost.bind_queue(queue, exchange_name(topic), "", {})
         return self._vhost.changes.then(partial(self._channel, topic, name))
 
-    def _channel(self, topic: str, name: str) -> Channel:
+    def _channel(self, topic: str, name: str) -> TopicChannel:
         channel = self._topic(topic).channels.get(name)
         if channel is None:
             raise PreconditionFailed(
@@ -422,7 +422,7 @@ class Topics:
             self._vhost.definitions.put_exchange(record_of(exchange))
         topic.look()
 
-    def pause_channel(self, channel: Channel, paused: bool) -> None:
+    def pause_channel(self, channel: TopicChannel, paused: bool) -> None:
         queue = channel.queue
         if self._vhost.changes.proposes:
             self._vhost.changes.pause_queue(queue, paused)
@@ -447,7 +447,7 @@ class Topics:
             self._vhost.delete_exchange(topic.exchange.name, False)
         return lost
 
-    def delete_channel(self, channel: Channel) -> list[Consumer]:
+    def delete_channel(self, channel: TopicChannel) -> list[Consumer]:
         return self._vhost.delete_queue(channel.queue)
 
     # -- messages ----------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from penstock.broker.rules.arguments import (
 from penstock.broker.rules.budget import Budget
 from penstock.broker.rules.equivalence import check_same_exchange, check_same_queue
 from penstock.broker.rules.policies import PolicyBook
-from penstock.broker.topology.binding_reaper import BindingReaper
+from penstock.broker.topology.binding_reaper import BindingReaper, Departure
 from penstock.broker.topology.changes import Changes
 from penstock.broker.topology.histories import Histories
 from penstock.broker.topology.idleness import Idleness
@@ -51,13 +51,11 @@ from penstock.core.confirm_watermark import PendingConfirms
 from penstock.core.errors import AccessRefused, NotFound, PreconditionFailed
 from penstock.core.message import Address, Message
 from penstock.core.pending import Pending
-from penstock.core.steps import steps
 from penstock.core.traffic import Churn, ExchangeTraffic
 from penstock.queues.consumers import Consumer
 from penstock.queues.context import QueueIdentity
 from penstock.queues.queue import Queue
 from penstock.routing.exchanges import (
-    EXCHANGE_STEPS,
     NSQ_TOPIC,
     PREDECLARED,
     Exchange,
@@ -361,21 +359,20 @@ class Vhost:
 
     def _forget_destination(self, destination: object) -> None:
         """Remove what leads there; auto-delete exchanges go with their last binding."""
-        # A list of work, not a recursion: a client may chain as many as it likes.
         self.forget_routes()
-        gone = [destination]
-        while len(gone) > 0:
-            target = gone.pop()
-            for exchange in self.sources.of(target):
-                steps.count(EXCHANGE_STEPS)
-                if not exchange.dismiss(target):
-                    continue
-                self._sweep.add(exchange)
-                if self._is_unused(exchange):
-                    self._strike(exchange)
-                    gone.append(exchange)
-                elif exchange.type == NSQ_TOPIC:
-                    self.topics.binding_changed(exchange, target)
+        self._maker.start(Departure(self, destination))
+
+    def leave(self, exchange: Exchange, destination: object) -> bool:
+        """Remove its bindings to what is deleted; True = it was deleted with the last of them."""
+        if not exchange.dismiss(destination):
+            return False
+        self._sweep.add(exchange)
+        if self._is_unused(exchange):
+            self._strike(exchange)
+            return True
+        if exchange.type == NSQ_TOPIC:
+            self.topics.binding_changed(exchange, destination)
+        return False
 
     def _is_unused(self, exchange: Exchange) -> bool:
         """Does it go with its last binding?  In a cluster it goes when all agree that it does."""

@@ -1,15 +1,15 @@
 """``Batches``: the committed batches of a node that are being published.
 
-    begin ─► poured a slice at a time ─► all of it is on disk ─► take_poured ─► take_done
+    begin ─► published a slice at a time ─► all of it is on disk ─► take_published ─► take_done
 
 Batches of one producer come one after the other, those of different producers take turns.  A
 batch waits when what comes next is on its way from the disk, or a queue has no room for it.
-``staging`` tells the whole, and when to pour.
+``staging`` tells the whole, and when to publish.
 
 **Other nodes.**  What goes to queues of this node alone is acknowledged in its set within the same
 block of the journal.  What has copies or its master elsewhere is held in the set until those nodes
 have it (``Slice``), so that no change of a master loses it; at most ``UNDER_WAY_MAX`` slices are.
-If a queue gets another master meanwhile, it is not known what that has of them.  They are poured
+If a queue gets another master meanwhile, it is not known what that has of them.  They are published
 again then, in order, before anything else of their batch, and so they are after a crash of this
 node: at most so many slices may be twice where they were to go.  Nothing better can be promised
 without a journal that two nodes share.
@@ -27,8 +27,8 @@ from penstock.core.message import Message
 from penstock.routing.steps import RoutingShare
 from penstock.storage.engine.engine import Engine
 
-POURED_AT_ONCE: Final = 512
-POURED_BYTES_MAX: Final = 1024 * 1024
+PUBLISHED_AT_ONCE: Final = 512
+PUBLISHED_BYTES_MAX: Final = 1024 * 1024
 FULL_WAIT_MS: Final = 50
 """A queue that has no room is asked again after so long."""
 UNDER_WAY_MAX: Final = 16
@@ -38,16 +38,16 @@ MOVED: Final = "a queue got another master, which may lack some of it: that is p
 
 @final
 class Batches:
-    """``under_way``: by (virtual host, producer); the first of each is poured."""
+    """``under_way``: by (virtual host, producer); the first of each is published."""
 
-    def __init__(self, engine: Engine, pouring: StagedPublisher) -> None:
+    def __init__(self, engine: Engine, publisher: StagedPublisher) -> None:
         self.under_way: dict[tuple[str, str], deque[Batch]] = {}
         self.moved: bool = False  # something may go on at once
-        self.poured_count: int = 0
+        self.published_count: int = 0
         self._turns: deque[tuple[str, str]] = deque()  # whose batch is next
         self._share = RoutingShare()
         self._engine = engine
-        self._pouring = pouring
+        self._publisher = publisher
 
     def begin(self, batch: Batch) -> None:
         key = (batch.vhost.name, batch.producer)
@@ -64,7 +64,7 @@ class Batches:
         return None
 
     def have_work(self) -> bool:
-        """Would ``settle``, ``take_done`` or ``pour`` do something, with nothing else happening?"""
+        """Would ``settle``, ``take_done`` or ``publish`` do something, if nothing else happens?"""
         if self.moved:
             return True
         durable = self._engine.journal.durable_position
@@ -85,7 +85,7 @@ class Batches:
                 self.moved = True
 
     def _settle(self, batch: Batch) -> None:
-        """The first slice; or all, if some are to be poured again, for they come in order."""
+        """The first slice; or all, if some are to be published again, for they come in order."""
         if not batch.is_stranded():
             first = batch.under_way.popleft()
             _let_go(first)
@@ -93,13 +93,13 @@ class Batches:
         for one in batch.under_way:
             if one.is_stranded():
                 one.staged.queue.backing.unfetch(one.messages)
-                batch.pour_again(one)
+                batch.publish_again(one)
             else:
                 _let_go(one)
         batch.under_way.clear()
 
-    def take_poured(self, at_most: int) -> list[StagedSet]:
-        """Some sets of batches all of which is poured and on disk: they may be dropped."""
+    def take_published(self, at_most: int) -> list[StagedSet]:
+        """Some sets of batches all of which is published and on disk: they may be dropped."""
         durable = self._engine.journal.durable_position
         taken: list[StagedSet] = []
         for batches in self.under_way.values():
@@ -109,7 +109,7 @@ class Batches:
         return taken
 
     def take_done(self) -> list[Batch]:
-        """Those that are poured and on disk, and have no sets any more."""
+        """Those that are published and on disk, and have no sets any more."""
         durable = self._engine.journal.durable_position
         done: list[Batch] = []
         for key, batches in list(self.under_way.items()):
@@ -124,7 +124,7 @@ class Batches:
         self.moved = len(done) > 0
         return done
 
-    def pour(self, now_ms: WallMs) -> Batch | None:
+    def publish(self, now_ms: WallMs) -> Batch | None:
         """A slice of the first batch, in turn, that can go on; None = none can."""
         self.moved = False
         self._share.begin()
@@ -132,12 +132,12 @@ class Batches:
             key = self._turns[0]
             self._turns.rotate(-1)
             batch = self.under_way[key][0]
-            if not batch.is_poured() and self._pour(batch, now_ms):
+            if not batch.is_published() and self._publish(batch, now_ms):
                 self.moved = True
                 return batch
         return None
 
-    def _pour(self, batch: Batch, now_ms: WallMs) -> bool:
+    def _publish(self, batch: Batch, now_ms: WallMs) -> bool:
         """False: it waits for the disk, or for room in a queue."""
         if len(batch.under_way) >= UNDER_WAY_MAX:
             return False
@@ -148,17 +148,17 @@ class Batches:
         if staged.waits or 0 <= now_ms - batch.full_at_ms < FULL_WAIT_MS:
             return False
         backing = staged.queue.backing
-        messages = backing.fetch(POURED_AT_ONCE, POURED_BYTES_MAX)
+        messages = backing.fetch(PUBLISHED_AT_ONCE, PUBLISHED_BYTES_MAX)
         if not messages and backing.ready_count() > 0:
             batch.wait(backing.why_stopped())
             staged.await_disk()
             return False
-        count = self._pouring.pour(
+        count = self._publisher.publish(
             batch.vhost, messages, now_ms, batch.resumed, self._share, decided=True
         )
-        batch.pour(count, self._pouring.unroutable, self._pouring.trouble())
-        self.poured_count += count
-        is_full = self._pouring.full != ""
+        batch.publish(count, self._publisher.unroutable, self._publisher.trouble())
+        self.published_count += count
+        is_full = self._publisher.full != ""
         if count < len(messages):
             backing.unfetch(messages[count:])
             if is_full:

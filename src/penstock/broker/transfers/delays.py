@@ -4,7 +4,7 @@
                                          └───► routed from the exchange on, when that time is over
     due ─ release ─► ready ─ sort ─► routed
 
-Routing is bounded (``room_routes``): what is due and dear to route goes on in the next turn.
+Routing is bounded (``internal_routes``): what is due and dear to route goes on in the next turn.
 The delays of NSQ (REQ, DPUB) are in ``queues/deferring.py``.
 
 A message has its time from its own header and from when it came, so nothing more has to be

@@ -1,6 +1,6 @@
 """The types of ``staging``: a staged set, and a committed batch.
 
-OPEN ──end──► ENDING ──on disk──► FINISHED ──commit──► DECIDED ──poured, on disk──► GONE
+OPEN ──end──► ENDING ──on disk──► FINISHED ──commit──► DECIDED ──published, on disk──► GONE
   └─────────────┴────────dropped─────┴────────────────────────────────────────────► GONE
 """
 
@@ -106,7 +106,7 @@ class StagedSet:
 
 @final
 class Slice:
-    """What was poured at once, and other nodes have to say that they have it.
+    """What was published at once, and other nodes have to say that they have it.
 
     Its messages are held in their set until then: the set's node may go, and the queue get a master
     that has heard nothing of them.
@@ -133,7 +133,7 @@ class Slice:
 
 @final
 class Batch:
-    """Being poured, from ``sets[at]`` on; ``resumed``: a process before this one began with it."""
+    """Being published, from ``sets[at]`` on; ``resumed``: an earlier process began with it."""
 
     def __init__(
         self, vhost: Vhost, producer: str, number: int, sets: list[StagedSet], resumed: bool
@@ -144,9 +144,9 @@ class Batch:
         self.sets = sets
         self.resumed = resumed
         self.at: int = 0
-        self.poured: int = 0
+        self.published: int = 0
         self.unroutable: int = 0  # reached no queue, or not all of theirs
-        self.position: int = 0  # of the journal, when all was poured
+        self.position: int = 0  # of the journal, when all was published
         self.under_way: deque[Slice] = deque()  # to other nodes
         self.full_at_ms = WallMs(0)  # when a queue last had no room
         self.trouble: str = ""  # why it does not go on
@@ -154,9 +154,9 @@ class Batch:
         self.done: bool = False
         self.watchers: list[object] = []  # who are told when it moves
 
-    def pour(self, messages: int, unroutable: int, trouble: str) -> None:
+    def publish(self, messages: int, unroutable: int, trouble: str) -> None:
         """So many more are where they should be; ``trouble``: why not all of the slice is."""
-        self.poured += messages
+        self.published += messages
         self.unroutable += unroutable
         self.trouble = trouble
 
@@ -166,19 +166,19 @@ class Batch:
     def wait_for_room(self, now_ms: WallMs) -> None:
         self.full_at_ms = now_ms
 
-    def pour_again(self, one: Slice) -> None:
+    def publish_again(self, one: Slice) -> None:
         """It is not known whether a slice has arrived."""
         self.at = min(self.at, one.at)
-        self.poured -= len(one.messages)
+        self.published -= len(one.messages)
 
     def next_set(self, position: int) -> None:
-        """All of a set is poured; ``position``: of the journal."""
+        """All of a set is published; ``position``: of the journal."""
         self.at += 1
-        if self.is_poured():
+        if self.is_published():
             self.position = position
 
     def take_sets(self, at_most: int) -> list[StagedSet]:
-        """Of a batch that is poured: they may be dropped."""
+        """Of a batch that is published: they may be dropped."""
         taken = [self.sets.pop() for _ in range(min(at_most, len(self.sets)))]
         self.at = len(self.sets)
         return taken
@@ -191,12 +191,12 @@ class Batch:
         """Its producer asks for it again."""
         self.duplicate = True
 
-    def is_poured(self) -> bool:
+    def is_published(self) -> bool:
         return self.at == len(self.sets)
 
     def is_safe(self, durable_position: int) -> bool:
-        """All of it is poured, and where it should be."""
-        return self.is_poured() and self.position <= durable_position and not self.under_way
+        """All of it is published, and where it should be."""
+        return self.is_published() and self.position <= durable_position and not self.under_way
 
     def why_waiting(self) -> str:
         if self.under_way and not self.trouble:
@@ -204,7 +204,7 @@ class Batch:
         return self.trouble
 
     def is_stranded(self) -> bool:
-        """Some of it must be poured again, before what is behind it."""
+        """Some of it must be published again, before what is behind it."""
         return any(one.is_stranded() for one in self.under_way)
 
     def can_settle(self) -> bool:

@@ -44,7 +44,7 @@ class StagedPublisher:
     def __init__(self, engine: Engine, reader: HeaderReader) -> None:
         self.full: str = ""
         self.unroutable: int = 0  # of the last call
-        self._route = NOWHERE  # of those being poured
+        self._route = NOWHERE  # of those being published
         self._share = RoutingShare()  # of the caller
         self._decided: bool = False  # the writer can no longer be told "no"
         self._engine = engine
@@ -67,7 +67,7 @@ class StagedPublisher:
         for key in [key for key in self._addresses if key[0] == vhost_name]:
             del self._addresses[key]
 
-    def pour(
+    def publish(
         self,
         vhost: Vhost,
         messages: list[Message],
@@ -215,7 +215,7 @@ class StagedPublisher:
         return count
 
     def _count(self, run: list[Message], queue_count: int) -> None:
-        """These are not poured again: they go to so many queues."""
+        """These are not published again: they go to so many queues."""
         route = self._route
         route.traffic.count(len(run), len(run) * queue_count)
         if route.topic is not None:

@@ -8,15 +8,15 @@ would double what they had published.  So they *stage*, and one commit decides:
     commit    driver: (producer, run, batch, sets in order)
                   batch <= the producer's last one   duplicate: the sets are dropped
                   else                               the decision: one row, see below
-    pour      the sets' messages go where their addresses lead, in order, some at a time
+    publish   the sets' messages go where their addresses lead, in order, some at a time
 
 **The decision** is a transaction of ``definitions.db``: the producer's last batch becomes this
-one, and each set gets its place in it.  It is on disk before anything is poured, so from there
+one, and each set gets its place in it.  It is on disk before anything is published, so from there
 on the batch will be published, whatever happens; and if the program asks again, because it died
 before it noted the answer, it is a duplicate.
 
-**Pouring** a slice is: fetch from the set, publish to the queues, acknowledge in the set.  All of
-it is in one turn, so it lies in one block of the journal (only the turn seals blocks,
+**Publishing** a slice is: fetch from the set, publish to the queues, acknowledge in the set.  All
+is in one turn, so it lies in one block of the journal (only the turn seals blocks,
 ``runtime.turn``), and a block is believed whole or not at all.  A crash therefore finds a message
 in its set or in its queues.  Two more things must hold for that, since journal and segments reach
 the disk at their own times; ``backing.returning`` sees to them (``ack_behind``, ``expect_moved``):
@@ -29,33 +29,33 @@ A consumer that got a message in the instants before that sync may get it again 
 redelivered.  Readers of ranges do not see it until then (``BackingQueue.firm_seq_id``): what they
 note as read they never look at again.
 
-After a start what is left in decided sets is poured on.  Sets are dropped when they are poured
+After a start what is left in decided sets is published.  Sets are dropped when they are published
 and all of it is on disk; only then is "committed" said.
 
 ``delays`` and ``topics`` settle later instead, when what they published is on disk, and may double:
 their messages are changed on the way, and a delay that is waited for twice does no harm.  Here a
 batch must not double at all.  What a delayed exchange or a topic's backlog does with what was
-poured into it is theirs again.
+published into it is theirs again.
 
 **Who may commit.**  A producer is a query, a run is one start of it.  The first word of a new run
 fences those before it: a driver that was believed dead and lives is told so, and cannot commit
 in between.  ``FENCED_RUNS_MAX`` are remembered.  That runs come and go may be decided wrongly (the
 broker sees only names), what is published cannot: a batch has one number, and it counts once.
 
-**What ends a set**: its batch's pouring; a commit of its producer with that number or a higher one;
+**What ends a set**: its batch is published; a commit of its producer with that or a higher number;
 an abort; its connection, before it is finished; its age (``set_ttl_ms``), unless it is decided; a
 start, if it was not finished.  Producers are forgotten ``producer_ttl_ms`` after their last batch.
 
-**Who else waits.**  A slice is small (``POURED_AT_ONCE``), one a turn over all batches, and those
-of different producers take turns.  None is poured while the journal is behind, while the disk is
-short, or while dead letters wait; under a memory alarm pouring goes on: it takes nothing more,
+**Waiting.**  A slice is small (``PUBLISHED_AT_ONCE``), one a turn over all batches; those
+of different producers take turns.  None is published while the journal is behind, while the disk is
+short, or while dead letters wait; under a memory alarm publishing goes on: it takes nothing more,
 and consumers are waiting for it.  What is staged lies in queues, so paging, alarms and the
 budgets of virtual hosts count it as they count everything.
 
 Invariants (``check``):
   S1  every set has its internal queue, and every such queue its set
-  S2  a set has a place exactly while it is in a batch that is being poured
-  S3  batches of one producer are poured in the order of their numbers, up to its last one
+  S2  a set has a place exactly while it is in a batch that is being published
+  S3  batches of one producer are published in the order of their numbers, up to its last one
   S4  what is not decided is of a batch above its producer's last one
   S5  between turns nothing in a set's queue is delivered, but what is under way to other nodes
 """
@@ -123,7 +123,7 @@ class Staging(TurnPart):
         vhosts: dict[str, Vhost],
         definitions: Definitions,
         engine: Engine,
-        pouring: StagedPublisher,
+        publisher: StagedPublisher,
         admission: Admission,
         letters_wait: Callable[[], bool],
         flow: Flow,
@@ -132,8 +132,8 @@ class Staging(TurnPart):
         self.set_ttl_ms, self.producer_ttl_ms, self.message_bytes_max = limits
         self.told: list[object] = []
         self.claims: BatchClaims = BatchClaims()
-        self.pouring = pouring
-        self.batches = Batches(engine, pouring)
+        self.publisher = publisher
+        self.batches = Batches(engine, publisher)
         self.sets: dict[tuple[str, str], StagedSet] = {}  # by (virtual host, name)
         self.producers = Producers(definitions)
         super().__init__(self.producers.known)  # each set has its producer there
@@ -376,7 +376,7 @@ class Staging(TurnPart):
             self._finish_sets()
         if self.batches.under_way:
             self.batches.settle()
-            for staged in self.batches.take_poured(DROPPED_AT_ONCE):
+            for staged in self.batches.take_published(DROPPED_AT_ONCE):
                 self._drop(staged)
             for batch in self.batches.take_done():
                 self.told.extend(batch.watchers)
@@ -385,9 +385,9 @@ class Staging(TurnPart):
                 and not self._letters_wait()
                 and not self._disk_is_short()
             ):
-                poured = self.batches.pour(WallMs(now_ms))
-                if poured is not None and poured.is_poured():
-                    self.told.extend(poured.watchers)
+                published = self.batches.publish(WallMs(now_ms))
+                if published is not None and published.is_published():
+                    self.told.extend(published.watchers)
         if not 0 <= now_ms - self._kept_at_ms < HOUSEKEEPING_MS:
             self._kept_at_ms = now_ms
             self._keep_house(WallMs(now_ms))
@@ -399,7 +399,7 @@ class Staging(TurnPart):
         return told
 
     def woken(self, room: Queue) -> None:
-        """The disk has brought something of a set that is being poured."""
+        """The disk has brought something of a set that is being published."""
         if isinstance(room.releases_to, StagedSet) and room.releases_to.state == DECIDED:
             room.releases_to.woken()
             self.batches.go_on()

@@ -1,8 +1,8 @@
-"""``RoomRoutes``: what leaves rooms (delayed messages, topics' backlogs) is routed some in a turn.
+"""``InternalRoutes``: routes what leaves internal queues (delays, backlogs), some in a turn.
 
-A room for which a turn has no time left is sorted in the next one: first the one whose route is
-unfinished, so that this goes on from there, then those that waited longest.  What a room did not
-route stays in it, and so does the order.
+A queue for which a turn has no time left is sorted in the next one: first the one whose route is
+unfinished, so that this goes on from there, then those that waited longest.  What is not routed
+stays in its queue, in its order.
 """
 
 from collections.abc import Callable
@@ -15,8 +15,8 @@ from penstock.routing.steps import RoutingShare
 
 
 @final
-class RoomRoutes(TurnPart):
-    """Of all rooms of a node; ``sort`` looks at one."""
+class InternalRoutes(TurnPart):
+    """Of all internal queues of a node; ``sort`` looks at one."""
 
     def __init__(self, sort: Callable[[Queue, WallMs], None]) -> None:
         self._late: Final[list[Queue]] = []
