@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from penstock.core.steps import STEPS_MAX
 from penstock.protocols.amqp.link import TOPOLOGY_SHARE
+from penstock.protocols.amqp.topology import VALUE_STEPS
 from tests.helpers import raw_codec as codec
 from tests.helpers.connection_pair import QuietBroker
 
@@ -43,6 +45,25 @@ def test_it_does_some_in_each_turn_and_all_in_order(nowait: bool) -> None:
     assert [name for name, _ in client.methods()] == ([] if nowait else ["queue.bind-ok"] * COUNT)
     assert not client.session.waiting_head
     node.check()
+
+
+def test_long_arguments_are_a_larger_part_of_a_turn() -> None:
+    """A binding with 500 values takes some milliseconds, and 53 of them fit into one read."""
+    node = QuietBroker()
+    client = node.client()
+    client.call("queue.declare", queue="q")
+    values: dict[str, object] = {f"h{number}": number for number in range(250)}
+    values["nested"] = {"list": list(range(250))}
+    frames = [
+        codec.method_frame(1, "queue.bind", queue="q", exchange="amq.headers", nowait=True,
+                           routing_key=str(number), arguments=values)
+        for number in range(20)
+    ]  # fmt: skip
+    exchange = node.broker.vhosts["/"].exchanges["amq.headers"]
+    client.send(b"".join(frames), run=False)
+    assert len(exchange.bindings()) == STEPS_MAX // (VALUE_STEPS * 500)
+    node.run()
+    assert len(exchange.bindings()) == 20
 
 
 def test_a_refusal_in_the_middle_ends_the_channel_there() -> None:

@@ -23,7 +23,7 @@ from penstock.protocols.nsq.authority import (
     HttpAuthority,
     identified_in,
 )
-from penstock.protocols.nsq.rights import Identified, Inquiry
+from penstock.protocols.nsq.rights import AuthRequest, Identified
 from penstock.protocols.nsq.shared import Authority
 from tests.helpers.nsq_live import NsqLiveBroker, RawClient
 from tests.helpers.nsq_pair import NsqBroker
@@ -86,11 +86,11 @@ class Asked(Authority):
 
     def __init__(self) -> None:
         self.questions: list[tuple[str, bool, str, str]] = []
-        self.inquiry = Inquiry()
+        self.inquiry = AuthRequest()
 
-    def ask(self, remote_ip: str, tls: bool, secret: str, common_name: str) -> Inquiry:
+    def ask(self, remote_ip: str, tls: bool, secret: str, common_name: str) -> AuthRequest:
         self.questions.append((remote_ip, tls, secret, common_name))
-        self.inquiry = Inquiry()
+        self.inquiry = AuthRequest()
         return self.inquiry
 
     def say(self, answer: Identified | None) -> None:

@@ -15,7 +15,7 @@ import pytest
 from penstock.broker.rules.log_ins import DELAY_MS, FREE_MAX
 from penstock.broker.topology.topics import is_name
 from penstock.core.steps import STEPS_MAX, steps
-from penstock.protocols.nsq.codec.commands import Command, Fault, FinishRun, PublishRun
+from penstock.protocols.nsq.codec.commands import Command, FinishRun, NsqFault, PublishRun
 from penstock.protocols.nsq.codec.contents import body as body_in
 from penstock.protocols.nsq.codec.ids import IdFactory
 from penstock.protocols.nsq.codec.reader import WORK_MAX, NsqReader, ReaderLimits
@@ -104,7 +104,7 @@ def test_runs_end_where_the_work_of_a_turn_does(reader: NsqReader) -> None:
 def test_nothing_of_an_mpub_is_published_that_is_wrong_at_its_end(reader: NsqReader) -> None:
     data = mpub("t", [b"m"] * 12_000)
     (fault,) = reader.receive(data[:-5] + b"\x00\x00\x00\x09m", 1)
-    assert isinstance(fault, Fault)
+    assert isinstance(fault, NsqFault)
     assert fault.code == "E_BAD_MESSAGE"
 
 
@@ -216,13 +216,13 @@ def test_who_lost_its_channel_is_not_heard_any_more(node: NsqBroker) -> None:
 def test_nor_what_it_had_postponed(node: NsqBroker) -> None:
     client = node.nsq_client()
     client.subscribe("t", "c")
-    client.send(b"".join(pub(f"t{number}", b"m") for number in range(150)), run=False)
+    client.send(b"".join(pub(f"t{number}", b"m") for number in range(75)), run=False)
     assert client.session.waiting_head
     topics = node.broker.vhosts["/"].topics
     node.turn.cancelled(topics.delete(topics.topics["t"]))
     client.session.go_on(node.now_ms)
     assert not client.session.waiting_head
-    assert len(topics.topics) == 100
+    assert len(topics.topics) == 50
 
 
 # -- layers that cannot be made ------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.broker.lookup import Lookup, Node
+from penstock.broker.lookup import Lookup, LookupNode
 from penstock.broker.topology.topics import Topic, queue_name
 from penstock.protocols.nsq.http.admin import NsqAdmin
 from penstock.protocols.nsq.http.services import CHANNELS_MAX, KEYS_AT_ONCE, Follower
@@ -51,7 +51,7 @@ class Followed:
             cast(Any, self.loop),
             NsqAdmin(self.node.nsq, self.node.turn),
             self.lookup,
-            Node("here", is_here=True),
+            LookupNode("here", is_here=True),
             cast(Any, self),
             cast(Any, Side()),
         )

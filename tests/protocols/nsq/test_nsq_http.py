@@ -171,6 +171,23 @@ def test_the_audit_trail_tells_who_emptied_and_paused(broker: NsqBroker) -> None
     }
 
 
+@pytest.mark.parametrize(
+    "path", ["/topic/delete?topic=guarded", "/channel/create?topic=guarded&channel=other"]
+)
+def test_the_audit_trail_tells_what_was_refused(broker: NsqBroker, path: str) -> None:
+    make(broker, "guarded")
+    manage(broker, "PUT", "/api/users/reader", {"password": "reader", "tags": ""})
+    rights = {"configure": "^$", "write": "^$", "read": ".*"}
+    manage(broker, "PUT", "/api/permissions/%2f/reader", rights)
+    assert ask(broker.api_port, "POST", path, login="reader:reader").status == 403
+
+    def is_recorded() -> bool:
+        found = manage(broker, "GET", "/api/penstock/audit?user=reader&answer=403")["records"]
+        return any(one["object"]["path"] == path for one in found if one["protocol"] == "nsq")
+
+    eventually(is_recorded)
+
+
 def test_the_budget_of_the_virtual_host_holds(broker: NsqBroker) -> None:
     manage(broker, "PUT", "/api/vhost-limits/%2f/max-publish-rate", {"value": 5})
     try:

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from penstock.core.errors import AccessRefused
 from penstock.core.pending import Pending
 from penstock.protocols.nsq.http.admin import NsqAdmin
-from penstock.protocols.nsq.http.answers import Refused, go_json, parse_query
+from penstock.protocols.nsq.http.answers import HttpRefused, go_json, parse_query
 from penstock.protocols.nsq.http.routes import NsqdApi, binary_bodies, lines
 from penstock.protocols.nsq.http.stats import StatsView, go_duration
-from penstock.protocols.nsq.shared import Visitor
+from penstock.protocols.nsq.shared import NsqClient
 from tests.helpers.nsq_pair import NsqBroker as NodeInProcess
 
 
@@ -82,7 +82,7 @@ def test_a_binary_mpub_is_read_as_it_was_written(bodies: list[bytes], more: byte
 def test_whatever_comes_is_messages_or_refused(body: bytes) -> None:
     try:
         found = binary_bodies(body, 8, 500)
-    except Refused:
+    except HttpRefused:
         return
     assert body.startswith(packed(found))
     assert all(1 <= len(one) <= 8 for one in found)
@@ -96,20 +96,20 @@ def test_lines_are_what_is_between_line_feeds(body: bytes) -> None:
 
 def test_options_are_changed_by_who_may_configure_everything() -> None:
     node = NodeInProcess()
-    desk = NsqAdmin(node.nsq, node.turn)
+    admin = NsqAdmin(node.nsq, node.turn)
     guest = node.broker.users.users["guest"]
-    here, elsewhere = Visitor("127.0.0.1", True), Visitor("10.0.0.1", False)
-    desk.check_manager(here)
+    here, elsewhere = NsqClient("127.0.0.1", True), NsqClient("10.0.0.1", False)
+    admin.check_manager(here)
     with pytest.raises(AccessRefused):
-        desk.check_manager(elsewhere)
+        admin.check_manager(elsewhere)
     guest.tags = []
     guest.vhosts["/"] = (".*", "", "")
-    desk.check_manager(here)
+    admin.check_manager(here)
     guest.vhosts["/"] = ("^nsq", ".*", ".*")
     with pytest.raises(AccessRefused):
-        desk.check_manager(here)
+        admin.check_manager(here)
     guest.tags = ["administrator"]
-    desk.check_manager(here)
+    admin.check_manager(here)
 
 
 def test_emptying_a_channel_is_answered_when_its_master_has_done_so() -> None:
@@ -124,9 +124,9 @@ def test_emptying_a_channel_is_answered_when_its_master_has_done_so() -> None:
         future.set_result(function())
         return future
 
-    desk = Mock(empty_channel=empty, change=lambda _visitor, function: function())
+    admin = Mock(empty_channel=empty, change=lambda _visitor, function: function())
     names = {"topic": "t", "channel": "c"}
     call = SimpleNamespace(visitor=None, request=Mock(), argument=names.__getitem__)
-    endpoint = NsqdApi(desk, Mock(), Mock(), Mock(), done).table()["/channel/empty"]["POST"]
+    endpoint = NsqdApi(admin, Mock(), Mock(), Mock(), done).table()["/channel/empty"]["POST"]
     asyncio.run(cast(Any, endpoint(cast(Any, call))))
     assert steps == ["asked for t:c", "emptied"]

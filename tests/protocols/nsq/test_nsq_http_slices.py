@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from penstock.broker.lookup import Lookup, Node
+from penstock.broker.lookup import Lookup, LookupNode
 from penstock.protocols.nsq.http.admin import NsqAdmin
 from penstock.protocols.nsq.http.answers import go_json, sorted_in_pieces
 from penstock.protocols.nsq.http.lookup_http import LookupApi
@@ -78,7 +78,7 @@ def full() -> Lookup:
     """As many topics as it keeps, some nodes at their limit, a topic of very many channels."""
     lookup = Lookup()
     for number in range(4):
-        node = Node(f"10.0.0.{number}:1")
+        node = LookupNode(f"10.0.0.{number}:1")
         lookup.identify(node, NOW_MS)
         for topic in shuffled(20_000):
             lookup.register(node, f"topic{topic}", "")

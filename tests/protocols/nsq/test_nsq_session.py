@@ -426,10 +426,10 @@ def test_what_is_held_keeps_the_place_of_its_answer(node: NsqBroker) -> None:
     assert client.heard() == [b"OK", b"CLOSE_WAIT", b"E_INVALID invalid command WHAT"]
 
 
-def test_new_topics_are_made_a_hundred_a_turn(node: NsqBroker) -> None:
+def test_new_topics_are_made_fifty_a_turn(node: NsqBroker) -> None:
     client = node.nsq_client()
     client.send(b"".join(pub(f"t{number}", b"m") for number in range(250)), run=False)
-    assert len(node.broker.vhosts["/"].topics.topics) == 100
+    assert len(node.broker.vhosts["/"].topics.topics) == 50
     node.run()
     assert client.heard() == [b"OK"] * 250
 

@@ -22,7 +22,7 @@ from penstock.core.errors import SettingInvalid
 from penstock.protocols.peers.access import check_secret, read_secret
 from penstock.protocols.peers.codec import frames as peer
 from penstock.protocols.peers.codec import hello as peer_hello
-from penstock.protocols.peers.dialer import Dialer
+from penstock.protocols.peers.dialer import PeerDialer
 from penstock.protocols.peers.link import Member
 from penstock.protocols.peers.peers import UNPROVEN_MAX, Peers
 from penstock.protocols.peers.session import AHEAD_BYTES
@@ -372,7 +372,7 @@ def test_calls_become_rarer_and_never_come_in_step() -> None:
         clock=lambda: now[0],
         chance=random.Random(1).random,
     )
-    peers._dialer = cast(Dialer, refused)
+    peers._dialer = cast(PeerDialer, refused)
     peers.set_members([Member("b", "1", "somewhere", 1)])
     for now[0] in range(10_000):
         peers.tick(0)

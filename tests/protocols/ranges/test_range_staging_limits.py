@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from penstock.broker.rules.log_ins import Link
 from penstock.broker.transfers import batches, producers
 from penstock.broker.transfers import staging as rules
 from penstock.protocols.ranges import reporting as range_reporting
@@ -29,6 +30,7 @@ from tests.helpers.range_pair import (
     numbers,
     publishes,
 )
+from tests.helpers.slow_judge import SlowBackend, SlowJudge
 
 
 @pytest.fixture
@@ -260,7 +262,7 @@ def test_a_start_keeps_what_was_finished(tmp_path: Path) -> None:
 def test_a_start_goes_on_with_what_was_decided(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "POURED_AT_ONCE", 10)
+    monkeypatch.setattr(batches, "PUBLISHED_AT_ONCE", 10)
     definitions = str(tmp_path / "definitions.db")
     node = QuietBroker(definitions=definitions)
     client = declare(node, "q")
@@ -269,7 +271,7 @@ def test_a_start_goes_on_with_what_was_decided(
     end.ask_commit(0, sets, turn=False)
     for _ in range(3):
         node.turn.run(node.now_ms, idle=True)
-    assert 0 < node.broker.staging.batches.poured_count < 60
+    assert 0 < node.broker.staging.batches.published_count < 60
     client.session.lost(node.now_ms)
     node = again(node, definitions)
     assert bodies_in(node, "q") == numbers(0, 60)
@@ -349,6 +351,36 @@ def test_a_publish_to_a_full_queue_ends_with_its_patience(node: QuietBroker) -> 
         end.expect(staging.PUBLISHED)
 
 
+def test_a_publish_that_waits_for_room_ends_with_the_right(node: QuietBroker) -> None:
+    client = declare(node, "small", **{"x-max-length": 1, "x-overflow": "reject-publish"})
+    add_user(node, "ann")
+    end = StagingEnd(node, "ann")
+    end.send(staging.encode_publish(publishes("", "small", [b"a", b"b"]), False, 60_000))
+    assert end.silent()
+    node.broker.users.users["ann"].permit("/", "", "^$", "")
+    node.tick(1)
+    client.received = b""
+    client.consume("small", no_ack=True)
+    node.tick(60)
+    with pytest.raises(Answered, match="refused for user 'ann'"):
+        end.expect(staging.PUBLISHED)
+    assert client.bodies() == [b"a"]
+
+
+def test_a_right_that_another_backend_took_ends_publishing(node: QuietBroker) -> None:
+    judge = SlowJudge()
+    slow = SlowBackend(judge)
+    node.broker.users.form([Link(slow, slow)])
+    end = StagingEnd(node, "ann")
+    assert end.publish_directly(publishes("", "q", [b"a"])) == ("", 0)
+    judge.denied.add(("exchange", "amq.default"))
+    judge.lost = True
+    node.tick(1)
+    with pytest.raises(Answered, match="refused for user 'ann'"):
+        end.publish_directly(publishes("", "q", [b"b"]))
+    assert bodies_in(node, "q") == [b"a"]
+
+
 def test_a_clock_that_is_set_back_does_not_stop_a_publish(node: QuietBroker) -> None:
     client = declare(node, "small", **{"x-max-length": 1, "x-overflow": "reject-publish"})
     end = StagingEnd(node)
@@ -378,17 +410,17 @@ def test_an_event_log_that_cannot_be_read_is_said(
         end.expect(reports.EVENT_FILES_ARE)
 
 
-def test_a_batch_of_many_is_poured_some_a_turn(node: QuietBroker) -> None:
+def test_a_batch_of_many_is_published_some_a_turn(node: QuietBroker) -> None:
     end = StagingEnd(node)
     name = end.stage(0, "q", numbers(0, 3000))
     turns: list[int] = []
-    pour = node.broker.staging.pouring.pour
+    publish = node.broker.staging.publisher.publish
 
     def counted(*arguments: Any, **more: Any) -> int:
         turns.append(len(arguments[1]))
-        return pour(*arguments, **more)
+        return publish(*arguments, **more)
 
-    node.broker.staging.pouring.pour = counted  # type: ignore[method-assign]
+    node.broker.staging.publisher.publish = counted  # type: ignore[method-assign]
     end.commit(0, [name])
     assert max(turns) <= 512
     assert bodies_in(node, "q") == numbers(0, 3000)
@@ -461,7 +493,7 @@ def test_a_refusal_may_quote_anything(node: QuietBroker) -> None:
 def test_a_fault_of_ours_behind_a_wait_costs_one_connection(
     node: QuietBroker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fault(desk: ReportRequests, kind: int, payload: bytes) -> None:
+    def fault(handler: ReportRequests, kind: int, payload: bytes) -> None:
         raise FileNotFoundError("went just now")
 
     monkeypatch.setattr(ReportRequests, "request", fault)

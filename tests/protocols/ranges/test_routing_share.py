@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from penstock.core.pending import Ticket
 from penstock.protocols.ranges import staging as requests
 from penstock_ranges import staging
 from tests.helpers import raw_codec as codec
@@ -73,6 +74,44 @@ def test_an_address_that_reaches_too_many_patterns_is_refused() -> None:
     other = StagingEnd(node)
     assert other.publish_directly(publishes("amq.topic", "a.b", [b"m"]))[0] == ""
     check(node)
+
+
+def test_long_lists_of_sets_are_shared_out() -> None:
+    """A list of 5,000 names takes some milliseconds, and one read has seven."""
+    node = QuietBroker()
+    declare(node, "q")
+    end = StagingEnd(node)
+    names = [f"s{number}" for number in range(5000)]
+    end.session.receive(staging.encode_abort(names) * 7, node.now_ms)
+    assert end.session.waiting_head
+    calls = 1
+    while end.session.waiting_head:
+        end.session.go_on(node.now_ms)
+        calls += 1
+    assert calls == 4
+    node.run()
+    for _ in range(7):
+        assert staging.decode_aborted(end.expect(staging.ABORTED)) == 0
+    check(node)
+
+
+def test_what_waits_for_an_answer_goes_on_with_a_tick() -> None:
+    """Also if it began to wait when a confirm came, after which the loop calls nothing else."""
+    node = QuietBroker()
+    end = StagingEnd(node)
+    end.session.receive(staging.encode_last("p") * 2, node.now_ms)
+    node.flush()
+    assert len([end.expect(staging.LAST) for _ in range(2)]) == 2
+    ticket = Ticket()
+    end.session.wait_for(ticket)
+    end.session.receive(staging.encode_last("p"), node.now_ms)
+    end.session.tick(node.now_ms)
+    node.flush()
+    assert end.silent()
+    ticket.answer()
+    end.session.tick(node.now_ms)
+    node.flush()
+    end.expect(staging.LAST)
 
 
 def test_a_connection_that_goes_meanwhile_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

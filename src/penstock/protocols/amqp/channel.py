@@ -115,6 +115,8 @@ class AmqpChannel(Subscriber):
         consumer = delivery.consumer
         messages = delivery.messages
         self.traffic.deliver(len(messages), delivery.again_count, consumer.no_ack)
+        if self.publishing.spans.on:
+            follow_deliveries(link, cast(Queue, consumer.queue), delivery)
         if consumer.no_ack:
             first_tag = self.ledger.skip(len(messages))
         else:
@@ -128,8 +130,6 @@ class AmqpChannel(Subscriber):
             self._tag_bytes[consumer.tag] = tag_bytes
         if self.publishing.vhost.tracing:
             trace_deliveries(link, self.number, cast(Queue, consumer.queue).name, messages)
-        if self.publishing.spans.on:
-            follow_deliveries(link, cast(Queue, consumer.queue), messages, consumer.no_ack)
         if delivery.again_count > 0 and cast(Queue, consumer.queue).is_quorum:
             messages = with_delivery_counts(messages)
         out, outlet, frame_max = link.session.out, link.outlet, link.decoder.frame_max
@@ -500,7 +500,7 @@ class AmqpChannel(Subscriber):
         if link.vhost.tracing:
             trace_deliveries(link, self.number, queue.name, [message])
         if self.publishing.spans.on:
-            follow_deliveries(link, queue, [message], no_ack)
+            follow_deliveries(link, queue, Delivery(account, [message]))
         shown = with_delivery_counts([message])[0] if queue.is_quorum else message
         out, frame_max = link.session.out, link.decoder.frame_max
         write_get_ok(out, self.number, tag, shown, queue.backing.ready_count(), frame_max)

@@ -1,6 +1,6 @@
 """``LoopbackClient``: an AMQP client without a socket, with which management publishes and gets.
 
-    Insider.publish ─► frames ─► AmqpSession ─► frames back ─► a future: was it routed?
+    publish ─► frames ─► AmqpSession ─► frames back ─► a future: was it routed?
 
 So everything that holds for AMQP holds for HTTP without being written twice: rights, topic rights,
 alarms, limits, exclusive owners, policies, dead letters, the firehose.  One connection with one
@@ -17,7 +17,7 @@ from typing import Any, Final
 from penstock.core import errors as kinds
 from penstock.core.clock_types import WallMs
 from penstock.core.pending import Pending
-from penstock.management.facts.sessions import Got, ManagementClient, ManagementClientRefused
+from penstock.management.facts.sessions import Got, InternalClient, InternalClientRefused
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.errors import ACCESS_REFUSED
 from penstock.protocols.amqp.codec.methods import FRAME_METHOD, Method, decode_method, encode_method
@@ -40,7 +40,7 @@ NO_ROOM: Final = "rejected Unable to publish message. Check queue limits."
 """RabbitMQ's words."""
 
 
-class LoopbackClient(Session, ManagementClient):
+class LoopbackClient(Session, InternalClient):
     """See the head of this file; every method is called on the data loop."""
 
     def __init__(self, session: AmqpSession, turn: Turn, vhost: str, now_ms: WallMs) -> None:
@@ -61,7 +61,7 @@ class LoopbackClient(Session, ManagementClient):
         ]
         self._say(PROTOCOL_HEADER + b"".join(greeting), now_ms)
         if session.closed:  # silently, as when a log-in is refused
-            raise ManagementClientRefused(ACCESS_REFUSED, "ACCESS_REFUSED - no user of that name")
+            raise InternalClientRefused(ACCESS_REFUSED, "ACCESS_REFUSED - no user of that name")
 
     # -- what management asks for ----------------------------------------------------------
 
@@ -157,7 +157,7 @@ class LoopbackClient(Session, ManagementClient):
     def _heard(self, reply: Method) -> None:
         answer = self._answer
         if reply.key in (m.CHANNEL_CLOSE, m.CONNECTION_CLOSE):
-            raise ManagementClientRefused(reply.number("reply_code"), reply.text("reply_text"))
+            raise InternalClientRefused(reply.number("reply_code"), reply.text("reply_text"))
         if reply.key == m.BASIC_RETURN:
             self._returned = True
         elif reply.key == m.BASIC_ACK and answer is not None:

@@ -36,7 +36,7 @@ from penstock.core.errors import PreconditionFailed, Unavailable, Undecided
 from penstock.core.long_work import AT_ONCE, FREEING_STEPS, LongWork
 from penstock.core.message import ASKS_REPLY, COPIES, Address, Message
 from penstock.core.pending import Pending, Ticket
-from penstock.core.steps import steps
+from penstock.core.steps import STEPS_MAX, steps
 from penstock.core.traffic import Traffic
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.encoder import short_bytes, write_ack, write_nack, write_return
@@ -51,6 +51,7 @@ from penstock.protocols.amqp.publish_buffer import PublishBuffer
 from penstock.protocols.amqp.replies import ReplyChannel
 from penstock.protocols.amqp.spans import note_publishes
 from penstock.protocols.amqp.stamping import stamped
+from penstock.protocols.amqp.wide_publish import QUEUES_AT_ONCE, WidePublish
 from penstock.routing.matcher import RoutingContext
 
 NO_ROUTE: Final[i64] = 312
@@ -155,6 +156,8 @@ class Publishing:
             return False
         position, refused = self._enqueue(route, run)
         count = len(run.messages)
+        if count == 0:
+            return False
         confirms = self.confirms
         if len(link.broker.waits.noted) > 0:
             self._confirm_away(count, position, refused)
@@ -171,8 +174,10 @@ class Publishing:
         read_ms = run.read_ms
         if read_ms != link.now_ms:
             run.enter(link.now_ms)
-        if route.needs_headers or run.flags & COPIES:
+        if run.first is None and (route.needs_headers or run.flags & COPIES):
             return self._publish_singly(route, run, read_ms)
+        if run.first is not None or len(route.queues) > QUEUES_AT_ONCE:
+            return self._publish_widely(route, run, read_ms)
         if len(route.queues) > 1:
             self._leave_rest(run, len(route.queues) - 1)
         messages = run.messages
@@ -203,6 +208,37 @@ class Publishing:
             cost = cost_of(len(messages), run.size_bytes)
             self.intake.charge(route.queues, cost, position > 0, stored)
         return position, refused
+
+    def _publish_widely(self, route: Route, run: PublishRun, read_ms: WallMs) -> Taken:
+        """The first message to some of its queues; with the last of them it is out of the run."""
+        link = self.link
+        wide = None if run.first is None else cast(WidePublish, run.first)
+        if wide is None:
+            messages, queues = run.messages[:1], route.queues
+            wide = WidePublish(messages[0], queues)
+            route.traffic.count(1, len(queues))
+            self.traffic.route(len(queues))
+            if self.vhost.tracing:
+                trace_publishes(link, self.number, run.address, [], messages, queues)
+            if self.spans.on:
+                note_publishes(link, run.address, messages, queues, read_ms)
+        store, flow = link.broker.engine.store, link.broker.flow
+        stored = store.unsealed_bytes
+        before = wide.position
+        there = wide.publish(self.vhost, link.now_ms)
+        stored = store.unsealed_bytes - stored
+        if flow.enabled and flow.must_charge(there, stored):
+            cost = cost_of(1, run.messages[0].size)
+            self.intake.charge(there, cost, wide.position > before, stored)
+        if not wide.is_over():
+            self.rest = run.rest(0, wide)
+            steps.count(STEPS_MAX)  # the next turn goes on
+            return 0, _NONE
+        if len(run.messages) > 1:
+            self.rest = run.rest(1)
+            steps.count(STEPS_MAX)
+        link.broker.waits.note(wide.waits)
+        return wide.position, {0} if wide.refused else _NONE
 
     def _leave_rest(self, run: PublishRun, copies: i64) -> None:
         """What this turn has no time for, at so many copies of each message."""

@@ -153,8 +153,7 @@ class AmqpSession(Session):
         if not self.may_go_on() or self.link.awaits_copies():
             return
         self.link.begin(now_ms)
-        self.has_more = False
-        self.waiting_head = False
+        self.begin_again()
         postponed = self._postponed
         self._postponed = []
         self._events(postponed)
@@ -647,6 +646,8 @@ class AmqpSession(Session):
 
     def rights_changed(self) -> None:
         self.decoder.forget_addresses()
+        if self.state == RUNNING:
+            self.link.name_publisher()
         user = self.user
         if user is not None and user.judge is not None:  # with RabbitMQ, a change of tables is none
             try:

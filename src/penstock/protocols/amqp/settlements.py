@@ -25,7 +25,7 @@ from penstock.core.pending import Ticket
 from penstock.core.steps import steps
 from penstock.protocols.amqp.codec.ledger import DeliveryLedger, Settlement
 from penstock.protocols.amqp.link import Link
-from penstock.protocols.amqp.transaction import Verdict, Verdicts
+from penstock.protocols.amqp.transaction import TxVerdict, Verdicts
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
 
@@ -125,6 +125,6 @@ class Settlements(LongWork):
                 queue.hold(True)
 
 
-def _all(kind: int, last_tag: i64) -> Verdict:
+def _all(kind: int, last_tag: i64) -> TxVerdict:
     """Of a channel without transactions, or at its end."""
-    return Verdict(kind, 0, last_tag, True, set())
+    return TxVerdict(kind, 0, last_tag, True, set())

@@ -5,17 +5,19 @@ publish, with its route, for each message whose header ``traceparent`` has the f
 publisher records the trace; at a delivery its queue is asked to watch it (``Sampler.follow``).
 
 A route has no span of its own: it is found once per address and remembered, so that it takes no
-time a message could be charged with.  Messages of streams have a span of their publish only: they
-wait for no consumer.  While the book is off, a run and a delivery cost one look at ``on`` each.
+time a message could be charged with.  A message of a stream is watched at each of its consumers.
+While the book is off, a run and a delivery cost one look at ``on`` each.
 """
 
 from penstock.core.clock_types import WallMs
-from penstock.core.message import Address, Message
+from penstock.core.message import SAMPLED, Address, Message
 from penstock.core.spans import PUBLISH, Facts, Span
 from penstock.protocols.amqp.codec.trace_context import trace_parent
 from penstock.protocols.amqp.link import Link
+from penstock.queues.allocator import Delivery
 from penstock.queues.local import LocalQueue
 from penstock.queues.queue import Queue
+from penstock.queues.stream import StreamQueue
 
 NAMES_MAX = 16
 """Queues that a span names; their number is always there."""
@@ -41,17 +43,20 @@ def note_publishes(
             spans.note(Span(*span, facts))
 
 
-def follow_deliveries(link: Link, queue: Queue, messages: list[Message], no_ack: bool) -> None:
-    """They were just handed to a consumer."""
-    if not isinstance(queue, LocalQueue):
+def follow_deliveries(link: Link, queue: Queue, delivery: Delivery) -> None:
+    """It was just made; what of it is kept until it is settled is not kept anywhere else yet."""
+    if not isinstance(queue, (LocalQueue, StreamQueue)):
         return
     sampling = link.broker.queue_context.sampling
     statistics = queue.statistics
-    for message in messages:
+    for place, message in enumerate(delivery.messages):
         parent = trace_parent(message.content)
         if parent != "" and sampling.spans.wants(parent):
             if statistics.sampler is None:  # there is no event log
-                statistics.start_sampling(sampling, queue.vhost, queue.name)
+                statistics.start_sampling(sampling, queue.vhost, queue.name, queue.is_stream)
             sampler = statistics.sampler
             assert sampler is not None
-            sampler.follow(message, parent, no_ack)
+            kept = delivery.kept
+            if queue.is_stream and kept[place] is message and message.flags & SAMPLED == 0:
+                kept[place] = message.separated()  # other consumers get the same object
+            sampler.follow(kept[place], parent, delivery.consumer.no_ack)

@@ -16,6 +16,7 @@ from penstock.broker.topology import declaring
 from penstock.broker.transfers.replies import REPLY_TO
 from penstock.core.errors import AccessRefused, CommandInvalid, NotFound
 from penstock.core.pending import Pending, then
+from penstock.core.steps import steps
 from penstock.protocols.amqp.codec import methods as m
 from penstock.protocols.amqp.codec.methods import Method
 from penstock.protocols.amqp.link import Link
@@ -26,6 +27,8 @@ Answer = tuple[int, list[object]]
 Bind = Callable[..., Pending | None]
 
 _CR_LF: Final = {13: None, 10: None}
+VALUE_STEPS: Final[i64] = 100
+"""Of one value of the arguments: judged, kept, written down, told of."""
 
 
 def name_in(method: Method, field: str) -> str:
@@ -34,6 +37,15 @@ def name_in(method: Method, field: str) -> str:
     if "\n" in text or "\r" in text:
         return text.translate(_CR_LF)
     return text
+
+
+def values_in(arguments: object) -> i64:
+    """Of a table, in nested ones too."""
+    if isinstance(arguments, dict):
+        return sum([values_in(value) for value in arguments.values()])
+    if isinstance(arguments, list):
+        return sum([values_in(value) for value in arguments])
+    return 1
 
 
 @final
@@ -50,6 +62,7 @@ class TopologyMethods:
         link = self.link
         if not link.take_share():
             return Pending(None, partial(self.handle, method))
+        steps.count(VALUE_STEPS * values_in(method.fields.get("arguments")))
         if method.key == m.QUEUE_DECLARE:
             name = name_in(method, "queue")
             if name == "" and not method.flag("passive"):

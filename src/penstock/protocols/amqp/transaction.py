@@ -37,7 +37,7 @@ VERDICT_STEPS: Final[i64] = 6
 
 
 @final
-class Verdict:
+class TxVerdict:
     """Deliveries first..last are to be acknowledged, rejected or put back.
 
     Of ``open_only`` those that are open by then, but for the noted ones; else all are, and noted.
@@ -89,7 +89,7 @@ class Verdict:
         return self.first_tag > self.last_tag
 
 
-Verdicts = deque[Verdict]
+Verdicts = deque[TxVerdict]
 """In the order in which they came."""
 
 
@@ -137,21 +137,21 @@ class Transaction(LongWork):
         if tag > first_tag:
             self._count += tag - first_tag
             if not self.verdicts or not self.verdicts[-1].takes(kind, first_tag, tag - 1):
-                self.verdicts.append(Verdict(kind, first_tag, tag - 1, False, self._noted))
+                self.verdicts.append(TxVerdict(kind, first_tag, tag - 1, False, self._noted))
         return tag
 
     def note_through(self, kind: int, last_tag: i64) -> None:
         """Judge every open tag up to and including this one; ``step`` counts them."""
         last_tag = min(last_tag, self._ledger.next_tag - 1)
         if last_tag > self._through:
-            self.verdicts.append(Verdict(kind, self._through + 1, last_tag, True, self._noted))
+            self.verdicts.append(TxVerdict(kind, self._through + 1, last_tag, True, self._noted))
             self._through = last_tag
 
-    def spare_judged(self, kind: int) -> Verdict:
+    def spare_judged(self, kind: int) -> TxVerdict:
         """Every open delivery of which nothing is said: it is no part of the transaction."""
         first, last = self._through + 1, self._ledger.next_tag - 1
         self._through = self._counted_through = max(self._through, last)
-        return Verdict(kind, first, last, True, self._noted)
+        return TxVerdict(kind, first, last, True, self._noted)
 
     def step(self) -> bool:
         """Forget, or count, some; False: all that was to be."""

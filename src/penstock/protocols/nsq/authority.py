@@ -25,7 +25,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from penstock.core.errors import PenstockError
 from penstock.core.json_reading import json_of
-from penstock.protocols.nsq.rights import PUBLISH, SUBSCRIBE, Grant, Identified, Inquiry
+from penstock.protocols.nsq.rights import PUBLISH, SUBSCRIBE, AuthRequest, Grant, Identified
 from penstock.protocols.nsq.shared import Authority
 
 TIMEOUT_S: Final = 5.0
@@ -62,8 +62,8 @@ class HttpAuthority(Authority):
         self._threads = ThreadPoolExecutor(THREADS, "nsq-auth")
         self._free = BoundedSemaphore(PENDING_MAX)
 
-    def ask(self, remote_ip: str, tls: bool, secret: str, common_name: str) -> Inquiry:
-        inquiry = Inquiry()
+    def ask(self, remote_ip: str, tls: bool, secret: str, common_name: str) -> AuthRequest:
+        inquiry = AuthRequest()
         data = secret.encode("utf-8", "surrogateescape")
         if len(data) > SECRET_MAX_BYTES or not self._free.acquire(blocking=False):
             logger.warning("%s: AUTH refused: secret too long, or too many requests", remote_ip)
@@ -87,15 +87,15 @@ class HttpAuthority(Authority):
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
-    def _ask(self, inquiry: Inquiry, query: str) -> None:
+    def _ask(self, inquiry: AuthRequest, query: str) -> None:
         if inquiry.wanted:
             inquiry.answered(self._ask_any(query))
 
-    def _asked(self, inquiry: Inquiry, _future: Future[None]) -> None:
+    def _asked(self, inquiry: AuthRequest, _future: Future[None]) -> None:
         self._free.release()
         self._done(inquiry)
 
-    def _done(self, inquiry: Inquiry) -> None:
+    def _done(self, inquiry: AuthRequest) -> None:
         inquiry.end()
         self._wake()
 

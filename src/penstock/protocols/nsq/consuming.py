@@ -20,7 +20,7 @@ from typing import cast, final
 
 from mypy_extensions import i64
 
-from penstock.broker.topology.topics import Channel
+from penstock.broker.topology.topics import TopicChannel
 from penstock.broker.topology.vhost import Vhost
 from penstock.cluster.remote.queue_places import subscribe_anew
 from penstock.core.clock_types import WallMs
@@ -28,7 +28,7 @@ from penstock.core.errors import BrokerError, NotInFlight
 from penstock.core.message import Message
 from penstock.core.pending import Pending, then
 from penstock.core.traffic import Traffic
-from penstock.protocols.nsq.codec.commands import Invalid, decimal, text_of
+from penstock.protocols.nsq.codec.commands import BadCommand, decimal, text_of
 from penstock.protocols.nsq.codec.contents import id_of
 from penstock.protocols.nsq.codec.frames import write_message
 from penstock.protocols.nsq.codec.identify import Identity
@@ -51,7 +51,7 @@ class NsqConsuming(Subscriber):
     ) -> None:
         super().__init__(session, 1)
         self.traffic = traffic
-        self.channel: Channel | None = None
+        self.channel: TopicChannel | None = None
         self.consumer: Consumer | None = None
         self.ready_count: i64 = 0
         self.message_count: i64 = 0
@@ -84,7 +84,7 @@ class NsqConsuming(Subscriber):
         found = then(topics.topic(topic), lambda there: topics.channel(there, name))
         return then(found, partial(self._join, vhost))
 
-    def _join(self, vhost: Vhost, channel: Channel) -> Pending | None:
+    def _join(self, vhost: Vhost, channel: TopicChannel) -> Pending | None:
         queue, topic = channel.queue, channel.topic.name
         queue.check_owner(self.session)
         check_head(queue.backing, queue.name, queue.vhost)
@@ -101,7 +101,7 @@ class NsqConsuming(Subscriber):
             partial(self.subscribe, vhost, topic, channel.name),
         )
 
-    def _joined(self, channel: Channel, consumer: Consumer) -> None:
+    def _joined(self, channel: TopicChannel, consumer: Consumer) -> None:
         self.channel = channel
         self.consumer = consumer
         self._owner = self._leases().join(consumer)
@@ -211,17 +211,17 @@ class NsqConsuming(Subscriber):
     # -- settling ------------------------------------------------------------------------------
 
     def finish(self, keys: list[bytes]) -> list[tuple[str, str]]:
-        """Returns what failed, as the client is to be told; raises Invalid for what is no id."""
+        """Returns what failed, as the client is to be told; raises BadCommand for what is no id."""
         failed: list[tuple[str, str]] = []
         messages: list[Message] = []
         leases = self._leases()
-        wrong: Invalid | None = None
+        wrong: BadCommand | None = None
         for key in keys:
             try:
                 messages.append(leases.take(self._owner, key))
             except BrokerError as error:
                 if b" " in key or key[ID_BYTES - 1] == 0x0D:
-                    wrong = Invalid("E_INVALID", "invalid message ID")
+                    wrong = BadCommand("E_INVALID", "invalid message ID")
                     break
                 failed.append(("E_FIN_FAILED", _why("FIN", key, error)))
         if messages:
@@ -235,13 +235,13 @@ class NsqConsuming(Subscriber):
         return failed
 
     def requeue(self, params: list[bytes], now_ms: WallMs) -> tuple[str, str] | None:
-        """REQ; None = done.  Raises Invalid."""
+        """REQ; None = done.  Raises BadCommand."""
         if len(params) < 3:
-            raise Invalid("E_INVALID", "REQ insufficient number of params")
+            raise BadCommand("E_INVALID", "REQ insufficient number of params")
         key = _key(params[1])
         delay_ms = decimal(params[2])
         if delay_ms < 0:
-            raise Invalid("E_INVALID", "REQ could not parse timeout " + text_of(params[2]))
+            raise BadCommand("E_INVALID", "REQ could not parse timeout " + text_of(params[2]))
         longest_ms = self._shared.reader_limits.delay_ms
         try:
             message = self._leases().take(self._owner, key)
@@ -255,9 +255,9 @@ class NsqConsuming(Subscriber):
         return None
 
     def touch(self, params: list[bytes], now_ms: WallMs) -> tuple[str, str] | None:
-        """TOUCH; None = done.  Raises Invalid."""
+        """TOUCH; None = done.  Raises BadCommand."""
         if len(params) < 2:
-            raise Invalid("E_INVALID", "TOUCH insufficient number of params")
+            raise BadCommand("E_INVALID", "TOUCH insufficient number of params")
         key = _key(params[1])
         longest_ms = self._shared.identify_limits.max_message_timeout_ms
         try:
@@ -268,9 +268,9 @@ class NsqConsuming(Subscriber):
 
 
 def _key(param: bytes) -> bytes:
-    """Raises Invalid."""
+    """Raises BadCommand."""
     if len(param) != ID_BYTES:
-        raise Invalid("E_INVALID", "invalid message ID")
+        raise BadCommand("E_INVALID", "invalid message ID")
     return param
 
 

@@ -9,7 +9,7 @@ from typing import Final, final
 
 from mypy_extensions import i64, mypyc_attr
 
-from penstock.protocols.nsq.codec.commands import Invalid
+from penstock.protocols.nsq.codec.commands import BadCommand
 from penstock.protocols.nsq.codec.frames import OK
 from penstock.protocols.nsq.codec.identify import Identity
 from penstock.runtime.session import Session
@@ -41,7 +41,7 @@ class LayerStack:
         return self._identity.deflate_level
 
     def wanted(self) -> list[str]:
-        """Of the IDENTIFY that was read; raises Invalid for a layer that is up."""
+        """Of the IDENTIFY that was read; raises BadCommand for a layer that is up."""
         identity = self._identity
         found: list[str] = []
         for wanted, layer in (
@@ -50,7 +50,7 @@ class LayerStack:
             (identity.deflate, DEFLATE),
         ):
             if wanted and layer in self.up:
-                raise Invalid("E_IDENTIFY_FAILED", f"IDENTIFY failed {layer} is on already")
+                raise BadCommand("E_IDENTIFY_FAILED", f"IDENTIFY failed {layer} is on already")
             if wanted:
                 found.append(layer)
         return found

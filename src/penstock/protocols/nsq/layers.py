@@ -24,7 +24,7 @@ from penstock.tls.options import TlsOptions
 
 SEND_BYTES: Final = 128 * 1024
 SNAPPY_READ_BYTES: Final = 64 * 1024
-DEFLATE_READ_BYTES: Final = 8 * 1024
+DEFLATE_READ_BYTES: Final = 4 * 1024
 PLAIN_BYTES: Final = 64 * 1024
 
 IDENTIFIER: Final = b"\xff\x06\x00\x00sNaPpY"

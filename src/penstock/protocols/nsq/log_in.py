@@ -18,10 +18,10 @@ from penstock.broker.topology.vhost import Vhost
 from penstock.core.clock_types import MonoMs
 from penstock.core.errors import AccessRefused, BrokerError, EntryRefused, LoginRefused
 from penstock.core.traffic import NSQ, Traffic
-from penstock.protocols.nsq.codec.commands import Invalid, quoted, text_of
+from penstock.protocols.nsq.codec.commands import BadCommand, quoted, text_of
 from penstock.protocols.nsq.layer_stack import TLS, LayerStack
-from penstock.protocols.nsq.rights import Identified, Inquiry, check_publish, check_subscribe
-from penstock.protocols.nsq.shared import NsqShared, Visitor
+from penstock.protocols.nsq.rights import AuthRequest, Identified, check_publish, check_subscribe
+from penstock.protocols.nsq.shared import NsqClient, NsqShared
 from penstock.runtime.session import Session
 from penstock.runtime.session_events import connection_name
 
@@ -55,8 +55,8 @@ class NsqLogIn:
         self._allowed_epoch: i64 = -1
         self._secret: str = ""
         self._asks_first: bool = False  # AUTH is being answered
-        self._asking: Visitor | None = None  # its AUTH is under way
-        self._inquiry: Inquiry | None = None
+        self._asking: NsqClient | None = None  # its AUTH is under way
+        self._inquiry: AuthRequest | None = None
         self._expires_ms: MonoMs = MonoMs(0)
         self._unknown_ms: i64 = 0  # without a log-in, where one is due
 
@@ -111,9 +111,9 @@ class NsqLogIn:
         self._unknown_ms += elapsed_ms
         return self._unknown_ms > self._shared.opening_timeout_ms
 
-    def _visitor(self, name: str, password: str, certified: str = "") -> Visitor:
+    def _visitor(self, name: str, password: str, certified: str = "") -> NsqClient:
         secure = TLS in self._layers.up
-        return Visitor(self._layers.peer[0], self._is_local, name, password, certified, secure)
+        return NsqClient(self._layers.peer[0], self._is_local, name, password, certified, secure)
 
     def _enter_as(self, user: User) -> None:
         """Raises BrokerError."""
@@ -128,17 +128,17 @@ class NsqLogIn:
     # -- AUTH --------------------------------------------------------------------------------
 
     def auth(self, params: list[bytes], secret: bytes) -> bytes | None:
-        """The welcome that it is answered with; None: an authority is asked.  Raises Invalid.
+        """The welcome that it is answered with; None: an authority is asked.  Raises BadCommand.
 
         Raises Undecided, to be called once more.
         """
         if len(params) != 1:
-            raise Invalid("E_INVALID", "AUTH invalid number of parameters")
+            raise BadCommand("E_INVALID", "AUTH invalid number of parameters")
         if self.identified is not None:
-            raise Invalid("E_INVALID", "AUTH already set")
+            raise BadCommand("E_INVALID", "AUTH already set")
         shared = self._shared
         if not shared.identify_limits.auth_required:
-            raise Invalid("E_AUTH_DISABLED", "AUTH disabled")
+            raise BadCommand("E_AUTH_DISABLED", "AUTH disabled")
         text = text_of(secret)
         if shared.authority is not None:
             self._check_entry(text)
@@ -158,24 +158,24 @@ class NsqLogIn:
             user = shared.user_of(visitor)
             self._enter_as(user)
         except EntryRefused as error:
-            raise Invalid("E_AUTH_FAILED", "AUTH failed: " + str(error)) from None
+            raise BadCommand("E_AUTH_FAILED", "AUTH failed: " + str(error)) from None
         except BrokerError as error:
             if isinstance(error, LoginRefused):
                 self._session.mute(MonoMs(self._now_ms() + error.delay_ms))
-            raise Invalid("E_AUTH_FAILED", "AUTH failed") from None
+            raise BadCommand("E_AUTH_FAILED", "AUTH failed") from None
         self._asking = None
         identified = Identified(user.name, "", [], 0)
         self.identified = identified
         return identified.welcome(1)
 
     def _check_entry(self, secret: str) -> None:
-        """Of a client whose secret an authority judges.  Raises Invalid."""
+        """Of a client whose secret an authority judges.  Raises BadCommand."""
         user = self._shared.user_name
         try:
             source = self._visitor("", "").source
             self._shared.broker.users.check_entry(user, source, secret != "")
         except EntryRefused as error:
-            raise Invalid("E_AUTH_FAILED", "AUTH failed: " + str(error)) from None
+            raise BadCommand("E_AUTH_FAILED", "AUTH failed: " + str(error)) from None
 
     def _ask(self) -> None:
         authority = self._shared.authority
@@ -196,7 +196,7 @@ class NsqLogIn:
     def take_answer(self) -> bytes | None:
         """What the authority said: the welcome that AUTH is answered with, if it waits for one.
 
-        Raises Invalid.
+        Raises BadCommand.
         """
         inquiry = self._inquiry
         assert inquiry is not None
@@ -206,9 +206,9 @@ class NsqLogIn:
         self._asks_first = False
         self._allowed.clear()
         if identified is None:
-            raise Invalid("E_AUTH_FAILED", "AUTH failed")
+            raise BadCommand("E_AUTH_FAILED", "AUTH failed")
         if first and len(identified.grants) == 0:
-            raise Invalid("E_UNAUTHORIZED", "AUTH no authorizations found")
+            raise BadCommand("E_UNAUTHORIZED", "AUTH no authorizations found")
         self._expires_ms = MonoMs(self._now_ms() + identified.ttl_ms)
         self.identified = identified
         return identified.welcome(len(identified.grants)) if first else None
@@ -230,7 +230,7 @@ class NsqLogIn:
         self._allowed.add(topic)
 
     def check_publish(self, verb: str, topic: str) -> Vhost | None:
-        """None: the authority is being asked again.  Raises Invalid."""
+        """None: the authority is being asked again.  Raises BadCommand."""
         return self._check(verb, topic, "")
 
     def check_subscribe(self, topic: str, channel: str) -> Vhost | None:
@@ -262,13 +262,13 @@ class NsqLogIn:
         return rights
 
     def _authorized(self, verb: str, topic: str, channel: str) -> Vhost | None:
-        """The virtual host, as far as AUTH goes; None: the authority is asked.  Raises Invalid."""
+        """The virtual host, for AUTH; None: an authority is asked.  Raises BadCommand."""
         if self._shared.identify_limits.auth_required:
             identified = self.identified
             if identified is None:
                 why = f"AUTH required before {verb}"
                 self.failed(why)
-                raise Invalid("E_AUTH_FIRST", why)
+                raise BadCommand("E_AUTH_FIRST", why)
             if 0 < self._expires_ms <= self._now_ms():
                 self._ask()
                 return None
@@ -280,6 +280,6 @@ class NsqLogIn:
         return vhost
 
 
-def unauthorized(verb: str, topic: str, channel: str) -> Invalid:
+def unauthorized(verb: str, topic: str, channel: str) -> BadCommand:
     names = f"{quoted(topic.encode())} {quoted(channel.encode())}"
-    return Invalid("E_UNAUTHORIZED", f"AUTH failed for {verb} on {names}")
+    return BadCommand("E_UNAUTHORIZED", f"AUTH failed for {verb} on {names}")

@@ -27,7 +27,7 @@ from penstock.core.credit import cost_of
 from penstock.core.errors import BrokerError, NotFound
 from penstock.core.pending import Pending
 from penstock.core.traffic import Traffic
-from penstock.protocols.nsq.codec.commands import Invalid, PublishRun
+from penstock.protocols.nsq.codec.commands import BadCommand, PublishRun
 from penstock.protocols.nsq.codec.frames import OK, error_frame
 from penstock.protocols.nsq.shared import NsqShared
 from penstock.runtime.publish_credit import PublishCredit
@@ -154,13 +154,13 @@ class NsqPublishing(PublishCredit):
             try:
                 answer.published(self._publish(vhost, run, now_ms), _oks(run.answers))
                 self._note_waits(answer, run)
-            except Invalid as wrong:
+            except BadCommand as wrong:
                 answer.published(0, b"")
                 answer.failed(error_frame(wrong.code, wrong.text))
                 self.drop_held()
 
     def publish(self, vhost: Vhost, run: PublishRun, now_ms: WallMs) -> None:
-        """Raises Invalid."""
+        """Raises BadCommand."""
         position = self._publish(vhost, run, now_ms)
         if len(self._waits) > 0:
             answer = Answer(position, _oks(run.answers))
@@ -175,7 +175,7 @@ class NsqPublishing(PublishCredit):
             self._waits = NO_WAITS
 
     def _publish(self, vhost: Vhost, run: PublishRun, now_ms: WallMs) -> i64:
-        """Returns the position its answer waits for; raises Invalid."""
+        """Returns the position its answer waits for; raises BadCommand."""
         count: i64 = len(run.messages)
         cost = cost_of(count, run.size_bytes)
         self.take(cost)
@@ -186,7 +186,7 @@ class NsqPublishing(PublishCredit):
             position = self._enqueue(vhost, topic, run, cost, now_ms)
         except BrokerError as error:
             code = f"E_{run.verb}_FAILED"
-            raise Invalid(code, f"{run.verb} failed {error}") from None
+            raise BadCommand(code, f"{run.verb} failed {error}") from None
         self._broker.budgets.spend(vhost, count)
         self.counts[run.topic] = self.counts.get(run.topic, 0) + int(count)
         fast = topic.is_fast(self._shared.fast)

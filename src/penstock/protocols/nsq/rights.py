@@ -69,7 +69,7 @@ class Identified:
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
-class Inquiry:
+class AuthRequest:
     """A question under way; ``answer`` is None when no authority could answer."""
 
     def __init__(self) -> None:

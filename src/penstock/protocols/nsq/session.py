@@ -26,13 +26,13 @@ from penstock.core.pending import Pending
 from penstock.core.steps import STEPS_MAX, steps
 from penstock.core.traffic import Traffic
 from penstock.protocols.nsq.codec.commands import (
+    BadCommand,
     Command,
-    Fault,
+    Continuation,
     FinishRun,
-    Invalid,
+    NsqFault,
     PublishRun,
     Request,
-    Suspended,
     decimal,
     quoted,
     text_of,
@@ -60,7 +60,10 @@ from penstock.runtime.session_events import left
 INIT: Final = 0
 SUBSCRIBED: Final = 3
 CLOSING: Final = 4
-TOPIC_STEPS: Final[i64] = STEPS_MAX // 100
+COMMAND_STEPS: Final[i64] = 100
+IDENTIFY_STEPS: Final[i64] = 600
+"""More than of another command: two texts of JSON."""
+TOPIC_STEPS: Final[i64] = STEPS_MAX // 50 - COMMAND_STEPS
 """Of each new topic; a connection has ``STEPS_MAX`` in a turn."""
 EARLY_MAX_BYTES: Final[i64] = 64 * 1024
 """Kept of what comes before a layer is up."""
@@ -124,7 +127,7 @@ class NsqSession(Session):
             self._line.take_rest()
             self.layers.give_up()
             text = f"more than {int(EARLY_MAX_BYTES)} bytes before a layer was up"
-            self._fault(Invalid("E_INVALID", text))
+            self._fault(BadCommand("E_INVALID", text))
             self._said()
 
     def hung_up(self, now_ms: WallMs) -> bool:
@@ -198,7 +201,7 @@ class NsqSession(Session):
         self.waiting_head = False
         try:
             welcome = self.log_in.take_answer()
-        except Invalid as wrong:
+        except BadCommand as wrong:
             self._fault(wrong)
             return
         if welcome is not None:
@@ -211,6 +214,7 @@ class NsqSession(Session):
             if self.waiting_head:
                 self._postponed.append(command)
             else:
+                steps.count(COMMAND_STEPS)
                 self._command(command)
                 if self._has_done_enough():
                     self.go_on_later()
@@ -227,14 +231,14 @@ class NsqSession(Session):
                 self._finish(command.keys)
             elif isinstance(command, Request):
                 self._request(command)
-            elif isinstance(command, Suspended):
+            elif isinstance(command, Continuation):
                 command.resume()
-            elif isinstance(command, Fault):
-                raise Invalid(command.code, command.text)
+            elif isinstance(command, NsqFault):
+                raise BadCommand(command.code, command.text)
         except Undecided as undecided:
             self.wait_for(undecided.ticket)
             self._postponed.append(command)
-        except Invalid as wrong:
+        except BadCommand as wrong:
             self._fault(wrong)
 
     def _request(self, request: Request) -> None:
@@ -248,9 +252,9 @@ class NsqSession(Session):
         elif verb == b"FIN":
             self._check_subscribed("FIN")
             if len(request.params) < 2:
-                raise Invalid("E_INVALID", "FIN insufficient number of params")
+                raise BadCommand("E_INVALID", "FIN insufficient number of params")
             if len(request.params[1]) != 16:
-                raise Invalid("E_INVALID", "invalid message ID")
+                raise BadCommand("E_INVALID", "invalid message ID")
             self._finish([request.params[1]])
         elif verb == b"REQ":
             self._check_subscribed("REQ")
@@ -264,20 +268,20 @@ class NsqSession(Session):
             self._auth(request)
         elif verb == b"CLS":
             if self.state != SUBSCRIBED:
-                raise Invalid("E_INVALID", "cannot CLS in current state")
+                raise BadCommand("E_INVALID", "cannot CLS in current state")
             self.state = CLOSING
             self.consuming.set_ready(0)
             self.publishing.answer(0, CLOSE_WAIT)
         elif verb != b"NOP":
-            raise Invalid("E_INVALID", "invalid command " + text_of(verb))
+            raise BadCommand("E_INVALID", "invalid command " + text_of(verb))
 
     def _check_tls(self, verb: bytes) -> None:
         if self.shared.tls_required and TLS not in self.layers.up:
-            raise Invalid("E_INVALID", f"cannot {text_of(verb)} in current state (TLS required)")
+            raise BadCommand("E_INVALID", f"cannot {text_of(verb)} in current state (TLS required)")
 
     def _check_subscribed(self, verb: str) -> None:
         if self.state != SUBSCRIBED and self.state != CLOSING:
-            raise Invalid("E_INVALID", f"cannot {verb} in current state")
+            raise BadCommand("E_INVALID", f"cannot {verb} in current state")
 
     def _wait_with(self, command: Command) -> None:
         self.waiting_head = True
@@ -287,7 +291,8 @@ class NsqSession(Session):
 
     def _identify(self, body: bytes) -> None:
         if self.state != INIT:
-            raise Invalid("E_INVALID", "cannot IDENTIFY in current state")
+            raise BadCommand("E_INVALID", "cannot IDENTIFY in current state")
+        steps.count(IDENTIFY_STEPS)
         identity = self.identity
         identity.take(body)
         self._heartbeat.begin()
@@ -303,7 +308,7 @@ class NsqSession(Session):
 
     def _auth(self, request: Request) -> None:
         if self.state != INIT:
-            raise Invalid("E_INVALID", "cannot AUTH in current state")
+            raise BadCommand("E_INVALID", "cannot AUTH in current state")
         welcome = self.log_in.auth(request.params, request.body)
         if welcome is None:
             self.waiting_head = True
@@ -339,7 +344,7 @@ class NsqSession(Session):
             publishing.publish(vhost, run, self._now_ms)
 
     def _judge(self, run: PublishRun) -> Vhost | None:
-        """Where it may be published; None: not yet, it waits.  Raises Invalid."""
+        """Where it may be published; None: not yet, it waits.  Raises BadCommand."""
         self._check_tls(run.verb.encode())
         vhost = self.log_in.check_publish(run.verb, run.topic)
         if vhost is None:
@@ -375,17 +380,17 @@ class NsqSession(Session):
     def _subscribe(self, request: Request) -> None:
         params = request.params
         if self.state != INIT:
-            raise Invalid("E_INVALID", "cannot SUB in current state")
+            raise BadCommand("E_INVALID", "cannot SUB in current state")
         if self.identity.heartbeat_ms == 0:
-            raise Invalid("E_INVALID", "cannot SUB with heartbeats disabled")
+            raise BadCommand("E_INVALID", "cannot SUB with heartbeats disabled")
         if len(params) < 3:
-            raise Invalid("E_INVALID", "SUB insufficient number of parameters")
+            raise BadCommand("E_INVALID", "SUB insufficient number of parameters")
         topic = text_of(params[1])
         name = text_of(params[2])
         if not is_name(topic):
-            raise Invalid("E_BAD_TOPIC", f"SUB topic name {quoted(params[1])} is not valid")
+            raise BadCommand("E_BAD_TOPIC", f"SUB topic name {quoted(params[1])} is not valid")
         if not is_name(name):
-            raise Invalid("E_BAD_CHANNEL", f"SUB channel name {quoted(params[2])} is not valid")
+            raise BadCommand("E_BAD_CHANNEL", f"SUB channel name {quoted(params[2])} is not valid")
         vhost = self.log_in.check_subscribe(topic, name)
         if vhost is None:
             self._wait_with(request)
@@ -407,11 +412,11 @@ class NsqSession(Session):
         try:
             outcome = step()
         except BrokerError as error:
-            raise Invalid(f"E_{verb}_FAILED", f"{verb} failed {error}") from None
+            raise BadCommand(f"E_{verb}_FAILED", f"{verb} failed {error}") from None
         if isinstance(outcome, Pending):
             self.wait_for(outcome.ticket)
             go_on = partial(self._await, verb, outcome.resume, following)
-            self._postponed.append(Suspended(go_on))
+            self._postponed.append(Continuation(go_on))
             return
         following()
 
@@ -419,17 +424,17 @@ class NsqSession(Session):
         if self.state == CLOSING:
             return
         if self.state != SUBSCRIBED:
-            raise Invalid("E_INVALID", "cannot RDY in current state")
+            raise BadCommand("E_INVALID", "cannot RDY in current state")
         count = 1
         if len(params) > 1:
             count = decimal(params[1])
             if count < 0:
-                raise Invalid("E_INVALID", "RDY could not parse count " + text_of(params[1]))
+                raise BadCommand("E_INVALID", "RDY could not parse count " + text_of(params[1]))
             if count >= 1 << 63:
                 count -= 1 << 64
         largest = int(self.shared.identify_limits.max_ready_count)
         if not 0 <= count <= largest:
-            raise Invalid("E_INVALID", f"RDY count {count} out of range 0-{largest}")
+            raise BadCommand("E_INVALID", f"RDY count {count} out of range 0-{largest}")
         self.consuming.set_ready(count)
 
     def _finish(self, keys: list[bytes]) -> None:
@@ -447,7 +452,7 @@ class NsqSession(Session):
         self.consuming.wake()
 
     def user_expired(self) -> None:
-        self._fault(Invalid("E_UNAUTHORIZED", "AUTH has expired"))
+        self._fault(BadCommand("E_UNAUTHORIZED", "AUTH has expired"))
         self._said()
 
     def rights_changed(self) -> None:
@@ -507,7 +512,7 @@ class NsqSession(Session):
         self._ended = True
         self.consuming.stop()
 
-    def _fault(self, wrong: Invalid) -> None:
+    def _fault(self, wrong: BadCommand) -> None:
         self._end()
         self._postponed = []
         if wrong.code == "":

@@ -19,7 +19,7 @@ from penstock.protocols.nsq.codec.identify import IdentifyLimits
 from penstock.protocols.nsq.codec.ids import IdFactory
 from penstock.protocols.nsq.codec.reader import ReaderLimits
 from penstock.protocols.nsq.layer_stack import Layers
-from penstock.protocols.nsq.rights import Inquiry
+from penstock.protocols.nsq.rights import AuthRequest
 from penstock.queues.consumers import Consumer
 from penstock.runtime.session import Session
 from penstock.settings.settings import Settings
@@ -29,7 +29,7 @@ from penstock.settings.settings import Settings
 class Authority:
     """Asks what clients with a secret may do; asked elsewhere, answered later."""
 
-    def ask(self, remote_ip: str, tls: bool, secret: str, common_name: str) -> Inquiry:
+    def ask(self, remote_ip: str, tls: bool, secret: str, common_name: str) -> AuthRequest:
         raise NotImplementedError
 
     def close(self) -> None:
@@ -37,7 +37,7 @@ class Authority:
 
 
 @final
-class Visitor:
+class NsqClient:
     """An NSQ client before its log-in: its address, and the name and password it sends, if any.
 
     ``certified``: the user that its certificate names, "" = none.
@@ -106,7 +106,7 @@ class NsqShared:
         self.max_channel_consumers: i64 = settings.nsq_max_channel_consumers
         self.sessions: dict[Session, None] = {}  # in the order they came
 
-    def user_of(self, visitor: Visitor) -> User:
+    def user_of(self, visitor: NsqClient) -> User:
         """The user whose rights hold, over TCP and HTTP alike.  Raises AccessRefused, and logs it.
 
         A client that does not log in acts as ``nsq_user``.  Where no setting names that user, a
@@ -126,7 +126,7 @@ class NsqShared:
             raise
         return users.trust(self.user_name, source)
 
-    def _check_guest(self, visitor: Visitor) -> None:
+    def _check_guest(self, visitor: NsqClient) -> None:
         """Is a client that does not log in served at all?  Raises AccessRefused."""
         # A callback that says what TCP clients may do says nothing of HTTP, as with nsqd.
         asks_only_tcp = self.authority is not None and visitor.is_local

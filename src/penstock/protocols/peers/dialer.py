@@ -17,7 +17,7 @@ Answer = Callable[[socket.socket | None, str], None]
 """Told on the loop: the socket, or None and why not."""
 
 
-class Dialer:
+class PeerDialer:
     """``on_loop`` runs a function between two turns of the loop."""
 
     def __init__(self, on_loop: Callable[[Callable[[], None]], object], connect_ms: int) -> None:

@@ -42,7 +42,7 @@ from penstock.protocols.peers.codec.frames import (
     Wrong,
 )
 from penstock.protocols.peers.codec.hello import SECRET_MIN_BYTES, Hello
-from penstock.protocols.peers.dialer import Dialer
+from penstock.protocols.peers.dialer import PeerDialer
 from penstock.protocols.peers.link import LinkFacts, Member, PeerLink
 from penstock.protocols.peers.session import PeerSession
 from penstock.runtime.cluster_part import ClusterPart
@@ -123,7 +123,7 @@ class Peers(ClusterPart):
         self._tls = calling_tls
         self.chance = chance
         self._book = FlowBook()
-        self._dialer = Dialer(loop.call, self.limits.connect_ms)
+        self._dialer = PeerDialer(loop.call, self.limits.connect_ms)
         self._unproven: dict[PeerSession, None] = {}  # the oldest first
         self._ended: dict[tuple[str, str], None] = {}
         self._complained: dict[tuple[str, str], MonoMs] = {}

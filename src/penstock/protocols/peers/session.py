@@ -28,8 +28,8 @@ from penstock.protocols.peers.codec.frames import (
     REPLACED,
     STOPPING,
     Farewell,
-    Fault,
     Frame,
+    FrameFault,
     Parcels,
     PeerReader,
     Wrong,
@@ -122,7 +122,7 @@ class PeerSession(Session):
         if isinstance(one, Parcels):
             assert self.link is not None
             self.link.came(one)
-        elif isinstance(one, Fault):
+        elif isinstance(one, FrameFault):
             self.refuse(one.code, one.text)
         elif isinstance(one, Farewell):
             self._was_told(one)

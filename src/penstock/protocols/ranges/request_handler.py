@@ -51,7 +51,7 @@ class RequestHandler:
         raise NotImplementedError
 
     def hurry(self) -> None:
-        """The next request is there while this desk is busy."""
+        """The next request is there while this handler is busy."""
 
     def tick(self) -> None:
         """Some time has passed (see ``session.now_ms``)."""

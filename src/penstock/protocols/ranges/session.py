@@ -4,7 +4,7 @@ The listener saw ``range_frames.MAGIC`` and made a ``RangeSession``; it passes o
 reads, the magic included, like to any ``Session``.  One thing more: while ``has_waiters`` the
 session wants a ``tick`` every few tens of milliseconds, else new messages are noticed late.
 
-Requests are answered in order, by desks (``ranges.desk``).  While the peer does not read its
+Requests are answered in order, by handlers (``request_handler``).  While the peer does not read its
 replies (``OUTPUT_MAX_BYTES``), its requests wait here; a peer that keeps sending nevertheless is
 cut off (``REQUESTS_MAX``).  What waits is ``held_bytes``, as of other sessions: it makes the loop
 read no more of it, and the flow knows what all of them hold.
@@ -32,6 +32,7 @@ from penstock.core.errors import (
     ResourceLocked,
     Undecided,
 )
+from penstock.core.steps import STEPS_MAX, UNLIMITED, steps
 from penstock.protocols.amqp.input import TOO_MUCH, UnfinishedInput
 from penstock.protocols.ranges.leases import Fenced, LeaseGone, RangeLeases
 from penstock.protocols.ranges.reading import ReadRequests
@@ -79,14 +80,14 @@ class RangeSession(Session):
         self._input = UnfinishedInput(
             broker.engine.ram, broker.flow, broker.staging.message_bytes_max
         )
-        self._desks: list[RequestHandler] = [
+        self._handlers: list[RequestHandler] = [
             reading,
             SubscriptionRequests(self, broker, leases, reading),
             self._staging,
             ReportRequests(self, broker),
         ]
-        self._by_kind = {kind: desk for desk in self._desks for kind in desk.kinds}
-        self._at: RequestHandler = self._desks[0]  # who has the last request
+        self._by_kind = {kind: handler for handler in self._handlers for kind in handler.kinds}
+        self._at: RequestHandler = self._handlers[0]  # the handler of the last request
         self._log_in: LogIn | None = None
         self._is_again: bool = False  # the next request was begun, and waited for a backend
 
@@ -106,28 +107,35 @@ class RangeSession(Session):
         try:
             if not self._greeted:
                 data = self._take_greeting(data)
-            self._requests.extend(self._splitter.feed(data))
+            self._requests.extend(self._splitter.feed(data, REQUESTS_MAX + 1))
         except MalformedFrame as error:
             self._fail(range_frames.MALFORMED, str(error))
             return
         if len(self._requests) > REQUESTS_MAX:
             self._fail(range_frames.MALFORMED, "too many requests without reading their replies")
             return
-        self._work()
+        self._work_for_a_turn()
         self._count_held()
 
     def go_on(self, now_ms: WallMs) -> None:
         self.now_ms = now_ms
         if self.may_go_on():
-            self.waiting_head = False
-            self._go_on()
+            self.begin_again()
+            self._work_for_a_turn()
+            self._count_held()
 
     def tick(self, now_ms: WallMs) -> None:
-        """Answer what has waited for a message or for time."""
+        """Answer what has waited for a message or for time.
+
+        What began to wait for a ticket in ``confirm`` or ``sent`` goes on here: the loop looks for
+        that after ``receive`` and ``go_on`` only.
+        """
         self.now_ms = now_ms
+        if self.waiting_head and self.may_go_on():
+            self.begin_again()
         if not self.closed:
-            for desk in self._desks:
-                self._guarded(desk.tick)
+            for handler in self._handlers:
+                self._guarded(handler.tick)
         self._go_on()
         self.look_at_user(now_ms, self.mono_ms)
         if self._peer is None and self.mono_ms - self._began_ms > OPEN_TIMEOUT_MS:
@@ -144,8 +152,8 @@ class RangeSession(Session):
 
     def confirm(self, durable_position: i64) -> None:
         position = int(durable_position)
-        for desk in self._desks:
-            self._guarded(lambda desk=desk: desk.confirm(position))  # type: ignore[misc]
+        for handler in self._handlers:
+            self._guarded(lambda handler=handler: handler.confirm(position))  # type: ignore[misc]
         self._go_on()
 
     def lost(self, now_ms: WallMs) -> None:
@@ -156,8 +164,8 @@ class RangeSession(Session):
         self._requests.clear()
         self._count_held()
         left(self._broker.events, self)
-        for desk in self._desks:
-            desk.lost()
+        for handler in self._handlers:
+            handler.lost()
         self._input.forget()
         if self._peer is not None:
             self._broker.count_connection(*self._peer, -1)
@@ -167,8 +175,8 @@ class RangeSession(Session):
         self._fail(range_frames.ACCESS_REFUSED, "credential expired")
 
     def rights_changed(self) -> None:
-        for desk in self._desks:
-            self._guarded(desk.rights_changed)
+        for handler in self._handlers:
+            self._guarded(handler.rights_changed)
 
     def shut_down(self) -> None:
         """Say nothing: a reader whose line breaks comes back, one that is refused does not."""
@@ -234,8 +242,16 @@ class RangeSession(Session):
         self._greeting = b""
         return rest
 
-    def _work(self) -> None:
+    def _work_for_a_turn(self) -> None:
+        """The loop calls again for what is left: only after ``receive`` and ``go_on``."""
+        self._work(steps.taken + STEPS_MAX)
+
+    def _work(self, until: i64 = UNLIMITED) -> None:
+        """``until``: what ``steps`` may have counted then."""
         while self._requests and not (self.closed or self.waiting_head) and self._has_room():
+            if steps.taken >= until:
+                self.go_on_later()
+                return
             if self._at.busy:
                 self._guarded(self._at.hurry)
                 if self._at.busy:
@@ -253,7 +269,7 @@ class RangeSession(Session):
             self._fail(range_frames.ACCESS_REFUSED, str(error))
         except BrokerError as error:
             self._fail(_code_of(error), str(error))
-        self.awaiting_disk = any(desk.awaits_disk for desk in self._desks)
+        self.awaiting_disk = any(handler.awaits_disk for handler in self._handlers)
 
     def _next_request(self) -> None:
         request = self._requests.pop(0)
@@ -269,13 +285,13 @@ class RangeSession(Session):
         if kind == LOGIN:
             self._welcome(payload)
             return
-        desk = self._by_kind.get(kind)
-        if desk is None:
+        handler = self._by_kind.get(kind)
+        if handler is None:
             raise MalformedFrame(f"unknown request {kind}")
-        if kind not in desk.logs_in:
+        if kind not in handler.logs_in:
             self.peer()
-        self._at = desk
-        desk.request(kind, payload)
+        self._at = handler
+        handler.request(kind, payload)
 
     def _welcome(self, payload: bytes) -> None:
         self.log_in(*range_frames.decode_login(payload))
@@ -302,8 +318,8 @@ class RangeSession(Session):
         return self.outlet.open and len(self.out) < OUTPUT_MAX_BYTES
 
     def _fail(self, code: int, text: str) -> None:
-        for desk in self._desks:
-            desk.failed()
+        for handler in self._handlers:
+            handler.failed()
         self._requests.clear()
         self._count_held()
         self.send(range_frames.encode_error(code, text))

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from penstock.protocols.ranges.session import RangeSession
 
 FRAME_MAX: Final = 131_072
+LIST_STEPS: Final = 3
+"""Of a byte of a list of staged sets; a name has some five."""
 FULL_LOOK_MS: Final = 50
 MOVED: Final = "a queue got another master while this was published, which may lack some of it"
 
@@ -79,10 +81,11 @@ class _Publish:
         self.deadline_ms = deadline_ms
         self.unroutable = 0
         self.full_at_ms = MonoMs(-FULL_LOOK_MS)
+        self.is_doubtful = False  # the user has lost rights since it was judged
         self.position = 0
         self.waits: list[PendingConfirm] = []
 
-    def poured(self, count: int, unroutable: int) -> bool:
+    def published(self, count: int, unroutable: int) -> bool:
         """Queues took ``count`` messages of the first run; False: not all."""
         self.unroutable += unroutable
         messages = self.runs[0].messages
@@ -91,6 +94,9 @@ class _Publish:
             return False
         self.runs.pop(0)
         return True
+
+    def doubt(self) -> None:
+        self.is_doubtful = True
 
     def wait_for_room(self, now_ms: MonoMs) -> None:
         self.full_at_ms = now_ms
@@ -140,10 +146,10 @@ class StagingRequests(RequestHandler):
 
     @property
     def awaits_disk(self) -> bool:
-        """Before all of a batch is poured a sync would be one of many."""
+        """Before all of a batch is published a sync would be one of many."""
         return (
             self._ending
-            or (self._batch is not None and self._batch.is_poured())
+            or (self._batch is not None and self._batch.is_published())
             or (self._publish is not None and not self._publish.runs)
         )
 
@@ -164,8 +170,10 @@ class StagingRequests(RequestHandler):
         elif kind == frames.STAGE_END:
             self._end(frames.decode_end(payload))
         elif kind == frames.TXN_COMMIT:
+            steps.count(LIST_STEPS * len(payload))
             self._ask_to_commit(payload)
         elif kind == frames.TXN_ABORT:
+            steps.count(LIST_STEPS * len(payload))
             count = staging.abort(self.vhost(), self.user().name, frames.decode_abort(payload))
             self.session.send(frames.encode_aborted(count))
         elif kind == frames.TXN_LAST:
@@ -179,6 +187,15 @@ class StagingRequests(RequestHandler):
 
     def confirm(self, durable_position: int) -> None:
         self._look()
+
+    def rights_changed(self) -> None:
+        """A set is judged once more by its commit."""
+        super().rights_changed()
+        if self._decoder is not None:
+            self._decoder.forget_addresses()
+            self._name_publisher(self._decoder)
+        if self._publish is not None:
+            self._publish.doubt()
 
     def failed(self) -> None:
         self._leave()
@@ -319,20 +336,27 @@ class StagingRequests(RequestHandler):
 
     def _go_on_publishing(self, publish: _Publish) -> None:
         session = self.session
-        pouring = self.broker.staging.pouring
+        publisher = self.broker.staging.publisher
         self._share.begin()
         while publish.runs and session.mono_ms - publish.full_at_ms >= FULL_LOOK_MS:
             run = publish.runs[0]
-            count = pouring.pour(self.vhost(), run.messages, session.now_ms, False, self._share)
+            if publish.is_doubtful:
+                try:
+                    self._judge(run.address)
+                except Undecided:
+                    return  # its backend was asked
+            count = publisher.publish(
+                self.vhost(), run.messages, session.now_ms, False, self._share
+            )
             self._note_waits(publish)
-            if publish.poured(count, pouring.unroutable):
+            if publish.published(count, publisher.unroutable):
                 continue
-            if pouring.full == "":
+            if publisher.full == "":
                 break  # what is dear to route goes on in the next turn
             publish.wait_for_room(session.mono_ms)
             if session.mono_ms >= publish.deadline_ms:
                 raise PreconditionFailed(
-                    f"{pouring.trouble()}: consume from it, or raise its limit"
+                    f"{publisher.trouble()}: consume from it, or raise its limit"
                 )
         if publish.runs:
             return
@@ -361,7 +385,7 @@ class StagingRequests(RequestHandler):
     # -- waiting -----------------------------------------------------------------------------
 
     def _look(self) -> None:
-        """Has what this desk waits for happened?"""
+        """Has what this handler waits for happened?"""
         if self._held is not None:
             held, self._held = self._held, None
             self.request(*held)
@@ -393,7 +417,7 @@ class StagingRequests(RequestHandler):
             outcome = frames.UNDER_WAY
         self.session.send(
             frames.encode_committed(
-                frames.Committed(outcome, batch.poured, batch.unroutable, batch.why_waiting())
+                frames.Committed(outcome, batch.published, batch.unroutable, batch.why_waiting())
             )
         )
 
@@ -458,11 +482,14 @@ class StagingRequests(RequestHandler):
         decoder = self._decoder
         if decoder is None:
             decoder = AmqpDecoder(FRAME_MAX, self.broker.staging.message_bytes_max)
-            user = self.user()
-            decoder.open(ANYBODY if user.may_impersonate else user.name.encode())
+            self._name_publisher(decoder)
             decoder.receive(encode_method(frames.CHANNEL, CHANNEL_OPEN, [""]), WallMs(0))
             self._decoder = decoder
         return decoder
+
+    def _name_publisher(self, decoder: AmqpDecoder) -> None:
+        user = self.user()
+        decoder.open(ANYBODY if user.may_impersonate else user.name.encode())
 
     def _judge(self, address: Address) -> None:
         """May its user publish there?  Raises AccessRefused or NotFound."""
@@ -484,7 +511,7 @@ class StagingRequests(RequestHandler):
         vhost, address = self.vhost(), run.address
         steps.limit()
         try:
-            queues = self.broker.staging.pouring.queues_for(
+            queues = self.broker.staging.publisher.queues_for(
                 vhost, address, run.messages[place], self.session.now_ms
             )
         finally:

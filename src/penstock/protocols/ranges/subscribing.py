@@ -47,6 +47,7 @@ from penstock_ranges.frames import MalformedFrame
 if TYPE_CHECKING:
     from penstock.protocols.ranges.session import RangeSession
 
+WHO_MAKES: Final = "streaming queries and pipelines make it, batch reads and --dry-run do not"
 GROUP_PREFIX: Final = "spark."
 GROUP_SEPARATOR: Final = ":"
 QUEUE_NAME_BYTES_MAX: Final = 255
@@ -170,7 +171,7 @@ class SubscriptionRequests(RequestHandler):
         if queue is None and not make:
             raise NotFound(
                 f"group '{group}' of exchange '{source}' has no queue yet ('{name}' in vhost"
-                f" '{vhost.name}'): a stream makes it when it first starts, a batch read does not"
+                f" '{vhost.name}'): {WHO_MAKES}"
             )
         exchange = vhost.exchange(source)
         if queue is None:
@@ -203,8 +204,7 @@ class SubscriptionRequests(RequestHandler):
         if not make and (found is None or channel not in found.channels):
             raise NotFound(
                 f"topic '{topic}' has no channel '{channel}' yet"
-                f" ('{queue_name(topic, channel)}' in vhost '{vhost.name}'): a stream makes it when"
-                " it first starts, a batch read does not"
+                f" ('{queue_name(topic, channel)}' in vhost '{vhost.name}'): {WHO_MAKES}"
             )
         made = then(vhost.topics.topic(topic), lambda there: vhost.topics.channel(there, channel))
         return then(made, lambda there: there.queue)

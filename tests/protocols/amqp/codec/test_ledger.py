@@ -105,6 +105,7 @@ def test_settling_from_either_end_costs_the_same() -> None:
         ledger.check()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("multiple", [False, True], ids=["each", "multiple"])
 def test_what_stays_open_behind_it_costs_an_ack_nothing(multiple: bool) -> None:
     """Each ack moved it to the front."""

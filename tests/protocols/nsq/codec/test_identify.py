@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from penstock.protocols.nsq.codec.commands import Invalid
+from penstock.protocols.nsq.codec.commands import BadCommand
 from penstock.protocols.nsq.codec.identify import IdentifyLimits, Identity
 
 
@@ -84,13 +84,13 @@ def test_names_are_read_as_go_reads_them() -> None:
     ],
 )
 def test_what_is_wrong_is_said_as_nsqd_says_it(body: bytes, text: str) -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(BadCommand) as refused:
         asked(body)
     assert (refused.value.code, refused.value.text) == ("E_BAD_BODY", text)
 
 
 def test_both_compressions_are_too_many() -> None:
-    with pytest.raises(Invalid) as refused:
+    with pytest.raises(BadCommand) as refused:
         asked(b'{"feature_negotiation":true,"snappy":true,"deflate":true}')
     assert refused.value.code == "E_IDENTIFY_FAILED"
     assert refused.value.text == "cannot enable both deflate and snappy compression"

@@ -12,8 +12,8 @@ from penstock.broker.topology.topics import is_name
 from penstock.protocols.nsq.codec import contents
 from penstock.protocols.nsq.codec.commands import (
     Command,
-    Fault,
     FinishRun,
+    NsqFault,
     PublishRun,
     Request,
     quoted,
@@ -41,7 +41,7 @@ def bodies(run: Command) -> list[bytes]:
 
 def fault(data: bytes) -> tuple[str, str]:
     last = read(data)[-1]
-    assert isinstance(last, Fault)
+    assert isinstance(last, NsqFault)
     return last.code, last.text
 
 
@@ -175,7 +175,7 @@ def test_what_is_wrong_is_said_as_nsqd_says_it(data: bytes, code: str, text: str
 def test_what_was_whole_before_a_fault_counts() -> None:
     run, wrong = read(pub("t", b"a") + pub("t", b"x" * 1001))
     assert bodies(run) == [b"a"]
-    assert isinstance(wrong, Fault)
+    assert isinstance(wrong, NsqFault)
 
 
 def test_nothing_is_read_after_a_fault() -> None:
@@ -232,7 +232,7 @@ def flat(commands: list[Command]) -> list[object]:
             said += command.keys
         elif isinstance(command, Request):
             said.append((command.params, command.body))
-        elif isinstance(command, Fault):
+        elif isinstance(command, NsqFault):
             said.append((command.code, command.text))
     return said
 
@@ -266,5 +266,5 @@ def test_random_bytes_raise_nothing(data: bytes) -> None:
 def test_what_comes_before_a_login_is_short() -> None:
     reader = NsqReader(ReaderLimits(1 << 20, 5 << 20, 3_600_000), IdFactory(1), is_name)
     (wrong,) = read(b"IDENTIFY\n" + (65_537).to_bytes(4, "big"), reader)
-    assert isinstance(wrong, Fault)
+    assert isinstance(wrong, NsqFault)
     assert (wrong.code, wrong.text) == ("E_BAD_BODY", "IDENTIFY body too big 65537 > 65536")

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from penstock.protocols.peers.codec import frames as peer
 from penstock.protocols.peers.codec.frames import (
     Farewell,
-    Fault,
     Frame,
+    FrameFault,
     Parcel,
     Parcels,
     PeerReader,
@@ -49,7 +49,7 @@ def only(frames: list[Frame]) -> Frame:
 
 def refusal(frames: list[Frame]) -> str:
     one = frames[-1]
-    assert isinstance(one, Fault), one
+    assert isinstance(one, FrameFault), one
     return one.text
 
 
@@ -174,7 +174,7 @@ def test_every_damaged_byte_is_noticed() -> None:
         damaged[place] ^= 0x10
         frames = admitted().receive(bytes(damaged))
         assert frames
-        assert isinstance(frames[-1], Fault), place
+        assert isinstance(frames[-1], FrameFault), place
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_versions(lowest: int, highest: int, fits: bool) -> None:
         assert (frames, reader.version()) == ([], 1)
     else:
         fault = only(frames)
-        assert isinstance(fault, Fault)
+        assert isinstance(fault, FrameFault)
         assert fault.code == peer.NO_COMMON_VERSION
 
 

@@ -124,6 +124,14 @@ def test_frames_come_out_whole_in_any_split(seed: int, most: int) -> None:
     ]
 
 
+def test_no_more_frames_than_asked_for_come_at_once() -> None:
+    splitter = range_frames.FrameSplitter(1000)
+    assert len(splitter.feed(ranges.encode_close() * 8, 3)) == 3
+    assert len(splitter.feed(b"", 3)) == 3
+    assert len(splitter.feed(ranges.encode_close())) == 3
+    assert splitter.rest_bytes == 0
+
+
 @pytest.mark.parametrize("length", [0, 1001, 2**32 - 1])
 def test_a_frame_of_forbidden_length_is_refused_before_it_is_collected(length: int) -> None:
     with pytest.raises(range_frames.MalformedFrame):

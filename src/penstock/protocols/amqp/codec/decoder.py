@@ -47,7 +47,7 @@ from penstock.protocols.amqp.codec.methods import (
     Method,
     decode_method,
 )
-from penstock.protocols.amqp.codec.property_scan import PropertySkim
+from penstock.protocols.amqp.codec.property_scan import PropertyScan
 
 FRAME_METHOD: Final = 1
 FRAME_HEADER: Final = 2
@@ -66,7 +66,7 @@ ADDRESSES_MAX: Final = 8192
 PASSED_BY_MAX: Final = 4 * ADDRESSES_MAX
 """When so many new addresses found no room, the old ones go.  Were they to go at once, a publisher
 of a few more keys than there is room for, one after the other, would never meet one again."""
-EVENTS_MAX: Final[i64] = 2000
+EVENTS_MAX: Final[i64] = 1000
 LONG_BYTES: Final[i64] = 512
 LONG_BYTES_MAX: Final[i64] = 64 * 1024
 """Of longer methods a call: to read and to use their tables takes as long as very many events."""
@@ -122,7 +122,7 @@ class AmqpDecoder:
         self._run: PublishRun | None = None
         self._ack: AckRun | None = None
         self._now_ms = WallMs(0)
-        self._skim = PropertySkim()
+        self._scan = PropertyScan()
 
     def receive(self, data: bytes, now_ms: WallMs) -> list[Event]:
         """Take a chunk, return what it completed; after a ``ConnectionFailed`` always []."""
@@ -410,12 +410,12 @@ class AmqpDecoder:
                     and i64(read_i32_be(data, header + 7)) == _CLASS_AND_NO_WEIGHT
                     and body_size <= self.max_message_size_bytes
                 ):
-                    skim = self._skim
-                    if not skim.read(data, header, header_end, self._now_ms, self.user_id):
+                    scan = self._scan
+                    if not scan.read(data, header, header_end, self._now_ms, self.user_id):
                         self._bad_properties(channel, assembly)
                         return end + 1
                     content = data[header:content_end]
-                    message = Message(content, address.wire, skim.flags, skim.expires_at_ms)
+                    message = Message(content, address.wire, scan.flags, scan.expires_at_ms)
                     run = self._run
                     if run is None or not run.takes(channel, address, message):
                         self._begin_run(channel, address, message)
@@ -484,12 +484,12 @@ class AmqpDecoder:
             error = refusals.message_too_large(body_size, self.max_message_size_bytes)
             self._reject_channel(channel, assembly, error)
             return
-        skim = self._skim
-        if size < 14 or not skim.read(data, position, end, self._now_ms, self.user_id):
+        scan = self._scan
+        if size < 14 or not scan.read(data, position, end, self._now_ms, self.user_id):
             self._bad_properties(channel, assembly)
             return
         header = data[position : end + 1]
-        assembly.header(header, skim.flags, skim.expires_at_ms, self._now_ms, body_size)
+        assembly.header(header, scan.flags, scan.expires_at_ms, self._now_ms, body_size)
         if body_size == 0:
             self._assembled(channel, assembly)
 
@@ -534,7 +534,7 @@ class AmqpDecoder:
 
     def _bad_properties(self, channel: i64, assembly: Assembly) -> None:
         """Of a value that is refused, the channel; of octets that are no properties, all."""
-        refusal = self._skim.take_refusal()
+        refusal = self._scan.take_refusal()
         if refusal is None:
             self._fail(channel, 541, "")
         else:

@@ -27,7 +27,8 @@ class PublishRun(Event):
 
     ``messages`` are one to begin with; ``size_bytes`` is the sum of their contents, ``flags`` are
     those that any of them has; ``read_ms`` is the wall clock when they were read, from which their
-    ``expires_at_ms`` counts.  ``resumed``: what is left of a run that was begun.
+    ``expires_at_ms`` counts.  ``resumed``: what is left of a run that was begun; ``first``: what is
+    left of its first message, if that was begun (wide_publish.py).
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class PublishRun(Event):
         messages: list[Message],
         read_ms: WallMs,
         resumed: bool = False,
+        first: object = None,
     ) -> None:
         self.channel = channel
         self.address = address
@@ -45,6 +47,7 @@ class PublishRun(Event):
         self.flags: i64 = messages[0].flags
         self.read_ms: WallMs = read_ms
         self.resumed: bool = resumed
+        self.first: object = first
 
     def takes(self, channel: i64, address: Address, message: Message) -> bool:
         """The next publish; False: it does not belong to this run."""
@@ -59,10 +62,10 @@ class PublishRun(Event):
         """The same publishes, as the broker has edited them; ``size_bytes`` is what came."""
         self.messages = messages
 
-    def rest(self, place: i64) -> "PublishRun":
+    def rest(self, place: i64, first: object = None) -> "PublishRun":
         """The publishes from that place on; the others are no longer in this run."""
         messages = self.messages[place:]
-        rest = PublishRun(self.channel, self.address, messages[:1], self.read_ms, True)
+        rest = PublishRun(self.channel, self.address, messages[:1], self.read_ms, True, first)
         for message in messages[1:]:
             rest.takes(self.channel, self.address, message)
         self.messages = self.messages[:place]

@@ -10,14 +10,14 @@ from penstock.core.headers import HeaderReader
 from penstock.core.message import Message
 from penstock.protocols.amqp.codec.header_edit import names_in
 from penstock.protocols.amqp.codec.properties import decode_properties, has_header_key
-from penstock.protocols.amqp.codec.property_scan import ANYBODY, PropertySkim
+from penstock.protocols.amqp.codec.property_scan import ANYBODY, PropertyScan
 from penstock.protocols.amqp.codec.routing_facts import routing_facts
 
 
 @final
 class AmqpHeaderReader(HeaderReader):
     def __init__(self) -> None:
-        self._skim = PropertySkim()
+        self._scan = PropertyScan()
 
     def read(self, message: Message, name: str) -> object:
         content = message.content
@@ -27,11 +27,11 @@ class AmqpHeaderReader(HeaderReader):
         return None if headers is None else headers.get(name)
 
     def marks(self, content: bytes, now_ms: WallMs) -> tuple[int, WallMs]:
-        skim = self._skim
+        scan = self._scan
         end = i64(read_i32_be(content, 3)) + 7
-        accepted = skim.read(content, 0, end, now_ms, ANYBODY)
-        assert accepted, "it came through the same door before"
-        return int(skim.flags), skim.expires_at_ms
+        accepted = scan.read(content, 0, end, now_ms, ANYBODY)
+        assert accepted, "the decoder accepted it before"
+        return int(scan.flags), scan.expires_at_ms
 
     def names(self, address: bytes) -> tuple[str, str]:
         return names_in(address)

@@ -4,7 +4,7 @@ The content stays as it is; of its header frame the broker wants the delivery mo
 priority, the expiration, whether the headers name further routing keys, and whether the
 answer is asked for without a queue.  The rest is stepped over, but completely: properties
 that do not fill their frame, or a headers table that is none, would hit the consumer that
-decodes them, so they are refused at the door.
+decodes them, so they are refused here.
 """
 
 from typing import Final, final
@@ -59,7 +59,7 @@ _MALFORMED: Final[i64] = -1
 
 
 @final
-class PropertySkim:
+class PropertyScan:
     """The result of the last ``read``."""
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class PropertySkim:
     def read(
         self, data: bytes, header: i64, header_end: i64, now_ms: WallMs, user_id: bytes
     ) -> bool:
-        """Skim the header frame at header..header_end.
+        """Scan the header frame at header..header_end.
 
         False when it is malformed, or when a value is not acceptable (``take_refusal``).
         """

@@ -1,7 +1,7 @@
 """The commands of the NSQ reader: runs of equal ones, and single ones.
 
 A ``PublishRun`` is one MPUB, or all PUBs (or DPUBs) with the same line that came one behind the
-other; a ``FinishRun`` all FINs that did.  A ``Fault`` ends the connection, and is the last thing
+other; a ``FinishRun`` all FINs that did.  A ``NsqFault`` ends the connection, and is the last thing
 the reader says.
 """
 
@@ -19,7 +19,7 @@ class Command:
 
 
 @final
-class Suspended(Command):
+class Continuation(Command):
     """One that was begun, and goes on in its place: not of the reader's."""
 
     def __init__(self, resume: Callable[[], None]) -> None:
@@ -67,7 +67,7 @@ class Request(Command):
 
 
 @final
-class Fault(Command):
+class NsqFault(Command):
     """Say so and hang up; with no ``code``, hang up."""
 
     def __init__(self, code: str, text: str) -> None:
@@ -76,7 +76,7 @@ class Fault(Command):
 
 
 @final
-class Invalid(Exception):
+class BadCommand(Exception):
     """A number that is none, or a command that is wrong: a fault on its way."""
 
     def __init__(self, code: str, text: str) -> None:

@@ -1,6 +1,6 @@
 """IDENTIFY: the options a client asks for, and the negotiated ones.
 
-    body ─► ``Identity.take`` (or Invalid, with nsqd's text)
+    body ─► ``Identity.take`` (or BadCommand, with nsqd's text)
             ``Identity.response`` ─► the JSON for clients that negotiate
 
 The body is read as Go reads it into its structure: names whatever their case, ``null`` as not
@@ -16,7 +16,7 @@ from typing import Final, final
 from mypy_extensions import i64
 
 from penstock.core.json_reading import json_of
-from penstock.protocols.nsq.codec.commands import Invalid
+from penstock.protocols.nsq.codec.commands import BadCommand
 
 DEFAULT_HEARTBEAT_MS: Final = 30_000
 DEFAULT_OUTPUT_BYTES: Final = 16 * 1024
@@ -84,7 +84,7 @@ class Identity:
         self._limits = limits
 
     def take(self, body: bytes) -> None:
-        """The options of an IDENTIFY; a number that is 0 or absent stays.  Raises Invalid."""
+        """The options of an IDENTIFY; a number that is 0 or absent stays.  Raises BadCommand."""
         fields = _fields(body)
         self.client_id = _text(fields, "client_id")
         self.hostname = _text(fields, "hostname")
@@ -126,7 +126,9 @@ class Identity:
             level = _number(fields, "deflate_level")
         self.deflate_level = min(level, limits.max_deflate_level)
         if self.deflate and self.snappy:
-            raise Invalid("E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression")
+            raise BadCommand(
+                "E_IDENTIFY_FAILED", "cannot enable both deflate and snappy compression"
+            )
 
     def response(self) -> bytes:
         """For a client that negotiates, in nsqd's order."""
@@ -162,13 +164,13 @@ _FLAGS: Final = ("feature_negotiation", "tls_v1", "deflate", "snappy")
 
 
 def _within(fields: dict[str, object], key: str, least: i64, most: i64, unsaid: i64) -> i64:
-    """The number of a field, or ``unsaid`` for 0; raises Invalid."""
+    """The number of a field, or ``unsaid`` for 0; raises BadCommand."""
     wanted: i64 = _number(fields, key)
     if wanted == 0:
         return unsaid
     if not least <= wanted <= most:
         name = key.replace("_", " ")
-        raise Invalid("E_BAD_BODY", f"IDENTIFY {name} ({int(wanted)}) is invalid")
+        raise BadCommand("E_BAD_BODY", f"IDENTIFY {name} ({int(wanted)}) is invalid")
     return wanted
 
 
@@ -185,8 +187,8 @@ def _no_number(_text: str) -> object:
 
 
 def _fields(body: bytes) -> dict[str, object]:
-    """What is said, by our names, each of its type; raises Invalid."""
-    refused = Invalid("E_BAD_BODY", "IDENTIFY failed to decode JSON body")
+    """What is said, by our names, each of its type; raises BadCommand."""
+    refused = BadCommand("E_BAD_BODY", "IDENTIFY failed to decode JSON body")
     try:
         parsed = json_of(body.decode("utf-8", "replace"), _no_number)
     except ValueError:

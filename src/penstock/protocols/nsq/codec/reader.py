@@ -13,7 +13,7 @@ bytes are the key of a dictionary.  Of a message its body is cut out, and one co
 
 Memory is bounded: lines by ``LINE_BYTES_MAX``, bodies by the limits, known lines by ``LINES_MAX``,
 what is made of it at a time by ``WORK_MAX``: then ``receive(b"")`` goes on.
-Nothing a peer sends makes this module raise; what is wrong becomes a ``Fault`` with nsqd's code
+Nothing a peer sends makes this module raise; what is wrong becomes a ``NsqFault`` with nsqd's code
 and text, and nothing after it is read.  One thing is stricter than nsqd: an MPUB whose messages
 are not exactly as long as it says is refused; there, the rest is read as the next command.
 And what comes before a log-in, IDENTIFY and AUTH, has at most ``OPENING_BYTES_MAX``.
@@ -28,10 +28,10 @@ from mypy_extensions import i64
 from penstock.core.clock_types import WallMs
 from penstock.core.message import PERSISTENT, Message
 from penstock.protocols.nsq.codec.commands import (
+    BadCommand,
     Command,
-    Fault,
     FinishRun,
-    Invalid,
+    NsqFault,
     PublishRun,
     Request,
     decimal,
@@ -125,7 +125,7 @@ class NsqReader:
         self.begun = True
 
     def receive(self, data: bytes, now_ms: WallMs) -> list[Command]:
-        """Take a chunk, return what it completed; after a ``Fault`` always []."""
+        """Take a chunk, return what it completed; after a ``NsqFault`` always []."""
         if self._failed:
             return []
         if self._rest_bytes > 0:
@@ -146,8 +146,8 @@ class NsqReader:
         self._commands = commands
         try:
             done = self._split(data)
-        except Invalid as wrong:
-            commands.append(Fault(wrong.code, wrong.text))
+        except BadCommand as wrong:
+            commands.append(NsqFault(wrong.code, wrong.text))
             self._failed = True
             return commands
         if done < len(data):
@@ -180,7 +180,7 @@ class NsqReader:
             end: i64 = data.find(b"\n", position, position + LINE_BYTES_MAX)
             if end < 0:
                 if length - position >= LINE_BYTES_MAX:
-                    raise Invalid("", "")
+                    raise BadCommand("", "")
                 self._needed_bytes = length - position + 1
                 break
             if end - position == _FIN_LINE - 1 and i64(read_i32_be(data, position)) == _FIN:
@@ -220,12 +220,12 @@ class NsqReader:
             return None
         delays = verb == "DPUB"
         if len(params) < (3 if delays else 2):
-            raise Invalid("E_INVALID", verb + " insufficient number of parameters")
+            raise BadCommand("E_INVALID", verb + " insufficient number of parameters")
         topic = text_of(params[1])
         if not self._is_name(topic):
             text = f"{verb} topic name {quoted(params[1])} is not valid"
             # nsqd says it twice.
-            raise Invalid("E_BAD_TOPIC", "E_BAD_TOPIC " + text if verb == "MPUB" else text)
+            raise BadCommand("E_BAD_TOPIC", "E_BAD_TOPIC " + text if verb == "MPUB" else text)
         known = PublishLine(verb, topic, self._delay_ms(params[2]) if delays else 0)
         if len(self._lines) >= LINES_MAX:
             self._lines.clear()
@@ -235,9 +235,9 @@ class NsqReader:
     def _delay_ms(self, digits: bytes) -> i64:
         delay_ms = decimal(digits)
         if delay_ms < 0:
-            raise Invalid("E_INVALID", "DPUB could not parse timeout " + text_of(digits))
+            raise BadCommand("E_INVALID", "DPUB could not parse timeout " + text_of(digits))
         if delay_ms > self._limits.delay_ms:
-            raise Invalid(
+            raise BadCommand(
                 "E_INVALID", f"DPUB timeout {delay_ms} out of range 0-{int(self._limits.delay_ms)}"
             )
         return delay_ms
@@ -262,9 +262,9 @@ class NsqReader:
         if largest >= size:
             largest = min(largest, OPENING_BYTES_MAX)
         if size > largest:
-            raise Invalid("E_BAD_BODY", f"{name} body too big {int(size)} > {int(largest)}")
+            raise BadCommand("E_BAD_BODY", f"{name} body too big {int(size)} > {int(largest)}")
         if size <= 0:
-            raise Invalid("E_BAD_BODY", f"{name} invalid body size {int(size)}")
+            raise BadCommand("E_BAD_BODY", f"{name} invalid body size {int(size)}")
         if not self._has(data, position, start + size):
             return _UNFINISHED
         self._worked(_BODY_WORK)
@@ -328,20 +328,20 @@ class NsqReader:
             return _UNFINISHED
         size = i64(read_i32_be(data, end + 1))
         if size <= 0:
-            raise Invalid("E_BAD_BODY", f"MPUB invalid body size {int(size)}")
+            raise BadCommand("E_BAD_BODY", f"MPUB invalid body size {int(size)}")
         largest = self._limits.body_bytes
         if largest >= size:
             largest = self._largest(largest)
         if size > largest:
             text = f"MPUB body too big {int(size)} > {int(largest)}"
-            raise Invalid("E_BAD_BODY", text)
+            raise BadCommand("E_BAD_BODY", text)
         if not self._has(data, position, start + 4):
             return _UNFINISHED
         count = i64(read_i32_be(data, start))
         if count <= 0 or count > self._limits.messages():
-            raise Invalid("E_BAD_BODY", f"MPUB invalid message count {int(count)}")
+            raise BadCommand("E_BAD_BODY", f"MPUB invalid message count {int(count)}")
         if size < 4:
-            raise Invalid("E_BAD_BODY", f"MPUB invalid body size {int(size)}")
+            raise BadCommand("E_BAD_BODY", f"MPUB invalid body size {int(size)}")
         if not self._has(data, position, start + size):
             return _UNFINISHED
         if self._mpub_at == 0:
@@ -367,20 +367,20 @@ class NsqReader:
             start += 4
             if start > end:
                 text = f"MPUB failed to read message({int(number)}) body size"
-                raise Invalid("E_BAD_MESSAGE", text)
+                raise BadCommand("E_BAD_MESSAGE", text)
             size = i64(read_i32_be(data, start - 4))
             if size <= 0:
                 text = f"MPUB invalid message({int(number)}) body size {int(size)}"
-                raise Invalid("E_BAD_MESSAGE", text)
+                raise BadCommand("E_BAD_MESSAGE", text)
             if size > largest:
                 text = f"MPUB message too big {int(size)} > {int(largest)}"
-                raise Invalid("E_BAD_MESSAGE", text)
+                raise BadCommand("E_BAD_MESSAGE", text)
             if start + size > end:
-                raise Invalid("E_BAD_MESSAGE", "MPUB failed to read message body")
+                raise BadCommand("E_BAD_MESSAGE", "MPUB failed to read message body")
             start += size
         if start < end:
             text = f"MPUB body has {int(end - start)} bytes behind its last message"
-            raise Invalid("E_BAD_BODY", text)
+            raise BadCommand("E_BAD_BODY", text)
 
     def _run(self, known: PublishLine, bodies: list[bytes], answers: i64) -> PublishRun:
         """Contents of all of them, with an id and the time of now."""
@@ -418,9 +418,9 @@ def _params(line: bytes) -> list[bytes]:
     return line[:end].split(b" ")
 
 
-def _bad_size(verb: str, size: i64, largest: i64) -> Invalid:
+def _bad_size(verb: str, size: i64, largest: i64) -> BadCommand:
     if size <= 0:
         text = f"{verb} invalid message body size {int(size)}"
     else:
         text = f"{verb} message too big {int(size)} > {int(largest)}"
-    return Invalid("E_BAD_MESSAGE", text)
+    return BadCommand("E_BAD_MESSAGE", text)

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from penstock.broker.rules.rights import Rights, check_enter
-from penstock.broker.topology.topics import Channel, Topic, exchange_name, is_name, queue_name
+from penstock.broker.topology.topics import Topic, TopicChannel, exchange_name, is_name, queue_name
 from penstock.broker.topology.vhost import Vhost
 from penstock.clocks import wall_ms
 from penstock.core.clock_types import WallMs
@@ -25,9 +25,9 @@ from penstock.core.pending import Pending, then
 from penstock.core.traffic import NSQ
 from penstock.protocols.nsq.codec.contents import PERSISTENT_MODE, TRANSIENT_MODE, ContentMaker
 from penstock.protocols.nsq.codec.ids import SUFFIXES
-from penstock.protocols.nsq.http.answers import Refused
+from penstock.protocols.nsq.http.answers import HttpRefused
 from penstock.protocols.nsq.publishing import count_published
-from penstock.protocols.nsq.shared import NsqShared, Visitor
+from penstock.protocols.nsq.shared import NsqClient, NsqShared
 from penstock.runtime.disk_waiters import DiskWaiters
 from penstock.runtime.turn import Turn
 
@@ -48,13 +48,13 @@ class NsqAdmin:
         self._maker = ContentMaker()
         self._waiters = DiskWaiters(turn)
 
-    def change(self, visitor: Visitor, function: Callable[[], T | Pending]) -> T | Pending:
+    def change(self, visitor: NsqClient, function: Callable[[], T | Pending]) -> T | Pending:
         """Run it; ``Pending``: a cluster has to agree on it.  Raises AccessRefused."""
         user = self._nsq.user_of(visitor)
         actor = Actor(user.name, NSQ, visitor.source.address)
         return self._broker.changes.ask(actor).run(function)
 
-    def note(self, visitor: Visitor, values: tuple[object, ...]) -> None:
+    def note(self, visitor: NsqClient, values: tuple[object, ...]) -> None:
         """A request that was answered.  Raises AccessRefused."""
         user = self._nsq.user_of(visitor)
         actor = Actor(user.name, NSQ, visitor.source.address)
@@ -66,19 +66,19 @@ class NsqAdmin:
         try:
             return self._broker.vhost(self._nsq.vhost_name)
         except NotFound as error:
-            raise Refused(503, f"VHOST_NOT_FOUND {error}") from error
+            raise HttpRefused(503, f"VHOST_NOT_FOUND {error}") from error
 
     def find_vhost(self) -> Vhost | None:
         return self._broker.vhosts.get(self._nsq.vhost_name)
 
-    def rights(self, visitor: Visitor) -> Rights:
+    def rights(self, visitor: NsqClient) -> Rights:
         """Raises AccessRefused."""
         user = self._nsq.user_of(visitor)
         vhost = self.vhost()
         check_enter(user, vhost.name)
         return Rights(user, vhost.name)
 
-    def check_manager(self, visitor: Visitor) -> None:
+    def check_manager(self, visitor: NsqClient) -> None:
         """May it change how the node works?  Raises AccessRefused."""
         rights = self.rights(visitor)
         user = rights.user
@@ -91,48 +91,48 @@ class NsqAdmin:
             raise AccessRefused(f"user '{user.name}' may not change options of the node")
 
     def topic(self, name: str) -> Topic:
-        """Raises Refused."""
+        """Raises HttpRefused."""
         topic = self.vhost().topics.topics.get(name)
         if topic is None:
-            raise Refused(404, "TOPIC_NOT_FOUND")
+            raise HttpRefused(404, "TOPIC_NOT_FOUND")
         return topic
 
-    def channel(self, topic: str, name: str) -> Channel:
-        """Raises Refused."""
+    def channel(self, topic: str, name: str) -> TopicChannel:
+        """Raises HttpRefused."""
         channel = self.topic(topic).channels.get(name)
         if channel is None:
-            raise Refused(404, "CHANNEL_NOT_FOUND")
+            raise HttpRefused(404, "CHANNEL_NOT_FOUND")
         return channel
 
     # -- topics and channels -----------------------------------------------------------------
 
-    def create_topic(self, name: str, visitor: Visitor) -> Topic | Pending:
-        """Raises Refused for what is no name."""
+    def create_topic(self, name: str, visitor: NsqClient) -> Topic | Pending:
+        """Raises HttpRefused for what is no name."""
         rights = self.rights(visitor)
         if not is_name(name):
-            raise Refused(400, "INVALID_TOPIC")
+            raise HttpRefused(400, "INVALID_TOPIC")
         topics = self.vhost().topics
         if name not in topics.topics:
             rights.configure("exchange", exchange_name(name))
         return topics.topic(name)
 
     def create_channel(
-        self, topic: str, name: str, start: str, visitor: Visitor
-    ) -> Channel | Pending:
+        self, topic: str, name: str, start: str, visitor: NsqClient
+    ) -> TopicChannel | Pending:
         """``start``: where in a topic that is a stream a new one begins, "" = as usual."""
         rights = self.rights(visitor)
         found = self.topic(topic)
         if start and found.stream.log is None:
-            raise Refused(400, "TOPIC_NOT_A_STREAM")
+            raise HttpRefused(400, "TOPIC_NOT_A_STREAM")
         if start and name in found.channels:
-            raise Refused(400, "CHANNEL_EXISTS")
+            raise HttpRefused(400, "CHANNEL_EXISTS")
         if name not in found.channels:
             queue = queue_name(topic, name)
             rights.configure("queue", queue)
             rights.bind("queue", queue, found.exchange.name)
         return self.vhost().topics.channel(found, name, start)
 
-    def delete_topic(self, name: str, visitor: Visitor) -> None:
+    def delete_topic(self, name: str, visitor: NsqClient) -> None:
         rights = self.rights(visitor)
         topic = self.topic(name)
         rights.configure("exchange", topic.exchange.name)
@@ -142,19 +142,19 @@ class NsqAdmin:
             rights.configure("queue", topic.stream.log.name)
         self.turn.cancelled(self.vhost().topics.delete(topic))
 
-    def delete_channel(self, topic: str, name: str, visitor: Visitor) -> None:
+    def delete_channel(self, topic: str, name: str, visitor: NsqClient) -> None:
         rights = self.rights(visitor)
         channel = self.channel(topic, name)
         rights.configure("queue", channel.queue.name)
         self.turn.cancelled(self.vhost().topics.delete_channel(channel))
 
-    def empty_topic(self, name: str, visitor: Visitor) -> Pending | None:
+    def empty_topic(self, name: str, visitor: NsqClient) -> Pending | None:
         rights = self.rights(visitor)
         topic = self.topic(name)
         rights.read("queue", topic.exchange.name)
         return self.vhost().topics.empty(topic)
 
-    def empty_channel(self, topic: str, name: str, visitor: Visitor) -> int | Pending:
+    def empty_channel(self, topic: str, name: str, visitor: NsqClient) -> int | Pending:
         """Returns how many messages it had."""
         rights = self.rights(visitor)
         channel = self.channel(topic, name)
@@ -162,13 +162,13 @@ class NsqAdmin:
         again = partial(self.empty_channel, topic, name, visitor)
         return then(channel.queue.empty(), int, again)
 
-    def pause_topic(self, name: str, paused: bool, visitor: Visitor) -> None:
+    def pause_topic(self, name: str, paused: bool, visitor: NsqClient) -> None:
         rights = self.rights(visitor)
         topic = self.topic(name)
         rights.configure("exchange", topic.exchange.name)
         self.vhost().topics.pause(topic, paused)
 
-    def pause_channel(self, topic: str, name: str, paused: bool, visitor: Visitor) -> None:
+    def pause_channel(self, topic: str, name: str, paused: bool, visitor: NsqClient) -> None:
         rights = self.rights(visitor)
         channel = self.channel(topic, name)
         rights.configure("queue", channel.queue.name)
@@ -177,7 +177,7 @@ class NsqAdmin:
     # -- what waits for its time -------------------------------------------------------------
 
     def deferred(
-        self, topic: str, name: str, after: tuple[int, int], limit: int, visitor: Visitor
+        self, topic: str, name: str, after: tuple[int, int], limit: int, visitor: NsqClient
     ) -> list[tuple[int, int, int]]:
         """(due in ms, place, bytes) of the first behind that due and place."""
         rights = self.rights(visitor)
@@ -186,40 +186,40 @@ class NsqAdmin:
         (backing,) = queue.backing.parts()
         return backing.tiers.delayed.page(WallMs(after[0]), after[1], limit)
 
-    def cancel_deferred(self, topic: str, name: str, place: int, visitor: Visitor) -> None:
-        """Raises Refused when there is none at that place."""
+    def cancel_deferred(self, topic: str, name: str, place: int, visitor: NsqClient) -> None:
+        """Raises HttpRefused when there is none at that place."""
         rights = self.rights(visitor)
         queue = self.channel(topic, name).queue
         rights.read("queue", queue.name)
         (backing,) = queue.backing.parts()
         if not backing.delays.cancel_delayed(place):
-            raise Refused(404, "DEFERRED_NOT_FOUND")
+            raise HttpRefused(404, "DEFERRED_NOT_FOUND")
 
     # -- publishing --------------------------------------------------------------------------
 
-    def check_open(self, visitor: Visitor) -> Vhost:
-        """May he publish at all for now?  Raises Refused or AccessRefused."""
+    def check_open(self, visitor: NsqClient) -> Vhost:
+        """May he publish at all for now?  Raises HttpRefused or AccessRefused."""
         vhost = self.vhost()
         self.rights(visitor)
         self.turn.blocked_reason()  # looks anew at the alarms
         reason = self.turn.admission.reason(vhost.name)
         if reason:
-            raise Refused(503, f"BLOCKED {reason}")
+            raise HttpRefused(503, f"BLOCKED {reason}")
         return vhost
 
     def publish(
-        self, name: str, bodies: list[bytes], defer_ms: int, visitor: Visitor
+        self, name: str, bodies: list[bytes], defer_ms: int, visitor: NsqClient
     ) -> Future[None] | Pending | None:
         """Returns what is to be waited for before it is safe; None = nothing.
 
-        Raises Refused or AccessRefused.
+        Raises HttpRefused or AccessRefused.
         """
         vhost = self.check_open(visitor)
         there = self.create_topic(name, visitor)
         return then(there, partial(self._publish, vhost, bodies, defer_ms, visitor))
 
     def _publish(
-        self, vhost: Vhost, bodies: list[bytes], defer_ms: int, visitor: Visitor, topic: Topic
+        self, vhost: Vhost, bodies: list[bytes], defer_ms: int, visitor: NsqClient, topic: Topic
     ) -> Future[None] | None:
         self.rights(visitor).write("exchange", topic.exchange.name)
         if not bodies:

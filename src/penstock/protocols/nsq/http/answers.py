@@ -1,7 +1,7 @@
 """HTTP answers of nsqd and nsqlookupd: a table of endpoints, and the form of their results.
 
     request ─► table ─► endpoint ─► text, JSON or nothing ─► answer
-                                 └► Refused ─► {"message": ...}
+                                 └► HttpRefused ─► {"message": ...}
 
 A text is answered as it is, an object as JSON in the form Go's encoder gives it, None as nothing.
 Every answer but that of ``/ping`` says ``X-NSQ-Content-Type``.  Queries are read as Go reads them:
@@ -26,8 +26,8 @@ from penstock.broker.oauth.tokens import bearer_token
 from penstock.broker.rules.judges import NAMELESS
 from penstock.core.errors import AccessRefused, AuthRequired, BrokerError, LoginRefused
 from penstock.management.http.browsers import guard
-from penstock.management.http.server_log import server_logger
-from penstock.protocols.nsq.shared import Visitor
+from penstock.management.http.request_notes import server_logger
+from penstock.protocols.nsq.shared import NsqClient
 from penstock.settings.listener_table import is_loopback
 
 VERSION: Final = "1.3.0"
@@ -50,7 +50,7 @@ log = logging.getLogger("penstock.nsq")
 server_log = server_logger("penstock.nsq.http")
 
 
-class Refused(Exception):
+class HttpRefused(Exception):
     """An error as nsqd words it."""
 
     def __init__(self, status: int, text: str) -> None:
@@ -65,7 +65,7 @@ class Plain(str):
     __slots__ = ()
 
 
-class Call:
+class ApiCall:
     """One request, as endpoints see it.
 
     ``option``: the last part of the path, where the table has a ``*``.
@@ -87,46 +87,46 @@ class Call:
     @property
     def query(self) -> dict[str, str]:
         if self._query is None:
-            raise Refused(400, "INVALID_REQUEST")
+            raise HttpRefused(400, "INVALID_REQUEST")
         return self._query
 
     @cached_property
-    def visitor(self) -> Visitor:
-        """Raises Refused for a log-in that is none."""
+    def visitor(self) -> NsqClient:
+        """Raises HttpRefused for a log-in that is none."""
         peer = self.request.remote or ""
         is_local = is_loopback(peer) or _came_by_unix_socket(self.request)
         shown = self.request.headers.get("Authorization")
         if shown is None:
-            return Visitor(peer, is_local, "", "", self._certified, self.request.secure)
+            return NsqClient(peer, is_local, "", "", self._certified, self.request.secure)
         if token := bearer_token(shown):
-            return Visitor(peer, is_local, NAMELESS, token, "", self.request.secure)
+            return NsqClient(peer, is_local, NAMELESS, token, "", self.request.secure)
         try:
             login = BasicAuth.decode(shown, encoding="utf-8")
         except ValueError as error:
-            raise Refused(401, "INVALID_AUTHORIZATION") from error
-        return Visitor(peer, is_local, login.login, login.password, "", self.request.secure)
+            raise HttpRefused(401, "INVALID_AUTHORIZATION") from error
+        return NsqClient(peer, is_local, login.login, login.password, "", self.request.secure)
 
     def boolean(self, name: str, default: bool) -> bool:
         return _BOOLEANS.get(self.query.get(name, ""), default)
 
     def argument(self, name: str) -> str:
-        """Raises Refused when it is not there."""
+        """Raises HttpRefused when it is not there."""
         value = self.query.get(name)
         if value is None:
-            raise Refused(400, f"MISSING_ARG_{name.upper()}")
+            raise HttpRefused(400, f"MISSING_ARG_{name.upper()}")
         return value
 
     async def body(self, limit: int, error: str) -> bytes:
         """All of it; more than the limit is refused with 413 before it is all read."""
         length = self.request.content_length
         if length is not None and length > limit:
-            raise Refused(413, error)
+            raise HttpRefused(413, error)
         parts: list[bytes] = []
         size = 0
         async for part in self.request.content.iter_any():
             size += len(part)
             if size > limit:
-                raise Refused(413, error)
+                raise HttpRefused(413, error)
             parts.append(part)
         return b"".join(parts)
 
@@ -143,7 +143,7 @@ class Encoded(str):
     __slots__ = ()
 
 
-Endpoint = Callable[[Call], Awaitable[object]]
+Endpoint = Callable[[ApiCall], Awaitable[object]]
 Table = dict[str, dict[str, Endpoint]]
 """By path, then by method.  A path that ends in ``/*`` matches any one part there."""
 
@@ -239,7 +239,7 @@ def application(
         endpoint = methods.get(request.method)
         if endpoint is None:
             return _other_method(request.method, methods)
-        call = Call(request, parse_query(query), option, login_of(request) or "")
+        call = ApiCall(request, parse_query(query), option, login_of(request) or "")
         return await _served(endpoint, call)
 
     # Bodies are read in pieces, each endpoint up to its own limit.
@@ -285,10 +285,10 @@ def _other_method(method: str, methods: dict[str, Endpoint]) -> web.Response:
     return response
 
 
-async def _served(endpoint: Endpoint, call: Call) -> web.Response:
+async def _served(endpoint: Endpoint, call: ApiCall) -> web.Response:
     try:
         return answer(await endpoint(call))
-    except Refused as error:
+    except HttpRefused as error:
         return refusal(error.status, error.text)
     except LoginRefused as error:
         await asyncio.sleep(error.delay_ms / 1000)

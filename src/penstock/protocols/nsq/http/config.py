@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.core.json_reading import json_of
-from penstock.protocols.nsq.http.answers import VERSION, Refused
+from penstock.protocols.nsq.http.answers import VERSION, HttpRefused
 from penstock.protocols.nsq.http.statsd import full_prefix
 from penstock.runtime.http_asking import is_host
-from penstock.settings.listener_table import door_at
+from penstock.settings.listener_table import listener_at
 from penstock.settings.settings import Settings
 
 NS_PER_MS: Final = 1_000_000
@@ -83,24 +83,24 @@ class NsqConfig:
         }
 
     def value(self, option: str) -> object:
-        """Raises Refused."""
+        """Raises HttpRefused."""
         options = self._options()
         if option not in options:
-            raise Refused(400, "INVALID_OPTION")
+            raise HttpRefused(400, "INVALID_OPTION")
         return options[option]
 
     def change(self, option: str, body: bytes) -> None:
-        """Raises Refused."""
+        """Raises HttpRefused."""
         if option == "nsqlookupd_tcp_addresses":
             self._change_addresses(body)
         elif option == "log_level":
             level = LEVELS.get(body.decode("utf-8", "replace").lower())
             if level is None:
-                raise Refused(400, "INVALID_VALUE")
+                raise HttpRefused(400, "INVALID_VALUE")
             self._level = level[0]
             logging.getLogger().setLevel(level[1])
         else:
-            raise Refused(400, "INVALID_OPTION")
+            raise HttpRefused(400, "INVALID_OPTION")
 
     def _change_addresses(self, body: bytes) -> None:
         try:
@@ -108,12 +108,12 @@ class NsqConfig:
         except ValueError:
             found = None
         if not isinstance(found, list) or not all(is_lookup_address(one) for one in found):
-            raise Refused(400, "INVALID_VALUE")
+            raise HttpRefused(400, "INVALID_VALUE")
         found = list(dict.fromkeys(found))
         if len(found) > LOOKUPS_MAX:  # each has a task and a connection
-            raise Refused(400, "INVALID_VALUE")
-        if found and self.tcp_port == 0:
-            raise Refused(400, "INVALID_VALUE")  # consumers could not connect to what it registers
+            raise HttpRefused(400, "INVALID_VALUE")
+        if found and self.tcp_port == 0:  # consumers could not connect to what it registers
+            raise HttpRefused(400, "INVALID_VALUE")
         self.lookup_addresses = found
         self._follow(found)
 
@@ -161,5 +161,5 @@ class NsqConfig:
 
 def _address(settings: Settings, *place_keys: str) -> str:
     """Of the first listener that is open: nsqd has one of these."""
-    doors = [door for door in map(door_at, place_keys) if door.is_open(settings)]
-    return doors[0].place(settings) if doors else ""
+    open_kinds = [kind for kind in map(listener_at, place_keys) if kind.is_open(settings)]
+    return open_kinds[0].place(settings) if open_kinds else ""

@@ -15,10 +15,10 @@ from penstock.broker.topology.topics import is_name
 from penstock.clocks import wall_ms
 from penstock.protocols.nsq.http.answers import (
     VERSION,
-    Call,
+    ApiCall,
     Encoded,
+    HttpRefused,
     Plain,
-    Refused,
     Table,
     go_json,
     pieces,
@@ -60,30 +60,30 @@ class LookupApi:
     async def _do(self, function: Callable[[], T]) -> T:
         return await on_loop(self._call, function)
 
-    async def _ping(self, _call: Call) -> object:
+    async def _ping(self, _call: ApiCall) -> object:
         return Plain("OK")
 
-    async def _info(self, _call: Call) -> object:
+    async def _info(self, _call: ApiCall) -> object:
         return {"version": VERSION}
 
-    async def _topics(self, _call: Call) -> object:
+    async def _topics(self, _call: ApiCall) -> object:
         return {"topics": sorted_in_pieces(await self._do(self._lookup.topics))}
 
-    async def _channels(self, call: Call) -> object:
+    async def _channels(self, call: ApiCall) -> object:
         topic = call.argument("topic")
         return {"channels": sorted_in_pieces(await self._do(partial(self._lookup.channels, topic)))}
 
-    async def _producers(self, call: Call) -> object:
+    async def _producers(self, call: ApiCall) -> object:
         channels, producers = await self._do(partial(self._look_up, call.argument("topic")))
         return {"channels": sorted_in_pieces(channels), "producers": producers}
 
     def _look_up(self, topic: str) -> tuple[list[str], list[dict[str, object]]]:
         if not self._lookup.has_topic(topic):
-            raise Refused(404, "TOPIC_NOT_FOUND")
+            raise HttpRefused(404, "TOPIC_NOT_FOUND")
         producers = self._lookup.producers(topic, wall_ms())
         return self._lookup.channels(topic), [node.facts() for node in producers]
 
-    async def _nodes(self, _call: Call) -> object:
+    async def _nodes(self, _call: ApiCall) -> object:
         nodes = await self._do(lambda: self._lookup.nodes(wall_ms()))
         rows: list[str] = []
         for node in nodes:  # encoded one at a time: each may have very many topics
@@ -96,31 +96,31 @@ class LookupApi:
             rows.append(go_json({**node.facts(), "tombstones": tombstones, "topics": topics}))
         return Encoded(f'{{"producers":[{",".join(rows)}]}}')
 
-    async def _debug(self, _call: Call) -> object:
+    async def _debug(self, _call: ApiCall) -> object:
         keys = await self._do(partial(self._lookup.some_keys, DEBUG_ROWS_MAX))
         return {key: [_debug_row(one) for one in keys[key]] for key in sorted(keys) if keys[key]}
 
-    async def _create_topic(self, call: Call) -> None:
+    async def _create_topic(self, call: ApiCall) -> None:
         topic = call.argument("topic")
         if not is_name(topic):
-            raise Refused(400, "INVALID_ARG_TOPIC")
+            raise HttpRefused(400, "INVALID_ARG_TOPIC")
         await self._do(partial(self._lookup.create_topic, topic))
 
-    async def _delete_topic(self, call: Call) -> None:
+    async def _delete_topic(self, call: ApiCall) -> None:
         await self._do(partial(self._lookup.delete_topic, call.argument("topic")))
 
-    async def _tombstone(self, call: Call) -> None:
+    async def _tombstone(self, call: ApiCall) -> None:
         topic, node = call.argument("topic"), call.argument("node")
         await self._do(lambda: self._lookup.tombstone(topic, node, wall_ms()))
 
-    async def _create_channel(self, call: Call) -> None:
+    async def _create_channel(self, call: ApiCall) -> None:
         topic, channel = topic_and_channel(call)
         await self._do(partial(self._lookup.create_channel, topic, channel))
 
-    async def _delete_channel(self, call: Call) -> None:
+    async def _delete_channel(self, call: ApiCall) -> None:
         topic, channel = topic_and_channel(call)
         if not await self._do(partial(self._lookup.delete_channel, topic, channel)):
-            raise Refused(404, "CHANNEL_NOT_FOUND")
+            raise HttpRefused(404, "CHANNEL_NOT_FOUND")
 
 
 def _debug_row(producer: Producer) -> dict[str, object]:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from penstock.broker.lookup import Lookup, Node
+from penstock.broker.lookup import Lookup, LookupNode
 from penstock.broker.topology.topics import is_name
 from penstock.clocks import wall_ms
 from penstock.core.errors import BrokerError
@@ -184,9 +184,9 @@ class _Peer:
     def __init__(self, name: Any) -> None:
         host, port = name[0], name[1]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self.node: Node | None = None
+        self.node: LookupNode | None = None
 
-    def identify(self, body: bytes) -> Node:
+    def identify(self, body: bytes) -> LookupNode:
         """Raises Fatal."""
         self.node = _node(self.address, body)
         return self.node
@@ -204,7 +204,7 @@ async def _body(reader: asyncio.StreamReader) -> bytes:
         raise Fatal(f"E_BAD_BODY IDENTIFY failed to read {what}") from error
 
 
-def _node(address: str, body: bytes) -> Node:
+def _node(address: str, body: bytes) -> LookupNode:
     """Raises Fatal; names are read whatever their case, as Go does."""
     try:
         found = json_of(body)
@@ -215,7 +215,7 @@ def _node(address: str, body: bytes) -> Node:
     if not isinstance(found, dict):
         raise Fatal("E_BAD_BODY IDENTIFY failed to decode JSON body")
     fields = {key.lower(): value for key, value in found.items() if value is not None}
-    node = Node(
+    node = LookupNode(
         address,
         hostname=_field(fields, "hostname", ""),
         broadcast_address=_field(fields, "broadcast_address", ""),

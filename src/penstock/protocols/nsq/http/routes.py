@@ -1,6 +1,6 @@
 """nsqd's HTTP API: publishing, topics and channels, statistics, configuration.
 
-Runs on the loop of ``http.services``; the work is done on the data loop, by ``nsq.http.desk``.  A
+Runs on the loop of ``http.services``; the work is done on the data loop, by ``nsq.http.admin``.  A
 publish is answered when its messages are on disk.  Paths, parameters, statuses and error texts are
 those of nsqd 1.3.0.  Beyond them:
 
@@ -26,16 +26,16 @@ from penstock.core.errors import AccessRefused, LoginRefused, Undecided
 from penstock.core.pending import Pending
 from penstock.management.facts.on_loop import AGAIN_S, answered
 from penstock.protocols.nsq.http.admin import NsqAdmin
-from penstock.protocols.nsq.http.answers import Call, Endpoint, Plain, Refused, Table
+from penstock.protocols.nsq.http.answers import ApiCall, Endpoint, HttpRefused, Plain, Table
 from penstock.protocols.nsq.http.config import NsqConfig
 from penstock.protocols.nsq.http.stats import StatsView, collect, stats_text
-from penstock.protocols.nsq.shared import Visitor
+from penstock.protocols.nsq.shared import NsqClient
 from penstock.queues.stream_start import age_ms, channel_start
 from penstock.settings.settings import Settings
 
 T = TypeVar("T")
-NamesOf = Callable[[Call], tuple[str, ...]]
-"""Topic, or topic and channel, that a request is about; raises Refused."""
+NamesOf = Callable[[ApiCall], tuple[str, ...]]
+"""Topic, or topic and channel, that a request is about; raises HttpRefused."""
 
 PROMPT_S: Final = 5.0
 """How long the data loop may keep a request waiting."""
@@ -66,33 +66,34 @@ class NsqdApi:
 
     def __init__(
         self,
-        desk: NsqAdmin,
+        admin: NsqAdmin,
         stats: StatsView,
         config: NsqConfig,
         settings: Settings,
         call_on_loop: Callable[..., Future[Any]],
     ) -> None:
-        self._desk = desk
+        self._admin = admin
         self._stats = stats
         self._config = config
         self._settings = settings
         self._call = call_on_loop
 
     def table(self) -> Table:
-        desk, noted, verb = self._desk, self._noted, self._verb
+        admin, noted, verb = self._admin, self._noted, self._verb
+        told = partial(noted, is_event=True)
         post: dict[str, Endpoint] = {
             "/pub": self._pub,
             "/mpub": self._mpub,
-            "/topic/create": verb(_topic_to_publish, desk.create_topic),
-            "/topic/delete": verb(_topic, desk.delete_topic),
-            "/topic/empty": noted(verb(_topic_to_publish, desk.empty_topic)),
-            "/topic/pause": noted(verb(_topic, desk.pause_topic, True)),
-            "/topic/unpause": noted(verb(_topic, desk.pause_topic, False)),
-            "/channel/create": self._create_channel,
-            "/channel/delete": verb(topic_and_channel, desk.delete_channel),
-            "/channel/empty": noted(verb(topic_and_channel, desk.empty_channel)),
-            "/channel/pause": noted(verb(topic_and_channel, desk.pause_channel, True)),
-            "/channel/unpause": noted(verb(topic_and_channel, desk.pause_channel, False)),
+            "/topic/create": told(verb(_topic_to_publish, admin.create_topic)),
+            "/topic/delete": told(verb(_topic, admin.delete_topic)),
+            "/topic/empty": noted(verb(_topic_to_publish, admin.empty_topic)),
+            "/topic/pause": noted(verb(_topic, admin.pause_topic, True)),
+            "/topic/unpause": noted(verb(_topic, admin.pause_topic, False)),
+            "/channel/create": told(self._create_channel),
+            "/channel/delete": told(verb(topic_and_channel, admin.delete_channel)),
+            "/channel/empty": noted(verb(topic_and_channel, admin.empty_channel)),
+            "/channel/pause": noted(verb(topic_and_channel, admin.pause_channel, True)),
+            "/channel/unpause": noted(verb(topic_and_channel, admin.pause_channel, False)),
             "/channel/deferred/cancel": noted(self._cancel_deferred),
         }
         table: Table = {path: {"POST": endpoint} for path, endpoint in post.items()}
@@ -106,7 +107,7 @@ class NsqdApi:
     def _verb(self, names_of: NamesOf, function: Callable[..., object], *more: bool) -> Endpoint:
         """A change of a topic or channel: agreed on, and answered without a body."""
 
-        async def endpoint(call: Call) -> None:
+        async def endpoint(call: ApiCall) -> None:
             await self._change(call.visitor, function, *names_of(call), *more)
 
         return endpoint
@@ -114,10 +115,10 @@ class NsqdApi:
     async def _do(self, function: Callable[[], T]) -> T:
         return await on_loop(self._call, function)
 
-    def _noted(self, endpoint: Endpoint) -> Endpoint:
-        """For the audit trail: no other event tells of it."""
+    def _noted(self, endpoint: Endpoint, is_event: bool = False) -> Endpoint:
+        """For the audit trail; ``is_event``: another event tells of it, if it is not refused."""
 
-        async def noted(call: Call) -> object:
+        async def noted(call: ApiCall) -> object:
             try:
                 result = await endpoint(call)
             except LoginRefused:
@@ -125,21 +126,22 @@ class NsqdApi:
             except AccessRefused as error:
                 await self._note(call, FORBIDDEN, str(error))
                 raise
-            await self._note(call, OK, None)
+            if not is_event:
+                await self._note(call, OK, None)
             return result
 
         return noted
 
-    async def _note(self, call: Call, status: int, reason: str | None) -> None:
+    async def _note(self, call: ApiCall, status: int, reason: str | None) -> None:
         values = (call.request.method, call.request.raw_path, status, reason)
-        await self._do(partial(self._desk.note, call.visitor, values))
+        await self._do(partial(self._admin.note, call.visitor, values))
 
     async def _change(
-        self, visitor: Visitor, function: Callable[..., T | Pending], *what: object
+        self, visitor: NsqClient, function: Callable[..., T | Pending], *what: object
     ) -> T:
         """As ``_do``; in a cluster it is done when all have agreed on it."""
         asked = partial(function, *what, visitor)
-        outcome: object = await self._do(partial(self._desk.change, visitor, asked))
+        outcome: object = await self._do(partial(self._admin.change, visitor, asked))
         while isinstance(outcome, Pending):
             await asyncio.sleep(AGAIN_S)
             outcome = await self._do(outcome.resume)
@@ -147,17 +149,17 @@ class NsqdApi:
 
     # -- how it is ---------------------------------------------------------------------------
 
-    async def _ping(self, _call: Call) -> object:
+    async def _ping(self, _call: ApiCall) -> object:
         health = await self._do(self._stats.health)
         if health != "OK":
-            raise Refused(500, health)
+            raise HttpRefused(500, health)
         return Plain(health)
 
-    async def _info(self, call: Call) -> object:
+    async def _info(self, call: ApiCall) -> object:
         await self._do(partial(self._stats.check, call.visitor))
         return self._config.info()
 
-    async def _show_stats(self, call: Call) -> object:
+    async def _show_stats(self, call: ApiCall) -> object:
         topic, channel = call.query.get("topic", ""), call.query.get("channel", "")
         clients = call.boolean("include_clients", default=True)
         memory = call.boolean("include_mem", default=True)
@@ -167,35 +169,35 @@ class NsqdApi:
             return stats
         return stats_text(stats, self._stats.uptime_ns())
 
-    async def _get_option(self, call: Call) -> object:
+    async def _get_option(self, call: ApiCall) -> object:
         await self._do(partial(self._stats.check, call.visitor))
         return self._config.value(call.option)
 
-    async def _put_option(self, call: Call) -> object:
-        await self._do(partial(self._desk.check_manager, call.visitor))
+    async def _put_option(self, call: ApiCall) -> object:
+        await self._do(partial(self._admin.check_manager, call.visitor))
         body = await call.body(self._settings.nsq_max_msg_size_bytes, "INVALID_VALUE")
         if not body:
-            raise Refused(413, "INVALID_VALUE")
+            raise HttpRefused(413, "INVALID_VALUE")
         self._config.change(call.option, body)
         return self._config.value(call.option)
 
     # -- publishing --------------------------------------------------------------------------
 
-    async def _check_open(self, call: Call) -> None:
+    async def _check_open(self, call: ApiCall) -> None:
         """Before a body of many bytes is taken into memory."""
         if call.request.content_length is None or call.request.content_length > SMALL_BYTES:
-            await self._do(partial(self._desk.check_open, call.visitor))
+            await self._do(partial(self._admin.check_open, call.visitor))
 
-    async def _pub(self, call: Call) -> object:
+    async def _pub(self, call: ApiCall) -> object:
         await self._check_open(call)
         body = await call.body(self._settings.nsq_max_msg_size_bytes, "MSG_TOO_BIG")
         if not body:
-            raise Refused(400, "MSG_EMPTY")
+            raise HttpRefused(400, "MSG_EMPTY")
         (topic,) = _topic_to_publish(call)
         await self._publish(call, topic, [body], self._defer_ms(call))
         return "OK"
 
-    def _defer_ms(self, call: Call) -> int:
+    def _defer_ms(self, call: ApiCall) -> int:
         text = call.query.get("defer")
         if text is None:
             return 0
@@ -204,14 +206,14 @@ class NsqdApi:
         except ValueError:
             defer_ms = -1
         if "_" in text or not 0 <= defer_ms <= self._settings.nsq_max_req_timeout_ms:
-            raise Refused(400, "INVALID_DEFER")
+            raise HttpRefused(400, "INVALID_DEFER")
         return defer_ms
 
-    async def _mpub(self, call: Call) -> object:
+    async def _mpub(self, call: ApiCall) -> object:
         limit = self._settings.nsq_max_body_size_bytes
         length = call.request.content_length
         if length is not None and length > limit:
-            raise Refused(413, "BODY_TOO_BIG")
+            raise HttpRefused(413, "BODY_TOO_BIG")
         (topic,) = _topic_to_publish(call)
         binary = call.query.get("binary")
         await self._check_open(call)
@@ -224,35 +226,35 @@ class NsqdApi:
         await self._publish(call, topic, bodies, 0)
         return "OK"
 
-    async def _publish(self, call: Call, topic: str, bodies: list[bytes], defer_ms: int) -> None:
+    async def _publish(self, call: ApiCall, topic: str, bodies: list[bytes], defer_ms: int) -> None:
         """Returns when it is safe."""
-        safe = await self._change(call.visitor, self._desk.publish, topic, bodies, defer_ms)
+        safe = await self._change(call.visitor, self._admin.publish, topic, bodies, defer_ms)
         if safe is not None:
             async with asyncio.timeout(DURABLE_S):
                 await asyncio.shield(asyncio.wrap_future(safe))
 
     # -- topics and channels -----------------------------------------------------------------
 
-    async def _create_channel(self, call: Call) -> None:
+    async def _create_channel(self, call: ApiCall) -> None:
         topic, channel = topic_and_channel(call)
         start = call.query.get("start", "")
         age = age_ms(start)
         if age is not None:  # a time, which is the same after a restart
             start = str(max(wall_ms() - age, 0) // 1000)
         if start and channel_start(start, WallMs(0)) is None:
-            raise Refused(400, "INVALID_ARG_START")
-        await self._change(call.visitor, self._desk.create_channel, topic, channel, start)
+            raise HttpRefused(400, "INVALID_ARG_START")
+        await self._change(call.visitor, self._admin.create_channel, topic, channel, start)
 
     # -- beyond nsqd -------------------------------------------------------------------------
 
-    async def _deferred(self, call: Call) -> object:
+    async def _deferred(self, call: ApiCall) -> object:
         """Earliest first; ``next`` is the ``after`` of the next page, "" at the end."""
         topic, channel = topic_and_channel(call)
         limit = _number(call, "limit", PAGE_ROWS, 1, PAGE_ROWS_MAX)
         due, _, place = call.query.get("after", "0-").partition("-")
         after = _whole("after", due), _whole("after", place) if place else -1
         rows = await self._do(
-            partial(self._desk.deferred, topic, channel, after, limit, call.visitor)
+            partial(self._admin.deferred, topic, channel, after, limit, call.visitor)
         )
         last = rows[-1] if len(rows) == limit else None
         return {
@@ -262,46 +264,46 @@ class NsqdApi:
             "next": f"{last[0]}-{last[1]}" if last else "",
         }
 
-    async def _cancel_deferred(self, call: Call) -> None:
+    async def _cancel_deferred(self, call: ApiCall) -> None:
         topic, channel = topic_and_channel(call)
         place = _whole("id", call.argument("id"))
-        await self._do(partial(self._desk.cancel_deferred, topic, channel, place, call.visitor))
+        await self._do(partial(self._admin.cancel_deferred, topic, channel, place, call.visitor))
 
 
-def _number(call: Call, name: str, default: int, least: int, most: int) -> int:
+def _number(call: ApiCall, name: str, default: int, least: int, most: int) -> int:
     text = call.query.get(name)
     number = default if text is None else _whole(name, text)
     if not least <= number <= most:
-        raise Refused(400, f"INVALID_ARG_{name.upper()}")
+        raise HttpRefused(400, f"INVALID_ARG_{name.upper()}")
     return number
 
 
 def _whole(name: str, text: str) -> int:
     number = int(text) if text.isascii() and text.isdigit() and len(text) < 20 else -1
     if not 0 <= number < 1 << 63:  # what compiled code takes
-        raise Refused(400, f"INVALID_ARG_{name.upper()}")
+        raise HttpRefused(400, f"INVALID_ARG_{name.upper()}")
     return number
 
 
-def _topic(call: Call) -> tuple[str]:
+def _topic(call: ApiCall) -> tuple[str]:
     return (call.argument("topic"),)
 
 
-def _topic_to_publish(call: Call) -> tuple[str]:
+def _topic_to_publish(call: ApiCall) -> tuple[str]:
     (topic,) = _topic(call)
     if not is_name(topic):
-        raise Refused(400, "INVALID_TOPIC")
+        raise HttpRefused(400, "INVALID_TOPIC")
     return (topic,)
 
 
-def topic_and_channel(call: Call) -> tuple[str, str]:
+def topic_and_channel(call: ApiCall) -> tuple[str, str]:
     """In nsqd's order of complaints."""
     topic = call.argument("topic")
     if not is_name(topic):
-        raise Refused(400, "INVALID_ARG_TOPIC")
+        raise HttpRefused(400, "INVALID_ARG_TOPIC")
     channel = call.argument("channel")
     if not is_name(channel):
-        raise Refused(400, "INVALID_ARG_CHANNEL")
+        raise HttpRefused(400, "INVALID_ARG_CHANNEL")
     return topic, channel
 
 
@@ -309,7 +311,7 @@ def lines(body: bytes, size_max: int) -> list[bytes]:
     """One message a line; empty ones are none."""
     bodies = [line for line in body.split(b"\n") if line]
     if any(len(line) > size_max for line in bodies):
-        raise Refused(413, "MSG_TOO_BIG")
+        raise HttpRefused(413, "MSG_TOO_BIG")
     return bodies
 
 
@@ -317,14 +319,14 @@ def binary_bodies(body: bytes, size_max: int, body_max: int) -> list[bytes]:
     """How many, then each with its size before it."""
     count = int.from_bytes(body[:4], "big", signed=True) if len(body) >= 4 else 0
     if not 0 < count <= (body_max - 4) // 5:
-        raise Refused(413, "BAD_BODY")
+        raise HttpRefused(413, "BAD_BODY")
     bodies: list[bytes] = []
     place = 4
     for _ in range(count):
         size = int.from_bytes(body[place : place + 4], "big", signed=True)
         end = place + 4 + size
         if len(body) < place + 4 or not 0 < size <= size_max or len(body) < end:
-            raise Refused(413, "BAD_MESSAGE")
+            raise HttpRefused(413, "BAD_MESSAGE")
         bodies.append(body[place + 4 : end])
         place = end
     return bodies

@@ -27,7 +27,7 @@ from typing import Final
 
 from aiohttp import web
 
-from penstock.broker.lookup import Lookup, Node
+from penstock.broker.lookup import Lookup, LookupNode
 from penstock.broker.topology.topics import Topic, Topics, is_ephemeral
 from penstock.clocks import wall_ms
 from penstock.core.errors import BrokerError, SettingInvalid
@@ -49,7 +49,7 @@ from penstock.protocols.nsq.http.statsd import Statsd
 from penstock.protocols.nsq.shared import NsqShared
 from penstock.runtime.listener import socket_mode, tcp_socket, unix_socket
 from penstock.runtime.loop import Loop
-from penstock.settings.listener_table import NSQ, ListenerKind, door_at, door_of
+from penstock.settings.listener_table import NSQ, ListenerKind, listener_at, listener_of
 from penstock.settings.settings import Settings
 from penstock.side_loop import SideLoop
 from penstock.tls.options import TlsSet, calling_context
@@ -83,16 +83,16 @@ class Follower:
     def __init__(
         self,
         loop: Loop,
-        desk: NsqAdmin,
+        admin: NsqAdmin,
         lookup: Lookup,
-        here: Node,
+        here: LookupNode,
         peers: LookupPeers,
         side: SideLoop,
     ) -> None:
         """``side``: of the services."""
         self._side = side
         self._loop = loop
-        self._desk = desk
+        self._admin = admin
         self._lookup = lookup
         self._here = here
         self._peers = peers
@@ -106,7 +106,7 @@ class Follower:
 
     def attach(self) -> None:
         """Follow the topics of the virtual host that is there now."""
-        vhost = self._desk.find_vhost()
+        vhost = self._admin.find_vhost()
         topics = None if vhost is None else vhost.topics
         if topics is self._topics or self._closed:
             return
@@ -247,9 +247,9 @@ class NsqServices:
         self._settings = settings
         self._loop = loop
         self._nsq = nsq
-        self._desk = NsqAdmin(nsq, loop.turn)
+        self._admin = NsqAdmin(nsq, loop.turn)
         targets = settings.nsq_e2e_processing_latency_percentiles
-        self._stats = StatsView(loop, self._desk, nsq, targets)
+        self._stats = StatsView(loop, self._admin, nsq, targets)
         self.config = NsqConfig(settings, self._stats.started_s, self._follow)
         self.lookup = Lookup(
             silent_after_ms=settings.nsqlookupd_inactive_producer_timeout_ms,
@@ -257,7 +257,7 @@ class NsqServices:
         )
         self._peers = LookupPeers(self._identity, lambda: calling_context(settings))
         self._follower: Follower | None = None  # of a node that is registered
-        self._api = NsqdApi(self._desk, self._stats, self.config, settings, loop.call)
+        self._api = NsqdApi(self._admin, self._stats, self.config, settings, loop.call)
         self.connections: dict[str, HttpConnections] = {}  # by protocol, as in ``listeners``
         self._tls = tls
         self._needs_tls = settings.nsq_tls_required == "yes"
@@ -277,8 +277,8 @@ class NsqServices:
 
     def _is_wanted(self) -> bool:
         settings = self._settings
-        doors = map(door_at, (*NSQ_SITES, *LOOKUP_PAIRS[0], *LOOKUP_PAIRS[1]))
-        return any(door.is_open(settings) for door in doors) or bool(settings.nsq_statsd_address)
+        kinds = map(listener_at, (*NSQ_SITES, *LOOKUP_PAIRS[0], *LOOKUP_PAIRS[1]))
+        return any(kind.is_open(settings) for kind in kinds) or bool(settings.nsq_statsd_address)
 
     def listeners(self) -> list[ListenerFacts]:
         return self._listening
@@ -333,16 +333,16 @@ class NsqServices:
         names = names_in(settings.http_host_names)
         nsqd, nsqlookupd = self._api.table(), LookupApi(self.lookup, self._loop.call).table()
         https_port = 0
-        for door in map(door_at, NSQ_SITES):
-            if door.is_open(settings):
-                is_closed = self._needs_tls and door.tls is None
-                login_of = self._connections_of(door).login_of
+        for kind in map(listener_at, NSQ_SITES):
+            if kind.is_open(settings):
+                is_closed = self._needs_tls and kind.tls is None
+                login_of = self._connections_of(kind).login_of
                 served = application(nsqd, names, https_port if is_closed else None, login_of)
-                port = await self._open(runners, door, served)
-                https_port = https_port if door.tls is None else port
+                port = await self._open(runners, kind, served)
+                https_port = https_port if kind.tls is None else port
         registrars = []
         for keys in LOOKUP_PAIRS:
-            site, place = map(door_at, keys)
+            site, place = map(listener_at, keys)
             http_port = 0
             if site.is_open(settings):
                 http_port = await self._open(runners, site, application(nsqlookupd, names))
@@ -350,25 +350,25 @@ class NsqServices:
                 registrars.append(await self._open_registrar(place, http_port))
         return registrars
 
-    def _connections_of(self, door: ListenerKind) -> HttpConnections:
+    def _connections_of(self, kind: ListenerKind) -> HttpConnections:
         return self.connections.setdefault(
-            door.protocol, HttpConnections(HEALTH_CHECKS, self._gate)
+            kind.protocol, HttpConnections(HEALTH_CHECKS, self._gate)
         )
 
-    async def _open_registrar(self, door: ListenerKind, http_port: int) -> LookupServer:
-        host = door.address(self._settings)
-        sock = tcp_socket(host, door.port(self._settings))
+    async def _open_registrar(self, kind: ListenerKind, http_port: int) -> LookupServer:
+        host = kind.address(self._settings)
+        sock = tcp_socket(host, kind.port(self._settings))
         port = sock.getsockname()[1]
-        tls = self._tls.of(door)
+        tls = self._tls.of(kind)
         served = LookupServer(
             self.lookup, self.config, self._loop.call, port, http_port, tls, self._gate
         )
         await served.listen(sock)
-        self._listening.append(ListenerFacts(door.protocol, host, port, tls))
+        self._listening.append(ListenerFacts(kind.protocol, host, port, tls))
         return served
 
     async def _open(
-        self, runners: list[web.AppRunner], door: ListenerKind, served: web.Application
+        self, runners: list[web.AppRunner], kind: ListenerKind, served: web.Application
     ) -> int:
         runner = web.AppRunner(
             served,
@@ -381,18 +381,18 @@ class NsqServices:
         )
         runners.append(runner)
         await runner.setup()
-        if door.is_unix:
-            host, port = door.place(self._settings), 0
+        if kind.is_unix:
+            host, port = kind.place(self._settings), 0
             sock = unix_socket(host, socket_mode(self._settings))
             self._socket_files.append(host)
         else:
-            host = door.address(self._settings)
-            sock = tcp_socket(host, door.port(self._settings))
+            host = kind.address(self._settings)
+            sock = tcp_socket(host, kind.port(self._settings))
             port = int(sock.getsockname()[1])
-        tls = self._tls.of(door)
-        site = self._connections_of(door).site(runner, {"sock": sock}, door.protocol, tls)
+        tls = self._tls.of(kind)
+        site = self._connections_of(kind).site(runner, {"sock": sock}, kind.protocol, tls)
         await site.start()
-        self._listening.append(ListenerFacts(door.protocol, host, port, tls))
+        self._listening.append(ListenerFacts(kind.protocol, host, port, tls))
         return port
 
     def _follow_topics(self) -> None:
@@ -402,8 +402,8 @@ class NsqServices:
         config = self.config
         if config.tcp_port <= 0 or config.http_port <= 0:
             return
-        here = Node(
-            f"{door_of(NSQ).address(self._settings)}:{config.tcp_port}",
+        here = LookupNode(
+            f"{listener_of(NSQ).address(self._settings)}:{config.tcp_port}",
             True,
             config.hostname,
             config.broadcast_address,
@@ -411,7 +411,7 @@ class NsqServices:
             config.http_port,
             VERSION,
         )
-        follower = Follower(self._loop, self._desk, self.lookup, here, self._peers, self._side)
+        follower = Follower(self._loop, self._admin, self.lookup, here, self._peers, self._side)
 
         def begin() -> None:
             self.lookup.identify(here, wall_ms())

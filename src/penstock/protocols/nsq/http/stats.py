@@ -22,13 +22,13 @@ from operator import itemgetter
 from typing import Any, Final, cast
 
 from penstock import __version__
-from penstock.broker.topology.topics import Channel, Topic
+from penstock.broker.topology.topics import Topic, TopicChannel
 from penstock.clocks import wall_ms
 from penstock.core.histogram import Histogram
 from penstock.protocols.nsq.http.admin import NsqAdmin
 from penstock.protocols.nsq.http.answers import VERSION, sorted_in_pieces
 from penstock.protocols.nsq.session import NsqSession
-from penstock.protocols.nsq.shared import NsqShared, Visitor
+from penstock.protocols.nsq.shared import NsqClient, NsqShared
 from penstock.protocols.peers.queues import PeerSubscriber
 from penstock.queues.consumers import Consumer
 from penstock.runtime.loop import Loop
@@ -47,12 +47,12 @@ class StatsView:
     """Called on the data loop."""
 
     def __init__(
-        self, loop: Loop, desk: NsqAdmin, nsq: NsqShared, targets: tuple[float, ...]
+        self, loop: Loop, admin: NsqAdmin, nsq: NsqShared, targets: tuple[float, ...]
     ) -> None:
         self.started_s = int(time.time())
         self._started_ns = time.monotonic_ns()
         self._loop = loop
-        self._desk = desk
+        self._admin = admin
         self._targets = list(targets)
         self._nsq = nsq
 
@@ -63,9 +63,9 @@ class StatsView:
         stalled = self._loop.turn.disk_stalled()
         return f"NOK - {stalled}" if stalled else HEALTHY
 
-    def check(self, visitor: Visitor) -> None:
+    def check(self, visitor: NsqClient) -> None:
         """May he know?  Raises AccessRefused."""
-        self._desk.rights(visitor)
+        self._admin.rights(visitor)
 
     def head(self, memory: bool) -> Row:
         """All but topics and producers."""
@@ -82,7 +82,7 @@ class StatsView:
 
     def names(self) -> list[str]:
         """Of all topics, in no order."""
-        return list(self._desk.vhost().topics.topics)
+        return list(self._admin.vhost().topics.topics)
 
     def fill(
         self, stats: Row, names: list[str], topic: str, channel: str, clients: bool
@@ -92,7 +92,7 @@ class StatsView:
         ``topic``, ``channel``: of these only, "" = of all.  A topic or channel that is deleted
         between two steps may be missing.
         """
-        topics = self._desk.vhost().topics.topics
+        topics = self._admin.vhost().topics.topics
         if topic and topic not in topics:
             return
         rows = stats["topics"] = []
@@ -132,7 +132,7 @@ class StatsView:
             yield
         row["e2e_processing_latency"] = total.row()
 
-    def _channel(self, channel: Channel, latency: Row) -> Row:
+    def _channel(self, channel: TopicChannel, latency: Row) -> Row:
         queue = channel.queue
         return {
             "channel_name": channel.name,
@@ -145,7 +145,7 @@ class StatsView:
         }
 
     def _fill_clients(
-        self, row: Row, channel: Channel, clients: bool, asked: str
+        self, row: Row, channel: TopicChannel, clients: bool, asked: str
     ) -> Iterator[None]:
         consumers = channel.queue.consumers
         ours = [one for one in consumers if not isinstance(one.holder, PeerSubscriber)]
@@ -179,7 +179,7 @@ class Latency:
         self._targets = targets
         self._total: Histogram | None = None  # None: none of them is measured
 
-    def add(self, channel: Channel) -> None:
+    def add(self, channel: TopicChannel) -> None:
         measured = channel.queue.statistics.latency
         if measured is not None:
             if self._total is None:
@@ -217,7 +217,7 @@ def _advance(rows: Iterator[None]) -> bool:
     return all(time.perf_counter() < until_s for _ in rows)
 
 
-def _message_counts(channel: Channel) -> Row:
+def _message_counts(channel: TopicChannel) -> Row:
     queue = channel.queue
     if queue.remote:
         fields = ("depth", "backend_depth", "in_flight_count", "deferred_count", "message_count")
@@ -232,7 +232,7 @@ def _message_counts(channel: Channel) -> Row:
     }
 
 
-def _message_count(channel: Channel) -> int:
+def _message_count(channel: TopicChannel) -> int:
     """What it dropped when it came was for the channel as well, and what is still in a stream."""
     queue = channel.queue
     dropped = queue.dropped_count() if queue.limits.refuses else 0

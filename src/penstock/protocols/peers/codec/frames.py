@@ -12,8 +12,8 @@ The page is docs/formats/peer.md.  In short, everything big-endian::
     ERROR, BYE          u16 code, text: the connection ends, for a reason or in good order
 
 In come chunks as the socket gave them, cut anywhere; out come frames, a batch of parcels being one.
-Nothing a peer sends makes the reader raise: what is wrong becomes a ``Fault``, the last frame there
-is.  Until ``admit`` only HELLO, PROOF, ERROR and BYE are read, none larger than
+Nothing a peer sends makes the reader raise: what is wrong becomes a ``FrameFault``, the last frame.
+Until ``admit`` only HELLO, PROOF, ERROR and BYE are read, none larger than
 ``UNPROVEN_MAX_BYTES``, and one at a time: what follows is looked at when the session has judged
 the one before (``paused``).  Memory follows the bytes that came, never a size that was announced.
 
@@ -118,7 +118,7 @@ class Farewell(Frame):
 
 
 @final
-class Fault(Frame):
+class FrameFault(Frame):
     """What the peer sent cannot be; nothing after it is read."""
 
     def __init__(self, code: int, text: str) -> None:
@@ -128,7 +128,7 @@ class Fault(Frame):
 
 
 class Wrong(Exception):
-    """Of a payload, on the way to a ``Fault``."""
+    """Of a payload, on the way to a ``FrameFault``."""
 
     def __init__(self, text: str, code: int = MALFORMED) -> None:
         super().__init__(text)
@@ -158,7 +158,7 @@ class PeerReader:
         return min(self.highest, VERSION)
 
     def receive(self, data: bytes) -> list[Frame]:
-        """The frames that ``data`` completes; nothing more after a ``Fault``.
+        """The frames that ``data`` completes; nothing more after a ``FrameFault``.
 
         ``paused`` afterwards: judge them, then call again with b"".
         """
@@ -179,7 +179,7 @@ class PeerReader:
             done = self._split(data, frames)
         except Wrong as wrong:
             self._failed = True
-            frames.append(Fault(wrong.code, wrong.text))
+            frames.append(FrameFault(wrong.code, wrong.text))
             return frames
         if done < len(data):
             rest = data[done:] if done > 0 else data
