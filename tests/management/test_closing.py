@@ -12,7 +12,7 @@ import pika
 import pytest
 from click.testing import CliRunner
 
-from penstock.cli.admin.close_connection import close_connection
+from penstock.cli.admin.maintenance import close_connection
 from penstock_ranges import ranges
 from penstock_ranges.frames import MAGIC
 from tests.helpers.range_line import RangeLine

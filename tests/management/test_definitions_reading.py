@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.management.http.bodies import parsed
-from penstock.management.http.definitions_reading import parsed_by_rows
 from penstock.management.http.listing import BadQuery
+from penstock.management.http.long_bodies import parsed_by_rows
 
 ROWS = 40_000
 REASON = "failed_to_parse_json"

@@ -16,7 +16,7 @@ from penstock.management.statistics.completing import Statistics
 from penstock.management.statistics.history_file import HEAD, PLACES, HistoryFile
 from penstock.management.statistics.kinds import CLUSTER, NODE
 from penstock.management.statistics.rings import Tracks
-from penstock.management.statistics.sampler import Sampler
+from penstock.management.statistics.sampler import StatisticsSampler
 
 NAMES = ("one", "two")
 NOW = 29_000_000
@@ -94,7 +94,7 @@ class Node:
             sessions=list,
             vhost_names=lambda: ["/"],
             queue_names=lambda _: ["q"],
-            queues=lambda *_: [("q", (self.published, *[0] * 8, self.ready, 0))],
+            queues=lambda _, names: [(names.pop(), (self.published, *[0] * 8, self.ready, 0))],
             exchange_names=lambda _: [],
             vhost=lambda _: (0,) * 13,
             cluster=lambda: (self.published, *[0] * 19),
@@ -104,7 +104,7 @@ class Node:
         async def on_loop(function: Any, *arguments: Any) -> Any:
             return function(*arguments)
 
-        self.sampler = Sampler(
+        self.sampler = StatisticsSampler(
             self.statistics, cast(Any, reading), cast(Any, facts), on_loop, str(directory)
         )
 

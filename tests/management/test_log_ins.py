@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.management.api.nodes import cluster as cluster_api
+from penstock.management.api.accounts import log_ins as log_ins_api
 from penstock.node.inspection.state_lines import log_events
 from tests.management.conftest import Served
 
@@ -71,10 +71,16 @@ def test_the_form_counts_as_http(served: Served, lines: Callable[[], list[str]])
 
 
 def test_a_form_that_does_not_come(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster_api, "FORM_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(log_ins_api, "FORM_TIMEOUT_S", 0.05)
     with socket.create_connection(("127.0.0.1", served.port), timeout=5) as sock:
         sock.sendall(
             b"POST /api/login HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n"
             b"Content-Type: application/x-www-form-urlencoded\r\n\r\nuser"
         )
         assert sock.recv(4096).startswith(b"HTTP/1.1 408")
+
+
+def test_a_form_is_short(served: Served) -> None:
+    """It comes before the log-in, and is held in memory."""
+    form = b"username=guest&password=" + b"x" * log_ins_api.FORM_MAX_BYTES
+    assert served.request("POST", "/api/login", form, FORM).status == 413

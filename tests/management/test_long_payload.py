@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.management.http import long_payload
-from penstock.management.http.long_payload import TooMuchBesides, base64_decoded, read_publish
+from penstock.management.http import long_bodies
+from penstock.management.http.long_bodies import TooMuchBesides, base64_decoded, read_publish
 
 
 @pytest.fixture(autouse=True)
 def short_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(long_payload, "PIECE_BYTES", 16)
+    monkeypatch.setattr(long_bodies, "PIECE_BYTES", 16)
 
 
 def read(body: bytes, rest_max_bytes: int = 1000) -> tuple[object, bytes]:

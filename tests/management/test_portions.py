@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pika
 import pytest
 
-from penstock.management.facts.portions import SLICE, portions
+from penstock.management.facts.on_loop import SLICE, portions
 from penstock.management.metrics.gathering import CONSUMERS_AT
 from penstock.node.inspection.session_inspector import NodeSessionInspector
 from penstock.protocols.amqp import description

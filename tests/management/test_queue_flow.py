@@ -9,8 +9,8 @@ import pytest
 from penstock.backing.description import describe_segments
 from penstock.backing.priorities import LOWEST_FIRST, classic_priorities
 from penstock.management.rows.forecast_view import in_words, sentence
+from penstock.management.rows.heaps_view import Recent
 from penstock.management.rows.queue_flow import flow_facts
-from penstock.management.rows.recent import Recent
 from penstock.storage.engine.resting_queue import INFINITE
 from tests.backing.engine_tools import OpenEngine, limits, message
 from tests.helpers.sim_files import SimFileSystem

@@ -7,6 +7,7 @@ import json
 import re
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import pytest
 
@@ -139,6 +140,15 @@ def test_the_queues_that_a_user_declared(served: Served) -> None:
 )
 def test_checks_of_4_hold_while_the_node_answers(served: Served, check: str) -> None:
     assert served.get("/api/health/checks/" + check) == {"status": "ok"}
+
+
+@pytest.mark.parametrize("pattern", ["(a%2B)%2B%24", "a%7B99999999999999%7D"])
+def test_a_pattern_that_could_take_too_long_is_refused(served: Served, pattern: str) -> None:
+    check = "/api/health/checks/quorum-queues-without-elected-leaders/all-vhosts/pattern/"
+    assert served.ask(check + pattern).status == 400
+    asked = json.dumps({"queue_pattern": unquote(pattern)}).encode()
+    grow = "/api/queues/quorum/replicas/on/penstock@test/grow"
+    assert served.request("POST", grow, asked).status == 400
 
 
 def test_several_protocols_are_one_check(served: Served) -> None:

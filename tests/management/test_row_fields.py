@@ -13,6 +13,8 @@ from penstock.broker.administration import Administration
 from penstock.broker.rules.policies import Policy
 from penstock.clocks import wall_ms
 from penstock.core.credit import IDLE_AFTER_MS
+from penstock.core.errors import NotFound
+from penstock.management.rows.clients import ClientRows
 from tests.management.conftest import Served
 
 Q = "/api/queues/%2F/q"
@@ -106,6 +108,18 @@ def test_all_connections_of_a_user_are_closed(served: Served, channel: Any) -> N
         pika.ConnectionParameters("127.0.0.1", served.amqp_port, heartbeat=0)
     )
     channel.connection.close = renewed.close  # what the fixture closes
+
+
+def test_a_connection_that_goes_meanwhile_is_closed(
+    served: Served, channel: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others of the user are closed, and the answer was 404."""
+
+    def gone(*_: object) -> None:
+        raise NotFound("Not Found")
+
+    monkeypatch.setattr(ClientRows, "close_connection", gone)
+    assert served.request("DELETE", "/api/connections/username/guest").status == 204
 
 
 def test_an_exchange_names_its_policy(served: Served) -> None:

@@ -14,9 +14,8 @@ from aiohttp.test_utils import TestClient, TestServer
 
 from penstock.management.api import metrics as serving
 from penstock.management.app import ManagementServer
-from penstock.management.metrics import scrapes
-from penstock.management.metrics.pages import Pages
-from penstock.management.metrics.scrapes import Scrapes
+from penstock.management.metrics import pages
+from penstock.management.metrics.pages import Pages, Scrapes
 from penstock.settings.settings import load_settings
 from tests.helpers.broker_process import free_port
 from tests.management.conftest import Served
@@ -141,7 +140,7 @@ def test_equal_scrapes_share_a_page_and_different_ones_take_turns() -> None:
 
 
 def test_a_page_is_made_again_when_it_is_no_longer_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scrapes, "FRESH_S", 0.0)
+    monkeypatch.setattr(pages, "FRESH_S", 0.0)
 
     async def twice() -> list[str]:
         pages = CountedPages()

@@ -8,7 +8,7 @@ import pytest
 from aiohttp.http_exceptions import BadStatusLine
 
 from penstock.broker.rules.bounded_events import TOLD_MAX
-from penstock.management.http.server_log import server_logger
+from penstock.management.http.request_notes import server_logger
 
 
 def no_http(logger: logging.Logger, minute: int) -> None:

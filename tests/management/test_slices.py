@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.management.http.lists import SLICE, SLICE_WITH_SAMPLES, runs, slices
-from penstock.management.statistics.asked import asked_now
+from penstock.management.statistics.completing import asked_now
 
 PAIRS = [("/", f"q{number}") for number in range(150)]
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from penstock.management.statistics.asked import asked_now
-from penstock.management.statistics.completing import Statistics
-from penstock.management.statistics.kinds import CLUSTER, QUEUE
+from penstock.management.statistics.completing import Statistics, asked_now
+from penstock.management.statistics.kinds import CLUSTER, QUEUE, CountersSnapshot
 from penstock.management.statistics.rings import Tracks
-from penstock.management.statistics.tally import CountersSnapshot
 from penstock.settings.settings import load_settings
 
 KEY = ("/", "q")
@@ -98,6 +96,19 @@ def test_without_rates_there_are_counts_alone() -> None:
     )
     assert row["message_stats"]["publish"] == 5
     assert not [name for name in (*row, *row["message_stats"]) if name.endswith("_details")]
+
+
+def test_the_row_of_a_node_that_did_nothing_counts_from_zero() -> None:
+    """The end of the first minute makes a track in which nothing was recorded."""
+    statistics = Statistics()
+    for tracks in (None, statistics.tracks["cluster"]):
+        if tracks is not None:
+            tracks.begin(NEWEST_S)
+            tracks.of(())
+        row: dict[str, Any] = {}
+        statistics.node(row)
+        assert row["connection_created"] == row["queue_deleted"] == 0
+        assert row["channel_closed_details"] == {"rate": 0.0}
 
 
 class Naive:

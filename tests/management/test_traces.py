@@ -80,6 +80,12 @@ def test_only_queues_one_may_read(served: Served) -> None:
     assert {one["name"] for one in found["steps"][1:]} == {"traced.two"}
 
 
+def test_nothing_of_other_virtual_hosts(served: Served) -> None:
+    served.add_user("mon", "m", ["management"])
+    found = served.ask(PATH, "mon")
+    assert (found.status, json.loads(found.body)["steps"]) == (200, [])
+
+
 def test_it_ends(served: Served) -> None:
     book = served.node.broker.queue_context.sampling.spans
     served.on_loop(lambda: book.take(served.node.broker.events.now_ms + FOLLOW_MS + 1))

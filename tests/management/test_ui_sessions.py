@@ -11,8 +11,11 @@ from http.cookies import SimpleCookie
 import pytest
 
 from penstock.broker.rules.access import HASHING, User
-from penstock.broker.rules.judges import Account, Judge
-from penstock.core.clock_types import WallMs
+from penstock.broker.rules.judges import Account, Judge, Question
+from penstock.broker.rules.rights import open_to
+from penstock.core.clock_types import MonoMs, WallMs
+from penstock.core.errors import AccessRefused
+from penstock.management.http import endpoints, lists
 from penstock.management.http.access import Visitor
 from penstock.management.http.ui_sessions import (
     AGE_MAX_S,
@@ -177,6 +180,100 @@ def test_a_gained_right_and_a_deleted_virtual_host_end_no_session(served: Served
     assert status(served, shown, "/api/queues/passing") == 200
     assert served.request("DELETE", "/api/vhosts/passing").status == 204
     assert status(served, shown) == 200
+
+
+# -- users of other backends ----------------------------------------------------------------
+
+
+class Forgetful(Judge):
+    """A backend that allows everything until it is asked anew."""
+
+    def __init__(self) -> None:
+        self.allows = True
+
+    def check(self, question: Question) -> None:
+        if not self.allows:
+            raise AccessRefused("")
+
+    def look(self, now_ms: MonoMs) -> bool:
+        self.allows = False
+        return True
+
+
+def begun(served: Served, user: User, entered: tuple[str, ...] = ()) -> dict[str, str]:
+    token = served.management._context.sessions.begin(Visitor(user, entered))
+    return {"Cookie": f"penstock_session_{served.port}={token}"} | SCRIPT
+
+
+def test_its_rights_are_asked_for_anew(served: Served) -> None:
+    account = Account("ann", ["management"], Forgetful())
+    shown = begun(served, User("ann", "", account.tags, account=account), ("/",))
+    assert status(served, shown, "/api/queues/%2F") == 401
+
+
+class Open(Judge):
+    def check(self, question: Question) -> None:
+        """Everything is allowed."""
+
+
+def test_another_backend_is_asked_about_some_virtual_hosts_at_a_time(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def counted(user: User, vhosts: list[str]) -> list[str]:
+        asked.append(len(vhosts))
+        return open_to(user, vhosts)
+
+    monkeypatch.setattr(endpoints, "open_to", counted)
+    monkeypatch.setattr(lists, "SLICE", 2)
+    for name in ("one", "two", "three"):
+        put(served, f"/api/vhosts/{name}", {})
+    account = Account("ann", ["management"], Open())
+    shown = begun(served, User("ann", "", account.tags, account=account))
+    found = json.loads(served.raw("/api/vhosts?columns=name", shown).body)
+    assert {"/", "one", "two", "three"} <= {row["name"] for row in found}
+    assert max(asked) == 2
+    for name in ("one", "two", "three"):
+        served.request("DELETE", f"/api/vhosts/{name}")
+
+
+def test_an_upstream_acts_for_no_user_of_the_same_name(served: Served) -> None:
+    """Its links would have the rights of the broker's own ann."""
+    _make_ann(served)
+    account = Account("ann", ["policymaker"], Open())
+    shown = begun(served, User("ann", "", account.tags, account=account))
+    connection = HTTPConnection("127.0.0.1", served.port, timeout=10)
+    value = {"value": {"uri": "amqp://elsewhere.example"}}
+    path = "/api/parameters/federation-upstream/%2F/up"
+    connection.request("PUT", path, json.dumps(value), shown)
+    answer = connection.getresponse()
+    assert (answer.status, b"none of the broker's own" in answer.read()) == (400, True)
+    connection.close()
+
+
+def of_two_backends(served: Served, expires_at_ms: int = 0) -> User:
+    """Another backend has checked the password; tags of both, rights of the broker's own user."""
+    _make_ann(served)
+    own = served.node.broker.users.users["ann"]
+    tags = ["monitoring", *own.tags]
+    account = Account("ann", tags, None, WallMs(expires_at_ms), own)
+    return User("ann", "", tags, account=account)
+
+
+@pytest.mark.parametrize("change", ["tags", "rights taken", "deleted and made anew"])
+def test_of_a_user_of_two_backends(served: Served, change: str) -> None:
+    shown = begun(served, of_two_backends(served))
+    for _ in range(2):
+        assert status(served, shown, "/api/queues/%2F") == 200
+        assert status(served, shown, "/api/shovels") == 200  # for the tag monitoring
+    ENDS[change](served)
+    assert status(served, shown) == 401
+
+
+def test_of_a_user_of_two_backends_it_ends_with_the_token(served: Served) -> None:
+    shown = begun(served, of_two_backends(served, 1))
+    assert b"expired" in served.raw("/api/whoami", shown).body
 
 
 # -- the clock, and how many ----------------------------------------------------------------

@@ -162,6 +162,10 @@ def test_the_heaps_of_an_nsq_channel(served: Served, channel: Any, clicks: Any) 
     assert [later - due[0] for later in due] == [300 * place for place in range(10)]
     deferred = heaps["deferred"]
     assert deferred["count"] == 5
+    (row,) = [one for one in served.get("/api/queues") if one["name"] == "nsq.clicks:archive"]
+    assert (row["messages"], row["messages_deferred"]) == (25, 5)
+    top = served.get("/api/queues?sort=messages_deferred&sort_reverse=true&columns=name")[0]
+    assert top["name"] == "nsq.clicks:archive"
     assert {one["within_ms"]: one["count"] for one in deferred["due"]}[300_000] == 5
     assert heaps["rates"] == {"requeued": None, "timed_out": None}
     eventually(lambda: served.get("/api/penstock/heaps/clicks/archive")["timed_out"] >= 1)
@@ -341,7 +345,7 @@ def test_a_search_says_where_to_go_on(served: Served, channel: Any) -> None:
 def test_a_call_looks_at_so_many_messages_only(
     served: Served, channel: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.management.api.search.LOOKED_MAX", 100)
+    monkeypatch.setattr("penstock.management.api.queues.queue_actions.LOOKED_MAX", 100)
     publish(channel, 150, b"nothing")
     found = search(served, text="something")
     assert (found["looked_at"], found["next"], found["messages"]) == (100, 100, [])

@@ -9,6 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from penstock.broker.broker import Broker
+from penstock.broker.rules.policies import Policy
 from penstock.broker.topology.vhost import Vhost
 from tests.management.conftest import Served
 
@@ -142,6 +143,35 @@ def test_what_a_pattern_reaches(served: Served) -> None:
     everything = served.get("/api/penstock/covered/%2F?pattern=or&apply_to=all")
     assert everything["names"] == ["more", "orders"]
     assert served.get("/api/penstock/covered/%2F?pattern=NEW")["count"] == 0
+
+
+def test_what_policies_apply_to(served: Served) -> None:
+    """Of those that match the one of the highest priority; an operator's are chosen apart."""
+
+    def put(name: str, pattern: str, priority: int, apply_to: str = "all") -> None:
+        vhost = served.node.broker.vhosts["/"]
+        policy = Policy(name, pattern, apply_to, priority, {"max-length": 5})
+        vhost.policies.policies[name] = policy
+        vhost.forget_routes()  # as any change of policies does
+
+    path = "/api/penstock/policies"
+    served.on_loop(lambda: put("wide", "^(new|all|more)$", 0))
+    assert [(one["queues"], one["exchanges"]) for one in served.get(path)] == [(2, 1)]
+    served.on_loop(lambda: put("narrow", "^new$", 1, "queues"))
+    found = {one["name"]: one for one in served.get(f"{path}/%2F")}
+    assert {name: (one["queues"], one["exchanges"]) for name, one in found.items()} == {
+        "wide": (1, 1),
+        "narrow": (1, 0),
+    }
+    assert found["narrow"]["pattern"] == "^new$"
+    wide = served.get(f"{path}/%2F/wide")
+    assert (wide["queue_names"], wide["exchange_names"]) == (["all"], ["more"])
+    served.on_loop(
+        lambda: served.node.broker.vhosts["/"].declare_queue("more", True, None, False, {})
+    )
+    assert served.get(f"{path}/%2F/wide")["queue_names"] == ["all", "more"]
+    assert served.get("/api/penstock/operator-policies/%2F") == []
+    assert served.ask("/api/penstock/operator-policies/%2F/wide").status == 404
 
 
 def test_a_pattern_that_could_take_for_ever_is_refused(served: Served) -> None:

@@ -60,22 +60,19 @@ from penstock.management.http.control import NodeControl
 from penstock.management.http.endpoints import Context, NotManagement, NotThere, Route, SessionOver
 from penstock.management.http.http_connections import KEEPALIVE_TIMEOUT_S, HttpConnections
 from penstock.management.http.listing import BadQuery
-from penstock.management.http.request_notes import note_requests
-from penstock.management.http.server_log import server_logger
+from penstock.management.http.request_notes import note_requests, server_logger
 from penstock.management.http.ui_files import FOLDER, UiFiles
 from penstock.management.http.ui_sessions import SCRIPT_HEADER, shown_token
 from penstock.management.metrics.gathering import Gathering
-from penstock.management.metrics.pages import Pages
-from penstock.management.metrics.scrapes import Scrapes
+from penstock.management.metrics.pages import Pages, Scrapes
 from penstock.management.routes import ENDPOINTS
 from penstock.management.rows.view import BrokerView
-from penstock.management.statistics.asked import asked_now, read_asked
-from penstock.management.statistics.completing import Statistics
+from penstock.management.statistics.completing import Statistics, asked_now, read_asked
 from penstock.management.statistics.node_facts import NodeFacts
 from penstock.management.statistics.reading import Reading
-from penstock.management.statistics.sampler import Sampler
+from penstock.management.statistics.sampler import StatisticsSampler
 from penstock.secrets.sources import revealing
-from penstock.settings.listener_table import HTTP, HTTPS, METRICS, METRICS_HTTPS, door_of
+from penstock.settings.listener_table import HTTP, HTTPS, METRICS, METRICS_HTTPS, listener_of
 from penstock.settings.settings import Settings
 from penstock.side_loop import SideLoop
 from penstock.tls.options import TlsSet
@@ -145,7 +142,7 @@ class ManagementServer:
         self._view = view
         self._token = token
         self._statistics = node.statistics = Statistics(settings)
-        self.sampler = Sampler(
+        self.sampler = StatisticsSampler(
             self._statistics,
             Reading(view.broker, view.watch),
             node,
@@ -170,7 +167,7 @@ class ManagementServer:
             self._statistics,
             Scrapes(Pages(gathering)),
             self._answer_get,
-            control,
+            control or NodeControl(),
             OFF
             if settings is None
             else sign_on(revealing(settings, "management_oauth", "auth_oauth2")),
@@ -179,6 +176,7 @@ class ManagementServer:
         self.connections = HttpConnections(HEALTH_CHECKS, gate)
         self.metrics_connections = HttpConnections((), gate)
         self._context.endpoints.extend(endpoints(self._context) for endpoints in ENDPOINTS)
+        self._noted = note_requests(view.broker.events, call_on_loop)
         self._web = self._application()
         self._side = SideLoop("management", self._serve)
         self._turn = asyncio.Lock()
@@ -234,20 +232,20 @@ class ManagementServer:
         """Where the settings open one of these listeners."""
         await runner.setup()
         settings = self._settings
-        for door in map(door_of, protocols):
+        for kind in map(listener_of, protocols):
             if settings is None:
-                if door.protocol != HTTP:
+                if kind.protocol != HTTP:
                     continue
-            elif not door.is_open(settings):
+            elif not kind.is_open(settings):
                 continue
-            is_given = door.protocol == HTTP
-            bind = self._bind if is_given or settings is None else door.address(settings)
-            port = self._port if is_given or settings is None else door.port(settings)
-            tls = None if self._tls is None else self._tls.of(door)
+            is_given = kind.protocol == HTTP
+            bind = self._bind if is_given or settings is None else kind.address(settings)
+            port = self._port if is_given or settings is None else kind.port(settings)
+            tls = None if self._tls is None else self._tls.of(kind)
             where = {"host": bind, "port": port}
-            await connections.site(runner, where, door.protocol, tls).start()
+            await connections.site(runner, where, kind.protocol, tls).start()
             port = int(runner.addresses[-1][1])
-            self._listening.append(ListenerFacts(door.protocol, bind, port, tls))
+            self._listening.append(ListenerFacts(kind.protocol, bind, port, tls))
             self._context.listens(self._listening[-1])
 
     def _refused(self) -> dict[str, int]:
@@ -290,8 +288,8 @@ class ManagementServer:
         open_to_others = frozenset({"/api/login"} if self._context.sign_on.by_provider else ())
         refused = partial(_error, 403, "forbidden")
         no_other_pages = guard(self._host_names, refused, open_to_others)
-        noted = note_requests(self._view.broker.events, self._call_on_loop)
-        application = web.Application(middlewares=[noted, _errors_as_answers, no_other_pages])
+        middlewares = [self._noted, _errors_as_answers, no_other_pages]
+        application = web.Application(middlewares=middlewares)
         application.on_response_prepare.append(_finish_headers)
         application.on_shutdown.append(self._close_endpoints)
         for endpoints in self._context.endpoints:
@@ -325,7 +323,7 @@ class ManagementServer:
         if found.handler is request.match_info.handler:
             return _not_found()  # it would ask itself for ever
         asked._match_info = found  # noqa: SLF001 - as the dispatcher of aiohttp does
-        return await _errors_as_answers(asked, found.handler)
+        return await self._noted(asked, partial(_errors_as_answers, handler=found.handler))
 
     def _for_methods(self, route: Route) -> Handler:
         endpoints = route.endpoints
@@ -440,6 +438,8 @@ async def _errors_as_answers(request: web.Request, handler: Handler) -> web.Stre
         return await handler(request)
     except web.HTTPNotFound:
         return _not_found()
+    except web.HTTPMovedPermanently as error:
+        return web.Response(status=301, headers={"Location": str(error.location)})
     except web.HTTPMethodNotAllowed as error:
         return web.Response(status=405, headers={"Allow": error.headers["Allow"]})
     except web.HTTPException as error:

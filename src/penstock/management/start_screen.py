@@ -9,7 +9,7 @@ from penstock.settings.listener_table import (
     LISTENERS,
     etcd_risks,
     host_and_port,
-    open_doors,
+    open_listeners,
     plain_text_risks,
     stays_here,
 )
@@ -61,8 +61,8 @@ def _log(settings: Settings) -> str:
 def _listener_line(protocol: str, host: str, port: int) -> str:
     """``port`` 0: a Unix socket, whose path is ``host``."""
     is_unix = port == 0
-    door = next(one for one in LISTENERS if one.protocol == protocol and one.is_unix == is_unix)
-    return f"  {door.title:<11} {door.url.format(host if is_unix else host_and_port(host, port))}"
+    kind = next(one for one in LISTENERS if one.protocol == protocol and one.is_unix == is_unix)
+    return f"  {kind.title:<11} {kind.url.format(host if is_unix else host_and_port(host, port))}"
 
 
 def _credentials(settings: Settings, log_in: bool) -> str:
@@ -86,9 +86,9 @@ def _warnings(settings: Settings) -> list[str]:
 
 def _wide_open(settings: Settings) -> list[str]:
     return [
-        f"{door.title} at {door.place(settings)} needs no log-in: {door.without_log_in(settings)}"
-        for door in open_doors(settings)
-        if door.is_wide_open(settings)
+        f"{kind.title} at {kind.place(settings)} needs no log-in: {kind.without_log_in(settings)}"
+        for kind in open_listeners(settings)
+        if kind.is_wide_open(settings)
     ]
 
 

@@ -21,7 +21,7 @@ from penstock.clocks import wall_ms
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import json_response
-from penstock.management.http.endpoints import Context, Endpoints, Route
+from penstock.management.http.endpoints import Context, Endpoints
 from penstock.management.http.lists import Pair, runs, slices
 from penstock.management.rows import attention
 from penstock.management.rows.attention import Finding, QueueNow
@@ -37,16 +37,15 @@ SHARE: Final = 20
 
 class AttentionApi(Endpoints):
     heading = "attention"
+    table = """
+        user  penstock/attention  GET=attention  What needs a person
+    """
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._found: list[Finding] = []
         self._due_s = 0.0
         self._gathering = asyncio.Lock()
-
-    def routes(self) -> list[Route]:
-        path = "/api/penstock/attention"
-        return [Route(path, {"GET": self.attention}, "What needs a person")]
 
     async def attention(self, request: web.Request, visitor: Visitor) -> web.Response:
         async with self._gathering:

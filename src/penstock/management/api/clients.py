@@ -1,24 +1,20 @@
 """Connections, channels and consumers over HTTP.
 
-GET         /api/connections   /api/vhosts/{vhost}/connections   /api/connections/username/{user}
-GET DELETE  /api/connections/{name}             X-Reason says what the client is told
-DELETE      /api/connections/username/{user}    all of that user's
-GET         /api/channels   /api/vhosts/{vhost}/channels   /api/connections/{name}/channels
-GET         /api/channels/{name}                with its consumers
-GET         /api/consumers   /api/consumers/{vhost}
+A client whose connection the API closes gets the text of the header ``X-Reason``.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from aiohttp import web
 
-from penstock.core.errors import AccessRefused
-from penstock.management.facts.portions import portions
+from penstock.core.errors import AccessRefused, NotFound
+from penstock.management.facts.on_loop import portions
 from penstock.management.facts.rows import Row
 from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import json_response
-from penstock.management.http.endpoints import Endpoints, Route
+from penstock.management.http.endpoints import Endpoints
 from penstock.management.http.listing import ListQuery
 from penstock.management.http.lists import runs, slices
 
@@ -28,25 +24,19 @@ CLOSED_HERE: Final = "Closed via management plugin"
 
 class ClientsApi(Endpoints):
     has_lists = True
-
-    def routes(self) -> list[Route]:
-        one, of_user = "/api/connections/{name}", "/api/connections/username/{user}"
-        return [
-            Route("/api/connections", {"GET": self.connections}, "All connections"),
-            Route(of_user, {"GET": self.connections, "DELETE": self.close_all_of}, "Of one user"),
-            Route(
-                one,
-                {"GET": self.connection, "DELETE": self.close_connection},
-                "One connection; DELETE closes it",
-            ),
-            Route(one + "/channels", {"GET": self.channels_of}, "Channels of one connection"),
-            Route("/api/vhosts/{vhost}/connections", {"GET": self.connections}, "Its connections"),
-            Route("/api/vhosts/{vhost}/channels", {"GET": self.channels}, "Its channels"),
-            Route("/api/channels", {"GET": self.channels}, "All channels"),
-            Route("/api/channels/{name}", {"GET": self.channel}, "One channel"),
-            Route("/api/consumers", {"GET": self.consumers}, "All consumers"),
-            Route("/api/consumers/{vhost}", {"GET": self.consumers}, "In one virtual host"),
-        ]
+    table = """
+        user  connections  GET=connections  All connections
+        user  connections/username/{user}  GET=connections DELETE=close_all_of  Of one user
+        user  connections/{name}  GET=connection DELETE=close_connection  \
+            One connection; DELETE closes it
+        user  connections/{name}/channels  GET=channels_of  Channels of one connection
+        user  vhosts/{vhost}/connections  GET=connections  Its connections
+        user  vhosts/{vhost}/channels  GET=channels  Its channels
+        user  channels  GET=channels  All channels
+        user  channels/{name}  GET=channel  One channel
+        user  consumers  GET=consumers  All consumers
+        user  consumers/{vhost}  GET=consumers  In one virtual host
+    """
 
     async def consumers(self, request: web.Request, visitor: Visitor) -> web.Response:
         query = ListQuery(request.query)
@@ -85,7 +75,8 @@ class ClientsApi(Endpoints):
         await self._check_path(request, visitor)
         rows = await self._lists.session_rows(self._view.clients.connection_rows, visitor)
         for row in _of_path(request, rows):
-            await self._close(row, request)
+            with suppress(NotFound):  # it has gone meanwhile
+                await self._close(row, request)
 
     async def _close(self, row: Row, request: web.Request) -> None:
         given = request.headers.get("X-Reason", CLOSED_HERE)

@@ -3,7 +3,7 @@
 The body of a POST is the JSON itself, or a form with a field ``file``, as browsers send it.
 
 Both are done on the data loop in slices, between which clients are served; what comes is read in
-a thread, row by row (``definitions_reading``).  An import answers 204
+a thread, row by row (``long_bodies``).  An import answers 204
 when all was taken, as RabbitMQ does, and else 400 with ``{"left_out": [...]}``: what was not, and
 why; the rest was taken.  A client that asks with ``?partial=true`` reads that list: it gets 200.
 An import adds and changes; it removes nothing.
@@ -11,21 +11,22 @@ An import adds and changes; it removes nothing.
 
 import asyncio
 import secrets
+from functools import partial
 from typing import Final
 
 from aiohttp import BodyPartReader, web
 
 from penstock.broker.definitions.exporting import DefinitionsExport
-from penstock.broker.definitions.importing import DefinitionsImport, Plan
+from penstock.broker.definitions.importing import DefinitionsImport, ImportPlan
 from penstock.broker.rules.access import SALT_BYTES
 from penstock.broker.rules.log_ins import HTTP
 from penstock.core.event_book import Actor
 from penstock.management.facts.on_loop import AGAIN_S
-from penstock.management.http.access import ADMINISTRATOR, Visitor
+from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import BODY_MAX_BYTES, json_response, must_be_plain
-from penstock.management.http.definitions_reading import parsed_by_rows
-from penstock.management.http.endpoints import DIALECT, Endpoint, Endpoints, Route
+from penstock.management.http.endpoints import DIALECT, Endpoints
 from penstock.management.http.listing import BadQuery
+from penstock.management.http.long_bodies import parsed_by_rows
 
 FORM: Final = "multipart/form-data"
 STEPS: Final = 50
@@ -41,16 +42,11 @@ class DefinitionsApi(Endpoints):
 
     has_lists = True
     heading = "definitions"
-
-    def routes(self) -> list[Route]:
-        endpoints: dict[str, Endpoint] = {"GET": self.export, "POST": self.take}
-        return [
-            Route("/api/definitions", endpoints, "All that is declared, out and in", ADMINISTRATOR),
-            Route("/api/definitions/{vhost}", endpoints, "Of one virtual host", ADMINISTRATOR),
-            Route(
-                "/api/all-configuration", endpoints, "As definitions, by an old name", ADMINISTRATOR
-            ),
-        ]
+    table = """
+        administrator  definitions          GET=export POST=take  All that is declared, out and in
+        administrator  definitions/{vhost}  GET=export POST=take  Of one virtual host
+        administrator  all-configuration    GET=export POST=take  As definitions, by an old name
+    """
 
     async def export(self, request: web.Request, visitor: Visitor) -> web.Response:
         name = await self._vhost(request, visitor, 400)
@@ -77,8 +73,9 @@ class DefinitionsApi(Endpoints):
             return json_response({"left_out": work.left_out})
         return json_response(_refusal(work.left_out), 400)
 
-    def _begin(self, plan: Plan, actor: Actor) -> DefinitionsImport:
-        return DefinitionsImport(self._broker, self.admin(), plan, _salt, actor)
+    def _begin(self, plan: ImportPlan, actor: Actor) -> DefinitionsImport:
+        salt = partial(secrets.token_bytes, SALT_BYTES)
+        return DefinitionsImport(self._broker, self.admin(), plan, salt, actor)
 
     async def _vhost(self, request: web.Request, visitor: Visitor, missing: int) -> str:
         """The one in the path, "" = all.  Raises BadQuery.
@@ -88,7 +85,7 @@ class DefinitionsApi(Endpoints):
         name = request.match_info.get("vhost", "")
         if name and not await self._on_loop(self._broker.vhosts.__contains__, name):
             raise BadQuery(
-                "not_found" if missing == 404 else "bad_request", "vhost_not_found", status=missing
+                "vhost_not_found", "not_found" if missing == 404 else "bad_request", missing
             )
         return name
 
@@ -104,8 +101,8 @@ async def _sent(request: web.Request) -> bytes:
             if isinstance(part, BodyPartReader) and part.name == "file":
                 return bytes(await part.read())
     except (ValueError, AssertionError) as error:
-        raise BadQuery("bad_request", "not_multipart") from error
-    raise BadQuery("bad_request", "the form has no field 'file'")
+        raise BadQuery("not_multipart") from error
+    raise BadQuery("the form has no field 'file'")
 
 
 def _refusal(left_out: list[str]) -> dict[str, object]:
@@ -116,9 +113,5 @@ def _refusal(left_out: list[str]) -> dict[str, object]:
     return {"error": "bad_request", "reason": reason, "left_out": left_out}
 
 
-def _plan(body: bytes, vhost: str) -> Plan:
-    return Plan(parsed_by_rows(body, "failed_to_parse_json"), vhost)
-
-
-def _salt() -> bytes:
-    return secrets.token_bytes(SALT_BYTES)
+def _plan(body: bytes, vhost: str) -> ImportPlan:
+    return ImportPlan(parsed_by_rows(body, "failed_to_parse_json"), vhost)

@@ -28,7 +28,7 @@ from aiohttp.hdrs import WWW_AUTHENTICATE
 
 from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import to_json
-from penstock.management.http.endpoints import Context, Endpoints, Route
+from penstock.management.http.endpoints import Context, Endpoints
 from penstock.management.http.listing import BadQuery
 
 STREAMS_MAX: Final = 64
@@ -55,14 +55,14 @@ LIVE: Final = "/api/penstock/live"
 
 class LiveApi(Endpoints):
     heading = "live"
+    table = """
+        user  penstock/live  GET=live  Other GETs as they change, as server-sent events
+    """
 
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._streams: list[tuple[web.Request, str]] = []  # and the user of each
         self._stopped = asyncio.Event()
-
-    def routes(self) -> list[Route]:
-        return [Route(LIVE, {"GET": self.live}, "Other GETs as they change, as server-sent events")]
 
     async def close(self) -> None:
         self._stopped.set()
@@ -182,17 +182,15 @@ async def _body(answer: web.StreamResponse) -> bytes:
 
 def _paths(paths: list[str]) -> list[str]:
     if not 1 <= len(paths) <= PATHS_MAX:
-        raise BadQuery("bad_request", f"path: 1 to {PATHS_MAX} of them, {len(paths)} given")
+        raise BadQuery(f"path: 1 to {PATHS_MAX} of them, {len(paths)} given")
     for path in paths:
         if not path.startswith("/api/") or path.startswith(LIVE):
-            raise BadQuery("bad_request", f"path: '{path}' is no path of the API that can be live")
+            raise BadQuery(f"path: '{path}' is no path of the API that can be live")
     return paths
 
 
 def _interval_ms(text: str) -> int:
     interval_ms = int(text) if text.isascii() and text.isdigit() and len(text) < 9 else 0
     if not INTERVAL_MIN_MS <= interval_ms <= INTERVAL_MAX_MS:
-        raise BadQuery(
-            "bad_request", f"interval_ms: {INTERVAL_MIN_MS} to {INTERVAL_MAX_MS}, not '{text}'"
-        )
+        raise BadQuery(f"interval_ms: {INTERVAL_MIN_MS} to {INTERVAL_MAX_MS}, not '{text}'")
     return interval_ms

@@ -14,8 +14,8 @@ from aiohttp.typedefs import Middleware
 
 from penstock.management.http.access import MONITORING, Visitor
 from penstock.management.http.browsers import guard
-from penstock.management.http.endpoints import Endpoints, Route
-from penstock.management.metrics.scrapes import Scrapes
+from penstock.management.http.endpoints import Endpoints
+from penstock.management.metrics.pages import Scrapes
 from penstock.settings.listener_table import is_loopback
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -35,8 +35,11 @@ INDEX: Final = b"Metrics: /metrics, /metrics/per-object, /metrics/detailed?famil
 class MetricsEndpoints(Endpoints):
     """On the management port, for users who may monitor."""
 
-    def routes(self) -> list[Route]:
-        return [Route(path, {"GET": self.page}, role=MONITORING) for path in PAGES]
+    table = """
+        monitoring  /metrics             GET=page
+        monitoring  /metrics/per-object  GET=page
+        monitoring  /metrics/detailed    GET=page
+    """
 
     async def page(self, request: web.Request, visitor: Visitor) -> web.StreamResponse:
         return await self._context.scrapes.answer(request, page_of(request))

@@ -1,17 +1,8 @@
 """Parameters over HTTP, in the form of RabbitMQ's API.
 
-    GET              /api/parameters[/{component}[/{vhost}]]
-    GET PUT DELETE   /api/parameters/{component}/{vhost}/{name}    {"value": ...}
-    GET              /api/global-parameters
-    GET PUT DELETE   /api/global-parameters/{name}                 {"value": anything}
-    GET              /api/shovels[/{vhost}]                        what they do
-    GET DELETE       /api/shovels/vhost/{vhost}/{name}             the parameter, without passwords
-    DELETE           /api/shovels/vhost/{vhost}/{name}/restart     connect anew
-    GET              /api/federation-links[/{vhost}][/state/down]  what they do
-    DELETE           /api/federation-links/vhost/{vhost}/{id}/{node}/restart   connect anew
-
-Two components are the real thing by another name: ``operator_policy`` and ``vhost-limits``.  The
-others are those of ``broker/rules/parameter_values.py``; an unknown one is refused as by RabbitMQ.
+``PUT`` takes ``{"value": ...}``.  Two components are the real thing by another name:
+``operator_policy`` and ``vhost-limits``.  The others are those of
+``broker/rules/parameter_values.py``; an unknown one is refused as by RabbitMQ.
 URIs are shown with their passwords to administrators only.
 A shovel is a parameter of the component ``shovel``; its node runs it (``links``).  Static shovels
 are in the list of all, without a virtual host, and nowhere else.
@@ -25,21 +16,24 @@ from aiohttp import web
 
 from penstock.broker.administration import limits_of
 from penstock.broker.definitions.exporting import policy_value
-from penstock.broker.rules.parameter_values import SHOVEL, uris_of, without_credentials
+from penstock.broker.rules.parameter_values import (
+    SHOVEL,
+    UPSTREAM,
+    UPSTREAM_SET,
+    uris_of,
+    without_credentials,
+)
 from penstock.broker.rules.policies import Policy
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed
 from penstock.management.api.policies import invalid, policy_in
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import ADMINISTRATOR, MONITORING, POLICYMAKER, Visitor
+from penstock.management.http.access import ADMINISTRATOR, Visitor
 from penstock.management.http.bodies import json_body, json_response, must_have
-from penstock.management.http.endpoints import Endpoint, Endpoints, Route
+from penstock.management.http.endpoints import Endpoints
 from penstock.management.http.listing import ListQuery
 from penstock.storage.definitions.parameters import ParameterRecord
 
-LINKS: Final = "/api/federation-links"
-ONE_LINK: Final = LINKS + "/vhost/{vhost}/{id}/{node}/restart"
-ONE_SHOVEL: Final = "/api/shovels/vhost/{vhost}/{name}"
 OPERATOR_POLICY: Final = "operator_policy"
 VHOST_LIMITS: Final = "vhost-limits"
 LIMITS_NAME: Final = "limits"
@@ -48,35 +42,30 @@ LIMITS_NAME: Final = "limits"
 class ParametersApi(Endpoints):
     has_lists = True
     heading = "parameters"
-
-    def routes(self) -> list[Route]:
-        looking: dict[str, Endpoint] = {"GET": self.parameters}
-        one: dict[str, Endpoint] = {"GET": self.parameter, "PUT": self.put, "DELETE": self.delete}
-        global_one: dict[str, Endpoint] = {
-            "GET": self.global_parameter,
-            "PUT": self.put_global,
-            "DELETE": self.delete_global,
-        }
-        shovel: dict[str, Endpoint] = {"GET": self.shovel, "DELETE": self.delete_shovel}
-        links: dict[str, Endpoint] = {"GET": self.federation_links}
-        path, everywhere = "/api/parameters", "/api/global-parameters"
-        return [
-            Route(path, looking, "All parameters", POLICYMAKER),
-            Route(path + "/{component}", looking, "Those of a component", POLICYMAKER),
-            Route(path + "/{component}/{vhost}", looking, "Those in a virtual host", POLICYMAKER),
-            Route(path + "/{component}/{vhost}/{name}", one, "One parameter", POLICYMAKER),
-            Route(everywhere, {"GET": self.global_parameters}, "Of the whole node", POLICYMAKER),
-            Route(everywhere + "/{name}", global_one, "One of the whole node", POLICYMAKER),
-            Route("/api/shovels", {"GET": self.shovels}, "All shovels", MONITORING),
-            Route("/api/shovels/{vhost}", {"GET": self.shovels}, "Of a virtual host", MONITORING),
-            Route(ONE_SHOVEL, shovel, "One shovel", MONITORING, POLICYMAKER),
-            Route(ONE_SHOVEL + "/restart", {"DELETE": self.restart}, "Connect anew", POLICYMAKER),
-            Route(LINKS, links, "All federation links", MONITORING),
-            Route(LINKS + "/state/down", links, "Those that do not run", MONITORING),
-            Route(LINKS + "/{vhost}", links, "Of a virtual host", MONITORING),
-            Route(LINKS + "/{vhost}/state/down", links, "Those that do not run", MONITORING),
-            Route(ONE_LINK, {"DELETE": self.restart_link}, "Connect anew", POLICYMAKER),
-        ]
+    table = """
+        policymaker             parameters  GET=parameters  All parameters
+        policymaker             parameters/{component}  GET=parameters  Those of a component
+        policymaker             parameters/{component}/{vhost}  GET=parameters  \
+            Those in a virtual host
+        policymaker             parameters/{component}/{vhost}/{name}  \
+            GET=parameter PUT=put DELETE=delete  One parameter
+        policymaker             global-parameters  GET=global_parameters  Of the whole node
+        policymaker             global-parameters/{name}  \
+            GET=global_parameter PUT=put_global DELETE=delete_global  One of the whole node
+        monitoring              shovels  GET=shovels  All shovels
+        monitoring              shovels/{vhost}  GET=shovels  Of a virtual host
+        monitoring/policymaker  shovels/vhost/{vhost}/{name}  GET=shovel DELETE=delete_shovel  \
+            One shovel
+        policymaker             shovels/vhost/{vhost}/{name}/restart  DELETE=restart  Connect anew
+        monitoring              federation-links  GET=federation_links  All federation links
+        monitoring              federation-links/state/down  GET=federation_links  \
+            Those that do not run
+        monitoring              federation-links/{vhost}  GET=federation_links  Of a virtual host
+        monitoring              federation-links/{vhost}/state/down  GET=federation_links  \
+            Those that do not run
+        policymaker             federation-links/vhost/{vhost}/{id}/{node}/restart  \
+            DELETE=restart_link  Connect anew
+    """
 
     # -- looking -------------------------------------------------------------------------
 
@@ -115,7 +104,7 @@ class ParametersApi(Endpoints):
         await self.changed_vhost(request, visitor)
         place = dict(request.match_info)
         _check_rights(place, visitor)
-        _check_local(value, visitor)
+        _check_local(place["component"], value, visitor)
         return await self.change(self._put, place, value, visitor.acts_as)
 
     def _put(self, place: dict[str, str], value: Any, user: str) -> bool:
@@ -244,21 +233,26 @@ def _row(component: str, vhost: str, name: str, value: object) -> Row:
 
 
 def _check_rights(place: dict[str, str], visitor: Visitor) -> None:
-    """What holds for everybody in a virtual host is for administrators."""
+    """Parameters that bind all users of a virtual host are for administrators."""
     if place["component"] in (OPERATOR_POLICY, VHOST_LIMITS):
         ADMINISTRATOR.check(visitor)
 
 
-def _check_local(value: object, visitor: Visitor) -> None:
-    """A link to this node acts as the user who set it, an administrator's also as another."""
+def _check_local(component: str, value: object, visitor: Visitor) -> None:
+    """A link to this node acts as the user who set it, an administrator's also as another.
+
+    A user of another backend is not that one of the broker's own who is called the same.
+    """
+    is_foreign = visitor.external is not None
+    none_of_ours = f'user "{visitor.name}" is none of the broker\'s own'
+    if is_foreign and component in (UPSTREAM, UPSTREAM_SET):
+        raise invalid(f"{none_of_ours}, in whose name a federation link acts here")
     for uri in uris_of(value):
         if uri.host:
             continue
         acts_as_other = uri.user not in (None, visitor.name) and not visitor.is_administrator
-        if visitor.external is not None and uri.user in (None, visitor.name):
-            raise invalid(
-                f'user "{visitor.name}" is none of the broker\'s own: name one in the URI'
-            )
+        if is_foreign and uri.user in (None, visitor.name):
+            raise invalid(f"{none_of_ours}: name one in the URI")
         if acts_as_other or not visitor.may_enter(uri.vhost):
             raise invalid(
                 f'user "{visitor.name}" may not connect to vhost "{uri.vhost}" as "{uri.user}"'

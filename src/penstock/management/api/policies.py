@@ -1,11 +1,7 @@
 """Policies over HTTP, in the form of RabbitMQ's API.
 
-    GET              /api/policies    /api/policies/{vhost}
-    GET PUT DELETE   /api/policies/{vhost}/{policy}
-                        {"pattern": "^a", "definition": {"max-length": 10},
-                         "priority": 0, "apply-to": "queues", "exchanges" or "all"}
-    ...              /api/operator-policies...    the same, which policies cannot loosen
-    GET              /api/penstock/options        the options of queues, exchanges and policies
+    PUT   {"pattern": "^a", "definition": {"max-length": 10},
+           "priority": 0, "apply-to": "queues", "exchanges" or "all"}
 
 Policies are for administrators and policymakers in the virtual hosts they may enter; operator
 policies may be looked at by everybody there and changed by administrators.  A change holds at once.
@@ -22,34 +18,30 @@ from penstock.broker.rules.policies import Policy, PolicyBook
 from penstock.broker.rules.queue_options import OPTIONS, Option
 from penstock.core.errors import NotFound, NotImplementedYet, PreconditionFailed
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import ADMINISTRATOR, POLICYMAKER, Visitor
+from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import json_body, json_response, must_have
-from penstock.management.http.endpoints import Endpoint, Endpoints, Route
+from penstock.management.http.endpoints import Endpoints
 from penstock.management.http.listing import BadQuery, ListQuery
 
 OPERATOR: Final = "/api/operator-policies"
-OPTIONS_PATH: Final = "/api/penstock/options"
 PRIORITY_BITS: Final = 31
 
 
 class PoliciesApi(Endpoints):
     has_lists = True
     heading = "policies"
-
-    def routes(self) -> list[Route]:
-        routes = [Route(OPTIONS_PATH, {"GET": self.options}, "Options of queues")]
-        for path, what, reader, writer in (
-            ("/api/policies", "policies", POLICYMAKER, POLICYMAKER),
-            (OPERATOR, "operator policies", None, ADMINISTRATOR),
-        ):
-            looking: dict[str, Endpoint] = {"GET": self.policies}
-            one: dict[str, Endpoint] = {"GET": self.policy, "PUT": self.put, "DELETE": self.delete}
-            routes += [
-                Route(path, looking, f"All {what}"),
-                Route(path + "/{vhost}", looking, f"The {what} of a virtual host"),
-                Route(path + "/{vhost}/{policy}", one, f"One of the {what}", reader, writer),
-            ]
-        return routes
+    table = """
+        user                penstock/options  GET=options  Options of queues
+        user                policies  GET=policies  All policies
+        user                policies/{vhost}  GET=policies  The policies of a virtual host
+        policymaker         policies/{vhost}/{policy}  GET=policy PUT=put DELETE=delete  \
+            One of the policies
+        user                operator-policies  GET=policies  All operator policies
+        user                operator-policies/{vhost}  GET=policies  \
+            The operator policies of a virtual host
+        user/administrator  operator-policies/{vhost}/{policy}  GET=policy PUT=put DELETE=delete  \
+            One of the operator policies
+    """
 
     # -- looking -------------------------------------------------------------------------
 
@@ -152,4 +144,4 @@ def _priority(value: object) -> int:
 
 def invalid(text: str) -> BadQuery:
     """As RabbitMQ refuses what a parameter says."""
-    return BadQuery("bad_request", f"Validation failed\n\n{text}\n")
+    return BadQuery(f"Validation failed\n\n{text}\n")

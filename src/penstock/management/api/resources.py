@@ -1,7 +1,5 @@
 """Memory and disk over HTTP: health checks as RabbitMQ answers them, and limits at run time.
 
-    GET  /api/health/checks/alarms    /api/health/checks/local-alarms    503 while one is set
-    GET  /api/penstock/vm-memory-high-watermark    {"node": ..., "limit_bytes": ...} and the limit
     PUT  /api/penstock/vm-memory-high-watermark    {"fraction": 0.4}  {"absolute": "2GB"}
     PUT  /api/penstock/disk-free-limit             {"absolute": "2GB"}  {"mem_relative": 1.0}
 
@@ -18,9 +16,9 @@ from penstock.broker.rules.admission import DISK, MEMORY, Admission
 from penstock.broker.rules.alarms import Alarms
 from penstock.core.capacity import MEM_RELATIVE, DiskLimit, MemoryLimit, parse_number, parse_size
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import ADMINISTRATOR, MONITORING, Visitor
+from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import json_response, json_value
-from penstock.management.http.endpoints import Endpoints, Route
+from penstock.management.http.endpoints import Endpoints
 from penstock.management.http.listing import BadQuery
 from penstock.settings.kinds import written_size
 
@@ -32,19 +30,12 @@ NO_FRACTION: Final = "Bad argument: The threshold should be a fraction between 0
 
 
 class ResourcesApi(Endpoints):
-    def routes(self) -> list[Route]:
-        memory = "/api/penstock/vm-memory-high-watermark"
-        return [
-            Route("/api/health/checks/alarms", {"GET": self.check_alarms}),
-            Route("/api/health/checks/local-alarms", {"GET": self.check_local_alarms}),
-            Route(
-                memory,
-                {"GET": self.memory, "PUT": self.put_memory},
-                role=MONITORING,
-                writer=ADMINISTRATOR,
-            ),
-            Route("/api/penstock/disk-free-limit", {"PUT": self.put_disk}, role=ADMINISTRATOR),
-        ]
+    table = """
+        user                      health/checks/alarms               GET=check_alarms
+        user                      health/checks/local-alarms         GET=check_local_alarms
+        monitoring/administrator  penstock/vm-memory-high-watermark  GET=memory PUT=put_memory
+        administrator             penstock/disk-free-limit           PUT=put_disk
+    """
 
     @property
     def _alarms(self) -> Alarms:
@@ -102,11 +93,11 @@ async def _asked(request: web.Request) -> tuple[str, str]:
     """The one pair of the body, the value as it would be written on a command line."""
     asked = await json_value(request)
     if not isinstance(asked, dict) or len(asked) != 1:
-        raise BadQuery("bad_request", BAD_ARGUMENT)
+        raise BadQuery(BAD_ARGUMENT)
     (kind, value), *_ = asked.items()
     text = written_size(value)
     if text is None:
-        raise BadQuery("bad_request", BAD_ARGUMENT)
+        raise BadQuery(BAD_ARGUMENT)
     return kind, text
 
 
@@ -114,7 +105,7 @@ def _memory_limit(kind: str, text: str) -> MemoryLimit:
     if kind == FRACTION:
         share = parse_number(text)
         if share is None or share > 1:
-            raise BadQuery("bad_request", NO_FRACTION)
+            raise BadQuery(NO_FRACTION)
         return MemoryLimit(share)
     return MemoryLimit(0.0, _size(kind, text))
 
@@ -123,7 +114,7 @@ def _disk_limit(kind: str, text: str) -> DiskLimit:
     if kind == MEM_RELATIVE:
         share = parse_number(text)
         if share is None:
-            raise BadQuery("bad_request", BAD_ARGUMENT)
+            raise BadQuery(BAD_ARGUMENT)
         return DiskLimit(-1, share)
     return DiskLimit(_size(kind, text))
 
@@ -131,5 +122,5 @@ def _disk_limit(kind: str, text: str) -> DiskLimit:
 def _size(kind: str, text: str) -> int:
     size = parse_size(text) if kind == ABSOLUTE else None
     if size is None:
-        raise BadQuery("bad_request", BAD_ARGUMENT)
+        raise BadQuery(BAD_ARGUMENT)
     return size

@@ -20,7 +20,7 @@ from penstock.clocks import wall_ms
 from penstock.core.spans import PUBLISH, QUEUE, Span
 from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import json_response
-from penstock.management.http.endpoints import Endpoints, NotThere, Route
+from penstock.management.http.endpoints import Endpoints, NotThere
 from penstock.management.http.listing import BadQuery
 from penstock.queues.sampling import OPEN, RETURNED
 
@@ -31,15 +31,9 @@ _PREFIX: Final = re.compile(r".*\.")
 
 class TracesApi(Endpoints):
     heading = "traces"
-
-    def routes(self) -> list[Route]:
-        return [
-            Route(
-                "/api/penstock/traces/{trace}",
-                {"PUT": self.follow, "GET": self.steps},
-                "The way of the messages of a trace",
-            )
-        ]
+    table = """
+        user  penstock/traces/{trace}  PUT=follow GET=steps  The way of the messages of a trace
+    """
 
     async def follow(self, request: web.Request, _visitor: Visitor) -> None:
         book = self._broker.queue_context.sampling.spans
@@ -53,6 +47,8 @@ class TracesApi(Endpoints):
             raise NotThere(f"trace {trace} is not followed")
         shown: list[Row] = []
         for span in spans:
+            if not visitor.may_enter(span.vhost):
+                continue
             row = _row(span)
             if span.step == PUBLISH:
                 names = row["queues"]
@@ -71,7 +67,7 @@ class TracesApi(Endpoints):
 def _asked(request: web.Request) -> str:
     trace = request.match_info["trace"]
     if not _TRACE.fullmatch(trace):
-        raise BadQuery("bad_request", "a trace is 32 digits of 0-9 and a-f, not all of them 0")
+        raise BadQuery("a trace is 32 digits of 0-9 and a-f, not all of them 0")
     return trace
 
 

@@ -1,6 +1,5 @@
 """One virtual host over HTTP: created, described and traced, in the form of RabbitMQ's API.
 
-    GET  /api/vhosts/{vhost}
     PUT  /api/vhosts/{vhost}    {"description": "...", "tags": "a,b" or ["a", "b"],
                                  "tracing": true or false, "default_queue_type": "quorum",
                                  "protected_from_deletion": true or false}
@@ -28,16 +27,14 @@ from penstock.broker.topology.vhost import Vhost
 from penstock.broker.vhost_removal import VhostRemoval
 from penstock.core.errors import AccessRefused, NotFound, NotImplementedYet, PreconditionFailed
 from penstock.core.pending import Pending
-from penstock.management.http.access import ADMINISTRATOR, Visitor
+from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import flag, json_body, json_response
-from penstock.management.http.endpoints import Context, Endpoints, Route
+from penstock.management.http.endpoints import Context, Endpoints
 from penstock.management.http.listing import BadQuery, ListQuery
 from penstock.storage.definitions.records import NO_METADATA, VhostRecord
 
 STEP_PAUSE_S: Final = 0.001
 """Between two slices of a removal others have the data loop for so long."""
-START: Final = "/api/vhosts/{vhost}/start/{node}"
-PROTECTION: Final = "/api/vhosts/{vhost}/deletion/protection"
 FLAGS: Final = ("tracing", "protected_from_deletion")
 KNOWN: Final = ("name", "vhost", "description", "tags", "default_queue_type", *FLAGS)
 """The name is in the path already; some clients say it twice, under one of two names."""
@@ -49,6 +46,13 @@ log = logging.getLogger("penstock.management")
 class VhostsApi(Endpoints):
     has_lists = True
     heading = "virtual hosts"
+    table = """
+        user                vhosts  GET=vhosts  All virtual hosts
+        user/administrator  vhosts/{vhost}  GET=get PUT=put DELETE=delete  One virtual host
+        administrator       vhosts/{vhost}/start/{node}  POST=start  It runs already
+        administrator       vhosts/{vhost}/deletion/protection  POST=protect DELETE=protect  \
+            Whether it can be deleted
+    """
 
     def __init__(self, context: Context) -> None:
         """Before the data loop turns, or there is none whose removal was interrupted."""
@@ -59,24 +63,6 @@ class VhostsApi(Endpoints):
             if vhost.closing
         }
         self._resuming: asyncio.Task[None] | None = None
-
-    def routes(self) -> list[Route]:
-        return [
-            Route("/api/vhosts", {"GET": self.vhosts}, "All virtual hosts"),
-            Route(
-                "/api/vhosts/{vhost}",
-                {"GET": self.get, "PUT": self.put, "DELETE": self.delete},
-                "One virtual host",
-                writer=ADMINISTRATOR,
-            ),
-            Route(START, {"POST": self.start}, "It runs already", ADMINISTRATOR),
-            Route(
-                PROTECTION,
-                {"POST": self.protect, "DELETE": self.protect},
-                "Whether it can be deleted",
-                ADMINISTRATOR,
-            ),
-        ]
 
     async def vhosts(self, request: web.Request, visitor: Visitor) -> web.Response:
         query = ListQuery(request.query)
@@ -181,7 +167,7 @@ class VhostsApi(Endpoints):
         if vhost is None:
             raise NotFound(f"vhost {name} not found")
         if vhost.metadata.protected_from_deletion and not vhost.closing:
-            raise BadQuery("precondition_failed", PROTECTED.format(name), status=412)
+            raise BadQuery(PROTECTED.format(name), "precondition_failed", 412)
         return vhost
 
     def _removal(self, vhost: Vhost) -> VhostRemoval:
@@ -228,14 +214,14 @@ def _check(asked: dict[str, object]) -> None:
     """All of it is right, or nothing is done."""
     for key in asked:
         if key not in KNOWN:
-            raise BadQuery("bad_request", f"unknown field '{key}'; known: {', '.join(KNOWN)}")
+            raise BadQuery(f"unknown field '{key}'; known: {', '.join(KNOWN)}")
     if not isinstance(asked.get("description", ""), str):
-        raise BadQuery("bad_request", "'description' is no text")
+        raise BadQuery("'description' is no text")
     try:
         check_default_type(asked.get("default_queue_type"))
         tags_in(asked.get("tags", []))
     except (NotImplementedYet, PreconditionFailed) as error:
-        raise BadQuery("bad_request", str(error)) from error
+        raise BadQuery(str(error)) from error
     for key in FLAGS:
         if key in asked:
             flag(asked[key])

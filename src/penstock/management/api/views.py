@@ -1,11 +1,12 @@
 """Storage, flow and deadlines over HTTP: the data of the web UI's pictures.
 
-    GET /api/penstock/queues/{vhost}/{name}/flow     q1 to q4, what moves between them, the RAM line
-    GET /api/penstock/queues/{vhost}/{name}/storage  the index segment by segment, and the journal
-    GET /api/penstock/queues/{vhost}/{name}/heaps    what is in flight or deferred, by when due
-    GET /api/penstock/heaps/{topic}/{channel}        the same of an NSQ channel; ?vhost=NAME
-    GET /api/penstock/flow/chain                     every link of the credit chain
-    GET /api/penstock/forecast                       when memory or disk will be short
+    flow      q1 to q4, what moves between them, the RAM line
+    storage   the index segment by segment, and the journal
+    heaps     what is in flight or deferred, by when due; of an NSQ channel with ?vhost=NAME
+    chain     every link of the credit chain
+    forecast  when memory or disk will be short
+    pipelines the reports of those that report to this node (``broker/pipelines``), of every virtual
+              host the user may enter; of all with the tag monitoring or administrator
 
 Each is one short call on the data loop and costs the same whatever the queue holds.
 """
@@ -20,13 +21,12 @@ from penstock.broker.topology.topics import queue_name
 from penstock.clocks import wall_ms
 from penstock.core.errors import NotFound
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import MONITORING, Visitor
+from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import json_response
-from penstock.management.http.endpoints import Context, Endpoints, Route
+from penstock.management.http.endpoints import Context, Endpoints
 from penstock.management.rows.forecast_view import forecast_row
-from penstock.management.rows.heaps_view import SAMPLED, heaps_row
+from penstock.management.rows.heaps_view import SAMPLED, Recent, heaps_row
 from penstock.management.rows.queue_flow import flow_facts
-from penstock.management.rows.recent import Recent
 from penstock.queues.refusals import check_parts
 
 SEGMENTS_SHOWN: Final = 200
@@ -34,20 +34,19 @@ SEGMENTS_SHOWN: Final = 200
 
 
 class ViewsApi(Endpoints):
+    table = """
+        user        penstock/queues/{vhost}/{name}/flow     GET=queue_flow
+        user        penstock/queues/{vhost}/{name}/storage  GET=queue_storage
+        user        penstock/queues/{vhost}/{name}/heaps    GET=queue_heaps
+        user        penstock/heaps/{topic}/{channel}        GET=channel_heaps
+        monitoring  penstock/flow/chain                     GET=chain
+        monitoring  penstock/forecast                       GET=forecast
+        user        penstock/pipelines                      GET=pipelines
+    """
+
     def __init__(self, context: Context) -> None:
         super().__init__(context)
         self._recent = Recent()
-
-    def routes(self) -> list[Route]:
-        queue = "/api/penstock/queues/{vhost}/{name}"
-        return [
-            Route(queue + "/flow", {"GET": self.queue_flow}),
-            Route(queue + "/storage", {"GET": self.queue_storage}),
-            Route(queue + "/heaps", {"GET": self.queue_heaps}),
-            Route("/api/penstock/heaps/{topic}/{channel}", {"GET": self.channel_heaps}),
-            Route("/api/penstock/flow/chain", {"GET": self.chain}, role=MONITORING),
-            Route("/api/penstock/forecast", {"GET": self.forecast}, role=MONITORING),
-        ]
 
     # -- one queue ---------------------------------------------------------------------------
 
@@ -135,7 +134,16 @@ class ViewsApi(Endpoints):
         return json_response(await self._on_loop(self._view.watch.chain))
 
     async def forecast(self, _request: web.Request, visitor: Visitor) -> web.Response:
-        return json_response(await self._on_loop(self._forecast))
+        alarms, ram = self._broker.admission.alarms, self._broker.engine.ram
+        return json_response(await self._on_loop(forecast_row, alarms, ram))
 
-    def _forecast(self) -> Row:
-        return forecast_row(self._broker.admission.alarms, self._broker.engine.ram)
+    async def pipelines(self, _request: web.Request, visitor: Visitor) -> web.Response:
+        return json_response(await self._on_loop(self._rows, visitor))
+
+    def _rows(self, visitor: Visitor) -> list[Row]:
+        vhosts = {
+            name: vhost
+            for name, vhost in self._broker.vhosts.items()
+            if visitor.may_monitor or visitor.may_enter(name)
+        }
+        return self._broker.pipelines.rows(vhosts, wall_ms())

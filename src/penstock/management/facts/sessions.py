@@ -14,8 +14,7 @@ from penstock.core.confirm_watermark import PendingConfirm
 from penstock.core.errors import BrokerError
 from penstock.core.message import Message
 from penstock.core.pending import Pending
-from penstock.management.facts.links import LinkInspector
-from penstock.management.facts.portions import Part
+from penstock.management.facts.on_loop import Part
 from penstock.management.facts.storage_view import DiskFacts
 from penstock.queues.consumers import Consumer
 from penstock.queues.queue import Queue
@@ -146,7 +145,7 @@ class OpenDelivery(NamedTuple):
     due_ms: WallMs
 
 
-class ManagementClientRefused(BrokerError):
+class InternalClientRefused(BrokerError):
     """What an agent asked for ended its channel: AMQP's code, and what a client would be told."""
 
     def __init__(self, code: int, told: str) -> None:
@@ -156,7 +155,7 @@ class ManagementClientRefused(BrokerError):
 
 
 class Got(NamedTuple):
-    """A message that ``ManagementClient.get`` took from a queue."""
+    """A message that ``InternalClient.get`` took from a queue."""
 
     tag: int
     exchange: str
@@ -167,10 +166,10 @@ class Got(NamedTuple):
     body: bytes
 
 
-class ManagementClient:
+class InternalClient:
     """Publishes and gets for a user in a virtual host, by all rules that hold for clients.
 
-    Every method is called on the data loop and may raise ``ManagementClientRefused``.
+    Every method is called on the data loop and may raise ``InternalClientRefused``.
     """
 
     def publish(
@@ -209,6 +208,29 @@ class ManagementClient:
     def leave(self, now_ms: WallMs) -> None:
         """That was all; what is unsettled goes back."""
         raise NotImplementedError
+
+
+class LinkInspector:
+    """What the node tells about its links, to any thread; without node: none.
+
+    Rows are RabbitMQ's, in the order in which the links came; without passwords.
+    """
+
+    def shovels(self) -> list[dict[str, object]]:
+        """Those that this node runs; the answer of ``/api/shovels``."""
+        return []
+
+    def restart_shovel(self, vhost: str, name: str) -> bool:
+        """Connect that shovel anew; False: this node does not run it."""
+        return False
+
+    def federation_links(self) -> list[dict[str, object]]:
+        """Those that this node runs; the answer of ``/api/federation-links``."""
+        return []
+
+    def restart_federation_link(self, vhost: str, link_id: str) -> bool:
+        """Connect that link anew; False: this node does not run it."""
+        return False
 
 
 class SessionInspector:
@@ -260,7 +282,7 @@ class SessionInspector:
         """A message's properties that are set, and its body."""
         raise NotImplementedError
 
-    def enter(self, user: str | User, vhost: str, now_ms: WallMs) -> ManagementClient:
+    def enter(self, user: str | User, vhost: str, now_ms: WallMs) -> InternalClient:
         """A client of the node's own that publishes and gets as that user; raises AgentRefused."""
         raise NotImplementedError
 
@@ -301,3 +323,6 @@ class SessionInspector:
         Raises NotFound, PreconditionFailed for one that runs.
         """
         raise NotImplementedError
+
+
+Row = dict[str, object]

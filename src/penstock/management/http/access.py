@@ -57,6 +57,7 @@ API_TAGS: Final = MONITORING.tags | POLICYMAKER.tags | {"management"}
 class Visitor:
     """A user as they were when they asked; a copy, since the original is the data loop's.
 
+    ``user``: the original.
     ``external``: the user itself, if another backend has its rights: these are asked on the data
     loop, but for the virtual hosts that it may enter (``entered``).
     """
@@ -66,8 +67,9 @@ class Visitor:
         self.tags = tuple(user.tags)
         self.permissions = dict(user.vhosts)
         self._topics = dict(user.topics)
-        self._passwords_lost = user.passwords_lost
-        self._user = user
+        self.user = user
+        self._own_tags = tuple(user.counted.tags)
+        self._passwords_lost = user.counted.passwords_lost
         self.external = None if user.judge is None else user
         self._entered = frozenset(entered)
 
@@ -95,13 +97,14 @@ class Visitor:
     def is_still(self, user: User, vhosts: Container[str]) -> bool:
         """Whether the user has the passwords and tags it had, and no right was taken or changed.
 
+        ``user``: the broker's own of that name.
         What was gained, or went with its virtual host, is no difference.  ``vhosts``: those that
         exist.  For use on the data loop.
         """
         return (
-            user is self._user
+            user is self.user.counted
             and user.passwords_lost == self._passwords_lost
-            and tuple(user.tags) == self.tags
+            and tuple(user.tags) == self._own_tags
             and all(
                 user.vhosts.get(vhost) == patterns
                 for vhost, patterns in self.permissions.items()

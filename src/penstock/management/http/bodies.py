@@ -46,7 +46,7 @@ async def body_of(request: web.Request, most_bytes: int = ASKED_MAX_BYTES) -> by
 
 
 def too_large(most_bytes: int, what: str = "body") -> BadQuery:
-    return BadQuery("bad_request", f"{what} has more than {most_bytes} bytes", status=413)
+    return BadQuery(f"{what} has more than {most_bytes} bytes", status=413)
 
 
 def must_be_plain(request: web.Request) -> None:
@@ -54,7 +54,7 @@ def must_be_plain(request: web.Request) -> None:
     encoding = request.headers.get("Content-Encoding", "identity").lower()
     if encoding != "identity":
         reason = f"a body with Content-Encoding {encoding} is not read: send it as it is"
-        raise BadQuery("bad_request", reason, status=415)
+        raise BadQuery(reason, status=415)
 
 
 def parsed(body: bytes, reason: str) -> Any:
@@ -64,7 +64,7 @@ def parsed(body: bytes, reason: str) -> Any:
         if HALF_A_PAIR in body.lower():
             check_writable(value)
     except (ValueError, RecursionError) as error:
-        raise BadQuery("bad_request", reason) from error
+        raise BadQuery(reason) from error
     return value
 
 
@@ -97,7 +97,7 @@ def object_in(body: bytes) -> dict[str, Any]:
     """Raises BadQuery when it is none."""
     asked = parsed(body, "not_json")
     if not isinstance(asked, dict):
-        raise BadQuery("bad_request", "not_json")
+        raise BadQuery("not_json")
     return asked
 
 
@@ -105,14 +105,14 @@ def must_have(asked: dict[str, Any], *keys: str) -> None:
     """Raises BadQuery with RabbitMQ's words for the keys that are missing."""
     missing = [f"{{key_missing,{key}}}" for key in keys if key not in asked]
     if missing:
-        raise BadQuery("bad_request", f"[{','.join(missing)}]")
+        raise BadQuery(f"[{','.join(missing)}]")
 
 
 def flag(value: object) -> bool:
     """A truth, or its name, which is how ``rabbitmqadmin`` sends it."""
     found = SPELT.get(value) if isinstance(value, str) else value
     if not isinstance(found, bool):
-        raise BadQuery("bad_request", ["not_boolean", str(value)])
+        raise BadQuery(["not_boolean", str(value)])
     return found
 
 
@@ -121,17 +121,17 @@ def number(value: object) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < DIGITS_MAX:
         return int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise BadQuery("bad_request", ["not_integer", value])
+        raise BadQuery(["not_integer", value])
     return value
 
 
 def text(key: str, value: object) -> str:
     if not isinstance(value, str):
-        raise BadQuery("bad_request", f"{key} is no text: {value}")
+        raise BadQuery(f"{key} is no text: {value}")
     try:
         value.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError as error:  # JSON can spell what is no letter
-        raise BadQuery("bad_request", f"{key} is no UTF-8") from error
+        raise BadQuery(f"{key} is no UTF-8") from error
     return value
 
 
@@ -142,7 +142,7 @@ def name_of(what: str, given: str) -> str:
     if size > SHORT_BYTES_MAX:
         # RabbitMQ's words, the line end included.
         told = f"{what} should be less than 255 bytes, actually was {size}\n"
-        raise BadQuery("bad_request", told)
+        raise BadQuery(told)
     return name
 
 
@@ -152,7 +152,7 @@ def arguments_in(asked: dict[str, Any]) -> dict[str, object]:
     if arguments in (None, [], ""):
         return {}
     if not isinstance(arguments, dict):
-        raise BadQuery("bad_request", f"arguments are no object: {arguments}")
+        raise BadQuery(f"arguments are no object: {arguments}")
     check_fields(arguments)
     return arguments
 
@@ -160,7 +160,7 @@ def arguments_in(asked: dict[str, Any]) -> dict[str, object]:
 def check_fields(table: Any, depth: int = 0) -> None:
     """What AMQP could not carry is refused: keys, numbers and depth have an end there."""
     if depth > NESTING_MAX:
-        raise BadQuery("bad_request", "arguments are nested too deeply")
+        raise BadQuery("arguments are nested too deeply")
     values = table.values() if isinstance(table, dict) else table
     for key in table if isinstance(table, dict) else ():
         name_of("key", key)
@@ -170,7 +170,7 @@ def check_fields(table: Any, depth: int = 0) -> None:
         elif isinstance(value, str):
             text("field", value)
         elif isinstance(value, int) and not -INTEGER_END <= value < INTEGER_END:
-            raise BadQuery("bad_request", f"number out of range: {value}")
+            raise BadQuery(f"number out of range: {value}")
 
 
 def required(asked: dict[str, Any], *keys: str) -> list[Any]:
@@ -180,7 +180,7 @@ def required(asked: dict[str, Any], *keys: str) -> list[Any]:
         told = f"[{','.join(missing)}]"
         if len(told) >= ERLANG_COLUMNS:
             told = told.replace("},", "},\n ")
-        raise BadQuery("bad_request", told)
+        raise BadQuery(told)
     return [asked[key] for key in keys]
 
 

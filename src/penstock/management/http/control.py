@@ -44,7 +44,7 @@ class NodeControl:
     set_log_level: Callable[[str, str], None] = lambda _level, _category: None
     """From any thread; the level is one there is, "" takes a category's away."""
     drained: Callable[[], dict[str, Any]] = lambda: {"draining": False, "connections": 0}
-    """Whether the doors are shut, and who is still in; on the data loop."""
+    """Whether the listeners are shut, and which clients remain; on the data loop."""
     drain: Callable[[], None] = lambda: None
     """Refuse new connections; on the data loop."""
     revive: Callable[[], None] = lambda: None

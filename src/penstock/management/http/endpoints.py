@@ -1,6 +1,6 @@
 """``Endpoints``: the base of all endpoints: the broker, their routes, their answers.
 
-A *desk* answers for one kind of thing (queues, users, limits …).  It names its ``routes``; the
+One class answers for one kind of thing (queues, users, limits …).  It names its ``routes``; the
 server sends what comes to their endpoints after it has found out who asks (``Visitor``).
 
 Everything the broker knows is read and changed through ``on_loop``, which runs a short function on
@@ -9,8 +9,10 @@ when the change is on disk.
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import ClassVar, Final, NamedTuple, ParamSpec, TypeVar, cast
 
@@ -18,22 +20,31 @@ from aiohttp import web
 
 from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
-from penstock.broker.oauth.sign_on import OFF, SignOn
+from penstock.broker.oauth.sign_on import SignOn
 from penstock.broker.rules.access import User
 from penstock.broker.rules.judges import READ, Source
 from penstock.broker.rules.log_ins import HTTP, NO_CREDENTIALS, LogIn
 from penstock.broker.rules.rights import Rights, open_to
-from penstock.clocks import wall_ms
+from penstock.clocks import mono_ms, wall_ms
 from penstock.core.errors import AccessRefused, LoginRefused, NotFound
 from penstock.core.pending import Pending
 from penstock.management.facts.on_loop import AGAIN_S, OnLoop
 from penstock.management.facts.sessions import ListenerFacts
-from penstock.management.http.access import EVERYTHING, Operator, Role, Visitor, asking_now
+from penstock.management.http.access import (
+    ADMINISTRATOR,
+    EVERYTHING,
+    MONITORING,
+    POLICYMAKER,
+    Operator,
+    Role,
+    Visitor,
+    asking_now,
+)
 from penstock.management.http.control import NodeControl
 from penstock.management.http.listing import BadQuery
-from penstock.management.http.lists import Lists
+from penstock.management.http.lists import Lists, slices
 from penstock.management.http.ui_sessions import UiSessions
-from penstock.management.metrics.scrapes import Scrapes
+from penstock.management.metrics.pages import Scrapes
 from penstock.management.rows.view import BrokerView
 from penstock.management.statistics.completing import Statistics
 from penstock.management.statistics.node_facts import NodeFacts
@@ -51,6 +62,16 @@ DIALECT: Final = "3.10.8"
 
 OVER: Final = "The session is over"
 EXPIRED: Final = "The session is over: its token has expired"
+
+
+ROLES: Final[Mapping[str, Role | None]] = {
+    "administrator": ADMINISTRATOR,
+    "monitoring": MONITORING,
+    "policymaker": POLICYMAKER,
+    "user": None,
+    "open": None,
+}
+"""``user``: all who may log in; ``open``: without log-in."""
 
 
 class Route(NamedTuple):
@@ -83,41 +104,30 @@ class NotManagement(AccessRefused):
     """The password was right, but the user has none of the tags."""
 
 
+@dataclass(eq=False)
 class Context:
     """The objects that all endpoints share."""
 
-    def __init__(
-        self,
-        view: BrokerView,
-        on_loop: OnLoop,
-        node: NodeFacts,
-        version: str,
-        segment_entries: int,
-        statistics: Statistics,
-        scrapes: Scrapes,
-        answer_get: AnswerGet,
-        control: NodeControl | None = None,
-        sign_on: SignOn = OFF,
-    ) -> None:
-        """``segment_entries``: of virtual hosts that are made here; ``answer_get``: what a GET
-        of the same visitor would be answered now.
-        """
-        self.sign_on = sign_on
-        self.control = control or NodeControl()
-        self.view = view
-        self.on_loop = on_loop
-        self.lists = Lists(view, on_loop)
-        self.node = node
-        self.version = version
-        self.segment_entries = segment_entries
-        self.statistics = statistics
-        self.scrapes = scrapes
-        self.answer_get = answer_get
-        self.contexts: list[dict[str, object]] = []  # none before it listens
-        self.own_listeners: list[ListenerFacts] = []  # likewise: of this API, and of metrics
-        self.endpoints: list[Endpoints] = []  # all there are
-        self.sessions = UiSessions()
-        self.is_serving = True  # until the broker ends
+    view: BrokerView
+    on_loop: OnLoop
+    node: NodeFacts
+    version: str
+    segment_entries: int
+    """Of virtual hosts that are made here."""
+    statistics: Statistics
+    scrapes: Scrapes
+    answer_get: AnswerGet
+    """What a GET of the same visitor would be answered now."""
+    control: NodeControl
+    sign_on: SignOn
+    contexts: list[dict[str, object]] = field(default_factory=list)  # none before it listens
+    own_listeners: list[ListenerFacts] = field(default_factory=list)  # likewise: with metrics'
+    endpoints: "list[Endpoints]" = field(default_factory=list)  # all there are
+    sessions: UiSessions = field(default_factory=UiSessions)
+    is_serving: bool = True  # until the broker ends
+
+    def __post_init__(self) -> None:
+        self.lists = Lists(self.view, self.on_loop)
 
     @property
     def broker(self) -> Broker:
@@ -138,7 +148,7 @@ class Context:
     async def _logged_in(self, log_in: LogIn, source: Source) -> Visitor:
         users = self.view.broker.users
         try:
-            visitor = await self.on_loop(lambda: self._visitor(log_in.user()))
+            visitor = await self.on_loop(lambda: Visitor(log_in.user()))
         except LoginRefused as error:
             await asyncio.sleep(error.delay_ms / 1000)
             raise
@@ -146,37 +156,44 @@ class Context:
             wrong = NotManagement("Not management user")
             await self.on_loop(users.refuse, source, visitor.name, wrong)
             raise wrong
-        return visitor
+        return await self._entering(visitor)
 
     async def resume(self, token: str, peer: str) -> Visitor:
         """The visitor of a session of the web UI.  Raises SessionOver, and LoginRefused."""
         before = self.sessions.find(token)
         if before is None:
             raise SessionOver(OVER)
-        if before.external is not None and before.external.has_expired(wall_ms()):
+        if before.user.has_expired(wall_ms()):
             raise SessionOver(EXPIRED)  # and again, to each tab that asks
         broker = self.broker
         source = Source(HTTP, "HTTP", peer, is_loopback(peer))
 
         def look() -> Visitor:
             if before.external is not None:
-                return self._visitor(before.external)
+                before.external.look(mono_ms())
+                return Visitor(before.external)
             user = broker.users.resume(before.name, source)
             if not before.is_still(user, broker.vhosts):
                 raise SessionOver(OVER)
-            return Visitor(user)
+            return Visitor(before.user)
 
         try:
-            visitor = await self.on_loop(look)
+            visitor = await self._entering(await self.on_loop(look))
         except AccessRefused:
             self.sessions.end(token)
             raise
         self.sessions.used(token, before, visitor)
         return visitor
 
-    def _visitor(self, user: User) -> Visitor:
-        """On the data loop; raises Undecided."""
-        return Visitor(user, () if user.judge is None else open_to(user, self.broker.vhosts))
+    async def _entering(self, visitor: Visitor) -> Visitor:
+        """With the virtual hosts that it may enter: another backend is asked about each."""
+        user = visitor.external
+        if user is None:
+            return visitor
+        entered: list[str] = []
+        for some in slices(await self.on_loop(list, self.broker.vhosts), become_rows=False):
+            entered += await self.on_loop(open_to, user, some)
+        return await self.on_loop(Visitor, user, entered)
 
     async def refuse(self, request: web.Request) -> None:
         """Note in the log a request without credentials where they are needed."""
@@ -230,6 +247,11 @@ class Context:
 
 
 class Endpoints:
+    table: ClassVar[str] = ""
+    """Its routes, a line each, two spaces between the columns: who may use it (``ROLES``, and with
+    a slash who may change something by it), the path (below ``/api/`` if it has no slash in front),
+    for each method the function here that answers it, and the summary.
+    """
     heading: ClassVar[str] = ""
     """Of its routes in the document of the API; "" = the first part of the path."""
     has_lists: ClassVar[bool] = False
@@ -243,7 +265,19 @@ class Endpoints:
         self._lists = context.lists
 
     def routes(self) -> list[Route]:
-        raise NotImplementedError
+        rows = self.table.strip().splitlines()
+        return [self._route(*re.split(" {2,}", row.strip())) for row in rows]
+
+    def _route(self, roles: str, path: str, answers: str, summary: str = "") -> Route:
+        reader, _, writer = roles.partition("/")
+        endpoints: dict[str, Endpoint] = {}
+        for answer in answers.split():
+            method, _, function = answer.partition("=")
+            endpoints[method] = getattr(self, function)
+        whole = path if path.startswith("/") else f"/api/{path}"
+        return Route(
+            whole, endpoints, summary, ROLES[reader], ROLES.get(writer), is_open=reader == "open"
+        )
 
     async def begin(self) -> None:
         """The server listens: a resource with work of its own begins it now."""
@@ -297,7 +331,7 @@ class Endpoints:
     async def must_take(self, vhost: str) -> None:
         """Raises BadQuery without that virtual host: what is put into it, RabbitMQ refuses so."""
         if not await self._on_loop(self._view.has_vhost, vhost):
-            raise BadQuery("not_found", "vhost_not_found", status=404)
+            raise BadQuery("vhost_not_found", "not_found", 404)
 
     async def visible_vhosts(self, visitor: Visitor) -> list[str]:
         names = await self._on_loop(self._view.vhost_names)
@@ -343,7 +377,10 @@ class Endpoints:
         for user in self._broker.users.users.values():
             if "administrator" in user.tags and user.vhosts.get(vhost) == EVERYTHING:
                 return user.name
-        raise AccessRefused(f"no administrator may do everything in '{vhost}': name a user")
+        raise AccessRefused(
+            f"no administrator has all permissions in vhost '{vhost}': give one"
+            " all of them there, or name a user"
+        )
 
 
 def queue_asked(request: web.Request, visitor: Visitor) -> tuple[str, str]:

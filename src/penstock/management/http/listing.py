@@ -27,7 +27,9 @@ SortKey = tuple[int, float, str]
 class BadQuery(Exception):
     """A request that asks for nonsense; ``error`` and ``reason`` go into the answer."""
 
-    def __init__(self, error: str, reason: str | list[object], status: int = 400) -> None:
+    def __init__(
+        self, reason: str | list[object], error: str = "bad_request", status: int = 400
+    ) -> None:
         super().__init__(reason)
         self.error = error
         self.reason = reason
@@ -59,8 +61,8 @@ class ListQuery:
             shown_size = str(self.page_size)
         if self.page < 1 or not 1 <= self.page_size <= MAX_PAGE_SIZE:
             raise BadQuery(
-                "invalid_pagination_parameters",
                 f"Invalid pagination parameters: page number {self.page}, page size {shown_size}",
+                "invalid_pagination_parameters",
             )
         name = query.get("name", "")
         if len(name) > MAX_NAME_CHARACTERS:
@@ -91,9 +93,9 @@ class ListQuery:
         start = (self.page - 1) * self.page_size
         if start > len(items):
             raise BadQuery(
-                "page_out_of_range",
                 f"Page out of range, page: {self.page} page size: {self.page_size},"
                 f" len: {len(items)}",
+                "page_out_of_range",
             )
         return items[start : start + self.page_size]
 
@@ -128,7 +130,7 @@ def _number(text: str) -> int:
 
 
 def _bad_parameters() -> BadQuery:
-    return BadQuery("bad_request", "Pagination parameters are invalid")
+    return BadQuery("Pagination parameters are invalid")
 
 
 def _copy_path(row: Row, path: list[str], into: Row) -> None:

@@ -27,7 +27,7 @@ from penstock.management.http.listing import (
     sorted_in_chunks,
 )
 from penstock.management.rows.view import BrokerView
-from penstock.management.statistics.asked import NOTHING, asked_now
+from penstock.management.statistics.completing import NOTHING, asked_now
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -247,7 +247,6 @@ def check_samples(count: int, instead: str = "ask for a page") -> None:
     """Raises BadQuery when samples are asked of so many rows."""
     if count > ROWS_WITH_SAMPLES_MAX and asked_now.get():
         raise BadQuery(
-            "bad_request",
             f"samples (…_age) of {count} rows, more than {ROWS_WITH_SAMPLES_MAX}: {instead}",
         )
 

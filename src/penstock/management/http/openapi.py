@@ -1,11 +1,9 @@
 """The API's own description: an OpenAPI 3.1 document, made from the routes of the endpoints.
 
-    GET  /api/penstock/openapi.json    without log-in: it tells nothing of the broker
-
 In: every route, with its summary and the heading it stands under.  Out: paths, methods, parameters
-of paths and lists, and how one logs in.  Bodies are objects: what is in them, and what comes back,
-says the reference.  A route without a summary is described by its endpoint's own first line, else
-by its name.
+of paths and lists, and how one logs in.  It wants no log-in: it tells nothing of the broker.
+Bodies are objects: what is in them, and what comes back, says the reference.  A route without a
+summary is described by its endpoint's own first line, else by its name.
 """
 
 import re
@@ -20,7 +18,6 @@ from penstock.management.http.bodies import json_response
 from penstock.management.http.endpoints import Endpoint, Endpoints, Route
 
 OPENAPI: Final = "3.1.0"
-PATH: Final = "/api/penstock/openapi.json"
 WITH_BODY: Final = ("PUT", "POST", "PATCH")
 LIST_PARAMETERS: Final = {
     "columns": "Only these fields, dotted, with commas",
@@ -37,10 +34,9 @@ _PARAMETER: Final = re.compile(r"\{(\w+)(?::[^{}]*(?:\{[^{}]*\}[^{}]*)*)?\}")
 
 class OpenApi(Endpoints):
     heading = "description"
-
-    def routes(self) -> list[Route]:
-        about = "This document"
-        return [Route(PATH, {"GET": self.document}, about, is_open=True)]
+    table = """
+        open  penstock/openapi.json  GET=document  This document
+    """
 
     async def document(self, _request: web.Request, _visitor: Visitor) -> web.Response:
         context = self._context

@@ -14,8 +14,10 @@ from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.typedefs import Handler, Middleware
 
+from penstock.broker.rules.bounded_events import TOLD_MAX
 from penstock.core.event_book import NODE, Actor, EventBook
 from penstock.management.http.access import asking_now
 
@@ -34,6 +36,8 @@ CATEGORIES: Final[Mapping[str, str]] = {
 """The first word of a path below ``/api`` ─► the category; anything else is the node's."""
 
 READING: Final = ("GET", "HEAD", "OPTIONS")
+SHOWS_MESSAGES: Final = "/api/queues/{vhost}/{name}/messages"
+PUBLISHES: Final = "/api/exchanges/{vhost}/{name}/publish"
 REASON_MAX_BYTES: Final = 4096
 """An answer with a reason is no longer."""
 
@@ -49,8 +53,12 @@ def note_requests(
         answer = await handler(request)
         actor = asking_now.get()
         parts = request.rel_url.raw_path.rstrip("/").split("/")[2:] or [""]
+        # Which endpoint it is only the route says: a path may be spelt in many ways.
+        resource = request.match_info.route.resource
+        route = "" if resource is None else resource.canonical
         changes = request.method not in READING
-        if actor.user and parts[-1] != "publish" and (changes or parts[3:4] == ["messages"]):
+        is_noted = changes or route.startswith(SHOWS_MESSAGES)
+        if actor.user and is_noted and not route.startswith(PUBLISHES):
             if changes and parts[-1] != "get":
                 _log(request, actor, parts[0], answer.status)
             call_on_loop(partial(_note, book, actor, request, answer))
@@ -86,3 +94,46 @@ def _reason(answer: web.StreamResponse) -> str | None:
         return str(json.loads(body)["reason"])
     except (ValueError, TypeError, KeyError):
         return None
+
+
+class NoRequest(logging.Filter):
+    """Of what is no HTTP, and is answered with 400: one line without its octets.
+
+    aiohttp would write a traceback with them, and among them may be a password.  A peer without
+    credentials can cause such lines as fast as it connects, so they are bounded as those of
+    log-ins are:
+    ``TOLD_MAX`` lines in a minute; the next line after it says how many there would have been.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._minute = 0
+        self._count = 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, HttpProcessingError):
+            return True
+        untold = self._count_one(int(record.created) // 60)
+        if self._count <= TOLD_MAX:
+            logger = logging.getLogger(record.name)
+            more = f"; {untold} more before" if untold > 0 else ""
+            logger.info("%s: no HTTP: %s%s", record.getMessage(), type(error).__name__, more)
+        return False
+
+    def _count_one(self, minute: int) -> int:
+        """How many of an earlier minute had no line, if this is the first of another one."""
+        untold = 0
+        if minute != self._minute:
+            untold = self._count - TOLD_MAX
+            self._minute, self._count = minute, 0
+        self._count += 1
+        return untold
+
+
+def server_logger(name: str) -> logging.Logger:
+    """For the servers of one kind."""
+    logger = logging.getLogger(name)
+    if not logger.filters:
+        logger.addFilter(NoRequest())
+    return logger

@@ -1,6 +1,6 @@
 """The numbers of a page of metrics, read on the data loop some dozens of objects at a time.
 
-An object is a row of numbers in the order of its families (``Table``).
+An object is a row of numbers in the order of its families (``Columns``).
 """
 
 import gc
@@ -13,20 +13,19 @@ from penstock.broker.administration import CLUSTER_ID
 from penstock.clocks import wall_ms
 from penstock.core.histogram import Histogram
 from penstock.core.traffic import PROTOCOLS, DropCounters
-from penstock.management.facts.on_loop import OnLoop
-from penstock.management.facts.portions import SLICE, Part, portions
+from penstock.management.facts.on_loop import SLICE, OnLoop, Part, portions
 from penstock.management.facts.rows import Row
 from penstock.management.facts.sessions import ChannelFacts, ConnectionFacts, ListenerFacts
 from penstock.management.facts.storage_view import listed_fields, storage_row
 from penstock.management.metrics.families import CHANNEL as CHANNEL_FAMILIES
 from penstock.management.metrics.families import CONNECTION as CONNECTION_FAMILIES
 from penstock.management.metrics.families import QUEUE as QUEUE_FAMILIES
-from penstock.management.metrics.text import labels
+from penstock.management.metrics.families import labels
 from penstock.management.rows.view import BrokerView
 from penstock.management.statistics.completing import Statistics
 from penstock.management.statistics.node_facts import NodeFacts
 from penstock.management.statistics.reading import SHOWN
-from penstock.management.statistics.sampler import Sampler
+from penstock.management.statistics.sampler import StatisticsSampler
 from penstock.queues.context import queue_type
 from penstock.queues.queue import Queue
 from penstock.queues.stream_description import stream_numbers
@@ -56,7 +55,7 @@ NO_STATUS: Final[dict[str, object]] = {
 """Of a stream."""
 
 
-class Table:
+class Columns:
     """Numbers of many objects, column by column.
 
     A page may have a million of them, so they are not objects themselves: those would keep the
@@ -138,7 +137,7 @@ class Gathering:
         on_loop: OnLoop,
         node: NodeFacts,
         statistics: Statistics,
-        sampler: Sampler,
+        sampler: StatisticsSampler,
         own_listeners: Sequence[ListenerFacts] = (),
         refused: Callable[[], dict[str, int]] = dict,
     ) -> None:
@@ -156,8 +155,8 @@ class Gathering:
     async def vhosts(self) -> list[str]:
         return await self._on_loop(self.view.vhost_names)
 
-    async def queues(self, vhosts: Sequence[str]) -> Table:
-        table = Table(STREAM_AT + 4)
+    async def queues(self, vhosts: Sequence[str]) -> Columns:
+        table = Columns(STREAM_AT + 4)
         for vhost in vhosts:
             names = await self._on_loop(self._queue_names, vhost)
             for start in range(0, len(names), SLICE):
@@ -167,9 +166,9 @@ class Gathering:
                     table.add(shown, labels(queue_vhost=vhost, queue=name), kind, numbers)
         return table
 
-    async def exchanges(self, vhosts: Sequence[str]) -> Table:
+    async def exchanges(self, vhosts: Sequence[str]) -> Columns:
         """How many bindings leave each, but for the default exchange and internal ones."""
-        table = Table(1)
+        table = Columns(1)
         for vhost in vhosts:
             names = await self._on_loop(self._exchange_names, vhost)
             for start in range(0, len(names), SLICE):
@@ -179,10 +178,10 @@ class Gathering:
                     table.add(shown, "", "", (count,))
         return table
 
-    async def clients(self, vhosts: Sequence[str]) -> tuple[Table, Table]:
+    async def clients(self, vhosts: Sequence[str]) -> tuple[Columns, Columns]:
         """Connections, and their channels.  RabbitMQ labels both as channels."""
-        connections = Table(CONSUMERS_AT + 1)
-        channels = Table(len(CHANNEL_FAMILIES))
+        connections = Columns(CONSUMERS_AT + 1)
+        channels = Columns(len(CHANNEL_FAMILIES))
         last: Client | None = None  # as far as its channels were read
         async for some, theirs in self._parts():
             for one in some:
@@ -308,7 +307,7 @@ def _by_kind(shovels: Sequence[Row]) -> dict[str, Counter[str]]:
     }
 
 
-def _add(table: Table, client: Client, vhosts: Sequence[str]) -> None:
+def _add(table: Columns, client: Client, vhosts: Sequence[str]) -> None:
     name, vhost, protocol, numbers = client
     if vhost in vhosts:
         table.add(labels(channel=name), labels(channel=name, vhost=vhost), protocol, numbers)

@@ -8,17 +8,17 @@ from typing import Final, cast
 
 from penstock.core.letters import DELIVERY_LIMIT, EXPIRED, MAXLEN, REJECTED
 from penstock.management.facts.rows import Row
+from penstock.management.metrics.families import HISTOGRAM, Family, Number, labels
 from penstock.management.metrics.gathering import (
     OWN_AT,
     STATES,
     STATES_AT,
     STREAM_AT,
+    Columns,
     Gathering,
     NodeNumbers,
-    Table,
     collections,
 )
-from penstock.management.metrics.text import HISTOGRAM, Family, Number, labels
 from penstock.queues.context import STREAM as STREAM_TYPE
 
 STATE_NAMES: Final = (*(name for name, _ in STATES), "delta")
@@ -253,7 +253,7 @@ def _times(node: NodeNumbers, gathering: Gathering) -> Iterator[str]:
     )
 
 
-def queue_totals(queues: Table) -> Iterator[str]:
+def queue_totals(queues: Columns) -> Iterator[str]:
     """Of all queues together."""
     yield VQ_MESSAGES.labelled(
         (labels(state=name), queues.sum(STATES_AT + place))
@@ -266,7 +266,7 @@ def queue_totals(queues: Table) -> Iterator[str]:
         yield family.alone(sum(column) if place < LAGS else max(column, default=0))
 
 
-def each_queue(queues: Table) -> Iterator[tuple[Family, Iterator[tuple[str, int]]]]:
+def each_queue(queues: Columns) -> Iterator[tuple[Family, Iterator[tuple[str, int]]]]:
     yield VQ_MESSAGES, _states(queues)
     for place, family in enumerate(QUEUE_OWN):
         yield family, zip(queues.labels, queues.columns[OWN_AT + place], strict=True)
@@ -276,7 +276,7 @@ def each_queue(queues: Table) -> Iterator[tuple[Family, Iterator[tuple[str, int]
         yield family, ((queues.labels[at], column[at]) for at in streams)
 
 
-def _states(queues: Table) -> Iterator[tuple[str, int]]:
+def _states(queues: Columns) -> Iterator[tuple[str, int]]:
     for at, label_text in enumerate(queues.labels):
         for place, name in enumerate(STATE_NAMES):
             state = f',state="{name}"}}'

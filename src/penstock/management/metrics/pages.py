@@ -13,18 +13,20 @@ import platform
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Final, cast
 
+from aiohttp import web
+
 from penstock import __version__
 from penstock.core.traffic import PROTOCOLS, TRAFFIC_FIELDS
 from penstock.management.metrics import families as f
 from penstock.management.metrics import own
+from penstock.management.metrics.families import CONTENT_TYPE, Family, labels, prefixed, spelt
 from penstock.management.metrics.gathering import (
     CONSUMERS_AT,
     PUBLISHES_AT,
+    Columns,
     Gathering,
     NodeNumbers,
-    Table,
 )
-from penstock.management.metrics.text import Family, labels, prefixed, spelt
 from penstock.management.statistics.kinds import DELIVERIES
 
 DIALECT: Final = "3.10.8"
@@ -47,6 +49,11 @@ CHANNEL_GROUPS: Final = {
     "channel_queue_metrics": tuple(range(11, len(f.CHANNEL))),
 }
 CONNECTION_GROUPS: Final = {"connection_coarse_metrics": (0, 1), "connection_metrics": (2, 3, 4, 5)}
+FRESH_S: Final = 1.0
+SEND_S: Final = 20.0
+"""So long a scraper may take to read a page; Prometheus waits 10 s for it."""
+Key = tuple[str, tuple[str, ...], tuple[str, ...]]
+"""Page, families and virtual hosts."""
 
 
 class Pages:
@@ -60,7 +67,7 @@ class Pages:
         yield "".join(_global(node, connections))
         yield "".join(_sums(f.QUEUE, queues))
         yield "".join(_sums(f.CHANNEL[: f.CHANNEL_COUNTERS_AT], channels))
-        counts = _over_protocols(node)
+        counts = [sum(column) for column in zip(*node.traffic.values(), strict=True)]
         for place, family in enumerate(f.CHANNEL[f.CHANNEL_COUNTERS_AT :]):
             yield family.alone(counts[place])
         octets = (counts[-2], counts[-1])
@@ -85,14 +92,14 @@ class Pages:
         for piece in own.node_pieces(node, self._gathering):
             yield piece
 
-    async def _read(self) -> tuple[NodeNumbers, Table, Table, Table]:
+    async def _read(self) -> tuple[NodeNumbers, Columns, Columns, Columns]:
         vhosts = await self._gathering.vhosts()
         node = await self._gathering.node()
         queues = await self._gathering.queues(vhosts)
         return node, queues, *await self._gathering.clients(vhosts)
 
     def _objects(
-        self, queues: Table, connections: Table, channels: Table
+        self, queues: Columns, connections: Columns, channels: Columns
     ) -> Iterator[tuple[Family, Samples]]:
         for place, family in enumerate(f.QUEUE):
             yield family, _of_queues(queues, place)
@@ -199,13 +206,13 @@ def _of_row(node: NodeNumbers, name: str) -> int | float:
     return float(value) if isinstance(value, str) else int(cast(int, value))
 
 
-def _totals(queues: Table, connections: Table, channels: Table) -> Iterator[str]:
+def _totals(queues: Columns, connections: Columns, channels: Columns) -> Iterator[str]:
     counts = (len(connections), len(channels), queues.sum(CONSUMERS), len(queues))
     for family, count in zip(f.TOTALS, counts, strict=True):
         yield family.alone(count)
 
 
-def _global(node: NodeNumbers, connections: Table) -> Iterator[str]:
+def _global(node: NodeNumbers, connections: Columns) -> Iterator[str]:
     fields = {name: place for place, name in enumerate(TRAFFIC_FIELDS)}
     for name, family in f.GLOBAL_PUBLISHED.items():
         yield family.labelled(
@@ -238,26 +245,22 @@ def _log_ins(node: NodeNumbers, prefix: str = "") -> Iterator[str]:
         yield shown.labelled((labels(protocol=name), one[place]) for name, one in counts.items())
 
 
-def _sums(families: Sequence[Family], table: Table) -> Iterator[str]:
+def _sums(families: Sequence[Family], table: Columns) -> Iterator[str]:
     for place, family in enumerate(families):
         yield family.alone(table.sum(place))
 
 
-def _over_protocols(node: NodeNumbers) -> list[int]:
-    return [sum(column) for column in zip(*node.traffic.values(), strict=True)]
-
-
-def _of(table: Table, place: int) -> Samples:
+def _of(table: Columns, place: int) -> Samples:
     return zip(table.labels, table.columns[place], strict=True)
 
 
-def _of_queues(queues: Table, place: int) -> Samples:
+def _of_queues(queues: Columns, place: int) -> Samples:
     if place == len(f.QUEUE) - 1:
         return zip(queues.more_labels, queues.columns[place], strict=True)
     return _of(queues, place)
 
 
-def _of_channels(channels: Table, place: int) -> Samples:
+def _of_channels(channels: Columns, place: int) -> Samples:
     if place >= f.CHANNEL_COUNTERS_AT:
         return zip(channels.more_labels, channels.columns[place], strict=True)
     return _of(channels, place)
@@ -283,3 +286,52 @@ async def written(family: Family, samples: Samples, prefix: str = "") -> AsyncIt
             lines = []
             await asyncio.sleep(0)
     yield "".join(lines)
+
+
+class Scrapes:
+    """Answers of both ports: one page is made at a time, and shared for a second.
+
+    With 10,000 queues a page takes seconds of the management thread and megabytes.  So requests
+    within ``FRESH_S`` of a page that was made get the same one, and others wait for their turn.
+    """
+
+    def __init__(self, pages: Pages) -> None:
+        self._pages = pages
+        self._turn = asyncio.Lock()
+        self._fresh: dict[Key, list[bytes]] = {}
+
+    async def answer(self, request: web.Request, page: str) -> web.StreamResponse:
+        """``page``: the last part of the path."""
+        query = request.query
+        key = page, tuple(query.getall("family", [])), tuple(query.getall("vhost", []))
+        pieces = await self._page(key if page == "detailed" else (page, (), ()))
+        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
+        await response.prepare(request)
+        try:
+            async with asyncio.timeout(SEND_S):
+                for piece in pieces if request.method != "HEAD" else ():
+                    await response.write(piece)
+                await response.write_eof()
+        except TimeoutError as error:
+            if request.transport is not None:
+                request.transport.abort()
+            raise ConnectionResetError("a scraper does not read") from error
+        return response
+
+    async def _page(self, key: Key) -> list[bytes]:
+        async with self._turn:
+            fresh = self._fresh.get(key)
+            if fresh is not None:
+                return fresh
+            made = [piece.encode() async for piece in self._made(key)]
+            self._fresh[key] = made
+            asyncio.get_running_loop().call_later(FRESH_S, self._fresh.pop, key)
+            return made
+
+    def _made(self, key: Key) -> AsyncIterator[str]:
+        page, families, vhosts = key
+        if page == "metrics":
+            return self._pages.overall()
+        if page == "per-object":
+            return self._pages.each()
+        return self._pages.detailed(families, vhosts)

@@ -6,7 +6,7 @@ Called on the data loop; see ``view``.
 from collections.abc import Sequence
 
 from penstock.core.errors import NotFound
-from penstock.management.facts.portions import Part
+from penstock.management.facts.on_loop import Part
 from penstock.management.facts.rows import Row, Rows, activity, jsonable
 from penstock.management.facts.sessions import ChannelFacts, ConnectionFacts
 from penstock.management.statistics.reading import channel_tally, octets_tally

@@ -6,6 +6,7 @@ Called on the data loop; see ``view``.
 from collections.abc import Sequence
 from typing import cast
 
+from penstock.broker.topology.topics import PREFIX
 from penstock.broker.topology.vhost import Vhost
 from penstock.core.event_kinds import NODE_ITSELF
 from penstock.management.facts.rows import (
@@ -17,7 +18,7 @@ from penstock.management.facts.rows import (
 )
 from penstock.management.statistics.reading import exchange_tally
 from penstock.queues.queue import Queue
-from penstock.routing.exchanges import Binding, Exchange
+from penstock.routing.exchanges import NSQ_TOPIC, Binding, Exchange
 
 
 class ExchangeRows(Rows):
@@ -62,6 +63,9 @@ class ExchangeRows(Rows):
         if exchange.delays:
             waiting = cast(Queue, exchange.room).backing
             row["messages_delayed"] = int(waiting.ready_count() + waiting.count_delayed())
+        if exchange.type == NSQ_TOPIC:
+            topic = vhost.topics.topics[name.removeprefix(PREFIX)]
+            row.update(messages=int(topic.depth()), paused=topic.paused)
         return row
 
     def bindings_from(self, vhost: str, exchange: str) -> list[Binding]:

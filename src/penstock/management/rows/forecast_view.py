@@ -1,4 +1,4 @@
-"""The forecast of alarms: memory and disk as bars, and in a sentence.
+"""Memory and disk: what is short, the limits, and a forecast of alarms, also in a sentence.
 
     memory  0 ──────── paging line ──────── limit ──────── all there is
     disk    0 ──────── used ──────────────── limit ─────── all there is
@@ -8,6 +8,7 @@ move messages to disk.  Called on the data loop; reads numbers only.
 """
 
 from penstock.backing.description import Facts
+from penstock.broker.rules.admission import Admission
 from penstock.broker.rules.alarms import NO_PAGING, UNKNOWN, Alarms
 from penstock.broker.rules.forecast import NEVER
 from penstock.storage.engine.ram import RamAccount
@@ -102,3 +103,25 @@ def in_words(seconds: int) -> str:
     if seconds < 86_400:
         return f"{seconds // 3600} h {seconds % 3600 // 60} min"
     return f"{seconds // 86_400} d {seconds % 86_400 // 3600} h"
+
+
+def alarms_row(admission: Admission) -> Facts:
+    """Called on the data loop; what is not known is None."""
+    alarms = admission.alarms
+    forecast = alarms.forecast
+    free = int(alarms.disk_free_bytes)
+    return {
+        "memory": alarms.memory,
+        "disk": alarms.disk,
+        "reason": admission.cluster_reason() or None,
+        "elsewhere": admission.elsewhere,
+        "memory_used_bytes": int(alarms.used_bytes()),
+        "memory_resident_bytes": int(alarms.resident_bytes),
+        "memory_limit_bytes": int(alarms.memory_limit_bytes),
+        "memory_total_bytes": int(alarms.total_bytes),
+        "disk_free_bytes": None if free == UNKNOWN else free,
+        "disk_limit_bytes": int(alarms.disk_limit_bytes),
+        "disk_shrinks_by_bytes_per_s": round(forecast.shrinks_by),
+        "seconds_to_disk_limit": _seconds(int(forecast.seconds_to(alarms.disk_limit_bytes))),
+        "seconds_to_disk_full": _seconds(int(forecast.seconds_to(0))),
+    }

@@ -10,6 +10,7 @@ so the histograms are those of ``SAMPLED`` messages from all over it, scaled to 
 soonest are exact.
 """
 
+from collections import OrderedDict, deque
 from typing import Final, NamedTuple
 
 from penstock.broker.broker import Broker
@@ -24,6 +25,11 @@ SAMPLED: Final = 500
 SOONEST: Final = 10
 DUE_WITHIN_MS: Final = (0, 1000, 5000, 15_000, 30_000, 60_000, 300_000, 900_000, 3_600_000)
 ATTEMPTS: Final = (1, 2, 3, 5, 10, 100)
+WINDOW_MS: Final = 10_000
+APART_MS: Final = 500
+"""Looks closer together than this are one."""
+KEYS_MAX: Final = 256
+Counts = dict[str, int]
 
 
 class Waiting(NamedTuple):
@@ -37,7 +43,7 @@ class Waiting(NamedTuple):
 
 def heaps_row(queue: Queue, given: list[OpenDelivery], broker: Broker, now_ms: WallMs) -> Row:
     """``given``: what AMQP consumers of it hold, who have a timeout and no lease."""
-    some = [_delivery(one) for one in given]
+    some = [Waiting(one.message, one.due_ms, one.delivered_ms, one.consumer_tag) for one in given]
     soonest = [one for one in some if one.due_ms]
     leases = queue.leases
     if leases is not None:
@@ -59,10 +65,6 @@ def heaps_row(queue: Queue, given: list[OpenDelivery], broker: Broker, now_ms: W
 def _lease(leases: Leases, lease: Lease) -> Waiting:
     tag = leases.consumer(lease).tag
     return Waiting(lease.message, lease.due_ms, lease.delivered_ms, tag)
-
-
-def _delivery(one: OpenDelivery) -> Waiting:
-    return Waiting(one.message, one.due_ms, one.delivered_ms, one.consumer_tag)
 
 
 def _deferred_row(queue: Queue, now_ms: WallMs) -> Row:
@@ -146,3 +148,37 @@ def _scan_row(queue: Queue, broker: Broker) -> Row | None:
         "last_round_ms": int(scan.last_round_ms),
         "rounds": int(scan.rounds),
     }
+
+
+class Recent:
+    """Rates of counters by any key over the last seconds, computed by the reader.
+
+    The caller passes the counters; the samples of the last ten seconds are kept, so several
+    visitors of one page see the same rate, and the broker keeps nothing for them.  The first look
+    knows no rate.  The memory is bounded: the thing least recently looked at is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._seen: OrderedDict[object, deque[tuple[WallMs, Counts]]] = OrderedDict()
+
+    def rates(self, key: object, counts: Counts, now_ms: WallMs) -> dict[str, float | None]:
+        """A second, of each counter; None = not known yet."""
+        looks = self._looks(key)
+        while looks and (now_ms - looks[0][0] > WINDOW_MS or now_ms < looks[0][0]):
+            looks.popleft()
+        if looks and any(counts[name] < looks[-1][1].get(name, 0) for name in counts):
+            looks.clear()  # it is another one of the same name
+        if not looks or now_ms - looks[-1][0] >= APART_MS:
+            looks.append((now_ms, counts))
+        then_ms, then = looks[0]
+        if now_ms - then_ms < APART_MS:
+            return dict.fromkeys(counts)
+        passed_s = (now_ms - then_ms) / 1000
+        return {name: round((count - then[name]) / passed_s, 2) for name, count in counts.items()}
+
+    def _looks(self, key: object) -> deque[tuple[WallMs, Counts]]:
+        looks = self._seen.setdefault(key, deque())
+        self._seen.move_to_end(key)
+        if len(self._seen) > KEYS_MAX:
+            self._seen.popitem(last=False)
+        return looks

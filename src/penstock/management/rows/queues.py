@@ -16,8 +16,8 @@ from penstock.management.facts.sessions import ConnectionFacts
 from penstock.management.facts.storage_view import listed_fields, shown_fields
 from penstock.management.rows.mirrors import member_fields, queue_fields
 from penstock.management.statistics.kinds import QUEUE as QUEUE_KIND
+from penstock.management.statistics.kinds import CountersSnapshot
 from penstock.management.statistics.reading import Counts, consumer_tally, queue_counts
-from penstock.management.statistics.tally import CountersSnapshot
 from penstock.queues.consumers import Consumer
 from penstock.queues.context import queue_type
 from penstock.queues.queue import Queue
@@ -33,6 +33,7 @@ NUMBERS: Final[Mapping[str, Callable[[Queue], int]]] = {
     "messages": _messages,
     "messages_ready": lambda queue: queue.backing.ready_count(),
     "messages_unacknowledged": lambda queue: queue.unacked_anywhere(),
+    "messages_deferred": lambda queue: int(queue.deferred_count()),
     "consumers": lambda queue: int(queue.consumers_anywhere()),
 }
 """Fields of a row that are known without the others: long lists are sorted by them."""
@@ -87,7 +88,8 @@ class QueueRows(Rows):
         queue = self.vhost(vhost).queue(name)
         if not isinstance(queue, RemoteQueue) or not queue.is_stream or queue.why_down() != "":
             return {}
-        return then(queue.facts(), _penstock, partial(self.facts_elsewhere, vhost, name))
+        again = partial(self.facts_elsewhere, vhost, name)
+        return then(queue.facts(), lambda facts: {"penstock": facts}, again)
 
     def _head_timestamp(self, queue: Queue) -> object:
         """What its publisher gave the first message, if that is at hand."""
@@ -140,9 +142,7 @@ class QueueRows(Rows):
             "auto_delete": queue.auto_delete,
             "exclusive": queue.exclusive,
             "arguments": jsonable(queue.arguments) if queue.arguments else {},
-            **self.broker.vhosts[queue.vhost].policies.queue_row(
-                queue.name, queue_type(queue.arguments)
-            ),
+            **self.broker.vhosts[queue.vhost].policies.queue_row(queue.limits.policies),
         }
 
     def _queue_row(self, queue: Queue) -> Row:
@@ -158,6 +158,7 @@ class QueueRows(Rows):
             "messages": _messages(queue),
             "messages_ready": ready,
             "messages_unacknowledged": unacked,
+            "messages_deferred": int(queue.deferred_count()),
             "consumers": int(queue.consumers_anywhere()),
             "consumer_capacity": capacity,
             "consumer_utilisation": capacity,
@@ -213,10 +214,6 @@ class QueueRows(Rows):
             "peer_port": facts.peer_port,
             "node": self.node_name,
         }
-
-
-def _penstock(facts: object) -> dict[str, object]:
-    return {"penstock": facts}
 
 
 def delivery_rows(vhost: str, name: str, consumers: Sequence[tuple[Row, Counts]]) -> list[Row]:

@@ -17,14 +17,13 @@ from penstock.broker.definitions.exporting import metadata_row
 from penstock.management.facts.rows import Row, Rows
 from penstock.management.facts.sessions import ListenerFacts, SessionInspector, date_text
 from penstock.management.facts.storage_view import files_row, storage_row
-from penstock.management.rows.alarms_view import alarms_row
 from penstock.management.rows.clients import ClientRows
 from penstock.management.rows.exchanges import ExchangeRows
+from penstock.management.rows.forecast_view import alarms_row
 from penstock.management.rows.mirrors import MirrorRows
 from penstock.management.rows.queues import QueueRows
-from penstock.management.statistics.kinds import CLUSTER
+from penstock.management.statistics.kinds import CLUSTER, CountersSnapshot
 from penstock.management.statistics.reading import cluster_counts, vhost_tally
-from penstock.management.statistics.tally import CountersSnapshot
 from penstock.storage.engine.recovery import Opening
 
 
@@ -86,7 +85,7 @@ class BrokerView(Rows):
         names = sorted({vhost for vhost, _ in staging.sets})
         row["staged"] = {
             **staging.totals(),
-            "published": staging.batches.poured_count,
+            "published": staging.batches.published_count,
             "vhosts": {name: staging.totals(name) for name in names},
         }
         return row

@@ -9,11 +9,11 @@ them; the newest sample comes first.  An object that never did anything has no `
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
 from typing import Final, cast
 
 from penstock.management.facts.rows import Row
-from penstock.management.statistics.asked import asked_now
 from penstock.management.statistics.kinds import (
     CHURN,
     CLUSTER,
@@ -24,10 +24,11 @@ from penstock.management.statistics.kinds import (
     OCTETS,
     SUMS,
     VHOST,
-    Kind,
+    CountersSnapshot,
+    Key,
+    ObjectKind,
 )
 from penstock.management.statistics.rings import Levels, Sample, Track, Tracks
-from penstock.management.statistics.tally import CountersSnapshot, Key
 from penstock.settings.settings import Settings
 
 ASKED_MAX: Final = 1000
@@ -39,6 +40,12 @@ DETAILS: Final = {
 NO_RATES: Final[dict[str, float]] = {}
 PUBLISHING: Final = ("publish", "confirm", "return_unroutable", "drop_unroutable")
 CONSUMING: Final = (*DELIVERIES, "get_empty", "redeliver", "ack")
+GROUPS: Final = ("lengths", "msg_rates", "data_rates", "node_stats")
+AGE_MAX_S: Final = 366 * 24 * 3600
+Asked = Mapping[str, tuple[int, int]]
+"""By group: (age, increment)."""
+NOTHING: Final[Asked] = {}
+asked_now: ContextVar[Asked] = ContextVar("asked_now", default=NOTHING)
 
 
 class Statistics:
@@ -147,7 +154,7 @@ class Statistics:
 
     # -- details ---------------------------------------------------------------------------
 
-    def with_details(self, kind: Kind, key: Key, counts: dict[str, int], group: str) -> Row:
+    def with_details(self, kind: ObjectKind, key: Key, counts: dict[str, int], group: str) -> Row:
         """These counts, and what is known of each over time."""
         row: Row = dict(counts)
         if self.mode == "none":
@@ -196,9 +203,10 @@ class Statistics:
             row["sockets_used"] = self.socket_count
         numbers = {name: row[name] for name in NODE.names if isinstance(row.get(name), int)}
         row.update(self.with_details(NODE, (), cast(dict[str, int], numbers), "node_stats"))
-        track = self.tracks[CLUSTER.name].by_key.get(())
-        if track is not None:
-            named = dict(zip(CLUSTER.names, track.counts, strict=True))
+        if self.mode != "none":
+            track = self.tracks[CLUSTER.name].by_key.get(())
+            counts = track.counts if track is not None else ()
+            named = dict.fromkeys(CLUSTER.names, 0) | dict(zip(CLUSTER.names, counts, strict=False))
             churn = {name: named[name] for name in CHURN}
             row.update(self.with_details(CLUSTER, (), churn, "node_stats"))
 
@@ -229,3 +237,22 @@ def _sum(series: list[list[Sample]]) -> list[Sample]:
     return [
         (column[0][0], sum(value for _, value in column)) for column in zip(*series, strict=True)
     ]
+
+
+def read_asked(query: Mapping[str, str]) -> Asked:
+    """What is no time is passed over, as RabbitMQ does."""
+    found: dict[str, tuple[int, int]] = {}
+    for group in GROUPS:
+        age, step = _seconds(query.get(f"{group}_age")), _seconds(query.get(f"{group}_incr"))
+        if age and step:
+            found[group] = (age, step)
+    return found or NOTHING
+
+
+def _seconds(text: str | None) -> int:
+    """0 = none."""
+    try:
+        number = int(text or "")
+    except ValueError:
+        return 0
+    return number if 0 < number <= AGE_MAX_S else 0

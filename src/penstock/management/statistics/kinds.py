@@ -6,6 +6,7 @@ minutes; of the node also a working day in steps of ten minutes, and a day in ha
 hours is ours; what is kept of the node and its totals outlives the process (``history_file.py``).
 """
 
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from penstock.core.traffic import TRAFFIC_FIELDS
@@ -26,9 +27,10 @@ LENGTHS: Final = ("messages_ready", "messages_unacknowledged")
 SUMS: Final = {"deliver_get": DELIVERIES, "messages": LENGTHS}
 SHOWN_TRAFFIC: Final = TRAFFIC_FIELDS[:11]
 OCTETS: Final = ("recv_oct", "send_oct")
+Key = tuple[str, ...]
 
 
-class Kind(NamedTuple):
+class ObjectKind(NamedTuple):
     """``wide``: its numbers do not fit into 32 bits."""
 
     name: str
@@ -42,7 +44,7 @@ class Kind(NamedTuple):
         return self.counters + self.gauges
 
 
-QUEUE: Final = Kind(
+QUEUE: Final = ObjectKind(
     "queue",
     (
         "publish",
@@ -57,18 +59,18 @@ QUEUE: Final = Kind(
     ),
     LENGTHS,
 )
-EXCHANGE: Final = Kind("exchange", ("publish_in", "publish_out"))
-CHANNEL: Final = Kind("channel", SHOWN_TRAFFIC)
-CONNECTION: Final = Kind("connection", OCTETS, wide=True)
-VHOST: Final = Kind("vhost", (*SHOWN_TRAFFIC, *OCTETS), LENGTHS, wide=True)
-CLUSTER: Final = Kind(
+EXCHANGE: Final = ObjectKind("exchange", ("publish_in", "publish_out"))
+CHANNEL: Final = ObjectKind("channel", SHOWN_TRAFFIC)
+CONNECTION: Final = ObjectKind("connection", OCTETS, wide=True)
+VHOST: Final = ObjectKind("vhost", (*SHOWN_TRAFFIC, *OCTETS), LENGTHS, wide=True)
+CLUSTER: Final = ObjectKind(
     "cluster",
     (*SHOWN_TRAFFIC, "disk_reads", "disk_writes", *CHURN),
     LENGTHS,
     wide=True,
     kept=GLOBAL,
 )
-NODE: Final = Kind(
+NODE: Final = ObjectKind(
     "node",
     (
         *("gc_num", "context_switches", "io_read_bytes", "io_write_bytes"),
@@ -81,3 +83,20 @@ NODE: Final = Kind(
 KINDS: Final = {
     kind.name: kind for kind in (QUEUE, EXCHANGE, CHANNEL, CONNECTION, VHOST, CLUSTER, NODE)
 }
+
+
+class CountersSnapshot(dict[str, object]):
+    """Counts by name, in a row that is made on the data loop; ``kind`` and ``key`` say whose.
+
+    When the row arrives on management's side, ``completing`` adds rates and samples.  To all other
+    code it is a dict.
+    """
+
+    __slots__ = ("key", "kind")
+
+    def __init__(
+        self, kind: str, key: Key, names: Iterable[str] = (), counts: Iterable[int] = ()
+    ) -> None:
+        super().__init__(zip(names, counts, strict=False))
+        self.kind = kind
+        self.key = key

@@ -9,16 +9,24 @@ from typing import Final
 from penstock.broker.broker import Broker
 from penstock.clocks import wall_ms
 from penstock.core.traffic import PROTOCOLS, TRAFFIC_FIELDS, ExchangeTraffic
-from penstock.management.facts.portions import Part
+from penstock.management.facts.on_loop import SLICE, Part
 from penstock.management.facts.sessions import SessionInspector, SessionTally
-from penstock.management.statistics.kinds import EXCHANGE, OCTETS, SHOWN_TRAFFIC, VHOST
-from penstock.management.statistics.tally import CountersSnapshot, Key
+from penstock.management.statistics.kinds import (
+    EXCHANGE,
+    OCTETS,
+    SHOWN_TRAFFIC,
+    VHOST,
+    CountersSnapshot,
+    Key,
+)
 from penstock.queues.queue import Queue
 
 Counts = tuple[int, ...]
 Named = tuple[str, Counts]
 
 SHOWN: Final = len(SHOWN_TRAFFIC)
+LOOKED_AT_ONCE: Final = 1000
+"""Queues of which a call finds those that were ever used; of these it reads ``SLICE``."""
 OCTETS_AT: Final = TRAFFIC_FIELDS.index("recv_oct")
 
 
@@ -38,13 +46,20 @@ class Reading:
         found = self._broker.vhosts.get(vhost)
         return [] if found is None else list(found.queues)
 
-    def queues(self, vhost: str, names: Sequence[str]) -> list[Named]:
-        """In the order of ``kinds.QUEUE``; its capacity is measured from one look to the next."""
+    def queues(self, vhost: str, names: list[str]) -> list[Named]:
+        """Of the last of ``names``, as many as one call may, which it removes there.
+
+        In the order of ``kinds.QUEUE``; its capacity is measured from one look to the next.
+        """
         found = self._broker.vhosts.get(vhost)
-        if found is None:
-            return []
-        queues = [found.queues[name] for name in names if name in found.queues]
-        used = [queue for queue in queues if not is_unused(queue)]
+        queues = {} if found is None else found.queues
+        used: list[Queue] = []
+        left = LOOKED_AT_ONCE
+        while names and left and len(used) < SLICE:
+            left -= 1
+            queue = queues.get(names.pop())
+            if queue is not None and not is_unused(queue):
+                used.append(queue)
         now_ms = wall_ms()
         for queue in used:
             queue.measure_capacity(now_ms)

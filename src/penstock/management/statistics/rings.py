@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Final
 
-from penstock.management.statistics.kinds import FINE_S, SUMS, Kind
+from penstock.management.statistics.kinds import FINE_S, SUMS, ObjectKind
 
 NARROW_MAX: Final = (1 << 32) - 1
 WIDE_MAX: Final = (1 << 64) - 1
@@ -43,7 +43,7 @@ class Level:
 class Levels:
     """Of one kind."""
 
-    def __init__(self, kind: Kind, interval_s: float) -> None:
+    def __init__(self, kind: ObjectKind, interval_s: float) -> None:
         self.kind = kind
         self.interval_s = interval_s
         self.levels: list[Level] = []
@@ -233,7 +233,7 @@ def _grown(before: Sequence[int], place: int, value: int) -> int:
 class Tracks:
     """All objects of one kind, by key."""
 
-    def __init__(self, kind: Kind, interval_s: float) -> None:
+    def __init__(self, kind: ObjectKind, interval_s: float) -> None:
         self.kind = kind
         self.levels = Levels(kind, interval_s)
         self.by_key: dict[tuple[str, ...], Track] = {}

@@ -1,7 +1,7 @@
-"""``Sampler``: reads the counters of all objects once per interval.
+"""``StatisticsSampler``: reads the counters of all objects once per interval.
 
 In: ``on_loop``, which runs a short function on the data loop, and what to read there (``Reading``).
-Out: the tracks of ``Statistics``.  A slice has at most ``SLICE`` objects, and between two of them
+Out: the tracks of ``Statistics``.  A slice reads at most ``SLICE`` objects, and between two of them
 the data loop has its turns; what lies between the first and the last slice of a walk is a fraction
 of the interval.  When the broker does not answer, or the walk takes longer than the interval, the
 next tick is left out, and its steps are as if nothing had happened.
@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
 from penstock.core.histogram import Histogram
-from penstock.management.facts.on_loop import OnLoop
-from penstock.management.facts.portions import SLICE, portions
+from penstock.management.facts.on_loop import SLICE, OnLoop, portions
 from penstock.management.facts.sessions import SessionTally
 from penstock.management.statistics.completing import Statistics
 from penstock.management.statistics.history_file import STEP_S, HistoryFile
@@ -33,7 +32,7 @@ P = ParamSpec("P")
 log = logging.getLogger("penstock.management")
 
 
-class Sampler:
+class StatisticsSampler:
     """See the head of this file.
 
     ``waits``  how long slices waited for the data loop: its lag, as others feel it
@@ -156,9 +155,8 @@ class Sampler:
         reading = self._reading
         names = await self._on_loop(reading.queue_names, vhost)
         queues = self.tracks["queue"]
-        for start in range(0, len(names), SLICE):
-            some = names[start : start + SLICE]
-            for name, counts in await self._timed(reading.queues, vhost, some):
+        while names:
+            for name, counts in await self._timed(reading.queues, vhost, names):
                 queues.record((vhost, name), counts)
                 ready += counts[-2]
                 unacked += counts[-1]

@@ -1,12 +1,7 @@
 """Limits of virtual hosts and users over HTTP, in the form of RabbitMQ's API.
 
-    GET         /api/vhost-limits    /api/vhost-limits/{vhost}
-    PUT DELETE  /api/vhost-limits/{vhost}/{limit}    max-connections, max-queues, and the budgets
-    GET         /api/user-limits     /api/user-limits/{user}
-    PUT DELETE  /api/user-limits/{user}/{limit}      max-connections, max-channels
-
-``PUT`` takes ``{"value": N}``; a negative number lifts the limit.  A limit holds for what comes
-from now on: who is in stays.  Only administrators change limits; others see those of the virtual
+``PUT`` takes ``{"value": N}``; a negative number lifts the limit.  A new limit applies to
+what comes after it only.  Only administrators change limits; others see those of the virtual
 hosts they may enter, and their own.
 """
 
@@ -16,21 +11,20 @@ from penstock.broker.administration import limits_of, user_limits_of
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.management.api.policies import invalid
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import ADMINISTRATOR, Visitor
+from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import json_body, json_response, must_have
-from penstock.management.http.endpoints import Endpoint, Endpoints, Route
+from penstock.management.http.endpoints import Endpoints
 
 
 class LimitsApi(Endpoints):
-    def routes(self) -> list[Route]:
-        limits = [Route("/api/vhost-limits", {"GET": self.of_vhosts})]
-        limits.append(Route("/api/vhost-limits/{vhost}", {"GET": self.of_vhosts}))
-        limits.append(Route("/api/user-limits", {"GET": self.of_users}))
-        limits.append(Route("/api/user-limits/{user}", {"GET": self.of_users}))
-        changes: dict[str, Endpoint] = {"PUT": self.put, "DELETE": self.delete}
-        limits.append(Route("/api/vhost-limits/{vhost}/{limit}", changes, role=ADMINISTRATOR))
-        limits.append(Route("/api/user-limits/{user}/{limit}", changes, role=ADMINISTRATOR))
-        return limits
+    table = """
+        user           vhost-limits                  GET=of_vhosts
+        user           vhost-limits/{vhost}          GET=of_vhosts
+        user           user-limits                   GET=of_users
+        user           user-limits/{user}            GET=of_users
+        administrator  vhost-limits/{vhost}/{limit}  PUT=put DELETE=delete
+        administrator  user-limits/{user}/{limit}    PUT=put DELETE=delete
+    """
 
     # -- looking -------------------------------------------------------------------------
 

@@ -1,13 +1,8 @@
 """Users over HTTP, in the form of RabbitMQ's API; for administrators.
 
-    GET              /api/users    /api/users/{user}
-    GET              /api/users/without-permissions
-    PUT              /api/users/{user}    {"password": "...", "tags": "a,b" or ["a", "b"]}
-                                          or "password_hash" with "hashing_algorithm"
-    DELETE           /api/users/{user}
-    POST             /api/users/bulk-delete    {"users": ["a", "b"]}
-    GET POST         /api/penstock/users/{user}/passwords            a second one, while the first
-    DELETE           /api/penstock/users/{user}/passwords/older      is still in use; or /newer
+    PUT    /api/users/{user}          {"password": "...", "tags": "a,b" or ["a", "b"]}
+                                      or "password_hash" with "hashing_algorithm"
+    POST   /api/users/bulk-delete     {"users": ["a", "b"]}
 
 ``password_hash`` "" means that login with a password is refused; a body with neither says the
 same, and so does the password "".  Passwords are hashed on this side: the data loop sees hashes
@@ -27,9 +22,9 @@ from penstock.broker.rules.access import HASHING, KNOWN_HASHINGS, PasswordHash
 from penstock.broker.rules.passwords import Passwords
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import ADMINISTRATOR, Visitor
+from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import json_body, json_response, must_have
-from penstock.management.http.endpoints import Endpoints, Route
+from penstock.management.http.endpoints import Endpoints
 from penstock.management.http.listing import BadQuery, ListQuery
 
 WHICH: Final = ("newer", "older")
@@ -39,42 +34,17 @@ WHICH: Final = ("newer", "older")
 class UsersApi(Endpoints):
     has_lists = True
     heading = "users"
-
-    def routes(self) -> list[Route]:
-        of_user = "/api/penstock/users/{user}/passwords"
-        return [
-            Route(
-                of_user,
-                {"GET": self.passwords, "POST": self.add_password},
-                "Its passwords, and when each was last used",
-                ADMINISTRATOR,
-            ),
-            Route(
-                of_user + "/{which}",
-                {"DELETE": self.drop_password},
-                "Drop one of two: older or newer",
-                ADMINISTRATOR,
-            ),
-            Route("/api/users", {"GET": self.users}, "All users", ADMINISTRATOR),
-            Route(
-                "/api/users/without-permissions",
-                {"GET": self.without_permissions},
-                "Users without a permission in any virtual host",
-                ADMINISTRATOR,
-            ),
-            Route(
-                "/api/users/bulk-delete",
-                {"POST": self.delete_many},
-                "Delete several",
-                ADMINISTRATOR,
-            ),
-            Route(
-                "/api/users/{user}",
-                {"GET": self.user, "PUT": self.put, "DELETE": self.delete},
-                "One user",
-                ADMINISTRATOR,
-            ),
-        ]
+    table = """
+        administrator  penstock/users/{user}/passwords  GET=passwords POST=add_password  \
+            Its passwords, and when each was last used
+        administrator  penstock/users/{user}/passwords/{which}  DELETE=drop_password  \
+            Drop one of two: older or newer
+        administrator  users  GET=users  All users
+        administrator  users/without-permissions  GET=without_permissions  \
+            Users without a permission in any virtual host
+        administrator  users/bulk-delete  POST=delete_many  Delete several
+        administrator  users/{user}  GET=user PUT=put DELETE=delete  One user
+    """
 
     # -- passwords -----------------------------------------------------------------------
 
@@ -97,7 +67,7 @@ class UsersApi(Endpoints):
         asked = await json_body(request)
         hashed = await asyncio.to_thread(hashed_password, asked, self._broker.users.passwords)
         if not hashed[0]:
-            raise BadQuery("bad_request", "password: a text that is not empty")
+            raise BadQuery("password: a text that is not empty")
         name = request.match_info["user"]
         await self.change(lambda: self.admin().add_password(name, PasswordHash(*hashed)))
         return True
@@ -144,7 +114,7 @@ class UsersApi(Endpoints):
         # A slow hash, in a thread that no other request waits for.
         hashed = await asyncio.to_thread(hashed_password, asked, passwords)
         if "tags" not in asked:
-            raise BadQuery("bad_request", "tags_not_present")
+            raise BadQuery("tags_not_present")
         tags = _tags(asked["tags"])
         return await self.change(self._put, request.match_info["user"], hashed, tags)
 
@@ -162,10 +132,10 @@ class UsersApi(Endpoints):
         must_have(asked, "users")
         names = asked["users"]
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise BadQuery("bad_request", "users is no list of names")
+            raise BadQuery("users is no list of names")
         for name in names:
             if not await self._on_loop(self._broker.users.users.__contains__, name):
-                raise BadQuery("bad_request", ["no_such_user", name])
+                raise BadQuery(["no_such_user", name])
         await self._delete(list(dict.fromkeys(names)))
 
     async def _delete(self, names: list[str]) -> None:
@@ -176,20 +146,20 @@ class UsersApi(Endpoints):
 def hashed_password(asked: dict[str, object], passwords: Passwords) -> tuple[str, str]:
     """Hash and algorithm a body asks for.  Raises BadQuery, PreconditionFailed."""
     if "password" in asked and "password_hash" in asked:
-        raise BadQuery("bad_request", "both_password_and_password_hash_are_provided")
+        raise BadQuery("both_password_and_password_hash_are_provided")
     if "password" in asked:
         password = asked["password"]
         if not isinstance(password, str):
-            raise BadQuery("bad_request", "password is no text")
+            raise BadQuery("password is no text")
         passwords.rule.check(password)
         return (passwords.hashed(password), passwords.hashing) if password else ("", HASHING)
     hashed, hashing = asked.get("password_hash", ""), asked.get("hashing_algorithm", HASHING)
     if not isinstance(hashing, str) or hashing not in KNOWN_HASHINGS:
-        raise BadQuery("bad_request", f"unknown hashing algorithm '{hashing}'")
+        raise BadQuery(f"unknown hashing algorithm '{hashing}'")
     try:
         base64.b64decode(str(hashed), validate=True)
     except ValueError as error:
-        raise BadQuery("bad_request", "password_hash is no base64") from error
+        raise BadQuery("password_hash is no base64") from error
     return str(hashed), hashing
 
 
@@ -197,4 +167,4 @@ def _tags(value: object) -> list[str]:
     try:
         return tags_in(value)
     except PreconditionFailed as error:
-        raise BadQuery("bad_request", str(error)) from error
+        raise BadQuery(str(error)) from error

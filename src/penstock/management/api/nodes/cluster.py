@@ -1,52 +1,30 @@
-"""The cluster and who logs in, over HTTP: names, features, log-ins; RabbitMQ's small endpoints.
+"""The cluster over HTTP: names, features; RabbitMQ's small endpoints.
 
-    GET PUT     /api/cluster-name                 {"name": "..."}
-    GET         /api/extensions, /api/version
-    GET         /api/feature-flags                PUT /api/feature-flags/{name}/enable
-    GET         /api/deprecated-features[/used]   none
-    GET DELETE  /api/auth/attempts/{node}     log-ins since the start, by protocol that had some
-    GET         /api/auth/attempts/{node}/source  none: RabbitMQ does not track them by default
-    DELETE      /api/penstock/auth-cache          answers of servers that know users
-    GET         /api/penstock/lockouts            users that are locked out, until when
-    DELETE      /api/penstock/lockouts/{user}     not any more
-    GET         /api/auth/hash_password/{password}
-    GET         /api/auth                         how a browser is to log in
-    POST        /api/login                        a form with username and password, or with the
-                                                  access_token of a provider: begins a session
-    GET         /api/config/effective             the node's settings, without passwords
-    DELETE      /api/reset[/{node}]               samples are forgotten, counts stay
-    GET         /api/penstock/cluster             its nodes, the links of this one to them, and how
-                                                  many masters and mirrors each has
-    DELETE      /api/penstock/cluster/nodes/{name}   one that is down, and never comes back
+    GET PUT  /api/cluster-name            {"name": "..."}
+    GET      /api/config/effective        the node's settings, without passwords
+    DELETE   /api/reset[/{node}]          samples are forgotten, counts stay
+    GET      /api/penstock/cluster        its nodes, the links of this one to them, and how many
+                                          masters and mirrors each has
 
 Feature flags are what a RabbitMQ of our dialect has switched on and what holds here as well;
 streams are not among them.
 """
 
-import asyncio
-import secrets
 from typing import Final, cast
 
 from aiohttp import web
 
 from penstock.broker.parameters import CLUSTER_NAME
-from penstock.broker.rules.access import SALT_BYTES, hash_password
-from penstock.broker.rules.judges import NAMELESS
-from penstock.core.errors import AccessRefused, EntryRefused, NotFound, PreconditionFailed
+from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import ADMINISTRATOR, MONITORING, Visitor, login_failed
+from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import json_body, json_response, must_have
-from penstock.management.http.endpoints import DIALECT, Endpoints, Route
+from penstock.management.http.endpoints import DIALECT, Endpoints
 from penstock.management.http.listing import BadQuery, ListQuery
 from penstock.management.http.lists import slices
-from penstock.management.http.ui_sessions import set_cookie
 from penstock.management.rows.mirrors import COUNTED
 from penstock.settings.settings import DECLARED, SECRETS
 
-FORGET: Final = "/api/penstock/cluster/nodes/{name}"
-FORM_TIMEOUT_S: Final = 10.0
-BEGUN: Final = "/?session"
-"""The page of the web UI that takes up the session in the cookie."""
 HIDDEN_SETTINGS: Final = SECRETS | {
     *("https_tls", "prometheus_tls", "nsq_tls", "nsqlookupd_tls", "cluster_tls")
 }
@@ -66,33 +44,21 @@ FEATURE_FLAGS: Final = {
 
 class ClusterApi(Endpoints):
     heading = "cluster"
-
-    def routes(self) -> list[Route]:
-        name = {"GET": self.cluster_name, "PUT": self.put_cluster_name}
-        nothing = {"GET": self.nothing}
-        return [
-            Route("/api/cluster-name", name, "The cluster's name", writer=ADMINISTRATOR),
-            Route("/api/extensions", {"GET": self.extensions}, "Of the browser's pages"),
-            Route("/api/penstock/cluster", {"GET": self.cluster}, "Nodes and links", MONITORING),
-            Route(
-                FORGET, {"DELETE": self.forget_node}, "Forget a node that is down", ADMINISTRATOR
-            ),
-            Route("/api/version", {"GET": self.version}, "The broker's version"),
-            Route(
-                "/api/feature-flags", {"GET": self.feature_flags}, "All are enabled", ADMINISTRATOR
-            ),
-            Route(
-                "/api/feature-flags/{name}/enable",
-                {"PUT": self.enable},
-                "Enable one",
-                ADMINISTRATOR,
-            ),
-            Route("/api/deprecated-features", nothing, "There are none"),
-            Route("/api/deprecated-features/used", nothing, "There are none"),
-            Route("/api/config/effective", {"GET": self.config}, "The settings", ADMINISTRATOR),
-            Route("/api/reset", {"DELETE": self.reset}, "Forget the samples", ADMINISTRATOR),
-            Route("/api/reset/{node}", {"DELETE": self.reset}, "Forget the samples", ADMINISTRATOR),
-        ]
+    table = """
+        user/administrator  cluster-name  GET=cluster_name PUT=put_cluster_name  The cluster's name
+        user                extensions  GET=extensions  Of the browser's pages
+        monitoring          penstock/cluster  GET=cluster  Nodes and links
+        administrator       penstock/cluster/nodes/{name}  DELETE=forget_node  \
+            Forget a node that is down
+        user                version  GET=version  The broker's version
+        administrator       feature-flags  GET=feature_flags  All are enabled
+        administrator       feature-flags/{name}/enable  PUT=enable  Enable one
+        user                deprecated-features  GET=nothing  There are none
+        user                deprecated-features/used  GET=nothing  There are none
+        administrator       config/effective  GET=config  The settings
+        administrator       reset  DELETE=reset  Forget the samples
+        administrator       reset/{node}  DELETE=reset  Forget the samples
+    """
 
     # -- names ---------------------------------------------------------------------------
 
@@ -160,7 +126,7 @@ class ClusterApi(Endpoints):
 
     async def enable(self, request: web.Request, visitor: Visitor) -> None:
         if request.match_info["name"] not in FEATURE_FLAGS:
-            raise BadQuery("bad_request", "unsupported")
+            raise BadQuery("unsupported")
 
     # -- the node ------------------------------------------------------------------------
 
@@ -181,100 +147,6 @@ class ClusterApi(Endpoints):
         return json_response([])
 
 
-class LogInsApi(Endpoints):
-    """Log-ins so far by protocol, and how to log in."""
-
-    heading = "log-ins"
-
-    def routes(self) -> list[Route]:
-        attempts = {"GET": self.attempts, "DELETE": self.forget_attempts}
-        where = "/api/auth/attempts/{node}"
-        return [
-            Route(where, attempts, "Log-ins by protocol", MONITORING),
-            Route(
-                where + "/source",
-                {"GET": self.sources, "DELETE": self.forget_attempts},
-                "Not tracked",
-                MONITORING,
-            ),
-            Route(
-                "/api/penstock/lockouts", {"GET": self.lockouts}, "Locked-out users", ADMINISTRATOR
-            ),
-            Route(
-                "/api/penstock/auth-cache",
-                {"DELETE": self.forget_answers},
-                "Ask servers of users anew",
-                ADMINISTRATOR,
-            ),
-            Route(
-                "/api/penstock/lockouts/{user}",
-                {"DELETE": self.unlock},
-                "Let the user log in again",
-                ADMINISTRATOR,
-            ),
-            Route("/api/auth/hash_password/{password}", {"GET": self.hash}, "A hash"),
-            Route("/api/auth", {"GET": self.auth}, "How to log in", is_open=True),
-            Route("/api/login", {"POST": self.login}, "Try a password", is_open=True),
-        ]
-
-    async def attempts(self, request: web.Request, visitor: Visitor) -> web.Response:
-        self._context.must_be_us(request.match_info["node"])
-        counts = await self._on_loop(self._broker.users.counts)
-        return json_response([_attempts(name, *of) for name, of in counts.items() if of[0]])
-
-    async def forget_answers(self, _request: web.Request, _visitor: Visitor) -> None:
-        for backend in await self._on_loop(self._broker.users.backends):
-            backend.forget()
-
-    async def lockouts(self, _request: web.Request, _visitor: Visitor) -> web.Response:
-        found = await self._on_loop(self._broker.users.lockouts)
-        return json_response([dict(one._asdict()) for one in found])
-
-    async def unlock(self, request: web.Request, _visitor: Visitor) -> None:
-        name = request.match_info["user"]
-        if not await self.change(self._broker.users.end_lockouts, name):
-            raise NotFound(f"user '{name}' is not locked out")
-
-    async def sources(self, request: web.Request, visitor: Visitor) -> web.Response:
-        self._context.must_be_us(request.match_info["node"])
-        return json_response([])
-
-    async def forget_attempts(self, request: web.Request, visitor: Visitor) -> None:
-        self._context.must_be_us(request.match_info["node"])
-        await self._on_loop(self._broker.users.forget_attempts)
-
-    async def hash(self, request: web.Request, _visitor: Visitor) -> web.Response:
-        password = request.match_info["password"]
-        return json_response({"ok": hash_password(password, secrets.token_bytes(SALT_BYTES))})
-
-    async def auth(self, _request: web.Request, _visitor: Visitor) -> web.Response:
-        without = {"enable_uaa": False, "uaa_client_id": "", "uaa_location": ""}
-        return json_response(self._context.sign_on.answer or without)
-
-    async def login(self, request: web.Request, _visitor: Visitor) -> web.Response:
-        """Whether name and password would do.  RabbitMQ sets a cookie that opens nothing."""
-        try:
-            async with asyncio.timeout(FORM_TIMEOUT_S):  # its sender has not logged in yet
-                form = await request.post()
-        except TimeoutError as error:
-            raise BadQuery("bad_request", "the form did not come in time", 408) from error
-        name, password = str(form.get("username", "")), str(form.get("password", ""))
-        token = str(form.get("access_token", "")) if self._context.sign_on.by_provider else ""
-        try:
-            if token:
-                visitor = await self._context.log_in(NAMELESS, token, request)
-                response = web.Response(status=302, headers={"Location": BEGUN})
-                set_cookie(request, response, self._context.sessions.begin(visitor))
-                return response
-            await self._context.log_in(name, password, request)
-        except EntryRefused as error:
-            return json_response({"error": "not_authorized", "reason": str(error)}, 401)
-        except AccessRefused as error:
-            reason = login_failed(error) if token else "Login failed"
-            return json_response({"error": "not_authorized", "reason": reason}, 401)
-        return json_response("ok")
-
-
 def _plain(value: object) -> object:
     """A setting's value; what JSON has no word for is written as in the file."""
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -282,12 +154,3 @@ def _plain(value: object) -> object:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return str(value)
-
-
-def _attempts(protocol: str, total: int, failed: int) -> Row:
-    return {
-        "protocol": protocol,
-        "auth_attempts": total,
-        "auth_attempts_failed": failed,
-        "auth_attempts_succeeded": total - failed,
-    }

@@ -1,21 +1,11 @@
 """Health checks over HTTP, as RabbitMQ answers them: 200, or 503 with the reason.
 
-    GET  /api/healthchecks/node[/{node}]           the old one: alarms
-    GET  /api/health/checks/virtual-hosts
-    GET  /api/health/checks/port-listener/{port}
-    GET  /api/health/checks/protocol-listener/{protocol}
-    GET  /api/health/checks/certificate-expiration/{within}/{unit}   days, weeks, months, years
-    GET  /api/health/checks/node-is-mirror-sync-critical, node-is-quorum-critical
-    GET  /api/health/checks/metadata-store/initialized[/with-data], reached-target-cluster-size
-    GET  /api/health/checks/quorum-queues-without-elected-leaders/all-vhosts[/pattern/{pattern}]
-    GET  ...                                      .../vhost/{vhost}[/pattern/{pattern}]
-    GET  /api/health/checks/is-in-service, ready-to-serve-clients, below-node-connection-limit
-
-The last line is of RabbitMQ 4; its three checks want no log-in, as there, since load balancers ask
-them.  ``protocol`` may be several with commas between; the answer then names them as RabbitMQ 4
-does.  Alarms have a desk of their own (``api.resources``).
+The last three are RabbitMQ 4's and want no log-in, as there, since load balancers ask them.
+``protocol`` may be several with commas between; the answer then names them as RabbitMQ 4 does.
+Alarms are in ``api.resources``.
 """
 
+import asyncio
 import re
 import time
 from collections.abc import Callable
@@ -26,17 +16,23 @@ from aiohttp import web
 from penstock.broker.broker import Broker
 from penstock.broker.mirrors import MirrorFacts
 from penstock.broker.rules.access import NO_LIMIT
+from penstock.broker.rules.judges import CONFIGURE
+from penstock.broker.topology import declaring
+from penstock.clocks import wall_ms
+from penstock.core import patterns
+from penstock.core.errors import AccessRefused
+from penstock.core.pending import Pending
+from penstock.management.api.queues.messages import HEAD_WAIT_S, leave
 from penstock.management.facts.rows import Row
-from penstock.management.facts.sessions import ListenerFacts, date_text
+from penstock.management.facts.sessions import InternalClient, ListenerFacts, date_text
 from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import json_response
-from penstock.management.http.endpoints import Endpoints, Route
+from penstock.management.http.endpoints import Endpoints
 from penstock.management.http.listing import BadQuery
 from penstock.management.http.lists import slices
 from penstock.queues.context import CLASSIC, QUORUM
+from penstock.tls.dates import Certificate
 
-CHECKS: Final = "/api/health/checks/"
-LEADERLESS: Final = "quorum-queues-without-elected-leaders/"
 FAILED: Final = 503
 NO_LISTENER: Final = "No active listener"
 NOT_SERVING: Final = "the rabbit node is not currently available to serve"
@@ -64,53 +60,42 @@ ALSO_CALLED: Final = {
     "amqps": "amqp/ssl",
     "https": "http/ssl",
 }
+TEST_QUEUE: Final = "aliveness-test"
+TEST_BODY: Final = b"test_message"
+TEST_S: Final = 5.0
 
 
 class HealthApi(Endpoints):
     heading = "health checks"
-
-    def routes(self) -> list[Route]:
-        closed = {
-            "virtual-hosts": (self.fine, "Every virtual host runs"),
-            "port-listener/{port}": (self.port_listener, "Something listens on the port"),
-            "protocol-listener/{protocol}": (self.protocol_listener, "The protocol is served"),
-            "certificate-expiration/{within}/{unit}": (
-                self.certificate_expiration,
-                "No certificate of a listener expires within that time",
-            ),
-            "node-is-mirror-sync-critical": (
-                self.sync_critical,
-                "No mirrored queue would be down without this node",
-            ),
-            "node-is-quorum-critical": (
-                self.quorum_critical,
-                "Every quorum queue has a majority without this node",
-            ),
-            "metadata-store/initialized": (self.fine, "The definitions are read"),
-            "metadata-store/initialized/with-data": (self.fine, "The definitions are read"),
-            "reached-target-cluster-size": (self.fine, "No node waits for others to join"),
-        }
-        for place in ("all-vhosts", "vhost/{vhost}"):
-            for end in ("", "/pattern/{pattern}"):
-                closed[LEADERLESS + place + end] = (
-                    self.leaderless,
-                    "No quorum queue lacks a leader",
-                )
-        open_ones = {
-            "is-in-service": (self.in_service, "The node takes clients"),
-            "ready-to-serve-clients": (self.ready_to_serve, "AMQP clients may come"),
-            "below-node-connection-limit": (self.below_limit, "One more connection fits"),
-        }
-        node = "/api/healthchecks/node"
-        routes = [
-            Route(node, {"GET": self.old_check}, "No alarm is in effect"),
-            Route(node + "/{node}", {"GET": self.old_check}, "The same of a node"),
-        ]
-        for path, (endpoint, summary) in closed.items():
-            routes.append(Route(CHECKS + path, {"GET": endpoint}, summary))
-        for path, (endpoint, summary) in open_ones.items():
-            routes.append(Route(CHECKS + path, {"GET": endpoint}, summary, is_open=True))
-        return routes
+    table = """
+        user  healthchecks/node  GET=old_check  No alarm is in effect
+        user  healthchecks/node/{node}  GET=old_check  The same of a node
+        user  health/checks/virtual-hosts  GET=fine  Every virtual host runs
+        user  health/checks/port-listener/{port}  GET=port_listener  Something listens on the port
+        user  health/checks/protocol-listener/{protocol}  GET=protocol_listener  \
+            The protocol is served
+        user  health/checks/certificate-expiration/{within}/{unit}  GET=certificate_expiration  \
+            No certificate of a listener expires within that time
+        user  health/checks/node-is-mirror-sync-critical  GET=sync_critical  \
+            No mirrored queue would be down without this node
+        user  health/checks/node-is-quorum-critical  GET=quorum_critical  \
+            Every quorum queue has a majority without this node
+        user  health/checks/metadata-store/initialized  GET=fine  The definitions are read
+        user  health/checks/metadata-store/initialized/with-data  GET=fine  The definitions are read
+        user  health/checks/reached-target-cluster-size  GET=fine  No node waits for others to join
+        user  health/checks/quorum-queues-without-elected-leaders/all-vhosts  GET=leaderless  \
+            No quorum queue lacks a leader
+        user  health/checks/quorum-queues-without-elected-leaders/all-vhosts/pattern/{pattern}  \
+            GET=leaderless  No quorum queue lacks a leader
+        user  health/checks/quorum-queues-without-elected-leaders/vhost/{vhost}  GET=leaderless  \
+            No quorum queue lacks a leader
+        user  health/checks/quorum-queues-without-elected-leaders/vhost/{vhost}/pattern/{pattern}  \
+            GET=leaderless  No quorum queue lacks a leader
+        open  health/checks/is-in-service  GET=in_service  The node takes clients
+        open  health/checks/ready-to-serve-clients  GET=ready_to_serve  AMQP clients may come
+        open  health/checks/below-node-connection-limit  GET=below_limit  One more connection fits
+        user  aliveness-test/{vhost}  GET=aliveness  Publishes and gets a test message
+    """
 
     # -- listeners -----------------------------------------------------------------------
 
@@ -121,7 +106,7 @@ class HealthApi(Endpoints):
     async def port_listener(self, request: web.Request, _visitor: Visitor) -> web.Response:
         text = request.match_info["port"]
         if not NUMBER.fullmatch(text):
-            raise BadQuery("bad_request", "Invalid port")
+            raise BadQuery("Invalid port")
         port = int(text)
         ports = [listener.port for listener in await self._listeners() if listener.port]
         if port in ports:
@@ -153,7 +138,7 @@ class HealthApi(Endpoints):
     # -- the node ------------------------------------------------------------------------
 
     async def fine(self, _request: web.Request, _visitor: Visitor) -> web.Response:
-        """What holds whenever the node answers; while it starts, another page does, with 503."""
+        """True whenever the node answers; while it starts, another page answers, with 503."""
         return json_response({"status": "ok"})
 
     async def quorum_critical(self, _request: web.Request, _visitor: Visitor) -> web.Response:
@@ -163,9 +148,9 @@ class HealthApi(Endpoints):
     async def leaderless(self, request: web.Request, _visitor: Visitor) -> web.Response:
         vhost = request.match_info.get("vhost")
         try:
-            pattern = re.compile(request.match_info.get("pattern", ""))
-        except re.error as error:
-            raise BadQuery("bad_request", f"pattern: {error}") from error
+            pattern = patterns.compiled(request.match_info.get("pattern", ""))
+        except patterns.Refused as error:
+            raise BadQuery(f"pattern: {error}") from error
         if vhost is not None:
             await self._on_loop(self._broker.vhost, vhost)
         found = [
@@ -240,6 +225,43 @@ class HealthApi(Endpoints):
             return _failed(LIMIT_REACHED, **row)
         return json_response({"status": "ok"} | row)
 
+    async def aliveness(self, request: web.Request, visitor: Visitor) -> web.Response:
+        """Declare a queue, publish a message to it and get one from it, by the visitor's rights.
+
+        The queue stays: RabbitMQ leaves it too, and the next test finds it.
+        """
+        vhost = request.match_info["vhost"]
+        await self.must_be_there(vhost, visitor)
+        if not await self._on_loop(visitor.may, CONFIGURE, vhost, TEST_QUEUE):
+            raise AccessRefused("User not authorised to access object")
+        await self.change(self._declare, vhost, visitor)
+        await self.learn_rights(visitor, vhost, lambda rights: rights.publish(None, "", TEST_QUEUE))
+        await self.learn_rights(visitor, vhost, lambda rights: rights.read("queue", TEST_QUEUE))
+        sender = await self._on_loop(self.sender, visitor, vhost)
+        watch, entered = self._view.watch, list[InternalClient]()
+        try:
+            await self._on_loop(lambda: entered.append(watch.enter(sender, vhost, wall_ms())))
+            agent = entered[0]
+            async with asyncio.timeout(TEST_S):
+                routed = await self._on_loop(
+                    agent.publish, "", TEST_QUEUE, {}, TEST_BODY, wall_ms()
+                )
+                await asyncio.shield(asyncio.wrap_future(routed))
+                await self._get_one(agent)
+        finally:
+            await self._on_loop(leave, entered)
+        return json_response({"status": "ok"})
+
+    async def _get_one(self, agent: InternalClient) -> None:
+        while True:
+            if await self._on_loop(_got_one, agent):
+                return
+            await asyncio.sleep(HEAD_WAIT_S)
+
+    def _declare(self, vhost: str, visitor: Visitor) -> None:
+        found, rights = self._broker.vhost(vhost), self.rights(visitor, vhost)
+        declaring.declare_queue(found, rights, TEST_QUEUE, False, None, False, {})
+
 
 def _failed(reason: str, **more: object) -> web.Response:
     return json_response({"status": "failed", "reason": reason} | more, FAILED)
@@ -269,11 +291,9 @@ def _seconds(within: str, unit: str) -> int:
     try:
         count = int(within)
     except ValueError as error:
-        raise BadQuery("bad_request", "Invalid expiration value.") from error
+        raise BadQuery("Invalid expiration value.") from error
     if size is None:
-        raise BadQuery(
-            "bad_request", "Time unit not recognised. Supported units: days, weeks, months, years."
-        )
+        raise BadQuery("Time unit not recognised. Supported units: days, weeks, months, years.")
     return max(-FAR_S, min(count * size, FAR_S))
 
 
@@ -292,3 +312,55 @@ def _expiring(listener: ListenerFacts, until_s: float, node: str) -> Row | None:
         "port": listener.port,
         **dates,
     }
+
+
+class CertificatesApi(Endpoints):
+    """Each with its setting, file, names and dates.
+
+    They are those in force: of a file that was replaced, what was read at the last reload.
+    """
+
+    heading = "certificates"
+    table = """
+        monitoring  penstock/certificates  GET=certificates  \
+            Names and dates of the listeners' certificates
+    """
+
+    async def certificates(self, _request: web.Request, _visitor: Visitor) -> web.Response:
+        listeners = await self._on_loop(self._view.watch.listeners)
+        used: dict[tuple[str, Certificate], list[Row]] = {}
+        for listener in (*listeners, *self._context.own_listeners):
+            for setting, some in listener.certificates.items():
+                for one in some:
+                    used.setdefault((setting, one), []).append(_place(listener))
+        now_s = time.time()
+        return json_response(
+            [
+                {
+                    "node": self._view.node_name,
+                    "setting": setting,
+                    "file": one.path,
+                    "subject": one.subject,
+                    "issuer": one.issuer,
+                    "names": list(one.names),
+                    "not_before": date_text(one.begins_s),
+                    "not_after": date_text(one.ends_s),
+                    "days_left": int((one.ends_s - now_s) // DAY_S),
+                    "listeners": places,
+                }
+                for (setting, one), places in sorted(used.items(), key=lambda pair: pair[0][1][-1])
+            ]
+        )
+
+
+def _place(listener: ListenerFacts) -> Row:
+    return {"protocol": listener.protocol, "ip_address": listener.host, "port": listener.port}
+
+
+def _got_one(agent: InternalClient) -> bool:
+    """For use on the data loop; a test at the same time may have got our message, and we its."""
+    found = agent.get(TEST_QUEUE, wall_ms())
+    if found is None or isinstance(found, Pending):
+        return False
+    agent.accept(wall_ms())
+    return True

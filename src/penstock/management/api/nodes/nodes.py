@@ -1,18 +1,14 @@
 """Nodes over HTTP; for the tags monitoring and administrator.
 
-    GET  /api/nodes
-    GET  /api/nodes/{node}            ?memory=true and ?binary=true add where its memory is
-    GET  /api/nodes/{node}/memory[/relative]   in bytes, or in percent of what is counted
-    GET  /api/top/{node}              its threads and the processor time they took
-
-``rabbit@HOST`` is understood as the node's name.
+The row of one node tells with ?memory=true and ?binary=true where its memory is.  ``rabbit@HOST``
+is understood as the node's name.
 
 In a cluster the others follow the node that is asked, with what is known of them here: whether they
 run.  RabbitMQ's row of a node that is stopped, or whose statistics are not available, is the same.
 """
 
 from operator import itemgetter
-from typing import Final, cast
+from typing import cast
 
 from aiohttp import web
 
@@ -20,34 +16,23 @@ from penstock.broker.broker import Broker
 from penstock.broker.rules import admission
 from penstock.management.facts.node_memory import binary_row, counted_bytes, memory_row
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import MONITORING, Visitor
+from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import json_response
-from penstock.management.http.endpoints import Endpoints, Route
+from penstock.management.http.endpoints import Endpoints
 from penstock.management.http.listing import ListQuery
 from penstock.management.statistics.node_facts import thread_rows
-
-MEMORY: Final = "/api/nodes/{node}/memory"
 
 
 class NodesApi(Endpoints):
     has_lists = True
     heading = "nodes"
-
-    def routes(self) -> list[Route]:
-        return [
-            Route("/api/nodes", {"GET": self.nodes}, "All nodes", MONITORING),
-            Route(
-                "/api/nodes/{node}",
-                {"GET": self.node},
-                "Process and machine of one node",
-                MONITORING,
-            ),
-            Route(MEMORY, {"GET": self.memory}, "Where its memory is", MONITORING),
-            Route(MEMORY + "/relative", {"GET": self.memory}, "The same in percent", MONITORING),
-            Route(
-                "/api/top/{node}", {"GET": self.top}, "Its threads, the busiest first", MONITORING
-            ),
-        ]
+    table = """
+        monitoring  nodes                         GET=nodes   All nodes
+        monitoring  nodes/{node}                  GET=node    Process and machine of one node
+        monitoring  nodes/{node}/memory           GET=memory  Where its memory is
+        monitoring  nodes/{node}/memory/relative  GET=memory  The same in percent
+        monitoring  top/{node}                    GET=top     Its threads, the busiest first
+    """
 
     async def nodes(self, request: web.Request, visitor: Visitor) -> web.Response:
         query = ListQuery(request.query)

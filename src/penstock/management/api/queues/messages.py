@@ -2,6 +2,8 @@
 
     POST /api/exchanges/{vhost}/{name}/publish   properties, routing_key, payload, payload_encoding
     POST /api/queues/{vhost}/{name}/get          count, ackmode, encoding, truncate
+    POST /api/queues/{vhost}/{name}/messages/actions
+         {"action": "move", "seq_ids": [4, 7], "queue": "other"}
 
 A publish is answered when the message is as safe as a confirm promises, with ``{"routed": …}``:
 whether some queue took it.  While publishers are blocked it is refused with 503.
@@ -9,24 +11,40 @@ whether some queue took it.  While publishers are blocked it is refused with 503
 ``payload_encoding`` is ``string`` or ``base64``, ``encoding`` ``auto`` or ``base64``.  ``ackmode``
 says what becomes of what was got: ``ack_requeue_false`` (gone), ``ack_requeue_true`` and
 ``reject_requeue_true`` (back to its place), ``reject_requeue_false`` (rejected: a dead letter).
+
+The actions on selected messages:
+
+    move, copy   to ``queue``, or to ``exchange`` with ``routing_key``
+    delete
+    retry        to the exchange and with the routing key of the newest death in ``x-death``
+    dead_letter  as if a consumer had rejected it
+
+``seq_ids`` are places as ``…/messages`` shows them; in a queue with priorities ``priority`` says
+which of them is meant (0 without it).  Answered when all of it is on disk, with how many are
+``done`` and why others stayed: ``gone`` (not ready there any more), ``unroutable``,
+``same_queue`` (they lead back to it), ``duplicate`` (their key is in every queue they lead to),
+``without_death`` (no death to believe), ``full`` (a queue that refuses publishes, see ``trouble``).
+They want the right to read the queue, and what publishing there would want.
 """
 
 import asyncio
 import base64
 import contextlib
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
 
 from aiohttp import web
 
+from penstock.broker.message_moves import ACTIONS, COPY, MOVE, OUTCOMES, RETRY, MessageMove
 from penstock.broker.rules.rights import Rights
 from penstock.clocks import wall_ms
-from penstock.core.errors import AccessRefused
+from penstock.core.errors import AccessRefused, Blocked
 from penstock.core.pending import Pending
 from penstock.management.api.exchanges import exchange_asked
-from penstock.management.facts.rows import Row, jsonable
-from penstock.management.facts.sessions import Got, ManagementClient, ManagementClientRefused
+from penstock.management.facts.rows import DEFAULT_EXCHANGE_IN_PATHS, Row, jsonable
+from penstock.management.facts.sessions import Got, InternalClient, InternalClientRefused
 from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import (
     ASKED_MAX_BYTES,
@@ -42,10 +60,10 @@ from penstock.management.http.bodies import (
     to_json,
     too_large,
 )
-from penstock.management.http.endpoints import Endpoints, NotThere, Route
+from penstock.management.http.endpoints import Endpoints, NotThere
 from penstock.management.http.listing import BadQuery
 from penstock.management.http.lists import in_pieces
-from penstock.management.http.long_payload import TooMuchBesides, base64_decoded, read_publish
+from penstock.management.http.long_bodies import TooMuchBesides, base64_decoded, read_publish
 
 DURABLE_S: Final = 30.0
 """How long a publish may wait for the disk."""
@@ -74,19 +92,21 @@ ACKMODES: Final = (
     "reject_requeue_false",
     "reject_requeue_true",
 )
+CHOSEN_MAX: Final = 20_000
+SEQ_ID_MAX: Final = 1 << 62
 
 
 class MessagesApi(Endpoints):
-    def routes(self) -> list[Route]:
-        return [
-            Route("/api/exchanges/{vhost}/{name}/publish", {"POST": self.publish}, "Publish"),
-            Route("/api/queues/{vhost}/{name}/get", {"POST": self.get}, "Take messages"),
-        ]
+    table = """
+        user  exchanges/{vhost}/{name}/publish  POST=publish  Publish
+        user  queues/{vhost}/{name}/get         POST=get      Take messages
+        user  queues/{vhost}/{name}/messages/actions  POST=act  Do something with chosen messages
+    """
 
     @contextlib.asynccontextmanager
-    async def _agent(self, visitor: Visitor, vhost: str) -> AsyncIterator[ManagementClient]:
+    async def _agent(self, visitor: Visitor, vhost: str) -> AsyncIterator[InternalClient]:
         sender = await self._on_loop(self.sender, visitor, vhost)
-        watch, entered = self._view.watch, list[ManagementClient]()
+        watch, entered = self._view.watch, list[InternalClient]()
         try:
             await self._on_loop(lambda: entered.append(watch.enter(sender, vhost, wall_ms())))
             yield entered[0]
@@ -102,7 +122,7 @@ class MessagesApi(Endpoints):
         length = request.content_length
         if length is None or length > ASKED_MAX_BYTES:
             # Only for a user with the permission to publish there.
-            await self._on_loop(self._may_publish, visitor, vhost, exchange)
+            await self._on_loop(lambda: self.rights(visitor, vhost).write("exchange", exchange))
         most_bytes = self._most_bytes()
         body = await body_of(request, most_bytes) if request.can_read_body else b"{}"
         if len(body) <= ASKED_MAX_BYTES:
@@ -125,9 +145,6 @@ class MessagesApi(Endpoints):
             answer = await asyncio.shield(asyncio.wrap_future(routed))
         return json_response({"routed": answer})
 
-    def _may_publish(self, visitor: Visitor, vhost: str, exchange: str) -> None:
-        self.rights(visitor, vhost).write("exchange", exchange)
-
     def _ask_to_publish(self, vhost: str, exchange: str, key: str, rights: Rights) -> None:
         rights.publish(self._broker.vhost(vhost).exchanges.get(exchange), exchange, key)
 
@@ -145,12 +162,12 @@ class MessagesApi(Endpoints):
             asked["ackmode"] = f"ack_requeue_{str(flag(asked['requeue'])).lower()}"
         ackmode, count, encoding = required(asked, "ackmode", "count", "encoding")
         if ackmode not in ACKMODES:
-            raise BadQuery("bad_request", f"unknown ackmode {ackmode}; {', '.join(ACKMODES)}")
+            raise BadQuery(f"unknown ackmode {ackmode}; {', '.join(ACKMODES)}")
         if encoding not in ("auto", "base64"):
-            raise BadQuery("bad_request", "Unsupported encoding. Please use auto or base64.")
+            raise BadQuery("Unsupported encoding. Please use auto or base64.")
         cut = _whole(asked["truncate"]) if "truncate" in asked else None
         if cut is not None and cut < 0:
-            raise BadQuery("bad_request", f"truncate is {cut}; a payload has no fewer than 0 bytes")
+            raise BadQuery(f"truncate is {cut}; a payload has no fewer than 0 bytes")
         rest = _whole(count)
         rest = COUNT_MAX if rest < 0 else min(rest, COUNT_MAX)  # -1: all that there are
         pieces: list[bytes] = []
@@ -173,7 +190,7 @@ class MessagesApi(Endpoints):
                 await self._on_loop(agent.refuse, ackmode.endswith("true"), wall_ms())
         return in_pieces([*pieces, b"]"] if pieces else [b"[]"])
 
-    async def _get_some(self, agent: ManagementClient, queue: str, count: int) -> list[Got]:
+    async def _get_some(self, agent: InternalClient, queue: str, count: int) -> list[Got]:
         """At least one, unless the queue is empty."""
         async with asyncio.timeout(HEAD_S):
             while True:
@@ -182,8 +199,57 @@ class MessagesApi(Endpoints):
                     return found
                 await asyncio.sleep(HEAD_WAIT_S)
 
+    async def act(self, request: web.Request, visitor: Visitor) -> web.Response:
+        vhost, name = request.match_info["vhost"], request.match_info["name"]
+        await self.must_be_there(vhost, visitor)
+        asked = await json_body(request)
+        action, chosen = required(asked, "action", "seq_ids")
+        if action not in ACTIONS:
+            raise BadQuery(f"unknown action {action}; known: {', '.join(ACTIONS)}")
+        left = _places(chosen)
+        priority = number(asked.get("priority", 0))
+        target = _target(asked) if action in (COPY, MOVE) else None
+        errand = await self._on_loop(
+            self._begin, visitor, vhost, name, max(priority, 0), action, target
+        )
+        while left:
+            left = await self._on_loop(errand.step, left, wall_ms())
+        await self._on_disk(errand)
+        return json_response(_outcome_row(errand))
 
-def leave(entered: list[ManagementClient]) -> None:
+    def _begin(
+        self,
+        visitor: Visitor,
+        vhost: str,
+        name: str,
+        priority: int,
+        action: str,
+        target: tuple[str, str] | None,
+    ) -> MessageMove:
+        found = self._broker.vhost(vhost)
+        blocked = self._broker.admission.reason(vhost)
+        if blocked and action in (MOVE, COPY, RETRY):
+            raise Blocked(blocked)
+        queue = found.queue(name)
+        rights = self.rights(visitor, vhost)
+        return MessageMove(self._broker, rights, found, queue, priority, action, target)
+
+    async def _on_disk(self, errand: MessageMove) -> None:
+        """What was published, and then that the originals are gone."""
+        async with asyncio.timeout(DURABLE_S):
+            for one in (errand, None):
+                safe = await self._on_loop(self._when_safe, one)
+                # Shielded: giving up here must not cancel under the data loop's hands.
+                await asyncio.shield(asyncio.wrap_future(safe))
+
+    def _when_safe(self, errand: MessageMove | None) -> "Future[None]":
+        journal = self._broker.engine.journal
+        if errand is None:
+            return self._view.watch.when_safe(int(journal.position))
+        return self._view.watch.when_safe(errand.position, errand.waits)
+
+
+def leave(entered: list[InternalClient]) -> None:
     """For use on the data loop: who has come in by now goes."""
     for agent in entered:
         agent.leave(wall_ms())
@@ -194,7 +260,7 @@ async def _told() -> AsyncIterator[None]:
     """Answers as RabbitMQ's to what an agent was told while getting."""
     try:
         yield
-    except ManagementClientRefused as error:
+    except InternalClientRefused as error:
         if error.code == NOT_FOUND:
             raise NotThere(error.told) from error
         if error.code == ACCESS_REFUSED:
@@ -202,7 +268,7 @@ async def _told() -> AsyncIterator[None]:
         raise
 
 
-def _get_at_once(agent: ManagementClient, queue: str, count: int) -> list[Got] | None:
+def _get_at_once(agent: InternalClient, queue: str, count: int) -> list[Got] | None:
     """None: there are some, but on their way from the disk."""
     found: list[Got] = []
     size = 0
@@ -222,14 +288,14 @@ def _properties(given: Any) -> dict[str, Any]:
     if given in ([], ""):
         return {}
     if not isinstance(given, dict):
-        raise BadQuery("bad_request", f"properties are no object: {given}")
+        raise BadQuery(f"properties are no object: {given}")
     for name, value in given.items():
         if name in NUMBERS and (isinstance(value, bool) or not isinstance(value, int)):
-            raise BadQuery("bad_request", ["not_int", name])
+            raise BadQuery(["not_int", name])
         if name == "headers" and not isinstance(value, dict):
-            raise BadQuery("bad_request", ["not_table", name])
+            raise BadQuery(["not_table", name])
         if name in TEXTS and not isinstance(value, str):
-            raise BadQuery("bad_request", ["not_string", name])
+            raise BadQuery(["not_string", name])
         if name == "headers":
             check_fields(value)
     return given
@@ -243,7 +309,7 @@ def _asked_at_length(body: bytes) -> dict[str, Any]:
     except TooMuchBesides as error:
         raise besides from error
     except ValueError as error:
-        raise BadQuery("bad_request", "not_json") from error
+        raise BadQuery("not_json") from error
     asked = object_in(rest)
     if asked.get("payload") != mark:
         raise besides
@@ -254,7 +320,7 @@ def _asked_at_length(body: bytes) -> dict[str, Any]:
 def _body(payload: Any, encoding: Any) -> bytes:
     """``payload``: bytes when it is long, else as JSON had it."""
     if encoding not in ("string", "base64"):
-        raise BadQuery("bad_request", ["unsupported_encoding", str(encoding)])
+        raise BadQuery(["unsupported_encoding", str(encoding)])
     if isinstance(payload, bytes):
         data = payload
     else:
@@ -265,7 +331,7 @@ def _body(payload: Any, encoding: Any) -> bytes:
         return base64_decoded(data)
     except ValueError as error:
         shown = data[:SHOWN_BYTES].decode("utf-8", "replace")
-        raise BadQuery("bad_request", ["not_base64", shown]) from error
+        raise BadQuery(["not_base64", shown]) from error
 
 
 def _whole(value: object) -> int:
@@ -299,3 +365,27 @@ def spelt(body: bytes, encoding: str) -> tuple[str, str]:
         with contextlib.suppress(UnicodeDecodeError):
             return body.decode(), "string"
     return base64.b64encode(body).decode(), "base64"
+
+
+def _places(chosen: Any) -> list[int]:
+    if not isinstance(chosen, list) or not 1 <= len(chosen) <= CHOSEN_MAX:
+        raise BadQuery(f"seq_ids: a list of 1 to {CHOSEN_MAX} numbers")
+    places = {number(one) for one in chosen}
+    if min(places) < 0 or max(places) > SEQ_ID_MAX:
+        raise BadQuery(f"seq_ids: numbers from 0 to {SEQ_ID_MAX}")
+    return sorted(places)
+
+
+def _target(asked: dict[str, Any]) -> tuple[str, str]:
+    """Exchange and routing key."""
+    if ("queue" in asked) == ("exchange" in asked):
+        raise BadQuery("say where to: a queue, or an exchange and a routing_key")
+    if "queue" in asked:
+        return "", text("queue", asked["queue"])
+    exchange = text("exchange", asked["exchange"])
+    key = text("routing_key", asked.get("routing_key", ""))
+    return "" if exchange == DEFAULT_EXCHANGE_IN_PATHS else exchange, key
+
+
+def _outcome_row(errand: MessageMove) -> Row:
+    return {name: errand.counts[name] for name in OUTCOMES} | {"trouble": errand.trouble}

@@ -1,10 +1,5 @@
 """Mirrored queues over HTTP: their copies and masters, and commands on them.
 
-    GET  /api/penstock/mirrors[/{vhost}]                  a list, as ``/api/queues`` is one
-    GET  /api/penstock/queues/{vhost}/{name}/mirrors      one queue; 404 when it has no mirrors
-    POST /api/queues/{vhost}/{name}/actions               ``api.queue_actions``
-    POST /api/rebalance/queues                            masters go to where few are
-
 What only the master's node knows (how far each mirror is) is null when another is asked.
 
 Rebalancing answers 204 as RabbitMQ does; with ``?moves=true`` it tells what it began.  The body may
@@ -18,9 +13,9 @@ from aiohttp import web
 
 from penstock.broker.mirrors import ALL_KINDS
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import ADMINISTRATOR, Visitor
+from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import json_body, json_response, text
-from penstock.management.http.endpoints import Endpoints, NotThere, Route
+from penstock.management.http.endpoints import Endpoints, NotThere
 from penstock.management.http.listing import ListQuery
 
 EVERYTHING: Final = ".*"
@@ -29,18 +24,13 @@ EVERYTHING: Final = ".*"
 class MirrorsApi(Endpoints):
     has_lists = True
     heading = "mirrored queues"
-
-    def routes(self) -> list[Route]:
-        lists = {"GET": self.mirrors}
-        one = "/api/penstock/queues/{vhost}/{name}/mirrors"
-        return [
-            Route("/api/penstock/mirrors", lists, "All mirrored queues"),
-            Route("/api/penstock/mirrors/{vhost}", lists, "Those of one virtual host"),
-            Route(one, {"GET": self.queue}, "Copies and ring of one queue"),
-            Route(
-                "/api/rebalance/queues", {"POST": self.rebalance}, "Spread masters", ADMINISTRATOR
-            ),
-        ]
+    table = """
+        user           penstock/mirrors  GET=mirrors  All mirrored queues
+        user           penstock/mirrors/{vhost}  GET=mirrors  Those of one virtual host
+        user           penstock/queues/{vhost}/{name}/mirrors  GET=queue  \
+            Copies and ring of one queue
+        administrator  rebalance/queues  POST=rebalance  Spread masters
+    """
 
     async def mirrors(self, request: web.Request, visitor: Visitor) -> web.Response:
         query = ListQuery(request.query)

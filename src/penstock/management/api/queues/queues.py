@@ -1,12 +1,8 @@
 """Queues over HTTP: lists, one of them, declaring, deleting, purging.
 
-    GET         /api/queues    /api/queues/{vhost}    /api/queues/detailed
-    GET         /api/users/{user}/queues    those that the user declared
-    GET         /api/queues/{vhost}/{name}
-    PUT         ...            durable, auto_delete, arguments; as AMQP declares; ``node``: as if
-                               a client of that node did
-    DELETE      ...            ?if-empty=true  ?if-unused=true
-    DELETE      /api/queues/{vhost}/{name}/contents
+    PUT         durable, auto_delete, arguments; as AMQP declares; ``node``: as if a client of that
+                node did
+    DELETE      ?if-empty=true  ?if-unused=true
 
 A request belongs to no AMQP connection, so ``exclusive`` has no meaning here.
 """
@@ -31,7 +27,7 @@ from penstock.management.http.bodies import (
     name_of,
     text,
 )
-from penstock.management.http.endpoints import Endpoints, Route
+from penstock.management.http.endpoints import Endpoints
 from penstock.management.http.listing import BadQuery, ListQuery
 from penstock.management.http.lists import slices
 from penstock.management.rows.queues import NUMBERS, delivery_rows
@@ -47,17 +43,14 @@ QUEUE_TOTAL_COLUMNS: Final = ["messages", "messages_ready", "messages_unacknowle
 
 class QueuesApi(Endpoints):
     has_lists = True
-
-    def routes(self) -> list[Route]:
-        one = "/api/queues/{vhost}/{name}"
-        return [
-            Route("/api/queues", {"GET": self.queues}, "All queues"),
-            Route("/api/queues/detailed", {"GET": self.queues}, "All queues"),
-            Route("/api/queues/{vhost}", {"GET": self.queues}, "In one virtual host"),
-            Route("/api/users/{user}/queues", {"GET": self.queues}, "That one user declared"),
-            Route(one, {"GET": self.queue, "PUT": self.put, "DELETE": self.delete}, "One queue"),
-            Route(one + "/contents", {"DELETE": self.purge}, "Drop its ready messages"),
-        ]
+    table = """
+        user  queues                          GET=queues  All queues
+        user  queues/detailed                 GET=queues  All queues
+        user  queues/{vhost}                  GET=queues  In one virtual host
+        user  users/{user}/queues             GET=queues  That one user declared
+        user  queues/{vhost}/{name}           GET=queue PUT=put DELETE=delete  One queue
+        user  queues/{vhost}/{name}/contents  DELETE=purge  Drop its ready messages
+    """
 
     async def queues(self, request: web.Request, visitor: Visitor) -> web.Response:
         columns: list[str] = []
@@ -102,9 +95,7 @@ class QueuesApi(Endpoints):
             node = own  # checks written for RabbitMQ spell it so
         homes = changes.homes() or [own]
         if node not in homes:
-            raise BadQuery(
-                "bad_request", f"node '{node}' does not run here; nodes: {', '.join(homes)}"
-            )
+            raise BadQuery(f"node '{node}' does not run here; nodes: {', '.join(homes)}")
         changes.prefer(node)
         try:
             return self._declare(vhost, name, asked, visitor)

@@ -1,12 +1,7 @@
 """Quorum queues and their members over HTTP, in the form of RabbitMQ 4's API.
 
-    GET     /api/queues/quorum/{vhost}/{name}/status
-    POST    /api/queues/quorum/{vhost}/{name}/replicas/add       {"node": "..."}
-    DELETE  /api/queues/quorum/{vhost}/{name}/replicas/delete    {"node": "..."}, or ?node=
-    POST    /api/queues/quorum/replicas/on/{node}/grow           {"strategy": "all" or "even",
-                                                                  "vhost_pattern": ".*",
-                                                                  "queue_pattern": ".*"}
-    DELETE  /api/queues/quorum/replicas/on/{node}/shrink
+    add, delete   {"node": "..."}, or ?node=
+    grow          {"strategy": "all" or "even", "vhost_pattern": ".*", "queue_pattern": ".*"}
 
 Alone, a node has the one member of each queue: to add that one, and to grow onto it, changes
 nothing and succeeds; another, and to take it away, is refused.  In a cluster members are copies
@@ -21,18 +16,16 @@ from typing import Final
 from aiohttp import web
 
 from penstock.broker.mirrors import MASTER, CopyFacts, MirrorFacts
+from penstock.core import patterns
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.management.facts.rows import Row
-from penstock.management.http.access import ADMINISTRATOR, MONITORING, Visitor
+from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import json_body, json_response, text
-from penstock.management.http.endpoints import Endpoints, Route
+from penstock.management.http.endpoints import Endpoints
 from penstock.management.http.listing import BadQuery
 from penstock.queues.context import QUORUM, queue_type
 from penstock.queues.queue import Queue
 
-QUORUM_QUEUES: Final = "/api/queues/quorum/"
-ONE: Final = QUORUM_QUEUES + "{vhost}/{name}/"
-ON_A_NODE: Final = QUORUM_QUEUES + "replicas/on/{node}/"
 NOT_SUPPORTED: Final = "classic_queue_not_supported"
 LAST_NODE: Final = "last_node"
 NO_MEMBER: Final = "Node is not a cluster member"
@@ -41,15 +34,13 @@ STRATEGIES: Final = ("all", "even")
 
 class QuorumApi(Endpoints):
     heading = "quorum queues"
-
-    def routes(self) -> list[Route]:
-        return [
-            Route(ONE + "status", {"GET": self.status}, "Its members", MONITORING),
-            Route(ONE + "replicas/add", {"POST": self.add}, "Add a member", ADMINISTRATOR),
-            Route(ONE + "replicas/delete", {"DELETE": self.delete}, "Remove one", ADMINISTRATOR),
-            Route(ON_A_NODE + "grow", {"POST": self.grow}, "A member of each", ADMINISTRATOR),
-            Route(ON_A_NODE + "shrink", {"DELETE": self.shrink}, "Remove all", ADMINISTRATOR),
-        ]
+    table = """
+        monitoring     queues/quorum/{vhost}/{name}/status           GET=status     Its members
+        administrator  queues/quorum/{vhost}/{name}/replicas/add     POST=add       Add a member
+        administrator  queues/quorum/{vhost}/{name}/replicas/delete  DELETE=delete  Remove one
+        administrator  queues/quorum/replicas/on/{node}/grow         POST=grow      A member of each
+        administrator  queues/quorum/replicas/on/{node}/shrink       DELETE=shrink  Remove all
+    """
 
     async def status(self, request: web.Request, visitor: Visitor) -> web.Response:
         await self.asked_vhosts(request, visitor)
@@ -87,7 +78,7 @@ class QuorumApi(Endpoints):
         try:
             node = await self._node(node)
         except NotFound as error:
-            raise BadQuery("bad_request", NO_MEMBER) from error
+            raise BadQuery(NO_MEMBER) from error
         try:
             return await self.change(self._want, *_asked(request), node, is_wanted=is_wanted)
         except NotFound:
@@ -126,7 +117,7 @@ class QuorumApi(Endpoints):
         asked = await json_body(request)
         strategy = asked.get("strategy", "all")
         if strategy not in STRATEGIES:
-            raise BadQuery("bad_request", f"strategy: one of {', '.join(STRATEGIES)}")
+            raise BadQuery(f"strategy: one of {', '.join(STRATEGIES)}")
         node = await self._node(request.match_info["node"])
         vhosts, queues = (
             _expression(text(key, asked.get(key, ".*")))
@@ -180,9 +171,9 @@ def _row(node: str, state: str, kind: str, last: int, written: int, term: int) -
 
 def _expression(pattern: str) -> "re.Pattern[str]":
     try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise BadQuery("bad_request", f"{pattern!r} is no regular expression: {error}") from error
+        return patterns.compiled(pattern)
+    except patterns.Refused as error:
+        raise BadQuery(f"{pattern!r} is no regular expression: {error}") from error
 
 
 def _asked(request: web.Request) -> tuple[str, str]:

@@ -1,9 +1,7 @@
 """Super streams over HTTP: an exchange and the streams behind it, made or deleted at once.
 
-    PUT         /api/stream/super-streams/{vhost}/{name}
-                    partitions, a number; or binding-keys, a text with commas between them;
-                    arguments of each stream, without the ``x-`` in front
-    DELETE      ...
+    PUT   partitions, a number; or binding-keys, a text with commas between them;
+          arguments of each stream, without the ``x-`` in front
 
 RabbitMQ deletes by its command line only.
 """
@@ -20,7 +18,7 @@ from penstock.broker.topology.super_streams import (
 from penstock.core.pending import Pending
 from penstock.management.http.access import Visitor
 from penstock.management.http.bodies import arguments_in, json_body, name_of, text
-from penstock.management.http.endpoints import Endpoints, Route
+from penstock.management.http.endpoints import Endpoints
 from penstock.management.http.listing import BadQuery
 
 NUMBERS: Final = {
@@ -34,9 +32,9 @@ TEXTS: Final = {"max-age", "queue-leader-locator"}
 
 
 class SuperStreamsApi(Endpoints):
-    def routes(self) -> list[Route]:
-        path = "/api/stream/super-streams/{vhost}/{name}"
-        return [Route(path, {"PUT": self.put, "DELETE": self.delete}, "A super stream")]
+    table = """
+        user  stream/super-streams/{vhost}/{name}  PUT=put DELETE=delete  A super stream
+    """
 
     async def put(self, request: web.Request, visitor: Visitor) -> None:
         vhost = await self.changed_vhost(request, visitor)
@@ -63,27 +61,27 @@ def keys_in(asked: dict[str, Any]) -> list[str]:
     """Of the bindings; raises BadQuery with RabbitMQ's words."""
     partitions, bindings = asked.get("partitions"), asked.get("binding-keys")
     if partitions is None and bindings is None:
-        raise BadQuery("bad_request", "Must specify partitions or binding keys")
+        raise BadQuery("Must specify partitions or binding keys")
     if partitions is not None and bindings is not None:
-        raise BadQuery("bad_request", "Specify partitions or binding keys, not both")
+        raise BadQuery("Specify partitions or binding keys, not both")
     if bindings is not None:
         keys = [key.strip() for key in text("binding-keys", bindings).split(",") if key.strip()]
         _must_be_few("number of binding keys", len(keys))
         if len(set(keys)) < len(keys):
-            raise BadQuery("bad_request", "Duplicate partition names found")
+            raise BadQuery("Duplicate partition names found")
         return keys
     told = str(partitions)
     if not told.removeprefix("-").isdecimal():
-        raise BadQuery("bad_request", "The partitions must be a number")
+        raise BadQuery("The partitions must be a number")
     _must_be_few("partition number", int(told))
     return [str(number) for number in range(int(told))]
 
 
 def _must_be_few(what: str, count: int) -> None:
     if count < 1:
-        raise BadQuery("bad_request", f"The {what} must be greater than 0")
+        raise BadQuery(f"The {what} must be greater than 0")
     if count > PARTITIONS_MAX:
-        raise BadQuery("bad_request", f"The {what} must not exceed {PARTITIONS_MAX}")
+        raise BadQuery(f"The {what} must not exceed {PARTITIONS_MAX}")
 
 
 def streams_in(asked: dict[str, Any]) -> dict[str, object]:

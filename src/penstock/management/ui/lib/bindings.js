@@ -85,7 +85,7 @@ export function BindingGraph({ vhost, name, into, from }) {
   const top = (side, row) => (height - Math.min(side.length, SIDE_MAX) * ROW) / 2 + row * ROW + (ROW - BOX.height) / 2;
   const more = Math.max(0, left.length - SIDE_MAX) + Math.max(0, right.length - SIDE_MAX);
   return html`
-    <svg class="bindings" width=${WIDTH - edge} height=${height} viewBox=${`${edge} 0 ${WIDTH - edge} ${height}`} role="img" aria-label=${`${name}: bound to ${left.length} sources and ${right.length} destinations, as the tables say`}>
+    <svg class="bindings" width=${WIDTH - edge} height=${height} viewBox=${`${edge} 0 ${WIDTH - edge} ${height}`} role="group" aria-label=${`${name}: bound to ${left.length} sources and ${right.length} destinations, as the tables say`}>
       ${left.slice(0, SIDE_MAX).map((one, row) => html`<${Neighbour} key=${`< ${one.name}`} vhost=${vhost} one=${one} x=${0} y=${top(left, row)}
         ends=${[BOX.width, MIDDLE, top(left, row) + BOX.height / 2, centre]} />`)}
       ${right.slice(0, SIDE_MAX).map((one, row) => html`<${Neighbour} key=${`> ${one.kind} ${one.name}`} vhost=${vhost} one=${one} x=${2 * MIDDLE} y=${top(right, row)}

@@ -4,15 +4,15 @@
 import { html, cx, useId } from "./ui.js";
 import { rate } from "./format.js";
 
-/** A picture with a name and a sentence for those who do not see it. wide: it may be wider than
- *  the window, so the keyboard must reach it to move it sideways. */
+/** A picture with a name and a sentence for those who do not see it; a group, since it may have links.
+ *  wide: it may be wider than the window, so the keyboard must reach it to move it sideways. */
 export function Drawing({ title, desc, width, height, className, wide, children }) {
   const id = useId();
   const reach = wide ? { tabindex: 0, role: "group", "aria-label": title } : {};
   return html`
     <div class="drawing-box" ...${reach}>
-      <svg class=${cx("drawing", className)} viewBox=${`0 0 ${width} ${height}`} role="img"
-        aria-labelledby=${`${id}-title ${id}-desc`}>
+      <svg class=${cx("drawing", className)} viewBox=${`0 0 ${width} ${height}`} role="group"
+        aria-labelledby=${wide ? `${id}-desc` : `${id}-title ${id}-desc`}>
         <title id=${`${id}-title`}>${title}</title>
         <desc id=${`${id}-desc`}>${desc}</desc>
         ${children}

@@ -30,10 +30,10 @@ const linked = (kind, href) => ({ kind, act: () => { location.hash = href; } });
 async function objects(typed) {
   const kinds = [["queue", "queues"], ["exchange", "exchanges"]];
   const found = await Promise.all(kinds.map(async ([kind, path]) => {
-    const query = new URLSearchParams({ page: 1, page_size: FOUND_MAX, name: typed, columns: "name,vhost" });
+    const query = new URLSearchParams({ page: 1, page_size: FOUND_MAX, name: typed, columns: "name,vhost,node" });
     const { items } = await get(`${scoped(`/api/${path}`)}?${query}`).catch(() => ({ items: [] }));
-    return items.filter(({ name }) => name !== "").map(({ name, vhost }) =>
-      ({ ...linked(kind, link([path, vhost, name])), name: vhost === "/" ? name : `${name} in ${vhost}` }));
+    return items.filter(({ name }) => name !== "").map(({ name, vhost, node }) =>
+      ({ ...linked(node ? `${kind} on ${node}` : kind, link([path, vhost, name])), name: vhost === "/" ? name : `${name} in ${vhost}` }));
   }));
   return found.flat();
 }

@@ -16,16 +16,18 @@ function save(name, value) {
   setTimeout(() => URL.revokeObjectURL(url), 10_000);
 }
 
+/** Saves the definitions of all virtual hosts, or of one, as a file. */
+export async function exportTo(file = "definitions.json", vhost = "") {
+  const found = await get(where(vhost));
+  save(file, found);
+  const parts = ["users", "vhosts", "queues", "exchanges", "bindings", "policies"];
+  say(`Exported: ${parts.filter((part) => found[part]).map((part) => `${found[part].length} ${part}`).join(", ")}.`);
+}
+
 export default function Definitions() {
   const names = useNames("/api/vhosts?columns=name");
   const vhosts = [["", "all"], ...names.map((name) => [name, name])];
   const [left, setLeft] = useState(null);
-  const take = async ({ vhost, file }) => {
-    const found = await get(where(vhost));
-    save(file || "definitions.json", found);
-    const parts = ["users", "vhosts", "queues", "exchanges", "bindings", "policies"];
-    say(`Exported: ${parts.filter((part) => found[part]).map((part) => `${found[part].length} ${part}`).join(", ")}.`);
-  };
   const put = async ({ vhost, file }) => {
     if (!file) throw new Error("Choose a file first.");
     let value;
@@ -45,7 +47,7 @@ export default function Definitions() {
     <p class="quiet">Users, virtual hosts, permissions, exchanges, queues, bindings, policies and parameters in RabbitMQ’s format; no messages.</p>
     <div class="split gap">
       <${Card} title="Export">
-        <${Form} onSubmit=${take} submit="Download" reset=${false}>
+        <${Form} onSubmit=${({ vhost, file }) => exportTo(file || undefined, vhost)} submit="Download" reset=${false}>
           <${Field} label="Virtual host" name="vhost" kind="select" options=${vhosts} />
           <${Field} label="File name" name="file" value="definitions.json" />
         <//><//>

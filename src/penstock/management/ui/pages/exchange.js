@@ -42,7 +42,8 @@ function Overview({ exchange }) {
       <${Card} title="Details"><${Facts} facts=${[
         ["Type", exchange.type], ["Durable", exchange.durable ? "yes" : "no"],
         ["Auto-delete", exchange.auto_delete ? "yes" : "no"], ["Internal", exchange.internal ? "yes" : "no"],
-        ["Policy", exchange.policy ?? undefined], ["Delayed messages", exchange.messages_delayed === undefined ? undefined : count(exchange.messages_delayed)],
+        ["Policy", exchange.policy ?? undefined], ["Messages no channel has yet", exchange.messages === undefined ? undefined : count(exchange.messages)],
+        ["Paused", exchange.paused ? "yes" : undefined], ["Delayed messages", exchange.messages_delayed === undefined ? undefined : count(exchange.messages_delayed)],
         ["Arguments", html`<${ShownTable} table=${exchange.arguments} />`],
       ]} /><//>
     </div>`;

@@ -1,11 +1,12 @@
 // The overview: first what needs a person, then totals, rates, memory and disk of the nodes, listeners.
 
 import { html } from "../lib/ui.js";
-import { mayMonitor, scoped, useLive } from "../lib/api.js";
-import { Asked, Card, Facts, Figure, Meter, State, Table, Tag } from "../lib/parts.js";
+import { isAdministrator, mayMonitor, scoped, useLive } from "../lib/api.js";
+import { Asked, Card, Facts, Figure, Meter, State, Table, Tag, attempt } from "../lib/parts.js";
 import { WEEK_S, QueuedChart, RatesChart, sampled } from "../lib/stats.js";
 import { bytes, count, duration, missing, rate, some } from "../lib/format.js";
 import { link } from "../lib/router.js";
+import { exportTo } from "./definitions.js";
 
 const CHURN = [
   ["connections opened", "connection_created"], ["connections closed", "connection_closed"],
@@ -13,18 +14,22 @@ const CHURN = [
   ["queues declared", "queue_declared"], ["queues created", "queue_created"], ["queues deleted", "queue_deleted"],
 ];
 
+// The tab of a queue's page that shows most of a finding.
+const TABS = { unacknowledged: { tab: "consumers" } };
+
 export default function Overview() {
   const { data, error } = useLive(`/api/overview?${sampled(undefined, WEEK_S)}`);
   const totals = data?.object_totals ?? {};
   const queued = data?.queue_totals;
   return html`
-    <div class="head"><h1>Overview</h1></div>
+    <div class="head"><h1>Overview</h1>${isAdministrator() && html`<div class="actions">
+      <button type="button" onClick=${() => attempt(() => exportTo())}>Export definitions</button></div>`}</div>
     <${Attention} />
     <${Asked} data=${data} error=${error} />
     <div class="figures">
       <${Figure} label="ready" value=${count(queued?.messages_ready)} hint="waiting for a consumer" href=${link(["queues"], { sort: "messages_ready", reverse: "1" })} />
       <${Figure} label="unacknowledged" value=${count(queued?.messages_unacknowledged)} href=${link(["queues"], { sort: "messages_unacknowledged", reverse: "1" })} />
-      <${Figure} label="connections" value=${count(totals.connections)} href="#/connections" />
+      <${Figure} label="connections" value=${count(totals.connections)} hint="what publishes most comes first" href=${link(["connections"], { sort: "recv_oct_details.rate", reverse: "1" })} />
       <${Figure} label="channels" value=${count(totals.channels)} href="#/channels" />
       <${Figure} label="exchanges" value=${count(totals.exchanges)} href="#/exchanges" />
       <${Figure} label="queues" value=${count(totals.queues)} href="#/queues" />
@@ -49,7 +54,7 @@ function Attention() {
       <${Asked} data=${data} error=${error} />
       ${data?.findings.length > 0 && html`<ul>${data.findings.map((one) => html`
         <li key=${one.kind + one.page} class=${one.is_alarm ? "bad" : "warn"}>
-          <${Tag} tone=${one.is_alarm ? "bad" : "warn"}>${one.kind}<//> <a href=${link(one.page)}>${one.sentence}</a></li>`)}</ul>`}
+          <${Tag} tone=${one.is_alarm ? "bad" : "warn"}>${one.kind}<//> <a href=${link(one.page, TABS[one.kind])}>${one.sentence}</a></li>`)}</ul>`}
       ${data?.left_out > 0 && html`<p class="quiet">${some(data.left_out, "more finding")} of these kinds.</p>`}
       ${data && judged && data.findings.length === 0 && html`<p class="good">Nothing needs a person.</p>`}
       ${data?.not_judged.map((text) => html`<p class="quiet" key=${text}>Not judged: ${text}.</p>`)}

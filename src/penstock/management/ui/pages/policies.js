@@ -5,7 +5,7 @@ import { html, useEffect, useState } from "../lib/ui.js";
 import { at, enc, get, isAdministrator, mayMakePolicies, scoped, send, useLive } from "../lib/api.js";
 import { Asked, Card, Field, Form, Problem, Table, Tabs, attempt, confirm, say } from "../lib/parts.js";
 import { useNames } from "../lib/listing.js";
-import { count } from "../lib/format.js";
+import { count, some } from "../lib/format.js";
 import { route } from "../lib/router.js";
 import { ShownTable, TableField, parseTable, policyHints } from "../lib/tables.js";
 
@@ -21,7 +21,7 @@ export default function Policies() {
 }
 
 function Kind({ kind }) {
-  const { data, error } = useLive(scoped(`/api/${kind}`));
+  const { data, error } = useLive(scoped(`/api/penstock/${kind}`));
   const [edited, setEdited] = useState(null);
   const what = kind === "policies" ? "policy" : "operator policy";
   const remove = async (row) => {
@@ -39,6 +39,8 @@ function Kind({ kind }) {
         { id: "pattern", title: "Pattern", cell: (row) => html`<code>${row.pattern}</code>` },
         { id: "apply", title: "Applies to", cell: (row) => row["apply-to"] },
         { id: "priority", title: "Priority", number: true, sort: (row) => row.priority, cell: (row) => count(row.priority) },
+        { id: "reach", title: "In effect for", hint: "names that match and no policy of a higher priority has", sort: (row) => row.queues + row.exchanges,
+          cell: (row) => html`<${Reach} kind=${kind} row=${row} />` },
         { id: "definition", title: "Definition", cell: (row) => html`<${ShownTable} table=${row.definition} />` },
         may && { id: "do", title: html`<span class="unseen">Actions</span>`, number: true, cell: (row) => html`
           <button type="button" class="small" aria-label=${`Edit ${row.name}`} onClick=${() => setEdited(row)}>Edit</button>${" "}
@@ -46,6 +48,32 @@ function Kind({ kind }) {
       ].filter(Boolean)} />
     <//>
     ${may && html`<${Edit} key=${edited?.name ?? ""} kind=${kind} what=${what} edited=${edited} />`}`;
+}
+
+const reachOf = (row) =>
+  [row.queues && some(row.queues, "queue"), row.exchanges && some(row.exchanges, "exchange")].filter(Boolean).join(", ");
+
+/** How many names a policy applies to; opened, the names. */
+function Reach({ kind, row }) {
+  const [open, setOpen] = useState(false);
+  if (!reachOf(row)) return "nothing";
+  return html`
+    <details onToggle=${(event) => setOpen(event.target.open)}>
+      <summary>${reachOf(row)}</summary>
+      ${open && html`<${Reached} path=${at("penstock", kind, row.vhost, row.name)} />`}
+    </details>`;
+}
+
+function Reached({ path }) {
+  const { data, error } = useLive(path);
+  const names = data && [...data.queue_names, ...data.exchange_names];
+  return html`<${Asked} data=${data} error=${error} />${data && html`<${Names} names=${names} total=${data.queues + data.exchanges} />`}`;
+}
+
+function Names({ names, total }) {
+  return html`
+    <ul class="names">${names.map((name, index) => html`<li key=${index}>${name}</li>`)}</ul>
+    ${total > names.length && html`<p class="quiet">and ${count(total - names.length)} more</p>`}`;
 }
 
 function Edit({ kind, what, edited }) {
@@ -112,7 +140,6 @@ function Preview({ vhost, pattern, applyTo }) {
       ${!found && !error && html`<p class="empty">Type a pattern to see.</p>`}
       ${found && !error && html`
         <p>${count(found.count)} of ${count(found.of)} ${applyTo === "all" ? "queues and exchanges" : applyTo} in ${vhost}</p>
-        <ul class="names">${found.names.map((name) => html`<li key=${name}>${name}</li>`)}</ul>
-        ${found.count > found.names.length && html`<p class="quiet">and ${count(found.count - found.names.length)} more</p>`}`}
+        <${Names} names=${found.names} total=${found.count} />`}
     </div>`;
 }

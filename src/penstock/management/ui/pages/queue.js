@@ -82,7 +82,7 @@ function Overview({ queue }) {
       <${Card}><${RatesChart} id=${id} stats=${queue.message_stats} /><//>
       <${Compared} queue=${queue} />
       <${Card} title="Messages" wide>
-        <div class="scroll"><table><caption class="unseen">Messages and bytes</caption>
+        <div class="scroll" tabindex="0" role="group" aria-label="Messages and bytes"><table><caption class="unseen">Messages and bytes</caption>
           <thead><tr><th scope="col">Counted</th>${KINDS.map(([title]) => html`<th scope="col" class="number" key=${title}>${title}</th>`)}</tr></thead>
           <tbody>
             <tr><th scope="row">Messages</th>${KINDS.map(([title, end]) => html`<td class="number" key=${title}>${count(queue[`messages${end}`])}</td>`)}</tr>

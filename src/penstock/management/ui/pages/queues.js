@@ -58,6 +58,7 @@ const COLUMNS = [
   number("ready", "Ready", "messages_ready"),
   number("unacked", "Unacked", "messages_unacknowledged"),
   number("total", "Total", "messages"),
+  number("deferred", "Deferred", "messages_deferred", count, true, "put off by a client of NSQ, or until a retry"),
   { id: "change", title: "Change", number: true, optional: true, hint: "messages more or less in a second",
     fields: ["messages_details.rate"], sort: "messages_details.rate", cell: (row) => rate(row.messages_details?.rate) },
   counter("in", "In", "publish"),

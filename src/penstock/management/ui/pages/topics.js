@@ -11,7 +11,7 @@ const PREFIX = "nsq.";
 const FIELDS = "name,vhost,messages,messages_ready,messages_unacknowledged,consumers,paused,state,message_stats";
 
 export default function Topics() {
-  const exchanges = useLive("/api/exchanges?columns=name,vhost,type,durable,message_stats");
+  const exchanges = useLive("/api/exchanges?columns=name,vhost,type,messages,paused");
   const queues = useLive(`/api/queues?page=1&page_size=500&name=${encodeURIComponent("^nsq\\..*:")}&use_regex=true&columns=${FIELDS}`);
   const topics = (exchanges.data ?? []).filter((one) => one.type === TOPIC && (!vhost.value || one.vhost === vhost.value));
   const channels = queues.data?.items;
@@ -30,6 +30,8 @@ function Topic({ topic, channels }) {
   const name = topic.name.slice(PREFIX.length);
   return html`
     <${Card} title=${html`<a href=${link(["exchanges", topic.vhost, topic.name])}>${name}</a>`}>
+      ${(topic.paused || topic.messages > 0) && html`<p>${topic.paused && html`<${State} value="paused" />${" "}`}
+        ${some(topic.messages, "message")} in the topic, which no channel has yet.</p>`}
       <${Table} caption=${`Channels of ${name}`} rows=${channels} empty="No channel yet: its messages wait in the topic." columns=${[
         { id: "name", title: "Channel", sort: (row) => row.name,
           cell: (row) => html`<a href=${link(["topics", name, row.name.slice(topic.name.length + 1)], { vhost: row.vhost })}>${row.name.slice(topic.name.length + 1)}</a>` },

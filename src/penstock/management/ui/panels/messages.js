@@ -7,7 +7,7 @@ import { Card, Empty, Field, Form, Problem, confirm, say } from "../lib/parts.js
 import { Payload } from "../lib/payload.js";
 import { bytes, count, missing, when } from "../lib/format.js";
 
-const PAGE = 20;
+const PAGES = [20, 100, 200];
 const SHOWN_BYTES = 2000;
 const WHOLE_BYTES = 1_000_000;
 const EXCERPT = 70;
@@ -21,6 +21,7 @@ export default function MessagesPanel({ vhost, name, queue }) {
   const path = `${at("queues", vhost, name)}/messages`;
   const [view, setView] = useState({ from: null, before: [], text: "" });
   const [priority, setPriority] = useState("");
+  const [size, setSize] = useState(PAGES[0]);
   const [page, setPage] = useState(null);
   const [error, setError] = useState(null);
   const [chosen, setChosen] = useState(new Set());
@@ -31,7 +32,7 @@ export default function MessagesPanel({ vhost, name, queue }) {
     setBusy(true);
     setError(null);
     try {
-      setPage(await (view.text ? search : look)(path, view, view.priority ?? priority));
+      setPage(await (view.text ? search : look)(path, { ...view, size }, view.priority ?? priority));
     } catch (fault) {
       setError(fault);
       setPage(nothing);
@@ -43,7 +44,7 @@ export default function MessagesPanel({ vhost, name, queue }) {
     setOpen(null);
     setView({ from: null, before: [], text: "", ...changes });
   };
-  useEffect(() => { load(); }, [path, view, priority]);
+  useEffect(() => { load(); }, [path, view, priority, size]);
 
   const act = async (action, target = {}) => {
     const seq_ids = [...chosen].toSorted((a, b) => a - b);
@@ -59,6 +60,8 @@ export default function MessagesPanel({ vhost, name, queue }) {
       <div class="listbar">
         <${Search} text=${view.text} onSearch=${(text) => begin({ text })} />
         ${priorities && html`<${Priority} most=${priorities} value=${priority} onChange=${(value) => { setPriority(value); begin({}); }} />`}
+        <label class="tight">rows <select value=${size} onChange=${(event) => { setSize(Number(event.target.value)); begin({}); }}>
+          ${PAGES.map((rows) => html`<option key=${rows}>${rows}</option>`)}</select></label>
         <button type="button" onClick=${load} disabled=${busy}>Reload</button>
         <span class="quiet" role="status">${busy ? "reading…" : said(page, view)}</span>
       </div>
@@ -77,24 +80,24 @@ export default function MessagesPanel({ vhost, name, queue }) {
 const query = (values) => Object.entries(values).filter(([, value]) => value !== null && value !== "" && value !== undefined)
   .map(([key, value]) => `${key}=${enc(value)}`).join("&");
 
-function look(path, { from }, priority) {
-  return get(`${path}?${query({ from, count: PAGE, truncate: SHOWN_BYTES, priority })}`);
+function look(path, { from, size }, priority) {
+  return get(`${path}?${query({ from, count: size, truncate: SHOWN_BYTES, priority })}`);
 }
 
 /** The server looks at some thousand messages a call; so it is asked until a page is full. */
-async function search(path, { from, text }, priority) {
+async function search(path, { from, text, size }, priority) {
   const found = [];
   let next = from;
   let looked = 0;
   let answer = nothing;
   for (let call = 0; call < SEARCHES_MAX; call += 1) {
     // Priorities are numbered apart: the one the first answer is of stays the one.
-    const asked = query({ text, from: next, count: PAGE - found.length, truncate: SHOWN_BYTES, priority: answer.priority ?? priority });
+    const asked = query({ text, from: next, count: size - found.length, truncate: SHOWN_BYTES, priority: answer.priority ?? priority });
     answer = await get(`${path}/search?${asked}`);
     found.push(...answer.messages);
     looked += answer.looked_at;
     next = answer.next;
-    if (next === null || found.length >= PAGE) break;
+    if (next === null || found.length >= size) break;
   }
   return { ...answer, messages: found, looked_at: looked, next };
 }
