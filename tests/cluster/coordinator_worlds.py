@@ -53,7 +53,7 @@ class World:
             if member not in self.asleep:
                 member.tick(self.now_ms)
 
-    def wait(self, until: Callable[[], bool], within_ms: int = 10_000) -> None:
+    def wait(self, until: Callable[[], bool], within_ms: int = 30_000) -> None:
         end_ms = self.now_ms + within_ms
         while not until():
             assert self.now_ms < end_ms, f"not within {within_ms} ms"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.administration import CLUSTER_ID, Administration
-from penstock.broker.definitions.importing import DefinitionsImport, Plan
+from penstock.broker.definitions.importing import DefinitionsImport, ImportPlan
 from penstock.broker.rules.rights import Rights
 from penstock.broker.topology.declaring import delete_queue
 from penstock.broker.topology.vhost import Vhost
@@ -367,7 +367,7 @@ def test_definitions_are_imported_by_all(cluster: QuietCluster) -> None:
     work = DefinitionsImport(
         broker,
         Administration(broker, 64),
-        Plan(
+        ImportPlan(
             {
                 "users": [{"name": "u", "password": "x", "limits": {"max-channels": 3}}],
                 "vhosts": [{"name": "v", "limits": [], "tracing": True}],

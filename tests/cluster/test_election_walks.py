@@ -21,6 +21,7 @@ from penstock.cluster.agreement.reigns import Reign
 from penstock.cluster.mirrors.deciding import Step
 from penstock.cluster.mirrors.electing import next_step_of_reign
 from penstock.cluster.mirrors.safety import MirrorStates
+from tests.models.judge_majority import judge, judge_confirm, judge_progress
 from tests.models.model_majority import (
     ALL,
     NAMES,
@@ -31,9 +32,6 @@ from tests.models.model_majority import (
     durable_numbers,
     first_world,
     founded,
-    judge,
-    judge_confirm,
-    judge_progress,
     member,
     put,
     sealed,

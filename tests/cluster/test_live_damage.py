@@ -1,4 +1,4 @@
-"""A node finds its copy of a mirrored queue damaged when it starts: it fetches another one."""
+"""A node finds its copy of a queue damaged, at a start or as it reads, and fetches another one."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pika
 import pytest
 
+from tests.cluster import blows
 from tests.helpers.broker_process import BrokerFailed
 from tests.helpers.cluster import LiveCluster, missing_reason
 
@@ -65,7 +66,7 @@ def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
 
 
-@pytest.mark.parametrize("damage", [flip, truncate])
+@pytest.mark.parametrize("damage", [flip, pytest.param(truncate, marks=pytest.mark.long)])
 def test_a_mirror_that_is_damaged_at_a_start_is_given_up_and_fetched_anew(
     cluster: LiveCluster, damage: Callable[[Path], None]
 ) -> None:
@@ -99,3 +100,77 @@ def test_the_copy_of_a_queue_without_a_master_is_kept(cluster: LiveCluster) -> N
     with pytest.raises(BrokerFailed, match="damaged at offset"):
         cluster.nodes[1].start()
     assert path.exists()
+
+
+@pytest.fixture
+def ruled(tmp_path: Path) -> Iterator[LiveCluster]:
+    """A quorum queue of three copies."""
+    with LiveCluster(tmp_path, 3) as cluster:
+        nodes = "/api/penstock/cluster"
+        until(lambda: all(one["running"] for one in cluster.ask(0, nodes)["nodes"]))
+        quorum = {"durable": True, "arguments": {"x-queue-type": "quorum"}}
+        cluster.ask(0, f"/api/queues/%2F/{blows.QUEUE}", quorum)
+        await_complete(cluster, 3)
+        yield cluster
+
+
+@pytest.mark.long  # the steps are in test_damaged_copies.py, and once in three this is too slow
+def test_damaged_copies_of_a_quorum_queue_are_repaired_under_load(
+    ruled: LiveCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """First a bit of one, then the length of another; they lead, and are read, when it is found."""
+    monkeypatch.setattr(blows, "RATE", 100)
+    monkeypatch.setattr(blows, "SIZE", 3000)
+    publisher = blows.Publisher(ruled.nodes[0].url)
+    publisher.start()
+    for number, damage in ((1, flip), (2, truncate)):
+        node = ruled.nodes[number]
+        wanted = len(publisher.confirmed) + 300
+        until(lambda wanted=wanted: len(publisher.confirmed) > wanted)
+        node.kill()
+        node.start()  # the messages it had are in segments
+        await_complete(ruled, 3)
+        segments = list((node.data_dir / "queues").glob("*/*.idx"))
+        damage(max(segments, key=lambda path: path.stat().st_size))
+        hand_over = {"action": "hand_over", "node": ruled.name(number)}
+        ruled.ask(0, f"/api/queues/%2F/{blows.QUEUE}/actions", hand_over, "POST")
+        until(lambda number=number: leader(ruled) == ruled.name(number))
+        read_until(ruled, lambda node=node: "cannot read its copy" in node.output())
+        until(lambda node=node: "it has everything again" in node.output())
+        await_complete(ruled, 3)
+    publisher.over = True
+    publisher.join(60.0)
+    assert not publisher.is_alive()
+    ruled.nodes[0].kill()
+    consumer = blows.Consumer(ruled.nodes[1].url)
+    consumer.start()
+    until(lambda: publisher.confirmed <= consumer.received)
+    consumer.over = True
+    consumer.join(10.0)
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    blows.until(is_so, 60.0, lambda: "")
+
+
+def await_complete(cluster: LiveCluster, count: int) -> None:
+    def are_complete() -> bool:
+        row = cluster.ask(0, f"/api/penstock/queues/%2F/{blows.QUEUE}/mirrors")
+        return [one["synchronised"] for one in row["copies"]] == [True] * count
+
+    until(are_complete)
+
+
+def leader(cluster: LiveCluster) -> str:
+    return str(cluster.ask(0, f"/api/queues/%2F/{blows.QUEUE}")["leader"])
+
+
+def read_until(cluster: LiveCluster, is_true: Callable[[], bool]) -> None:
+    """Consume, and acknowledge nothing."""
+    connection = pika.BlockingConnection(pika.URLParameters(cluster.nodes[0].url))
+    messages = connection.channel().consume(blows.QUEUE, inactivity_timeout=0.1)
+    deadline = time.monotonic() + 60
+    while not is_true():
+        next(messages)
+        assert time.monotonic() < deadline
+    connection.close()

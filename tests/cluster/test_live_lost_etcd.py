@@ -130,9 +130,9 @@ def back_up(cluster: LiveCluster) -> None:
     "lose",
     [
         lose_while_nodes_run,
-        lose_while_nodes_are_stopped,
+        pytest.param(lose_while_nodes_are_stopped, marks=pytest.mark.long),
         restore_an_older_copy,
-        forge_an_administrator,
+        pytest.param(forge_an_administrator, marks=pytest.mark.long),
     ],
 )
 def test_nodes_keep_their_queues_and_found_the_cluster_anew(

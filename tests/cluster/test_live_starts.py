@@ -22,7 +22,7 @@ LONGER_THAN_A_LEASE_S = 4.5
 START_S = 20.0
 
 
-@pytest.mark.parametrize("ending", ["stopped", "killed"])
+@pytest.mark.parametrize("ending", [pytest.param("stopped", marks=pytest.mark.long), "killed"])
 def test_a_node_starts_again_whose_queues_were_not_durable(tmp_path: Path, ending: str) -> None:
     """It ended after 28 s: "another node is founding it" (CL4 of the review)."""
     with LiveCluster(tmp_path, 2) as cluster:
@@ -47,7 +47,9 @@ def said(node: LiveBroker, line: str) -> int:
     return node._log_path.read_text().count(line)
 
 
-@pytest.mark.parametrize("line", ["recovery: ", "has joined the cluster"])
+@pytest.mark.parametrize(
+    "line", ["recovery: ", pytest.param("has joined the cluster", marks=pytest.mark.long)]
+)
 def test_a_start_that_stands_still_for_longer_than_the_lease_goes_on(
     tmp_path: Path, line: str
 ) -> None:

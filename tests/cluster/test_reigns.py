@@ -6,6 +6,7 @@ All states of three copies are visited by test_majority_model.py.
 from __future__ import annotations
 
 import random
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -25,15 +26,8 @@ from penstock.cluster.agreement.reigns import (
     first_reign,
     gave_up_for,
 )
-from tests.models.model_majority import (
-    Rules,
-    Scope,
-    first_world,
-    judge,
-    judge_confirm,
-    judge_progress,
-    steps,
-)
+from tests.models.judge_majority import judge, judge_confirm, judge_progress
+from tests.models.model_majority import Rules, Scope, first_world, steps
 
 NODES = ("a", "b", "c", "d", "e")
 
@@ -60,6 +54,22 @@ def test_a_number_is_decided_when_a_majority_has_it(count: int, durable: dict[st
 
     assert have(decided) * 2 > count
     assert have(decided + 1) * 2 <= count
+
+
+@given(st.integers(1, 5), st.dictionaries(st.sampled_from(NODES), st.integers(0, 4)))
+def test_a_copy_is_spared_when_each_majority_with_it_has_another_one(
+    count: int, durable: dict[str, int]
+) -> None:
+    copies = NODES[:count]
+    reign = first_reign(copies, "a/1")
+    spared = copies[-1]
+    others = {node: number for node, number in durable.items() if node != spared}
+    majorities = [set(found) for found in combinations(copies, reign.majority()) if spared in found]
+    for confirmed in range(4):
+        have = {node for node in copies if others.get(node, -1) >= confirmed}
+        expected = all(found & have for found in majorities)
+        assert reign.founded().may_spare(others, confirmed) == expected
+        assert not reign.may_spare(others, confirmed), "before it is founded"
 
 
 holdings = st.builds(

@@ -256,7 +256,7 @@ def test_a_queue_that_is_down_cannot_be_deleted_unless_it_has_copies_that_may_no
     queue.give_up("it is down")
     with pytest.raises(NotFound, match="it is down"):
         delete(pair)
-    queue.give_up("it is down", forsaken=True)
+    queue.give_up("it is down", no_mirror=True)
     assert delete(pair) == 0
     assert delete(pair, if_unused=True) == 0
     with pytest.raises(PreconditionFailed, match="queue 'q' in vhost '/' not empty"):

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.broker.message_moves import COPY, MOVE, MessageMove
 from penstock.broker.rules.rights import Rights
-from penstock.broker.transfers.batches import POURED_AT_ONCE, UNDER_WAY_MAX
+from penstock.broker.transfers.batches import PUBLISHED_AT_ONCE, UNDER_WAY_MAX
 from penstock.cluster.mirrors.safety import SafeLine
 from penstock.cluster.remote.queue_places import take_place
 from penstock.core.errors import NoMaster, PreconditionFailed, QueueElsewhere
@@ -51,7 +51,9 @@ def test_a_batch_is_committed_when_it_is_safe_there(pair: NodePair) -> None:
     pair.check()
 
 
-def test_what_was_poured_and_not_answered_is_poured_to_the_next_master(pair: NodePair) -> None:
+def test_what_was_published_and_not_answered_is_published_to_the_next_master(
+    pair: NodePair,
+) -> None:
     queue = pair.remote("q")
     end = StagingEnd(pair.here)
     staged = end.stage(1, "q", [b"a"])
@@ -139,7 +141,7 @@ class Leaving:
 
 
 def test_a_batch_goes_to_the_next_master(pair: NodePair) -> None:
-    """In order, and before what was not poured yet; it is not called published before."""
+    """In order, and before what was not published yet; it is not called published before."""
     leaving = Leaving(pair)
     end = StagingEnd(pair.here)
     bodies = [[b"%d" % (n + 700 * part) for n in range(700)] for part in range(2)]
@@ -165,7 +167,7 @@ def test_a_batch_goes_to_the_next_master(pair: NodePair) -> None:
 def test_so_many_of_a_batch_are_under_way_and_no_more(pair: NodePair) -> None:
     leaving = Leaving(pair)
     end = StagingEnd(pair.here)
-    most = UNDER_WAY_MAX * POURED_AT_ONCE
+    most = UNDER_WAY_MAX * PUBLISHED_AT_ONCE
     bodies = [b"%d" % n for n in range(most + 10)]
     end.ask_commit(1, [end.stage(1, "q", bodies)])
     pair.tick()

@@ -17,7 +17,7 @@ from penstock.cluster.mirrors.replica import TERM_SHIFT, Replica, begin_term
 from penstock.cluster.mirrors.sync import Joiner, Syncer
 from penstock.cluster.mirrors.sync_codec import (
     CHUNK_HEADER_BYTES,
-    Question,
+    SyncAsk,
     encode_question,
     read_chunk,
     read_question,
@@ -536,7 +536,7 @@ def a_chunk() -> bytes:
 
 
 def a_question() -> bytes:
-    return encode_question(Question(1, 2, 3, 4, 500, [(5, 6), (10, 40)]))
+    return encode_question(SyncAsk(1, 2, 3, 4, 500, [(5, 6), (10, 40)]))
 
 
 def test_a_question_is_read() -> None:

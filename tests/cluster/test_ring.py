@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.cluster.ring.codec import ACTIVITY, CATCH_UP, Entry, RingMessage
+from penstock.cluster.ring.codec import ACTIVITY, CATCH_UP, RingEntry, RingMessage
 from penstock.cluster.ring.ring import RETRY_MS, Ring, RingFault, RingStopped
 from penstock.cluster.ring.views import NO_VIEW, View
 from tests.cluster.ring_stories import Story
@@ -291,11 +291,11 @@ def test_nobody_joins_twice(seen: tuple[int, ...], stops: bool) -> None:
 
 
 BROKEN = {
-    "a gap": Entry("a", 5, [b"x"], 0),
-    "an acknowledgement of what never came": Entry("c", 4, [b"x"], 4),
-    "numbers without contents": Entry("a", 5, [], 0),
-    "own ones never sent": Entry("b", 1, [b"x"], 0),
-    "something behind an end": Entry("c", 1, [b"x", None, b"y"], 0),
+    "a gap": RingEntry("a", 5, [b"x"], 0),
+    "an acknowledgement of what never came": RingEntry("c", 4, [b"x"], 4),
+    "numbers without contents": RingEntry("a", 5, [], 0),
+    "own ones never sent": RingEntry("b", 1, [b"x"], 0),
+    "something behind an end": RingEntry("c", 1, [b"x", None, b"y"], 0),
 }
 
 
@@ -303,7 +303,7 @@ BROKEN = {
 def test_what_cannot_be_stops_it_loudly(fault: str) -> None:
     story = Story().tell_all("ring abc")
     b = story.rings["b"]
-    entries = [BROKEN[fault], Entry("c", 4, [b"z"], 0)]
+    entries = [BROKEN[fault], RingEntry("c", 4, [b"z"], 0)]
     with pytest.raises(RingFault):
         b.step("a", RingMessage(ACTIVITY, story.view.version, [], entries))
     assert b.stopped
@@ -319,7 +319,7 @@ def test_a_new_neighbour_begins_with_a_catch_up() -> None:
 
 def test_a_catch_up_heard_twice_harms_nobody() -> None:
     story = Story().tell_all("ring abc | a says x | run")
-    again = RingMessage(CATCH_UP, story.view.version, [], [Entry("a", 1, [b"x"], 0)])
+    again = RingMessage(CATCH_UP, story.view.version, [], [RingEntry("a", 1, [b"x"], 0)])
     story.rings["b"].step("a", again)
     story.tell_all("run")
     assert story.heard["b"] == ["a:x"]

@@ -13,7 +13,7 @@ from penstock.cluster.ring.codec import (
     ACTIVITY,
     BLANK,
     CATCH_UP,
-    Entry,
+    RingEntry,
     RingMessage,
     decode,
     encode,
@@ -25,12 +25,12 @@ NUMBERS = st.integers(1, 1 << 62)
 
 
 @st.composite
-def entries(draw: st.DrawFn, origin: str) -> Entry:
+def entries(draw: st.DrawFn, origin: str) -> RingEntry:
     first = draw(NUMBERS)
     items: list[bytes | None] = list(draw(st.lists(st.binary(max_size=50), max_size=5)))
     if draw(st.booleans()):
         items.append(None)
-    return Entry(origin, first, items, draw(st.integers(0, first + len(items) - 1)))
+    return RingEntry(origin, first, items, draw(st.integers(0, first + len(items) - 1)))
 
 
 @st.composite
@@ -85,7 +85,7 @@ def test_changed_bytes_are_refused_or_are_another_message(
 
 
 def test_every_cut_is_refused() -> None:
-    data = encode(RingMessage(CATCH_UP, 3, ["n1"], [Entry("n2", 4, [b"x", None], 2)]))
+    data = encode(RingMessage(CATCH_UP, 3, ["n1"], [RingEntry("n2", 4, [b"x", None], 2)]))
     for length in range(len(data)):
         with pytest.raises(Malformed):
             decode(data[:length])

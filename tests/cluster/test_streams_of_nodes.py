@@ -181,6 +181,7 @@ class Publisher:
         return not self.open
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_the_master_loses_its_power_under_publishing(cluster: SimCluster, seed: int) -> None:
     a, b, c = cluster.machines

@@ -25,6 +25,7 @@ from tests.helpers.management_api import manage
 
 EVENTS = "amq.rabbitmq.event"
 QUIET_S = 0.6
+SHORTLY_S = 0.1
 LIMIT_S = 20.0
 Event = tuple[str, dict[str, Any]]
 ALL = {"configure": ".*", "write": ".*", "read": ".*"}
@@ -77,11 +78,12 @@ class World:
     def ask(self, method: str, path: str, body: object = None) -> None:
         manage(f"{self._http_url}/api/{path}", body, method)
 
-    def happened(self) -> list[Event]:
-        """Since the last time, by key; waits until nothing more comes."""
+    def happened(self, wanted: int = 0, quiet_s: float = QUIET_S) -> list[Event]:
+        """Since the last time, by key; waits for so many, and until nothing more comes."""
         found: list[Event] = []
-        quiet_at = time.monotonic() + QUIET_S
-        while time.monotonic() < quiet_at:
+        limit = time.monotonic() + LIMIT_S
+        quiet_at = time.monotonic() + quiet_s
+        while time.monotonic() < (quiet_at if len(found) >= wanted else limit):
             method, properties, _ = self._watching.basic_get("events", auto_ack=True)
             if method is None:
                 time.sleep(0.02)
@@ -89,7 +91,7 @@ class World:
             found.append(
                 (method.routing_key, {k: told(k, v) for k, v in properties.headers.items()})
             )
-            quiet_at = time.monotonic() + QUIET_S
+            quiet_at = time.monotonic() + quiet_s
         return sorted(found, key=lambda one: json.dumps(one, sort_keys=True))
 
     def close(self) -> None:
@@ -159,17 +161,21 @@ STEPS: list[Step] = [
 ]
 
 
-def run(amqp_url: str, http_url: str) -> list[list[Any]]:
-    """Of each step its name and the events, in the order of their keys."""
+def run(amqp_url: str, http_url: str, wanted: list[int] | None = None) -> list[list[Any]]:
+    """Of each step its name and the events, in the order of their keys.
+
+    ``wanted``: how many each step has at least, so that one more is waited for but shortly.
+    """
     world = World(amqp_url, http_url)
     world.happened()
     found = []
-    for name, do in STEPS:
+    for number, (name, do) in enumerate(STEPS):
         try:
             do(world)
         except HTTPError as error:
             raise AssertionError(f"{name}: {error.read()!r}") from error
-        found.append([name, world.happened()])
+        known = () if wanted is None else (wanted[number], SHORTLY_S)
+        found.append([name, world.happened(*known)])
     world.close()
     return found
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError
+from urllib.parse import quote
 from urllib.request import Request, urlopen
 
 import pika
@@ -270,6 +271,7 @@ def test_requests_of_operators_and_their_answers(broker: Audited) -> None:
     got = {"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto"}
     broker.ask("POST", "/api/queues/%2F/looked-at/get", got)
     broker.ask("GET", "/api/queues/%2F/looked-at/messages")
+    broker.ask("GET", "/api/queues/%2F/looked-at/mess%61ges")
     broker.ask("DELETE", "/api/queues/%2F/looked-at/contents")
     assert broker.ask("PUT", "/api/vhosts/other", {}, login="reader:secret") == 401
     assert broker.ask("PUT", "/api/users/broken", {"password": 7}) == 400
@@ -280,11 +282,29 @@ def test_requests_of_operators_and_their_answers(broker: Audited) -> None:
     assert [one for one in reversed(paths) if one[1]] == [
         ("POST", "/get"),
         ("GET", "/messages"),
+        ("GET", "/mess%61ges"),
         ("DELETE", "/contents"),
     ]
     assert "hush" not in json.dumps(every)
     made = [one for one in every if one["object"].get("queue") == "looked-at"]
     assert [one["action"] for one in made] == ["queue_declared"]
+
+
+def test_messages_that_are_watched(broker: Audited) -> None:
+    broker.ask("PUT", "/api/queues/%2F/watched", {})
+    path = "/api/queues/%2F/watched/messages"
+    request = Request(f"{broker.http_url}/api/penstock/live?path={quote(path, safe='')}")
+    request.add_header("Authorization", f"Basic {base64.b64encode(b'guest:guest').decode()}")
+    with urlopen(request, timeout=10) as answer:
+        while not answer.readline().startswith(b"event: 0\n"):
+            pass
+    assert broker.record("action=request_answered", path)["user"] == "guest"
+
+
+def test_a_change_of_what_is_called_publish(broker: Audited) -> None:
+    broker.ask("PUT", "/api/users/asker", {"password": "secret", "tags": "management"})
+    assert broker.ask("DELETE", "/api/vhosts/publish", login="asker:secret") == 401
+    assert broker.record("action=request_answered", "vhosts/publish")["answer"] == "401"
 
 
 def test_only_administrators_read_it(broker: Audited) -> None:

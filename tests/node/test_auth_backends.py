@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import itertools
 import json
 import socket
 import time
@@ -224,6 +225,17 @@ def _as_at_first(world: World) -> Iterator[None]:
     world.by_token = False
 
 
+@pytest.fixture(autouse=True)
+def _from_an_address_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of one address only some wrong passwords of a minute are answered at once."""
+    connect = socket.create_connection
+    source = f"127.0.0.{next(ADDRESSES)}", 0
+    monkeypatch.setattr(
+        socket, "create_connection", lambda to, timeout=None, *_: connect(to, timeout, source)
+    )
+
+
+ADDRESSES = itertools.count(2)
 PROTOCOLS = ("amqp", "nsq", "ranges", "http")
 
 

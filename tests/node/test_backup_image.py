@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from librt.strings import BytesWriter
+
 from penstock.node.backup import DataImage
 from penstock.storage.common.files import RealFileSystem
-from penstock.storage.journal.codec import journal_file_name
+from penstock.storage.journal.codec import (
+    FILES,
+    JournalGroup,
+    journal_file_name,
+    write_drop,
+    write_table,
+)
 
 
 def test_files_of_a_stream_that_is_cut_meanwhile_are_linked_again(tmp_path: Path) -> None:
@@ -27,10 +35,28 @@ def test_files_of_a_stream_that_is_cut_meanwhile_are_linked_again(tmp_path: Path
             (stream / "5.stm").write_bytes(b"new")
         return 1, 50
 
-    job = DataImage(str(tmp_path), end)
+    job = DataImage(str(tmp_path), end, {})
     job.run(RealFileSystem())
     assert job.failure == ""
     image = tmp_path / "image" / "streams" / "7"
     found = {path.name: path.read_bytes() for path in image.iterdir()}
     assert found == {"0.stm": b"kept", "5.stm": b"new", "9.gone": b""}
     assert job.lengths["streams/7/0.stm"] == 4
+
+
+def test_a_file_removed_a_moment_before_its_end_is_told_is_on_no_list(tmp_path: Path) -> None:
+    """The committer removes it, and only then the loop hears how far the journal is on disk."""
+    (tmp_path / "journal").mkdir()
+    writer = BytesWriter()
+    write_table(writer, FILES, {1: 50})
+    begun = JournalGroup(2, 0, 0, [writer.getvalue()], True, 0, [])
+    writer = BytesWriter()
+    write_drop(writer, 1)
+    dropped = JournalGroup(2, begun.end_offset(), 0, [writer.getvalue()], True, 0, [1])
+    blocks = b"".join(group.header() + group.data for group in (begun, dropped))
+    (tmp_path / "journal" / journal_file_name(2)).write_bytes(blocks)
+    ends = [int(begun.end_offset())] * 2 + [int(dropped.end_offset())] * 2
+    job = DataImage(str(tmp_path), lambda: (2, ends.pop(0)), {})
+    job.run(RealFileSystem())
+    assert job.failure == ""
+    assert (tmp_path / "image" / "journal" / journal_file_name(2)).read_bytes() == blocks

@@ -137,6 +137,7 @@ def test_a_queue_deleted_meanwhile_has_no_more_letters(node: QuietBroker) -> Non
     node.check()
 
 
+@pytest.mark.slow
 def test_a_long_chain_of_letters_does_not_hold_up_a_turn(node: QuietBroker) -> None:
     """Ten thousand messages overflow one queue after the other."""
     client = node.client()

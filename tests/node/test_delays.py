@@ -221,6 +221,7 @@ def test_nobody_gets_into_the_room() -> None:
     assert [name for name, _ in client.methods()] == ["basic.return"]
 
 
+@pytest.mark.slow
 def test_thousands_wait_and_come_in_order() -> None:
     node = QuietBroker(memory_bytes=2_000_000)
     client = node.client()

@@ -10,7 +10,7 @@ from penstock.broker.administration import Administration
 from penstock.storage.definitions.records import PermissionRecord, UserRecord
 from tests.helpers.nsq_pair import NsqBroker
 from tests.helpers.quiet_cluster import QuietCluster
-from tests.helpers.range_pair import StagingEnd
+from tests.helpers.range_pair import Answered, StagingEnd, publishes
 
 SOON_MS = 300
 
@@ -27,6 +27,24 @@ def test_amqp_sessions_end_with_the_reason() -> None:
     ((name, fields),) = client.methods()
     assert (name, fields["code"]) == ("connection.close", 320)
     assert fields["text"] == "CONNECTION_FORCED - user 'guest' is deleted"
+
+
+def test_who_lost_the_tag_publishes_in_no_other_name() -> None:
+    node = NsqBroker()
+    guest = node.broker.users.users["guest"]
+    guest.tags = ["impersonator"]
+    client = node.client()
+    ranges = StagingEnd(node)
+    client.publish("", "nowhere", user_id="root")
+    assert client.methods() == []
+    assert ranges.publish_directly(publishes("", "nowhere", [b"m"], user_id="root")) == ("", 1)
+    Administration(node.broker, 64).put_user("guest", guest.password_hash, guest.hashing, [])
+    node.tick(SOON_MS)
+    client.publish("", "nowhere", user_id="root")
+    ((name, fields),) = client.methods()
+    assert (name, fields["code"]) == ("channel.close", 406)
+    with pytest.raises(Answered, match="user_id property set to 'root'"):
+        ranges.publish_directly(publishes("", "nowhere", [b"m"], user_id="root"))
 
 
 def test_nsq_sessions_end() -> None:

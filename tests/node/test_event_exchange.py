@@ -218,7 +218,13 @@ ONLY_HERE = {("DELETE vhost-limits/v/max-queues", "vhost.limits.cleared")}
 @pytest.mark.slow
 def test_events_have_the_keys_and_headers_of_rabbitmq(broker: LiveBroker) -> None:
     wrong = []
-    for (step, theirs), (_, ours) in zip(RECORDED, run(broker.url, broker.http_url), strict=True):
+    least = [
+        len({key for key, _ in theirs if (step, key) not in UNTOLD})
+        + sum(step == here for here, _ in ONLY_HERE)
+        for step, theirs in RECORDED
+    ]
+    told = run(broker.url, broker.http_url, least)
+    for (step, theirs), (_, ours) in zip(RECORDED, told, strict=True):
         wanted: dict[str, dict[str, Any]] = {}
         for key, headers in theirs:
             if (step, key) not in UNTOLD:  # a consumer goes twice there, first with the user

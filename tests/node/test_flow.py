@@ -9,7 +9,7 @@ import pytest
 from penstock.broker.rules.flow import CROWDED, HELD_OWN_MAX_BYTES, INDEX
 from penstock.core.credit import NODE, Credit, CreditSpec, FlowPeer
 from penstock.core.errors import SettingInvalid
-from penstock.node.flow_settings import make_flow
+from penstock.node.broker_settings import make_flow
 from penstock.protocols.amqp.codec.events import PublishRun
 from penstock.protocols.amqp.link import TOPOLOGY_SHARE
 from penstock.protocols.amqp.publish_buffer import SHIFTED_AT_ONCE

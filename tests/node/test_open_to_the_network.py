@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 
 from penstock.broker.rules.bounded_events import TOLD_MAX
-from penstock.settings.listener_table import LISTENERS, ListenerKind, door_at
+from penstock.settings.listener_table import LISTENERS, ListenerKind, listener_at
 from penstock_ranges import frames as rf
 from penstock_ranges import ranges as rr
 from tests.helpers import raw_codec as codec
@@ -67,12 +67,12 @@ class OpenBroker:
         self.host = network.address(0)
         self.network = network
         self.own_address = (
-            ""  # of the client; each door has its own, as one has few lines in the log
+            ""  # of the client; each kind has its own, as one has few lines in the log
         )
         self.authority = Authority(directory)
         certificate, key = self.authority.sign("broker", "/CN=localhost", f"IP:{self.host}")
-        asked = [door for door in LISTENERS if door.place_key not in NOT_ASKED]
-        self.ports = {door.place_key: free_port() for door in asked}
+        asked = [kind for kind in LISTENERS if kind.place_key not in NOT_ASKED]
+        self.ports = {kind.place_key: free_port() for kind in asked}
         given: dict[str, object] = {
             **self.ports,
             "default_user": "ann",
@@ -87,16 +87,16 @@ class OpenBroker:
         self.ports["amqp_port"] = self.broker.amqp_port
         self.ports["http_port"] = self.broker.http_port
 
-    def connect(self, door: ListenerKind) -> socket.socket:
-        place = self.host, self.ports[door.place_key]
+    def connect(self, kind: ListenerKind) -> socket.socket:
+        place = self.host, self.ports[kind.place_key]
         sock = socket.create_connection(place, 10, (self.own_address, 0))
-        if door.url.startswith(("https", "amqps")):
+        if kind.url.startswith(("https", "amqps")):
             return self.authority.client_context().wrap_socket(sock, server_hostname=self.host)
         return sock
 
-    def said(self, door: ListenerKind, data: bytes) -> bytes:
+    def said(self, kind: ListenerKind, data: bytes) -> bytes:
         """All that the node says until it hangs up, or falls silent."""
-        with self.connect(door) as sock:
+        with self.connect(kind) as sock:
             sock.settimeout(5.0)  # a busy machine may take long for its first word
             heard = b""
             try:
@@ -108,9 +108,9 @@ class OpenBroker:
                 pass
             return heard
 
-    def asked(self, door: ListenerKind, method: str, path: str, login: str = "") -> tuple[int, str]:
-        line = http.client.HTTPConnection(self.host, self.ports[door.place_key])
-        line.sock = self.connect(door)
+    def asked(self, kind: ListenerKind, method: str, path: str, login: str = "") -> tuple[int, str]:
+        line = http.client.HTTPConnection(self.host, self.ports[kind.place_key])
+        line.sock = self.connect(kind)
         headers = {"Authorization": login} if login else {}
         body = b"{}" if method in ("POST", "PUT") else None
         try:
@@ -129,7 +129,7 @@ class OpenBroker:
 
     def state(self) -> object:
         """What an administrator sees of it."""
-        management = door_at("http_port")
+        management = listener_at("http_port")
         definitions = json.loads(self.asked(management, "GET", "/api/definitions", ANN)[1])
         queues = json.loads(self.asked(management, "GET", f"/api/queues/%2F/{SECRET}", ANN)[1])
         return definitions, queues["messages"], queues["consumers"]
@@ -143,7 +143,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OpenBroker]:
     with PrivateNetwork(1) as network:
         opened = OpenBroker(tmp_path_factory.mktemp("open"), network)
         with opened.broker:
-            management = door_at("http_port")
+            management = listener_at("http_port")
             status, _ = opened.asked(management, "PUT", f"/api/queues/%2F/{SECRET}", ANN)
             assert status == 201
             yield opened
@@ -173,7 +173,7 @@ WORK: Final = (
 )
 
 
-def try_amqp(node: OpenBroker, door: ListenerKind) -> int:
+def try_amqp(node: OpenBroker, kind: ListenerKind) -> int:
     """Returns how many attempts there were; all of this kind do."""
     log_ins = [
         start_ok("PLAIN", "\0\0"),
@@ -183,7 +183,7 @@ def try_amqp(node: OpenBroker, door: ListenerKind) -> int:
         start_ok("EXTERNAL", ""),
     ]
     for said in (b"", *log_ins):
-        heard = node.said(door, codec.PROTOCOL_HEADER + said + OPENED + WORK)
+        heard = node.said(kind, codec.PROTOCOL_HEADER + said + OPENED + WORK)
         frames, _ = codec.split_frames(heard)
         methods = [codec.decode_method(frame.payload)[0] for frame in frames if frame.type == 1]
         assert set(methods) <= {"connection.start", "connection.close"}, methods
@@ -195,13 +195,13 @@ def try_amqp(node: OpenBroker, door: ListenerKind) -> int:
         rr.encode_plan(0, 2**62, 10, 1 << 20),
     ]
     for one in readings:
-        replies = rf.FrameSplitter(rf.REPLY_MAX_BYTES).feed(node.said(door, rf.MAGIC + one))
+        replies = rf.FrameSplitter(rf.REPLY_MAX_BYTES).feed(node.said(kind, rf.MAGIC + one))
         assert [kind for kind, _ in replies] == [rf.ERROR], (one, replies)
     return 1 + len(log_ins) + len(readings)
 
 
-def try_management(node: OpenBroker, door: ListenerKind) -> int:
-    document = json.loads(node.asked(door, "GET", "/api/penstock/openapi.json")[1])
+def try_management(node: OpenBroker, kind: ListenerKind) -> int:
+    document = json.loads(node.asked(kind, "GET", "/api/penstock/openapi.json")[1])
     tried = 0
     for path, methods in document["paths"].items():
         for method, operation in methods.items():
@@ -212,34 +212,34 @@ def try_management(node: OpenBroker, door: ListenerKind) -> int:
             for login in ("", "Bearer ", "Bearer 0", "Basic Og=="):
                 if login and tried > 3:
                     break  # more wrong log-ins are answered late
-                status, body = node.asked(door, method.upper(), asked, login)
+                status, body = node.asked(kind, method.upper(), asked, login)
                 assert status == 401, (method, path, status)
                 assert SECRET not in body
     assert tried > 100
     for path in ("/healthz/live", "/healthz/ready", "/", "/api/auth"):
-        assert SECRET not in node.asked(door, "GET", path)[1]
+        assert SECRET not in node.asked(kind, "GET", path)[1]
     return tried
 
 
-def try_https(node: OpenBroker, door: ListenerKind) -> int:
+def try_https(node: OpenBroker, kind: ListenerKind) -> int:
     """It is the same application as without TLS."""
     paths = ("/api/overview", f"/api/queues/%2F/{SECRET}", "/api/definitions")
     for path in paths:
-        assert node.asked(door, "GET", path)[0] == 401
+        assert node.asked(kind, "GET", path)[0] == 401
     return len(paths)
 
 
-def try_metrics(node: OpenBroker, door: ListenerKind) -> int:
+def try_metrics(node: OpenBroker, kind: ListenerKind) -> int:
     pages = ("/metrics/per-object", "/metrics/detailed?family=queue_coarse_metrics")
     for page in pages:
-        status, body = node.asked(door, "GET", page)
+        status, body = node.asked(kind, "GET", page)
         assert (status, SECRET in body) == (401, False)
-    status, body = node.asked(door, "GET", "/metrics")
+    status, body = node.asked(kind, "GET", "/metrics")
     assert (status, SECRET in body) == (200, False)
     return len(pages)
 
 
-def try_nsq(node: OpenBroker, door: ListenerKind) -> int:
+def try_nsq(node: OpenBroker, kind: ListenerKind) -> int:
     hello = raw_nsq.MAGIC + raw_nsq.identify(heartbeat_interval=-1)
     tries = [
         raw_nsq.pub("t", b"x"),
@@ -249,24 +249,24 @@ def try_nsq(node: OpenBroker, door: ListenerKind) -> int:
         raw_nsq.auth("ann:"),
     ]
     for one in tries:
-        frames, _ = raw_nsq.split_frames(node.said(door, hello + one))
+        frames, _ = raw_nsq.split_frames(node.said(kind, hello + one))
         assert frames[-1].type == raw_nsq.ERROR, (one, frames)
         assert b"OK" not in [frame.data for frame in frames[1:]]
     return 1  # a connection is refused once, when it comes
 
 
-def try_nsq_http(node: OpenBroker, door: ListenerKind) -> int:
+def try_nsq_http(node: OpenBroker, kind: ListenerKind) -> int:
     for method, path in sorted(HTTP_NSQ):
-        status, body = node.asked(door, method, path)
+        status, body = node.asked(kind, method, path)
         assert status in (401, 403), (method, path, status, body)
         assert "t" not in json.loads(body)
-    assert node.asked(door, "GET", "/ping") == (200, "OK")
+    assert node.asked(kind, "GET", "/ping") == (200, "OK")
     return len(HTTP_NSQ)
 
 
-def try_what_stays_here(node: OpenBroker, door: ListenerKind) -> int:
+def try_what_stays_here(node: OpenBroker, kind: ListenerKind) -> int:
     with pytest.raises(ConnectionRefusedError):
-        node.connect(door)
+        node.connect(kind)
     return 0
 
 
@@ -285,7 +285,7 @@ TRIES: Final[dict[str, Callable[[OpenBroker, ListenerKind], int]]] = {
 
 
 def test_every_door_is_tried() -> None:
-    assert set(TRIES) | NOT_ASKED == {door.place_key for door in LISTENERS}
+    assert set(TRIES) | NOT_ASKED == {kind.place_key for kind in LISTENERS}
 
 
 @pytest.mark.parametrize("place_key", sorted(TRIES))
@@ -294,7 +294,7 @@ def test_without_credentials_nothing_is_read_changed_or_stopped(
 ) -> None:
     node.own_address = node.network.another_address()
     before = node.state()
-    tried = TRIES[place_key](node, door_at(place_key))
+    tried = TRIES[place_key](node, listener_at(place_key))
     assert node.state() == before
     wanted = min(tried, TOLD_MAX)
     assert eventually(lambda: node.refusals() >= wanted), node.broker.output()

@@ -171,3 +171,31 @@ def test_a_stream_that_the_definitions_do_not_name(
     found.close()
     again = QuietBroker(node.files, other)
     assert not [name for name in again.files.names if name.endswith(".stm")]
+
+
+def test_the_loop_writes_no_group_that_takes_more_than_one_sync(definitions: str) -> None:
+    """300 new files of streams, each with its directory, were made by the loop itself."""
+    node = QuietBroker(definitions=definitions)
+    client = node.client()
+    declare(client, "s")
+    fill(node, client, "s", range(BEFORE))
+    client = node.client()  # without confirms: none of its publishes asks for a sync
+
+    def inline(name: str, sync_ms: float) -> int:
+        before = node.committer.inline_count
+        node.committer.last_sync_ms = sync_ms
+        client.publish("", name, b"x")
+        node.run()
+        return node.committer.inline_count - before
+
+    assert inline("s", 0.0) == 1
+    assert inline("s", 5.0) == 0, "a slow disk"
+    declare(client, "t")
+    assert inline("t", 0.0) == 0, "its file is begun"
+    assert inline("t", 0.0) == 1
+    client.call("queue.bind", queue="s", exchange="amq.fanout")
+    client.call("queue.bind", queue="t", exchange="amq.fanout")
+    before = node.committer.inline_count
+    client.publish("amq.fanout", "", b"x")
+    node.run()
+    assert node.committer.inline_count == before, "two files"

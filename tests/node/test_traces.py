@@ -183,3 +183,30 @@ def test_a_receiver_that_refuses_costs_spans_only(
     receiver.status = 200
     assert spans_of(broker)["dropped"] == before + 1
     assert "takes no spans; they are dropped" in broker.output()
+
+
+def test_a_message_of_a_stream_is_followed_at_each_consumer(
+    receiver: Receiver, channel: Any
+) -> None:
+    trace = TRACE[3:] + "000"
+    channel.queue_declare("log", durable=True, arguments={"x-queue-type": "stream"})
+    channel.basic_publish("", "log", b"12", traced(trace))
+    time.sleep(0.3)
+    channels = [channel, channel.connection.channel()]
+    tags = []
+    for each in channels:
+        each.basic_qos(prefetch_count=10)
+        method, _, body = next(each.consume("log", arguments={"x-stream-offset": "first"}))
+        assert body == b"12"
+        tags.append(method.delivery_tag)
+    for each, tag in zip(channels, tags, strict=True):
+        each.basic_ack(tag)
+        each.cancel()
+    spans = receiver.of(trace, 5)
+    names = ["deliver log", "deliver log", "publish", "queue log", "queue log"]
+    assert sorted(one.name.strip() for one in spans) == names
+    outcomes = [attributes(one).get("penstock.outcome") for one in spans]
+    assert sorted(filter(None, outcomes)) == ["acked", "acked"]
+    for one in spans:
+        if one.name == "queue log":
+            assert one.end_time_unix_nano - one.start_time_unix_nano >= 250_000_000

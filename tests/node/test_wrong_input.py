@@ -215,7 +215,7 @@ def bystander(broker: BrokerProcess) -> Iterator[Bystander]:
     beside.close()
 
 
-@settings(max_examples=300)
+@settings(max_examples=6 * settings().max_examples)
 @given(lives(20))
 def test_a_process_outlives_it_on_real_sockets(
     broker: BrokerProcess, bystander: Bystander, life: list[Act]

@@ -7,9 +7,11 @@ The copy is what a kill at one moment leaves, so a start of a broker on it is on
 While the job runs no segment is written and no file of a store is rewritten, for these are jobs of
 the same thread.  Other threads append and remove meanwhile; the order makes that harmless:
 
+    0  links to the journal files that segments refer to, which never change
     1  links to segments, contents and streams: what is removed from now on stays in the image
     2  the journal up to a place that is on disk: all of what it refers to is in 1, or comes in 3.
-       A file that is gone by then has been retired: its end is told by a later place
+       The committer removes a retired file a moment before the loop hears of its group, so a
+       listed file may be gone: then the journal is copied again
     3  links to new files of contents and streams, and how long each linked file is now
     4  the definitions, which are never older than what refers to them
 
@@ -28,9 +30,10 @@ from typing import Final
 
 from penstock.core.errors import PreconditionFailed
 from penstock.node.data_dir import FROM_BACKUP
+from penstock.storage.audit.files import JournalWalk
 from penstock.storage.common.disk_jobs import DiskJob, JobBoard
 from penstock.storage.common.files import FileSystem
-from penstock.storage.journal.codec import journal_file_name, journal_file_no
+from penstock.storage.journal.codec import block_end, journal_file_name, journal_file_no
 from penstock.streams.cutting import cut_of
 
 IMAGE: Final = "image"
@@ -46,9 +49,10 @@ logger = logging.getLogger("penstock.node")
 
 
 class DataImage(DiskJob):
-    """Steps 1 to 3; ``lengths``: by path below the image."""
+    """Steps 0 to 3; ``lengths``: by path below the image."""
 
-    def __init__(self, data_dir: str, end: End) -> None:
+    def __init__(self, data_dir: str, end: End, referred: dict[int, int]) -> None:
+        """``referred``: by number the journal files that segments refer to, as it is just then."""
         super().__init__()
         self.lengths: dict[str, int] = {}
         self.failure = ""
@@ -56,6 +60,7 @@ class DataImage(DiskJob):
         self._data_dir = data_dir
         self._image = os.path.join(data_dir, IMAGE)
         self._end = end
+        self._referred = referred
 
     def run(self, _files: FileSystem) -> None:
         """A failure is kept: the jobs behind do not wait for space for a backup."""
@@ -72,6 +77,9 @@ class DataImage(DiskJob):
         """False: the end of a stream was given up, and a file that is linked may go on with it."""
         shutil.rmtree(self._image, ignore_errors=True)
         self.lengths = {}
+        os.makedirs(os.path.join(self._image, JOURNAL), mode=0o700)
+        for number in list(self._referred):
+            self._link(os.path.join(JOURNAL, journal_file_name(number)))
         for directory in (*GROWING, "queues"):
             self._link_all(directory)
         self._copy_journal()
@@ -114,10 +122,10 @@ class DataImage(DiskJob):
     def _copy_journal_to(self, last_no: int, last_bytes: int) -> bool:
         """False: a file was retired meanwhile, and that has to be in the copy."""
         copies = os.path.join(self._image, JOURNAL)
-        shutil.rmtree(copies, ignore_errors=True)
-        os.makedirs(copies, mode=0o700)
-        numbers = [no for no in self._journal_files() if no <= last_no]
-        names = [journal_file_name(no) for no in numbers]
+        linked = {os.path.basename(path) for path in self.lengths if path.startswith(f"{JOURNAL}/")}
+        files = {no: journal_file_name(no) for no in self._journal_files() if no <= last_no}
+        numbers = [no for no, name in files.items() if name not in linked]
+        names = [files[no] for no in numbers]
         try:
             for name in names:
                 source = os.path.join(self._data_dir, JOURNAL, name)
@@ -127,6 +135,10 @@ class DataImage(DiskJob):
         if not self._journal_files().issuperset(numbers):
             return False  # it may be written over by now
         last = os.path.join(copies, journal_file_name(last_no))
+        with open(last, "rb") as file:
+            data = file.read(last_bytes)
+        if not names_only(linked.union(names), last, last_no, data):
+            return False
         size = os.path.getsize(last)
         os.truncate(last, last_bytes)
         os.truncate(last, size)  # zeros, as in a file that was begun
@@ -138,10 +150,20 @@ class DataImage(DiskJob):
         return {no for no in map(journal_file_no, os.listdir(directory)) if no > 0}
 
 
+def names_only(there: set[str], path: str, file_no: int, data: bytes) -> bool:
+    """Does this file of the journal need no older ones but these?"""
+    for end in (max(0, block_end(data, 0, file_no)), len(data)):
+        walk = JournalWalk(path, file_no, data[:end])  # mostly its first block is enough
+        needed = walk.listed.keys() - walk.kept.keys() - walk.dropped
+        if there.issuperset(map(journal_file_name, needed)):
+            return True
+    return False
+
+
 class Backup:
     """Of one node, one at a time; ``error`` of the last one, "" = it is whole, or there is none."""
 
-    def __init__(self, data_dir: str, board: JobBoard, end: End) -> None:
+    def __init__(self, data_dir: str, board: JobBoard, end: End, referred: dict[int, int]) -> None:
         self.error = ""
         self.copied_bytes = 0
         self.is_under_way = False
@@ -149,6 +171,7 @@ class Backup:
         self._board = board
         self._drop_image()  # of a process that has ended meanwhile
         self._end = end
+        self._referred = referred
 
     def begin(self, target: str) -> None:
         """On the data loop.  Raises PreconditionFailed."""
@@ -161,7 +184,7 @@ class Backup:
         except OSError as error:
             raise PreconditionFailed(f"{target} cannot be made: {error.strerror}") from error
         self.error, self.copied_bytes, self.is_under_way = "", 0, True
-        image = DataImage(self._data_dir, self._end)
+        image = DataImage(self._data_dir, self._end, self._referred)
         self._board.writes.append(image)
         threading.Thread(target=self._run, args=(image, target), name="backup", daemon=True).start()
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from penstock.broker.administration import Administration, left_out_at_start
 from penstock.broker.broker import Broker
-from penstock.broker.definitions.importing import DefinitionsImport, Plan
+from penstock.broker.definitions.importing import DefinitionsImport, ImportPlan
 from penstock.core.errors import PreconditionFailed, SettingInvalid
 from penstock.core.json_reading import json_of
 
@@ -36,7 +36,7 @@ def load_definitions(path: str, broker: Broker, segment_entries: int) -> None:
         with open(path, encoding="utf-8") as file:
             definitions = json_of(file.read())
         work = DefinitionsImport(
-            broker, Administration(broker, segment_entries), Plan(definitions), new_salt
+            broker, Administration(broker, segment_entries), ImportPlan(definitions), new_salt
         )
     except (OSError, ValueError, PreconditionFailed) as error:
         raise SettingInvalid(f"load_definitions = {path!r}: {error}") from error

@@ -9,22 +9,22 @@ from penstock.node.shutdown import Shutdown
 
 
 def control_of(
-    doors: ListenerSet, ending: Shutdown, logs: Logs, backup: Backup, trail: AuditTrail
+    listeners: ListenerSet, ending: Shutdown, logs: Logs, backup: Backup, trail: AuditTrail
 ) -> NodeControl:
     return NodeControl(
         log_lines=logs.lines,
         audit_records=trail.read,
         log_levels=logs.levels,
         set_log_level=logs.set_level,
-        drained=lambda: {"draining": doors.shut, "connections": doors.client_count()},
-        drain=doors.drain,
-        revive=doors.revive,
+        drained=lambda: {"draining": listeners.shut, "connections": listeners.client_count()},
+        drain=listeners.drain,
+        revive=listeners.revive,
         back_up=backup.begin,
         backup=lambda: {
             "under_way": backup.is_under_way,
             "bytes": backup.copied_bytes,
             "error": backup.error,
         },
-        is_open=lambda: not doors.shut,
+        is_open=lambda: not listeners.shut,
         stop=ending.ask,
     )

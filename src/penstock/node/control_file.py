@@ -18,20 +18,23 @@ def new_token() -> str:
     return secrets.token_urlsafe(32)
 
 
+def reached_at(bind: str, port: int) -> str:
+    """Host and port of a listener, for programs on its machine."""
+    return f"{ANY_ADDRESS.get(bind, f'[{bind}]' if ':' in bind else bind)}:{port}"
+
+
 def write_control(
-    data_dir: str, listener: ListenerFacts, node: str, token: str, settings: Settings
+    data_dir: str, listener: ListenerFacts, amqp: str, node: str, token: str, settings: Settings
 ) -> None:
     """Never readable by others, never half written, and never where a link points to.
 
-    ``listener``: the management API's.
+    ``listener``: the management API's; ``amqp``: ``reached_at`` of AMQP's, "" = it has none.
     """
-    bind = listener.host
-    host = ANY_ADDRESS.get(bind, f"[{bind}]" if ":" in bind else bind)
-    url = f"{listener.protocol}://{host}:{listener.port}"
+    url = f"{listener.protocol}://{reached_at(listener.host, listener.port)}"
     certificate = ""
     if listener.protocol == HTTPS:
         certificate = os.path.abspath(tls_view(settings, "https_tls").ssl_certfile)
-    control = Control(url, node, os.getpid(), token, certificate)
+    control = Control(url, node, os.getpid(), token, certificate, amqp)
     path = os.path.join(data_dir, CONTROL_FILE)
     new = path + ".new"
     with suppress(FileNotFoundError):

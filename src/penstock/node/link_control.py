@@ -30,7 +30,7 @@ from penstock.links.federation import FederationSpec
 from penstock.links.link import RUNNING, STARTING, TERMINATED, Link, Run
 from penstock.links.link_set import LinkSet
 from penstock.links.shovel import DURATION, Shovel, ShovelSpec
-from penstock.management.facts.links import LinkInspector, Row
+from penstock.management.facts.sessions import LinkInspector, Row
 from penstock.node.sessions import Sessions
 from penstock.runtime.connection import Connection
 from penstock.runtime.loop import Loop

@@ -26,14 +26,8 @@ from penstock import __version__
 from penstock.backing.factory import BackingMaker
 from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
-from penstock.broker.options import BrokerOptions
-from penstock.broker.rules.access import NO_LIMIT
-from penstock.broker.rules.alarms import NO_PAGING
-from penstock.broker.rules.arguments import TypeRules
-from penstock.broker.rules.lockouts import LockoutRule
-from penstock.broker.rules.vhost_defaults import VhostDefaults
+from penstock.broker.topology.internal_queues import is_room
 from penstock.broker.topology.mirror_copies import is_copy
-from penstock.broker.transfers.staging import StagingLimits
 from penstock.broker.vhost_removal import CloseSome
 from penstock.clocks import mono_ms, wall_ms
 from penstock.core import message
@@ -42,17 +36,17 @@ from penstock.core.errors import DamagedQueue
 from penstock.gate import Gate
 from penstock.node.auth_backends import Backends
 from penstock.node.backup import Backup
-from penstock.node.boot_definitions import load_definitions, new_salt, warn_of_refused
+from penstock.node.boot_definitions import load_definitions, warn_of_refused
 from penstock.node.boot_topology import begin_data, create_defaults
-from penstock.node.control_file import new_token, remove_control, write_control
+from penstock.node.broker_settings import broker_options, engine_limits
+from penstock.node.control_file import new_token, reached_at, remove_control, write_control
 from penstock.node.data_dir import lock_data_dir, refuse_old_data
-from penstock.node.flow_settings import make_flow
 from penstock.node.inspection.audit_trail import AuditTrail
 from penstock.node.inspection.event_collector import EventCollector
 from penstock.node.inspection.event_exchange import EventExchange
 from penstock.node.inspection.log_exchange import LogExchange
 from penstock.node.inspection.logs import Logs
-from penstock.node.inspection.span_export import SpanExport, span_book
+from penstock.node.inspection.span_export import SpanExport
 from penstock.node.inspection.state_lines import log_events
 from penstock.node.link_control import LinkControl
 from penstock.node.listener_set import ListenerSet
@@ -62,7 +56,7 @@ from penstock.node.machine import (
     settle_memory,
     total_memory_bytes,
 )
-from penstock.node.password_worker import PasswordWorker, passwords_of
+from penstock.node.password_worker import PasswordWorker
 from penstock.node.reloading import Reloading
 from penstock.node.resource_monitor import ResourceMonitor
 from penstock.node.sessions import Sessions
@@ -72,11 +66,8 @@ from penstock.node.systemd import Notifier
 from penstock.protocols.amqp.codec.header_edit import with_stream_offsets
 from penstock.protocols.amqp.codec.header_reader import AmqpHeaderReader
 from penstock.protocols.amqp.codec.letters import AmqpLetterWriter
-from penstock.protocols.amqp.stamping import STAMPINGS
-from penstock.protocols.nsq.codec.contents import publish_time_ms
-from penstock.protocols.nsq.settings import make_nsq, make_scan_loop
-from penstock.protocols.ranges.codec.publish_times import publish_times
-from penstock.queues.context import CLASSIC, STREAM, queue_type
+from penstock.protocols.nsq.settings import make_nsq
+from penstock.queues.context import STREAM, queue_type
 from penstock.queues.stream_backing import BackingChoice
 from penstock.runtime.disk.committer import Committer
 from penstock.runtime.disk.event_log import EventLog
@@ -88,15 +79,13 @@ from penstock.runtime.listener import check_listeners
 from penstock.runtime.loop import TICK_MS, Loop
 from penstock.runtime.turn import Turn
 from penstock.secrets.sources import secret_of
-from penstock.settings.entry import AddressRules
-from penstock.settings.listener_table import HTTP, HTTPS, NSQ, door_of
+from penstock.settings.listener_table import AMQP, HTTP, HTTPS, NSQ, listener_of
 from penstock.settings.settings import NEWER, Settings
 from penstock.storage.common.disk_jobs import JobBoard
 from penstock.storage.common.failpoints import reach
 from penstock.storage.common.files import RealFileSystem
 from penstock.storage.definitions.definitions import Definitions
 from penstock.storage.definitions.records import Topology, owners_of_ids
-from penstock.storage.engine.engine import EngineLimits
 from penstock.storage.engine.recovery import Opening, close_engine
 from penstock.storage.engine.resting_queue import RestingQueue
 from penstock.storage.store.groups import StoreWriter
@@ -174,7 +163,7 @@ class Node:
             self.files, settings.data_dir, self._wake, self.engine.board.finish
         )
         self.turn = Turn(self.broker, self.engine, self.committer, self.worker)
-        nsq_tls = self.tls.of(door_of(NSQ))
+        nsq_tls = self.tls.of(listener_of(NSQ))
         self.nsq = make_nsq(self.broker, settings, self.turn.cancelled, nsq_tls, self._wake)
         self.sessions = Sessions(self.broker, settings, self.turn.cancelled, self.nsq)
         self.gate = Gate(settings)
@@ -183,7 +172,7 @@ class Node:
         self.links = LinkControl(self.broker, self.loop, self.sessions, self._admin, settings)
         self.trail = self._audit_trail()
         self.events = self._event_collector()
-        self.doors = ListenerSet(self.loop, settings, self.tls)
+        self.listener_set = ListenerSet(self.loop, settings, self.tls)
         self.ending = Shutdown(self.loop, settings.stop_timeout_s)
         self._lines = LogExchange(self.broker, self._logs, settings.default_vhost)
         self._reloading = Reloading(
@@ -206,8 +195,8 @@ class Node:
         cluster = ClusterNode(member, self.broker, self.loop, close_some, self.turn.cancelled)
         self.sessions.join(cluster.peers)
         self.turn.join(cluster)
-        for door in member.listeners:
-            self.loop.listen(door)
+        for kind in member.listeners:
+            self.loop.listen(kind)
         return cluster
 
     def _audit_trail(self) -> AuditTrail:
@@ -319,9 +308,11 @@ class Node:
             )
         self.broker.adopt(topology, opening.queues)
         reach("recovery.ready")
-        copies = [one for one in topology.queues if is_copy(one.name)]
-        text = f"{len(topology.queues) - len(copies)} durable queues"
-        text += f", {len(copies)} copies of mirrored ones" if copies else ""
+        copies = sum(is_copy(one.name) for one in topology.queues)
+        rooms = sum(is_room(one.name) for one in topology.queues)
+        text = f"{len(topology.queues) - copies - rooms} durable queues"
+        text += f", {copies} copies of mirrored ones" if copies else ""
+        text += f", {rooms} backlogs and delays of exchanges" if rooms else ""
         text += f", {int(opening.messages) + streamed} messages"
         if opening.clean:
             return text
@@ -331,11 +322,11 @@ class Node:
 
     def _starting_page(self, progress: StartProgress) -> StartingPage:
         """Where the management API will be."""
-        door = door_of(HTTP if self.settings.http_listener else HTTPS)
-        tls = self.tls.of(door)
+        kind = listener_of(HTTP if self.settings.http_listener else HTTPS)
+        tls = self.tls.of(kind)
         context = None if tls is None else tls.context
         return StartingPage(
-            door.address(self.settings), door.port(self.settings), progress, context
+            kind.address(self.settings), kind.port(self.settings), progress, context
         )
 
     # -- run -----------------------------------------------------------------------------
@@ -353,7 +344,7 @@ class Node:
 
         settings = self.settings
         member = None if self._access is None else self._access.join()
-        listeners = self.doors.open()
+        listeners = self.listener_set.open()
         nsq = self.nsq_services()
         inspected = (self.loop, self.sessions.inside, nsq.listeners)
         watch = NodeSessionInspector(*inspected, links=self.links)
@@ -364,12 +355,14 @@ class Node:
         token = new_token()
         management = self._management(view, token)
         management.start()
+        plain = next((one for one in listeners if one.protocol == AMQP and one.port), None)
+        amqp = reached_at(plain.host, plain.port) if plain else ""
         self._control = partial(
-            write_control, settings.data_dir, management.listeners()[0], self.name, token
+            write_control, settings.data_dir, management.listeners()[0], amqp, self.name, token
         )
         self._control(settings)
         nsq.start()
-        self.doors.announce_to(nsq.announce)
+        self.listener_set.announce_to(nsq.announce)
         settle_memory()
         self.monitor.begin(mono_ms(), int(self.engine.ram.used_bytes()))
         self.events.start(mono_ms())
@@ -402,7 +395,10 @@ class Node:
 
         settings = self.settings
         facts = NodeFacts(self.name, settings, self.broker.admission.alarms, self.io.counts)
-        backup = Backup(settings.data_dir, self.engine.board, self.engine.journal.synced_end)
+        journal = self.engine.journal
+        backup = Backup(
+            settings.data_dir, self.engine.board, journal.synced_end, journal.resting.referred
+        )
         return ManagementServer(
             http_bind(settings),
             settings.http_port,
@@ -410,7 +406,7 @@ class Node:
             view,
             facts,
             settings.queue_index_segment_entries,
-            control_of(self.doors, self.ending, self._logs, backup, self.trail),
+            control_of(self.listener_set, self.ending, self._logs, backup, self.trail),
             token,
             settings,
             settings.http_host_names,
@@ -604,64 +600,6 @@ def stream_ids(topology: Topology) -> set[int]:
     return {one.queue_id for one in topology.queues if queue_type(one.arguments) == STREAM}
 
 
-def type_rules(settings: Settings) -> TypeRules:
-    newer = settings.compatibility == NEWER
-    return TypeRules(
-        settings.default_queue_type or (CLASSIC if newer else ""),
-        settings.quorum_relaxed_checks_on_redeclaration,
-        newer,
-    )
-
-
-def broker_options(
-    settings: Settings, node_name: str, run: Callable[[Callable[[], None]], None]
-) -> BrokerOptions:
-    """``run``: slow work on passwords, in a worker thread."""
-    return BrokerOptions(
-        make_flow(settings),
-        node_name,
-        settings.connection_max or NO_LIMIT,
-        settings.consumer_timeout_ms,
-        STAMPINGS.index(settings.message_timestamp),
-        tuple(settings.nsq_e2e_processing_latency_percentiles),
-        settings.nsq_e2e_processing_latency_window_time_s * 1000,
-        publish_time_ms,
-        publish_times,
-        make_scan_loop(settings),
-        StagingLimits(
-            settings.staged_set_ttl_s * 1000,
-            settings.staged_producer_ttl_s * 1000,
-            settings.max_message_size_bytes,
-        ),
-        settings.cluster_name if settings.cluster_etcd_endpoints else "",
-        type_rules(settings),
-        VhostDefaults(secret_of(settings, "vhost_defaults"), new_salt),
-        settings.channel_max_per_node or NO_LIMIT,
-        settings.plain_text_passwords,
-        AddressRules(settings.address_rules),
-        passwords_of(settings, run),
-        LockoutRule(
-            settings.login_lockout,
-            settings.login_lockout_failures,
-            settings.login_lockout_window_s * 1000,
-            settings.login_lockout_s * 1000,
-        ),
-        span_book(settings),
-    )
-
-
-def engine_limits(settings: Settings, memory: int) -> EngineLimits:
-    """``memory``: of the whole process; the alarms take off what is not for messages."""
-    ratio = settings.vm_memory_high_watermark_paging_ratio
-    return EngineLimits(
-        settings.queue_index_embed_msgs_below_bytes,
-        settings.journal_size_limit_bytes,
-        settings.queue_index_max_journal_entries,
-        memory,
-        int(NO_PAGING) if ratio > 1 else int(memory * ratio),
-    )
-
-
 def raise_descriptor_limit() -> None:
     """As many connections as the system lets us have."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -675,7 +613,7 @@ def is_compiled() -> bool:
 
 def http_bind(settings: Settings) -> str:
     """Where the management API listens."""
-    return door_of(HTTP).address(settings)
+    return listener_of(HTTP).address(settings)
 
 
 def run(settings: Settings, reread: Callable[[], Settings]) -> int:

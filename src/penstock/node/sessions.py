@@ -38,7 +38,7 @@ from penstock.protocols.ranges.session import RangeSession
 from penstock.runtime.connection import UNIX, Connection
 from penstock.runtime.session import Session
 from penstock.settings.listener_table import AMQP as AMQP_LISTENER
-from penstock.settings.listener_table import door_at, is_loopback
+from penstock.settings.listener_table import is_loopback, listener_at
 from penstock.settings.settings import Settings
 from penstock_ranges.frames import MAGIC as RANGES_MAGIC
 
@@ -238,7 +238,7 @@ PROTOCOLS: Final = (
 CLIENT_PLACES: Final = {place for row in PROTOCOLS for place in row.places} - {*PEER_PLACES}
 """Settings of the listeners whose clients are served by the data loop."""
 _AT_LISTENERS: Final = {
-    door_at(place).protocol: tuple(row for row in PROTOCOLS if place in row.places)
+    listener_at(place).protocol: tuple(row for row in PROTOCOLS if place in row.places)
     for row in PROTOCOLS
     for place in row.places
 }

@@ -18,7 +18,8 @@ two are known, on its disk too:
 
     complete  it has all that was confirmed up to there; NOWHERE: it may lack anything, as a copy
               made later than the queue; also one in the place of a lost disk.  ``gave_up_for`` a
-              term: it may, and what it may lack was confirmed before that term
+              term: it may, and what it may lack was confirmed before that term, or each majority
+              has another copy with that
     heard     no operation that it did is from beyond: it is written before what a parcel does,
               and ``complete`` behind it, so a crash in between is seen
 
@@ -36,10 +37,11 @@ elections and crashes can lead to, and sees that a fault in a rule breaks it):
         complete at or beyond it, and is there, but where a copy has become complete nowhere since.
         Such a copy does not vote if it has lost its disk, unless the queue is not founded: then
         nothing was confirmed, and is not by masters of terms before that of its vote, since that
-        and the founding are changes of one value.  If it gave up, that was for a later
-        term, and it says for which: its vote counts beside one of a copy that is complete in that
-        term, or a later one.  So in any majority that elects, a copy has what was confirmed, or
-        another is complete in a later term than that.
+        and the founding are changes of one value.  If it gave up, that was for a later term, or
+        each majority has it without that copy (Lemma 9); and it says for which term: its vote
+        counts beside one of a copy that is complete in that term, or a later one.  So in any
+        majority that elects, a copy has what was confirmed, or another is complete in a later
+        term than that.
     Lemma 3 (order).  Of two copies the one with the higher complete position has all that was
         confirmed up to the lower: in one term by their numbers; of a later term by Lemma 4, for
         its master was elected with all that was confirmed before.
@@ -56,10 +58,15 @@ elections and crashes can lead to, and sees that a fault in a rule breaks it):
         no change is made before a majority of the present copies has all that was confirmed.
     Lemma 7 (no wait).  The master and as many others as make a majority confirm what is
         published, whatever the rest of the copies do.
-    Lemma 8 (no dead end).  If no disk is lost the votes of all copies elect one: the master of the
+    Lemma 8 (no dead end).  If no disk is lost, and damage meets one copy of three at a time and
+        none that is the last elected, the votes of all copies elect one: the master of the
         last term for which a copy gave up had on its disk before what that term begins with; and
         if the queue was founded a majority has a vote each, also of copies of which one was taken
         out; if it was not each copy has one.
+    Lemma 9 (repair).  A copy that cannot be read votes no more, and what it said does not count.
+        It gives up for a term when each majority has another copy with all that was confirmed on
+        its disk, as that term's master says, if it has voted in no later one.  For what is
+        confirmed then it counts when it has all.
 
 Invariants (``check``):
   E1  while copies vote there is no master, and less than a majority of them has voted, or none of
@@ -147,6 +154,11 @@ class Reign(NamedTuple):
     def may_change(self, durable: Mapping[str, int], confirmed: int) -> bool:
         """The copies, now; ``confirmed``: up to that parcel, 0 = none of this term yet."""
         return self.decided_number(durable) >= confirmed
+
+    def may_spare(self, durable: Mapping[str, int], confirmed: int) -> bool:
+        """A copy that is not in ``durable``: each majority has one with all that was confirmed."""
+        found = [node for node in self.copies if durable.get(node, -1) >= confirmed]
+        return self.is_founded and len(found) > len(self.copies) - self.majority()
 
     def founded(self) -> "Reign":
         """By the master, when it may change the copies."""

@@ -23,7 +23,7 @@ from penstock.cluster.agreement.coordinator import (
     Proposal,
 )
 from penstock.cluster.agreement.known_keys import KnownKeys
-from penstock.cluster.agreement.store_service import Lines, Message, to_line
+from penstock.cluster.agreement.store_service import LineReader, Message, to_line
 from penstock.core.clock_types import BootMs
 from penstock.core.errors import PenstockError
 
@@ -60,7 +60,7 @@ class ServedCoordinator(Coordinator):
         self.member = member
         self._line = line
         self._now_ms = now_ms
-        self._lines = Lines()
+        self._lines = LineReader()
         self._away = "it has not answered yet"
         self._closed = False
         self._entries: list[Entry] | None = None
@@ -105,7 +105,7 @@ class ServedCoordinator(Coordinator):
 
     def connected(self) -> None:
         self._away = ""
-        self._lines = Lines()
+        self._lines = LineReader()
         above = None if self._entries is None else self._known.revision
         self._line.write(to_line({"hello": self.member, "above": above}))
         self._keep_at_ms = self._now_ms

@@ -38,7 +38,7 @@ def to_line(message: Message) -> bytes:
 
 
 @final
-class Lines:
+class LineReader:
     """Bytes as they arrive, as messages."""
 
     __slots__ = ("_parts", "_size")
@@ -73,13 +73,13 @@ def _message(line: bytes) -> Message:
 
 
 @final
-class Visitor:
+class MemberConnection:
     """A member's connection.  ``told``: the revision up to which it has heard; -1 = nothing."""
 
     __slots__ = ("lines", "output", "told")
 
     def __init__(self) -> None:
-        self.lines = Lines()
+        self.lines = LineReader()
         self.output = bytearray()
         self.told = -1
 
@@ -99,14 +99,14 @@ class StoreService:
     def __init__(self, store: CoordinationStore, ttl_ms: int) -> None:
         self._store = store
         self._ttl_ms = ttl_ms
-        self._visitors: list[Visitor] = []
+        self._visitors: list[MemberConnection] = []
 
-    def enter(self) -> Visitor:
-        visitor = Visitor()
+    def enter(self) -> MemberConnection:
+        visitor = MemberConnection()
         self._visitors.append(visitor)
         return visitor
 
-    def leave(self, visitor: Visitor) -> None:
+    def leave(self, visitor: MemberConnection) -> None:
         self._visitors.remove(visitor)
 
     def tick(self, now_ms: BootMs) -> None:
@@ -115,7 +115,7 @@ class StoreService:
             self._store.commit()
             self._tell_all()
 
-    def receive(self, visitor: Visitor, data: bytes, now_ms: BootMs) -> None:
+    def receive(self, visitor: MemberConnection, data: bytes, now_ms: BootMs) -> None:
         """Raises Corrupt: the connection is to be closed."""
         answers: list[Message] = []
         try:
@@ -131,7 +131,7 @@ class StoreService:
             for answer in answers:
                 visitor.say(answer)
 
-    def _answer(self, visitor: Visitor, message: Message, now_ms: BootMs) -> Message:
+    def _answer(self, visitor: MemberConnection, message: Message, now_ms: BootMs) -> Message:
         if "n" in message:
             return self._propose(message)
         if "keep" in message:
@@ -158,7 +158,7 @@ class StoreService:
 
     # -- telling -------------------------------------------------------------------------
 
-    def _welcome(self, visitor: Visitor, above: int | None) -> None:
+    def _welcome(self, visitor: MemberConnection, above: int | None) -> None:
         """What else came with the hello is told behind it."""
         store = self._store
         store.commit()
@@ -174,7 +174,7 @@ class StoreService:
             if 0 <= visitor.told < self._store.revision:
                 self._tell(visitor)
 
-    def _tell(self, visitor: Visitor) -> None:
+    def _tell(self, visitor: MemberConnection) -> None:
         store = self._store
         try:
             told: Message = {"events": store.history(visitor.told)}

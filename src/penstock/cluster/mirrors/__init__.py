@@ -20,6 +20,7 @@ succession.py   the masters of a queue one after the other, as a member hears of
 first_views.py  the first view of a queue that needs mirrors
 masters.py      where masters are, by the newest view
 isolated_masters.py  masters that cannot reach their mirrors
+scrubbing.py    reading of the copies here, to find damage early
 verbs.py        the operator's commands
 facts.py        the state for display
 operations.py, group_codec.py, sync_codec.py  the bytes

@@ -26,6 +26,7 @@ from penstock.cluster.agreement.coordinator import (
     Coordinator,
     Event,
     Proposal,
+    node_of,
 )
 from penstock.cluster.agreement.forgetting import KnownView
 from penstock.cluster.agreement.living_nodes import LivingNodes
@@ -43,7 +44,13 @@ from penstock.cluster.agreement.mirror_keys import (
     view_changes,
 )
 from penstock.cluster.agreement.placement import Chance
-from penstock.cluster.agreement.queue_views import QueueView, view_from_json
+from penstock.cluster.agreement.queue_views import (
+    LEFT,
+    SYNCHRONISED,
+    CopyNews,
+    QueueView,
+    view_from_json,
+)
 from penstock.cluster.mirrors.changes import CopyChanges
 from penstock.cluster.mirrors.deciding import Step, next_step, when_damaged, when_stopping
 from penstock.cluster.mirrors.electing import next_step_of_reign
@@ -58,6 +65,7 @@ from penstock.cluster.mirrors.queue import (
     MirroredQueue,
     QueueDirectory,
 )
+from penstock.cluster.mirrors.star_group import StarGroup
 from penstock.cluster.ring.ring import Ring, RingFault
 from penstock.cluster.ring.views import NO_VIEW, View
 from penstock.cluster.ring.views import from_json as ring_from_json
@@ -475,7 +483,7 @@ class Mirroring:
         for group in list(known.groups()):
             if group not in known.groups():
                 continue  # gone with what was said of another
-            before = known.mirrors
+            before, was_unfit, damage = known.mirrors, known.unfit, known.damage()
             try:
                 ready = known.take(group, now_ms, self._mono_ms)
             except RingFault as fault:
@@ -491,11 +499,20 @@ class Mirroring:
                 if self.nodes.is_here():
                     known.restart(self._member, self.nodes.lives, now_ms)
                 continue
+            if known.unfit != was_unfit and isinstance(group, StarGroup):
+                self._note_repair(place, known, damage)
             mirrors = known.mirrors
             if mirrors != before or mirrors.silent or mirrors.slow or known.unfit:
                 self._dirty[place] = True
             busy = busy or group.is_busy()
         return busy
+
+    def _note_repair(self, place: Place, known: MirroredQueue, damage: str) -> None:
+        """Of a copy that a majority went on without; no view says so."""
+        here = node_of(self._member)
+        why = f"{here} cannot read its copy: {damage}" if known.unfit else "it has everything again"
+        news = [CopyNews(LEFT if known.unfit else SYNCHRONISED, here)]
+        self.changes.note(place, news, why, is_told_here=True)
 
     def _say(self, member: str, place: Place, group: AnyGroup, data: bytes) -> None:
         if member == self._member:

@@ -28,7 +28,7 @@ from penstock.cluster.mirrors.operations import (
     ranges_of,
     spelled,
 )
-from penstock.cluster.mirrors.sync_codec import PLACES_ASKED, Chunk, Question
+from penstock.cluster.mirrors.sync_codec import PLACES_ASKED, Chunk, SyncAsk
 from penstock.core.clock_types import WallMs
 from penstock.core.message import Message, mark_redelivered
 from penstock.storage.common.seq_ranges import SeqRanges
@@ -70,7 +70,7 @@ class CopiedPart:
         """Of the next parcel."""
         raise NotImplementedError
 
-    def question(self, term: i64, number: i64, part: i64) -> Question | None:
+    def question(self, term: i64, number: i64, part: i64) -> SyncAsk | None:
         """What to ask the master, as of that parcel; None = nothing, or not now."""
         raise NotImplementedError
 
@@ -124,8 +124,7 @@ class PartCopy(CopiedPart):
 
     def tick(self, now_ms: WallMs) -> None:
         self.queue.release_due(now_ms, RELEASED_AT_ONCE)
-        if self.queue.ahead.is_reading():
-            self.queue.ahead.absorb()
+        self.queue.absorb()
 
     # -- what is known ---------------------------------------------------------------------
 
@@ -239,7 +238,7 @@ class PartCopy(CopiedPart):
 
     # -- synchronisation -------------------------------------------------------------------
 
-    def question(self, term: i64, number: i64, part: i64) -> Question | None:
+    def question(self, term: i64, number: i64, part: i64) -> SyncAsk | None:
         """As much of what is not known, from the end, as can be said with few ranges."""
         self.complete_if_known()
         low, upto = self.unknown_below_top()
@@ -255,7 +254,7 @@ class PartCopy(CopiedPart):
             if len(have) > RANGES_ASKED:
                 have = have[len(have) - RANGES_ASKED :]
                 low = have[0][0]
-        return Question(term, number, part, low, upto, have)
+        return SyncAsk(term, number, part, low, upto, have)
 
     def cover(self, chunk: Chunk) -> i64:
         count: i64 = 0

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection
 from typing import final
 
 from penstock.backing.interface import BackingQueue
+from penstock.backing.variable_queue import VariableQueue
 from penstock.broker.broker import Broker
 from penstock.broker.rules.ha_policy import HaPolicy
 from penstock.broker.topology.mirror_copies import Copy
@@ -142,6 +143,13 @@ class MirroredQueue:
     def damage(self) -> str:
         """Why the copy here cannot be read; "" = it can, or there is none."""
         return "" if self.group is None else self.group.why_unreadable()
+
+    def resting_parts(self) -> list[VariableQueue]:
+        """Of a mirror's copy that is complete: those with messages in segments."""
+        replica = None if self.group is None else self.group.replica
+        if replica is None or not replica.is_complete():
+            return []
+        return [one for one in replica.backing.parts() if one.records.index is not None]
 
     def alone(self) -> str:
         """Why the master, which is here, can do nothing that counts; "" = it can."""
@@ -469,8 +477,10 @@ class MirroredQueue:
                 self.leaving.remove(group)
             return ready
         self.mirrors = ready.mirrors
+        if isinstance(group, StarGroup) and self.unfit:
+            self.unfit = not group.is_current()
         if group.has_lost_copy():
-            self.unfit = isinstance(group, MirrorGroup)
+            self.unfit = isinstance(group, MirrorGroup) or group.why_unreadable() != ""
             group.begin_again(self._copy_again().backing)
         if group.mirrored is not None and self.queue.remote:
             self._become_master(now_ms)

@@ -351,6 +351,10 @@ class SafePositions:
                 states.complete.append(member)
         return states
 
+    def may_spare(self, reign: Reign) -> bool:
+        """A copy that was forgotten."""
+        return reign.may_spare(self._durable(), int(self.durable.safe))
+
     def _look_at_majority(self, reign: Reign, told: i64) -> None:
         applied = {node: int(said.applied) for node, said in self._complete()}
         applied[node_of(self._me)] = int(told)

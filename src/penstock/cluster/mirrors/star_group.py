@@ -18,6 +18,10 @@ is on its disk, and keeps its first parcel until a majority hears, if it is not 
 **Positions.**  What a parcel does is between ``heard`` and ``complete`` in the journal
 (copy_positions.py), here and in ``MirroredBacking``.
 
+**Damage.**  A copy that cannot be read hears no more parcels, has no vote, and says D instead of J,
+again and again.  What it said counts no more then.  When each majority has another copy with all
+that was confirmed on its disk the master says E: the damaged one may be given up, for this term.
+
 **Sealed.**  A copy that votes for a term has no part in earlier ones: it does no parcel of them,
 answers none, and if it was the master confirms nothing more.  So does each that sees the vote.
 
@@ -25,6 +29,7 @@ Invariants (``check``):
   W1  a master has a mirrored backing, a mirror a replica, none has both; of no term that it is
       sealed against
   W2  a copy that follows has heard as many parcels as its replica
+  W3  a copy that is to be given up follows no master and is none
 """
 
 from collections.abc import Callable, Collection
@@ -39,11 +44,13 @@ from penstock.cluster.mirrors.copy_positions import CopyPositions
 from penstock.cluster.mirrors.group import GroupReady
 from penstock.cluster.mirrors.group_codec import (
     ANSWER,
+    BEGIN_AGAIN,
     CHUNK,
     FOLLOW,
     GO_ON_BEHIND,
     PARCEL,
     QUESTION,
+    UNREADABLE,
     answer_codec,
     follow_codec,
     go_on_codec,
@@ -107,7 +114,7 @@ class StarGroup(PublishNotes):
         self._sealed: int = sealed
         self._stopped: str = ""
         self._gives_up_for: int = 0  # a term; 0 = it need not
-        self._followers: dict[str, int] = {}  # that said J: of which term
+        self._followers: dict[str, int] = {}  # that said J: of which term; D: minus that
         self._early: list[tuple[int, bytes]] = []  # of a term that is not known here yet
         self._parcels: list[Parcel] = []  # before the first G of a term
         self._said: bytes = b""  # the last answer
@@ -172,7 +179,7 @@ class StarGroup(PublishNotes):
         return self.replica is None and not (away or self._gives_up_for or self._stopped)
 
     def has_lost_copy(self) -> bool:
-        """It has more than was decided: ``begin_again`` with an empty one."""
+        """It has more than was decided, or is damaged: ``begin_again`` with an empty one."""
         return self._gives_up_for > 0 and not self._stopped
 
     def begin_again(self, backing: BackingQueue) -> None:
@@ -205,9 +212,12 @@ class StarGroup(PublishNotes):
         for member in [*self.telling.lines, *self._followers]:
             if not lives(member):
                 self._followers.pop(member, None)
-                self.telling.forget(member)
-                self.syncing.forget(member)
-                self.safe.forget(member)
+                self._forget(member)
+
+    def _forget(self, member: str) -> None:
+        self.telling.forget(member)
+        self.syncing.forget(member)
+        self.safe.forget(member)
 
     # -- the master ----------------------------------------------------------------------------
 
@@ -241,6 +251,10 @@ class StarGroup(PublishNotes):
             for member in new:
                 self.telling.begin(member, number)
             members += new
+            damaged = [member for member, theirs in self._followers.items() if theirs == -term]
+            if damaged and self.safe.may_spare(self.reign):
+                begin_again = follow_codec.pack(BEGIN_AGAIN, term)
+                messages += [(member, begin_again) for member in damaged]
             self._followers = {
                 one: theirs for one, theirs in self._followers.items() if theirs > term
             }
@@ -279,6 +293,11 @@ class StarGroup(PublishNotes):
             self._hear_chunk(data)
         elif kind == FOLLOW and len(data) == follow_codec.size:
             self._followers[sender] = follow_codec.unpack(data)[1]
+        elif kind == UNREADABLE and len(data) == follow_codec.size:
+            self._followers[sender] = -follow_codec.unpack(data)[1]
+            self._forget(sender)
+        elif kind == BEGIN_AGAIN and len(data) == follow_codec.size:
+            self._hear_begin_again(follow_codec.unpack(data)[1])
         elif kind == ANSWER and len(data) == answer_codec.size:
             self._hear_answer(sender, data)
         elif kind == QUESTION:
@@ -311,6 +330,11 @@ class StarGroup(PublishNotes):
                 self._hear_parcel(read_parcel(data))
             else:
                 self._hear_go_on(go_on_codec.unpack(data)[2])
+
+    def _hear_begin_again(self, term: int) -> None:
+        is_masters = term == self.reign.term >= self._sealed and self.mirrored is None
+        if is_masters and self.replica is None and self.why_unreadable():
+            self._gives_up_for = term
 
     def _hear_parcel(self, parcel: Parcel) -> None:
         replica = self.replica
@@ -383,12 +407,23 @@ class StarGroup(PublishNotes):
             mirrors = self.safe.look_at_mirrors(mirrored.number, mirrored.last_number(), mono_ms)
             is_level = self._is_quiet() and self.telling.are_level(self.reign.favoured)
             mirrors = mirrors._replace(is_level=is_level)
-        elif replica is not None:
+        elif replica is not None and not self._puts_down_damaged():
             self._speak_as_mirror(replica, now_ms, messages, is_short=is_short)
         elif self._awaits_master() and mono_ms - self._asked_ms >= FOLLOW_AGAIN_MS:
             self._asked_ms = mono_ms
-            messages.append((self.reign.master, follow_codec.pack(FOLLOW, self.reign.term)))
+            kind = UNREADABLE if self.why_unreadable() else FOLLOW
+            messages.append((self.reign.master, follow_codec.pack(kind, self.reign.term)))
         return GroupReady(messages, None, mirrors)
+
+    def _puts_down_damaged(self) -> bool:
+        """True: the copy cannot be read, and hears no more parcels."""
+        if self.why_unreadable() == "":
+            return False
+        self.replica = None
+        self.joiner = None
+        self._said = b""
+        self._asked_ms = MonoMs(0)
+        return True
 
     def _is_quiet(self) -> bool:
         """It tells nothing, to hand over."""
@@ -461,6 +496,8 @@ class StarGroup(PublishNotes):
         if mirrored is not None:
             assert mirrored.term >= self._sealed, "W1"
             self.safe.check(mirrored.number)
+        if self._gives_up_for:
+            assert not self.has_role(), "W3"
         if replica is not None:
             assert replica.term >= self._sealed, "W1"
             assert self.positions.heard == Position(int(replica.term), int(replica.number)), "W2"

@@ -32,7 +32,7 @@ from penstock.cluster.mirrors.operations import (
     write_ranges,
 )
 from penstock.cluster.mirrors.part_copy import CopiedPart
-from penstock.cluster.mirrors.sync_codec import CHUNK, CHUNK_BYTES, Chunk, Question, write_head
+from penstock.cluster.mirrors.sync_codec import CHUNK, CHUNK_BYTES, Chunk, SyncAsk, write_head
 from penstock.core.byte_reader import Malformed
 from penstock.core.clock_types import WallMs
 from penstock.core.message import Message
@@ -103,10 +103,10 @@ class StreamCopy(CopiedPart):
 
     # -- synchronisation -------------------------------------------------------------------
 
-    def question(self, term: i64, number: i64, part: i64) -> Question | None:
+    def question(self, term: i64, number: i64, part: i64) -> SyncAsk | None:
         if self.is_complete or self._backing.is_cut:
             return None
-        return Question(term, number, part, self._backing.log.next_offset, SEQ_ID_MAX, [])
+        return SyncAsk(term, number, part, self._backing.log.next_offset, SEQ_ID_MAX, [])
 
     def cover(self, chunk: Chunk) -> i64:
         log = self._backing.log
@@ -216,7 +216,7 @@ class StreamSource:
             low = messages[len(messages) - 1].seq_id + 1
         return max(self._backing.log.next_offset - low, 0)
 
-    def encode(self, messages: list[Message], question: Question, number: i64, left: i64) -> bytes:
+    def encode(self, messages: list[Message], question: SyncAsk, number: i64, left: i64) -> bytes:
         """The chunk; ``number`` of the last parcel, ``left`` messages are not in it."""
         log = self._backing.log
         marks = log.marks

@@ -80,7 +80,7 @@ from penstock.cluster.mirrors.sync_codec import (
     CHUNK,
     CHUNK_BYTES,
     Chunk,
-    Question,
+    SyncAsk,
     encode_question,
     read_chunk,
     read_question,
@@ -112,7 +112,7 @@ class Joiner:
         self.left: i64 = 0  # messages still to come, about
         self._journal: Journal = journal
         self._term: i64 = replica.term
-        self._asked: Question | None = None
+        self._asked: SyncAsk | None = None
         self._held: Chunk | None = None
         self._asked_ms = MonoMs(0)
         self._done_position: i64 = -1  # of the journal, behind the last chunk; -1 = none waits
@@ -221,7 +221,7 @@ class Syncer:
             self._source = StreamSource(mirrored.stream)
         self._batch: i64 = batch_messages
         self._began_ms: MonoMs = now_ms
-        self._question: Question | None = None
+        self._question: SyncAsk | None = None
         self._part: i64 = -1  # of the last chunk
         self._below: i64 = 0  # messages of this part below it, about
 
@@ -273,7 +273,7 @@ class Syncer:
         self.left = left
         return data
 
-    def _chunk_of(self, source: StreamSource, question: Question) -> bytes | None:
+    def _chunk_of(self, source: StreamSource, question: SyncAsk) -> bytes | None:
         messages = source.read(question.low)
         if messages is None:
             return None
@@ -287,7 +287,7 @@ class Syncer:
 
     # -- progress --------------------------------------------------------------------------
 
-    def _left_behind(self, question: Question, chunk: "_Answer") -> i64:
+    def _left_behind(self, question: SyncAsk, chunk: "_Answer") -> i64:
         """Messages to be looked at behind this chunk: below it, and in the parts that follow.
 
         What is published meanwhile comes without being asked for, what is consumed goes from the
@@ -330,13 +330,13 @@ def _count(queue: VariableQueue) -> i64:
 class _Answer:
     """One chunk in the making."""
 
-    def __init__(self, mirrored: MirroredBacking, question: Question, batch: i64) -> None:
+    def __init__(self, mirrored: MirroredBacking, question: SyncAsk, batch: i64) -> None:
         self.low: i64 = question.upto
         self.messages: list[Message] = []
         self.looked_count: i64 = 0
         self._mirrored: MirroredBacking = mirrored
         self._queue: VariableQueue = mirrored.parts[question.part]
-        self._question: Question = question
+        self._question: SyncAsk = question
         self._have: set[int] = set(spelled(question.have))
         self._kept: list[int] = []  # both have these, highest stretch first
         self._room: i64 = batch

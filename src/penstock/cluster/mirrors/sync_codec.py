@@ -30,7 +30,7 @@ PLACES_ASKED: Final[i64] = 65_536
 """So many places at most a mirror says it has, in one question."""
 
 
-class Question(NamedTuple):
+class SyncAsk(NamedTuple):
     term: int
     number: int  # of the last parcel the mirror applied; 0 = it heard none
     part: int
@@ -53,7 +53,7 @@ class Chunk(NamedTuple):
 # -- bytes ---------------------------------------------------------------------------------
 
 
-def encode_question(question: Question) -> bytes:
+def encode_question(question: SyncAsk) -> bytes:
     writer = BytesWriter()
     writer.append(QUESTION)
     write_head(writer, question.term, question.number, question.part, question.low, question.upto)
@@ -64,7 +64,7 @@ def encode_question(question: Question) -> bytes:
     return writer.getvalue()
 
 
-def read_question(data: bytes) -> Question:
+def read_question(data: bytes) -> SyncAsk:
     size: i64 = len(data)
     if size < QUESTION_BYTES or i64(data[0]) != QUESTION or i64(data[1]) != VERSION:
         raise Malformed("this is no question for a synchronisation of version 1")
@@ -84,7 +84,7 @@ def read_question(data: bytes) -> Question:
             raise Malformed("a question's range has too many places")
         have.append((int(start), int(end)))
         last = end
-    return Question(term, number, i64(data[18]), low, upto, have)
+    return SyncAsk(term, number, i64(data[18]), low, upto, have)
 
 
 def read_chunk(data: bytes) -> Chunk:

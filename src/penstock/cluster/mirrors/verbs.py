@@ -34,6 +34,7 @@ from penstock.cluster.agreement.queue_views import QueueView, view_to_json
 from penstock.cluster.mirrors.facts import mirror_facts
 from penstock.cluster.mirrors.mirroring import Mirroring
 from penstock.cluster.mirrors.queue import MirroredQueue
+from penstock.core import patterns
 from penstock.core.errors import NotFound, PreconditionFailed
 from penstock.queues.context import CLASSIC, QUORUM
 from penstock.queues.queue import Queue
@@ -252,6 +253,6 @@ def _member_at(view: QueueView, node: str) -> str:
 
 def _expression(pattern: str) -> "re.Pattern[str]":
     try:
-        return re.compile(pattern)
-    except re.error as error:
+        return patterns.compiled(pattern)
+    except patterns.Refused as error:
         raise PreconditionFailed(f"{pattern!r} is no regular expression: {error}") from error

@@ -30,12 +30,12 @@ class Master:
         self.base: i64 = 0
         self.is_open: bool = False  # it has answered as the master
         self.down: str = ""  # why no master is expected
-        self.forsaken: bool = False  # and no copy may take its place
+        self.no_mirror: bool = False  # and no copy may take its place
         self.away_text: str = ""  # the same as ``down``, where another node may reach the master
 
     def open(self, way: PeerClient, queue: "RemoteQueue") -> None:
         self.expect()
-        self.forsaken = False
+        self.no_mirror = False
         self.way = way
         self.no = way.open(queue)
         self.is_open = False
@@ -63,9 +63,9 @@ class Master:
         """There is one, or will be soon."""
         self.down = self.away_text = ""
 
-    def give_up(self, why: str, *, forsaken: bool = False, elsewhere: bool = False) -> None:
+    def give_up(self, why: str, *, no_mirror: bool = False, elsewhere: bool = False) -> None:
         self.down = why
-        self.forsaken = forsaken
+        self.no_mirror = no_mirror
         self.away_text = why if elsewhere else ""
 
     def send(self, request: q.QueueRequest) -> None:

@@ -20,8 +20,8 @@ from penstock.core.queue_requests import QueueRequest
 from penstock.queues.consumers import Consumer
 
 if TYPE_CHECKING:
-    from penstock.cluster.remote.asked_room import AskedRoom
     from penstock.cluster.remote.queue import RemoteQueue
+    from penstock.cluster.remote.remote_history import RemoteHistory
 
 UNDER_WAY: Final = CreditSpec(4000, 800)
 """Messages, or KiB, of one queue."""
@@ -40,7 +40,7 @@ class PeerClient:
         self.requests: list[QueueRequest] = []
         self.cancelled: list[Consumer] = []  # to be told so
         self.stage = FlowPeer(book, NODE, node, TAKES)
-        self._queues: dict[int, RemoteQueue | AskedRoom] = {}
+        self._queues: dict[int, RemoteQueue | RemoteHistory] = {}
         self._last_no: i64 = 0
 
     def connection_is(self, is_connected: bool) -> None:
@@ -53,7 +53,7 @@ class PeerClient:
             for queue in self._queues.values():
                 queue.connected()
 
-    def open(self, queue: "RemoteQueue | AskedRoom") -> i64:
+    def open(self, queue: "RemoteQueue | RemoteHistory") -> i64:
         self._last_no += 1
         self._queues[int(self._last_no)] = queue
         return self._last_no

@@ -21,7 +21,7 @@ What needs an answer returns ``Pending`` (``core/pending.py``).
 safe and which it had no room for.  When the master is lost, what was sent and not answered is
 refused (nacked): it may have arrived, and only its publisher can know whether twice is worse than
 not at all (RabbitMQ's channel also nacks what was under way to a queue that
-died).  What the broker itself moves (dead letters, delayed and poured messages) is sent again:
+died).  What the broker itself moves (dead letters, delayed and staged messages) is sent again:
 twice, never lost.  What was published while there was no master has not been sent, and goes to the
 next one.
 
@@ -102,7 +102,7 @@ class RemoteQueue(Queue):
         return self._master.down
 
     def is_forsaken(self) -> bool:
-        return self._master.forsaken
+        return self._master.no_mirror
 
     def unacked_anywhere(self) -> i64:
         return self._reported.reported_unacked
@@ -146,13 +146,13 @@ class RemoteQueue(Queue):
         self._reported.forget()
         self._questions.lose()
 
-    def give_up(self, why: str, *, forsaken: bool = False, elsewhere: bool = False) -> None:
+    def give_up(self, why: str, *, no_mirror: bool = False, elsewhere: bool = False) -> None:
         """There will be no master for some time: requests that wait are refused with ``why``.
 
-        ``forsaken``: it has copies, and none of them may become master.
+        ``no_mirror``: it has copies, and none of them may become master.
         ``elsewhere``: it has a master that other nodes may reach: clients are to go there.
         """
-        self._master.give_up(why, forsaken=forsaken, elsewhere=elsewhere)
+        self._master.give_up(why, no_mirror=no_mirror, elsewhere=elsewhere)
         self.publishing.refuse_unsent()
         self._questions.fail_unasked(self._master.refusal())
 

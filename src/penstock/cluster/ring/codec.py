@@ -1,6 +1,6 @@
 """``RingMessage``: the message between neighbours of a ring, and its bytes.
 
-An ``Entry`` is a sentence about one member's broadcasts: "up to ``last`` I have them, up to
+An ``RingEntry`` is a sentence about one member's broadcasts: "up to ``last`` I have them, up to
 ``ack`` all members have; here are those from ``first`` on".  An item is the payload of a broadcast;
 empty, it is a sweep of the ring's own; None (END) is the last item of a dead member, which its
 right neighbour adds in its name.  An entry without items says numbers only.
@@ -37,7 +37,7 @@ _U32: Final = Struct(">I")
 
 
 @final
-class Entry:
+class RingEntry:
     """What the sender knows of ``origin``'s broadcasts."""
 
     def __init__(self, origin: str, first: i64, items: list[bytes | None], ack: i64) -> None:
@@ -54,7 +54,7 @@ class Entry:
 class RingMessage:
     """``version``: of the view that the sender had."""
 
-    def __init__(self, kind: i64, version: i64, names: list[str], entries: list[Entry]) -> None:
+    def __init__(self, kind: i64, version: i64, names: list[str], entries: list[RingEntry]) -> None:
         self.kind: i64 = kind
         self.version: i64 = version
         self.names = names
@@ -98,7 +98,7 @@ def decode(data: bytes, at: int = 0) -> RingMessage:
     return RingMessage(kind, version, names, entries)
 
 
-def _require_kind(kind: i64, names: list[str], entries: list[Entry]) -> None:
+def _require_kind(kind: i64, names: list[str], entries: list[RingEntry]) -> None:
     if kind == ACTIVITY:
         good = len(names) == 0
     elif kind == BLANK:
@@ -138,8 +138,8 @@ class _RingReader(ByteReader):
             found.append(name)
         return found
 
-    def entries(self) -> list[Entry]:
-        found: list[Entry] = []
+    def entries(self) -> list[RingEntry]:
+        found: list[RingEntry] = []
         origins: set[str] = set()
         for _ in range(self.long()):
             entry = self._entry()
@@ -149,12 +149,12 @@ class _RingReader(ByteReader):
             found.append(entry)
         return found
 
-    def _entry(self) -> Entry:
+    def _entry(self) -> RingEntry:
         origin = self._name()
         first, ack, count = _NUMBERS.unpack_from(self.data, self.take(_NUMBERS.size))
         if not 0 < first <= _LARGEST - count or ack >= first + count:
             raise Malformed(f"{origin}: {count} items from {first}, {ack} acknowledged")
-        return Entry(origin, first, self._items(count), ack)
+        return RingEntry(origin, first, self._items(count), ack)
 
     def _items(self, count: i64) -> list[bytes | None]:
         found: list[bytes | None] = []

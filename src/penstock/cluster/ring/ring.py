@@ -86,7 +86,7 @@ from typing import Final, final
 
 from mypy_extensions import i64
 
-from penstock.cluster.ring.codec import ACTIVITY, BLANK, CATCH_UP, END, Entry, RingMessage
+from penstock.cluster.ring.codec import ACTIVITY, BLANK, CATCH_UP, END, RingEntry, RingMessage
 from penstock.cluster.ring.ready import BIRTH, DEATH, DELIVER, Delivered, Ready
 from penstock.cluster.ring.stream import Stream
 from penstock.cluster.ring.views import NO_VIEW, View, joined_view, who_reports
@@ -278,7 +278,7 @@ class Ring:
         for entry in message.entries:
             self._take_entry(entry)
 
-    def _become_full(self, entries: list[Entry], unsure: list[str]) -> None:
+    def _become_full(self, entries: list[RingEntry], unsure: list[str]) -> None:
         """Begin with what the left neighbour has; all blank: with nothing."""
         self.full = True
         self._catch_up_due = True
@@ -292,7 +292,7 @@ class Ring:
         for entry in entries:
             self._take_entry(entry)
 
-    def _take_entry(self, entry: Entry) -> None:
+    def _take_entry(self, entry: RingEntry) -> None:
         """The left neighbour has, and knows that all have, so much of one member's."""
         origin = entry.origin
         stream = self._streams.get(origin)
@@ -305,7 +305,7 @@ class Ring:
             self._add(origin, stream, entry.items[known:])
         self._hear_of_ack(origin, stream, entry)
 
-    def _hear_of_ack(self, origin: str, stream: Stream, entry: Entry) -> None:
+    def _hear_of_ack(self, origin: str, stream: Stream, entry: RingEntry) -> None:
         if origin == self.me or origin in self._aliases:
             # unsure, only what an owner before us said
             self._acknowledge(origin, stream, entry.ack if stream.unsure else entry.last())
@@ -400,12 +400,12 @@ class Ring:
             self._messages.append((self.right, activity))
             self._said(self._changed)
 
-    def _whole_entry(self, origin: str, stream: Stream) -> Entry:
+    def _whole_entry(self, origin: str, stream: Stream) -> RingEntry:
         if origin == self.right:
             return stream.numbers_only(origin)
         return stream.all_of_it(origin)
 
-    def _new_entry(self, origin: str) -> Entry:
+    def _new_entry(self, origin: str) -> RingEntry:
         stream = self._streams[origin]
         if origin == self.right:
             return stream.numbers_only(origin)

@@ -17,7 +17,7 @@ from typing import final
 
 from mypy_extensions import i64
 
-from penstock.cluster.ring.codec import Entry
+from penstock.cluster.ring.codec import RingEntry
 
 
 @final
@@ -79,7 +79,7 @@ class Stream:
 
     # -- entries -------------------------------------------------------------------------------
 
-    def start_with(self, entry: Entry) -> bool:
+    def start_with(self, entry: RingEntry) -> bool:
         """A joiner's first sight of it; False = all is over, and no member need hear of it."""
         last = entry.last()
         over = len(entry.items) > 0 and entry.items[-1] is None and entry.ack >= last
@@ -94,18 +94,18 @@ class Stream:
         """All have its end, and have forgotten it."""
         return self.ended and self.ack_round == self.published
 
-    def entry(self, origin: str, first: i64) -> Entry:
+    def entry(self, origin: str, first: i64) -> RingEntry:
         """From ``first`` on, which is not yet gone."""
-        return Entry(origin, first, self.items[first - self.acked - 1 :], self.acked)
+        return RingEntry(origin, first, self.items[first - self.acked - 1 :], self.acked)
 
-    def all_of_it(self, origin: str) -> Entry:
+    def all_of_it(self, origin: str) -> RingEntry:
         """For a member that may know nothing: an end is told even when it is acknowledged."""
         if self.ended and self.acked == self.published:
-            return Entry(origin, self.published, [None], self.acked)
+            return RingEntry(origin, self.published, [None], self.acked)
         return self.entry(origin, self.acked + 1)
 
-    def numbers_only(self, origin: str) -> Entry:
-        return Entry(origin, self.published + 1, [], self.acked)
+    def numbers_only(self, origin: str) -> RingEntry:
+        return RingEntry(origin, self.published + 1, [], self.acked)
 
     def check(self, *, dead: bool, telling: bool) -> None:
         """``telling``: the right neighbour hears what is new, and is not due to hear all."""

@@ -31,7 +31,7 @@ from penstock.protocols.peers.access import peer_listener, read_secret, unix_add
 from penstock.protocols.peers.link import Member
 from penstock.runtime.listener import Listener
 from penstock.secrets.sources import secret_of
-from penstock.settings.listener_table import door_at, etcd_risks, host_and_port
+from penstock.settings.listener_table import etcd_risks, host_and_port, listener_at
 from penstock.settings.settings import Settings
 from penstock.tls.options import TlsOptions
 
@@ -191,7 +191,7 @@ class ClusterMember:
 def _listeners(access: ClusterAccess) -> list[Listener]:
     """For other nodes: TCP first."""
     settings = access.settings
-    bind = door_at("cluster_port").address(settings)
+    bind = listener_at("cluster_port").address(settings)
     tls = None if access.tls is None else access.tls[0]
     found = [peer_listener(bind, settings.cluster_port, tls)]
     if settings.cluster_unix_socket:
@@ -200,7 +200,7 @@ def _listeners(access: ClusterAccess) -> list[Listener]:
 
 
 def _addresses(settings: Settings, port: int) -> dict[str, str]:
-    bind = door_at("cluster_port").address(settings)
+    bind = listener_at("cluster_port").address(settings)
     host = settings.cluster_address or (platform.node() if bind in ANYWHERE else bind)
     addresses = {PEER_ADDRESS: host_and_port(host, port)}
     if settings.cluster_unix_socket:

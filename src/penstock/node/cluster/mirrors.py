@@ -18,6 +18,7 @@ from penstock.cluster.agreement.hearing import Hearing
 from penstock.cluster.mirrors.first_views import FirstViews
 from penstock.cluster.mirrors.masters import ViewedMasters
 from penstock.cluster.mirrors.mirroring import Mirroring
+from penstock.cluster.mirrors.scrubbing import CopyScrub
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.credit import FlowBook
 from penstock.node.cluster.member import ClusterMember
@@ -124,6 +125,8 @@ class MirrorsHere:
             masters,
             first,
         )
+        settings = member.access.settings
+        self._scrub = CopyScrub(self.mirroring.queues, settings.cluster_scrub_bytes_per_s)
         self._masters = masters
         if masters.is_old_disk:
             logger.warning(
@@ -131,9 +134,11 @@ class MirrorsHere:
                 " have caught up"
             )
         self.mirroring.told(snapshot_events(member.coordinator.snapshot()))
+        self._mono_ms = MonoMs(0)  # of the turn
         self._waiter = DiskWaiter(broker.flow.book, self.mirroring)
 
     def look_who_lives(self, mono_ms: MonoMs) -> None:
+        self._mono_ms = mono_ms
         nodes = self._member.membership.nodes.values()
         living = {node.name: node.living.member for node in nodes if node.living is not None}
         others = [name for name in living if name != self.mirroring.nodes.here]
@@ -172,6 +177,7 @@ class MirrorsHere:
     def end(self, now_ms: WallMs) -> bool:
         """True = there is more to do at once."""
         more = self.mirroring.end(now_ms)
+        self._scrub.tick(self._mono_ms)
         news = self._users.take_news()
         if news:
             data = encode_news(news)

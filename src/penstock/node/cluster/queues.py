@@ -23,9 +23,9 @@ from penstock.broker.topology.vhost import Vhost
 from penstock.cluster.agreement.applying import identity_of, make_here
 from penstock.cluster.agreement.metadata import QueueMeta
 from penstock.cluster.mirrors.queue import QueueDirectory
-from penstock.cluster.remote.asked_room import AskedRoom
 from penstock.cluster.remote.queue import RemoteQueue
 from penstock.cluster.remote.queue_places import inaccessible
+from penstock.cluster.remote.remote_history import RemoteHistory
 from penstock.core.clock_types import WallMs
 from penstock.protocols.peers.queues import PeerQueues
 from penstock.queues.consumers import Consumer
@@ -106,7 +106,7 @@ class ClusterQueues(QueueDirectory):
         """Those of the neighbours that are reached."""
         for name, link in self._links.items():
             if name not in self._unreached:
-                AskedRoom(link.client, vhost, room, gathered)
+                RemoteHistory(link.client, vhost, room, gathered)
 
     def remote(self, queue: Queue) -> RemoteQueue:
         remote = RemoteQueue(queue.identity(), self._broker.queue_context)
@@ -132,7 +132,7 @@ class ClusterQueues(QueueDirectory):
         if node and not self._has_view(queue):
             why = inaccessible(queue, node)
         if why:
-            queue.give_up(why, forsaken=self._has_view(queue))
+            queue.give_up(why, no_mirror=self._has_view(queue))
 
     def moved(self, consumers: list[Consumer], queue: Queue) -> None:
         self._turn.moved(consumers, queue)

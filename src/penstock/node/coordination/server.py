@@ -14,7 +14,7 @@ import os
 from contextlib import suppress
 from typing import Final
 
-from penstock.cluster.agreement.store_service import StoreService, Visitor
+from penstock.cluster.agreement.store_service import MemberConnection, StoreService
 from penstock.core.errors import Corrupt
 from penstock.node.coordination.etcd_lease import boot_ms
 from penstock.side_loop import SideLoop
@@ -34,7 +34,7 @@ class CoordinationServer:
         self._file = file
         self._socket_path = socket_path
         self._ttl_ms = ttl_ms
-        self._writers: dict[Visitor, asyncio.StreamWriter] = {}
+        self._writers: dict[MemberConnection, asyncio.StreamWriter] = {}
         self._service: StoreService
         self._side = SideLoop("coordination", self._serve)
 

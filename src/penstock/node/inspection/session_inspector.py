@@ -14,13 +14,13 @@ from penstock.core.confirm_watermark import PendingConfirm, all_done
 from penstock.core.errors import NotFound
 from penstock.core.message import Message
 from penstock.core.pending import Pending
-from penstock.management.facts.links import LinkInspector
-from penstock.management.facts.portions import Part
+from penstock.management.facts.on_loop import Part
 from penstock.management.facts.sessions import (
     ChannelFacts,
     ConnectionFacts,
+    InternalClient,
+    LinkInspector,
     ListenerFacts,
-    ManagementClient,
     OpenDelivery,
     SessionInspector,
     SessionTally,
@@ -136,7 +136,7 @@ class NodeSessionInspector(SessionInspector):
     def opened(self, message: Message) -> tuple[dict[str, object], bytes]:
         return decode_properties(message.content).as_dict(), body_of(message.content)
 
-    def enter(self, user: str | User, vhost: str, now_ms: WallMs) -> ManagementClient:
+    def enter(self, user: str | User, vhost: str, now_ms: WallMs) -> InternalClient:
         session = self._inside(user, now_ms)
         return LoopbackClient(session, self._loop.turn, vhost, now_ms)
 

@@ -78,6 +78,13 @@ def _fault(
     )
 
 
+def _paging_ended(vhost: str, queue: str, paged_bytes: int, lasted_ms: int, **_: object) -> str:
+    name = f"queue '{queue}' in vhost '{vhost}'"
+    if not paged_bytes:
+        return f"{name} had nothing more to page after {lasted_ms} ms"
+    return f"{name} paged {paged_bytes} bytes to disk in {lasted_ms} ms"
+
+
 def _queue_declared(vhost: str, queue: str, durable: bool, **_: object) -> str:
     return f"queue '{queue}' in vhost '{vhost}' declared{', durable' if durable else ''}"
 
@@ -110,7 +117,7 @@ LINES: Final[Mapping[str, tuple[str, int, str | Callable[..., str]]]] = {
     "paging_begun": ("queue", logging.INFO,
         f"{QUEUE} pages to disk: {{held_bytes}} bytes held, {{target_bytes}} wanted"),
     "paging_ended": ("queue", logging.INFO,
-        f"{QUEUE} paged {{paged_bytes}} bytes to disk in {{lasted_ms}} ms"),
+        _paging_ended),
 }
 # fmt: on
 """Category, level, and the words, or what makes them; with the event's fields by their names."""

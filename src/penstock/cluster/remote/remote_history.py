@@ -1,4 +1,4 @@
-"""``AskedRoom``: the history of an exchange as another node has it, read to its end.
+"""``RemoteHistory``: the history of an exchange as another node has it, read to its end.
 
     Open, Ask ─► the other node          a slice ─► ``Gathered``, and Ask again; none ─► Close
 
@@ -19,7 +19,7 @@ QUESTION: Final[i64] = 1
 
 
 @final
-class AskedRoom:
+class RemoteHistory:
     """At the node behind ``way``, called ``name``."""
 
     def __init__(self, way: PeerClient, vhost: str, name: str, gathered: Gathered) -> None:

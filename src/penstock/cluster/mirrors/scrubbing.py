@@ -1,0 +1,75 @@
+"""``CopyScrub``: reads the copies of mirrors, slowly, to find damage before a copy is needed.
+
+A mirror's copy is read when its node becomes the master, or sends another node what that lacks.
+Until then a bit that has flipped on its disk would not be found, and with it the other copies may
+go one after the other.  So each round reads all segments of all complete copies here, and the
+contents in the message store that they refer to (backing/scrubbing.py).  A copy that cannot be read
+goes the way of any damaged copy: ``Mirroring`` gives it up, says so, and fetches another one.
+
+It reads at most ``bytes_per_s``, one piece at a time, and begins a round when the last one began
+``ROUND_MS`` ago.  Streams are not read here.
+"""
+
+from typing import Final, final
+
+from penstock.backing.scrubbing import PartScrub
+from penstock.backing.variable_queue import VariableQueue
+from penstock.cluster.agreement.mirror_keys import Place
+from penstock.cluster.mirrors.queue import MirroredQueue
+from penstock.core.clock_types import MonoMs
+
+ROUND_MS: Final = 3_600_000
+CREDIT_MS: Final = 1000
+"""What was not read in the last second may be read at once."""
+LOOKED_AT_ONCE: Final = 64
+
+
+@final
+class CopyScrub:
+    """``queues``: those that have or had a copy here; 0 bytes a second: nothing is read.
+
+    ``rounds``: how many have begun.
+    """
+
+    def __init__(self, queues: dict[Place, MirroredQueue], bytes_per_s: int) -> None:
+        self.rounds = 0
+        self._queues = queues
+        self._bytes_per_s = bytes_per_s
+        self._places: list[Place] = []  # left in this round
+        self._parts: list[VariableQueue] = []  # left of the queue that was taken last
+        self._part: PartScrub | None = None
+        self._began_ms = MonoMs(0)
+        self._next_ms = MonoMs(0)
+
+    def tick(self, mono_ms: MonoMs) -> None:
+        """At the end of a turn: ask for the next read, if it is time."""
+        if self._bytes_per_s == 0 or mono_ms < self._next_ms:
+            return
+        if self._part is None:
+            self._part = self._next_part(mono_ms)
+        part = self._part
+        if part is None or part.is_reading():
+            return
+        size = int(part.go_on())
+        if size == 0:
+            self._part = None
+        since_ms = max(self._next_ms, mono_ms - CREDIT_MS)
+        self._next_ms = MonoMs(since_ms + size * 1000 // self._bytes_per_s)
+
+    def _next_part(self, mono_ms: MonoMs) -> PartScrub | None:
+        if not self._parts and not self._places:
+            is_early = self.rounds > 0 and mono_ms - self._began_ms < ROUND_MS
+            if is_early or not self._queues:  # at a start none is known at first
+                return None
+            self.rounds += 1
+            self._began_ms = mono_ms
+            self._places = list(self._queues)
+        for _ in range(LOOKED_AT_ONCE):
+            if self._parts:
+                return PartScrub(self._parts.pop())
+            if not self._places:
+                return None
+            known = self._queues.get(self._places.pop())
+            if known is not None:
+                self._parts = known.resting_parts()
+        return None
