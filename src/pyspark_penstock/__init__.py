@@ -63,7 +63,9 @@ class DefaultSource(DataSource):
         from pyspark_penstock.columns import spark_schema
 
         settings = self._reading()
-        return claim_schema() if settings.claims else spark_schema(settings.columns)
+        return (
+            claim_schema() if settings.claims else spark_schema(settings.columns, settings.headers)
+        )
 
     def reader(self, schema: "StructType") -> "DataSourceReader":
         from pyspark_penstock.source import BatchReader

@@ -10,13 +10,15 @@ import struct
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyarrow import compute
 
 from penstock_ranges.ranges import Block
+from pyspark_penstock.options import ARRAY, MAP
 from pyspark_penstock.properties import (
     FIXED_BYTES,
     FRAME_END_BYTES,
@@ -25,6 +27,8 @@ from pyspark_penstock.properties import (
     YEAR_10000_S,
     Properties,
     decode_properties,
+    header_list,
+    header_texts,
     split_address,
     split_content,
 )
@@ -44,20 +48,26 @@ _ARROW_TYPES: dict[str, pa.DataType] = {
     "priority": pa.int32(),
     "persistent": pa.bool_(),
     "redelivered": pa.bool_(),
-    "headers": pa.map_(pa.string(), pa.string()),
     "properties_raw": pa.binary(),
 }
+_HEADERS: Final = {
+    MAP: (pa.map_(_STRING, _STRING), header_texts),
+    ARRAY: (pa.list_(pa.struct([("key", _STRING), ("value", pa.binary())])), header_list),
+}
+"""Of each ``headersFormat``: the column's type, and what reads it."""
 
 
-def arrow_schema(columns: Sequence[str]) -> pa.Schema:
-    return pa.schema([(name, _ARROW_TYPES.get(name, _STRING)) for name in columns])
+def arrow_schema(columns: Sequence[str], headers: str = MAP) -> pa.Schema:
+    """``headers``: the format of that column."""
+    types = _ARROW_TYPES | {"headers": _HEADERS[headers][0]}
+    return pa.schema([(name, types.get(name, _STRING)) for name in columns])
 
 
-def spark_schema(columns: Sequence[str]) -> "StructType":
+def spark_schema(columns: Sequence[str], headers: str = MAP) -> "StructType":
     """The same for Spark; every column may be null as far as Spark is told."""
     from pyspark.sql.pandas.types import from_arrow_schema  # which does without pandas
 
-    return from_arrow_schema(arrow_schema(columns))
+    return from_arrow_schema(arrow_schema(columns, headers))
 
 
 _OF_PROPERTIES: dict[str, Callable[[tuple[Any, ...]], Iterable[Any]] | None] = {
@@ -73,7 +83,7 @@ _OF_PROPERTIES: dict[str, Callable[[tuple[Any, ...]], Iterable[Any]] | None] = {
     "priority": None,
     "persistent": lambda modes: [None if m is None else m == PERSISTENT_MODE for m in modes],
     "expiration": None,
-    "headers": lambda tables: [None if one is None else list(one.items()) for one in tables],
+    "headers": lambda tables: [list(t.items()) if isinstance(t, dict) else t for t in tables],
 }
 """What becomes of the values of a property on their way into its column; None = nothing."""
 _PLACES = {name: place for place, name in enumerate(Properties._fields)}
@@ -83,10 +93,13 @@ _PLACES |= {"timestamp": _PLACES["timestamp_s"], "persistent": _PLACES["delivery
 class BatchBuilder:
     """Makes record batches of the wanted columns, for one queue."""
 
-    def __init__(self, queue: str, columns: Sequence[str], incarnation: str = "") -> None:
+    def __init__(
+        self, queue: str, columns: Sequence[str], incarnation: str = "", headers: str = MAP
+    ) -> None:
         self._of_queue = {"queue": queue, "incarnation": incarnation}
         self._columns = columns
-        self._schema = arrow_schema(columns)
+        self._schema = arrow_schema(columns, headers)
+        self._decode = partial(decode_properties, headers=_HEADERS[headers][1])
         self._wants_properties = any(c in _OF_PROPERTIES for c in columns)
         self._wants_content = self._wants_properties or bool(
             {"body", "properties_raw"} & {*columns}
@@ -108,7 +121,7 @@ class BatchBuilder:
     def _of_properties(self, raw: pa.Array) -> dict[str, pa.Array]:
         """Each spelling is decoded once, and its values are dealt out to all who share it."""
         encoded = raw.dictionary_encode()
-        found = list(zip(*map(decode_properties, encoded.dictionary.to_pylist()), strict=True))
+        found = list(zip(*map(self._decode, encoded.dictionary.to_pylist()), strict=True))
         made: dict[str, pa.Array] = {}
         for name in self._columns:
             if name not in _OF_PROPERTIES or not found:

@@ -12,8 +12,9 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from difflib import get_close_matches
 from ipaddress import IPv6Address
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qsl, unquote
 
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/%2f"
@@ -34,6 +35,8 @@ COLUMNS = (*DEFAULT_COLUMNS, "incarnation", "properties_raw")
 """The last two come only when they are asked for: one tells apart the lives of a queue that was
 deleted and declared again, the other repeats what others say."""
 
+MAP, ARRAY = "map", "array"
+"""Formats of the column ``headers``: of texts by name, or of all headers in their order."""
 MINIMA = ("minMessagesPerTrigger", "minBytesPerTrigger")
 """A batch waits until one of them is reached, or ``maxTriggerDelay``."""
 BATCH_ONLY = ("endingOffsets", "endingTimestamp")
@@ -152,6 +155,7 @@ class Settings:
     take_over: bool
     processed_below: Mapping[str, int]  # known to be done, whatever the checkpoint says
     columns: tuple[str, ...]
+    headers: str = MAP  # how that column is
     claims: bool = False  # rows are leave to read, not messages
     min_messages_per_trigger: int = 0  # 0 = any number
     min_bytes_per_trigger: int = 0
@@ -206,6 +210,7 @@ def parse_options(given: Mapping[str, str]) -> Settings:
         take_over=read("takeOver", "false", _boolean),
         processed_below=_processed_below(options, subscription),
         columns=_columns(options),
+        headers=read("headersFormat", MAP, _headers_format),
         claims=read("claims", "false", _boolean),
         min_messages_per_trigger=read(MINIMA[0], "0", _count_or_none),
         min_bytes_per_trigger=read(MINIMA[1], "0", _size_or_none),
@@ -256,19 +261,36 @@ KNOWN = (
     "processedBelow",
     "columns",
     "includeHeaders",
+    "headersFormat",
     "claims",
 )
-_KNOWN_LOWER = {name.lower() for name in KNOWN}
+_KNOWN_LOWER = {name.lower(): name for name in KNOWN}
+_OF_KAFKA: Final = {
+    "endingoffsetsbytimestamp": "endingTimestamp",
+    "group.id": "group",
+    "kafka.bootstrap.servers": "url",
+    "kafka.group.id": "group",
+    "maxoffsetspertrigger": "maxMessagesPerTrigger",
+    "minoffsetspertrigger": "minMessagesPerTrigger",
+    "startingoffsetsbytimestamp": "startingTimestamp",
+    "subscribe": "queue' or 'stream",
+    "subscribepattern": "queuesPattern",
+}
+"""Options of Spark's source for Kafka, in small letters as Spark hands them on, and ours."""
 
 
 def _refuse_unknown(options: Mapping[str, str]) -> None:
     if "path" in options:
         raise ValueError("penstock: load() takes no path; name the queue with option 'queue'")
-    unknown = sorted(set(options) - _KNOWN_LOWER)
+    unknown = sorted(set(options) - set(_KNOWN_LOWER))
     if unknown:
-        raise ValueError(
-            f"penstock: unknown option '{unknown[0]}'; the options are {', '.join(KNOWN)}"
-        )
+        raise ValueError(f"penstock: unknown option '{unknown[0]}'; {_advice(unknown[0])}")
+
+
+def _advice(unknown: str) -> str:
+    near = get_close_matches(unknown, _KNOWN_LOWER, n=1)
+    meant = _OF_KAFKA.get(unknown) or (_KNOWN_LOWER[near[0]] if near else "")
+    return f"here it is '{meant}'" if meant else f"the options are {', '.join(KNOWN)}"
 
 
 def parse_url(url: str, options: Mapping[str, str] | None = None) -> Endpoint:
@@ -505,6 +527,12 @@ def _processed_below(options: Mapping[str, str], subscription: Subscription) -> 
             f"penstock: option 'processedBelow' is {text!r}; it must be a seq_id, or such as "
             f'{{"orders": 1200}} where several queues are read{error}'
         ) from None
+
+
+def _headers_format(text: str) -> str:
+    if text not in (MAP, ARRAY):
+        raise ValueError(f"it must be {MAP} or {ARRAY}")
+    return text
 
 
 def _timestamp(text: str) -> int:

@@ -8,11 +8,13 @@ stop a pipeline.  Such a message has ``None`` in all its property columns; its b
 
 Text that is not UTF-8 keeps its bytes visible as ``\xNN``.  A header's value becomes text:
 strings as they are, numbers in decimal, booleans ``true``/``false``, timestamps as seconds,
-nested tables and arrays as JSON.  Of two headers with one name the first counts.
+nested tables and arrays as JSON.  Of two headers with one name the first counts, but in
+``header_list``.
 """
 
 import json
 import struct
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import cache
 from typing import Any, NamedTuple
@@ -32,7 +34,8 @@ class Properties(NamedTuple):
 
     content_type: str | None = None
     content_encoding: str | None = None
-    headers: dict[str, str | None] | None = None
+    headers: Any = None
+    """As the reader makes them: ``header_texts`` or ``header_list``."""
     delivery_mode: int | None = None
     priority: int | None = None
     correlation_id: str | None = None
@@ -88,15 +91,15 @@ def split_address(address: bytes) -> tuple[str, str]:
     return exchange, routing_key
 
 
-def decode_properties(data: bytes) -> Properties:
-    """All properties, or ``UNREADABLE``."""
+def decode_properties(data: bytes, headers: "Reader | None" = None) -> Properties:
+    """All properties, or ``UNREADABLE``; ``headers``: ``header_texts`` if it is not given."""
     try:
-        return _decode(data)
+        return _decode(data, headers or header_texts)
     except (Unreadable, struct.error, IndexError, RecursionError):
         return UNREADABLE
 
 
-def _decode(data: bytes) -> Properties:
+def _decode(data: bytes, headers: "Reader") -> Properties:
     (flags,) = struct.unpack_from(">H", data, 0)
     at = 2
     word = flags
@@ -113,8 +116,7 @@ def _decode(data: bytes) -> Properties:
         elif kind == "L":
             value, at = struct.unpack_from(">Q", data, at)[0], at + 8
         else:
-            table, at = _table(data, at, 0)
-            value = {name: as_text(item) for name, item in table.items()}
+            value, at = headers(data, at)
         values[place] = value
     if at != len(data):
         raise Unreadable(f"{len(data) - at} bytes after the last property")
@@ -125,6 +127,32 @@ def _decode(data: bytes) -> Properties:
 def set_in(flags: int) -> list[tuple[int, str]]:
     """Place and kind of the properties that are there; the same few flags come all the time."""
     return [(place, kind) for place, kind in enumerate(KINDS) if flags & (FIRST_FLAG >> place)]
+
+
+# -- headers ---------------------------------------------------------------------------------
+
+Reader = Callable[[bytes, int], tuple[Any, int]]
+"""Of the table that lies there; it returns as well where the table ends."""
+
+
+def header_texts(data: bytes, at: int) -> tuple[dict[str, str | None], int]:
+    """Names and texts."""
+    table, at = _table(data, at, 0)
+    return {name: as_text(value) for name, value in table.items()}, at
+
+
+def header_list(data: bytes, at: int) -> tuple[list[tuple[str, bytes | None]], int]:
+    """All headers in their order, also those of one name: octets of strings, else of the text."""
+    at, end = _bounds(data, at, 0)
+    return [
+        (name, data[begin + 5 : stop] if data[begin] in b"Sx" else _octets(value))
+        for name, begin, value, stop in fields_of(data, at, end, 0)
+    ], end
+
+
+def _octets(value: Any) -> bytes | None:
+    text = as_text(value)
+    return None if text is None else text.encode()
 
 
 # -- field tables ----------------------------------------------------------------------------
@@ -152,13 +180,19 @@ _FIXED: dict[int, struct.Struct] = {
 def _table(data: bytes, at: int, depth: int) -> tuple[dict[str, Any], int]:
     at, end = _bounds(data, at, depth)
     table: dict[str, Any] = {}
-    while at < end:
-        name, at = _short_text(data, at)
-        value, at = _field(data, at, depth + 1)
+    for name, _, value, _ in fields_of(data, at, end, depth):
         table.setdefault(name, value)
+    return table, end
+
+
+def fields_of(data: bytes, at: int, end: int, depth: int) -> Iterator[tuple[str, int, Any, int]]:
+    """Of a table: names, where each value begins (with its type), values, and where each ends."""
+    while at < end:
+        name, begin = _short_text(data, at)
+        value, at = _field(data, begin, depth + 1)
+        yield name, begin, value, at
     if at != end:
         raise Unreadable("a table disagrees with its length")
-    return table, at
 
 
 def _array(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:

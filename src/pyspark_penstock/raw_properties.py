@@ -10,7 +10,7 @@ Bytes that cannot be decoded are sent as they are, as the broker took them the f
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from pyspark_penstock.properties import (
     FIRST_FLAG,
@@ -18,25 +18,24 @@ from pyspark_penstock.properties import (
     KINDS,
     Properties,
     Unreadable,
-    _field,
     _short_text,
+    fields_of,
     set_in,
 )
 
 HEADERS, USER_ID = Properties._fields.index("headers"), Properties._fields.index("user_id")
 COPIES = ("CC", "BCC")
-DEPTH = 1
-"""Of the values in a message's own table."""
+Headers = Sequence[tuple[str, str | bytes | None]]
 
 
-def with_headers(raw: bytes, added: Mapping[str, str | None]) -> bytes:
+def with_headers(raw: bytes, added: Headers) -> bytes:
     try:
         return _with_headers(raw, added)
     except (Unreadable, struct.error, IndexError, RecursionError):
         return raw
 
 
-def _with_headers(raw: bytes, added: Mapping[str, str | None]) -> bytes:
+def _with_headers(raw: bytes, added: Headers) -> bytes:
     (flags,) = struct.unpack_from(">H", raw)
     at, word = 2, flags
     while word & 1:  # more flags, of properties that AMQP does not have
@@ -48,7 +47,7 @@ def _with_headers(raw: bytes, added: Mapping[str, str | None]) -> bytes:
         begin, at = at, _end_of(kind, raw, at)
         parts[place] = raw[begin:at]
     kept = _kept(parts[HEADERS], added) if parts[HEADERS] else b""
-    table = kept + b"".join(_text_field(name, text) for name, text in added.items())
+    table = kept + b"".join(header_field(*one) for one in added)
     if table or parts[HEADERS]:
         parts[HEADERS] = struct.pack(">I", len(table)) + table
         flags |= FIRST_FLAG >> HEADERS
@@ -69,27 +68,25 @@ def _end_of(kind: str, raw: bytes, at: int) -> int:
     return int(at + 4 + size)
 
 
-def _kept(table: bytes, added: Mapping[str, str | None]) -> bytes:
+def _kept(table: bytes, added: Headers) -> bytes:
     """The fields that stay, as they are."""
+    dropped = {*COPIES, *(name for name, _ in added)}
     fields = []
-    at = 4  # behind the table's length
-    while at < len(table):
-        begin = at
-        name, at = _short_text(table, at)
-        _, at = _field(table, at, DEPTH)
-        if name not in added and name not in COPIES:
-            fields.append(table[begin:at])
-    if at != len(table):
-        raise Unreadable("a table disagrees with its length")
+    begin = 4  # behind the table's length
+    for name, _, _, end in fields_of(table, begin, len(table), 0):
+        if name not in dropped:
+            fields.append(table[begin:end])
+        begin = end
     return b"".join(fields)
 
 
-def _text_field(name: str, text: str | None) -> bytes:
+def header_field(name: str, value: str | bytes | None) -> bytes:
+    """A field of a table, with its name.  Raises ValueError."""
     key = name.encode()
     if len(key) > 255:
         raise ValueError(f"penstock: the header '{name[:40]}…' has a name of {len(key)} bytes")
     head = bytes((len(key),)) + key
-    if text is None:
+    if value is None:
         return head + b"V"
-    data = text.encode()
+    data = value.encode() if isinstance(value, str) else value
     return head + b"S" + struct.pack(">I", len(data)) + data

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from pyspark_penstock.raw_properties import with_headers
+from pyspark_penstock.raw_properties import header_field, with_headers
 from pyspark_penstock.sink_options import SHORT_BYTES_MAX, SinkSettings
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "routing_key": TEXT,
     "content_type": TEXT,
     "content_encoding": TEXT,
-    "headers": ("map<string,string>",),
+    "headers": ("map<string,string>", "array<struct<key:string,value:binary>>"),
     "priority": NUMBER,
     "correlation_id": TEXT,
     "reply_to": TEXT,
@@ -139,6 +139,8 @@ class Encoder:
             name.lower(): column.to_pylist()
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         }
+        if columns.get("headers"):
+            columns["headers"] = [_pairs(one) for one in columns["headers"]]
         bodies = columns.pop("body")
         if bodies and any(body is None for body in bodies):
             raise WrongRow("penstock: a row has no body (null); filter it, or write ''")
@@ -227,7 +229,7 @@ class Encoder:
         """The bytes of the first publisher, but for headers; a row may have none."""
         plain = _FLAGS_OCTETS.pack(_DELIVERY_MODE) + self._mode
         return [
-            with_headers(plain if data is None else data, dict(added or ()))
+            with_headers(plain if data is None else data, added or ())
             for data, added in zip(raw, headers, strict=True)
         ]
 
@@ -282,23 +284,28 @@ def _timestamp(_name: str, value: datetime) -> bytes:
     return _U64.pack(seconds)
 
 
+def _pairs(headers: list[Any] | None) -> list[Any] | None:
+    """Names and values, of a map or of an array of structs."""
+    if not headers or type(headers[0]) is tuple:
+        return headers
+    pairs = [(one or {}).values() for one in headers]
+    if not all(pairs) or any(name is None for name, _ in pairs):
+        raise WrongRow("penstock: a header, or its key, is null")
+    return [(name, value) for name, value in pairs]
+
+
 def _headers(_name: str, value: Any) -> bytes:
     """A table of strings; with a delay it comes as (table, milliseconds)."""
     delay = None
     if isinstance(value, tuple) and len(value) == 2 and type(value[1]) is int:
         value, delay = value
     fields = []
-    items = value.items() if isinstance(value, dict) else value or ()
-    for key, text in items:
+    for key, text in value or ():
         if key in ("CC", "BCC"):
             raise WrongRow(f"penstock: header '{key}' would send copies; write rows for them")
         if key == "x-delay" and delay is not None:
             continue
-        if text is None:
-            fields.append(_short("headers", key) + b"V")
-        else:
-            data = text.encode()
-            fields.append(_short("headers", key) + b"S" + _U32.pack(len(data)) + data)
+        fields.append(header_field(key, text))
     if delay is not None:
         fields.append(b"\x07x-delayl" + delay.to_bytes(8, "big", signed=True))
     table = b"".join(fields)

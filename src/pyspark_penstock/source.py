@@ -121,7 +121,7 @@ def read_range(settings: Settings, partition: RangePartition) -> "Iterator[Recor
     from pyspark_penstock.columns import BatchBuilder
 
     queue = partition.queue
-    builder = BatchBuilder(queue, settings.columns, partition.incarnation)
+    builder = BatchBuilder(queue, settings.columns, partition.incarnation, settings.headers)
     mode = JOIN if partition.token else BROWSE
     with_body = "body" in settings.columns
     at, end = partition.start, partition.end

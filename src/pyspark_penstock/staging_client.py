@@ -217,15 +217,15 @@ def _committed(
     asking: "_Asking",
 ) -> Committed:
     """Asked at one node until all is published, or it does not go on."""
-    poured = -1
+    published = -1
     deadline_s = 0.0
     while True:
         told = stager.commit(*request)
         asking.answered()
         if told.outcome != UNDER_WAY:
             return told
-        if told.messages > poured:  # it goes on
-            poured = told.messages
+        if told.messages > published:  # it goes on
+            published = told.messages
             deadline_s = time.monotonic() + settings.publish_timeout_ms / 1000
         elif time.monotonic() >= deadline_s:
             raise Blocked(

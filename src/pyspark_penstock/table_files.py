@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 BATCH_COLUMN = "ingest_batch"
 TIMES = {"day": 10, "hour": 13, "published_day": 10}
 """Made from a time (UTC): so much of ``2026-11-21T13``."""
+DAYS = ("day", "published_day")
 TIME_SOURCES = {"day": "enqueued_at", "hour": "enqueued_at", "published_day": "timestamp"}
 HOUR_OF_DAY = slice(11, 13)
 FIELDS = ("queue", "exchange", "routing_key", "type", "app_id", "content_type")

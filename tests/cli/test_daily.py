@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from urllib.error import HTTPError
@@ -56,7 +57,7 @@ def test_entities(say: Say) -> None:
     assert "order.*" in say("bindings", "--vhost", "shop").stdout
     assert "the web shop" in say("vhosts").stdout
     message = ("publish", "hello", "--exchange", "orders", "--key", "order.1", "--vhost", "shop")
-    assert "no administrator may do everything in 'shop'" in say(*message, code=1).stderr
+    assert "no administrator has all permissions in vhost 'shop'" in say(*message, code=1).stderr
     say("user", "allow", "guest", "--vhost", "shop")
     say(*message)
     assert say("publish", "x", "--exchange", "orders", "--vhost", "shop", code=1).stdout == ""
@@ -100,6 +101,16 @@ def test_queues_are_filtered_sorted_and_summed(say: Say) -> None:
     assert [line.split()[1] for line in by_name] == ["list.a", "list.b", "other"]
     for name in ("list.a", "list.b", "other"):
         say("queue", "delete", name)
+
+
+def test_a_stream_is_shown_with_its_readers(say: Say) -> None:
+    words = ("--durable", "--argument", "x-queue-type=stream", "--argument", "x-max-age=7D")
+    say("queue", "declare", "clicks", *words)
+    assert "messages   none" in say("queue", "show", "clicks").stdout
+    say("publish", "hello", "--key", "clicks")
+    shown = say("queue", "show", "clicks").stdout
+    assert "messages   1, offsets 0 to 0" in shown
+    assert "retention  7 days of age" in shown
 
 
 def test_an_argument_without_effect_is_warned_of(say: Say) -> None:
@@ -151,7 +162,14 @@ def test_people(say: Say) -> None:
     say("policy", "set", "short", "^tmp", '{"max-length": 7}', "--apply-to", "queues")
     say("policy", "set", "short", "^tmp", "nonsense", code=2)
     say("policy", "set", "short", "^tmp", '{"nonsense": 7}', code=1)
-    assert "max-length=7" in say("policies").stdout
+    say("queue", "declare", "tmp.1")
+    assert re.search(r"short +\^tmp +queues +0 +1 +0 +max-length=7", say("policies").stdout)
+    shown = say("policy", "show", "short").stdout
+    assert "short: applies to 1 queue(s)" in shown
+    assert re.search(r"^queue +tmp.1$", shown, re.MULTILINE)
+    say("policy", "show", "nosuch", code=1)
+    say("queue", "delete", "tmp.1")
+    assert "short: applies to 0 queue(s)" in say("policy", "show", "short").stdout
     say("policy", "delete", "short")
     say("policy", "delete", "short", code=1)
 
@@ -195,6 +213,14 @@ def whoami(live: LiveBroker, login: str) -> int:
 def test_messages(say: Say) -> None:
     for name in ("plain", "parked"):
         say("queue", "declare", name)
+    assert "paused" not in say("queues").stdout
+    say("queue", "pause", "parked")
+    assert re.search(
+        r"paused\n(.*no\n)*.*parked .*yes$", say("queues", "--total").stdout, re.MULTILINE
+    )
+    assert "deferred" not in say("queues").stdout
+    assert "paused: nothing is delivered" in say("queue", "show", "parked").stdout
+    say("queue", "resume", "parked")
     for number in range(5):
         say("publish", f"order {number}", "--key", "plain", "--header", f"shop={number}")
     say("publish", "-", "--key", "plain", "--persistent", given=b"\x00\xff")

@@ -24,7 +24,7 @@ from click.testing import CliRunner, Result
 from penstock.cli.data.migrate import Progress
 from penstock.cli.main import cli
 from penstock.client.amqp import Connection, Endpoint
-from penstock.client.shovel import Refused, Shovel
+from penstock.client.shovel import QueueMover, TargetRefused
 from penstock.protocols.amqp.codec.properties import Properties
 from tests.helpers.broker_process import BrokerProcess, free_port
 from tests.helpers.certificates import Authority
@@ -142,7 +142,7 @@ def test_there_and_back_with_a_kill_each_way(rabbit: ManagedRabbit, penstock: Li
     assert "left out: 0" in run("rehearse", rabbit, penstock)
     with Connection(Endpoint.parse(penstock.url)) as connection:
         assert not queue_is_there(connection, "orders")
-    assert "took 1 users, 1 vhosts" in run("definitions", rabbit, penstock)
+    assert "read 1 users, 1 vhosts" in run("definitions", rabbit, penstock)
 
     first = run_until_killed(rabbit, penstock, "orders")
     assert first < COUNT
@@ -191,7 +191,9 @@ def test_what_a_target_would_refuse_or_multiply(penstock: LiveBroker, other: Liv
         source.confirm_select()
         source.publish(b"x", routing_key="marked", properties=properties)
         source.wait_for_confirms()
-        shovel = Shovel(here, Endpoint(there.host, there.port, "guest", "guest", "/"), ["marked"])
+        shovel = QueueMover(
+            here, Endpoint(there.host, there.port, "guest", "guest", "/"), ["marked"]
+        )
         step_until_empty(shovel)
         shovel.close()
         assert (shovel.moved, shovel.queues[0].renamed) == (1, 1)
@@ -212,7 +214,7 @@ def test_types_of_headers_and_large_bodies_stay(penstock: LiveBroker, other: Liv
         for channel in (source, target):
             channel.queue_declare("typed", durable=True)
         source.publish(body, routing_key="typed", written=written)
-        shovel = Shovel(here, there, ["typed"])
+        shovel = QueueMover(here, there, ["typed"])
         while shovel.moved == 0:
             shovel.step()
         shovel.close()
@@ -227,8 +229,8 @@ def test_a_full_target_loses_nothing(penstock: LiveBroker, other: LiveBroker) ->
     with Connection(Endpoint.parse(other.url)) as connection:
         limits = {"x-max-length": 5, "x-overflow": "reject-publish"}
         connection.channel().queue_declare("tight", durable=True, arguments=limits)
-    shovel = Shovel(Endpoint.parse(penstock.url), Endpoint.parse(other.url), ["tight"])
-    with pytest.raises(Refused, match="is a queue full"):
+    shovel = QueueMover(Endpoint.parse(penstock.url), Endpoint.parse(other.url), ["tight"])
+    with pytest.raises(TargetRefused, match="is a queue full"):
         step_until_empty(shovel)
     shovel.close()
     left, arrived = take_all(penstock, "tight"), take_all(other, "tight")
@@ -264,7 +266,7 @@ def test_over_tls_in_both_directions(penstock: LiveBroker, tmp_path: Path) -> No
             assert take_all(far if target == trusted else penstock, "sealed") == list(range(20))
 
 
-def step_until_empty(shovel: Shovel) -> None:
+def step_until_empty(shovel: QueueMover) -> None:
     while not shovel.is_empty():
         shovel.step()
 

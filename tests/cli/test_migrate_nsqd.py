@@ -436,7 +436,10 @@ class _Reading:
         return getattr(self._file, name)
 
 
-@pytest.mark.parametrize("once", [True, False], ids=["once", "for ever"])
+@pytest.mark.parametrize(
+    "once",
+    [pytest.param(True, marks=pytest.mark.long, id="once"), pytest.param(False, id="for ever")],
+)
 def test_each_call_to_the_disk_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: bool
 ) -> None:

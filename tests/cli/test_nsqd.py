@@ -88,6 +88,16 @@ def test_only_the_ports_of_nsqd_are_open(pair: Pair) -> None:
     assert f"nsqlookupd  http://127.0.0.1:{pair.lookup_port}/\n" in output
     assert "amqp://" not in output
     assert "  NSQ " not in output
+    assert " (temporary)\n  recovered " in output
+    assert "  config      no file\n" in output
+    assert f"  config      {pair.config}\n" in pair.nsqd.output()
+
+
+def test_help_has_the_defaults() -> None:
+    said = " ".join(CliRunner().invoke(cli, ["nsqd", "--help"]).stdout.split())
+    assert "nsq_port, nsq_unix_socket [default: 0.0.0.0, 4150]" in said
+    assert "Sets data_dir [default: .]" in said
+    assert "Sets nsq_msg_timeout_ms [default: 60000]" in said
 
 
 def test_options_are_changed_by_an_administrator_only(pair: Pair) -> None:

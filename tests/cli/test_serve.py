@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from penstock.cli.failure import WrongSetting
 from penstock.cli.main import cli
-from penstock.cli.serve import choose_data_dir, serve
+from penstock.cli.serve import LINK, choose_data_dir, serve
 from penstock.core.errors import Corrupt, DataDirLocked
 from penstock.settings.kinds import Integer
 from penstock.settings.settings import DECLARED, SECTIONS, Settings
@@ -59,9 +59,10 @@ def test_every_setting_is_a_flag_with_its_default_in_the_help() -> None:
     result = CliRunner().invoke(serve, ["--help"], terminal_width=1000)
     for setting in DECLARED.values():
         assert setting.flag + " " in result.output
-        assert setting.doc.replace("`", "") in result.output
+        assert LINK.sub(r"\1", setting.doc).replace("`", "") in result.output
         if isinstance(setting, Integer):
             assert f"[default: {setting.default}]" in result.output
+    assert "](" not in result.output
 
 
 def test_the_help_lists_the_settings_by_section() -> None:
@@ -185,6 +186,7 @@ def test_every_flag_reaches_the_node(start: Start, tmp_path: Path) -> None:
         "cluster_bind": "::1",
         "cluster_address": "here",
         "cluster_unix_socket": "peer.sock",
+        "cluster_scrub_bytes_per_s": "4096",
         "queue_master_locator": "min-masters",
         "cluster_etcd_user": "ann",
         "cluster_etcd_password": "pw",

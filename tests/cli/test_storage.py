@@ -201,7 +201,7 @@ def test_targets_and_a_stopped_queue_are_told(api: str) -> None:
     )
     Answers.at = {PATH: (200, said), STORAGE: (200, storage())}
     result = run("queue", "show", "or/ders", "--url", api)
-    assert "durable, lazy, on the way there" in result.output
+    assert "durable, mode lazy, on the way there" in result.output
     assert "10 messages in memory, 2.0 KiB" in result.output
     assert "3.0 s for what is in memory, 1.0 MiB leave in a second" in result.output
     assert words(result, "stopped") == ["stopped", "damaged\\x1b[2J"]

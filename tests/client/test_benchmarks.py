@@ -173,6 +173,8 @@ def test_every_table_shows_figures_of_all_its_rows(name: str) -> None:
     given = arguments(found, [*needed, "--generator-cores", "0", "--try"])
     assert given.rounds == 1
     assert chosen(found.rows, "") == list(found.rows)
+    with pytest.raises(SystemExit, match=r"^0$"):
+        arguments(found, ["--help"])
 
 
 def test_rows_are_chosen_by_how_they_begin() -> None:

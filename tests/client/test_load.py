@@ -15,8 +15,8 @@ from penstock.client.load import (
     KEY_PUBLISH,
     BrokenStream,
     Composer,
-    ConfirmLedger,
     DeliveryScanner,
+    SendTimes,
     due_after_ns,
     due_count,
 )
@@ -322,7 +322,7 @@ def confirm(tag: int, *, multiple: bool = False, nack: bool = False) -> bytes:
 def test_confirms_are_counted_like_a_set_would(
     window: int, steps: list[tuple[bool, bool, float]]
 ) -> None:
-    ledger = ConfirmLedger(window)
+    ledger = SendTimes(window)
     open_tags: set[int] = set()
     sent = nacked = 0
     for multiple, nack, where in steps:
@@ -342,7 +342,7 @@ def test_confirms_are_counted_like_a_set_would(
 
 
 def test_confirm_latency_is_counted_from_each_messages_own_time() -> None:
-    ledger = ConfirmLedger(10)
+    ledger = SendTimes(10)
     ledger.note_sent(2, 1_000)
     ledger.note_sent(1, 5_000)
     ledger.feed(confirm(3, multiple=True), 6_000)
@@ -362,7 +362,7 @@ def packed_of(values: list[int]) -> list[list[int]]:
 
 
 def test_confirms_cut_anywhere_and_mixed_with_other_methods() -> None:
-    ledger = ConfirmLedger(100)
+    ledger = SendTimes(100)
     ledger.note_sent(30, 1)
     blocked = encode_method(0, m.CONNECTION_BLOCKED, ("low on memory",))
     stream = blocked + b"".join(confirm(tag) for tag in range(1, 31))
@@ -373,7 +373,7 @@ def test_confirms_cut_anywhere_and_mixed_with_other_methods() -> None:
 
 
 def test_a_confirm_of_what_was_never_sent_is_a_broken_stream() -> None:
-    ledger = ConfirmLedger(5)
+    ledger = SendTimes(5)
     ledger.note_sent(2, 1)
     with pytest.raises(BrokenStream, match="message 3"):
         ledger.feed(confirm(3), 1)

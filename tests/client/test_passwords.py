@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from penstock.cli.main import cli
 from penstock.client.endpoint import Endpoint
 from penstock.client.local_node import choose_place
-from penstock.client.passwords import warning_of
+from penstock.client.passwords import warning_of, warning_of_address
 from penstock.core.errors import SettingInvalid
 from penstock.ctl.main import run as penstockctl
 from pyspark_penstock.options import parse_url
@@ -64,9 +64,6 @@ def test_sparks_option_may_name_a_file(file: Path) -> None:
     [
         ("canary", True),
         ("plain:canary", True),
-        ("amqp://ann:canary@h/", True),
-        ("http://ann@h/", False),
-        ("amqp://h/", False),
         ("file:/etc/x", False),
         ("command:x", False),
         ("-", False),
@@ -76,6 +73,21 @@ def test_sparks_option_may_name_a_file(file: Path) -> None:
 def test_what_others_can_read_is_said_without_it(text: str, is_said: bool) -> None:
     found = warning_of(text, "--password")
     assert bool(found) is is_said
+    assert "canary" not in found
+
+
+@pytest.mark.parametrize(
+    "text, is_said",
+    [
+        ("amqp://ann:canary@h/", True),
+        ("http://ann@h/", False),
+        ("amqp://h/", False),
+        ("/tmp/canary.json", False),
+    ],
+)
+def test_an_address_is_said_to_be_read_if_it_has_a_password(text: str, is_said: bool) -> None:
+    found = warning_of_address(text, "--url", "PENSTOCK_URL")
+    assert ("PENSTOCK_URL can hold" in found) is is_said
     assert "canary" not in found
 
 

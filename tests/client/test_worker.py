@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.client.load import Composer, ConfirmLedger
+from penstock.client.load import Composer, SendTimes
 from penstock.client.plan import LoadPlan
 from penstock.client.shared import SendWindow
 from penstock.client.worker import NAP_S, Publisher, Task
@@ -28,7 +28,7 @@ def publisher(room: SendWindow, *, confirm: int = 0, rate: int = 1000) -> Publis
     made = Publisher.__new__(Publisher)
     made.plan = LoadPlan(uri="amqp://x", rate=rate, confirm=confirm, in_flight=5)
     made.task = Task("publisher", 0, 0, 1, made.plan, 0, [room.descriptor])
-    made.composer, made.ledger = Composer(0), ConfirmLedger(max(1, confirm))
+    made.composer, made.ledger = Composer(0), SendTimes(max(1, confirm))
     made._room, made._quota, made._pending = room, 0, memoryview(b"")
     return made
 

@@ -15,7 +15,9 @@ class Undertaker:
 
     def __init__(self, url: str, work: str, dlq: str, exchange: str = "") -> None:
         self.url, self.work, self.dlq, self.exchange = url, work, dlq, exchange
-        self._connection = pika.BlockingConnection(pika.URLParameters(url))
+        parameters = pika.URLParameters(url)
+        parameters.heartbeat = 0  # it hears nothing while Spark works
+        self._connection = pika.BlockingConnection(parameters)
         self._channel = self._connection.channel()
         self._channel.confirm_delivery()
         self._channel.queue_declare(dlq, durable=True)

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pika
 import pytest
+from click.testing import CliRunner
 
 from tests.helpers.live_broker import REPOSITORY
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @cache
@@ -111,6 +118,72 @@ def archive_environment() -> dict[str, str]:
     kept = {key: value for key, value in os.environ.items() if key != "PENSTOCK_URL"}
     path = [str(REPOSITORY / "src"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return kept | {"PYTHONPATH": os.pathsep.join(path), "PYTHONUNBUFFERED": "1"}
+
+
+class Done(NamedTuple):
+    """A command that has ended."""
+
+    code: int
+    stdout: str
+    stderr: str
+
+    def summary(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.stdout.splitlines()[-1])
+        return found
+
+
+@dataclass(frozen=True)
+class Pipelines:
+    """Runs ``penstock pipeline``, which keeps its state below ``home``."""
+
+    home: Path
+    spark: SparkSession | None
+    """That of this process, in a session of its own; None = in a process that starts one."""
+
+    def run(self, url: str, *words: str, code: int = 0) -> Done:
+        """With the broker at ``url``, and to this exit code."""
+        if self.spark is None:
+            done = self._in_a_process(url, words)
+        else:
+            done = self._here(self.spark, url, words)
+        assert done.code == code, done.stdout + done.stderr
+        return done
+
+    def refused(self, url: str, *words: str, code: int) -> str:
+        """What is said, in one line, before Spark starts."""
+        done = self.run(url, *words, code=code)
+        assert "starting Spark" not in done.stderr
+        return " ".join(done.stderr.split())
+
+    def _in_a_process(self, url: str, words: tuple[str, ...]) -> Done:
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock", "pipeline", *words],
+            env=archive_environment() | self._environment(url),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=240,
+        )
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def _here(self, spark: SparkSession, url: str, words: tuple[str, ...]) -> Done:
+        from penstock.cli.main import cli
+        from penstock.spark.launcher import session
+        from pyspark_penstock import DefaultSource
+
+        environment = self._environment(url)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(session, "local_session", lambda *_, **__: spark)
+            # A source that is registered now knows the address, as from the environment of a Spark
+            # that was started for this broker.
+            patch.setitem(spark.sparkContext.environment, "PENSTOCK_URL", url)
+            patch.setattr(session, "_register", lambda new: new.dataSource.register(DefaultSource))
+            with session.SharedSpark("local[2]", url, self.home).given():
+                done = CliRunner().invoke(cli, ["pipeline", *words], env=environment)
+        return Done(done.exit_code, done.stdout, done.stderr)
+
+    def _environment(self, url: str) -> dict[str, str]:
+        return {"PENSTOCK_URL": url, "XDG_STATE_HOME": str(self.home)}
 
 
 def descendants(pid: int) -> list[int]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import click
 
-from penstock.cli.failure import Failure, Unavailable
-from penstock.cli.options import secret_option
+from penstock.cli.failure import BrokerUnavailable, Failure
+from penstock.cli.options import address_option
 from penstock.client.endpoint import ClientError, ConnectionLost
 from penstock.client.plan import (
     VARIED_EXCHANGE,
@@ -41,7 +41,7 @@ The queues are left as they are unless --cleanup is given.
 
 
 @click.command(epilog=EPILOG)
-@secret_option(
+@address_option(
     "--uri",
     "The broker: amqp://user:password@host:port/vhost.",
     default="amqp://guest:guest@127.0.0.1:5672/",
@@ -206,7 +206,7 @@ def carry_out(plan: LoadPlan, pid: int, tree: bool) -> dict[str, Any]:
         with LoadRun(plan, pid, tree, progress.show) as run:
             return run.run()
     except ConnectionLost as error:
-        raise Unavailable(str(error), "is a broker listening at --uri?") from None
+        raise BrokerUnavailable(str(error), "is a broker listening at --uri?") from None
     except ProcessGone as error:
         raise Failure(str(error), "give the --pid of a running broker") from None
     except ClientError as error:

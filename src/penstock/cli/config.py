@@ -19,7 +19,7 @@ from penstock.secrets.hardened_definitions import definition_shortcomings
 from penstock.secrets.hardening import Shortcoming, shortcomings
 from penstock.secrets.modes import open_to_others
 from penstock.settings.kinds import Setting
-from penstock.settings.listener_table import ListenerKind, etcd_risks, open_doors, plain_text_risks
+from penstock.settings.listener_table import etcd_risks, open_listeners, plain_text_risks
 from penstock.settings.rabbitmq_conf import row_of
 from penstock.settings.rabbitmq_keys import FIXED, GATHERED, IGNORED, OBEYED
 from penstock.settings.rabbitmq_variables import IGNORED as IGNORED_VARIABLES
@@ -70,7 +70,10 @@ def check(file: str | None, hardened: bool, definitions: IO[bytes] | None) -> No
         click.echo(f"warning: {text}", err=True)
     said = len(_chosen(settings))
     click.echo(f"ok: {said} of {len(DECLARED)} settings are given, the others have their defaults")
-    rows = [(one.place(settings), one.title, _plain(one, settings)) for one in open_doors(settings)]
+    rows = [
+        (one.place(settings), one.title, one.without_log_in(settings).replace("`", ""))
+        for one in open_listeners(settings)
+    ]
     click.echo(table(("listens on", "for", "without a log-in"), rows))
     if not hardened:
         return
@@ -148,10 +151,6 @@ def warnings_of(settings: Settings) -> list[str]:
         f"{name} is not a setting of penstock; ignored" for name in settings.ignored_environment
     ]
     return [*foreign, *settings.warnings, *open_to_others(settings)]
-
-
-def _plain(door: ListenerKind, settings: Settings) -> str:
-    return door.without_log_in(settings).replace("`", "")
 
 
 def _chosen(settings: Settings) -> list[str]:

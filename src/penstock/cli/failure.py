@@ -35,7 +35,7 @@ class WrongSetting(Failure):
     exit_code = USAGE
 
 
-class Unavailable(Failure):
+class BrokerUnavailable(Failure):
     """No broker answers, or not yet."""
 
     exit_code = UNAVAILABLE

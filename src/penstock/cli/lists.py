@@ -15,7 +15,7 @@ import click
 
 from penstock.cli.management import Management, command
 from penstock.cli.options import all_of, option
-from penstock.cli.tables import say, table
+from penstock.cli.tables import table
 from penstock.client.management import path_of
 
 Fields = Sequence[tuple[str, str]]
@@ -34,6 +34,8 @@ QUEUES: Final = fields_of(
     " in/s=message_stats.publish_details.rate out/s=message_stats.deliver_get_details.rate"
     " bytes=message_bytes_ready in_memory=messages_ram"
 )
+RARE: Final = fields_of("paused deferred=messages_deferred")
+"""Columns of queues that are shown when a row has one."""
 QUEUE: Final = 1
 """The column of a queue's name."""
 
@@ -42,18 +44,22 @@ def listed(
     path: str,
     fields: Fields,
     management: Management,
-    output: str,
     part: str = "",
     sort: str | None = None,
     every_s: float | None = None,
     total: bool = False,
+    rare: Fields = (),
 ) -> None:
-    """Print the list at ``path``: rows with ``part`` in a text, by the column ``sort``."""
-    if output == "json" and every_s is not None:
+    """Print the list at ``path``: rows with ``part`` in a text, by the column ``sort``.
+
+    ``rare``: more columns, each of them shown only while a row has a value in it.
+    """
+    usual, fields = len(fields), (*fields, *rare)
+    if management.as_json and every_s is not None:
         raise click.UsageError("--watch prints tables, not JSON")
-    if output == "json":
+    if management.as_json:
         items = management.get(path)
-        say([one for one in items if _has(cells_of(one, fields), part)], output, "")
+        management.say([one for one in items if _has(cells_of(one, fields), part)])
         return
     titles = [title for title, _ in fields]
     asked = f"{path}?columns={quote(','.join(field for _, field in fields))}"
@@ -65,10 +71,13 @@ def listed(
             rows.append(_total(rows))
         if every_s is not None:
             click.clear()
+        kept = [i for i in range(len(titles)) if i < usual or any(row[i] for row in rows)]
         # For people, not for programs: numbers are grouped, and rows fit.
         terminal = sys.stdout.isatty()
         width = shutil.get_terminal_size().columns if terminal else 0
-        say(None, output, table(titles, rows, grouped=terminal, width=width))
+        cells = [[row[i] for i in kept] for row in rows]
+        shown = table([titles[i] for i in kept], cells, grouped=terminal, width=width)
+        management.say(None, shown)
         if every_s is None or not _waited(every_s):
             return
 
@@ -118,7 +127,7 @@ def _order(cell: object) -> tuple[float, str]:
 
 def _total(rows: Sequence[Sequence[object]]) -> list[object]:
     sums: list[object] = []
-    for at in range(len(QUEUES)):
+    for at in range(len(QUEUES) + len(RARE)):
         numbers = [row[at] for row in rows if type(row[at]) in (int, float)]
         sums.append(sum(numbers) if numbers else None)  # type: ignore[arg-type]
     sums[QUEUE] = f"total of {len(rows)}"
@@ -147,24 +156,31 @@ def looking(fields: Fields) -> Callable[[Callable[..., None]], Callable[..., Non
 
 
 def _listing(
-    kind: str, example: str, text: str, fields: Fields, *more: Callable[[Any], Any]
+    kind: str,
+    example: str,
+    text: str,
+    fields: Fields,
+    *more: Callable[[Any], Any],
+    rare: Fields = (),
 ) -> click.Command:
     """``penstock KIND``; ``example`` says whether it takes --vhost; ``more``: its own options."""
 
-    def run(management: Management, output: str, vhost: str | None = None, **look: Any) -> None:
-        listed(_path(kind, vhost), fields, management, output, **look)
+    def run(management: Management, vhost: str | None = None, **look: Any) -> None:
+        listed(_path(kind, vhost), fields, management, rare=rare, **look)
 
     taken = [VHOST] if "--vhost" in example or kind == "queues" else []
     line = f"{kind} {example}".rstrip()
-    return command(line, *taken, looking(fields), *more, name=kind, text=text)(run)
+    return command(line, *taken, looking((*fields, *rare)), *more, name=kind, text=text)(run)
 
 
 queues: Final = _listing(
     "queues",
     "--filter order --sort ready --total --watch",
-    "List queues: how many messages wait, how many are out with consumers, and the rates.",
+    "List queues: how many messages wait, how many are out with consumers, and the rates; which"
+    " are paused and what is deferred (put off by NSQ's clients or until a retry), where any is.",
     QUEUES,
     option("--total", "A last row with the sums.", is_flag=True),
+    rare=RARE,
 )
 exchanges: Final = _listing(
     "exchanges",
@@ -211,14 +227,14 @@ permissions: Final = _listing(
     "List permissions to configure, write and read: regular expressions over names.",
     fields_of("vhost user configure write read"),
 )
-POLICIES: Final = fields_of("vhost name pattern apply_to=apply-to priority definition")
+POLICIES: Final = fields_of(
+    "vhost name pattern apply_to=apply-to priority queues exchanges definition"
+)
 OPERATOR: Final = option("--operator", "Operator policies instead.", is_flag=True)
 
 
 @command("policies --vhost /", VHOST, OPERATOR, looking(POLICIES))
-def policies(
-    vhost: str | None, operator: bool, management: Management, output: str, **look: Any
-) -> None:
-    """List policies: what holds for queues and exchanges by their names."""
+def policies(vhost: str | None, operator: bool, management: Management, **look: Any) -> None:
+    """List policies, and how many queues and exchanges each applies to."""
     kind = "operator-policies" if operator else "policies"
-    listed(_path(kind, vhost), POLICIES, management, output, **look)
+    listed(path_of("penstock", kind, *filter(None, [vhost])), POLICIES, management, **look)

@@ -31,8 +31,8 @@ Information
   ping inspect: Ask a broker whether it is alive.
   status data.storage: Show how a broker fares.
   top: Show queues, clients, flow and alarms live.
-  attention flow: Show what needs a person.
-  flow: Show flow control and the bottleneck.
+  attention inspect: Show what needs a person.
+  flow inspect: Show flow control and the bottleneck.
   overview inspect: Show a broker's totals.
   queues lists: List queues.
   exchanges lists: List exchanges.
@@ -55,20 +55,20 @@ Administration
   user admin.people: Add and change users.
   policy admin.people: Set and take away policies.
   cluster admin.cluster: Inspect a cluster, spread masters, refound it.
-  trail admin.trail: Show who did what: the audit trail.
-  drain data.maintenance: Let no new clients in.
-  revive data.maintenance: Let clients in again.
-  backup data.maintenance: Copy the data directory of a node that runs.
+  trail admin.maintenance: Show who did what: the audit trail.
+  drain admin.maintenance: Let no new clients in.
+  revive admin.maintenance: Let clients in again.
+  backup admin.maintenance: Copy the data directory of a node that runs.
   migrate data.migrate: Move from another broker, and back.
-  set-vm-memory-high-watermark admin.resources: Set how much memory a broker may use.
-  set-disk-free-limit admin.resources: Set how much disk is to stay free.
-  close-connection admin.close_connection: Close a client's connection.
+  set-vm-memory-high-watermark admin.maintenance: Set how much memory a broker may use.
+  set-disk-free-limit admin.maintenance: Set how much disk is to stay free.
+  close-connection admin.maintenance: Close a client's connection.
 Messages
   publish messages: Publish one message.
   get messages: Get messages of a queue.
   route messages: Show where a message would go, and what holds it up.
-  trace-on admin.tracing: Copy all messages to amq.rabbitmq.trace.
-  trace-off admin.tracing: End what trace-on began.
+  trace-on admin.maintenance: Copy all messages to amq.rabbitmq.trace.
+  trace-off admin.maintenance: End what trace-on began.
   bench: Drive any AMQP broker and measure it.
   pipeline pipelines.group: Run pipelines on Spark.
 """)

@@ -5,6 +5,7 @@
 by its control file (``core.control``), else it tries guest at the usual port.
 """
 
+import json
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -13,8 +14,8 @@ from typing import Any, Final
 
 import click
 
-from penstock.cli.failure import Failure, Unavailable
-from penstock.cli.options import OUTPUT, all_of, option, secret_option
+from penstock.cli.failure import BrokerUnavailable, Failure
+from penstock.cli.options import OUTPUT, all_of, option, password_option
 from penstock.client.local_node import Place, choose_place
 from penstock.client.management import (
     DEFAULT_URL,
@@ -40,13 +41,29 @@ FIXES: Final = {
     400: "check what was given; `--help` has an example, docs/guide/queues.md the arguments",
     403: "another user may, by --user and --password",
 }
+BLOCKED: Final = "publishing is blocked"
+
+START: Final = (
+    "start one with `penstock serve`; if one runs, PENSTOCK_DATA_DIR names its data directory, or"
+    " --url (PENSTOCK_HTTP_URL) its address"
+)
 LOG_IN: Final = "give --user and --password (or PENSTOCK_USER and PENSTOCK_PASSWORD)"
 
 
 class Management:
-    """One management API: where it is and who asks."""
+    """One management API: where it is, who asks, and in which form the answer is printed."""
 
-    def __init__(self, url: str | None, user: str | None, password: str | None) -> None:
+    def __init__(
+        self,
+        url: str | None,
+        user: str | None,
+        password: str | None,
+        output: str = "table",
+        option: str = "",
+    ) -> None:
+        """``option``: which has address, user and password in one; "" = each has its own."""
+        self._fix_of_login = f"correct user and password in {option}" if option else LOG_IN
+        self._fix_of_place = f"correct the address in {option}" if option else START
         try:
             place: Place = choose_place(os.environ, url, user, password)
             self._client = place.client()
@@ -56,6 +73,15 @@ class Management:
             raise click.UsageError(f"--url {error}") from error
         self.url = self._client.url
         self.user = self._client.who.user
+        self.as_json = output == "json"
+
+    def say(self, found: object, text: str | Callable[[Any], str] = "") -> None:
+        """Print it as JSON if that is the wish, else the text, or what makes a text of it."""
+        shown = text if isinstance(text, str) else "" if self.as_json else text(found)
+        if self.as_json:
+            click.echo(json.dumps(found, indent=2))
+        elif shown:
+            click.echo(shown)
 
     def get(self, path: str, absent: Sequence[int] = ()) -> Any:
         """The JSON at ``path``, None when the answer is one of the statuses ``absent``.
@@ -102,9 +128,11 @@ class Management:
         reason = answer.reason() or "no reason given"
         if answer.status == 401:
             who = f"user {self.user!r}" if self.user else "the control file's token"
-            raise Failure(f"{self.url} refuses {who}: {reason}", LOG_IN)
+            raise Failure(f"{self.url} refuses {who}: {reason}", self._fix_of_login)
         if answer.status == 503:
-            raise Unavailable(f"{self.url} is not ready: {reason}", "try again")
+            if reason.startswith(BLOCKED):
+                raise Failure(f"{self.url}: {reason}", "`penstock flow` says why, and what helps")
+            raise BrokerUnavailable(f"{self.url} is not ready: {reason}", "try again")
         if answer.status == 404:
             raise Failure(
                 f"{in_words(reason)} (404 of {self.url}{path})",
@@ -121,9 +149,9 @@ class Management:
         try:
             return self._client.request(method, path, body, headers, timeout_s)
         except NobodyAnswers as error:
-            raise Unavailable(
+            raise BrokerUnavailable(
                 f"no management API answers at {self.url}: {error}",
-                "start one with `penstock serve`, or give --url (or PENSTOCK_HTTP_URL)",
+                self._fix_of_place,
             ) from error
 
 
@@ -145,7 +173,7 @@ PLACE: Final = all_of(
         "Default: the control file of this machine's broker, else guest.",
         envvar="PENSTOCK_USER",
     ),
-    secret_option(
+    password_option(
         "--password",
         "Default: guest. file: and a name, or command: and a command, say where it is; - asks.",
         envvar="PENSTOCK_PASSWORD",
@@ -153,14 +181,16 @@ PLACE: Final = all_of(
 )
 
 
+PLACE_KEYS: Final = ("url", "user", "password", "output")
+
+
 def asking(command: Callable[..., None]) -> Callable[..., None]:
-    """The options that say where and who; the command gets a ``management`` for them."""
+    """The options that say where, who and in which form; the command gets a ``management``."""
 
     @wraps(command)
-    def asked(
-        *given: Any, url: str | None, user: str | None, password: str | None, **options: Any
-    ) -> None:
-        command(*given, management=Management(url, user, password), **options)
+    def asked(*given: Any, **options: Any) -> None:
+        place = {key: options.pop(key) for key in PLACE_KEYS if key in options}
+        command(*given, management=Management(**place), **options)
 
     decorated: Callable[..., None] = PLACE(asked)
     return decorated
@@ -191,14 +221,20 @@ def command(
 ) -> Callable[[Callable[..., None]], click.Command]:
     """A command that asks a management API, with these parameters and the options of ``form``.
 
-    ``epilog``: an example, or the whole end of its help.  ``of``: its group; there ``short`` is its
-    line in the list.  ``text``: its help, else what the function's own text says.
+    ``epilog``: an example, or the whole end of its help.  ``of``: its group; there the example's
+    second word is its name, and ``short``, or else its help up to a point, is its line in the list.
+    ``text``: its help, else what the function's own text says.
     """
 
     def made(function: Callable[..., None]) -> click.Command:
-        end = epilog if epilog.startswith("\b") else example(epilog)
+        is_example = not epilog.startswith("\b")
+        end = example(epilog) if is_example else epilog
         asked = all_of(*parameters)(form(function))
-        found = click.command(name, help=text, short_help=short, epilog=end)(asked)
+        called, line = name, short
+        if of is not None:
+            called = name or (epilog.split()[1] if is_example else None)
+            line = short or re.split("[.;:]", text or function.__doc__ or "", maxsplit=1)[0] + "."
+        found = click.command(called, help=text, short_help=line, epilog=end)(asked)
         if of is not None:
             of.add_command(found)
         return found

@@ -19,7 +19,6 @@ from penstock.cli.data.storage import many
 from penstock.cli.failure import Failure
 from penstock.cli.management import NAME, Management, command
 from penstock.cli.options import option
-from penstock.cli.tables import say
 from penstock.client.management import path_of
 from penstock.core.printable import printable
 
@@ -55,7 +54,6 @@ def publish(
     headers: tuple[str, ...],
     follow_s: int | None,
     management: Management,
-    output: str,
 ) -> None:
     """Publish one message; BODY is its text, or - for what is on standard input.
 
@@ -80,26 +78,26 @@ def publish(
         )
     told: dict[str, object] = {"exchange": exchange, "routing_key": key, "routed": True}
     if follow_s is None:
-        say(told, output, "")
+        management.say(told)
         return
-    steps = _followed(management, path_of("penstock", "traces", trace), follow_s, output)
-    say(told | {"trace": trace, **steps}, output, "")
+    steps = _followed(management, path_of("penstock", "traces", trace), follow_s)
+    management.say(told | {"trace": trace, **steps})
 
 
-def _followed(management: Management, path: str, follow_s: int, output: str) -> dict[str, object]:
+def _followed(management: Management, path: str, follow_s: int) -> dict[str, object]:
     """Says each step when it is over; what is open in the end is told, too."""
     until_s = time.monotonic() + follow_s
     shown = 0
     while True:
         found = management.get(path)
-        if output != "json":
+        if not management.as_json:
             for step in found["steps"][shown:]:
                 click.echo(printable(_step_line(step)))
             shown = len(found["steps"])
         if not found["open"] or time.monotonic() >= until_s:
             break
         time.sleep(LOOK_S)
-    if output != "json":
+    if not management.as_json:
         for one in found["open"]:
             waits_ms = found["now_ms"] - one["since_ms"]
             where = "in" if one["state"] == "in_queue" else "at a consumer of"
@@ -131,18 +129,13 @@ def _payload(body: bytes) -> dict[str, str]:
     option("--header headers", "Repeatable.", multiple=True, metavar="NAME=VALUE"),
 )
 def route(
-    exchange: str,
-    key: str,
-    vhost: str,
-    headers: tuple[str, ...],
-    management: Management,
-    output: str,
+    exchange: str, key: str, vhost: str, headers: tuple[str, ...], management: Management
 ) -> None:
     """Show the way of a message without publishing it: bindings, queues, what holds it up."""
     path = path_of("penstock", "route", vhost, exchange or DEFAULT_EXCHANGE)
     query = {"routing_key": key, "headers": json.dumps(arguments_of(headers))}
     found = management.get(f"{path}?{urlencode(query)}")
-    say(found, output, "" if output == "json" else "\n".join(_way_lines(found)))
+    management.say(found, "" if management.as_json else "\n".join(_way_lines(found)))
 
 
 def _way_lines(found: Mapping[str, Any]) -> Iterator[str]:
@@ -152,7 +145,7 @@ def _way_lines(found: Mapping[str, Any]) -> Iterator[str]:
         )
         source = f"exchange {hop['source']!r}" if hop["source"] else "the default exchange"
         target = f"{hop['destination_type']} {hop['destination']!r}"
-        to = "a delay" if hop["by"] == "delay" else target
+        to = "where its messages wait" if hop["by"] == "delay" else target
         yield printable(f"{source} to {to} by {hop['by']} {bindings}".rstrip())
     for queue in found["reached"]:
         policies = [queue[kind] for kind in ("policy", "operator_policy") if queue[kind]]
@@ -190,7 +183,7 @@ def _properties(
     option("--take", "Keep them: they leave the queue.", is_flag=True),
     VHOST,
 )
-def get(name: str, count: int, take: bool, vhost: str, management: Management, output: str) -> None:
+def get(name: str, count: int, take: bool, vhost: str, management: Management) -> None:
     """Get messages of a queue as a consumer would; they go back unless --take is given.
 
     What goes back is marked as redelivered.
@@ -199,7 +192,7 @@ def get(name: str, count: int, take: bool, vhost: str, management: Management, o
     wanted = {"count": count, "ackmode": mode, "encoding": "auto"}
     found = management.post(path_of("queues", vhost, name, "get"), wanted)
     text = "\n".join([*(_lines(message) for message in found), many(len(found), "message")])
-    say(found, output, text)
+    management.say(found, text)
 
 
 def _lines(message: Mapping[str, Any]) -> str:

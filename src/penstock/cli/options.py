@@ -6,7 +6,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from penstock.client.passwords import warning_of
+from penstock.client.passwords import warning_of, warning_of_address
 
 
 def option(
@@ -18,19 +18,29 @@ def option(
     return click.option(*names.split(), help=text, type=kind, **more)
 
 
-def _warn(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """The callback of an option that may hold a password: on the command line others read it."""
-    given = context.get_parameter_source(parameter.name or "")
-    if value and given == ParameterSource.COMMANDLINE:
-        text = warning_of(str(value), parameter.opts[0])
-        if text:
-            click.echo(f"warning: {text}", err=True)
-    return value
+def _warned(
+    names: str, text: str, warning: Callable[[str, str], str], more: dict[str, Any]
+) -> Callable[[Any], Any]:
+    """An option that may hold a password: on the command line other users can read it."""
+
+    def warn(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
+        given = context.get_parameter_source(parameter.name or "")
+        if value and given == ParameterSource.COMMANDLINE:
+            said = warning(str(value), parameter.opts[0])
+            if said:
+                click.echo(f"warning: {said}", err=True)
+        return value
+
+    return option(names, text, callback=warn, **more)
 
 
-def secret_option(names: str, text: str, **more: Any) -> Callable[[Any], Any]:
-    """One whose value is a password, or an address that may have one."""
-    return option(names, text, callback=_warn, **more)
+def password_option(names: str, text: str, **more: Any) -> Callable[[Any], Any]:
+    return _warned(names, text, warning_of, more)
+
+
+def address_option(names: str, text: str, variable: str = "", **more: Any) -> Callable[[Any], Any]:
+    """``variable``: of the environment, which can hold the address instead."""
+    return _warned(names, text, lambda value, name: warning_of_address(value, name, variable), more)
 
 
 def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:

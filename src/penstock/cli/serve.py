@@ -44,6 +44,8 @@ NO_THREAD: Final = "can't start new thread"
 """Python's words."""
 MAY_BE_OFF: Final = ("nsq", "prometheus")
 """How the keys of ports begin that open no listener when they are 0."""
+LINK: Final = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+"""Of the reference page; a terminal shows its text alone."""
 
 
 def setting_flags(command: Callable[..., None]) -> Callable[..., None]:
@@ -75,7 +77,7 @@ def _help(setting: Setting) -> str:
     if isinstance(default, bool):
         shown = shown.lower()
     ending = f" [default: {shown}]" if shown else ""
-    return setting.doc.replace("`", "") + ending
+    return LINK.sub(r"\1", setting.doc).replace("`", "") + ending
 
 
 class Serve(click.Command):

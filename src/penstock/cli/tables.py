@@ -1,14 +1,11 @@
-"""What the commands print: tables for people, JSON for programs.
+"""Tables, which the commands print for people.
 
 Names come from strangers, so a table prints no control character, and one long name does not widen
 the rows of all others.
 """
 
-import json
 from collections.abc import Sequence
 from typing import Final
-
-import click
 
 from penstock.core.printable import printable
 
@@ -17,14 +14,6 @@ WIDTH_MAX: Final = 60
 
 TEXT_LEAST: Final = 8
 """So much of a text is left where a table is to fit a terminal."""
-
-
-def say(found: object, output: str, text: str) -> None:
-    """``found`` as JSON when that is the wish, else the text, if there is any."""
-    if output == "json":
-        click.echo(json.dumps(found, indent=2))
-    elif text:
-        click.echo(text)
 
 
 def table(

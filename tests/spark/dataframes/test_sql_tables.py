@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.dataframes.sql_tables import BadQuery, Place, columns, rewrite, tokens
+from penstock.spark.dataframes.sql_tables import BadSql, SqlSource, columns, rewrite, tokens
 
 V0, V1 = "penstock_view_0", "penstock_view_1"
 
@@ -73,11 +73,11 @@ def test_names_are_read_as_sql_reads_them() -> None:
     query = r"""select 1 from queue('it''s') join queue("a\\b") join queue(r'\d')
         join topic('t','c') join queue('naïve — ☃')"""
     assert [*rewrite(query).views.values()] == [
-        Place("queue", ("it's",)),
-        Place("queue", ("a\\b",)),
-        Place("queue", ("\\d",)),
-        Place("topic", ("t", "c")),
-        Place("queue", ("naïve — ☃",)),
+        SqlSource("queue", ("it's",)),
+        SqlSource("queue", ("a\\b",)),
+        SqlSource("queue", ("\\d",)),
+        SqlSource("topic", ("t", "c")),
+        SqlSource("queue", ("naïve — ☃",)),
     ]
 
 
@@ -102,7 +102,7 @@ def test_names_are_read_as_sql_reads_them() -> None:
     ],
 )
 def test_mistakes_are_told_with_their_place(query: str, complaint: str) -> None:
-    with pytest.raises(BadQuery, match=complaint):
+    with pytest.raises(BadSql, match=complaint):
         rewrite(query)
 
 
@@ -126,7 +126,7 @@ def test_only_columns_that_are_named_are_read() -> None:
 def test_tokens_are_all_there_or_the_text_is_refused(text: str) -> None:
     try:
         found = tokens(text)
-    except BadQuery:
+    except BadSql:
         return
     assert all(text[t.start : t.end] == t.text for t in found)
     assert [*found] == sorted(found, key=lambda t: t.start)

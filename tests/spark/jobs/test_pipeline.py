@@ -17,6 +17,7 @@ from penstock.cli.management import Management
 from tests.helpers.broker_process import BrokerProcess, free_port
 from tests.helpers.live_broker import LiveBroker
 from tests.spark.spark_tools import (
+    Pipelines,
     archive_command,
     archive_environment,
     depth,
@@ -54,15 +55,15 @@ def summary(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 def test_a_queue_lands_and_the_next_run_adds_what_is_new(
-    broker: BrokerProcess, tmp_path: Path
+    own_broker: BrokerProcess, pipelines: Pipelines, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first run uses the Java that pip installs, where there is one."""
+    """The first run is a process, and uses the Java that pip installs, where there is one."""
     table = tmp_path / "the table"
     bodies = [b"no JSON", *(b'{"n": %d}' % n for n in range(1, 260))]
     columns = ("--columns", "n long not null", "--quarantine", "bad")
-    publish(broker.url, "orders", bodies[:250], content_type="text/plain")
+    publish(own_broker.url, "orders", bodies[:250], content_type="text/plain")
     env = _environment_with_pips_java(tmp_path)
-    first = run(broker.url, "orders", table, "--max-messages", "100", *columns, env=env)
+    first = run(own_broker.url, "orders", table, "--max-messages", "100", *columns, env=env)
     told = summary(first)
     assert (told["messages"], told["batches"], told["holes"]) == (249, 3, 0)
     assert (told["faults"], told["quarantine"], told["left_out"]) == (0, 1, 0)
@@ -72,8 +73,8 @@ def test_a_queue_lands_and_the_next_run_adds_what_is_new(
         "batch 1: 100 messages",
         "batch 2: 50 messages",
     ]
-    if isinstance(broker, LiveBroker):
-        (report,) = Management(broker.http_url, "guest", "guest").get("/api/penstock/pipelines")
+    if isinstance(own_broker, LiveBroker):
+        (report,) = Management(own_broker.http_url, "guest", "guest").get("/api/penstock/pipelines")
         assert (report["name"], report["kind"], report["state"]) == (
             "archive orders",
             "archive",
@@ -81,10 +82,12 @@ def test_a_queue_lands_and_the_next_run_adds_what_is_new(
         )
         assert (report["batches"], report["rows"], report["batch"]) == (3, 250, 2)
         assert (report["queues"], report["to_drain_s"]) == (["orders"], 0.0)
-    publish(broker.url, "orders", bodies[250:])
+    publish(own_broker.url, "orders", bodies[250:])
     where = ("--where", "n < 255 or content_type = 'text/plain'", "--rest", "rest")
-    second = run(broker.url, "orders", table, "-o", "json", *columns, *where)
-    assert (summary(second)["messages"], summary(second)["rest"]) == (5, 5)
+    monkeypatch.chdir(tmp_path)
+    to = ("archive", "--queue", "orders", "--to", str(table))
+    second = pipelines.run(own_broker.url, *to, "-o", "json", *columns, *where)
+    assert (second.summary()["messages"], second.summary()["rest"]) == (5, 5)
     assert len(second.stdout.splitlines()) == 1
 
     names = ("seq_id", "body", "content_type", "n", "body_fault", "incarnation")
@@ -102,10 +105,10 @@ def test_a_queue_lands_and_the_next_run_adds_what_is_new(
     assert all(row["incarnation"] for row in rows)
     assert [bool(row["body_fault"]) for row in rows] == [True] + [False] * 259
     assert {row["content_type"] for row in rows[:250]} == {"text/plain"}
-    assert depth(broker.url, "orders") == 0
+    assert depth(own_broker.url, "orders") == 0
     # Nothing else was left in the user's directory, and readers see files of the table only.
     assert sorted(entry.name for entry in tmp_path.iterdir()) == [
-        *("bad", "cache", "rest", "the table")
+        *("bad", "broker", "cache", "rest", "the table")
     ]
     assert {e.suffix for e in table.iterdir() if not e.name.startswith("_")} == {".parquet"}
 
@@ -163,11 +166,15 @@ def test_a_pipeline_that_keeps_running_stops_when_told(
 # -- answers that need no Spark --------------------------------------------------------------
 
 
-def test_nobody_at_that_address_is_told_at_once(tmp_path: Path) -> None:
+def refused(pipelines: Pipelines, url: str, queue: str, *more: str, code: int) -> str:
+    to = ("archive", "--queue", queue, "--to", str(pipelines.home / "t"))
+    return pipelines.refused(url, *to, *more, code=code)
+
+
+def test_nobody_at_that_address_is_told_at_once(pipelines: Pipelines, tmp_path: Path) -> None:
     began_s = time.monotonic()
-    done = run(f"amqp://127.0.0.1:{free_port()}", "q", tmp_path / "t")
-    assert done.returncode == 69
-    assert "cannot connect to the broker" in done.stderr
+    said = refused(pipelines, f"amqp://127.0.0.1:{free_port()}", "q", code=69)
+    assert "cannot connect to the broker" in said
     assert time.monotonic() - began_s < 60, "only a query that runs has patience with a broker"
     assert not (tmp_path / "t").exists()
 
@@ -195,17 +202,19 @@ def test_nobody_at_that_address_is_told_at_once(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage_is_told_before_spark_starts(
-    broker: BrokerProcess, tmp_path: Path, queue: str, more: list[str], code: int, complaint: str
+    broker: BrokerProcess,
+    pipelines: Pipelines,
+    queue: str,
+    more: list[str],
+    code: int,
+    complaint: str,
 ) -> None:
-    done = run(broker.url, queue, tmp_path / "t", *more)
-    assert done.returncode == code
-    assert complaint in " ".join(done.stderr.split())
+    assert complaint in refused(pipelines, broker.url, queue, *more, code=code)
 
 
-def test_a_wrong_password_is_told(broker: BrokerProcess, tmp_path: Path) -> None:
-    done = run(broker.url.replace("guest:guest", "guest:wrong"), "q", tmp_path / "t")
-    assert done.returncode == 1
-    assert "Login was refused" in done.stderr
+def test_a_wrong_password_is_told(broker: BrokerProcess, pipelines: Pipelines) -> None:
+    url = broker.url.replace("guest:guest", "guest:wrong")
+    assert "Login was refused" in refused(pipelines, url, "q", code=1)
 
 
 def test_a_machine_without_java_is_told_how_to_get_one(
@@ -224,13 +233,14 @@ def test_a_machine_without_java_is_told_how_to_get_one(
 
 
 def test_a_dry_run_says_what_it_would_do_and_does_nothing(
-    broker: BrokerProcess, tmp_path: Path
+    own_broker: BrokerProcess, pipelines: Pipelines, tmp_path: Path
 ) -> None:
-    publish(broker.url, "plan", [b"x"] * 25)
-    done = run(broker.url, "plan", tmp_path / "t", "--dry-run", "--max-messages", "10")
-    told = summary(done)
+    publish(own_broker.url, "plan", [b"x"] * 25)
+    words = ("archive", "--queue", "plan", "--to", str(tmp_path / "t"), "--dry-run")
+    done = pipelines.run(own_broker.url, *words, "--max-messages", "10")
+    told = done.summary()
     assert (told["ready"], told["batches"], told["continues_after_batch"]) == (25, 3, None)
     assert told["schema"]["headers"] == "map<string,string>"
     assert "queue plan: 25 messages ready" in done.stdout
     assert not (tmp_path / "t").exists()
-    assert depth(broker.url, "plan") == 25
+    assert depth(own_broker.url, "plan") == 25

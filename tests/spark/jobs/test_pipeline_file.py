@@ -21,9 +21,8 @@ from click.testing import CliRunner
 from penstock.cli.failure import Failure
 from penstock.cli.main import cli
 from penstock.cli.pipelines import pipeline_file, run
-from penstock.cli.pipelines.common import at_work, say_summary
-from penstock.cli.pipelines.pipeline_file import Entry, read_pipeline_file
-from penstock.cli.pipelines.surroundings import Surroundings
+from penstock.cli.pipelines.common import PipelineHost, at_work, say_summary
+from penstock.cli.pipelines.pipeline_file import PipelineEntry, read_pipeline_file
 from penstock.core.errors import PenstockError, ResourceLocked
 from penstock.spark.launcher.failures import JavaDied
 from penstock.spark.state import runs
@@ -120,7 +119,7 @@ class Runs:
         self.ends = list(ends)
         self.calls: list[dict[str, Any]] = []
 
-    def entry(self, repeat_s: float | None = None, *, restarts: bool = True) -> Entry:
+    def entry(self, repeat_s: float | None = None, *, restarts: bool = True) -> PipelineEntry:
         @click.command()
         @click.option("--take-over", is_flag=True)
         @click.option("--output")
@@ -131,7 +130,7 @@ class Runs:
                 raise end
             say_summary({"messages": 3})
 
-        return Entry("orders", call, ("--take-over",), {}, repeat_s, restarts)
+        return PipelineEntry("orders", call, ("--take-over",), {}, repeat_s, restarts)
 
 
 @pytest.fixture
@@ -141,7 +140,9 @@ def record(tmp_path: Path) -> RunRecord:
         return record
 
 
-def lived(entry: Entry, record: RunRecord, pauses: int = 9) -> tuple[run._Life, list[float]]:
+def lived(
+    entry: PipelineEntry, record: RunRecord, pauses: int = 9
+) -> tuple[run._Life, list[float]]:
     """One life, and its pauses; it is stopped in the last of so many."""
     stopping = threading.Event()
     waited: list[float] = []
@@ -196,11 +197,11 @@ def test_the_end_of_java_ends_the_program(record: RunRecord) -> None:
     died.__cause__ = JavaDied("Java died")
     life, _ = lived(Runs(died).entry(), record)
     assert life.stopping.is_set()
-    assert run._failed([life]) == ["orders"]
+    assert life.result == run.FAILED
 
 
 def test_an_error_names_the_log_of_the_spark_they_share(tmp_path: Path) -> None:
-    around = Surroundings("n", threading.Event(), tmp_path / "shared.log")
+    around = PipelineHost("n", threading.Event(), tmp_path / "shared.log")
     common = SimpleNamespace(output="json")
     with (
         click.Context(click.Command("x"), obj=around),
@@ -240,7 +241,7 @@ def test_history_and_dry_run_start_no_spark(
 
 
 def test_a_command_of_the_file_is_one_that_says_a_summary() -> None:
-    around = Surroundings("n", threading.Event(), Path("shared.log"))
+    around = PipelineHost("n", threading.Event(), Path("shared.log"))
     with click.Context(click.Command("x"), obj=around):
         say_summary({"messages": 1})
     assert around.summary == {"messages": 1}

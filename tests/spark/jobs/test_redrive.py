@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +21,7 @@ from pyspark_penstock.client import ConnectionLost, Planned, RangeClient
 from pyspark_penstock.sink_options import parse_sink_options
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.dead_letter_tools import Undertaker
-from tests.spark.spark_tools import archive_environment, depth, publish
+from tests.spark.spark_tools import Pipelines, depth, publish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +44,7 @@ def job_for(broker: BrokerProcess, queue: str, home: Path, **given: Any) -> Redr
     )
 
 
+@pytest.mark.long  # the other tests here have its parts
 def test_chosen_ones_go_back_and_the_others_stay(
     spark: SparkSession, broker: BrokerProcess, tmp_path: Path
 ) -> None:
@@ -209,45 +207,37 @@ def test_a_refused_plan_is_taken_back_only_if_nothing_was_committed(
 
 # -- as a command ----------------------------------------------------------------------------
 
-
-def command(url: str, state: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*(sys.executable, "-m", "penstock", "pipeline", "dlq", "redrive", "--url", url), *more],
-        env=archive_environment() | {"XDG_STATE_HOME": str(state)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+REDRIVE = ("dlq", "redrive")
 
 
-def test_the_command_sends_back_and_says_where(broker: BrokerProcess, tmp_path: Path) -> None:
-    work = Undertaker(broker.url, "plain", "plain.dead")
+def test_the_command_sends_back_and_says_where(
+    own_broker: BrokerProcess, pipelines: Pipelines
+) -> None:
+    work = Undertaker(own_broker.url, "plain", "plain.dead")
     for n in range(3):
         work.publish(b"%d" % n)
     work.reject_all()
     work.wait_for(3)
-    done = command(broker.url, tmp_path, "--queue", "plain.dead", "--limit", "2")
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    told = pipelines.run(
+        own_broker.url, *REDRIVE, "--queue", "plain.dead", "--limit", "2"
+    ).summary()
     assert (told["moved"], told["left_in_queue"]) == (2, 1)
     assert told["targets"] == {"queue:plain": 2}
-    assert depth(broker.url, "plain") == 2
+    assert depth(own_broker.url, "plain") == 2
     work.close()
 
 
 def test_a_queue_with_consumers_is_refused_before_spark_starts(
-    broker: BrokerProcess, tmp_path: Path
+    broker: BrokerProcess, pipelines: Pipelines
 ) -> None:
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
     channel = connection.channel()
     channel.queue_declare("busy", durable=True)
     channel.basic_consume("busy", lambda *_: None)
-    done = command(broker.url, tmp_path, "--queue", "busy")
+    said = pipelines.refused(broker.url, *REDRIVE, "--queue", "busy", code=1)
     connection.close()
-    assert done.returncode == 1
-    assert "has consumers" in done.stderr
-    assert "cancel its consumers" in done.stderr
+    assert "has consumers" in said
+    assert "cancel its consumers" in said
 
 
 @pytest.mark.parametrize(
@@ -262,12 +252,10 @@ def test_a_queue_with_consumers_is_refused_before_spark_starts(
     ],
 )
 def test_wrong_usage_is_told_before_spark_starts(
-    broker: BrokerProcess, tmp_path: Path, more: list[str], code: int, complaint: str
+    broker: BrokerProcess, pipelines: Pipelines, more: list[str], code: int, complaint: str
 ) -> None:
     publish(broker.url, "q", [])
-    done = command(broker.url, tmp_path, *more)
-    assert done.returncode == code, done.stderr
-    assert complaint in " ".join(done.stderr.split())
+    assert complaint in pipelines.refused(broker.url, *REDRIVE, *more, code=code)
 
 
 def test_a_slice_is_no_larger_than_a_task_may_stage(tmp_path: Path) -> None:

@@ -3,48 +3,28 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
 
 from tests.helpers.broker_process import BrokerProcess
-from tests.spark.spark_tools import (
-    archive_command,
-    archive_environment,
-    pipeline_command,
-    require_spark,
-)
+from tests.spark.spark_tools import Pipelines
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 COUNT = 60
 
 
-@pytest.fixture(autouse=True)
-def _spark_is_here() -> None:
-    require_spark()
-
-
-def run(command: list[str], code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        command, env=archive_environment(), capture_output=True, text=True, check=False, timeout=240
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    return done
-
-
-def told(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
-
-
 @pytest.fixture(scope="module")
-def lake(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def lake(
+    spark: SparkSession, broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """An archive of messages with all kinds of properties, keys eu.* and us.*."""
-    require_spark()
     connection = pika.BlockingConnection(pika.URLParameters(broker.url))
     channel = connection.channel()
     channel.queue_declare("source", durable=True)
@@ -66,9 +46,11 @@ def lake(broker: BrokerProcess, tmp_path_factory: pytest.TempPathFactory) -> Pat
         channel.basic_publish("events", key, b"%d" % number, properties)
     channel.queue_purge("europe")
     connection.close()
-    lake = tmp_path_factory.mktemp("replay") / "lake"
+    home = tmp_path_factory.mktemp("replay")
+    lake = home / "lake"
     options = ("--partition-by", "day", "--max-messages", "25", "--raw-properties")
-    assert told(run(archive_command(broker.url, "source", lake, *options)))["messages"] == COUNT
+    words = ("archive", "--queue", "source", "--to", str(lake), *options)
+    assert Pipelines(home, spark).run(broker.url, *words).summary()["messages"] == COUNT
     return lake
 
 
@@ -82,17 +64,20 @@ def taken(url: str, queue: str) -> list[tuple[Any, Any, bytes]]:
     return found
 
 
-def test_a_table_goes_to_a_queue_once_and_in_order(broker: BrokerProcess, lake: Path) -> None:
-    words = ("--from", str(lake), "--to-queue", "again", "--rate", "12/s", "--name", "first")
-    planned = told(run(pipeline_command("replay", broker.url, *words, "--dry-run")))
+def test_a_table_goes_to_a_queue_once_and_in_order(
+    broker: BrokerProcess, lake: Path, pipelines: Pipelines
+) -> None:
+    name = f"of-{pipelines.home.name}"
+    words = ("replay", "--from", str(lake), "--to-queue", "again", "--rate", "12/s", "--name", name)
+    planned = pipelines.run(broker.url, *words, "--dry-run").summary()
     counts = planned["messages_in_time"], planned["messages"]
     assert (planned["dry_run"], counts) == (True, (COUNT, COUNT))
-    dry = ("--dry-run", "--where", "seq_id < 10")
-    some = run(pipeline_command("replay", broker.url, *words, *dry))
-    assert (told(some)["messages_in_time"], told(some)["messages"]) == (COUNT, 10)
+    some = pipelines.run(broker.url, *words, "--dry-run", "--where", "seq_id < 10")
+    told = some.summary()
+    assert (told["messages_in_time"], told["messages"]) == (COUNT, 10)
     assert "to: queue again\n" in some.stdout
     assert "messages: 10\n" in some.stdout
-    done = told(run(pipeline_command("replay", broker.url, *words)))
+    done = pipelines.run(broker.url, *words).summary()
     assert (done["messages"], done["slices"], done["left"]) == (COUNT, 3, 0)
     assert done["seconds"] > 2 * 24 / 12, "the third slice had to wait"
     found = taken(broker.url, "again")
@@ -101,28 +86,31 @@ def test_a_table_goes_to_a_queue_once_and_in_order(broker: BrokerProcess, lake: 
     assert (properties.message_id, properties.priority) == ("m7", 2)
     assert properties.headers == {
         "number": 7, "kind": "order",
-        "x-replay-name": "first", "x-original-seq": "7",
+        "x-replay-name": name, "x-original-seq": "7",
     }  # fmt: skip
-    again = run(pipeline_command("replay", broker.url, *words), code=1)
-    assert "replay 'first' is done" in again.stderr
+    assert f"replay '{name}' is done" in pipelines.refused(broker.url, *words, code=1)
     assert taken(broker.url, "again") == []
 
 
 @pytest.mark.long
-def test_a_replay_goes_on_where_it_ended(broker: BrokerProcess, lake: Path) -> None:
+def test_a_replay_goes_on_where_it_ended(
+    broker: BrokerProcess, lake: Path, pipelines: Pipelines
+) -> None:
     """As after a crash between the broker's commit and our note of it."""
     choice = ("--where", "routing_key like 'eu.%' and cast(cast(body as string) as int) < 40")
-    words = ("--from", str(lake), "--to-exchange", "events", "--rate", "5/s", "--name", "second")
-    done = told(run(pipeline_command("replay", broker.url, *words, *choice)))
+    name = f"of-{pipelines.home.name}"
+    words = ("replay", "--from", str(lake), "--to-exchange", "events", "--rate", "5/s")
+    words += ("--name", name)
+    done = pipelines.run(broker.url, *words, *choice).summary()
     assert (done["messages"], done["slices"]) == (20, 2)
-    plan = lake / "_penstock" / "replays" / "second" / "plan.json"
+    plan = lake / "_penstock" / "replays" / name / "plan.json"
     noted = json.loads(plan.read_text())
     plan.write_text(json.dumps(noted | {"done": 1}))
-    refused = run(pipeline_command("replay", broker.url, *words, *choice), code=1)
-    assert "has sent 1 of 2 slices" in refused.stderr
-    other = run(pipeline_command("replay", broker.url, *words, "--resume"), code=1)
-    assert "another choice" in other.stderr
-    resumed = told(run(pipeline_command("replay", broker.url, *words, *choice, "--resume")))
+    refused = pipelines.refused(broker.url, *words, *choice, code=1)
+    assert "has sent 1 of 2 slices" in refused
+    other = pipelines.refused(broker.url, *words, "--resume", code=1)
+    assert "another choice" in other
+    resumed = pipelines.run(broker.url, *words, *choice, "--resume").summary()
     assert (resumed["slices_before"], resumed["left"]) == (1, 0)
     found = taken(broker.url, "europe")
     assert [int(body) for _, _, body in found] == list(range(1, 40, 2))
@@ -140,19 +128,21 @@ def test_a_replay_goes_on_where_it_ended(broker: BrokerProcess, lake: Path) -> N
         (["--to-queue", "a", "--name", "../x"], "letters, digits"),
     ],
 )
-def test_wrong_usage_is_told(tmp_path: Path, words: list[str], complaint: str) -> None:
-    done = run(pipeline_command("replay", "amqp://127.0.0.1", "--from", str(tmp_path), *words), 2)
-    assert complaint in " ".join(done.stderr.split())
+def test_wrong_usage_is_told(
+    tmp_path: Path, pipelines: Pipelines, words: list[str], complaint: str
+) -> None:
+    given = ("replay", "--from", str(tmp_path), *words)
+    assert complaint in pipelines.refused("amqp://127.0.0.1", *given, code=2)
 
 
 @pytest.mark.long
-def test_a_wrong_condition_is_told(broker: BrokerProcess, lake: Path) -> None:
-    words = ("--from", str(lake), "--to-queue", "again", "--where", "colour = 'red'")
-    done = run(pipeline_command("replay", broker.url, *words), code=1)
+def test_a_wrong_condition_is_told(broker: BrokerProcess, lake: Path, pipelines: Pipelines) -> None:
+    words = ("replay", "--from", str(lake), "--to-queue", "again", "--where", "colour = 'red'")
+    done = pipelines.run(broker.url, *words, code=1)
     assert "colour" in done.stderr.splitlines()[-2]
     assert done.stderr.splitlines()[-1] == "  fix: correct --where"
 
 
-def test_no_table_is_told(tmp_path: Path) -> None:
-    words = ("--from", str(tmp_path), "--to-queue", "q")
-    assert "holds no table" in run(pipeline_command("replay", "amqp://127.0.0.1", *words), 1).stderr
+def test_no_table_is_told(tmp_path: Path, pipelines: Pipelines) -> None:
+    words = ("replay", "--from", str(tmp_path), "--to-queue", "q")
+    assert "holds no table" in pipelines.refused("amqp://127.0.0.1", *words, code=1)

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pika
 import pytest
 
-from penstock.spark.jobs.validating import Target, ValidateJob, schema_from_ddl, start
+from penstock.spark.jobs.validating import PublishTarget, ValidateJob, schema_from_ddl, start
 from pyspark_penstock.options import parse_url
 from pyspark_penstock.planner import give_back
 from tests.helpers.broker_process import BrokerProcess
-from tests.spark.spark_tools import STREAM, archive_environment, depth, publish, require_spark
+from tests.spark.spark_tools import STREAM, Pipelines, depth, publish, require_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -30,17 +28,6 @@ def _spark_is_here() -> None:
     require_spark()
 
 
-def command(url: str, state: Path, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*(sys.executable, "-m", "penstock", "pipeline", "validate", "--url", url), *more],
-        env=archive_environment() | {"XDG_STATE_HOME": str(state)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
-
-
 def take_all(url: str, queue: str) -> list[tuple[Any, pika.BasicProperties, bytes]]:
     connection = pika.BlockingConnection(pika.URLParameters(url))
     channel, taken = connection.channel(), []
@@ -53,7 +40,7 @@ def take_all(url: str, queue: str) -> list[tuple[Any, pika.BasicProperties, byte
 
 
 def test_good_and_bad_go_their_ways_and_nothing_is_left(
-    broker: BrokerProcess, tmp_path: Path
+    broker: BrokerProcess, pipelines: Pipelines, tmp_path: Path
 ) -> None:
     schema = tmp_path / "order.json"
     schema.write_text(json.dumps(SCHEMA))
@@ -72,9 +59,8 @@ def test_good_and_bad_go_their_ways_and_nothing_is_left(
         *("--queue", "in", "--schema", str(schema), "--max-messages", "5"),
         *("--good-to", "exchange:clean", "--bad-to", "queue:quarantine"),
     )
-    done = command(broker.url, tmp_path, *arguments)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    done = pipelines.run(broker.url, "validate", *arguments)
+    told = done.summary()
     assert (told["messages"], told["good"], told["bad"], told["batches"]) == (10, 8, 2, 2)
     assert told["left_in_queue"] == depth(broker.url, "in") == 0
     assert done.stdout.splitlines()[0] == "batch 0: 5 messages, 1 of them bad"
@@ -97,7 +83,7 @@ def test_good_and_bad_go_their_ways_and_nothing_is_left(
 
 
 def job_of(url: str, queue: str, schema: Any, good: str, bad: str, home: Path) -> ValidateJob:
-    targets = Target("", good), Target("", bad)
+    targets = PublishTarget("", good), PublishTarget("", bad)
     return ValidateJob(
         url, {"queue": queue}, queue, (queue,), schema, *targets, home, 100, None, ""
     )
@@ -126,57 +112,54 @@ def test_a_lost_commit_log_neither_loses_nor_doubles(
     assert depth(broker.url, "sorted") == 0
 
 
+@pytest.mark.long
 def test_a_queue_that_was_declared_anew_is_gone_on_with_when_that_is_asked_for(
-    spark: SparkSession, broker: BrokerProcess, tmp_path: Path
+    spark: SparkSession, own_broker: BrokerProcess, pipelines: Pipelines, tmp_path: Path
 ) -> None:
     arguments = (
+        "validate",
         *("--queue", "anew", "--schema", "id long", "--good-to", "queue:anew.good"),
         *("--bad-to", "queue:anew.good", "--checkpoint", str(tmp_path)),
     )
-    publish(broker.url, "anew.good", [])
-    publish(broker.url, "anew", [b'{"id": 1}', b'{"id": 2}'])
-    job = job_of(broker.url, "anew", "id long", "anew.good", "anew.good", tmp_path)
-    start(spark, job, schema_from_ddl("id long"), broker.url).awaitTermination()
-    give_back(parse_url(broker.url), "anew")
-    with pika.BlockingConnection(pika.URLParameters(broker.url)) as connection:
+    publish(own_broker.url, "anew.good", [])
+    publish(own_broker.url, "anew", [b'{"id": 1}', b'{"id": 2}'])
+    job = job_of(own_broker.url, "anew", "id long", "anew.good", "anew.good", tmp_path)
+    start(spark, job, schema_from_ddl("id long"), own_broker.url).awaitTermination()
+    give_back(parse_url(own_broker.url), "anew")
+    with pika.BlockingConnection(pika.URLParameters(own_broker.url)) as connection:
         connection.channel().queue_delete("anew")
-    publish(broker.url, "anew", [b'{"id": 3}'])
-    refused = command(broker.url, tmp_path, *arguments)
-    assert refused.returncode == 1
+    publish(own_broker.url, "anew", [b'{"id": 3}'])
+    refused = pipelines.run(own_broker.url, *arguments, code=1)
     assert "deleted and declared again" in refused.stderr
     assert "fix: --accept-data-loss goes on" in refused.stderr
     assert "failOnDataLoss" not in refused.stderr
-    done = command(broker.url, tmp_path, *arguments, "--accept-data-loss")
-    assert done.returncode == 0, done.stderr
-    good = [json.loads(body)["id"] for _, _, body in take_all(broker.url, "anew.good")]
+    pipelines.run(own_broker.url, *arguments, "--accept-data-loss")
+    good = [json.loads(body)["id"] for _, _, body in take_all(own_broker.url, "anew.good")]
     assert good == [1, 2, 3]
 
 
+@pytest.mark.long  # queues go the same way
 def test_a_stream_keeps_its_messages_and_each_group_sorts_them_once(
-    broker: BrokerProcess, tmp_path: Path
+    own_broker: BrokerProcess, pipelines: Pipelines
 ) -> None:
     for queue in ("clean", "quarantine"):
-        publish(broker.url, queue, [])
-    publish(broker.url, "clicks", [b'{"id": 1}', b"no", b'{"id": 2}'], arguments=STREAM)
+        publish(own_broker.url, queue, [])
+    publish(own_broker.url, "clicks", [b'{"id": 1}', b"no", b'{"id": 2}'], arguments=STREAM)
     arguments = (
-        *("--stream", "clicks", "--schema", "id long", "--good-to", "queue:clean"),
-        *("--bad-to", "queue:quarantine"),
+        *("validate", "--stream", "clicks", "--schema", "id long"),
+        *("--good-to", "queue:clean", "--bad-to", "queue:quarantine"),
     )
-    done = command(broker.url, tmp_path, *arguments)
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    told = pipelines.run(own_broker.url, *arguments).summary()
     assert (told["queue"], told["good"], told["bad"], told["left_in_queue"]) == ("clicks", 2, 1, 0)
-    assert depth(broker.url, "clicks") == 3
-    publish(broker.url, "clicks", [b'{"id": 3}'], arguments=STREAM)
-    planned = command(broker.url, tmp_path, *arguments, "--dry-run")
-    assert json.loads(planned.stdout.splitlines()[-1])["ready"] == 1
-    planned = command(broker.url, tmp_path, *arguments, "--dry-run", "--group", "other")
-    assert json.loads(planned.stdout.splitlines()[-1])["ready"] == 4
-    done = command(broker.url, tmp_path, *arguments)
-    assert json.loads(done.stdout.splitlines()[-1])["messages"] == 1, done.stderr
-    good = [json.loads(body)["id"] for _, _, body in take_all(broker.url, "clean")]
+    assert depth(own_broker.url, "clicks") == 3
+    publish(own_broker.url, "clicks", [b'{"id": 3}'], arguments=STREAM)
+    assert pipelines.run(own_broker.url, *arguments, "--dry-run").summary()["ready"] == 1
+    other = ("--dry-run", "--group", "other")
+    assert pipelines.run(own_broker.url, *arguments, *other).summary()["ready"] == 4
+    assert pipelines.run(own_broker.url, *arguments).summary()["messages"] == 1
+    good = [json.loads(body)["id"] for _, _, body in take_all(own_broker.url, "clean")]
     assert good == [1, 2, 3]
-    assert [body for _, _, body in take_all(broker.url, "quarantine")] == [b"no"]
+    assert [body for _, _, body in take_all(own_broker.url, "quarantine")] == [b"no"]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +175,7 @@ def test_a_stream_keeps_its_messages_and_each_group_sorts_them_once(
     ],
 )
 def test_wrong_usage_is_told_before_spark_starts(
-    broker: BrokerProcess, tmp_path: Path, more: list[str], code: int, complaint: str
+    broker: BrokerProcess, pipelines: Pipelines, more: list[str], code: int, complaint: str
 ) -> None:
     for queue in ("source", "target"):
         publish(broker.url, queue, [])
@@ -202,7 +185,5 @@ def test_wrong_usage_is_told_before_spark_starts(
         "--bad-to": "queue:target",
     }  # fmt: skip
     arguments = [word for pair in (usual | given).items() for word in pair]
-    done = command(broker.url, tmp_path, *arguments)
-    assert done.returncode == code, done.stderr
-    assert complaint in " ".join(done.stderr.split())
-    assert not (tmp_path / "penstock").exists()
+    assert complaint in pipelines.refused(broker.url, "validate", *arguments, code=code)
+    assert not (pipelines.home / "penstock").exists()

@@ -75,7 +75,7 @@ def look(environment: dict[str, str], scratch: Path, length: str, *names: str) -
     return Look(said, loaded.count("source: shared objects file"), faults.splitlines())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("which", JAVAS)
 def test_a_prepared_machine_maps_the_file(

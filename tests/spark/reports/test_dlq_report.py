@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +14,7 @@ from penstock.spark.reports.dlq_report import ReportJob, preview, report
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.dead_letter_tools import Undertaker
 from tests.spark.reports.test_html_report import Reader
-from tests.spark.spark_tools import archive_environment, depth, publish
+from tests.spark.spark_tools import Pipelines, depth, publish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -82,7 +80,8 @@ def test_a_report_counts_what_is_there(spark: SparkSession, broker: BrokerProces
     assert depth(broker.url, "dlq") == 9
     json.dumps(found)
 
-    shown = dlq_page(found)
+    assert sum(found["over_time"]["messages"]) == 9
+    shown = dlq_page([found])
     assert Reader(shown).open == []
     assert "<script>" not in shown
     assert "no &lt;customer&gt;" in shown
@@ -94,7 +93,7 @@ def test_a_report_counts_what_is_there(spark: SparkSession, broker: BrokerProces
     assert (found["messages"], found["ready"]) == (8, 9)
     assert counts(found["errors"]) == {"worn out": 1, None: 7}
     assert "samples" not in found
-    assert "dear 0" not in dlq_page(found)
+    assert "dear 0" not in dlq_page([found])
     letters.close()
 
 
@@ -108,33 +107,25 @@ def test_previews_cut_text_between_characters() -> None:
 
 # -- as a command ----------------------------------------------------------------------------
 
-
-def command(url: str, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*(sys.executable, "-m", "penstock", "pipeline", "dlq", "report", "--url", url), *more],
-        env=archive_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+REPORT = ("dlq", "report")
 
 
 def test_the_command_writes_a_page_and_says_what_is_in_it(
-    broker: BrokerProcess, tmp_path: Path
+    own_broker: BrokerProcess, pipelines: Pipelines, tmp_path: Path
 ) -> None:
-    work = Undertaker(broker.url, "jobs", "jobs.dlq")
+    work = Undertaker(own_broker.url, "jobs", "jobs.dlq")
     for n in range(5):
         work.publish(b"job %d" % n)
     assert work.reject_all() == 5
     work.wait_for(5)
     out = tmp_path / "report.html"
-    done = command(broker.url, "--queue", "jobs.dlq", "--out", str(out))
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    told = json.loads(lines[-1])
+    done = pipelines.run(own_broker.url, *REPORT, "--queue", "jobs.dlq", "--out", str(out))
+    told = done.summary()
     assert (told["messages"], told["left_in_queue"], told["reasons"]) == (5, 5, {"rejected": 5})
-    assert lines[0] == "5 messages; 100 % of them: rejected; 100 % came from queue jobs."
+    assert (
+        done.stdout.splitlines()[0]
+        == "5 messages; 100 % of them: rejected; 100 % came from queue jobs."
+    )
     assert "job 4" not in out.read_text()  # two samples of each kind
     assert "job 0" in out.read_text()
     work.close()
@@ -151,15 +142,19 @@ def test_the_command_writes_a_page_and_says_what_is_in_it(
     ],
 )
 def test_wrong_usage_is_told_before_spark_starts(
-    broker: BrokerProcess, more: list[str], code: int, complaint: str
+    broker: BrokerProcess, pipelines: Pipelines, more: list[str], code: int, complaint: str
 ) -> None:
-    done = command(broker.url, *more)
-    assert done.returncode == code
-    assert complaint in " ".join(done.stderr.split())
+    assert complaint in pipelines.refused(broker.url, *REPORT, *more, code=code)
 
 
-def test_a_dry_run_only_looks(broker: BrokerProcess) -> None:
-    publish(broker.url, "look", [b"x"] * 3)
-    done = command(broker.url, "--queue", "look", "--dry-run")
-    told = json.loads(done.stdout.splitlines()[-1])
+def test_a_dry_run_only_looks(own_broker: BrokerProcess, pipelines: Pipelines) -> None:
+    publish(own_broker.url, "look", [b"x"] * 3)
+    words = (*REPORT, "--queue", "look", "--dry-run")
+    told = pipelines.run(own_broker.url, *words).summary()
     assert (told["ready"], told["upto_seq_id"], told["dry_run"]) == (3, 3, True)
+    publish(own_broker.url, "look too", [b"x"])
+    told = pipelines.run(own_broker.url, *words, "--queue", "look too").summary()
+    assert [(one["queue"], one["ready"]) for one in told["queues"]] == [
+        ("look", 3),
+        ("look too", 1),
+    ]

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
+import tempfile
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +19,7 @@ from penstock_ranges.subscriptions import BY_TOPIC
 from pyspark_penstock import client
 from pyspark_penstock.options import parse_url
 from tests.helpers.broker_process import BrokerProcess
-from tests.spark.spark_tools import archive_environment, depth, publish
+from tests.spark.spark_tools import Pipelines, depth, publish
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,22 +132,12 @@ def test_one_row_too_many_only_says_that_there_are_more() -> None:
 # -- as a command ----------------------------------------------------------------------------
 
 
-def command(url: str, *more: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*(sys.executable, "-m", "penstock", "pipeline", "sql", "--url", url), *more],
-        env=archive_environment(),
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
-
-
-def test_the_command_prints_rows_and_the_summary_beside_them(broker: BrokerProcess) -> None:
+def test_the_command_prints_rows_and_the_summary_beside_them(
+    broker: BrokerProcess, pipelines: Pipelines
+) -> None:
     publish(broker.url, "shop's", [b"%d" % n for n in range(5)])
     query = "select seq_id, body from queue('shop''s') order by 1"
-    done = command(broker.url, query, "--format", "csv", "--limit", "3")
-    assert done.returncode == 0, done.stderr
+    done = pipelines.run(broker.url, "sql", query, "--format", "csv", "--limit", "3")
     assert done.stdout == "seq_id,body\n0,0\n1,1\n2,2\n"
     told = json.loads(done.stderr.splitlines()[-1])
     assert (told["rows"], told["more"], told["queues"]) == (3, True, ["shop's"])
@@ -165,11 +154,9 @@ def test_the_command_prints_rows_and_the_summary_beside_them(broker: BrokerProce
     ],
 )
 def test_wrong_usage_is_told_before_spark_starts(
-    broker: BrokerProcess, more: list[str], code: int, complaint: str
+    broker: BrokerProcess, pipelines: Pipelines, more: list[str], code: int, complaint: str
 ) -> None:
-    done = command(broker.url, *more)
-    assert done.returncode == code
-    assert complaint in " ".join(done.stderr.split())
+    assert complaint in pipelines.refused(broker.url, "sql", *more, code=code)
 
 
 def test_a_syntax_error_names_its_place(spark: SparkSession, broker: BrokerProcess) -> None:
@@ -179,20 +166,23 @@ def test_a_syntax_error_names_its_place(spark: SparkSession, broker: BrokerProce
 
 
 def test_a_wrong_name_is_told_with_its_place_and_leaves_nothing_behind(
-    broker: BrokerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    broker: BrokerProcess,
+    pipelines: Pipelines,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     publish(broker.url, "typed", [b"1"])
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    done = command(broker.url, "select bodi from queue('typed')")
-    assert done.returncode == 1, done.stderr
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    done = pipelines.run(broker.url, "sql", "select bodi from queue('typed')", code=1)
     assert "line 1 pos 7" in done.stderr
     assert "fix: correct the SQL" in done.stderr
     assert not list(tmp_path.glob("penstock-*"))
 
 
-def test_a_dry_run_only_looks(broker: BrokerProcess, tmp_path: Path) -> None:
-    publish(broker.url, "look", [b"x"] * 3)
-    done = command(broker.url, "select body from queue('look')", "--dry-run")
-    told = json.loads(done.stdout.splitlines()[-1])
+def test_a_dry_run_only_looks(own_broker: BrokerProcess, pipelines: Pipelines) -> None:
+    publish(own_broker.url, "look", [b"x"] * 3)
+    query = "select body from queue('look')"
+    told = pipelines.run(own_broker.url, "sql", query, "--dry-run").summary()
     assert told["columns"] == ["body"]
     assert told["tables"]["penstock_view_0"]["ready"] == 3

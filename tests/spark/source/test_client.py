@@ -19,7 +19,10 @@ from penstock_ranges import frames as range_frames
 from penstock_ranges import ranges
 from pyspark_penstock import client, properties
 from pyspark_penstock.columns import BatchBuilder, arrow_schema
-from pyspark_penstock.options import COLUMNS, Endpoint
+from pyspark_penstock.options import ARRAY, COLUMNS, Endpoint
+from pyspark_penstock.properties import header_list
+from pyspark_penstock.sink_encoding import Encoder
+from pyspark_penstock.sink_options import parse_sink_options
 from tests.helpers.raw_codec import Typed, content_frames, encode_properties
 from tests.spark.range_host import RangeHost
 
@@ -138,6 +141,22 @@ def test_header_values_become_text(value: Any, text: str | None) -> None:
     assert properties.decode_properties(raw).headers == {"h": text}
 
 
+def test_an_array_has_all_headers_in_their_order_with_their_octets() -> None:
+    """Kafka's shape; the map keeps the first of one name, and texts."""
+    fields = [("b", b"S\0\0\0\3\0\xff\x80"), ("a", b"I\0\0\0\7"), ("b", b"V"), ("c", b"t\1")]
+    table = b"".join(bytes((len(name),)) + name.encode() + value for name, value in fields)
+    raw = b"\x20\0" + len(table).to_bytes(4, "big") + table
+    found = properties.decode_properties(raw, properties.header_list).headers
+    assert found == [("b", b"\0\xff\x80"), ("a", b"7"), ("b", None), ("c", b"true")]
+    assert properties.decode_properties(raw).headers == {
+        "b": "\0\\xff\\x80", "a": "7", "c": "true",
+    }  # fmt: skip
+    for cut in range(2, len(raw)):
+        assert properties.decode_properties(raw[:cut], properties.header_list) == (
+            properties.UNREADABLE
+        )
+
+
 def test_decimal_is_exact() -> None:
     assert properties.as_text(Decimal("0.10")) == "0.10"
 
@@ -168,6 +187,33 @@ def test_a_range_arrives_as_it_was_published(host: RangeHost) -> None:
         "content_encoding": "gzip", "priority": 7, "persistent": True, "expiration": "60000",
         "redelivered": False, "incarnation": "life",
     }  # fmt: skip
+
+
+def test_headers_as_an_array_are_written_as_they_were_read(host: RangeHost) -> None:
+    with host.lock:
+        host.hall.publish("q", [b"a"], headers={"z": b"\0\xff", "a": "ü", "n": None})
+        host.hall.publish("q", [b"b"])
+    with opened(host, ranges.BROWSE) as reader:
+        [block] = reader.blocks(0, 2, 1 << 20, with_body=True)
+    columns = ("body", "headers")
+    batch = BatchBuilder("q", columns, headers=ARRAY).batch(block)
+    assert batch.schema == arrow_schema(columns, ARRAY)
+    assert batch.column("headers").to_pylist() == [
+        [
+            {"key": "z", "value": b"\0\xff"},
+            {"key": "a", "value": "ü".encode()},
+            {"key": "n", "value": None},
+        ],
+        None,
+    ]
+    encoder = Encoder(parse_sink_options({"queue": "q"}))
+    contents = [piece[piece.index(b"\x02\0\1") :] for piece in encoder.encode(batch)]
+    first, second = (
+        properties.decode_properties(properties.split_content(one, 0, len(one))[0], header_list)
+        for one in contents
+    )
+    assert first.headers == [("z", b"\0\xff"), ("a", "ü".encode()), ("n", None)]
+    assert second.headers is None
 
 
 def test_a_message_without_properties_has_nulls(host: RangeHost) -> None:

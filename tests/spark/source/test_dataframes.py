@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pika
 import pytest
 
+from penstock.spark.launcher.session import LOG_NAME, _register
 from pyspark_penstock import planner
 from pyspark_penstock.options import parse_url
 from tests.helpers.broker_process import BrokerProcess
@@ -35,6 +36,14 @@ def stream(
     for name, value in options.items():
         reader = reader.option(name, str(value))
     return reader
+
+
+def test_the_source_is_registered_once(spark: SparkSession, spark_home: Path) -> None:
+    """Spark found it; registered once more, it would warn that one of that name is replaced."""
+    (log,) = spark_home.rglob(LOG_NAME)
+    before = len(log.read_bytes())
+    _register(spark.newSession())
+    assert b"registered data source" not in log.read_bytes()[before:]
 
 
 def test_a_batch_read_shows_what_was_published(spark: SparkSession, broker: BrokerProcess) -> None:
@@ -69,6 +78,13 @@ def test_a_batch_read_shows_what_was_published(spark: SparkSession, broker: Brok
     }  # fmt: skip
     assert (rows[1].body, rows[1].routing_key, rows[1].headers) == (b"\x00\xff", "eu.paris", None)
     assert depth(broker.url, "seen") == 2
+
+    listed = frame(spark, broker, "seen", headersFormat="array")
+    copies = listed.select("body", "headers").coalesce(1).write.format("penstock").mode("append")
+    copies.options(url=broker.url, queue="seen").save()
+    again = frame(spark, broker, "seen", headersFormat="array").orderBy("seq_id").collect()
+    pairs = [("text", "ä".encode()), ("number", b"7"), ("nested", b'{"deep":[1,true]}')]
+    assert [one.headers for one in again] == [pairs, None, pairs, None]
 
 
 def test_batch_reads_choose_columns_ranges_and_partitions(

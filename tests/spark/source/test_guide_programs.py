@@ -18,6 +18,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 PAGE = REPOSITORY / "docs" / "guide" / "spark.md"
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
 
+FOR_A_LITTLE = """\
+spark.sql.shuffle.partitions 2
+spark.driver.extraJavaOptions -XX:TieredStopAtLevel=1
+"""
+
 
 def test_any_python_runs_them(broker: BrokerProcess, tmp_path: Path) -> None:
     require_spark()
@@ -27,6 +32,8 @@ def test_any_python_runs_them(broker: BrokerProcess, tmp_path: Path) -> None:
     (tmp_path / "job.py").write_text("".join(PROGRAMS))
     # Where the checkout's package and the test's broker are; no other Python has the package.
     told = {"PYTHONPATH": str(REPOSITORY / "src"), "PENSTOCK_URL": broker.url}
+    (tmp_path / "spark-defaults.conf").write_text(FOR_A_LITTLE)
+    told["SPARK_CONF_DIR"] = str(tmp_path)
     done = subprocess.run(
         [sys.executable, "job.py"],
         cwd=tmp_path,
@@ -43,5 +50,5 @@ def test_any_python_runs_them(broker: BrokerProcess, tmp_path: Path) -> None:
     ]
     (counted,) = table_rows(tmp_path / "lake" / "keys", "routing_key", "count")
     assert (counted["routing_key"], counted["count"]) == ("clicks", 2)
-    left = {path.name for path in tmp_path.iterdir()}
+    left = {path.name for path in tmp_path.iterdir()} - {"spark-defaults.conf"}
     assert not {name for name in left if name.startswith(("spark-", "blockmgr-", "penstock-"))}

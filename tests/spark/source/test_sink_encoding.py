@@ -13,6 +13,8 @@ from pyspark.sql import types as t
 from penstock.protocols.amqp.codec.decoder import AmqpDecoder
 from penstock.protocols.amqp.codec.events import PublishRun
 from penstock.protocols.amqp.codec.methods import CHANNEL_OPEN, encode_method
+from pyspark_penstock.columns import arrow_schema
+from pyspark_penstock.options import ARRAY
 from pyspark_penstock.sink_encoding import (
     COLUMNS,
     Encoder,
@@ -22,6 +24,8 @@ from pyspark_penstock.sink_encoding import (
 from pyspark_penstock.sink_options import SinkSettings, parse_sink_options
 from pyspark_penstock.staging_client import blocks
 from tests.helpers import raw_codec as codec
+
+LIST = arrow_schema(["headers"], ARRAY).field(0).type
 
 
 def settings(**options: str) -> SinkSettings:
@@ -124,6 +128,16 @@ def test_all_properties() -> None:
     assert accepted(data) == 1
 
 
+def test_headers_of_an_array_keep_their_order_and_octets() -> None:
+    pairs = [("b", b"\xff"), ("a", None), ("b", b"2")]
+    columns = {"body": [b"x"], "headers": pa.array([pairs], LIST)}
+    plain = encoded(columns)
+    assert b"\x01bS\0\0\0\x01\xff\x01aV\x01bS\0\0\0\x012" in plain
+    raw = codec.encode_properties({"headers": {"a": 1, "k": "v"}})
+    again = encoded(columns | {"properties_raw": [raw]})
+    assert b"\x01kS\0\0\0\x01v\x01bS\0\0\0\x01\xff\x01aV\x01b" in again
+
+
 def test_null_is_not_set_and_addresses_may_differ() -> None:
     columns = {
         "body": [b"1", b"2", b"3"],
@@ -155,6 +169,8 @@ def test_null_is_not_set_and_addresses_may_differ() -> None:
             },
             "header 'CC'",
         ),
+        ({"body": [b"x"], "headers": pa.array([[(None, b"v")]], LIST)}, "its key, is null"),
+        ({"body": [b"x"], "headers": pa.array([[None]], LIST)}, "a header, or its key"),
     ],
 )
 def test_rows_amqp_cannot_say(columns: dict[str, Any], text: str) -> None:
@@ -180,6 +196,7 @@ KINDS = (
     t.BinaryType(),
     t.StringType(),
     t.MapType(t.StringType(), t.StringType()),
+    t.ArrayType(t.StructType().add("key", "string").add("value", "binary")),
     t.ByteType(),
     t.ShortType(),
     t.IntegerType(),

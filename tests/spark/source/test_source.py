@@ -18,7 +18,14 @@ from pyspark.sql.types import StructType
 from penstock_ranges.ranges import BROWSE
 from pyspark_penstock import DefaultSource, client, planner
 from pyspark_penstock.columns import arrow_schema, spark_schema
-from pyspark_penstock.options import COLUMNS, DEFAULT_COLUMNS, parse_options, parse_url
+from pyspark_penstock.options import (
+    ARRAY,
+    COLUMNS,
+    DEFAULT_COLUMNS,
+    MAP,
+    parse_options,
+    parse_url,
+)
 from pyspark_penstock.source import BatchReader, DataLoss, RangePartition, cut
 from pyspark_penstock.stream_source import StreamReader
 from tests.spark.range_host import RangeHost
@@ -125,6 +132,7 @@ def test_a_table_of_sql_is_refused_with_what_works_instead() -> None:
         ({"queue": "q", "columns": "seq_id,boddy"}, "give each at most once of seq_id, body"),
         ({"queue": "q", "columns": "body,body"}, "at most once"),
         ({"queue": "q", "columns": "headers", "includeHeaders": "false"}, "forbids them"),
+        ({"queue": "q", "headersFormat": "list"}, "must be map or array"),
         ({"queue": "q", "startingOffsets": "first"}, "allowed are 'earliest', 'latest' and"),
         ({"queue": "q", "startingOffsets": '{"other":3}'}, r"queues that are read \('other' is"),
         ({"queue": "q", "startingTimestamp": "noon"}, "such as 2026-11-21T08:30:00Z"),
@@ -195,7 +203,9 @@ def test_options_beat_the_url() -> None:
 
 
 def test_the_arrow_schema_is_the_one_spark_compares_with() -> None:
-    assert to_arrow_schema(spark_schema(COLUMNS), timezone="UTC") == arrow_schema(COLUMNS)
+    for kind in (MAP, ARRAY):
+        spark = to_arrow_schema(spark_schema(COLUMNS, kind), timezone="UTC")
+        assert spark == arrow_schema(COLUMNS, kind)
 
 
 @pytest.mark.parametrize("start,end,pieces", [(0, 0, 3), (5, 4, 2), (0, 2, 5), (7, 107, 7)])

@@ -28,15 +28,17 @@ def publisher_of(table: Table) -> DeltaPublisher:
     return DeltaPublisher(table, SCHEMA, "q")
 
 
-def drafts_of(table: Table, batch: int, *seq_ids: int, key: str = "eu/ü %") -> list[Draft]:
+def drafts_of(
+    table: Table, batch: int, *seq_ids: int, values: tuple[str | None, ...] = ("eu/ü %",)
+) -> list[Draft]:
     place = table.home / "q" / "staging"
     place.mkdir(parents=True, exist_ok=True)
     drafts = [Draft("", "", "[]", 0, 0, 0, 0, 2)]
     for seq_id in seq_ids:
         path = place / f"{batch}-{seq_id}.parquet"
         parquet.write_table(pa.table([[seq_id], [batch]], schema=SCHEMA), path)
-        where, size = directory_of(table.partition_by, (key,)), path.stat().st_size
-        drafts.append(Draft(str(path), where, json.dumps([key]), 1, size, seq_id, seq_id, 0))
+        where, size = directory_of(table.partition_by, values), path.stat().st_size
+        drafts.append(Draft(str(path), where, json.dumps(values), 1, size, seq_id, seq_id, 0))
     return drafts
 
 
@@ -99,6 +101,32 @@ def test_compaction_is_a_transaction_and_forgets_no_batch(table: Table) -> None:
     assert done.bytes_before > 0 < done.bytes_after
     assert rows(table) == [0, 1, 2, 3]
     assert publisher.landed(QUERY, 3)
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.date32()], ids=str)
+def test_days_are_dates_and_a_table_with_texts_stays_so(tmp_path: Path, kind: pa.DataType) -> None:
+    """Release 0.1.0 made texts of them."""
+    table = Table(tmp_path / "t", "delta", ("day", "published_day", "hour"))
+    if kind == pa.string():
+        paths = [pa.field(name, kind) for name in table.partition_by]
+        schema = deltalake.Schema.from_arrow(pa.schema([*SCHEMA, *paths]))
+        deltalake.DeltaTable.create(
+            str(table.directory), schema, partition_by=list(table.partition_by)
+        )
+    days = ("2026-11-28", "0999-01-01", "9999-12-31")
+    table.check(SCHEMA)
+    for batch, day in enumerate(days):
+        for values in ((day, None, "08"), (day, day, "08")):
+            drafts = drafts_of(table, batch, batch, values=values)
+            publisher_of(table).publish(f"query-{values[1]}", batch, drafts)
+    compact(table, 1 << 20, lambda *_: None)
+    found = deltalake.DeltaTable(table.directory).to_pyarrow_table()
+    assert [found.schema.field(name).type for name in table.partition_by] == [kind] * 2 + [
+        pa.string()
+    ]
+    text = found["published_day"].cast(pa.string()).to_pylist()
+    assert sorted(map(str, text)) == sorted([*days, *["None"] * 3])
+    assert sorted(set(found["day"].cast(pa.string()).to_pylist())) == sorted(days)
 
 
 def test_another_delta_table_is_refused(table: Table) -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pyarrow import parquet
 
+from penstock.spark.jobs.replay import CannotReplay, ReplayJob, _readable
+from penstock.spark.tables.copies import ROOM_LEFT_BYTES, copy_table
 from penstock.spark.tables.iceberg import IcebergTable
+from penstock.spark.tables.table import data_files as data_files_of
 from tests.helpers.object_store import ACCESS_KEY, SECRET_KEY, ObjectStore
 from tests.spark.tables.iceberg_tools import (
+    BEGAN,
     QUERY,
     Pipeline,
     data_files,
@@ -48,6 +56,35 @@ def test_batches_are_objects_and_land_once(
     told = "".join((*capfd.readouterr(), repr(pipeline.layout), str(table), repr(table)))
     assert ACCESS_KEY not in told
     assert SECRET_KEY not in told
+
+
+def test_its_files_are_copied_for_a_replay(table: IcebergTable, tmp_path: Path) -> None:
+    """Those of other times stay there, but for the first."""
+    pipeline = Pipeline(table)
+    for batch in range(3):  # of an hour each
+        pipeline.land(batch, messages(batch))
+    place = tmp_path / "files"
+    lines: list[str] = []
+    copy_table(table, place, None, None, lines.append)
+    assert re.fullmatch(r"3 of 3 files copied: [0-9.,]+ MB", lines.pop())
+    found = [parquet.read_table(file) for file in data_files_of(place)]
+    assert sorted(n for one in found for n in one["seq_id"].to_pylist()) == [0, 1, 2]
+    copy_table(table, place, BEGAN + timedelta(hours=1, minutes=30), None, lines.append)
+    assert len(list(data_files_of(place))) == 2
+    assert lines.pop().startswith("2 of 3 files copied")
+
+
+def test_a_copy_that_would_fill_the_disk_is_not_begun(
+    table: IcebergTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Pipeline(table).land(0, messages(0))
+    room = SimpleNamespace(free=ROOM_LEFT_BYTES + 100)
+    monkeypatch.setattr("penstock.spark.tables.copies.disk_usage", lambda _: room)
+    job = ReplayJob("amqp://x", "local[1]", table, "r", {"queue": "q"})
+    with pytest.raises(CannotReplay, match="would leave less than 1 GiB") as refused:
+        _readable(job, "files", anew=True)
+    assert "has room" in refused.value.fix
+    assert not list(job.home.rglob("*.parquet"))
 
 
 def test_a_store_that_dies_before_the_commit_costs_nothing(

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 import click
 
-from penstock.cli.data.refound import refound
+from penstock.cli.data.repair import refound
 from penstock.cli.data.storage import many
 from penstock.cli.management import NAME, Management, command
 from penstock.cli.options import all_of, option
 from penstock.cli.queue.mirrors import progress_text
-from penstock.cli.tables import say, shown, table
+from penstock.cli.tables import shown, table
 
 PATH: Final = "/api/penstock/cluster"
 QUEUES_SHOWN: Final = 50
@@ -32,7 +32,7 @@ cluster.add_command(refound)
 
 
 @command("cluster status -o json", of=cluster, short="Show nodes and links.")
-def status(management: Management, output: str) -> None:
+def status(management: Management) -> None:
     """Show the nodes of the cluster and its mirrored queues, as the node that is asked sees them.
 
     Of the queues those are listed that have no master, or a mirror that lacks messages.
@@ -41,7 +41,7 @@ def status(management: Management, output: str) -> None:
     found = management.must_find(PATH, absent, "ask a node of Penstock")
     rows = management.get(MIRRORS)["items"] if found["mirrored_queues"] else []
     found["queues"] = [row for row in rows if row["why"]]
-    say(found, output, "" if output == "json" else cluster_text(found))
+    management.say(found, cluster_text)
 
 
 PATTERNS: Final = all_of(
@@ -56,12 +56,12 @@ PATTERNS: Final = all_of(
     of=cluster,
     short="Spread the masters of mirrored queues.",
 )
-def rebalance(management: Management, output: str, **patterns: str) -> None:
+def rebalance(management: Management, **patterns: str) -> None:
     """Move masters from nodes with many to synchronised mirrors on nodes with few."""
     moves = management.do("rebalance", **patterns)
     rows = [(one["vhost"], one["name"], one["from"], one["to"]) for one in moves]
     text = table(("vhost", "queue", "from", "to"), rows) if rows else "nothing to move"
-    say(moves, output, text)
+    management.say(moves, text)
 
 
 @command(
@@ -72,17 +72,17 @@ def rebalance(management: Management, output: str, **patterns: str) -> None:
     of=cluster,
     short="Give a node copies of quorum queues.",
 )
-def grow(name: str, even: bool, management: Management, output: str, **patterns: str) -> None:
+def grow(name: str, even: bool, management: Management, **patterns: str) -> None:
     """Give the node NAME a copy of each quorum queue; it votes when it has all messages."""
     management.do("grow", node=name, strategy="even" if even else "all", **patterns)
-    say({"node": name}, output, "")
+    management.say({"node": name})
 
 
 @command("cluster shrink penstock@n4", NAME, of=cluster, short="Take a node's copies away.")
-def shrink(name: str, management: Management, output: str) -> None:
+def shrink(name: str, management: Management) -> None:
     """Take all copies of quorum queues from the node NAME, but those that lead: drain it first."""
     management.do("shrink", node=name)
-    say({"node": name}, output, "")
+    management.say({"node": name})
 
 
 def cluster_text(found: Mapping[str, Any]) -> str:

@@ -14,7 +14,6 @@ from penstock.cli.data.storage import many
 from penstock.cli.failure import Failure
 from penstock.cli.management import Management, asking, command
 from penstock.cli.options import option
-from penstock.cli.tables import say
 from penstock.client.management import path_of
 from penstock.client.progress import Progress
 
@@ -46,7 +45,6 @@ _VHOST = option("--vhost", "Only this virtual host.")
     click.argument("file", type=click.File("w", encoding="utf-8"), default="-"),
     _VHOST,
     of=definitions,
-    name="export",
     short="Write definitions to a file.",
     form=asking,
 )
@@ -61,16 +59,15 @@ def export_file(file: IO[str], vhost: str | None, management: Management) -> Non
     click.argument("file", type=click.File("rb"), default="-"),
     _VHOST,
     of=definitions,
-    name="import",
     short="Declare what a file has.",
 )
-def import_file(file: IO[bytes], vhost: str | None, management: Management, output: str) -> None:
+def import_file(file: IO[bytes], vhost: str | None, management: Management) -> None:
     """Declare what FILE, or standard input, has."""
     body = file.read()
     with Progress("import").waiting(_how_much(body)):
         answer = management.post(_where(vhost) + "?partial=true", body)
     left_out = answer.get("left_out", []) if isinstance(answer, dict) else []
-    say({"left_out": left_out}, output, "")
+    management.say({"left_out": left_out})
     for line in left_out:
         sys.stderr.write(f"left out: {line}\n")
     if left_out:

@@ -14,7 +14,7 @@ from penstock.cli.data.storage import queue
 from penstock.cli.failure import Failure
 from penstock.cli.management import NAME, Management, command, example
 from penstock.cli.options import option
-from penstock.cli.tables import say, shown
+from penstock.cli.tables import shown
 from penstock.client.management import path_of
 
 VHOST: Final = option("--vhost", "Virtual host.", default="/")
@@ -67,26 +67,22 @@ def absent(kind: str, name: str, vhost: str) -> tuple[str, str]:
     return cause, f"`penstock {kind}s` lists them; --vhost names another virtual host"
 
 
-def _declare(
-    kind: str, management: Management, output: str, arguments: tuple[str, ...], **given: Any
-) -> None:
+def _declare(kind: str, management: Management, arguments: tuple[str, ...], **given: Any) -> None:
     """Declare a queue or exchange ``given["name"]`` in ``given["vhost"]`` with the rest."""
     name, vhost = given.pop("name"), given.pop("vhost")
     wanted = {**given, "arguments": arguments_of(arguments)}
     management.do(f"declare_{kind}", vhost=vhost, **{kind: name}, **wanted)
     if kind == "queue":
         warn_of_unknown(wanted["arguments"])
-    say({kind: name, "vhost": vhost, **wanted}, output, "")
+    management.say({kind: name, "vhost": vhost, **wanted})
 
 
-def _remove(
-    kind: str, management: Management, output: str, name: str, vhost: str, **conditions: bool
-) -> None:
+def _remove(kind: str, management: Management, name: str, vhost: str, **conditions: bool) -> None:
     """Delete a queue or exchange if each of ``conditions`` that is true holds."""
     management.must_find(path_of(f"{kind}s", vhost, name), *absent(kind, name, vhost))
     query = {key.replace("_", "-"): "true" for key, wanted in conditions.items() if wanted}
     management.do(f"delete_{kind}", vhost=vhost, **{kind: name}, **query)
-    say({kind: name, "vhost": vhost, "deleted": True}, output, "")
+    management.say({kind: name, "vhost": vhost, "deleted": True})
 
 
 @command(
@@ -97,7 +93,6 @@ def _remove(
     option("--auto-delete", "It goes with its last consumer.", is_flag=True),
     ARGUMENT,
     of=queue,
-    short="Make a queue.",
 )
 def declare(**given: Any) -> None:
     """Make a queue; one that is there already must be just like it."""
@@ -111,19 +106,18 @@ def declare(**given: Any) -> None:
     option("--if-empty", "Only when it holds no message.", is_flag=True),
     option("--if-unused", "Only when it has no consumer.", is_flag=True),
     of=queue,
-    short="Delete a queue and its messages.",
 )
 def delete(**given: Any) -> None:
     """Delete a queue and its messages."""
     _remove("queue", **given)
 
 
-@command("queue purge orders", NAME, VHOST, of=queue, short="Drop a queue's ready messages.")
-def purge(name: str, vhost: str, management: Management, output: str) -> None:
+@command("queue purge orders", NAME, VHOST, of=queue)
+def purge(name: str, vhost: str, management: Management) -> None:
     """Drop a queue's ready messages; those that consumers hold stay."""
     management.must_find(path_of("queues", vhost, name), *absent("queue", name, vhost))
     management.do("purge_queue", vhost=vhost, queue=name)
-    say({"queue": name, "vhost": vhost, "purged": True}, output, "")
+    management.say({"queue": name, "vhost": vhost, "purged": True})
 
 
 @click.group(
@@ -143,8 +137,6 @@ def exchange() -> None:
     option("--internal", "Clients cannot publish to it.", is_flag=True),
     ARGUMENT,
     of=exchange,
-    name="declare",
-    short="Make an exchange.",
 )
 def declare_exchange(**given: Any) -> None:
     """Make an exchange; one that is there already must be just like it."""
@@ -157,7 +149,6 @@ def declare_exchange(**given: Any) -> None:
     VHOST,
     option("--if-unused", "Only when nothing is bound to it.", is_flag=True),
     of=exchange,
-    name="delete",
     short="Delete an exchange.",
 )
 def delete_exchange(**given: Any) -> None:
@@ -171,20 +162,16 @@ def _bindings_path(vhost: str, source: str, destination: str, to_exchange: bool)
 
 
 @command("bind orders invoices --key 'order.*'", *BINDING, short="Bind a queue to an exchange.")
-def bind(
-    key: str, arguments: tuple[str, ...], management: Management, output: str, **between: Any
-) -> None:
+def bind(key: str, arguments: tuple[str, ...], management: Management, **between: Any) -> None:
     """Let messages of exchange SOURCE go to queue DESTINATION."""
     wanted = {"routing_key": key, "arguments": arguments_of(arguments)}
     management.post(_bindings_path(**between), wanted)
     ends = {name: between[name] for name in ("source", "destination", "vhost")}
-    say({**ends, **wanted}, output, "")
+    management.say({**ends, **wanted})
 
 
 @command("unbind orders invoices --key 'order.*'", *BINDING, short="Take a binding away.")
-def unbind(
-    key: str, arguments: tuple[str, ...], management: Management, output: str, **between: Any
-) -> None:
+def unbind(key: str, arguments: tuple[str, ...], management: Management, **between: Any) -> None:
     """Take away the binding with this key and these arguments."""
     path = _bindings_path(**between)
     source, destination = between["source"], between["destination"]
@@ -193,7 +180,7 @@ def unbind(
         if (found["routing_key"], found["arguments"]) == wanted:
             properties = path_of(found["properties_key"]).removeprefix("/api")
             management.delete(path + properties)
-            say({"source": source, "destination": destination, "unbound": True}, output, "")
+            management.say({"source": source, "destination": destination, "unbound": True})
             return
     raise Failure(
         f"{source!r} is not bound to {destination!r} with key {key!r}",
@@ -214,13 +201,11 @@ def vhost() -> None:
     NAME,
     click.option("--description", default="", help="What it is for."),
     of=vhost,
-    name="add",
-    short="Make a virtual host.",
 )
-def add_vhost(name: str, description: str, management: Management, output: str) -> None:
+def add_vhost(name: str, description: str, management: Management) -> None:
     """Make a virtual host; users have no access to it before `penstock user allow`."""
     management.do("add_vhost", vhost=name, description=description)
-    say({"vhost": name, "description": description}, output, "")
+    management.say({"vhost": name, "description": description})
 
 
 @command(
@@ -228,14 +213,13 @@ def add_vhost(name: str, description: str, management: Management, output: str) 
     NAME,
     click.confirmation_option(prompt="This deletes all its queues and messages. Go on?"),
     of=vhost,
-    name="delete",
     short="Delete a virtual host and all in it.",
 )
-def delete_vhost(name: str, management: Management, output: str) -> None:
+def delete_vhost(name: str, management: Management) -> None:
     """Delete a virtual host with its exchanges, queues and messages."""
     there = path_of("vhosts", name)
     management.must_find(
         there, f"there is no virtual host {name!r}", "`penstock vhosts` lists them"
     )
     management.do("delete_vhost", vhost=name)
-    say({"vhost": name, "deleted": True}, output, "")
+    management.say({"vhost": name, "deleted": True})

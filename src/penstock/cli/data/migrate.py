@@ -16,19 +16,20 @@ from urllib.parse import quote, unquote, urlsplit
 
 import click
 
-from penstock.cli.failure import Failure, Unavailable
+from penstock.cli.failure import BrokerUnavailable, Failure
 from penstock.cli.management import Management
 from penstock.cli.nsq.taking_over import nsqd
-from penstock.cli.options import option, secret_option
+from penstock.cli.options import address_option, option
 from penstock.cli.tables import table
 from penstock.client.amqp import ClientError, Endpoint
 from penstock.client.endpoint import ChannelClosed, ConnectionLost
 from penstock.client.management import DEFAULT_URL
-from penstock.client.shovel import Shovel
+from penstock.client.shovel import QueueMover
 
 HTTP_PORT: Final = 15672
 IDENTITY: Final = "internal_cluster_id"
 AGAIN: Final = "run the same command again: it goes on where it was, and nothing is lost"
+EXPORT: Final = "give a file of `rabbitmqctl export_definitions` or the address of a management API"
 SAY_EVERY_S: Final = 1.0
 FIELDS: Final = "name,vhost,messages,messages_ready,messages_unacknowledged,type,exclusive"
 
@@ -51,8 +52,8 @@ Examples:
   penstock migrate definitions --from http://guest:guest@old:15672 --dry-run
   penstock migrate definitions --from rabbit.json --to http://guest:guest@new:15672""",
 )
-@secret_option("--from source", "Where they are now.", required=True, metavar="URL|FILE")
-@click.option("--to", "target", default=DEFAULT_URL, show_default=True, metavar="URL")
+@address_option("--from source", "Where they are now.", required=True, metavar="URL|FILE")
+@address_option("--to target", "", default=DEFAULT_URL, metavar="URL")
 @option("--dry-run", "Only say what would be left out; change nothing.", is_flag=True)
 def definitions(source: str, target: str, dry_run: bool) -> None:
     """Take over users, virtual hosts, exchanges, queues, bindings and policies.
@@ -66,7 +67,7 @@ def definitions(source: str, target: str, dry_run: bool) -> None:
         left_out = left_out_of(found)
     else:
         body = json.dumps(found).encode()
-        answer = _management(target).post("/api/definitions?partial=true", body)
+        answer = _management(target, "--to").post("/api/definitions?partial=true", body)
         left_out = [] if answer is None else answer["left_out"]
     for line in left_out:
         click.echo(f"left out: {line}", err=True)
@@ -75,22 +76,24 @@ def definitions(source: str, target: str, dry_run: bool) -> None:
         for kind in ("users", "vhosts", "exchanges", "queues", "bindings", "policies")
         if isinstance(found.get(kind), list)
     )
-    click.echo(f"{'would take' if dry_run else 'took'} {counts}; left out: {len(left_out)}")
+    click.echo(
+        f"read {counts}; left out: {len(left_out)}{' (nothing was changed)' if dry_run else ''}"
+    )
     if left_out:
         raise Failure(f"{len(left_out)} items cannot be honoured", "the lines above name them")
 
 
 def _definitions_of(source: str) -> dict[str, Any]:
     if source.startswith(("http://", "https://")):
-        found = _management(source).get("/api/definitions")
+        found = _management(source, "--from").get("/api/definitions")
     else:
         try:
             with open(source, encoding="utf-8") as file:
                 found = json.load(file)
         except (OSError, ValueError) as error:
-            raise Failure(f"cannot read definitions from {source}: {error}") from error
+            raise Failure(f"cannot read definitions from {source}: {error}", EXPORT) from error
     if not isinstance(found, dict):
-        raise Failure(f"{source} holds no definitions", "export them with /api/definitions")
+        raise Failure(f"{source} holds no definitions", EXPORT)
     return _without_identity(found)
 
 
@@ -117,10 +120,10 @@ Example:
   penstock migrate queues --from amqp://guest:guest@old/ --to amqp://guest:guest@new/ \\
       --queues '^orders' --stop-when-empty""",
 )
-@secret_option("--from source", "", required=True, metavar="AMQP_URL")
-@click.option("--to", "target", required=True, metavar="AMQP_URL")
+@address_option("--from source", "", required=True, metavar="AMQP_URL")
+@address_option("--to target", "", required=True, metavar="AMQP_URL")
 @click.option("--queues", "pattern", default=".*", show_default=True, metavar="REGEX")
-@secret_option("--from-http", "Management API of the source.", metavar="URL")
+@address_option("--from-http", "Management API of the source.", metavar="URL")
 @option("--stop-when-empty", "End when nothing is ready at the source.", is_flag=True)
 @option("--window", "Messages under way per queue.", default=500)
 def queues(
@@ -139,11 +142,11 @@ def queues(
     here, there = _endpoint(source), _endpoint(target)
     names = _names(here, pattern, from_http)
     try:
-        shovel = Shovel(here, there, names, window)
+        shovel = QueueMover(here, there, names, window)
     except ChannelClosed as error:
         raise Failure(str(error), "declare it first: `penstock migrate definitions`") from error
     except ConnectionLost as error:
-        raise Unavailable(str(error), AGAIN) from error
+        raise BrokerUnavailable(str(error), AGAIN) from error
     except ClientError as error:
         raise Failure(str(error)) from error
     progress = Progress(shovel)
@@ -154,7 +157,7 @@ def queues(
     except KeyboardInterrupt:
         click.echo("interrupted", err=True)
     except ConnectionLost as error:
-        raise Unavailable(str(error), AGAIN) from error
+        raise BrokerUnavailable(str(error), AGAIN) from error
     except ClientError as error:
         raise Failure(str(error), AGAIN) from error
     finally:
@@ -166,7 +169,7 @@ def queues(
 class Progress:
     """A line a second on standard error: overwritten on a terminal, plain lines elsewhere."""
 
-    def __init__(self, shovel: Shovel) -> None:
+    def __init__(self, shovel: QueueMover) -> None:
         self._shovel = shovel
         self._total = sum(queue.total for queue in shovel.queues)
         self.began_s = self._said_s = time.monotonic()
@@ -195,7 +198,7 @@ class Progress:
             sys.stderr.write("\n")
 
 
-def _tell_moved(shovel: Shovel) -> None:
+def _tell_moved(shovel: QueueMover) -> None:
     rows = [(queue.name, queue.moved) for queue in shovel.queues]
     click.echo(table(("queue", "moved"), rows))
     renamed = sum(queue.renamed for queue in shovel.queues)
@@ -211,7 +214,7 @@ def _names(source: Endpoint, pattern: str, url: str | None) -> list[str]:
     if re.fullmatch(r"[\w-]+", pattern):
         return [pattern]
     wanted = _compiled(pattern)
-    management = _management(url) if url else _beside(source)
+    management = _management(url, "--from-http") if url else _beside(source)
     names = []
     for row in _queue_rows(management, source.vhost):
         if not wanted.search(row["name"]):
@@ -234,8 +237,8 @@ def _names(source: Endpoint, pattern: str, url: str | None) -> list[str]:
 Example:
   penstock migrate verify --from http://guest:guest@old:15672 --to http://guest:guest@new:15672""",
 )
-@option("--from source", "Management API.", required=True, metavar="URL")
-@option("--to target", "Management API.", required=True, metavar="URL")
+@address_option("--from source", "Management API.", required=True, metavar="URL")
+@address_option("--to target", "Management API.", required=True, metavar="URL")
 @click.option("--vhost", default="/", show_default=True)
 @click.option("--queues", "pattern", default=".*", show_default=True, metavar="REGEX")
 def verify(source: str, target: str, vhost: str, pattern: str) -> None:
@@ -244,8 +247,8 @@ def verify(source: str, target: str, vhost: str, pattern: str) -> None:
     RabbitMQ's counts may be some seconds old.
     """
     here, there = (
-        {row["name"]: row for row in _queue_rows(_management(url), vhost)}
-        for url in (source, target)
+        {row["name"]: row for row in _queue_rows(_management(url, option), vhost)}
+        for url, option in ((source, "--from"), (target, "--to"))
     )
     rows = []
     for name in sorted(here):
@@ -280,8 +283,8 @@ def _compiled(pattern: str) -> re.Pattern[str]:
         raise click.UsageError(f"--queues {pattern!r}: {error}") from error
 
 
-def _management(url: str) -> Management:
-    """User and password stand in the URL; guest without."""
+def _management(url: str, option: str) -> Management:
+    """User and password stand in the URL, which ``option`` gave; guest without."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         port = parts.port or HTTP_PORT
@@ -290,13 +293,16 @@ def _management(url: str) -> Management:
     host = parts.hostname or ""
     host = f"[{host}]" if ":" in host else host
     user, password = unquote(parts.username or "guest"), unquote(parts.password or "guest")
-    return Management(f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}", user, password)
+    return Management(
+        f"{parts.scheme}://{host}:{port}{parts.path.rstrip('/')}", user, password, option
+    )
 
 
 def _beside(endpoint: Endpoint) -> Management:
     """The management API on the usual port of the same machine."""
     host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-    return Management(f"http://{host}:{HTTP_PORT}", endpoint.user, endpoint.password)
+    url = f"http://{host}:{HTTP_PORT}"
+    return Management(url, endpoint.user, endpoint.password, option="--from, or give --from-http")
 
 
 def _queue_rows(management: Management, vhost: str) -> list[dict[str, Any]]:

@@ -7,12 +7,13 @@ no sockets, and is gone when the answer is there.
 import os
 import secrets
 import tempfile
+from functools import partial
 from typing import Final
 
 from penstock.backing.factory import BackingMaker
 from penstock.broker.administration import Administration
 from penstock.broker.broker import Broker
-from penstock.broker.definitions.importing import DefinitionsImport, Plan
+from penstock.broker.definitions.importing import DefinitionsImport, ImportPlan
 from penstock.broker.rules.access import SALT_BYTES
 from penstock.cli.failure import Failure
 from penstock.core.clock_types import MonoMs
@@ -48,7 +49,8 @@ def _rehearse(definitions: object, stored: Definitions, directory: str) -> list[
     stored.commit()
     broker = _broker(stored, directory)
     broker.open(stored.load(), 0, MonoMs(0))
-    work = DefinitionsImport(broker, Administration(broker, ENTRIES), Plan(definitions), _salt)
+    salt = partial(secrets.token_bytes, SALT_BYTES)
+    work = DefinitionsImport(broker, Administration(broker, ENTRIES), ImportPlan(definitions), salt)
     while not work.run(STEPS):
         pass
     return work.left_out
@@ -74,7 +76,3 @@ def _broker(stored: Definitions, directory: str) -> Broker:
 
 def _heard(_text: str) -> None:
     """It takes too little time for a report of progress."""
-
-
-def _salt() -> bytes:
-    return secrets.token_bytes(SALT_BYTES)

@@ -1,9 +1,12 @@
-"""``penstock repair``: an operator's decision about a data directory that a start refuses.
+"""``penstock repair`` and ``cluster refound``: decisions about a data directory that is not in use.
 
-Two things are decided here.  Queues of which something lives and that ``definitions.db`` does not
-name (``engine/unknown_queues``) are given up: their deletion is recorded in the definitions;
-the next start removes what is left of them, as after any deletion.  A journal that is gone
-(``engine/lost_journal``) is given up: an empty one takes its place.
+A start refuses a directory for two reasons.  Queues of which something lives and that
+``definitions.db`` does not name (``engine/unknown_queues``) are given up: their deletion is
+recorded in the definitions; the next start removes what is left of them, as after any deletion.  A
+journal that is gone (``engine/lost_journal``) is given up: an empty one takes its place.
+
+What follows at the next start of a node that founds its cluster anew is in
+cluster/agreement/joining.py.
 """
 
 import fcntl
@@ -11,11 +14,13 @@ import os
 
 import click
 
-from penstock.cli.data.audit import CannotCheck, locked, must_be_data_directory
+from penstock.cli.data.audit import DEFINITIONS_FILE, CannotCheck, locked, must_be_data_directory
+from penstock.cli.failure import Failure
 from penstock.cli.options import option
-from penstock.core.errors import Corrupt
+from penstock.core.errors import Corrupt, PenstockError
 from penstock.storage.common.files import RealFileSystem
 from penstock.storage.definitions.definitions import Definitions
+from penstock.storage.definitions.followed import BRINGS, YIELDS, follow
 from penstock.storage.engine.lost_journal import lost_journal
 from penstock.storage.engine.terms import read_terms
 from penstock.storage.engine.unknown_queues import QueueDirectories, UnknownQueue
@@ -51,7 +56,8 @@ def repair(ctx: click.Context, /, directory: str, *, delete: bool, new: bool) ->
     a copy where there is one. A start refuses the directory until then, or until they are given up.
     It also refuses a directory that had messages and whose journal is gone: restore all of it from
     a copy. With a new journal, messages and acknowledgements that were only in the old one are
-    lost, and numbers of messages may be given a second time to readers of ranges.
+    lost, and numbers of messages may be given a second time to readers of ranges. Most bodies of
+    messages that rest are in it, too: where segments refer to them, a start refuses all the same.
     """
     directory = os.path.abspath(directory)
     must_be_data_directory(directory)
@@ -102,3 +108,35 @@ def look(directory: str, *, delete: bool, new: bool) -> tuple[str, list[UnknownQ
     finally:
         definitions.close()
     return lost, left.unknown
+
+
+@click.command(
+    short_help="Let a node found its cluster anew.",
+    epilog="\b\nExample:\n  penstock cluster refound /var/lib/penstock",
+)
+@click.argument("directory", type=click.Path(exists=True, file_okay=False))
+@option(
+    "--yield yields",
+    "Give up queues that another node has brought, and copies of queues that none has.",
+    is_flag=True,
+)
+def refound(directory: str, yields: bool) -> None:
+    """Let a node found its cluster anew, after etcd (or coordination.db) has lost its data.
+
+    To be run on the data directory of each node, before its next start.  The first node that
+    starts founds the cluster; each node brings its users, policies, exchanges, queues and bindings,
+    and nothing is deleted.  A queue that two nodes bring stops the second one: which of them has
+    the newer messages is yours to say.
+    """
+    must_be_data_directory(directory)
+    with locked(directory):
+        try:
+            definitions = Definitions(os.path.join(directory, DEFINITIONS_FILE))
+            follow(definitions.change, "", YIELDS if yields else BRINGS)
+            definitions.commit()
+            definitions.close()
+        except (PenstockError, OSError) as error:
+            raise Failure(str(error)) from error
+    click.echo(
+        f"{directory}: at its next start this node founds its cluster, or brings what it has"
+    )

@@ -13,7 +13,7 @@ import click
 from penstock.cli.failure import Failure
 from penstock.cli.management import NAME, Management, command, example
 from penstock.cli.options import option
-from penstock.cli.tables import say, shown, table
+from penstock.cli.tables import shown, table
 from penstock.client.management import path_of
 
 ROWS_SHOWN: Final = 20
@@ -39,15 +39,12 @@ def queue() -> None:
     """Work on one queue: look, pause, declare, delete, purge."""
 
 
-@command(
-    "queue show orders --vhost / -o json",
-    NAME,
-    VHOST,
-    of=queue,
-    short="Show where a queue's messages are.",
-)
-def show(name: str, vhost: str, management: Management, output: str) -> None:
-    """Show where a queue's messages are: sub-queues, memory, rates, and the files on disk."""
+@command("queue show orders --vhost / -o json", NAME, VHOST, of=queue)
+def show(name: str, vhost: str, management: Management) -> None:
+    """Show where a queue's messages are: sub-queues, memory, rates, and the files on disk.
+
+    Of a stream: its ends, retention, and how far its readers are behind.
+    """
     found = management.must_find(
         path_of("queues", vhost, name),
         f"there is no queue {name!r} in virtual host {vhost!r}",
@@ -56,18 +53,18 @@ def show(name: str, vhost: str, management: Management, output: str) -> None:
     if "penstock" not in found:
         raise Failure(f"{management.url} does not say where messages rest", NO_PENSTOCK)
     storage = management.get(STORAGE_PATH, absent=(401, 404))
-    text = "" if output == "json" else "\n".join(_queue_lines(found, storage))
-    say({"queue": found, "storage": storage}, output, text)
+    text = "" if management.as_json else "\n".join(_queue_lines(found, storage))
+    management.say({"queue": found, "storage": storage}, text)
 
 
 @command("status -o json")
-def status(management: Management, output: str) -> None:
+def status(management: Management) -> None:
     """Show how a broker fares: memory, disk, journal, stores, the last start."""
     overview = management.get("/api/overview")
     absent = f"{management.url} does not say how its storage fares"
     storage = management.must_find(STORAGE_PATH, absent, NO_PENSTOCK)
-    text = "" if output == "json" else "\n".join(_status_lines(overview, storage))
-    say({"overview": overview, "storage": storage}, output, text)
+    text = "" if management.as_json else "\n".join(_status_lines(overview, storage))
+    management.say({"overview": overview, "storage": storage}, text)
 
 
 # -- one queue ------------------------------------------------------------------------------
@@ -75,6 +72,9 @@ def status(management: Management, output: str) -> None:
 
 def _queue_lines(found: Mapping[str, Any], storage: Mapping[str, Any] | None) -> Iterator[str]:
     facts = found["penstock"]
+    if found.get("type") == "stream":
+        yield from _stream_lines(found, facts)
+        return
     yield from _pairs(_queue_pairs(found, facts))
     yield ""
     yield table(("sub-queue", "messages", "bytes", "in memory", ""), _sub_queue_rows(facts))
@@ -87,10 +87,45 @@ def _queue_lines(found: Mapping[str, Any], storage: Mapping[str, Any] | None) ->
         yield from _file_lines(storage)
 
 
+def _policy_text(found: Mapping[str, Any]) -> str:
+    terms = ", ".join(
+        f"{key}={value}" for key, value in (found.get("effective_policy_definition") or {}).items()
+    )
+    policies = [found.get(key) for key in ("policy", "operator_policy")]
+    return f"{' and '.join(filter(None, policies))}: {terms}" if terms else "none"
+
+
+def _stream_lines(found: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[str]:
+    ends = f"offsets {facts['first_offset']} to {facts['next_offset'] - 1}"
+    kept = facts["retention"]
+    bounds = [
+        size(kept["max_bytes"]) if kept["max_bytes"] else "",
+        f"{duration(kept['max_age_ms'] // 1000)} of age" if kept["max_age_ms"] else "",
+    ]
+    held = f"; {size(facts['held_bytes'])} are kept for groups" * bool(facts["held_bytes"])
+    yield from _pairs(
+        [
+            ("stream", f"{found['name']} in virtual host {found['vhost']}"),
+            ("policy", _policy_text(found)),
+            ("messages", f"{found['messages']}, {ends}" if found["messages"] else "none"),
+            ("on disk", f"{size(facts['bytes'])} in {many(facts['segments'], 'segment file')}"),
+            ("retention", (" and ".join(filter(None, bounds)) or "none: all stays") + held),
+            ("consumers", str(found["consumers"])),
+        ]
+    )
+    readers = [("group", one["name"], one["position"]) for one in facts["groups"]]
+    readers += [("consumer", one["name"], one["offset"]) for one in facts["positions"]]
+    if readers:
+        rows = [(*reader, max(facts["next_offset"] - reader[2], 0)) for reader in readers]
+        yield ""
+        yield table(("kept position of", "name", "next offset", "behind"), rows)
+
+
 def _queue_pairs(found: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     mode = facts["mode"] + (", on the way there" if facts["converting"] else "")
     kept = "durable" if found["durable"] else "not durable"
-    yield "queue", f"{found['name']} in virtual host {found['vhost']}, {kept}, {mode}"
+    yield "queue", f"{found['name']} in virtual host {found['vhost']}, {kept}, mode {mode}"
+    yield "policy", _policy_text(found)
     yield (
         "messages",
         (
@@ -98,6 +133,8 @@ def _queue_pairs(found: Mapping[str, Any], facts: Mapping[str, Any]) -> Iterator
             f" {many(found['consumers'], 'consumer')}"
         ),
     )
+    if found.get("paused"):
+        yield "state", "paused: nothing is delivered"
     if facts["delayed"]:
         yield "delayed", many(facts["delayed"], "message")
     if facts["persistent_messages"] is not None:

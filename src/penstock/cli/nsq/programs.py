@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from penstock import __version__
-from penstock.cli.config import warnings_of
+from penstock.cli.config import text_of, warnings_of
 from penstock.cli.failure import WrongSetting
 from penstock.cli.nsq.disk_queues import has_metadata
 from penstock.cli.nsq.record import is_taken_over
@@ -45,10 +45,26 @@ class Program(NamedTuple):
     defaults: Mapping[str, Value]
 
 
+Place = tuple[str, str]
+"""A data directory, and why it is that one."""
+HERE: Final[Place] = (".", "default")
+
 PROGRAMS: Final = (
     Program("nsqd", NSQD, NSQD_DEFAULTS),
     Program("nsqlookupd", NSQLOOKUPD, NSQLOOKUPD_DEFAULTS),
 )
+
+
+def _toml(values: Mapping[str, Value]) -> str:
+    """Texts, numbers and booleans are spelled as in JSON."""
+    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
+
+
+def _usual(
+    program: Program, environment: Mapping[str, str], flags: Mapping[str, str], file: str = ""
+) -> Settings:
+    """The program's own defaults under these sources; ``file``: of whose keys flags were made."""
+    return load_settings(_toml(program.defaults), environment, flags, file)
 
 
 class GoCommand(click.Command):
@@ -57,8 +73,13 @@ class GoCommand(click.Command):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         program = next(one for one in PROGRAMS if one.name == self.name)
+        usual = _usual(program, {}, {}).with_data_dir(".", "default")
         self.params = [
-            click.Option([f"--{flag.name}"], help=flag.help, is_flag=flag.is_switch)
+            click.Option(
+                [f"--{flag.name}"],
+                help=flag.help + _default(flag, usual),
+                is_flag=flag.is_switch,
+            )
             for flag in program.table
         ]
         self.params += [
@@ -69,6 +90,14 @@ class GoCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.params["words"] = tuple(args)
         return []
+
+
+def _default(flag: Flag, usual: Settings) -> str:
+    """Of each setting that it sets, but for empty ones at the end."""
+    values = [text_of(getattr(usual, key)) for key in flag.sets]
+    while values and not values[-1]:
+        del values[-1]
+    return f" [default: {', '.join(values)}]" if values else ""
 
 
 @click.command(
@@ -84,10 +113,10 @@ def nsqd(ctx: click.Context, words: Sequence[str]) -> None:
     nsqd, as the user nsq; AMQP is closed. Variables (PENSTOCK_ and a setting in capitals) say
     otherwise, and set what nsqd has no flag for.
     """
-    settings = _settings(ctx, PROGRAMS[0], words, os.environ)
+    settings = _settings(ctx, PROGRAMS[0], words)
     _refuse_unread_messages(settings.data_dir)
     _warn(settings)
-    ctx.exit(run_broker(settings, lambda: _settings(ctx, PROGRAMS[0], words, os.environ)))
+    ctx.exit(run_broker(settings, lambda: _settings(ctx, PROGRAMS[0], words)))
 
 
 @click.command(
@@ -102,15 +131,15 @@ def nsqlookupd(ctx: click.Context, words: Sequence[str]) -> None:
     It keeps nothing: its data directory is a temporary one unless PENSTOCK_DATA_DIR names one.
     """
     with tempfile.TemporaryDirectory(prefix="penstock-nsqlookupd-") as directory:
-        environment = {"PENSTOCK_DATA_DIR": directory, **os.environ}
-        settings = _settings(ctx, PROGRAMS[1], words, environment)
+        place = directory, "temporary"
+        settings = _settings(ctx, PROGRAMS[1], words, place)
         _warn(settings)
-        code = run_broker(settings, lambda: _settings(ctx, PROGRAMS[1], words, environment))
+        code = run_broker(settings, lambda: _settings(ctx, PROGRAMS[1], words, place))
     ctx.exit(code)
 
 
 def _settings(
-    ctx: click.Context, program: Program, words: Sequence[str], environment: Mapping[str, str]
+    ctx: click.Context, program: Program, words: Sequence[str], place: Place = HERE
 ) -> Settings:
     """Raises WrongSetting; ends the program after its help or version."""
     try:
@@ -121,7 +150,7 @@ def _settings(
         if "version" in texts:
             click.echo(f"{program.name} v{NSQ_RELEASE} (penstock {__version__})")
             ctx.exit(0)
-        return settings_of(program, texts, environment)
+        return settings_of(program, texts, os.environ, place)
     except SettingInvalid as error:
         raise WrongSetting(
             str(error), f"`penstock {program.name} --help` lists the flags"
@@ -129,9 +158,12 @@ def _settings(
 
 
 def settings_of(
-    program: Program, texts: Mapping[str, list[str]], environment: Mapping[str, str]
+    program: Program,
+    texts: Mapping[str, list[str]],
+    environment: Mapping[str, str],
+    place: Place = HERE,
 ) -> Settings:
-    """All sources merged, the data directory chosen.  Raises SettingInvalid."""
+    """All sources merged; ``place``: unless a source names one.  Raises SettingInvalid."""
     from_file: dict[str, list[str]] = {}
     unknown: Mapping[str, object] = {}
     name = texts.get("config", [""])[-1]
@@ -145,10 +177,11 @@ def settings_of(
             for key in unknown
         ),
     ]
-    flags = {key: _as_flag(value) for key, value in given.settings.items()}
-    settings = load_settings(_toml(program.defaults), environment, flags, program.name)
-    place = os.path.abspath(settings.data_dir or ".")
-    settings = settings.with_data_dir(place, settings.source_of("data_dir"))
+    flags = {key: text_of(value) for key, value in given.settings.items()}
+    settings = _usual(program, environment, flags, name)
+    if settings.data_dir:
+        place = settings.data_dir, settings.source_of("data_dir")
+    settings = settings.with_data_dir(os.path.abspath(place[0]), place[1])
     return settings.with_warnings((*notes, *settings.warnings))
 
 
@@ -157,17 +190,6 @@ def _text_of(name: str) -> str:
         return Path(name).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise SettingInvalid(f"cannot read the configuration file {name}: {error}") from error
-
-
-def _toml(values: Mapping[str, Value]) -> str:
-    """Texts, numbers and booleans are spelled as in JSON."""
-    return "".join(f"{key} = {json.dumps(value)}\n" for key, value in values.items())
-
-
-def _as_flag(value: Value) -> str:
-    if isinstance(value, tuple):
-        return ",".join(value)
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _warn(settings: Settings) -> None:

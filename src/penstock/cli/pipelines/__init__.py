@@ -6,16 +6,14 @@
     archive   a queue into a table
     run       several pipelines in one Spark    pipeline_file  the file that says which
     doctor    what is wrong with a table, a checkpoint, a queue
-    surroundings  what a pipeline has of such a program
     lake      which table is meant
     compact   many small files of a table into few
     replay    a table to a broker again
     dlq       dead letters: a report, and back to where they came from
     sql       a question to queues
     validate  messages sorted by a schema
-    init      a project for Declarative Pipelines
-    py_files  the archive that a cluster's workers need
-    prepare   Java's classes, noted so that Spark starts sooner
+    preparing  a project for Declarative Pipelines, the archive that a cluster's workers need, and
+              Java's classes, noted so that Spark starts sooner
     latency   how long messages took          flow      who blocked whom over time
     listing   what reports to a broker        event_source  what the two before share
 

@@ -285,7 +285,9 @@ def _show_plan(job: "ArchiveJob", subscribed: Subscribed, common: Common) -> Non
     if common.as_text:
         for queue, head in zip(subscribed.queues, subscribed.heads, strict=True):
             click.echo(f"queue {queue}: {head.ready} messages ready, seq_id from {head.floor}")
-        click.echo(f"table {job.table}: about {batches} more batches")
+        click.echo(
+            f"table {job.table}: about {batches} more {'batch' if batches == 1 else 'batches'}"
+        )
         state = "new" if last is None else f"goes on after batch {last}"
         click.echo(f"checkpoint {landing.checkpoint}: {state}")
         for name, kind in schema.items():

@@ -22,21 +22,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from penstock.cli.failure import Failure, Unavailable
-from penstock.cli.options import all_of, option, secret_option
-from penstock.cli.pipelines.surroundings import surroundings
+from penstock.cli.failure import BrokerUnavailable, Failure
+from penstock.cli.options import address_option, all_of, option
+from penstock.client.local_node import find_control
 from penstock.core.errors import PenstockError, ResourceLocked
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/%2f"
+URL_DEFAULT_WORDS = f"default $PENSTOCK_URL, else the broker of this machine, else {DEFAULT_URL}"
 MASTER = re.compile(r"local(\[[^]]+\])?|spark://.+|k8s://.+|yarn")
 BAR_WIDTH = 30
 SHORT_MESSAGES_MAX = 200_000
@@ -54,6 +55,12 @@ Exit codes:
 """
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+take_over_option = option("--take-over", "Take the queue from another pipeline.", is_flag=True)
+accept_data_loss_option = option(
+    "--accept-data-loss",
+    "Go on with what is there when the queue was replaced or read by others.",
+    is_flag=True,
+)
 
 
 @dataclass(frozen=True)
@@ -85,13 +92,13 @@ class _LocalPath(click.ParamType[Path]):
     name = "text"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        from penstock.spark.state.places import NotLocal, local_path
+        from penstock.spark.state.places import KeysInUrl, NotLocal, local_path
 
         try:
             if not value:
                 raise NotLocal("an empty path names no file")
             return local_path(str(value))
-        except NotLocal as error:
+        except (NotLocal, KeysInUrl) as error:
             self.fail(str(error), param, ctx)
 
 
@@ -118,7 +125,7 @@ def common_options(
 ) -> Callable[[Command], Command]:
     """The shared flags; ``stream`` = those of a query that keeps a place, and may keep running."""
     options = [
-        secret_option("--url", f"Broker; default $PENSTOCK_URL, else {DEFAULT_URL}"),
+        address_option("--url", f"Broker; {URL_DEFAULT_WORDS}", "PENSTOCK_URL"),
         option("--dry-run", "Say what would be done; starts no Spark.", is_flag=True),
         option(
             "-o --output", "json: nothing but the summary.", click.Choice(["text", "json"]), "text"
@@ -157,12 +164,15 @@ def common_options(
     return decorate
 
 
-take_over_option = option("--take-over", "Take the queue from another pipeline.", is_flag=True)
-accept_data_loss_option = option(
-    "--accept-data-loss",
-    "Go on with what is there when the queue was replaced or read by others.",
-    is_flag=True,
-)
+def broker_url(given: str | None) -> str:
+    """``--url``, ``PENSTOCK_URL``, the control file of this machine's broker, the usual port."""
+    url = given or os.environ.get("PENSTOCK_URL")
+    if url:
+        return url
+    control = find_control(os.environ)
+    if control is None or not control.amqp:
+        return DEFAULT_URL
+    return f"amqp://guest:guest@{control.amqp}/%2f"
 
 
 def _common(given: dict[str, Any]) -> Common:
@@ -170,7 +180,7 @@ def _common(given: dict[str, Any]) -> Common:
     once, every_s = given.pop("once", False), given.pop("every_s", None)
     if once and every_s is not None:
         raise click.UsageError("--once and --every exclude each other")
-    url = given.pop("url") or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
+    url = broker_url(given.pop("url"))
     return Common(
         url=url,
         master=given.pop("master", ""),
@@ -250,7 +260,7 @@ def asking_broker() -> Iterator[None]:
         ) from error
     except client.ConnectionLost as error:
         fix = "start it with 'penstock serve', or name it by --url"
-        raise Unavailable(str(error), fix) from error
+        raise BrokerUnavailable(str(error), fix) from error
     except client.Refused as error:
         text, cure = without_cure(str(error))
         fix = cure.format_map(IN_COMMANDS) or cure_of(error, IN_COMMANDS)
@@ -314,7 +324,7 @@ def failing_well(log: Path, checkpoint: Path | None = None) -> Iterator[None]:
         yield
     except BrokerUnreachable as error:
         fix = "start the broker, then run the same command again"
-        raise Unavailable(one_line(str(error)), fix) from error
+        raise BrokerUnavailable(one_line(str(error)), fix) from error
     except DataLost as error:
         fix = f"--accept-data-loss goes on with what is there; the checkpoint is {checkpoint}"
         raise Failure(one_line(str(error)), fix) from error
@@ -391,7 +401,11 @@ def summary_text(summary: dict[str, Any]) -> str:
 
 def say_failure(failure: Exception, pause_s: float) -> None:
     """One line each time a query died that is started again: an error that lasts is not silent."""
-    text = f"failed, starting again in {pause_s:g} s: {one_line(str(failure))}"
+    say(f"failed, starting again in {pause_s:g} s: {one_line(str(failure))}")
+
+
+def say(text: str) -> None:
+    """A line beside standard output."""
     around = surroundings()
     if around is None:
         click.echo(text, err=True)
@@ -442,3 +456,31 @@ class Teller:
             left_s = max(self._total - self._done, 0) / rate
             text += f"  {rate:.0f}/s  {left_s:.0f} s left"
         click.echo(f"{text} \x1b[K", nl=False, err=True)
+
+
+@dataclass
+class PipelineHost:
+    """What one run of one pipeline has of a program that runs several of them (``run``).
+
+    A command that is invoked alone has the process: signals, standard output, a Spark of its own.
+    Among others it finds this in its click context instead.
+    """
+
+    name: str
+    stopping: threading.Event
+    log: Path  # of the Spark they share
+    summary: dict[str, Any] = field(default_factory=dict)  # what the pipeline said at its end
+
+    def summarize(self, summary: dict[str, Any]) -> None:
+        """The pipeline has ended."""
+        self.summary = summary
+
+    def say(self, line: str) -> None:
+        """A line for the log of the program."""
+        click.echo(f"{self.name}: {line}", err=True)
+
+
+def surroundings() -> PipelineHost | None:
+    """None = the command is alone."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.find_object(PipelineHost)

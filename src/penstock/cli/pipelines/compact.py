@@ -75,7 +75,7 @@ def compact(
     """Make few large files of a table's many, while pipelines write and others read it.
 
     A Delta or Iceberg table is compacted by a transaction.  A plain table must have partitions:
-    each is exchanged at one stroke.  A reader that listed it before and opens a file after that
+    each is exchanged atomically.  A reader that listed it before and opens a file after that
     gets "no such file", and is right again when it lists anew; it never reads a message twice.
     """
     started_s = time.monotonic()

@@ -38,6 +38,7 @@ Examples:
   penstock pipeline dlq report --queue dlq
   penstock pipeline dlq report --queue dlq --out report.html
   penstock pipeline dlq report --queue dlq --out report.json --no-samples
+  penstock pipeline dlq report --queue orders.dlq --queue returns.dlq --out report.html
 """
 
 
@@ -47,10 +48,15 @@ def dlq() -> None:
 
 
 @dlq.command(epilog=EPILOG, short_help="Say what is in a dead-letter queue, and why.")
-@option("--queue", "The dead-letter queue; it stays as it is.", required=True)
+@option(
+    "--queue queues",
+    "A dead-letter queue, repeatable; it stays as it is.",
+    required=True,
+    multiple=True,
+)
 @option("--out", "Write the report there: a name ending in .html or .json.", LOCAL_PATH)
 @option("--before", "Compare with this report, JSON of an earlier --out.", LOCAL_PATH)
-@option("--limit", "Look at so many of the oldest messages only.", click.IntRange(1))
+@option("--limit", "Look at so many of the oldest messages of a queue only.", click.IntRange(1))
 @option(
     "--error-header error_headers",
     "Header in which consumers leave their error; may be repeated, the first one wins.",
@@ -67,7 +73,7 @@ def dlq() -> None:
 @common_options(stream=False, group=False)
 def report(
     common: Common,
-    queue: str,
+    queues: tuple[str, ...],
     out: Path | None,
     before: Path | None,
     limit: int | None,
@@ -81,89 +87,100 @@ def report(
     objects are part of the report; --no-samples leaves bodies out of it.
     """
     check_output(out, *REPORT_ENDINGS)
-    earlier = None if before is None else _earlier(before, queue)
+    queues = tuple(dict.fromkeys(queues))
+    earlier = {} if before is None else _earlier(before, queues)
     check_spark(common)
     from penstock.spark.dataframes.browsing import look
     from penstock.spark.reports.dlq_report import ERROR_HEADERS, ReportJob
 
     with asking_broker():
-        extent = look(common.url, queue, limit)
+        extents = [look(common.url, queue, limit) for queue in queues]
     job = ReportJob(error_headers or ERROR_HEADERS, 0 if no_samples else samples)
     if common.dry_run:
-        _show_plan(extent, job.error_headers, out, common)
+        _show_plan(extents, job.error_headers, out, common)
         return
     started_s = time.monotonic()
-    found = _report(common, extent, job)
-    if earlier is not None:
-        from penstock.spark.reports.dlq_page import compared
+    reports = _reports(common, extents, job)
+    for found in reports:
+        if earlier:
+            from penstock.spark.reports.dlq_page import compared
 
-        found["before"] = compared(found, earlier)
+            found["before"] = compared(found, earlier[found["queue"]])
     if out is not None:
-        write_report(out, _as_html(found) if out.suffix == ".html" else _as_json(found))
+        write_report(out, _as_html(reports) if out.suffix == ".html" else _as_json(reports))
     if common.as_text:
-        _tell(found, out)
+        for found in reports:
+            if len(reports) > 1:
+                click.echo(f"queue {one_line(found['queue'])}")
+            _tell(found)
+        if out is not None:
+            click.echo(f"report: {out}")
     seconds = round(time.monotonic() - started_s, 1)
-    say_summary(_summary(found, out) | {"seconds": seconds})
+    told = {"out": str(out) if out else None, "seconds": seconds}
+    say_summary(_joined([_summary(found) for found in reports]) | told)
 
 
-def _earlier(path: Path, queue: str) -> dict[str, Any]:
-    """Raises UsageError."""
+def _joined(reports: list[dict[str, Any]]) -> dict[str, Any]:
+    """A report of one queue is not in a list."""
+    return reports[0] if len(reports) == 1 else {"queues": reports}
+
+
+def _earlier(path: Path, queues: tuple[str, ...]) -> dict[str, dict[str, Any]]:
+    """By queue; raises UsageError."""
     from penstock.spark.reports.dlq_page import compared
 
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        compared(found, found)
-        of = found["queue"]
+        read: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found = {one["queue"]: one for one in read.get("queues", [read])}
+        for one in found.values():
+            compared(one, one)
     except OSError as error:
         raise click.UsageError(f"--before: {path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise click.UsageError(
             f"--before: {path} is no report of dlq report --out X.json"
         ) from error
-    if of != queue:
-        raise click.UsageError(f"--before: {path} is of queue {of}, not {queue}")
+    for queue in queues:
+        if queue not in found:
+            raise click.UsageError(f"--before: {path} is of queue {', '.join(found)}, not {queue}")
     return found
 
 
 def _show_plan(
-    extent: "Extent", error_headers: "tuple[str, ...] | Any", target: Path | None, common: Common
+    extents: "list[Extent]", error_headers: Any, target: Path | None, common: Common
 ) -> None:
-    if common.as_text:
-        click.echo(f"queue {extent.queue}: {extent.ready} messages ready; it stays as it is")
-        click.echo(f"seq_id {extent.start} to {extent.end - 1} would be read")
-    plan = {
-        "dry_run": True,
-        "queue": extent.queue,
-        "ready": extent.ready,
-        "from_seq_id": extent.start,
-        "upto_seq_id": extent.end,
-        "error_headers": list(error_headers),
-        "out": str(target) if target else None,
-    }
-    say_summary(plan)
+    plans = []
+    for extent in extents:
+        if common.as_text:
+            click.echo(f"queue {extent.queue}: {extent.ready} messages ready; it stays as it is")
+            click.echo(f"seq_id {extent.start} to {extent.end - 1} would be read")
+        plan = {"queue": extent.queue, "ready": extent.ready, "from_seq_id": extent.start}
+        plans.append(plan | {"upto_seq_id": extent.end})
+    told = {"error_headers": list(error_headers), "out": str(target) if target else None}
+    say_summary({"dry_run": True} | _joined(plans) | told)
 
 
-def _report(common: Common, extent: "Extent", job: Any) -> dict[str, Any]:
+def _reports(common: Common, extents: "list[Extent]", job: Any) -> list[dict[str, Any]]:
     from penstock.spark.dataframes.browsing import scratch
     from penstock.spark.reports.dlq_report import report as make_report
 
-    name = f"dlq report {extent.queue}"
-    short = extent.ready <= SHORT_MESSAGES_MAX
+    name = f"dlq report {', '.join(extent.queue for extent in extents)}"
+    short = sum(extent.ready for extent in extents) <= SHORT_MESSAGES_MAX
     with scratch() as home, spark_for(name, common, home, short=short) as spark:
-        return make_report(spark, extent, job)
+        return [make_report(spark, extent, job) for extent in extents]
 
 
-def _as_html(found: dict[str, Any]) -> str:
+def _as_html(reports: list[dict[str, Any]]) -> str:
     from penstock.spark.reports.dlq_page import dlq_page
 
-    return dlq_page(found)
+    return dlq_page(reports)
 
 
-def _as_json(found: dict[str, Any]) -> str:
-    return json.dumps(found, indent=2, ensure_ascii=True) + "\n"
+def _as_json(reports: list[dict[str, Any]]) -> str:
+    return json.dumps(_joined(reports), indent=2, ensure_ascii=True) + "\n"
 
 
-def _tell(found: dict[str, Any], target: Path | None) -> None:
+def _tell(found: dict[str, Any]) -> None:
     from penstock.spark.reports.dlq_page import verdict
 
     click.echo(one_line(verdict(found)))
@@ -171,17 +188,14 @@ def _tell(found: dict[str, Any], target: Path | None) -> None:
         for row in found[key][:5]:
             name = "(none)" if row["value"] is None else one_line(row["value"])
             click.echo(f"  {title:7} {row['count']:>10,}  {name}")
-    if target is not None:
-        click.echo(f"report: {target}")
 
 
-def _summary(found: dict[str, Any], target: Path | None) -> dict[str, Any]:
+def _summary(found: dict[str, Any]) -> dict[str, Any]:
     return {
         "queue": found["queue"],
         "messages": found["messages"],
         "left_in_queue": found["ready"],
         "reasons": {row["value"] or "none": row["count"] for row in found["reasons"]},
-        "out": str(target) if target else None,
     }
 
 

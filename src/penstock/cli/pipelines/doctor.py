@@ -1,14 +1,26 @@
 """``penstock pipeline doctor``: what is wrong with a table or a place, and what mends it."""
 
-import os
 from pathlib import Path
 
 import click
 
 from penstock.cli.failure import FAILED
-from penstock.cli.options import option, secret_option
-from penstock.cli.pipelines.common import DEFAULT_URL, LOCAL_PATH, one_line, say_summary
-from penstock.cli.pipelines.lake import CATALOG_WORDS, catalog_options, iceberg_named
+from penstock.cli.options import address_option, option
+from penstock.cli.pipelines.common import (
+    LOCAL_PATH,
+    URL_DEFAULT_WORDS,
+    broker_url,
+    one_line,
+    say_summary,
+)
+from penstock.cli.pipelines.lake import (
+    CATALOG_WORDS,
+    TABLE_PLACE,
+    asking_store,
+    catalog_options,
+    iceberg_named,
+    meant_table,
+)
 
 EPILOG = """\b
 Exit codes:
@@ -19,6 +31,7 @@ Exit codes:
 \b
 Examples:
   penstock pipeline doctor --table ./lake/orders
+  penstock pipeline doctor --table s3://bucket/lake/orders
   penstock pipeline doctor --table lake.orders --catalog prod
   penstock pipeline doctor --place ~/.local/state/penstock/validate/broker_5672/in
 """
@@ -27,11 +40,12 @@ Examples:
 @click.command(epilog=EPILOG)
 @option(
     "--table given",
-    "Directory of a table; with --catalog or --catalog-uri the name of an Iceberg table.",
+    "Directory of a table, or s3://, gs://, abfs://; with --catalog or --catalog-uri the name of an"
+    " Iceberg table.",
 )
 @catalog_options
 @option("--place", "Directory of a pipeline without a table: validate's --checkpoint.", LOCAL_PATH)
-@secret_option("--url", f"Broker of the queues; default $PENSTOCK_URL, else {DEFAULT_URL}")
+@address_option("--url", f"Broker of the queues; {URL_DEFAULT_WORDS}", "PENSTOCK_URL")
 @option("--offline", "Do not ask the broker about the queues.", is_flag=True)
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
 @click.pass_context
@@ -52,13 +66,12 @@ def doctor(
     if (given is None) == (place is None):
         raise click.UsageError("say what to examine by one of --table and --place")
     from penstock.spark.reports.doctor import ERROR, examine_place, examine_table, worst
-    from penstock.spark.tables.table import Table
     from penstock_ranges.ranges import BROWSE, Opened
     from pyspark_penstock.client import RangeClient
     from pyspark_penstock.options import parse_url
 
     try:
-        end = parse_url(url or os.environ.get("PENSTOCK_URL") or DEFAULT_URL)
+        end = parse_url(broker_url(url))
     except ValueError as error:
         raise click.UsageError(str(error)) from error
 
@@ -72,8 +85,10 @@ def doctor(
     elif any(words[word] for word in CATALOG_WORDS):
         findings = list(examine_table(iceberg_named(given or "", words), asked))
     else:
-        table = Table.at(LOCAL_PATH.convert(given, None, ctx))
-        findings = list(examine_table(table, asked))
+        directory = TABLE_PLACE.convert(given, None, ctx)
+        table = meant_table(directory, None, dict.fromkeys(CATALOG_WORDS), flag="--table")
+        with asking_store(table):
+            findings = list(examine_table(table, asked))
     if output == "text":
         for one in findings:
             click.echo(f"{one.level}: {one_line(one.subject)}: {one_line(one.text)}")

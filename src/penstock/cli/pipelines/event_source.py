@@ -35,7 +35,7 @@ from penstock.cli.pipelines.common import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from penstock.spark.reports.html_report import Span
+    from penstock.spark.reports.html_report import TimeWindows
 
     Make = Callable[[SparkSession, Path, float, float | None], dict[str, Any]]
 
@@ -155,15 +155,15 @@ def moment(at_ms: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(at_ms / 1000))
 
 
-def span_of(report: dict[str, Any], windows: Sequence[dict[str, Any]]) -> "Span":
+def span_of(report: dict[str, Any], windows: Sequence[dict[str, Any]]) -> "TimeWindows":
     """When the windows of a chart were, within the time that the report covers."""
-    from penstock.spark.reports.html_report import Span
+    from penstock.spark.reports.html_report import TimeWindows
 
     width_ms = 1000 * report["window_s"]
     starts_ms = [window["start_ms"] for window in windows]
     first_ms = min([report["from_ms"], *starts_ms])
     last_ms = max([report["until_ms"], *(start_ms + width_ms for start_ms in starts_ms)])
-    return Span(starts_ms, width_ms, first_ms, last_ms)
+    return TimeWindows(starts_ms, width_ms, first_ms, last_ms)
 
 
 def facts_of(report: dict[str, Any]) -> list[tuple[str, str | int | float | None]]:

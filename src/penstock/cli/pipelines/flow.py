@@ -117,7 +117,7 @@ def flow_html(report: dict[str, Any]) -> str:
 
 
 def _shares(report: dict[str, Any]) -> "Section":
-    from penstock.spark.reports.html_report import Bars, Lines, Section, Table
+    from penstock.spark.reports.html_report import Bars, HtmlTable, Lines, Section
 
     windows = report["windows"]
     points = [moment(window["start_ms"]) for window in windows]
@@ -135,31 +135,46 @@ def _shares(report: dict[str, Any]) -> "Section":
         for one in report["periods"]
     ]
     span = span_of(report, windows)
-    parts: list[Bars | Lines | Table] = [
+    parts: list[Bars | Lines | HtmlTable] = [
         Lines("Share of each window in flow", points, series, unit="%", span=span),
-        Table("All of the time", ("stage", "in flow", "blocked, all together, s"), stages),
-        Table("When it was", ("from", "until", "bottleneck", "in words"), periods),
+        HtmlTable("All of the time", ("stage", "in flow", "blocked, all together, s"), stages),
+        HtmlTable("When it was", ("from", "until", "bottleneck", "in words"), periods),
     ]
     return Section("The bottleneck over time", " ".join(_notes(report)), parts)
 
 
 def _waits(report: dict[str, Any]) -> "Section":
-    from penstock.spark.reports.html_report import Section, Table
+    from penstock.spark.reports.html_report import LINES_MAX, HtmlTable, Lines, Section
 
+    windows = report["windows"]
+    series = []
+    for queue in report["queues"][:LINES_MAX]:
+        blocked = {one["start_ms"]: one["blocked_ms"] / 1000 for one in queue["windows"]}
+        series.append((queue["queue"], [blocked.get(one["start_ms"], 0) for one in windows]))
+    points = [moment(window["start_ms"]) for window in windows]
+    queues = [(one["queue"], round(one["blocked_ms"] / 1000, 1)) for one in report["queues"]]
     connections = [
         (one["connection"], one["user"], one["vhost"], round(one["blocked_ms"] / 1000, 1))
         for one in report["connections"]
     ]
     columns = ("connection", "user", "vhost", "blocked, s")
-    parts = [
-        Table("The longest waits", EDGES, [_edge(edge) for edge in report["edges"]]),
-        Table("Connections that waited longest", columns, connections),
+    parts: list[Lines | HtmlTable] = [
+        Lines(
+            "How long others waited for each queue",
+            points,
+            series,
+            unit="s, all together",
+            span=span_of(report, windows),
+        ),
+        HtmlTable("Queues for which others waited longest", ("queue", "blocked, s"), queues),
+        HtmlTable("The longest waits", EDGES, [_edge(edge) for edge in report["edges"]]),
+        HtmlTable("Connections that waited longest", columns, connections),
     ]
     return Section("Who waited for whom", parts=parts)
 
 
 def _shortages(report: dict[str, Any]) -> "Section":
-    from penstock.spark.reports.html_report import Section, Table
+    from penstock.spark.reports.html_report import HtmlTable, Section
 
     alarms = [
         (
@@ -177,7 +192,7 @@ def _shortages(report: dict[str, Any]) -> "Section":
     ]
     columns = ("alarm", "from", "until", "used (disk: free), bytes", "limit, bytes")
     parts = [
-        Table("Alarms", columns, alarms),
-        Table("Paging", ("vhost", "queue", "times", "paged, bytes", "lasted, ms"), paging),
+        HtmlTable("Alarms", columns, alarms),
+        HtmlTable("Paging", ("vhost", "queue", "times", "paged, bytes", "lasted, ms"), paging),
     ]
     return Section("Memory and disk", parts=parts)

@@ -22,12 +22,12 @@ Pipelines
   compact: Make few large files of a table's many.
   replay: Send a table's messages to a broker again.
   outbox: Send each new row of a table as a message, once.
-  py-files: Write the archive that clusters need.
+  py-files preparing:py_files: Write the archive that clusters need.
   dlq: Look through dead letters, and send them back.
   sql: Ask queues a question in SQL; they stay as they are.
   validate: Sort messages by a schema: good ones here, bad there.
-  prepare: Make Spark start nearly twice as fast on this machine.
-  init: Write a project for Spark's Declarative Pipelines.
+  prepare preparing: Make Spark start nearly twice as fast on this machine.
+  init preparing: Write a project for Spark's Declarative Pipelines.
 """)
 
 

@@ -33,6 +33,12 @@ class _TablePlace(click.ParamType["Path | str"]):
         scheme, _, place = str(value).partition("://")
         if scheme not in STORES[1:]:
             return LOCAL_PATH.convert(value, param, ctx)
+        from penstock.spark.state.places import KeysInUrl, check_no_keys
+
+        try:
+            check_no_keys(str(value))
+        except KeysInUrl as error:
+            self.fail(str(error), param, ctx)
         if "/" not in place.rstrip("/"):
             self.fail(f"{value} is a whole bucket: name a place in it", param, ctx)
         return str(value)
@@ -175,6 +181,12 @@ def iceberg_named(
             " pyiceberg's configuration (~/.pyiceberg.yaml, or the environment:"
             " PYICEBERG_CATALOG__NAME__URI) and give --catalog NAME"
         )
+    from penstock.spark.state.places import KeysInUrl, check_no_keys
+
+    try:
+        check_no_keys(warehouse)
+    except KeysInUrl as error:
+        raise click.UsageError(f"--warehouse: {error}") from error
     scheme = warehouse.partition("://")[0] if "://" in warehouse else "file"
     if scheme not in STORES:
         raise click.UsageError(

@@ -1,6 +1,8 @@
 """``penstock pipeline latency``: how long messages took, from the event log."""
 
+from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -100,7 +102,7 @@ def _notes(report: dict[str, Any]) -> list[str]:
 
 
 def latency_html(report: dict[str, Any]) -> str:
-    from penstock.spark.reports.html_report import Page, Section, Table, page
+    from penstock.spark.reports.html_report import HtmlTable, Page, Section, page
 
     columns = ("vhost", "queue", "step", *(f"{key}, ms" for key in QUANTILES), "samples")
     steps = [
@@ -115,14 +117,47 @@ def latency_html(report: dict[str, Any]) -> str:
         for name, step in queue["steps"].items()
     ]
     rates = [(queue["vhost"], *_rates(queue)) for queue in report["queues"]]
-    whole = Section(
-        "All of the time",
-        " ".join(_notes(report)),
-        [Table("How long messages took", columns, steps), Table("Rates", ("vhost", *RATES), rates)],
-    )
+    took = HtmlTable("How long messages took", columns, steps)
+    per_s = HtmlTable("Rates", ("vhost", *RATES), rates)
+    whole = Section("All of the time", " ".join(_notes(report)), [took, per_s])
     busiest = sorted(report["queues"], key=lambda queue: -queue["delivered"])[:CHARTS_MAX]
     sections = [whole, *(_queue_section(report, queue) for queue in busiest)]
+    if len(busiest) > 1:
+        sections.insert(1, _side_by_side(report, busiest))
     return page(Page("Latency of queues", facts_of(report), sections))
+
+
+def _side_by_side(report: dict[str, Any], queues: list[dict[str, Any]]) -> "Section":
+    """A chart for each measure, with a line for each of the busiest queues."""
+    from penstock.spark.reports.html_report import LINES_MAX, Lines, Section
+
+    queues = queues[:LINES_MAX]
+    one_vhost = len({queue["vhost"] for queue in queues}) == 1
+    starts_ms = sorted({window["start_ms"] for queue in queues for window in queue["windows"]})
+    span = span_of(report, [{"start_ms": start_ms} for start_ms in starts_ms])
+    points = [moment(start_ms) for start_ms in starts_ms]
+
+    def chart(title: str, unit: str, value: Callable[[dict[str, Any]], Any]) -> Lines:
+        series = []
+        for queue in queues:
+            name = queue["queue"] if one_vhost else f"{queue['queue']} in {queue['vhost']}"
+            found = {window["start_ms"]: value(window) for window in queue["windows"]}
+            series.append((name, [found.get(start_ms) for start_ms in starts_ms]))
+        return Lines(title, points, series, unit=unit, span=span)
+
+    parts = [
+        chart(f"{words}, p99", "ms", partial(_p99, step))
+        for step, words in STEP_NAMES.items()
+        if any(step in queue["steps"] for queue in queues)
+    ]
+    parts.append(chart("Delivered a second", "1/s", itemgetter("delivered_per_s")))
+    parts.append(chart("Messages ready", "messages", itemgetter("ready")))
+    return Section("Queues side by side", "Those with the most deliveries.", parts)
+
+
+def _p99(step: str, window: dict[str, Any]) -> float | None:
+    value: float | None = window["steps"].get(step, {}).get("p99")
+    return value
 
 
 def _queue_section(report: dict[str, Any], queue: dict[str, Any]) -> "Section":

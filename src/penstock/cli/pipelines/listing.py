@@ -10,22 +10,22 @@ from typing import Any, Final
 import click
 
 from penstock.cli.management import Management, command
-from penstock.cli.tables import say, table
+from penstock.cli.tables import table
 
 PATH: Final = "/api/penstock/pipelines"
 COLUMNS: Final = ("name", "kind", "state", "queues", "batch", "rows", "rows/s", "lag", "to drain")
 
 
 @command("pipeline list -o json", name="list")
-def listing(management: Management, output: str) -> None:
+def listing(management: Management) -> None:
     """Pipelines that report to a broker: batches, rates, lag, and when they will be through.
 
     Those of the virtual hosts the user may enter; a pipeline that ended is shown for an hour.
     """
     absent = f"{management.url} does not list pipelines"
     found = management.must_find(PATH, absent, "pipelines report to Penstock only")
-    if output == "json":
-        say(found, output, "")
+    if management.as_json:
+        management.say(found)
     elif not found:
         click.echo("no pipeline reports to this broker")
     else:

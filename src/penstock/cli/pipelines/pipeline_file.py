@@ -20,9 +20,8 @@ from typing import Any, Final
 
 import click
 
-from penstock.cli.pipelines.common import SECONDS
+from penstock.cli.pipelines.common import SECONDS, PipelineHost
 from penstock.cli.pipelines.group import Pipelines
-from penstock.cli.pipelines.surroundings import Surroundings
 
 COMMANDS: Final = ("archive", "validate", "outbox", "replay", "compact")
 SHARED: Final = ("url", "master")
@@ -31,7 +30,7 @@ RESTARTS: Final = ("always", "never")
 
 
 @dataclass(frozen=True)
-class Entry:
+class PipelineEntry:
     """One pipeline of the file."""
 
     name: str
@@ -42,7 +41,7 @@ class Entry:
     restarts: bool
 
     def context(
-        self, *more: str, again: bool = False, around: Surroundings | None = None
+        self, *more: str, again: bool = False, around: PipelineHost | None = None
     ) -> click.Context:
         """Its options, parsed; ``again``: it does not take a queue over a second time."""
         forcing = ("--take-over",) if again else ()
@@ -57,7 +56,7 @@ class PipelineFile:
     """``shared``: ``url`` and ``master``, where the file has them."""
 
     shared: dict[str, str]
-    entries: tuple[Entry, ...]
+    entries: tuple[PipelineEntry, ...]
 
 
 def read_pipeline_file(path: Path) -> PipelineFile:
@@ -79,7 +78,7 @@ def read_pipeline_file(path: Path) -> PipelineFile:
     )
 
 
-def _entry(path: Path, name: str, table: Any, shared: dict[str, str]) -> Entry:
+def _entry(path: Path, name: str, table: Any, shared: dict[str, str]) -> PipelineEntry:
     place = f"[pipeline.{name}] "
     if not isinstance(table, dict):
         raise click.UsageError(f"{path}: {place}is not a table")
@@ -101,7 +100,7 @@ def _entry(path: Path, name: str, table: Any, shared: dict[str, str]) -> Entry:
     allowed = sorted(set(options) - {*NOT_IN_FILES, *SHARED} | {"every"})
     _refuse(path, place, given, allowed)
     try:
-        entry = Entry(
+        entry = PipelineEntry(
             name,
             command,
             tuple(word for key, value in given.items() for word in _words(key, value)),

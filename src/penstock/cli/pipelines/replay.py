@@ -13,15 +13,21 @@ from penstock.cli.failure import Failure
 from penstock.cli.options import option
 from penstock.cli.pipelines.common import (
     EXIT_CODES,
-    LOCAL_PATH,
     Common,
     at_work,
     check_spark,
     common_options,
     failing_well,
+    say,
     say_summary,
 )
-from penstock.cli.pipelines.lake import CATALOG_WORDS, catalog_options, meant_table
+from penstock.cli.pipelines.lake import (
+    CATALOG_WORDS,
+    TABLE_PLACE,
+    asking_store,
+    catalog_options,
+    meant_table,
+)
 from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -37,6 +43,7 @@ Examples:
   penstock pipeline replay --from ./lake/orders --to-queue orders-again
   penstock pipeline replay --from ./lake/events --since 2026-11-01T08:00 --until 2026-11-01T09:00 \\
       --where "routing_key like 'eu.%'" --to-exchange events --rate 5000/s
+  penstock pipeline replay --from s3://bucket/lake/orders --to-queue orders-again
   penstock pipeline replay --table lake.orders --catalog prod --to-queue orders-again
 """
 
@@ -68,7 +75,9 @@ def _number(unit: str) -> Any:
 
 
 @click.command(epilog=EPILOG)
-@option("--from directory", "Directory of a plain or Delta table.", LOCAL_PATH, metavar="DIR")
+@option(
+    "--from place", "Directory of a plain or Delta table, or s3://, gs://, abfs://.", TABLE_PLACE
+)
 @option("--table table_name", "Name of an Iceberg table, such as lake.orders.", metavar="NAME")
 @catalog_options
 @option("--since", "Taken by the broker then or later.", callback=_moment, metavar="TIME")
@@ -90,7 +99,7 @@ def _number(unit: str) -> Any:
 @common_options(stream=False, group=False)
 def replay(
     common: Common,
-    directory: Path | None,
+    place: Path | str | None,
     table_name: str | None,
     to_queue: str | None,
     to_exchange: str | None,
@@ -108,14 +117,12 @@ def replay(
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", name):
         raise click.UsageError("--name is made of letters, digits and _ . - (at most 100)")
     words = {word: chosen.pop(word) for word in CATALOG_WORDS}
-    lake = meant_table(directory, table_name, words, flag="--from")
+    lake = meant_table(place, table_name, words, flag="--from")
     check_spark(common)
     from penstock.spark.jobs.replay import ReplayJob, check_replay
 
-    job = ReplayJob(
-        url=common.url, master=common.master, lake=lake, name=name or "", target=target, **chosen
-    )
-    job = _named(job)
+    options: dict[str, Any] = chosen | {"name": name or "", "target": target, "say": say}
+    job = _named(ReplayJob(url=common.url, master=common.master, lake=lake, **options))
     try:
         plan = check_replay(job)
     except PenstockError as error:
@@ -176,15 +183,24 @@ def _show_plan(job: "ReplayJob", plan: "Plan | None", common: Common) -> None:
 
 def _count(job: "ReplayJob") -> int:
     """Messages between the times."""
-    from pyarrow import compute, dataset
+    from pyarrow import compute
 
-    table = dataset.dataset(job.lake.files(), format="parquet")
+    from penstock.spark.tables.additions import opened
+
     wanted = compute.scalar(True)
     if job.since is not None:
-        wanted = wanted & (dataset.field("enqueued_at") >= job.since)
+        wanted = wanted & (compute.field("enqueued_at") >= job.since)
     if job.until is not None:
-        wanted = wanted & (dataset.field("enqueued_at") < job.until)
-    return int(table.count_rows(filter=wanted))
+        wanted = wanted & (compute.field("enqueued_at") < job.until)
+    total = 0
+    with asking_store(job.lake):
+        for path in job.lake.files():
+            with opened(job.lake, path) as file:
+                if job.since is None and job.until is None:
+                    total += file.metadata.num_rows
+                else:
+                    total += file.read(["enqueued_at"]).filter(wanted).num_rows
+    return total
 
 
 def _run(job: "ReplayJob", plan: "Plan | None", common: Common) -> None:

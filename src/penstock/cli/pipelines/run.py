@@ -2,10 +2,8 @@
 
 import contextvars
 import json
-import os
 import threading
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,15 +14,15 @@ import click
 from penstock.cli.failure import Failure
 from penstock.cli.options import option
 from penstock.cli.pipelines.common import (
-    DEFAULT_URL,
     EXIT_CODES,
+    PipelineHost,
+    broker_url,
     check_spark_at,
     default_master,
     one_line,
     stop_on_signals,
 )
-from penstock.cli.pipelines.pipeline_file import Entry, PipelineFile, read_pipeline_file
-from penstock.cli.pipelines.surroundings import Surroundings
+from penstock.cli.pipelines.pipeline_file import PipelineEntry, PipelineFile, read_pipeline_file
 from penstock.core.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -82,7 +80,7 @@ def _run(given: PipelineFile, record: "RunRecord") -> list[str]:
     """Until all have ended; returns the names of those that failed for good."""
     from penstock.spark.launcher.session import SharedSpark
 
-    url = given.shared.get("url") or os.environ.get("PENSTOCK_URL") or DEFAULT_URL
+    url = broker_url(given.shared.get("url"))
     master = given.shared.get("master") or default_master()
     check_spark_at(url)
     with stop_on_signals() as stopping, SharedSpark(master, url, record.home) as shared:
@@ -97,10 +95,6 @@ def _run(given: PipelineFile, record: "RunRecord") -> list[str]:
         for thread in threads:
             while thread.is_alive():  # a join without end would hear no signal
                 thread.join(1.0)
-    return _failed(lives)
-
-
-def _failed(lives: "Sequence[_Life]") -> list[str]:
     return [life.entry.name for life in lives if life.result == FAILED]
 
 
@@ -108,7 +102,7 @@ def _failed(lives: "Sequence[_Life]") -> list[str]:
 class _Life:
     """One pipeline's runs, in a thread of its own."""
 
-    entry: Entry
+    entry: PipelineEntry
     stopping: threading.Event
     record: "RunRecord"
     result: str = DONE
@@ -137,7 +131,7 @@ class _Life:
         from penstock.spark.launcher.failures import JavaDied
         from penstock.spark.launcher.session import LOG_NAME
 
-        around = Surroundings(self.entry.name, self.stopping, self.record.home / LOG_NAME)
+        around = PipelineHost(self.entry.name, self.stopping, self.record.home / LOG_NAME)
         began, began_s = datetime.now(UTC), time.monotonic()
         error, again = "", self.entry.restarts
         around.say("starts")

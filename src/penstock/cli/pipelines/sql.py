@@ -62,11 +62,11 @@ def sql(common: Common, query: str, form: str, limit: int, out: Path | None) -> 
     may go on.  A query is answered from what is there when it starts; for answers that go on
     with the stream of messages write a Spark program (see the guide's recipes).
     """
-    from penstock.spark.dataframes.sql_tables import BadQuery, rewrite
+    from penstock.spark.dataframes.sql_tables import BadSql, rewrite
 
     try:
         rewritten = rewrite(query)
-    except BadQuery as error:
+    except BadSql as error:
         raise click.UsageError(str(error)) from error
     check_output(out)
     if common.output == "json" and out is None:

@@ -50,7 +50,10 @@ subscription_options = all_of(
     option("--exchange", "With --group: what comes through an exchange."),
     option("--routing-key", "With --exchange: which of it; all if left out.", metavar="KEY,…"),
     option("--topic", "With --channel: a topic of NSQ."),
-    option("--channel", "The channel of that topic; made when it is not there."),
+    option(
+        "--channel",
+        "The channel of that topic. Made when it is not there: it gets what comes from then on.",
+    ),
 )
 """They arrive as ``queue``, ``queues``, ``exchange``, ``routing_key``, …"""
 

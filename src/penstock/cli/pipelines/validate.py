@@ -31,7 +31,7 @@ from penstock.cli.pipelines.subscription import (
 )
 
 if TYPE_CHECKING:
-    from penstock.spark.jobs.validating import Judged, Target, ValidateJob
+    from penstock.spark.jobs.validating import Judged, PublishTarget, ValidateJob
 
 EPILOG = f"""{EXIT_CODES}
 \b
@@ -121,19 +121,19 @@ def validate(
     _run(job, subscribed, common)
 
 
-def parse_target(option: str, text: str) -> "Target":
+def parse_target(option: str, text: str) -> "PublishTarget":
     """``exchange:NAME`` or ``queue:NAME``."""
-    from penstock.spark.jobs.validating import Target
+    from penstock.spark.jobs.validating import PublishTarget
 
     kind, _, name = text.partition(":")
     if kind == "exchange" and name:
-        return Target(name, None)
+        return PublishTarget(name, None)
     if kind == "queue" and name:
-        return Target("", name)
+        return PublishTarget("", name)
     raise click.UsageError(f"{option} is {text!r}; write exchange:NAME or queue:NAME")
 
 
-def check_target(url: str, target: "Target", queues: tuple[str, ...]) -> None:
+def check_target(url: str, target: "PublishTarget", queues: tuple[str, ...]) -> None:
     """A target that is not there, or that is the input itself, is told before Spark starts."""
     from pyspark_penstock.sink_options import parse_sink_options
     from pyspark_penstock.staging_client import Stager
@@ -151,7 +151,12 @@ def _schema(text: str) -> Any:
     import jsonschema  # noqa: F401 - of DDL, too: workers need it
 
     from penstock.spark.jobs.checking import BadSchema, load_schema
+    from penstock.spark.state.places import KeysInUrl, check_no_keys
 
+    try:
+        check_no_keys(text)
+    except KeysInUrl as error:
+        raise click.UsageError(f"--schema: {error}") from error
     path = Path(text).expanduser()
     if path.is_file():
         try:

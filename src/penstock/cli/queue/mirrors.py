@@ -14,7 +14,7 @@ from penstock.cli.failure import Failure
 from penstock.cli.management import NAME, Management, command
 from penstock.cli.options import option
 from penstock.cli.queue.actions import act
-from penstock.cli.tables import say, shown, table
+from penstock.cli.tables import shown, table
 from penstock.client.management import path_of
 
 POLL_S: Final = 0.2
@@ -22,10 +22,10 @@ SAY_EVERY_S: Final = 1.0
 
 
 @command("queue mirrors orders", NAME, VHOST, of=queue, short="Show a queue's copies.")
-def mirrors(name: str, vhost: str, management: Management, output: str) -> None:
+def mirrors(name: str, vhost: str, management: Management) -> None:
     """Show the mirrors of a queue, their progress, and the ring that joins them."""
     found = _mirrors(name, vhost, management)
-    say(found, output, "" if output == "json" else mirrors_text(found))
+    management.say(found, mirrors_text)
 
 
 @command(
@@ -37,23 +37,21 @@ def mirrors(name: str, vhost: str, management: Management, output: str) -> None:
     of=queue,
     short="Let mirrors fetch what they lack.",
 )
-def sync(
-    name: str, vhost: str, wait: bool, timeout_s: int, management: Management, output: str
-) -> None:
+def sync(name: str, vhost: str, wait: bool, timeout_s: int, management: Management) -> None:
     """Let a queue's mirrors fetch what they lack; the queue goes on meanwhile."""
     _mirrors(name, vhost, management)
     wanted = {"queue": name, "vhost": vhost, "action": "sync"}
     management.do("queue_action", **wanted)
     if wait:
         _await_synchronised(name, vhost, management, timeout_s)
-    say(wanted, output, "")
+    management.say(wanted)
 
 
 @command("queue cancel-sync orders", NAME, VHOST, of=queue, short="Let mirrors stop fetching.")
-def cancel_sync(name: str, vhost: str, management: Management, output: str) -> None:
+def cancel_sync(name: str, vhost: str, management: Management) -> None:
     """Let a queue's mirrors stop fetching; what they have they keep."""
     _mirrors(name, vhost, management)
-    act("cancel_sync", name, vhost, management, output)
+    act("cancel_sync", name, vhost, management)
 
 
 @command(
@@ -64,9 +62,9 @@ def cancel_sync(name: str, vhost: str, management: Management, output: str) -> N
     of=queue,
     short="Make another copy the master.",
 )
-def hand_over(name: str, vhost: str, node: str, management: Management, output: str) -> None:
+def hand_over(name: str, vhost: str, node: str, management: Management) -> None:
     """Make the synchronised copy on another node the queue's master."""
-    act("hand_over", name, vhost, management, output, node=node)
+    act("hand_over", name, vhost, management, node=node)
 
 
 def _mirrors(name: str, vhost: str, management: Management) -> Any:
@@ -129,7 +127,8 @@ def mirrors_text(found: Mapping[str, Any]) -> str:
         lines.append(_copies_table(found["copies"]))
     if found["recoverable"]:
         lines += [
-            f"{shown(node)} is no member now and has {_had(had)}"
+            f"{shown(node)} is no member now and has"
+            f" {'everything' if had == 'synced' else 'a part of what'} there was"
             for node, had in sorted(found["recoverable"].items())
         ]
     return "\n".join(lines)
@@ -151,10 +150,6 @@ def _copies_table(copies: Sequence[Mapping[str, Any]]) -> str:
             for one in copies
         ],
     )
-
-
-def _had(had: str) -> str:
-    return "everything there was" if had == "synced" else "a part of what there was"
 
 
 def _ring_text(ring: Mapping[str, Any] | None) -> str:

@@ -3,9 +3,8 @@
 from penstock.cli.admin import entities
 from penstock.cli.data import storage
 from penstock.cli.queue import actions as queue_actions
-from penstock.cli.queue import messages as queue_messages
 from penstock.cli.queue import mirrors as queue_mirrors
 
 queue = storage.queue
 
-__all__ = ["entities", "queue", "queue_actions", "queue_messages", "queue_mirrors"]
+__all__ = ["entities", "queue", "queue_actions", "queue_mirrors"]

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from penstock.core.errors import PenstockError
 
 
-class BadQuery(PenstockError):
+class BadSql(PenstockError):
     """What is written is no use of ``ARGUMENTS``, or not a query."""
 
 
@@ -30,7 +30,7 @@ class Token(NamedTuple):
     end: int
 
 
-class Place(NamedTuple):
+class SqlSource(NamedTuple):
     """``kind`` one of ``ARGUMENTS``; ``names`` what stands between the parentheses."""
 
     kind: str
@@ -39,7 +39,7 @@ class Place(NamedTuple):
 
 class Rewritten(NamedTuple):
     text: str
-    views: dict[str, Place]
+    views: dict[str, SqlSource]
     words: frozenset[str]  # all identifiers, in lower case
     starred: bool  # a star that may mean all columns
 
@@ -85,7 +85,7 @@ def tokens(text: str) -> list[Token]:
         if kind == "comment":
             end = _end_of_comment(text, at)
         elif kind == "sign" and match[0] in "'\"`":
-            raise BadQuery(f"the quotation mark at {_where(text, at)} is not closed")
+            raise BadSql(f"the quotation mark at {_where(text, at)} is not closed")
         elif kind != "space":
             found.append(Token(kind, match[0], at, end))
         at = end
@@ -93,15 +93,15 @@ def tokens(text: str) -> list[Token]:
 
 
 def rewrite(text: str) -> Rewritten:
-    """Raises BadQuery."""
+    """Raises BadSql."""
     found = tokens(text)
     while found and found[-1].text == ";":
         text = text[: found.pop().start]
     if not found or found[0].text.lower() not in BEGINNINGS:
-        raise BadQuery("a query begins with SELECT or WITH; nothing else is run")
+        raise BadSql("a query begins with SELECT or WITH; nothing else is run")
     if _writes(found):
-        raise BadQuery("a query reads: INSERT is not run, not even behind WITH")
-    views: dict[str, Place] = {}
+        raise BadSql("a query reads: INSERT is not run, not even behind WITH")
+    views: dict[str, SqlSource] = {}
     pieces = []
     at = 0
     for first, last, place in _calls(text, found):
@@ -135,7 +135,7 @@ def columns(query: Rewritten, known: Sequence[str], default: Sequence[str]) -> t
 # -- finding ---------------------------------------------------------------------------------
 
 
-def _calls(text: str, found: list[Token]) -> list[tuple[int, int, Place]]:
+def _calls(text: str, found: list[Token]) -> list[tuple[int, int, SqlSource]]:
     """(first token, last token, what) of each call where a table may stand."""
     calls = []
     tables = [False]  # by depth of parentheses: are we in a list of tables?
@@ -173,24 +173,24 @@ def _opens(found: list[Token], at: int) -> bool:
     return at < len(found) and found[at].text == "("
 
 
-def _call(text: str, found: list[Token], at: int) -> tuple[int, int, Place]:
+def _call(text: str, found: list[Token], at: int) -> tuple[int, int, SqlSource]:
     kind = found[at].text.lower()
     form, least, most = ARGUMENTS[kind]
     names: list[str] = []
     place = at + 2
     while True:
         if place + 1 >= len(found) or found[place].kind != "string":
-            raise BadQuery(f"at {_where(text, found[at].start)}: write {form} with names in quotes")
+            raise BadSql(f"at {_where(text, found[at].start)}: write {form} with names in quotes")
         names.append(_unquoted(text, found[place]))
         separator = found[place + 1].text
         if separator == ")":
             break
         if separator != ",":
-            raise BadQuery(f"at {_where(text, found[place + 1].start)}: write {form}")
+            raise BadSql(f"at {_where(text, found[place + 1].start)}: write {form}")
         place += 2
     if not least <= len(names) <= most or not all(names):
-        raise BadQuery(f"at {_where(text, found[at].start)}: write {form}")
-    return at, place + 1, Place(kind, tuple(names))
+        raise BadSql(f"at {_where(text, found[at].start)}: write {form}")
+    return at, place + 1, SqlSource(kind, tuple(names))
 
 
 def _unquoted(text: str, token: Token) -> str:
@@ -200,7 +200,7 @@ def _unquoted(text: str, token: Token) -> str:
     quote = token.text[0]
     inner = token.text[1:-1].replace(quote * 2, quote)
     if not re.fullmatch(r"(?:[^\\]|\\[\\'\"])*", inner, re.DOTALL):
-        raise BadQuery(
+        raise BadSql(
             f"at {_where(text, token.start)}: write the name without escapes, or as r'...'"
         )
     return re.sub(r"\\(.)", r"\1", inner)
@@ -230,7 +230,7 @@ def _end_of_comment(text: str, at: int) -> int:
         depth += 1 if match[0] == "/*" else -1
         if depth == 0:
             return match.end()
-    raise BadQuery(f"the comment at {_where(text, at)} is not closed")
+    raise BadSql(f"the comment at {_where(text, at)} is not closed")
 
 
 def _where(text: str, at: int) -> str:

@@ -5,6 +5,7 @@ and cut into *slices* of at most some thousand messages; each slice is one write
 a name of its own (``txnId``), so it is published whole or not at all, and once, however often it
 is tried.  The slices are written down before the first is sent::
 
+    _penstock/replays/<name>/files         of a table in an object store, until all is sent
     _penstock/replays/<name>/plan.json     the choice, the slices' first messages and sizes, each
                                            queue's end, how many slices are done
 
@@ -36,20 +37,23 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from penstock.core.errors import PenstockError
 from penstock.spark.jobs.query_run import PAUSE_MIN_S
 from penstock.spark.launcher.failures import explained, is_hopeless
-from penstock.spark.launcher.session import session
+from penstock.spark.launcher.session import is_embedded, session
 from penstock.spark.progress import RunReports
 from penstock.spark.state.places import locked
+from penstock.spark.tables.additions import CannotFollow
+from penstock.spark.tables.copies import copy_table
 from penstock.spark.tables.landing import LakeTable
-from penstock.spark.tables.table import PARQUET, Table
+from penstock.spark.tables.table import PARQUET, Table, data_files
 from pyspark_penstock.durable import write_synced
 from pyspark_penstock.options import parse_url
 
@@ -62,6 +66,10 @@ SLICE_S = 2.0
 STAGE_MAX = "1000000GiB"
 """None: a slice is so many messages, whatever their size, and cannot be cut once it is planned."""
 ATTEMPTS = 3
+STORE_FIX = (
+    "look at the address, the region and the keys of the store (AWS_ENDPOINT_URL, AWS_REGION, …),"
+    " and whether this machine has room for a copy of the files"
+)
 TIME, SEQ = "time", "seq"
 KEYS = {TIME: ("enqueued_at", "queue", "seq_id"), SEQ: ("queue", "seq_id", "enqueued_at")}
 PROPERTIES = (
@@ -94,6 +102,8 @@ class ReplayJob:
     rate: float | None = None  # messages a second
     speed: float | None = None  # times as fast as they came
     resume: bool = False
+    copied: Path | None = None  # the files of a table in an object store, where Spark reads them
+    say: Callable[[str], None] = lambda _: None  # gets a line now and then while they are copied
 
     @property
     def home(self) -> Path:
@@ -163,14 +173,8 @@ class Plan:
 
 def check_replay(job: ReplayJob) -> Plan | None:
     """The plan to go on with; raises CannotReplay.  Cheap: no Spark."""
-    files = job.lake.files()
-    if not files:
+    if not _files(job):
         raise CannotReplay(f"{job.lake} holds no table", "name the directory of an archive")
-    if "://" in files[0]:
-        raise CannotReplay(
-            f"{job.lake} is in an object store, for which Spark as pip installs it has no reader",
-            "copy the table into a catalog whose warehouse is a directory, and replay that one",
-        )
     plan = Plan.read(job.home / "plan.json")
     if plan is None:
         return None
@@ -194,8 +198,45 @@ def check_replay(job: ReplayJob) -> Plan | None:
 def count_chosen(job: ReplayJob) -> int:
     """How many messages a replay would send; starts Spark, which judges the condition."""
     name = f"penstock replay {job.name}"
-    with session(name, job.master, job.url, job.home) as spark, explained():
-        return chosen(spark, job).count()
+    job = _readable(job, "counted", anew=True)
+    try:
+        with session(name, job.master, job.url, job.home) as spark, explained():
+            return chosen(spark, job).count()
+    finally:
+        _forget_copy(job)
+
+
+def _files(job: ReplayJob) -> list[str]:
+    try:
+        return job.lake.files()
+    except OSError as error:
+        raise CannotReplay(f"{job.lake}: {error}", STORE_FIX) from error
+
+
+def _readable(job: ReplayJob, name: str, *, anew: bool) -> ReplayJob:
+    """Spark as pip installs it has no reader for object stores: their files are copied."""
+    if not any("://" in file for file in _files(job)[:1]):
+        return job
+    if not is_embedded(job.master):
+        raise CannotReplay(
+            f"{job.lake} is in an object store: its files are copied to this machine, where the"
+            f" workers of {job.master} do not see them",
+            "leave out --master, or give local[N]",
+        )
+    place = job.home / name
+    if anew or not place.is_dir():
+        try:
+            copy_table(job.lake, place, job.since, job.until, job.say)
+        except OSError as error:
+            raise CannotReplay(f"{job.lake}: {error}", STORE_FIX) from error
+        except (CannotFollow, ValueError) as error:
+            raise CannotReplay(str(error), "replay a copy of the table in a directory") from error
+    return replace(job, copied=place)
+
+
+def _forget_copy(job: ReplayJob) -> None:
+    if job.copied is not None:
+        rmtree(job.copied, ignore_errors=True)
 
 
 def run_replay(
@@ -205,11 +246,15 @@ def run_replay(
     name = f"penstock replay {job.name}"
     with locked(job.home, f"run of replay '{job.name}'"):
         plan = check_replay(job)
+        job = _readable(job, "files", anew=plan is None)
         with session(name, job.master, job.url, job.home) as spark, explained():
             if plan is None:
                 plan = planned(chosen(spark, job), job)
                 plan.write(job.home / "plan.json")
-            return _Replay(job, plan, spark, on_slice).run(stopping)
+            done = _Replay(job, plan, spark, on_slice).run(stopping)
+        if not done.left:
+            _forget_copy(job)
+        return done
 
 
 def chosen(spark: "SparkSession", job: ReplayJob) -> "DataFrame":
@@ -218,10 +263,10 @@ def chosen(spark: "SparkSession", job: ReplayJob) -> "DataFrame":
 
     # A queue called 007 must not become a number.
     spark.conf.set("spark.sql.sources.partitionColumnTypeInference.enabled", "false")
-    listed = job.lake.files()
+    listed = list(map(str, data_files(job.copied))) if job.copied else job.lake.files()
     if isinstance(job.lake, Table):
-        directory = str(job.lake.directory)
-        plain = job.lake.format == PARQUET
+        directory = str(job.copied or job.lake.directory)
+        plain = bool(job.copied) or job.lake.format == PARQUET
         files = [directory] if plain else listed
         frame = spark.read.option("basePath", directory).parquet(*files)
         frame = _with_values_of(frame, {part for path in listed for part in Path(path).parts[:-1]})

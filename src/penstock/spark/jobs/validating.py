@@ -40,7 +40,7 @@ END_PATIENCE_S = 5.0
 """How long the last batch's numbers are waited for: Spark tells them from a thread of its own."""
 
 
-class Target(NamedTuple):
+class PublishTarget(NamedTuple):
     """``routing_key`` None = the one a message had."""
 
     exchange: str
@@ -59,8 +59,8 @@ class ValidateJob:
     subject: str
     queues: tuple[str, ...]
     schema: dict[str, Any] | bool | str
-    good: Target
-    bad: Target
+    good: PublishTarget
+    bad: PublishTarget
     home: Path
     batch_messages: int
     every_s: float | None
@@ -200,7 +200,7 @@ def published_below(checkpoint: Path, url: str) -> dict[str, int]:
 
 
 def judged(
-    stream: "DataFrame", schema: dict[str, Any] | bool, good: Target, bad: Target
+    stream: "DataFrame", schema: dict[str, Any] | bool, good: PublishTarget, bad: PublishTarget
 ) -> "DataFrame":
     """As the sink wants it; headers are only on the bad ones."""
     import pyarrow as pa
@@ -232,7 +232,7 @@ def judged(
     )
 
 
-def _key(target: Target) -> "Column":
+def _key(target: PublishTarget) -> "Column":
     from pyspark.sql import functions as f
 
     return f.col("routing_key") if target.routing_key is None else f.lit(target.routing_key)

@@ -139,8 +139,7 @@ _GIVEN: ContextVar[SharedSpark | None] = ContextVar("the Spark of this program",
 
 
 def _say_that_spark_starts(master: str) -> None:
-    if sys.stderr.isatty():
-        sys.stderr.write(f"starting Spark on {master}, which takes some seconds\n")
+    sys.stderr.write(f"starting Spark on {master}, which takes some seconds\n")
 
 
 def _java_died() -> tuple[type[Exception], ...]:
@@ -309,10 +308,12 @@ def _log_settings(scratch: Path) -> Path:
 
 
 def _register(spark: "SparkSession") -> None:
-    """Spark finds the source by itself when it is installed; this also works when it is not."""
-    from pyspark.errors import AnalysisException
+    """Unless Spark has found the source by itself, as it does when it is installed.
 
+    It would warn that one of the same name is replaced, and Spark 4.0 refuses it.
+    """
     from pyspark_penstock import DefaultSource
 
-    with suppress(AnalysisException):  # Spark 4.0 refuses one that it has found
+    session = spark._jsparkSession  # noqa: SLF001 - nothing public says what is registered
+    if not session.sessionState().dataSourceManager().dataSourceExists(DefaultSource.name()):
         spark.dataSource.register(DefaultSource)

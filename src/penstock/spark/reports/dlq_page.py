@@ -1,15 +1,82 @@
 """The report of a dead-letter queue as an HTML page."""
 
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
-from penstock.spark.reports.html_report import Bars, Lines, Page, Section, Table, Value, page
+from penstock.spark.reports.dlq_report import width_of
+from penstock.spark.reports.html_report import Bars, HtmlTable, Lines, Page, Section, Value, page
 
 NONE = "(none)"
 COMPARED = (("reasons", "reason"), ("source_queues", "queue"), ("errors", "error"))
 
 
-def dlq_page(found: dict[str, Any]) -> str:
-    """HTML of what ``dlq_report.report`` has found."""
+def dlq_page(reports: Sequence[dict[str, Any]]) -> str:
+    """HTML of what ``dlq_report.report`` has found in each queue."""
+    if len(reports) == 1:
+        (found,) = reports
+        title = f"Dead letters in {found['queue']}"
+        return page(Page(title, _facts(found), sections_of(found), verdict(found)))
+    sections = [side_by_side(reports)]
+    for found in reports:
+        kept = [replace(one, title=f"{found['queue']}: {one.title}") for one in sections_of(found)]
+        sections += [Section(f"Queue '{found['queue']}'", verdict(found)), *kept]
+    facts = [("Queues", len(reports)), ("Messages", sum(one["messages"] for one in reports))]
+    return page(Page("Dead letters of several queues", facts, sections))
+
+
+def side_by_side(reports: Sequence[dict[str, Any]]) -> Section:
+    """A line and a row for each queue."""
+    columns = ("queue", "messages", "before", "most frequent reason", "most frequent error")
+    rows = [
+        [
+            found["queue"],
+            found["messages"],
+            found["before"]["messages"] if "before" in found else None,
+            *(_most_frequent(found[name], found["messages"]) for name in ("reasons", "errors")),
+        ]
+        for found in reports
+    ]
+    return Section(
+        "Queues side by side", parts=[_together(reports), HtmlTable("All", columns, rows)]
+    )
+
+
+def _most_frequent(rows: list[dict[str, Any]], messages: int) -> str | None:
+    named = [row for row in rows if row["value"] is not None]
+    return f"{named[0]['value']} ({_percent(named[0]['count'], messages)})" if named else None
+
+
+def _together(reports: Sequence[dict[str, Any]]) -> Lines:
+    """Arrivals of all queues in stretches as wide as the widest, over the time of all."""
+    arrived: list[Counter[int]] = []
+    for found in reports:
+        over_time = found["over_time"]
+        pairs = zip(over_time["times"], over_time["messages"], strict=True)
+        counts: Counter[int] = Counter()
+        for text, count in pairs:
+            counts[int(datetime.fromisoformat(text).timestamp())] += count
+        arrived.append(counts)
+    seconds = [at_s for counts in arrived for at_s in counts]
+    if not seconds:
+        return Lines("Arrivals over time", [], [])
+    widest = max(found["over_time"]["width_seconds"] for found in reports)
+    width = max(widest, width_of(min(seconds), max(seconds)))
+    places = range(min(seconds) // width, max(seconds) // width + 1)
+    series = []
+    for found, counts in zip(reports, arrived, strict=True):
+        placed: Counter[int] = Counter()
+        for at_s, count in counts.items():
+            placed[at_s // width] += count
+        series.append((found["queue"], [placed[place] for place in places]))
+    times = [datetime.fromtimestamp(place * width, UTC).isoformat() for place in places]
+    return Lines("Arrivals over time", times, series, unit=f"messages per {width} s")
+
+
+def sections_of(found: dict[str, Any]) -> list[Section]:
+    """Of one queue."""
     sections = [
         Section(
             "Why messages died",
@@ -54,8 +121,7 @@ def dlq_page(found: dict[str, Any]) -> str:
         sections.insert(0, since(found["before"]))
     if "samples" in found:
         sections.append(Section("Samples", parts=[_samples(found["samples"])]))
-    title = f"Dead letters in {found['queue']}"
-    return page(Page(title, _facts(found), sections, verdict(found)))
+    return sections
 
 
 def verdict(found: dict[str, Any]) -> str:
@@ -113,7 +179,7 @@ def since(before: dict[str, Any]) -> Section:
         "Since the report before",
         f"It had {before['messages']:,} messages, the last from {before['last_arrival_at']}."
         " Values beyond the most frequent of a report count as 0 there.",
-        [Table("What changed", columns, rows)],
+        [HtmlTable("What changed", columns, rows)],
     )
 
 
@@ -153,16 +219,16 @@ def _arrivals(over_time: dict[str, Any]) -> Lines:
     )
 
 
-def _offenders(title: str, rows: list[dict[str, Any]]) -> Table:
+def _offenders(title: str, rows: list[dict[str, Any]]) -> HtmlTable:
     columns = ("value", "messages", "first seq_id", "last seq_id", "most deaths")
     names = ("value", "count", "first_seq_id", "last_seq_id", "deaths_max")
-    return Table(title, columns, [[row[name] for name in names] for row in rows])
+    return HtmlTable(title, columns, [[row[name] for name in names] for row in rows])
 
 
-def _samples(samples: list[dict[str, Any]]) -> Table:
+def _samples(samples: list[dict[str, Any]]) -> HtmlTable:
     names = ("seq_id", "message_id", "death_reason", "death_queue", "routing_key", "error")
     rows = [[*(one[name] for name in names), _body(one)] for one in samples]
-    return Table("The oldest of each kind", [*names, "body"], rows, ["body"])
+    return HtmlTable("The oldest of each kind", [*names, "body"], rows, ["body"])
 
 
 def _body(one: dict[str, Any]) -> str:

@@ -9,6 +9,7 @@ are asked together: a job of Spark costs half a second however little there is t
 """
 
 import datetime as dt
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -207,26 +208,31 @@ def _over_time(
     """Arrivals in the queue by these reasons, in equal stretches of time, empty ones too."""
     first, last = whole["first_arrival_at"], whole["last_arrival_at"]
     if first is None:
-        return {"width_seconds": 0, "times": [], "reasons": {}}
+        return {"width_seconds": 0, "times": [], "messages": [], "reasons": {}}
     start_s, end_s = (int(dt.datetime.fromisoformat(at).timestamp()) for at in (first, last))
-    fitting = [width for width in WIDTHS_S if (end_s - start_s) // width < TIMES_MAX]
-    width = fitting[0] if fitting else (end_s - start_s) // TIMES_MAX + 1
+    width = width_of(start_s, end_s)
     place = f"cast(floor(unix_timestamp(enqueued_at) / {width}) as bigint) as place"
     rows = letters.selectExpr(place, "death_reason as reason").groupBy("reason", "place").count()
-    counts = {
-        (row["reason"], row["place"]): row["count"]
-        for row in rows.collect()
-        if row["reason"] in reasons
-    }
+    counts = {(row["reason"], row["place"]): row["count"] for row in rows.collect()}
+    totals: Counter[int] = Counter()
+    for (_, at), count in counts.items():
+        totals[at] += count
     places = range(start_s // width, end_s // width + 1)
     return {
         "width_seconds": width,
         "times": [_plain(dt.datetime.fromtimestamp(p * width, dt.UTC)) for p in places],
+        "messages": [totals[place] for place in places],
         "reasons": {
             reason or "none": [counts.get((reason, place), 0) for place in places]
             for reason in reasons
         },
     }
+
+
+def width_of(start_s: int, end_s: int) -> int:
+    """Of the stretches, in seconds, in which so much time is shown."""
+    fitting = [width for width in WIDTHS_S if (end_s - start_s) // width < TIMES_MAX]
+    return fitting[0] if fitting else (end_s - start_s) // TIMES_MAX + 1
 
 
 def _repeated(letters: "DataFrame") -> dict[str, list[dict[str, Any]]]:

@@ -17,6 +17,7 @@ from penstock.spark.state import notes
 from penstock.spark.tables.iceberg import IcebergTable
 from penstock.spark.tables.landing import LakeTable
 from penstock.spark.tables.publishing import STAGING
+from penstock.spark.tables.store import Store, StoreTable
 from penstock.spark.tables.table import DELTA, NOTE, PARQUET, Table, data_files
 from penstock_ranges import frames
 from penstock_ranges.ranges import Opened
@@ -29,6 +30,7 @@ SMALL_BYTES: Final = 64 << 20
 SMALL_FILES: Final = 100
 SNAPSHOTS: Final = 1000
 MAGIC: Final = b"PAR1"
+MEND_LOG: Final = "restore _delta_log from a backup; its entries name the files of the table"
 AGAIN: Final = "run the pipeline's command again"
 GO_ON: Final = f"{AGAIN} with --accept-data-loss, which goes on with what is there"
 
@@ -46,7 +48,9 @@ Look = Callable[[str], Opened]
 
 def examine_table(table: LakeTable, look: Look | None) -> Iterator[Finding]:
     """``look`` None: the broker is not asked."""
-    if isinstance(table, Table):
+    if isinstance(table, StoreTable):
+        yield from _store(table)
+    elif isinstance(table, Table):
         yield from _directory(table)
     elif isinstance(table, IcebergTable):
         yield from _iceberg(table)
@@ -63,8 +67,7 @@ def _directory(table: Table) -> Iterator[Finding]:
     try:
         files = list(data_files(table.directory))
     except Exception as error:  # noqa: BLE001 - the library has kinds of its own for a broken log
-        cure = "restore _delta_log from a backup; its entries name the files of the table"
-        yield Finding(ERROR, str(table), f"the log of Delta cannot be read: {error}", cure)
+        yield Finding(ERROR, str(table), f"the log of Delta cannot be read: {error}", MEND_LOG)
         return
     if not files and not table.home.is_dir():
         yield Finding(ERROR, str(table), "there is no table", "correct the path")
@@ -88,6 +91,33 @@ def _directory(table: Table) -> Iterator[Finding]:
     if left.is_dir() and any(left.iterdir()):
         cure = f"penstock pipeline compact --table {table.directory}"
         yield Finding(NOTED, str(left), "a compaction was killed, or runs", cure)
+
+
+def _store(table: StoreTable) -> Iterator[Finding]:
+    """Raises OSError when the store is away, or says no.  An object is whole or is not there."""
+    try:
+        files = {path.partition("://")[2] for path in table.files()}
+    except OSError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the library has kinds of its own for a broken log
+        yield Finding(ERROR, str(table), f"the log of Delta cannot be read: {error}", MEND_LOG)
+        return
+    if not files:
+        yield Finding(ERROR, str(table), "there is no table", "correct the URL")
+        return
+    if not (table.home / NOTE).exists():
+        cure = f"examine it on the machine that archives into it: its place is below {table.home}"
+        yield Finding(NOTED, str(table), "no pipeline of this machine has begun it", cure)
+    sizes = {one.path: one.size for one in Store(table.url).listed()}
+    for path in sorted(files - sizes.keys()):
+        cure = "restore it: every reader of the table fails at it"
+        yield Finding(ERROR, path, "the log names it, and it is not there", cure)
+    small = sum(1 for path in files & sizes.keys() if sizes[path] < SMALL_BYTES)
+    if small > SMALL_FILES:
+        cure = "plain files of a store stay as they are: begin another table with --format delta"
+        if table.format == DELTA:
+            cure = f"penstock pipeline compact --table {table}"
+        yield Finding(WARNING, str(table), f"{small} files are small", cure)
 
 
 def _fault(file: Path) -> str:

@@ -26,6 +26,7 @@ KINDS = (
 STAGES = ("connection", "channel", "queue")
 EDGES_MAX = 50
 CONNECTIONS_MAX = 20
+QUEUES_MAX = 20
 PERIODS_MAX = 200
 
 Report = dict[str, Any]
@@ -61,6 +62,7 @@ def flow_report(
         "stages": _stages(windows, edges, covered_s),
         "periods": _periods(windows, window_ms),
         "edges": edges[:EDGES_MAX],
+        "queues": _waited_for(events, window_ms),
         "connections": _connections(events, edges),
         "alarms": alarms,
         "paging": _paging(events),
@@ -205,6 +207,29 @@ def _edges(events: "DataFrame", covered_s: int) -> list[Report]:
     ]
 
 
+def _waited_for(events: "DataFrame", window_ms: int) -> list[Report]:
+    """The queues for which others waited longest, by windows; those without a wait are left out."""
+    from pyspark.sql import functions as f
+
+    found: dict[str, dict[int, int]] = {}
+    waits = events.where("event = 'wait' and waits_for_kind = 'queue'")
+    by = ("waits_for", f.expr(f"at_ms - at_ms % {window_ms}").alias("start_ms"))
+    for row in waits.groupBy(*by).agg(f.sum("blocked_ms").alias("blocked_ms")).collect():
+        found.setdefault(row["waits_for"], {})[row["start_ms"]] = row["blocked_ms"]
+    longest = sorted(found, key=lambda name: (-sum(found[name].values()), name))[:QUEUES_MAX]
+    return [
+        {
+            "queue": name,
+            "blocked_ms": sum(found[name].values()),
+            "windows": [
+                {"start_ms": start_ms, "blocked_ms": blocked_ms}
+                for start_ms, blocked_ms in sorted(found[name].items())
+            ],
+        }
+        for name in longest
+    ]
+
+
 def _connections(events: "DataFrame", edges: list[Report]) -> list[Report]:
     """Those that waited longest, with their users."""
     opened = events.where("event = 'connection_opened'").select("connection", "user", "vhost")
@@ -307,7 +332,7 @@ def _dropped(events: "DataFrame") -> int:
 
 def summary_of(report: Report) -> Report:
     """The verdict and the shares, without what takes pages."""
-    kept = ("windows", "edges", "connections", "paging", "alarms")
+    kept = ("windows", "edges", "queues", "connections", "paging", "alarms")
     counts = {
         "edges": len(report["edges"]),
         "alarms": len(report["alarms"]),

@@ -43,7 +43,7 @@ class Bars:
 
 
 @dataclass(frozen=True)
-class Span:
+class TimeWindows:
     """When each point of a chart was: windows of ``width_ms`` that begin at ``starts_ms``,
     within the time of the report.  Windows in which nothing was measured are left out.
     """
@@ -66,11 +66,11 @@ class Lines:
     series: Sequence[tuple[str, Sequence[float | None]]]
     label: str = "time"
     unit: str = ""
-    span: Span | None = None
+    span: TimeWindows | None = None
 
 
 @dataclass(frozen=True)
-class Table:
+class HtmlTable:
     """``preformatted`` names columns whose text keeps its line breaks."""
 
     title: str
@@ -83,7 +83,7 @@ class Table:
 class Section:
     title: str
     text: str = ""
-    parts: Sequence[Bars | Lines | Table] = ()
+    parts: Sequence[Bars | Lines | HtmlTable] = ()
 
 
 @dataclass(frozen=True)
@@ -190,23 +190,23 @@ def _section(section: Section) -> str:
     return "\n".join([*parts, "</section>"])
 
 
-def _part(part: Bars | Lines | Table) -> str:
-    if isinstance(part, Table):
+def _part(part: Bars | Lines | HtmlTable) -> str:
+    if isinstance(part, HtmlTable):
         return f"<h3>{shown(part.title)}</h3>{_table(part)}"
     if isinstance(part, Bars):
         drawn = _bars(part)
-        numbers = Table(part.title, (part.label, part.unit), part.rows)
+        numbers = HtmlTable(part.title, (part.label, part.unit), part.rows)
     else:
         drawn = _lines(part)
         columns = (part.label, *(name for name, _ in part.series))
         values = [values for _, values in part.series]
         rows = [[point, *(v[at] for v in values)] for at, point in enumerate(part.points)]
-        numbers = Table(part.title, columns, rows)
+        numbers = HtmlTable(part.title, columns, rows)
     pair = f'<div class="pair"><figure>{drawn}</figure>{_table(numbers)}</div>'
     return f"<h3>{shown(part.title)}</h3>{pair}"
 
 
-def _table(table: Table) -> str:
+def _table(table: HtmlTable) -> str:
     if not table.rows:
         return "<p>nothing</p>"
     kept = [name in table.preformatted for name in table.columns]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.spark.dataframes.browsing import Extent, browse, look
-from penstock.spark.dataframes.sql_tables import Place, Rewritten, columns
+from penstock.spark.dataframes.sql_tables import Rewritten, SqlSource, columns
 from penstock.spark.reports.html_report import visible
 from penstock_ranges.subscriptions import BY_TOPIC
 from pyspark_penstock.client import subscribe
@@ -31,7 +31,7 @@ def extents(url: str, query: Rewritten) -> dict[str, Extent]:
     return {view: look(url, _queue_of(url, place)) for view, place in query.views.items()}
 
 
-def _queue_of(url: str, place: Place) -> str:
+def _queue_of(url: str, place: SqlSource) -> str:
     """The channel of a topic is a queue, too; it is not made for a question."""
     if place.kind != "topic":
         return place.names[0]

@@ -21,13 +21,32 @@ from pyspark_penstock.options import parse_url
 NAME_MAX = 100
 
 
+KEYS_IN_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/]*:(?![0-9]*(/|$))")
+"""``s3://KEY:SECRET@bucket/t``, which libraries of object stores take; not ``hdfs://host:8020/``."""
+
+
 class NotLocal(PenstockError):
     """A table on something else than a file system."""
 
 
+class KeysInUrl(PenstockError):
+    """The text does not repeat them."""
+
+
+def check_no_keys(url: str) -> None:
+    """Raises KeysInUrl: what names a table stands in summaries, logs, notes and process lists."""
+    if KEYS_IN_URL.match(url):
+        raise KeysInUrl(
+            "keys in a URL are seen by all users of this machine; write it without them, as in"
+            " s3://bucket/table, and put the keys into the environment (AWS_ACCESS_KEY_ID,"
+            " AWS_SECRET_ACCESS_KEY, …) or a profile"
+        )
+
+
 def local_path(text: str) -> Path:
-    """A path of this machine, absolute; raises NotLocal for URLs."""
+    """A path of this machine, absolute; raises NotLocal and KeysInUrl for URLs."""
     if re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", text):
+        check_no_keys(text)
         raise NotLocal(
             f"{text} is a URL: what is locked, renamed and synced must be on a file system; give a"
             " plain path (for a cluster: of a file system all its machines share).  An object store"

@@ -27,6 +27,7 @@ from pyspark_penstock.store_file import path_in, system_of
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
+    from pyarrow import NativeFile
     from pyarrow.parquet import ParquetFile
     from pyiceberg.manifest import ManifestEntry
     from pyiceberg.table import Table as OpenTable
@@ -71,12 +72,18 @@ def opened(table: Any, path: str) -> "ParquetFile":
     """A file of the table."""
     from pyarrow import parquet
 
+    return parquet.ParquetFile(stream_of(table, path))
+
+
+def stream_of(table: Any, path: str) -> "NativeFile":
+    """Its octets."""
+    import pyarrow as pa
+
+    if "://" not in path:
+        return pa.OSFile(path)
     if table.format == ICEBERG:
-        there = table.opened()
-        return parquet.ParquetFile(there.io.new_input(path).open())
-    if "://" in path:
-        return parquet.ParquetFile(system_of(path).open_input_file(path_in(path)))
-    return parquet.ParquetFile(path)
+        return table.opened().io.new_input(path).open()
+    return system_of(path).open_input_file(path_in(path))
 
 
 def types_of(table: Any) -> "dict[str, pa.DataType]":

@@ -12,7 +12,7 @@ In an object store (``store``) nothing is synced, and plain files stay: it excha
 
 **Plain Parquet** has none.  A rename moves one name, so "these ten go, this one comes" cannot be
 done by renames without a moment in which a reader who lists the directory sees messages twice
-or not at all.  What Linux can do at one stroke is to exchange two *directories*
+or not at all.  Linux can exchange two *directories* atomically
 (``renameat2`` with RENAME_EXCHANGE).  So a partition is compacted as a whole:
 
     1  under ``_penstock/compacting/<random>`` write the large files, sync them      rubbish
@@ -152,7 +152,7 @@ def _compact_plain(
             if place == directory:
                 raise NotCompactable(
                     f"{directory} has no partitions: its files are beside its notes, and cannot be "
-                    "exchanged at one stroke; a table that 'penstock pipeline archive' began with "
+                    "exchanged atomically; a table that 'penstock pipeline archive' began with "
                     "--partition-by or --format delta can be compacted"
                 )
             small = _small_files(place, file_bytes)
@@ -320,7 +320,7 @@ class Merger:
 
 
 def exchange(one: Path, other: Path) -> None:
-    """Both names at one stroke; raises NotCompactable where the file system cannot."""
+    """Both names atomically; raises NotCompactable where the file system cannot."""
     libc = ctypes.CDLL(None, use_errno=True)
     arguments = (AT_FDCWD, os.fsencode(one), AT_FDCWD, os.fsencode(other), RENAME_EXCHANGE)
     try:

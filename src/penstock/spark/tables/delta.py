@@ -29,6 +29,7 @@ import json
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +42,7 @@ from penstock.spark.tables.publishing import (
 )
 from penstock.spark.tables.table import DELTA_LOG, Table
 from pyspark_penstock.durable import sync
-from pyspark_penstock.table_files import Draft, Layout
+from pyspark_penstock.table_files import DAYS, Draft, Layout
 
 LAST_CHECKPOINT = "_last_checkpoint"
 TIME = "enqueued_at"
@@ -215,17 +216,30 @@ class DeltaPublisher:
             self._synced = sync_log(self._table.directory, self._synced)
 
     def _delta_schema(self) -> Any:
-        """Of the table: that of a file and the columns in its path."""
+        """Of a new table: that of a file and the columns in its path.
+
+        Until release 0.1.0 days were text; the log has both as text, so such a table stays so.
+        """
         import pyarrow as pa
         from deltalake import Schema
 
-        paths = [pa.field(name, pa.string()) for name in self._table.partition_by]
+        kinds = dict.fromkeys(DAYS, pa.date32())
+        paths = [pa.field(name, kinds.get(name, pa.string())) for name in self._table.partition_by]
         return Schema.from_arrow(pa.schema([*self._schema, *paths]))
 
     def _action(self, draft: Draft, name: str) -> Any:
         from deltalake.transaction import AddAction
 
-        low, high = _times_in(self._places.footer(name))
+        times = times_in(self._places.footer(name))
+        # As Delta's statistics have times; readers that ask for a time pass over other files.
+        low, high = (
+            (
+                {TIME: moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")}
+                for moment in times
+            )
+            if times
+            else ({}, {})
+        )
         stats = {
             "numRecords": draft.messages,
             "minValues": {"seq_id": draft.seq_id_min} | low,
@@ -243,23 +257,15 @@ class DeltaPublisher:
         )
 
 
-def _times_in(footer: Any) -> tuple[dict[str, str], dict[str, str]]:
-    """The first and the last ``enqueued_at``, as Delta's statistics have times; {} = it has none.
-
-    Readers that ask for a time pass over the other files.
-    """
-    names = footer.schema.to_arrow_schema().names
-    if TIME not in names:
-        return {}, {}
+def times_in(footer: Any) -> tuple[datetime, datetime] | None:
+    """The first and the last ``enqueued_at`` of a file; None = it does not say."""
+    if TIME not in footer.schema.to_arrow_schema().names:
+        return None
     groups = [footer.row_group(n).column(_leaf(footer, TIME)) for n in range(footer.num_row_groups)]
     found = [group.statistics for group in groups]
     if not found or not all(one is not None and one.has_min_max for one in found):
-        return {}, {}
-    bounds = min(one.min for one in found), max(one.max for one in found)
-    low, high = (
-        bound.isoformat(timespec="milliseconds").replace("+00:00", "Z") for bound in bounds
-    )
-    return {TIME: low}, {TIME: high}
+        return None
+    return min(one.min for one in found), max(one.max for one in found)
 
 
 def _leaf(footer: Any, name: str) -> int:
