@@ -13,7 +13,6 @@ extensions = ["myst_parser"]
 root_doc = "docs/index"
 include_patterns = ["*.md", "docs/**.md", "benchmarks/README.md", "benchmarks/results/*.md"]
 exclude_patterns = ["README.md", ".*", "build", "dist", "src", "tests", "packaging", "lake"]
-exclude_patterns += ["docs/tutorials/patterns"]  # parts of pages
 
 myst_heading_anchors = 6
 
@@ -21,6 +20,7 @@ html_theme = "furo"
 html_title = "Penstock"
 html_extra_path = ["site"]
 html_css_files = ["site.css"]
+html_js_files = ["site.js"]
 html_copy_source = False
 html_use_index = False
 html_show_copyright = False
