@@ -87,8 +87,8 @@ class FrameSplitter:
         """The frames that follow may be as large."""
         self.max_bytes = max_bytes
 
-    def feed(self, data: bytes) -> list[tuple[int, bytes]]:
-        """The frames completed by ``data`` as (kind, payload)."""
+    def feed(self, data: bytes, most: int = 1 << 30) -> list[tuple[int, bytes]]:
+        """The frames completed by ``data`` as (kind, payload); those after ``most`` wait here."""
         self._rest.append(data)
         self.rest_bytes += len(data)
         if self.rest_bytes < self._needed_bytes:
@@ -97,7 +97,7 @@ class FrameSplitter:
         self._needed_bytes = 4
         frames: list[tuple[int, bytes]] = []
         at = 0
-        while len(buffer) - at >= 4:
+        while len(buffer) - at >= 4 and len(frames) < most:
             length: int = _U32.unpack_from(buffer, at)[0]
             if length == 0 or length > self.max_bytes:
                 raise MalformedFrame(f"frame of {length} bytes, allowed are 1 to {self.max_bytes}")

@@ -89,7 +89,7 @@ class CommitRequest(NamedTuple):
 
 
 class Committed(NamedTuple):
-    """``trouble``: what pouring waits for, if it is under way."""
+    """``trouble``: what publishing waits for, if it is under way."""
 
     outcome: int
     messages: int

@@ -174,7 +174,7 @@ class HttpBackend(Backend):
         if asked.password == "" or len(asked.password or "") > PASSWORD_MAX_BYTES:
             inquiry.deny("the password is empty or too long")  # it may be an anonymous log-in there
         else:
-            self.ask(self._authenticate(inquiry, fields), inquiry, inquiry.deny)
+            self.ask(self._authenticate(inquiry, fields), inquiry, inquiry.give_up)
         return inquiry
 
     def ask(
@@ -215,7 +215,7 @@ class HttpBackend(Backend):
         try:
             reply = await self.reply(self.options.paths.user, fields)
         except CannotAsk as error:
-            inquiry.deny(f"the HTTP backend cannot be asked: {error}")
+            inquiry.give_up(f"the HTTP backend cannot be asked: {error}")
             return
         if not reply.allowed:
             inquiry.deny("denied by the HTTP backend" + (f": {reply.text}" if reply.text else ""))

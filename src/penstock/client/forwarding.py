@@ -20,11 +20,11 @@ ON_CONFIRM: Final = "on-confirm"
 NO_ACK: Final = "no-ack"
 
 
-class Refused(ClientError):
+class TargetRefused(ClientError):
     """The target did not take a message; it is still at the source."""
 
 
-class Address(NamedTuple):
+class Envelope(NamedTuple):
     """``written``: the properties, encoded."""
 
     exchange: str
@@ -39,7 +39,7 @@ class Forwarding:
         self,
         source: Channel,
         target: Channel,
-        address: Callable[[Delivery], Address | None],
+        address: Callable[[Delivery], Envelope | None],
         mode: str = ON_CONFIRM,
         *,
         mandatory: bool = False,
@@ -110,12 +110,12 @@ class Forwarding:
     def settle(self) -> None:
         """Acknowledge at the source what the target has confirmed.
 
-        Raises Refused when the target has refused one, and has answered for all others: a refusal
+        Raises TargetRefused when the target has refused one, and has answered for all others: it
         comes before the confirms of what is on its way to the disk.  One that no queue took is
         returned, and confirmed as if one had, so after a return no confirm counts.
         """
         if self._target.returned:
-            raise Refused("no queue of the target takes a message")
+            raise TargetRefused("no queue of the target takes a message")
         last = 0
         while self._waiting and self._is_confirmed(self._waiting[0][0]):
             _, last = self._waiting.popleft()
@@ -127,7 +127,7 @@ class Forwarding:
         for tag, delivery_tag in self._waiting:
             if tag not in self._target.nacked:
                 self._source.ack(delivery_tag)
-        raise Refused("the target refuses messages: is a queue full?")
+        raise TargetRefused("the target refuses messages: is a queue full?")
 
     def _is_confirmed(self, tag: int) -> bool:
         return tag not in self._target.unconfirmed and tag not in self._target.nacked

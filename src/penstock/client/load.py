@@ -13,7 +13,7 @@ A body of the generator begins with its *stamp*, as far as its size allows:
 
 ``Composer`` writes runs of whole publishes, ``DeliveryScanner`` walks deliveries (or, for
 the sink, publishes) whatever their framing and wherever the chunks are cut, and
-``ConfirmLedger`` keeps what was sent and not yet confirmed.  None of them allocates per
+``SendTimes`` keeps what was sent and not yet confirmed.  None of them allocates per
 message.  ``control`` lists hold the methods they do not understand: (channel, payload).
 """
 
@@ -144,7 +144,7 @@ def due_count(elapsed_ns: i64, rate: i64, stride: i64, offset: i64) -> i64:
 
 
 @final
-class ConfirmLedger:
+class SendTimes:
     """What one publisher has sent and the broker has not yet confirmed.
 
     A slot per message in flight holds its send time, 0 once it is confirmed: brokers may

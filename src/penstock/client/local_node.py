@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from penstock.client.management import DEFAULT_URL, Credentials, ManagementClient, Trust
+from penstock.client.management import DEFAULT_URL, Login, ManagementClient, Trust
 from penstock.client.passwords import password_given
 from penstock.core.control import CONTROL_FILE, Control, read
 
@@ -24,7 +24,7 @@ class Place(NamedTuple):
     """Where to ask, as whom, and what the control file said, if it was it that decided."""
 
     url: str
-    who: Credentials
+    who: Login
     control: Control | None = None
     trust: Trust = Trust()
 
@@ -45,9 +45,9 @@ def choose_place(
         control = find_control(environment)
         if control is not None:
             trust = trust._replace(node_certfile=control.certificate)
-            return Place(control.url, Credentials(token=control.token), control, trust)
+            return Place(control.url, Login(token=control.token), control, trust)
     password = GUEST if password is None else password_given(password)
-    who = Credentials(GUEST if user is None else user, password)
+    who = Login(GUEST if user is None else user, password)
     return Place(url or DEFAULT_URL, who, trust=trust)
 
 

@@ -62,7 +62,7 @@ class Answer(NamedTuple):
         return "" if found is None else str(found)
 
 
-class Credentials(NamedTuple):
+class Login(NamedTuple):
     """A user and a password, or the token of a control file."""
 
     user: str = ""
@@ -99,7 +99,7 @@ class Trust(NamedTuple):
 
 
 class ManagementClient:
-    def __init__(self, url: str, who: Credentials, trust: Trust | None = None) -> None:
+    def __init__(self, url: str, who: Login, trust: Trust | None = None) -> None:
         """Raises BadAddress.  ``trust``: for an address of ``https``."""
         try:
             parts = urlsplit(url if "://" in url else f"http://{url}")
@@ -109,7 +109,7 @@ class ManagementClient:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise BadAddress(f"{url!r} is no address like {DEFAULT_URL}")
         if parts.username is not None:
-            who = Credentials(unquote(parts.username), unquote(parts.password or ""))
+            who = Login(unquote(parts.username), unquote(parts.password or ""))
             url = url.replace(parts.netloc, parts.netloc.rpartition("@")[2], 1)
         self.url = url
         self.who = who

@@ -24,11 +24,24 @@ def password_given(text: str) -> str:
 
 
 def warning_of(text: str, option: str) -> str:
-    """For the user of a command who gave this password, or address, as an argument; "" = none."""
-    named = urlsplit(text).password is not None if "://" in text else text != "-" and is_plain(text)
-    if not named:
+    """For the user of a command who gave this password as an argument; "" = none."""
+    if text == "-" or not is_plain(text):
         return ""
     return (
-        f"{option}: all users of this machine can read this password in the list of processes;"
-        " PENSTOCK_PASSWORD can hold it, or file: and the name of a file that does"
+        f"{_seen(option)}; PENSTOCK_PASSWORD can hold it, or file: and the name of a file that does"
     )
+
+
+def warning_of_address(text: str, option: str, variable: str) -> str:
+    """The same of an address; ``variable`` can hold it in place of the option, "" = none can."""
+    try:
+        password = urlsplit(text).password if "://" in text else None
+    except ValueError:  # no address: the command says so
+        return ""
+    if password is None:
+        return ""
+    return f"{_seen(option)}; {variable} can hold the address" if variable else _seen(option)
+
+
+def _seen(option: str) -> str:
+    return f"{option}: all users of this machine can read this password in the list of processes"

@@ -1,4 +1,4 @@
-"""``Shovel``: messages of some queues from one broker to another, none lost, order kept.
+"""``QueueMover``: messages of some queues from one broker to another, none lost, order kept.
 
     source ─ deliver ─► publish, mandatory ─► target
            ◄─ ack ────  ◄───── confirm ─────
@@ -19,7 +19,7 @@ from typing import Final
 from penstock.client.amqp import Connection
 from penstock.client.channel import Channel, Delivery
 from penstock.client.endpoint import ClientError, Endpoint
-from penstock.client.forwarding import Address, Forwarding, Refused
+from penstock.client.forwarding import Envelope, Forwarding, TargetRefused
 from penstock.protocols.amqp.codec.properties import encode_properties
 
 WINDOW: Final = 500
@@ -72,8 +72,8 @@ class QueueMove:
             self._heard_s = time.monotonic()
             self._empty = False
 
-    def _address(self, delivery: Delivery) -> Address:
-        return Address("", self.name, self._kept(delivery))
+    def _address(self, delivery: Delivery) -> Envelope:
+        return Envelope("", self.name, self._kept(delivery))
 
     def _kept(self, delivery: Delivery) -> bytes:
         """The properties, byte for byte unless something must go."""
@@ -92,14 +92,14 @@ class QueueMove:
         return encode_properties(properties)
 
     def settle(self) -> None:
-        """Acknowledge at the source what the target has confirmed, in order.  Raises Refused."""
+        """Acknowledge at the source what the target has confirmed.  Raises TargetRefused."""
         try:
             self._forwarding.settle()
-        except Refused as error:
-            raise Refused(f"queue '{self.name}': {error}") from None
+        except TargetRefused as error:
+            raise TargetRefused(f"queue '{self.name}': {error}") from None
 
 
-class Shovel:
+class QueueMover:
     """Opened by its constructor; ``step`` until it is ``empty`` or you have had enough."""
 
     def __init__(

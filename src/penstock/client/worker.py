@@ -27,8 +27,8 @@ from penstock.client.endpoint import ChannelClosed, ClientError, ConnectionClose
 from penstock.client.load import (
     KEY_DELIVER,
     BrokenStream,
-    ConfirmLedger,
     DeliveryScanner,
+    SendTimes,
     due_after_ns,
     due_count,
 )
@@ -156,7 +156,7 @@ class Publisher(Worker):
         super().__init__(task, connection)
         self.socket.setblocking(False)
         self.composer = composer_for(task.plan, task.number, self.frame_max)
-        self.ledger = ConfirmLedger(max(1, task.plan.confirm))
+        self.ledger = SendTimes(max(1, task.plan.confirm))
         self._quota = task.plan.quota(task.number)
         self._room: SendWindow | None = None
         if task.plan.in_flight:

@@ -148,6 +148,10 @@ class PendingConfirms:
         self.noted = []
         return noted
 
+    def note(self, waits: list[PendingConfirm]) -> None:
+        """The publish under way has to wait for these, too."""
+        self.noted += waits
+
     def forget_after(self, count: i64) -> None:
         """The publisher of the last of these does not wait."""
         if len(self.noted) > count:

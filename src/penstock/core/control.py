@@ -23,6 +23,8 @@ class Control(NamedTuple):
     """Goes into ``Authorization: Bearer``; another one at each start."""
     certificate: str = ""
     """With an address of ``https``: file of the certificate that the node shows."""
+    amqp: str = ""
+    """Host and port for AMQP without TLS, "" = none."""
 
 
 def written(control: Control) -> str:
@@ -36,7 +38,7 @@ def read(text: str) -> Control | None:
         control = Control(**found)
     except (ValueError, TypeError):
         return None
-    texts = (control.url, control.node, control.token, control.certificate)
+    texts = (control.url, control.node, control.token, control.certificate, control.amqp)
     if all(isinstance(one, str) for one in texts) and isinstance(control.pid, int):
         return control
     return None

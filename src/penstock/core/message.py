@@ -148,6 +148,12 @@ class Message:
         copy.msg_id = self.msg_id
         return copy
 
+    def separated(self) -> "Message":
+        """The same message as an object of its own, at the same place."""
+        copy = self.copy_for_queue()
+        copy.stand_for(self)
+        return copy
+
     def without_content(self) -> "Message":
         """The same message, for its settlement only."""
         copy = Message(b"", self.address, self.flags, self.expires_at_ms)

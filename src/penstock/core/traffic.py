@@ -4,7 +4,7 @@
     TrafficBook      of a node: the latter by virtual host and protocol
     ExchangeTraffic  of an exchange
     Churn            what came and went
-    Fates            messages that died and were not buried, by why
+    DropCounters     messages that were over, by the reason that dead letters have
 
 A count for a channel counts for its virtual host in the same call.  Management takes the numbers
 from here at intervals and makes rates of them on its own side; there is no queue of events that

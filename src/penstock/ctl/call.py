@@ -5,16 +5,17 @@ which ``--quiet`` and machine-readable formats drop), asks the node, and returns
 printed: None, a text, or a ``Table`` or ``Facts`` of ``output``.
 """
 
+import json
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final, TextIO
 
 from penstock.client.local_node import Place, choose_place
 from penstock.client.management import Answer, BadAddress, NobodyAnswers, TooLate, path_of
-from penstock.client.passwords import warning_of
+from penstock.client.passwords import warning_of, warning_of_address
 from penstock.client.requests import REQUESTS
 from penstock.core.errors import SettingInvalid
-from penstock.ctl.faults import NOT_YET, UNAVAILABLE, USAGE, Fault, Invalid
+from penstock.ctl.faults import DATA, NO_USER, NOT_YET, UNAVAILABLE, USAGE, Fault, Invalid, Refused
 from penstock.ctl.options import Value
 
 MACHINE_READABLE: Final = ("json", "csv")
@@ -41,6 +42,7 @@ DIAGNOSTICS
 ===========
 
 {why}"""
+NOT_JSON = "JSON decoding error. Reason: badarg"
 
 
 class Node:
@@ -247,9 +249,12 @@ class Call:
     def _given(self, option: str, variable: str) -> str | None:
         if option in self.options and option not in self._own:
             text = self.text(option)
-            if option != "user" and (option == "password" or "://" in text):
-                warning = warning_of(text, f"--{option}")
-                sys.stderr.write(f"Warning: {warning}\n" if warning else "")
+            warning = ""
+            if option == "password":
+                warning = warning_of(text, "--password")
+            elif option == "url":
+                warning = warning_of_address(text, "--url", variable)
+            sys.stderr.write(f"Warning: {warning}\n" if warning else "")
             return text
         return self.environment.get(variable)
 
@@ -260,3 +265,60 @@ class Call:
         if not self.is_quiet and self.formatter not in MACHINE_READABLE:
             self.out.write(status_line + "\n")
             self.out.flush()
+
+
+# -- words that mean more than their letters -----------------------------------------------------
+
+
+def json_of(text: str) -> Any:
+    """Raises Refused with RabbitMQ's words."""
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Refused(NOT_JSON, UNAVAILABLE) from error
+
+
+def object_of(text: str) -> dict[str, Any]:
+    found = json_of(text)
+    if not isinstance(found, dict):
+        raise Refused(NOT_JSON, UNAVAILABLE)
+    return found
+
+
+def must_enter(call: Call, vhost: str) -> None:
+    """The virtual host has to be there; said as the lists of its things say it."""
+    if not call.node.has_vhost(vhost):
+        raise Fault(DATA, f"Virtual host '{vhost}' does not exist")
+
+
+def must_have(call: Call, vhost: str, user: str) -> None:
+    """Both have to be there; said as the verbs about permissions say it."""
+    if call.node.found(path_of("users", user)) is None:
+        raise Refused(f"User {user} does not exist", NO_USER)
+    if not call.node.has_vhost(vhost):
+        raise Refused(f"Virtual host {vhost} does not exist", UNAVAILABLE)
+
+
+def must_know(call: Call, name: str) -> None:
+    """As the verbs do that show Erlang's own error."""
+    if call.node.found(path_of("users", name)) is None:
+        raise Refused(f'{{:no_such_user, "{name}"}}', UNAVAILABLE)
+
+
+def check_limits(limits: Mapping[str, Any], known: Sequence[str], unknown: str) -> None:
+    """``unknown``: why a name that is not known is refused.  Raises Refused."""
+    for limit, value in limits.items():
+        if limit not in known:
+            shown = ",".join(f'{{<<"{key}">>,{one}}}' for key, one in limits.items())
+            raise Refused(unknown.format(terms=f"[{shown}]"), UNAVAILABLE)
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise Refused(f"{limit} should be number, actually was {value}", UNAVAILABLE)
+
+
+def columns_of(call: Call, known: Sequence[str], default: Sequence[str]) -> list[str]:
+    """The columns that are asked for, as words or with commas between; raises Invalid."""
+    asked = [name for word in call.words for name in word.split(",") if name]
+    unknown = [name for name in asked if name not in known]
+    if unknown:
+        raise Invalid(f"Info key(s) {','.join(unknown)} are not supported")
+    return list(dict.fromkeys(asked)) or list(default)

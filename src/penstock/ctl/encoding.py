@@ -13,7 +13,7 @@ from penstock.secrets.encryption import (
     BLOCK_BYTES,
     SALT_BYTES,
     Encryption,
-    Wrong,
+    WrongKey,
     term_as_written,
     term_of_text,
 )
@@ -43,7 +43,7 @@ def decode(call: Call) -> str:
     assert found is not None
     try:
         return term_as_written(encryption.decrypt(found[1] or found[2] or ""))
-    except Wrong as error:
+    except WrongKey as error:
         raise Fault(UNAVAILABLE, WRONG) from error
     except SettingInvalid as error:
         raise Fault(UNAVAILABLE, f"Error:\n{error}") from error

@@ -9,10 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.client.management import path_of
-from penstock.ctl.call import Call
+from penstock.ctl.call import Call, columns_of
 from penstock.ctl.faults import NOT_YET, Fault
 from penstock.ctl.output import Arguments, Table, Term
-from penstock.ctl.words import columns_of
 
 Row = Mapping[str, Any]
 Cell = Callable[[Row], object]

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Final, TextIO
 
 from penstock import __version__
-from penstock.ctl import helping
+from penstock.ctl import usage
 from penstock.ctl.call import Call
 from penstock.ctl.faults import USAGE, Fault, Invalid
 from penstock.ctl.options import COMMON, Parsed, parse
@@ -45,10 +45,10 @@ def _carried_out(line: list[str], out: TextIO, environment: Mapping[str, str]) -
         return _without_a_verb(line, out)
     verb = VERBS.get(ALIASES.get(name, name))
     if verb is None:
-        raise Fault(USAGE, helping.not_found(name))
+        raise Fault(USAGE, usage.not_found(name))
     parsed = parse(line, {**COMMON, **verb.switches})
     if parsed.options.get("help"):
-        out.write(helping.usage_of(name, verb) + "\n")
+        out.write(usage.usage_of(name, verb) + "\n")
         return 0
     call = _call(line, verb, name, parsed, environment, out)
     try:
@@ -68,9 +68,9 @@ def _without_a_verb(line: list[str], out: TextIO) -> int:
     if "--version" in line:
         out.write(__version__ + "\n")
     elif "--help" in line or "-?" in line:
-        out.write(helping.all_usage() + "\n")
+        out.write(usage.all_usage() + "\n")
     else:
-        raise Fault(USAGE, helping.all_usage())
+        raise Fault(USAGE, usage.all_usage())
     return 0
 
 
@@ -97,7 +97,7 @@ def _invalid(
     text: str, line: Sequence[str], name: str, verb: Verb, head: str = Invalid.head
 ) -> str:
     given = " ".join(line)
-    return f"{head}: {text}\nArguments given:\n\t{given}\n{helping.short_usage(name, verb)}"
+    return f"{head}: {text}\nArguments given:\n\t{given}\n{usage.short_usage(name, verb)}"
 
 
 def _all_switches() -> dict[str, str]:

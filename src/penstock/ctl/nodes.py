@@ -1,14 +1,16 @@
-"""A node as a process: is it there, wait for it, drain it, stop it."""
+"""A node as a process: is it there, wait for it, drain it, stop it; its limits and connections."""
 
 import socket
 import time
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
+from penstock.client.limits import BadLimit, Limit, WrongCount, disk_limit, memory_limit
 from penstock.client.local_node import is_running
+from penstock.client.management import path_of
 from penstock.ctl.call import Call
 from penstock.ctl.cluster import CLUSTER
-from penstock.ctl.connections import close_everything
-from penstock.ctl.faults import DATA, NOT_YET, SOFTWARE, UNAVAILABLE, Fault, Invalid, Refused
+from penstock.ctl.faults import DATA, NOT_YET, SOFTWARE, UNAVAILABLE, USAGE, Fault, Invalid, Refused
 from penstock.ctl.logs import tail
 from penstock.ctl.output import Facts, printed
 from penstock.ctl.status import cluster_status, status
@@ -17,6 +19,8 @@ PING_TIMEOUT_S: Final = 60
 WAIT_S: Final = 300
 STARTUP_S: Final = 300
 LOOK_EVERY_S: Final = 0.05
+LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical", "none")
+PAUSE_MS: Final = 1000
 
 
 def ping(call: Call) -> object:
@@ -201,3 +205,85 @@ def cipher_suites(call: Call) -> str:
     if call.is_set("all"):
         context.set_ciphers("ALL:@SECLEVEL=0")
     return "\n".join(str(suite["name"]) for suite in context.get_ciphers())
+
+
+# -- limits until the next start, as in RabbitMQ ------------------------------------------------
+
+
+def set_vm_memory_high_watermark(call: Call) -> None:
+    _set(call, "memory threshold", memory_limit)
+
+
+def set_disk_free_limit(call: Call) -> None:
+    _set(call, "disk free limit", disk_limit)
+
+
+def _set(call: Call, what: str, limit_of: Callable[[Sequence[str]], Limit]) -> None:
+    try:
+        limit = limit_of(call.words)
+    except BadLimit as error:
+        code = USAGE if isinstance(error, WrongCount) else DATA
+        raise Invalid(str(error), code) from error
+    call.say(f"Setting {what} on {call.node.name} to {limit.to} ...")
+    call.do(call.verb, **{limit.kind: limit.text})
+
+
+def set_log_level(call: Call) -> None:
+    (level,) = call.take(1)
+    if level not in LOG_LEVELS:
+        levels = ", ".join(LOG_LEVELS)
+        raise Refused(f"level {level} is not supported. Try one of {levels}", UNAVAILABLE)
+    call.say(f'Setting log level to "{level}" ...')
+    call.do("set_log_level", level=level)
+
+
+# -- its clients ---------------------------------------------------------------------------------
+
+
+def _close(call: Call, name: str, reason: str) -> bool:
+    headers = {"X-Reason": " ".join(reason.split())}
+    return call.node.delete(path_of("connections", name), headers)
+
+
+def close_connection(call: Call) -> None:
+    name, reason = call.take(2)
+    call.say(f"Closing connection {name}, reason: {reason}...")
+    if not _close(call, name, reason):
+        raise Refused(f'Error:\n{{:invalid_pid_syntax, "{name}"}}', UNAVAILABLE)
+
+
+def _connections(call: Call) -> list[Mapping[str, Any]]:
+    return list(call.node.get("/api/connections?columns=name,user,vhost"))
+
+
+def close_all_user_connections(call: Call) -> None:
+    user, reason = call.take(2)
+    call.say(f"Closing connections of user {user}, reason: {reason}...")
+    for connection in _connections(call):
+        if connection["user"] == user:
+            _close(call, connection["name"], reason)
+
+
+def close_all_connections(call: Call) -> str:
+    """Between two groups of ``--limit`` it waits ``--per-connection-delay``, in milliseconds."""
+    (reason,) = call.take(1)
+    if call.is_set("global"):
+        where = f"to node {call.node.name} (across all vhosts)"
+    else:
+        where = f"in vhost {call.vhost}"
+    call.say(f"Closing all connections {where}, reason: {reason}...")
+    found = [
+        one for one in _connections(call) if call.is_set("global") or one["vhost"] == call.vhost
+    ]
+    limit = call.number("limit", 0)
+    closed = 0
+    for connection in found[:limit] if limit else found:
+        if closed:
+            time.sleep(call.number("per-connection-delay", 0) / PAUSE_MS)
+        closed += _close(call, connection["name"], reason)
+    return f"Closed {closed} connections"
+
+
+def close_everything(call: Call, reason: str) -> None:
+    for connection in _connections(call):
+        _close(call, connection["name"], reason)

@@ -7,11 +7,10 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from penstock.ctl.call import Call
+from penstock.ctl.call import Call, json_of, must_enter, must_have, must_know
 from penstock.ctl.cluster import nodes_of
 from penstock.ctl.faults import NO_USER, UNAVAILABLE, Invalid, NotAsThingsAre, Refused
 from penstock.ctl.output import Facts, Table, as_json
-from penstock.ctl.words import json_of, must_enter, must_have, must_know
 
 Given = dict[str, Any]
 Check = Callable[[Call, Given], None]

@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from penstock.client.management import path_of
-from penstock.ctl.call import Call
+from penstock.ctl.call import Call, json_of, must_enter
 from penstock.ctl.faults import DATA, UNAVAILABLE, Fault, Refused
 from penstock.ctl.output import Facts, Table, as_json
-from penstock.ctl.words import json_of, must_enter
 
 COLUMNS: Final = ("vhost", "name", "pattern", "apply-to", "definition", "priority")
 MIRRORING: Final = "ha-mode"

@@ -33,7 +33,8 @@ NO_ERLANG: Final = Refusal(
 )
 NO_LOG: Final = Refusal("Error: a quorum queue has no Raft log here: nothing to reclaim", most=1000)
 NO_REPLICAS: Final = Refusal(
-    "Error: streams have no replicas and no coordinator here; stream_status shows what one has",
+    "Error: streams have no replicas and no coordinator here. A policy of mirrors makes copies of"
+    " a stream; stream_status shows what it has",
     most=1000,
 )
 NO_INTERCEPTORS: Final = Refusal("Error: there are no channel interceptors here", most=1000)

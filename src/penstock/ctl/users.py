@@ -6,12 +6,11 @@ import secrets
 import sys
 from typing import Any, Final
 
-from penstock.client.management import Credentials, ManagementClient, path_of
-from penstock.ctl.call import Call
+from penstock.client.management import Login, ManagementClient, path_of
+from penstock.ctl.call import Call, check_limits, must_have, must_know, object_of
 from penstock.ctl.faults import DATA, NO_USER, UNAVAILABLE, Fault, Invalid, Refused
 from penstock.ctl.output import Facts, Table, Term, as_json
 from penstock.ctl.plain import patterns
-from penstock.ctl.words import check_limits, must_have, must_know, object_of
 
 ADDED: Final = (
     "Done. Don't forget to grant the user permissions to some virtual hosts! See 'penstockctl help"
@@ -112,7 +111,7 @@ def authenticate_user(call: Call) -> object:
     name, given = _name_and_password(call)
     call.say(f'Authenticating user "{name}" ...')
     password = _password(call, given)
-    answer = ManagementClient(call.node.url, Credentials(name, password), call.node.trust).request(
+    answer = ManagementClient(call.node.url, Login(name, password), call.node.trust).request(
         "GET", "/api/whoami"
     )
     # Who may not use the API has been recognized all the same.
@@ -170,7 +169,7 @@ def clear_topic_permissions(call: Call) -> None:
 def set_user_limits(call: Call) -> None:
     name, definition = call.take(2)
     call.say(f'Setting user limits to "{definition}" for user "{name}" ...')
-    limits = object_of(definition, UNAVAILABLE)
+    limits = object_of(definition)
     check_limits(limits, USER_LIMITS, "Unrecognised terms {terms} in user-limits")
     must_know(call, name)
     for limit, value in limits.items():

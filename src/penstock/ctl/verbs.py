@@ -13,11 +13,11 @@ from penstock.ctl.options import FLAG, NUMBER, TEXT
 TABLE: Final = """\
 Help
   help (<command> | [--list-commands])
-    helping:help_verb: Displays usage information for a command
+    usage:help_verb: Displays usage information for a command
   version
-    helping: Displays CLI tools version
+    usage: Displays CLI tools version
   autocomplete [prefix] [--timeout <timeout>]
-    helping: Lists verbs that begin like that
+    usage: Lists verbs that begin like that
 Nodes
   await_startup
     nodes: Waits until the node has started
@@ -114,18 +114,18 @@ Streams
   list_stream_consumers [--vhost <vhost>] [<column> ...]
     streams: Lists consumers of streams, with their position and how far behind they are
   coordinator_status
-    refused: Refused: streams have no replicas here
+    refused: Refused: a policy of mirrors makes copies of streams
   add_replica [--vhost <vhost>] <stream> <node>
-    refused: Refused: streams have no replicas here
+    refused: Refused: a policy of mirrors makes copies of streams
   delete_replica [--vhost <vhost>] <queue> <node>
-    refused: Refused: streams have no replicas here
+    refused: Refused: a policy of mirrors makes copies of streams
   restart_stream [--vhost <vhost>] <stream> [--preferred-leader-node <node>]
-    refused: Refused: streams have no replicas here
+    refused: Refused: a policy of mirrors makes copies of streams
   add_super_stream <name> [--vhost <vhost>] [--partitions <partitions>] \
       [--binding-keys <binding-keys>]
-    super_streams: Makes an exchange and streams behind it, one for each key
+    streams: Makes an exchange and streams behind it, one for each key
   delete_super_stream <name> [--vhost <vhost>]
-    super_streams: Deletes a super stream and its partitions
+    streams: Deletes a super stream and its partitions
   set_stream_retention_policy [--vhost <vhost>] <name> <policy>
     refused: Refused: a policy sets it
 Plug-ins
@@ -367,15 +367,15 @@ Configuration
   set_cluster_name <name>
     plain: Sets the cluster name
   set_disk_free_limit <disk_limit> | mem_relative <fraction>
-    limits: Sets the disk_free_limit setting
+    nodes: Sets the disk_free_limit setting
   activate_free_disk_space_monitoring [--timeout <timeout>]
     plain: Succeeds: free disk space is always watched
   deactivate_free_disk_space_monitoring [--timeout <timeout>]
     refused: Refused: free disk space is always watched
   set_log_level <log_level>
-    limits: Sets the log level of the running node
+    nodes: Sets the log level of the running node
   set_vm_memory_high_watermark <fraction> | absolute <value>
-    limits: Sets the vm_memory_high_watermark setting
+    nodes: Sets the vm_memory_high_watermark setting
 Definitions
   export_definitions <file_path | "-"> [--format <json | erlang>] [--timeout <timeout>]
     definitions: Writes definitions as JSON to a file
@@ -392,17 +392,17 @@ Feature flags
 Operations
   close_all_connections [--vhost <vhost> --limit <limit>] [-n <node> --global] \
       [--per-connection-delay <delay>] <explanation>
-    connections: Closes all connections of a virtual host or of the node
+    nodes: Closes all connections of a virtual host or of the node
   close_all_user_connections <username> <explanation>
-    connections: Closes all connections of a user
+    nodes: Closes all connections of a user
   close_connection <connection pid> <explanation>
-    connections: Closes the connection of that name, as list_connections pid shows it
+    nodes: Closes the connection of that name, as list_connections pid shows it
   drain
     nodes: Puts the node into maintenance: clients are sent away, masters handed over
   revive
     plain: Ends what drain began
   suspend_listeners
-    plain: Closes the doors: no new clients are let in
+    plain: Closes the listeners: no new clients are accepted
   resume_listeners
     plain: Opens them again
   force_gc [--timeout <timeout>]

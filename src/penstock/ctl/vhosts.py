@@ -3,10 +3,9 @@
 from typing import Final
 
 from penstock.client.management import path_of
-from penstock.ctl.call import Call
+from penstock.ctl.call import Call, check_limits, must_enter, object_of
 from penstock.ctl.faults import DATA, UNAVAILABLE, Fault, Invalid, Refused
 from penstock.ctl.output import Facts, Table, as_json
-from penstock.ctl.words import check_limits, must_enter, object_of
 
 VHOST_LIMITS: Final = (
     *("max-connections", "max-queues", "max-memory-bytes", "max-disk-bytes", "max-publish-rate"),
@@ -33,7 +32,7 @@ def add_vhost(call: Call) -> None:
 def update_vhost_metadata(call: Call) -> None:
     (name,) = call.take(1)
     call.say(f'Updating metadata of vhost "{name}" ...')
-    _must_be_there(call, name)
+    must_enter(call, name)
     call.do("add_vhost", **_metadata(call), vhost=name)
 
 
@@ -49,17 +48,8 @@ def disable_protection(call: Call) -> None:
 def _protect(call: Call, says: str, on: bool) -> None:
     (name,) = call.take(1)
     call.say(says.format(name))
-    _must_be_there(call, name)
+    must_enter(call, name)
     call.do("add_vhost", vhost=name, protected_from_deletion=on)
-
-
-def _must_be_there(call: Call, name: str) -> None:
-    if not call.node.has_vhost(name):
-        raise _absent(name)
-
-
-def _absent(name: str) -> Fault:
-    return Fault(DATA, f"Virtual host '{name}' does not exist")
 
 
 def _metadata(call: Call) -> dict[str, str]:
@@ -72,7 +62,7 @@ def delete_vhost(call: Call) -> None:
     call.say(f'Deleting vhost "{name}" ...')
     answer = call.node.ask("DELETE", path_of("vhosts", name))
     if answer.status == 404:
-        raise _absent(name)
+        raise Fault(DATA, f"Virtual host '{name}' does not exist")
     if answer.status == 412:
         raise Refused(PROTECTED, DATA)
     call.node.must(answer)
@@ -115,7 +105,7 @@ def _trace(call: Call, says: str, done: str) -> str:
 def set_vhost_limits(call: Call) -> None:
     (definition,) = call.take(1)
     call.say(f'Setting vhost limits to "{definition}" for vhost "{call.vhost}" ...')
-    limits = object_of(definition, UNAVAILABLE)
+    limits = object_of(definition)
     unknown = "Validation failed\n\nUnrecognised terms {terms} in limits\n"
     check_limits(limits, VHOST_LIMITS, unknown)
     must_enter(call, call.vhost)

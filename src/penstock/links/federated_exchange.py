@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from penstock.client.channel import Channel, Delivery
 from penstock.client.endpoint import ClientError
-from penstock.client.forwarding import NO_ACK, ON_CONFIRM, Address, Forwarding
+from penstock.client.forwarding import NO_ACK, ON_CONFIRM, Envelope, Forwarding
 from penstock.links.dialing import Dialer
 from penstock.links.federation import (
     BOUND_FROM,
@@ -174,14 +174,14 @@ class FederatedExchange:
     def is_blocked(self) -> bool:
         return self._ends.downstream.connection.blocked is not None
 
-    def _address(self, delivery: Delivery) -> Address | None:
+    def _address(self, delivery: Delivery) -> Envelope | None:
         headers = dict(delivery.properties.headers or {})
         before = passed(headers, RECEIVED_FROM)
         if len(before) >= self._max_hops or has_seen(before, self._ends.cluster, self._spec.vhost):
             return None
         headers[RECEIVED_FROM] = [self._ends.mark(delivery.redelivered), *before]
         written = self._ends.written(delivery, headers)
-        return Address(self._spec.name, delivery.routing_key, written)
+        return Envelope(self._spec.name, delivery.routing_key, written)
 
     def clean(self) -> None:
         if keeps_its_queue(self._spec):

@@ -7,7 +7,7 @@ with a priority below that of the consumers there; else it has no consumer there
 from typing import Final
 
 from penstock.client.channel import Channel, Delivery
-from penstock.client.forwarding import NO_ACK, ON_CONFIRM, Address, Forwarding
+from penstock.client.forwarding import NO_ACK, ON_CONFIRM, Envelope, Forwarding
 from penstock.links.dialing import Dialer
 from penstock.links.federation import (
     PREFETCH,
@@ -88,7 +88,7 @@ class FederatedQueue:
     def is_blocked(self) -> bool:
         return self._ends.downstream.connection.blocked is not None
 
-    def _address(self, delivery: Delivery) -> Address:
+    def _address(self, delivery: Delivery) -> Envelope:
         headers = dict(delivery.properties.headers or {})
         before = passed(headers, RECEIVED_FROM)
         mark = self._ends.mark(delivery.redelivered)
@@ -99,7 +99,7 @@ class FederatedQueue:
         visits = 1 + sum(number_in(one, VISITS) for one in former)
         others = [one for one in before if one not in former]
         headers[RECEIVED_FROM] = [{**mark, VISITS: visits}, *others]
-        return Address("", self._spec.name, self._ends.written(delivery, headers))
+        return Envelope("", self._spec.name, self._ends.written(delivery, headers))
 
     def clean(self) -> None:
         """Nothing at the upstream is the link's own."""

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from penstock.client.amqp import Connection
 from penstock.client.channel import Channel, Delivery
 from penstock.client.endpoint import ChannelClosed
-from penstock.client.forwarding import NO_ACK, ON_CONFIRM, Address, Forwarding
+from penstock.client.forwarding import NO_ACK, ON_CONFIRM, Envelope, Forwarding
 from penstock.links.dialing import Dialed, Dialer
 from penstock.links.link import Row, seconds
 from penstock.protocols.amqp.codec.properties import encode_properties
@@ -161,13 +161,13 @@ class Shovel:
     def is_blocked(self) -> bool:
         return self._target.connection.blocked is not None
 
-    def _address(self, delivery: Delivery) -> Address:
+    def _address(self, delivery: Delivery) -> Envelope:
         value = self._value
         exchange = value.get("dest-exchange", delivery.exchange)
         key = value.get("dest-exchange-key", delivery.routing_key)
         if "dest-queue" in value:
             exchange, key = "", value["dest-queue"]
-        return Address(exchange, key, self._written(delivery))
+        return Envelope(exchange, key, self._written(delivery))
 
     def _written(self, delivery: Delivery) -> bytes:
         """The properties, byte for byte unless something is to be set or would be refused."""

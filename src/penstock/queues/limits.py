@@ -58,6 +58,7 @@ class QueueLimits:
     ``consumer_timeout_ms``  for unsettled deliveries; 0 = the node's
     ``on_disconnect``        "timeout" or "requeue": what a lost consumer held; "" = its choice
     ``stream``               of a stream, which has no others
+    ``policies``             names of the policy and of the operator policy that apply; "" = none
     ``buries_surely``        a dead message stays until a queue has it, where overflow is
                              reject-publish: with drop-head nothing would bound what stays
     """
@@ -77,6 +78,7 @@ class QueueLimits:
         buries_surely: bool = False,
         retry: RetryDelays | None = None,
         stream: StreamLimits | None = None,
+        policies: tuple[str, str] = ("", ""),
     ) -> None:
         self.max_length: i64 = max_length
         self.max_length_bytes: i64 = max_length_bytes
@@ -91,6 +93,7 @@ class QueueLimits:
         self.buries_surely: bool = buries_surely and overflow == REJECT_PUBLISH
         self.retry: RetryDelays | None = retry
         self.stream: StreamLimits | None = stream
+        self.policies: tuple[str, str] = policies
         self.buries: bool = dead_letter_exchange is not None
         bounded = max_length >= 0 or max_length_bytes >= 0
         self.drops: bool = bounded and overflow == DROP_HEAD

@@ -205,10 +205,7 @@ class StreamQueue(Queue):
     def _sample(self, consumer: Consumer, messages: list[Message]) -> None:
         """The sample is an object of its own: other consumers settle the shared one, too."""
         place = len(messages) // 2
-        shared = messages[place]
-        own = shared.copy_for_queue()
-        own.place(shared.seq_id, WallMs(shared.enqueued_at_ms))
-        messages[place] = own
+        messages[place] = messages[place].separated()
         self.statistics.sample(consumer, messages)
 
     def get(self, account: Consumer) -> Message | None:

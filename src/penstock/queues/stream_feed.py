@@ -21,7 +21,7 @@ from penstock.streams.block_codec import read_records
 from penstock.streams.cursor import NEXT, Start, StreamCursor
 from penstock.streams.log import StreamLog
 from penstock.streams.marks import Marks
-from penstock.streams.reading import Block
+from penstock.streams.reading import LogBlock
 
 
 class _Taken(NamedTuple):
@@ -94,7 +94,7 @@ class StreamFeed:
             self._at_hand = []
         return messages
 
-    def _decode(self, block: Block) -> None:
+    def _decode(self, block: LogBlock) -> None:
         messages = read_records(block.payload, block.head)
         assert messages is not None, "its checksum was right"
         self._at_hand = messages

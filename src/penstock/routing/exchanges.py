@@ -112,14 +112,22 @@ class Sources:
     """The exchanges that lead to each destination: a deletion does not look at all there are.
 
     By identity of the destination.  An exchange that was deleted may be among them, until its
-    bindings are swept.
+    bindings are swept.  ``leaving``: what was deleted while many exchanges still lead there.
     """
 
     def __init__(self) -> None:
         self._known: dict[int, dict[Exchange, None]] = {}
+        self.leaving: set[int] = set()
 
     def of(self, destination: object) -> "list[Exchange]":
         return list(self._known.get(id(destination), ()))
+
+    def leave(self, destination: object, leaving: bool) -> None:
+        """Nothing is routed there from now on, or all that led there is gone."""
+        if leaving:
+            self.leaving.add(id(destination))
+        else:
+            self.leaving.discard(id(destination))
 
     def add(self, destination: int, exchange: "Exchange") -> None:
         known = self._known.get(destination)
@@ -300,8 +308,10 @@ class Exchange:
     def bindings(self) -> list[Binding]:
         """All bindings that leave here, those of one destination next to each other."""
         found: list[Binding] = []
-        for ways in self.bound.values():
-            found.extend(ways.values())
+        leaving = self._sources.leaving
+        for destination, ways in self.bound.items():
+            if destination not in leaving:
+                found.extend(ways.values())
         return found
 
     def bindings_to(self, destination: object) -> list[Binding]:
@@ -322,8 +332,8 @@ class Exchange:
     def match(self, routing_key: str, context: RoutingContext | None, found: list[object]) -> None:
         """Append the destinations of this exchange alone, each once."""
         self.matcher.match(routing_key, context, found)
-        if self.dismissed or self.apart:
-            left_out = self.apart.union(self.dismissed)
+        if self.dismissed or self.apart or self._sources.leaving:
+            left_out = self.apart.union(self.dismissed, self._sources.leaving)
             found[:] = [one for one in found if id(one) not in left_out]
 
 

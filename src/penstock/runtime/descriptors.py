@@ -1,7 +1,7 @@
 """Descriptors: the last of them are for files of our own, whatever guests have the others.
 
 The kernel gives the lowest number that is free, so a number tells how many are in use, be it by
-AMQP, by HTTP or by the engine: a guest whose number is in the reserve is turned away at the door.
+AMQP, by HTTP or by the engine: a guest whose number is in the reserve is refused at once.
 
 Guests that have not logged in may have a part of the descriptors, and those of one address a part
 of that: they do not keep out clients that log in.  They are counted anew when there seem to be too

@@ -20,7 +20,7 @@ from penstock.runtime.connection import UNIX, Connection
 from penstock.runtime.output_budget import KERNEL_UNSENT_BYTES
 from penstock.runtime.proxy_protocol import ProxySocket
 from penstock.runtime.secure_socket import SecureSocket
-from penstock.settings.listener_table import AMQP, AMQP_SSL, LISTENERS, NSQ, door_of
+from penstock.settings.listener_table import AMQP, AMQP_SSL, LISTENERS, NSQ, listener_of
 from penstock.settings.settings import Settings
 from penstock.tls.options import TlsOptions, TlsSet
 
@@ -160,18 +160,18 @@ def open_listeners(
     """
     listeners: list[Listener] = []
     try:
-        for door in LISTENERS:
-            if door.place_key not in places or not door.is_open(settings):
+        for kind in LISTENERS:
+            if kind.place_key not in places or not kind.is_open(settings):
                 continue
-            if door.is_unix:
-                sock = unix_socket(door.place(settings), socket_mode(settings))
+            if kind.is_unix:
+                sock = unix_socket(kind.place(settings), socket_mode(settings))
             else:
-                place = door.address(settings), ports.get(door.protocol, door.port(settings))
+                place = kind.address(settings), ports.get(kind.protocol, kind.port(settings))
                 shared = settings.shares_ports
                 sock = tcp_socket(*place, settings.listen_backlog, shared=shared)
-            proxied = not door.is_unix and door.protocol in settings.proxy_protocol
-            options = tls.of(door)
-            listeners.append(Listener(sock, options, proxied, door.protocol, door.begins_plain))
+            proxied = not kind.is_unix and kind.protocol in settings.proxy_protocol
+            options = tls.of(kind)
+            listeners.append(Listener(sock, options, proxied, kind.protocol, kind.begins_plain))
     except OSError:
         for listener in listeners:
             listener.close()
@@ -194,9 +194,9 @@ def socket_mode(settings: Settings) -> int:
 def check_listeners(settings: Settings, tls: TlsSet) -> None:
     """What would be wrong of the listeners is said before anything else is done."""
     socket_mode(settings)
-    if AMQP_SSL in settings.proxy_protocol and tls.of(door_of(AMQP_SSL)) is None:
+    if AMQP_SSL in settings.proxy_protocol and tls.of(listener_of(AMQP_SSL)) is None:
         raise SettingInvalid("proxy_protocol names 'amqp/ssl', but ssl_certfile is not set")
-    if settings.nsq_tls_required != "no" and tls.of(door_of(NSQ)) is None:
+    if settings.nsq_tls_required != "no" and tls.of(listener_of(NSQ)) is None:
         raise SettingInvalid(
             "nsq_tls_required is set, but ssl_certfile is not: no client could connect"
         )

@@ -198,6 +198,11 @@ class Session:
         self.has_more = True
         self.waiting_head = True
 
+    def begin_again(self) -> None:
+        """It waits no more."""
+        self.has_more = False
+        self.waiting_head = False
+
     def drop_ticket(self) -> None:
         if self.ticket is not None:
             self.ticket.drop()

@@ -538,8 +538,9 @@ class GroupCommit(TurnPart):
         self._groups_away += 1
         self._bytes_away += _size(group)
         # While segments are written, even a fast disk may take its time over a small sync.
-        fast = self._turn.worker.idle() and (not sync or committer.last_sync_ms <= INLINE_SYNC_MS)
-        if idle and fast and pending <= INLINE_GROUP_BYTES:
+        fast = not group.sync or committer.last_sync_ms <= INLINE_SYNC_MS
+        small = pending <= INLINE_GROUP_BYTES and (group.side is None or group.side.small)
+        if idle and fast and small and self._turn.worker.idle():
             committer.commit_inline(group)
         else:
             committer.submit(group)

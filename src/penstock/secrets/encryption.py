@@ -30,7 +30,7 @@ ATOM: Final = re.compile(r"[a-z][A-Za-z0-9_@]{0,254}")
 WRITTEN: Final = re.compile(r'(<<)?"((?:[^"\\]|\\.)*)"(?(1)(?:/utf8)?>>)', re.DOTALL)
 
 
-class Wrong(SettingInvalid):
+class WrongKey(SettingInvalid):
     """The passphrase, cipher, hash or iterations are others, or the text is no encrypted one."""
 
 
@@ -43,20 +43,20 @@ class Encryption(NamedTuple):
     iterations: int = ITERATIONS
 
     def decrypt(self, text: str) -> bytes:
-        """The clear term; raises Wrong."""
+        """The clear term; raises WrongKey."""
         try:
             packed = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
-            raise Wrong("it is not base64") from None
+            raise WrongKey("it is not base64") from None
         salt, rest = packed[:SALT_BYTES], packed[SALT_BYTES:]
         vector, sealed = rest[:BLOCK_BYTES], rest[BLOCK_BYTES:]
         if not sealed or len(sealed) % BLOCK_BYTES:
-            raise Wrong("it is not as long as an encrypted value is")
+            raise WrongKey("it is not as long as an encrypted value is")
         step = self._cipher(salt, vector).decryptor()
         padded = step.update(sealed) + step.finalize()
         count = padded[-1]
         if not 1 <= count <= BLOCK_BYTES or padded[-count:] != bytes([count]) * count:
-            raise Wrong("it does not open with this passphrase, cipher, hash and iterations")
+            raise WrongKey("it does not open with this passphrase, cipher, hash and iterations")
         return bytes(padded[:-count])
 
     def encrypt(self, clear: bytes, salt: bytes, vector: bytes) -> str:
@@ -82,15 +82,15 @@ class Encryption(NamedTuple):
 
 
 def text_of_term(term: bytes) -> str:
-    """Of a clear term; raises Wrong for one that is no text."""
+    """Of a clear term; raises WrongKey for one that is no text."""
     written = term_as_written(term)
     return written.removeprefix("<<").removesuffix(">>")[1:-1] if written[:1] in '<"' else written
 
 
 def term_as_written(term: bytes) -> str:
-    """``<<"x">>``, ``"x"`` or ``x``, without escapes; raises Wrong for one that is no text."""
+    """``<<"x">>``, ``"x"`` or ``x``, without escapes; raises WrongKey for one that is no text."""
     if len(term) < 2 or term[0] != VERSION:
-        raise Wrong("it does not open with this passphrase, cipher, hash and iterations")
+        raise WrongKey("it does not open with this passphrase, cipher, hash and iterations")
     tag, body = term[1], term[2:]
     try:
         if tag == BINARY and int.from_bytes(body[:4], "big") == len(body) - 4:
@@ -102,23 +102,23 @@ def term_as_written(term: bytes) -> str:
             return body[width:].decode(encoding)
     except UnicodeDecodeError:
         pass
-    raise Wrong("it is encrypted, but no text")
+    raise WrongKey("it is encrypted, but no text")
 
 
 def term_of_text(written: str) -> bytes:
-    """Of ``<<"x">>``, ``"x"`` (of Latin-1) or the atom ``x``; raises Wrong for another term."""
+    """Of ``<<"x">>``, ``"x"`` (of Latin-1) or the atom ``x``; raises WrongKey for another term."""
     if ATOM.fullmatch(written):
         return bytes([VERSION, 119, len(written)]) + written.encode()
     found = WRITTEN.fullmatch(written.strip())
     if found is None:
-        raise Wrong("""only texts are encrypted: '<<"text">>' or '"text"'""")
+        raise WrongKey("""only texts are encrypted: '<<"text">>' or '"text"'""")
     text = re.sub(r"\\(.)", r"\1", found[2])
     try:
         data = text.encode("utf-8" if found[1] else "latin-1")
     except UnicodeEncodeError:
-        raise Wrong('a string is of Latin-1, and <<"text">> of UTF-8') from None
+        raise WrongKey('a string is of Latin-1, and <<"text">> of UTF-8') from None
     if found[1]:
         return bytes([VERSION, BINARY]) + len(data).to_bytes(4, "big") + data
     if not 0 < len(data) < 1 << 16:
-        raise Wrong("a string has 1 to 65535 characters")
+        raise WrongKey("a string has 1 to 65535 characters")
     return bytes([VERSION, STRING]) + len(data).to_bytes(2, "big") + data

@@ -26,7 +26,7 @@ from penstock.settings.listener_table import (
     SUMS,
     ListenerKind,
     etcd_risks,
-    open_doors,
+    open_listeners,
     stays_here,
 )
 from penstock.settings.settings import SECRETS, Settings
@@ -61,39 +61,39 @@ def shortcomings(settings: Settings) -> list[Shortcoming]:
 # -- listeners -------------------------------------------------------------------------------------
 
 
-def _is_far(door: ListenerKind, settings: Settings) -> bool:
-    return not (door.is_unix or stays_here(door.address(settings)))
+def _is_far(kind: ListenerKind, settings: Settings) -> bool:
+    return not (kind.is_unix or stays_here(kind.address(settings)))
 
 
-def _named(door: ListenerKind, settings: Settings) -> str:
-    return f"{door.place_key} ({door.place(settings)})"
+def _named(kind: ListenerKind, settings: Settings) -> str:
+    return f"{kind.place_key} ({kind.place(settings)})"
 
 
 def _plain_listeners(settings: Settings) -> Iterator[str]:
-    for door in open_doors(settings):
-        if not _is_far(door, settings):
+    for kind in open_listeners(settings):
+        if not _is_far(kind, settings):
             continue
-        if door.protocol == PEER:
+        if kind.protocol == PEER:
             is_encrypted = bool(settings.cluster_tls_certfile)
-        elif door.begins_plain:
-            is_encrypted = door.speaks_tls(settings) and settings.nsq_tls_required != "no"
+        elif kind.begins_plain:
+            is_encrypted = kind.speaks_tls(settings) and settings.nsq_tls_required != "no"
         else:
-            is_encrypted = door.speaks_tls(settings)
+            is_encrypted = kind.speaks_tls(settings)
         if not is_encrypted:
-            yield _named(door, settings)
+            yield _named(kind, settings)
 
 
 def _weak_tls(settings: Settings) -> Iterator[str]:
     seen = set()
-    for door in open_doors(settings):
-        if door.tls is None or door.tls in seen or not door.speaks_tls(settings):
+    for kind in open_listeners(settings):
+        if kind.tls is None or kind.tls in seen or not kind.speaks_tls(settings):
             continue
-        seen.add(door.tls)
-        view = tls_view(settings, door.tls)
+        seen.add(kind.tls)
+        view = tls_view(settings, kind.tls)
         if view.ssl_min_version == "1.2" and view.ssl_max_version != "1.1":
             weak = _weak_ciphers(view.ssl_ciphers)
             if weak:
-                yield f"{door.tls or 'ssl_ciphers'} offers {', '.join(weak)}"
+                yield f"{kind.tls or 'ssl_ciphers'} offers {', '.join(weak)}"
 
 
 def _weak_ciphers(ciphers: str) -> list[str]:
@@ -113,15 +113,15 @@ def _weak_ciphers(ciphers: str) -> list[str]:
 
 
 def _open_without_log_in(settings: Settings) -> Iterator[str]:
-    for door in open_doors(settings):
-        allowed = door.without_log_in(settings)
+    for kind in open_listeners(settings):
+        allowed = kind.without_log_in(settings)
         if allowed in (NOTHING, PING, PAGES, SUMS):
             continue
-        if door.protocol.endswith(METRICS.partition("/")[2]) and not _is_far(door, settings):
+        if kind.protocol.endswith(METRICS.partition("/")[2]) and not _is_far(kind, settings):
             continue
-        if door.title == "nsqlookupd" and not _is_far(door, settings):
+        if kind.title == "nsqlookupd" and not _is_far(kind, settings):
             continue
-        yield f"{_named(door, settings)}: {allowed}"
+        yield f"{_named(kind, settings)}: {allowed}"
 
 
 # -- users -----------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.core.errors import SettingInvalid
-from penstock.secrets.encryption import Encryption, Wrong, text_of_term
+from penstock.secrets.encryption import Encryption, WrongKey, text_of_term
 from penstock.settings.kinds import ENCRYPTED, form_of
 from penstock.settings.settings import Settings
 
@@ -101,5 +101,5 @@ def _of_encrypted(text: str, name: str, settings: Settings | None) -> str:
     )
     try:
         return text_of_term(encryption.decrypt(text))
-    except Wrong as error:
+    except WrongKey as error:
         raise SettingInvalid(f"{name} cannot be decrypted: {error}") from None

@@ -64,6 +64,11 @@ class ClusterSettings:
     cluster_lease_ttl_s = Integer(3, 2, 60,
         "After so long without a word to etcd a node counts as gone, and mirrors take over.",
         unit="s")
+    cluster_scrub_bytes_per_s = Integer(1 << 20, 0, 1 << 40,
+        "How many bytes a second a node reads of the copies of queues whose masters are elsewhere,"
+        " to find damage on its disk before they are needed: all of them in a round, at most one"
+        " round an hour. A copy that is damaged is given up and fetched anew. 0: nothing.",
+        unit="per second")
     queue_master_locator = Text(CLIENT_LOCAL,
         "On which node of a cluster a new queue has its master, where neither"
         " `x-queue-master-locator` nor a policy says it: on that of the client that declares it, on"

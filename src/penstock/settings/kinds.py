@@ -130,50 +130,47 @@ class Number(Kind[float]):
         return isinstance(value, float) and 0 <= value <= self.maximum
 
 
-class MemoryWatermark(Kind[MemoryLimit]):
-    """How much memory may be used: see ``capacity``.  Kept as it was written."""
+class _Limit(Kind[V]):
+    """Kept as it was written; ``parse`` reads it: see ``capacity``."""
+
+    parse: Callable[[str], V | None]
+    words: str
+
+    def __get__(self, settings: Values, owner: type) -> V:
+        limit = self.parse(str(settings.value_of(self.key)))
+        assert limit is not None
+        return limit
+
+    def allowed(self) -> str:
+        return self.words
+
+    def from_toml(self, raw: object) -> str | None:
+        return written_size(raw)
+
+    def within_bounds(self, value: Value) -> bool:
+        return self.parse(str(value)) is not None
+
+
+class MemoryWatermark(_Limit[MemoryLimit]):
+    """How much memory may be used."""
 
     type_name = "a share, or bytes"
-
-    def __get__(self, settings: Values, owner: type) -> MemoryLimit:
-        limit = parse_memory_limit(str(settings.value_of(self.key)))
-        assert limit is not None
-        return limit
-
-    def allowed(self) -> str:
-        return (
-            "a share from 0 to 1 such as 0.4, or a size with a unit such as 256MiB, 4GB (k and kiB"
-            " are 1024, kB is 1000; so M, G, T), or bytes without one, at least 1000000"
-        )
-
-    def from_toml(self, raw: object) -> str | None:
-        return written_size(raw)
-
-    def within_bounds(self, value: Value) -> bool:
-        return parse_memory_limit(str(value)) is not None
+    parse = staticmethod(parse_memory_limit)
+    words = (
+        "a share from 0 to 1 such as 0.4, or a size with a unit such as 256MiB, 4GB (k and kiB"
+        " are 1024, kB is 1000; so M, G, T), or bytes without one, at least 1000000"
+    )
 
 
-class FreeDisk(Kind[DiskLimit]):
-    """How much of the disk is to stay free: see ``capacity``.  Kept as it was written."""
+class FreeDisk(_Limit[DiskLimit]):
+    """How much of the disk is to stay free."""
 
     type_name = "bytes, or a rule"
-
-    def __get__(self, settings: Values, owner: type) -> DiskLimit:
-        limit = parse_disk_limit(str(settings.value_of(self.key)))
-        assert limit is not None
-        return limit
-
-    def allowed(self) -> str:
-        return (
-            "auto; bytes with a unit or without, such as 2GB, 500MiB (k and kiB are 1024, kB is"
-            " 1000; so M, G, T); mem_relative 1.0, that many times the memory"
-        )
-
-    def from_toml(self, raw: object) -> str | None:
-        return written_size(raw)
-
-    def within_bounds(self, value: Value) -> bool:
-        return parse_disk_limit(str(value)) is not None
+    parse = staticmethod(parse_disk_limit)
+    words = (
+        "auto; bytes with a unit or without, such as 2GB, 500MiB (k and kiB are 1024, kB is"
+        " 1000; so M, G, T); mem_relative 1.0, that many times the memory"
+    )
 
 
 def written_size(raw: object) -> str | None:

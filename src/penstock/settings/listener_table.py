@@ -39,7 +39,7 @@ class ListenerKind(NamedTuple):
     begins_plain: bool = False
     """Its clients ask for TLS, where there is a certificate, in a first message without it."""
     takes_free_port: bool = False
-    """Port 0 is a free one; otherwise the door is closed then."""
+    """Port 0 is a free one; otherwise the listener is closed then."""
     widened_by: str = ""
     """A setting with which ``widened`` holds for every client."""
     widened: str = ""
@@ -172,19 +172,19 @@ LISTENERS: Final = (
 )  # fmt: skip
 
 
-def door_at(place_key: str) -> ListenerKind:
+def listener_at(place_key: str) -> ListenerKind:
     """The row whose port, or path, this setting says."""
-    return next(door for door in LISTENERS if door.place_key == place_key)
+    return next(kind for kind in LISTENERS if kind.place_key == place_key)
 
 
-def door_of(protocol: str) -> ListenerKind:
+def listener_of(protocol: str) -> ListenerKind:
     """The row of a protocol over TCP.  Raises StopIteration for one that none serves."""
-    return next(door for door in LISTENERS if door.protocol == protocol and not door.is_unix)
+    return next(kind for kind in LISTENERS if kind.protocol == protocol and not kind.is_unix)
 
 
-def open_doors(settings: Settings) -> Iterator[ListenerKind]:
+def open_listeners(settings: Settings) -> Iterator[ListenerKind]:
     """Those that these settings open."""
-    return (door for door in LISTENERS if door.is_open(settings))
+    return (kind for kind in LISTENERS if kind.is_open(settings))
 
 
 def host_and_port(host: str, port: object) -> str:
@@ -210,11 +210,11 @@ def stays_here(bound: str) -> bool:
 def plain_text_risks(settings: Settings) -> list[str]:
     """What becomes of passwords that clients of other machines send without TLS, in sentences."""
     plain = [
-        door.place(settings)
-        for door in open_doors(settings)
-        if door.tls is None
-        and door.protocol in (AMQP, HTTP, NSQ_HTTP)
-        and not (door.is_unix or stays_here(door.address(settings)))
+        kind.place(settings)
+        for kind in open_listeners(settings)
+        if kind.tls is None
+        and kind.protocol in (AMQP, HTTP, NSQ_HTTP)
+        and not (kind.is_unix or stays_here(kind.address(settings)))
     ]
     if not plain:
         return []
@@ -245,24 +245,24 @@ def _is_here(endpoint: str) -> bool:
 
 def security_rows() -> list[str]:
     """The rows of SECURITY.md's table."""
-    return [f"| {' | '.join(_security_row(door))} |" for door in LISTENERS]
+    return [f"| {' | '.join(_security_row(kind))} |" for kind in LISTENERS]
 
 
-def _security_row(door: ListenerKind) -> tuple[str, ...]:
-    default = DECLARED[door.place_key].default
-    allowed = door.here if door.here == door.elsewhere else f"{door.here} (this machine)"
-    if door.here != door.elsewhere:
-        allowed += f"; {door.elsewhere} (other machines)"
-    if door.widened_by:
-        allowed += f"; with `{door.widened_by}`: {door.widened} (all)"
-    if door.log_in_by:
-        keys = " or ".join(f"`{key}`" for key in door.log_in_by)
-        allowed += f"; with {keys}: {door.elsewhere} (all)"
+def _security_row(kind: ListenerKind) -> tuple[str, ...]:
+    default = DECLARED[kind.place_key].default
+    allowed = kind.here if kind.here == kind.elsewhere else f"{kind.here} (this machine)"
+    if kind.here != kind.elsewhere:
+        allowed += f"; {kind.elsewhere} (other machines)"
+    if kind.widened_by:
+        allowed += f"; with `{kind.widened_by}`: {kind.widened} (all)"
+    if kind.log_in_by:
+        keys = " or ".join(f"`{key}`" for key in kind.log_in_by)
+        allowed += f"; with {keys}: {kind.elsewhere} (all)"
     return (
-        "path" if door.is_unix else str(default),
-        f"`{door.place_key}`",
-        ", else ".join(f"`{key}`" for key in door.binds) or "none",
-        door.purpose,
-        " and ".join(f"`{key}`" for key in door.opened_by),
+        "path" if kind.is_unix else str(default),
+        f"`{kind.place_key}`",
+        ", else ".join(f"`{key}`" for key in kind.binds) or "none",
+        kind.purpose,
+        " and ".join(f"`{key}`" for key in kind.opened_by),
         allowed,
     )

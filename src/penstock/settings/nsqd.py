@@ -201,7 +201,7 @@ _ON_DISK: Final = "a publish is answered when it is on disk (nsq_publish_mode sa
 _IN_MEMORY: Final = (
     "memory is shared by all queues, in bytes (vm_memory_high_watermark): nothing is lost at a stop"
 )
-_ASKING: Final = "servers that are asked over HTTP have five seconds"
+_ASKING: Final = "no effect: servers that are asked over HTTP have five seconds"
 _SCANNING: Final = "deadlines are met without a scan, unless nsq_queue_scan is probabilistic"
 _PREFIX: Final = "lines of the log begin with time and level"
 

@@ -33,7 +33,7 @@ from penstock.settings.auth import AuthSettings
 from penstock.settings.cluster import ClusterSettings
 from penstock.settings.derived_ports import derived_ports
 from penstock.settings.entry import EntrySettings
-from penstock.settings.events import EventSettings
+from penstock.settings.events import EventSettings, StatisticsSettings
 from penstock.settings.kinds import (
     ENCRYPTED,
     ENVIRONMENT_PREFIX,
@@ -53,13 +53,11 @@ from penstock.settings.kinds import (
     is_plain,
 )
 from penstock.settings.listeners import ListenerSettings
-from penstock.settings.nsq import NsqSettings
-from penstock.settings.nsq_http import NsqHttpSettings
+from penstock.settings.nsq import NsqHttpSettings, NsqSettings
 from penstock.settings.operating import OperatingSettings
 from penstock.settings.rabbitmq_conf import Translated, translate
 from penstock.settings.rabbitmq_variables import read_variables
 from penstock.settings.secrets import SecretSettings
-from penstock.settings.statistics import StatisticsSettings
 from penstock.settings.tls import TlsSettings
 
 OTHER_VARIABLES: Final[Mapping[str, str]] = {

@@ -17,7 +17,7 @@ from mypy_extensions import i64
 from penstock.core.message import Message
 from penstock.streams.filtering import Wanted
 from penstock.streams.log import StreamLog
-from penstock.streams.reading import Block, BlocksAtHand, StreamRead
+from penstock.streams.reading import BlocksAtHand, LogBlock, StreamRead
 
 FIRST: Final[i64] = 1
 LAST: Final[i64] = 2
@@ -106,7 +106,7 @@ class StreamCursor:
             log = self._log
             if self.offset >= log.durable_offset:
                 return False
-            block: Block | None = None
+            block: LogBlock | None = None
             if self._time_ms < 0 and not self._stored:
                 block = log.cache.get(log.stream, self.offset)
             if block is None:
@@ -186,7 +186,7 @@ class StreamCursor:
         """Is something on its way from the disk?"""
         return self._read is not None
 
-    def blocks(self) -> list[Block]:
+    def blocks(self) -> list[LogBlock]:
         """Those at hand, of one read; the first one has ``offset``."""
         return self._hand.blocks
 

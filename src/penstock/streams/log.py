@@ -55,7 +55,7 @@ from penstock.streams.block_codec import (
 from penstock.streams.filtering import FILTER_BYTES, UNFILTERED, Wanted, make_filter
 from penstock.streams.holding import Hold
 from penstock.streams.marks import Marks, StreamMarks
-from penstock.streams.reading import Block, BlockCache, StreamRead
+from penstock.streams.reading import BlockCache, LogBlock, StreamRead
 from penstock.streams.removal import StreamRemoval
 from penstock.streams.segments import SegmentTable
 from penstock.streams.writer import StreamGroup, StreamPiece
@@ -357,7 +357,7 @@ class StreamLog:
                 del self._finishing[int(piece.segment)]
             if piece.messages:
                 self.last_block = piece.head.first
-                self.cache.put(Block(piece.segment, piece.head, piece.messages, self.cache.show))
+                self.cache.put(LogBlock(piece.segment, piece.head, piece.messages, self.cache.show))
         last = group.pieces[len(group.pieces) - 1]
         self._synced = _Synced(last.segment, last.head.end(), group.end)
         self.show_below(self._bound)

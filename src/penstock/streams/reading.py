@@ -62,7 +62,7 @@ def as_stored(messages: list[Message]) -> list[Message]:
 
 
 @final
-class Block:
+class LogBlock:
     """The messages of one block, shared between readers; or, of a stored read, its records."""
 
     __slots__ = (
@@ -116,10 +116,10 @@ class BlocksAtHand:
     """Blocks of one reader, which it uses up one by one; the cache may take all of them back."""
 
     def __init__(self, cache: "BlockCache") -> None:
-        self.blocks: list[Block] = []
+        self.blocks: list[LogBlock] = []
         self._cache: BlockCache = cache
 
-    def take(self, blocks: list[Block]) -> None:
+    def take(self, blocks: list[LogBlock]) -> None:
         if blocks:
             self.blocks += blocks
             self._cache.hold(self, blocks)
@@ -157,7 +157,7 @@ class BlockCache:
         self._most_held_bytes: Final[i64] = held_limit_bytes
         self._limit_bytes: i64 = limit_bytes
         self._held_limit_bytes: i64 = held_limit_bytes
-        self._blocks: dict[tuple[int, int], Block] = {}
+        self._blocks: dict[tuple[int, int], LogBlock] = {}
         self._readers: dict[BlocksAtHand, None] = {}  # that have blocks, oldest first
 
     def stay_within(self, memory_bytes: i64) -> None:
@@ -177,20 +177,20 @@ class BlockCache:
         while self.held_bytes > self._held_limit_bytes and len(self._readers) > 1:
             next(iter(self._readers)).give_back()
 
-    def hold(self, reader: BlocksAtHand, blocks: list[Block]) -> None:
+    def hold(self, reader: BlocksAtHand, blocks: list[LogBlock]) -> None:
         """The reader has these now; others may have to give theirs back."""
         self._readers[reader] = None
         for block in blocks:
             self.held_bytes += block.hold()
         self._shrink()
 
-    def let_go(self, reader: BlocksAtHand, blocks: list[Block]) -> None:
+    def let_go(self, reader: BlocksAtHand, blocks: list[LogBlock]) -> None:
         for block in blocks:
             self.held_bytes -= block.let_go()
         if not reader.blocks:
             self._readers.pop(reader, None)
 
-    def put(self, block: Block) -> None:
+    def put(self, block: LogBlock) -> None:
         """Keep it, and let go of the oldest ones."""
         key = (int(block.head.stream), int(block.first))
         if key in self._blocks:
@@ -199,7 +199,7 @@ class BlockCache:
         self.bytes += block.memory_bytes()
         self._shrink()
 
-    def get(self, stream: i64, offset: i64) -> Block | None:
+    def get(self, stream: i64, offset: i64) -> LogBlock | None:
         """The block that begins with that offset; from now on it counts as a new one."""
         key = (int(stream), int(offset))
         block = self._blocks.pop(key, None)
@@ -247,7 +247,7 @@ class StreamRead(DiskJob):
         self.segment: i64 = segment
         self.at: i64 = at
         self.end: i64 = log.durable_offset
-        self.blocks: list[Block] = []
+        self.blocks: list[LogBlock] = []
         self.wanted: Wanted | None = wanted
         self._stream: i64 = log.stream
         self._directory: str = log.directory
@@ -320,13 +320,13 @@ class StreamRead(DiskJob):
             return False
         return self.wanted is None or self.wanted.may_match(head.filter)
 
-    def _block(self, window: FileWindow, path: str, head: BlockHead) -> Block:
+    def _block(self, window: FileWindow, path: str, head: BlockHead) -> LogBlock:
         payload = window.take(head.payload_at(), head.size)
         show = self._log.cache.show
         if head.is_payload(payload):
             if self.stored:
-                return Block(self.segment, head, [], show, payload)
+                return LogBlock(self.segment, head, [], show, payload)
             messages = read_records(payload, head)
             if messages is not None:
-                return Block(self.segment, head, messages, show)
+                return LogBlock(self.segment, head, messages, show)
         raise damage(path, int(head.at), int(head.end() - head.at))

@@ -75,9 +75,12 @@ class StreamGroups(SideGroup):
     def __init__(
         self, groups: list[StreamGroup], deleted: list[int], left: list[int] | None = None
     ) -> None:
+        super().__init__()
         self.groups: list[StreamGroup] = groups
         self.deleted: list[int] = deleted
         self.left: list[int] = [] if left is None else left
+        alone = len(groups) == 1 and not self.deleted and not self.left
+        self.small = alone and len(groups[0].pieces) == 1 and groups[0].pieces[0].head.at > 0
 
 
 @final

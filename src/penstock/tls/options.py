@@ -165,25 +165,25 @@ class TlsSet:
         self.calling: TlsOptions | None = None
         """For calling other nodes of the cluster."""
         budget = HandshakeBudget()
-        for door in LISTENERS:
-            if door.tls is None or door.tls in self.by_key or not door.speaks_tls(settings):
+        for kind in LISTENERS:
+            if kind.tls is None or kind.tls in self.by_key or not kind.speaks_tls(settings):
                 continue
-            options = tls_options(tls_view(settings, door.tls), budget)
+            options = tls_options(tls_view(settings, kind.tls), budget)
             if options is None:
                 raise SettingInvalid(
-                    f"{door.place_key} is set, but neither ssl_certfile nor a certfile in"
-                    f" {door.tls}: there would be no TLS"
+                    f"{kind.place_key} is set, but neither ssl_certfile nor a certfile in"
+                    f" {kind.tls}: there would be no TLS"
                 )
-            self.by_key[door.tls] = options
+            self.by_key[kind.tls] = options
         if not self.by_key:
             tls_options(settings)  # raises for settings that stand alone
         between = tls_between_nodes(settings)
         if between is not None:
             self.by_key["cluster_tls"], self.calling = between
 
-    def of(self, door: ListenerKind) -> TlsOptions | None:
+    def of(self, kind: ListenerKind) -> TlsOptions | None:
         """None: this listener speaks without TLS."""
-        return None if door.tls is None else self.by_key.get(door.tls)
+        return None if kind.tls is None else self.by_key.get(kind.tls)
 
     def between_nodes(self) -> tuple[TlsOptions, TlsOptions] | None:
         """For being called and for calling."""

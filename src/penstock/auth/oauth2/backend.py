@@ -49,8 +49,12 @@ class TokenJudge(Judge):
         self._grants: dict[str, VhostGrants | None] = {}
 
     def check(self, question: Question) -> None:
-        grants = self._in_vhost(question.vhost)
-        if grants is None or not _allows(grants, question):
+        if question.kind == VHOST:
+            allowed = self._scopes.may_enter(question.vhost)
+        else:
+            grants = self._in_vhost(question.vhost)
+            allowed = grants is not None and _allows(grants, question)
+        if not allowed:
             raise AccessRefused("")
 
     def renew(self, secret: str) -> Inquiry:
@@ -65,8 +69,6 @@ class TokenJudge(Judge):
 
 
 def _allows(grants: VhostGrants, question: Question) -> bool:
-    if question.kind == VHOST:
-        return True
     if question.kind == TOPIC:
         return grants.allows_topic(question.permission, question.name, question.routing_key)
     return grants.allows(question.permission, question.name)
@@ -132,7 +134,7 @@ class OauthBackend(Backend):
         if not (source.may_fetch() or source.is_fetching()):
             inquiry.deny(str(unknown), True)
         elif not self._free.acquire(blocking=False):
-            inquiry.deny("too many tokens wait for keys")
+            inquiry.give_up("too many tokens wait for keys")
         else:
             self._start(self._answer(inquiry, token, source))
 
@@ -144,7 +146,7 @@ class OauthBackend(Backend):
             inquiry.deny(str(refused), True)
         except Exception:
             logger.exception("OAuth 2: a token could not be judged")
-            inquiry.deny("a fault of the broker, see its log")
+            inquiry.give_up("a fault of the broker, see its log")
         finally:
             self._free.release()
             self._wake()

@@ -15,7 +15,8 @@ journal's block that speaks of them; a journal file is synced to its end before 
 begun, and its name is durable before anything in it is reported.  Files the journal has retired are
 let go only after the sync of the group that says so; a few of them are kept as spares and become
 the next files, since writing over pages and blocks that are there costs a third of new ones.  What
-a spare still holds names another file, so recovery does not believe it.
+a spare still holds names another file, so recovery does not believe it.  Files that segments
+referred to are removed: a backup may have links to them.
 
 A disk without space is waited for: ``stalled`` says so, the group is tried again every half
 second (it is written to its place, so trying again does no harm), and nothing behind it is
@@ -25,7 +26,7 @@ when it is begun, so that is where it happens, and acknowledgements in between g
 
 Any other ``OSError`` is final.  It is kept in ``error``, nothing after it is written or
 reported, and the broker should stop: after a failed fsync the kernel may have thrown the
-dirty pages away, and a second fsync that succeeds would say nothing about them.
+dirty pages away, and a later fsync that succeeds does not prove that they were written.
 """
 
 import contextlib
@@ -224,10 +225,11 @@ class Committer:
                     self._side.sync()
                 if self._unsynced:
                     self._sync()
-            removed = [number for group in batch for number in group.files_to_remove]
-            if removed:
-                self._remove(removed)
-                reach("journal.retired")
+            for group in batch:
+                if group.files_to_remove or group.files_to_unlink:
+                    self._remove(group.files_to_remove, SPARES_MAX)
+                    self._remove(group.files_to_unlink, 0)
+                    reach("journal.retired")
         except OSError as error:
             if error.errno in NO_SPACE:
                 self.stalled = space_text(error, self._directory)
@@ -291,11 +293,11 @@ class Committer:
         else:
             self.last_sync_ms += SMOOTHING * (took_ms - self.last_sync_ms)
 
-    def _remove(self, numbers: list[int]) -> None:
+    def _remove(self, numbers: list[int], spares_max: int) -> None:
         # Not made durable: a file that comes back is on no list, and recovery removes it.
         for number in numbers:
             with contextlib.suppress(FileNotFoundError):
-                if len(self._spares) < SPARES_MAX:
+                if len(self._spares) < spares_max:
                     spare = os.path.join(self._directory, spare_file_name(number))
                     self._files.rename(self._path(number), spare)
                     self._spares.append(spare)
