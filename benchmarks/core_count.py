@@ -61,8 +61,10 @@ class Walker:
         reading = Reading(bench.broker, cast(SessionInspector, None))
         for tracks in self.tracks.values():
             tracks.begin(slot * INTERVAL_S)
-        for name, counts in reading.queues("/", reading.queue_names("/")):
-            self.tracks["queue"].record(("/", name), counts)
+        names = reading.queue_names("/")
+        while names:
+            for name, counts in reading.queues("/", names):
+                self.tracks["queue"].record(("/", name), counts)
         for name, counts in reading.exchanges("/", reading.exchange_names("/")):
             self.tracks["exchange"].record(("/", name), counts)
         self.tracks["vhost"].record(("/",), (*reading.vhost("/"), 0, 0))

@@ -109,7 +109,7 @@ def arguments(table: Table, words: Sequence[str]) -> Given:
     add("--generator-cores", default="1", help="the generator's beside Penstock")
     add("--rabbit-same-cores", action="store_true", help="place RabbitMQ as Penstock")
     add("--favoured", action="store_true", help="go before other work (needs root)")
-    add("--guard", action="store_true", help=f"fail if a row lost over {LOST:.0%} of its ratio")
+    add("--guard", action="store_true", help=f"fail if a row lost over {LOST:.0%}% of its ratio")
     add("--try", action="store_true", dest="tried", help="one short round; nothing is written")
     add("--dir", type=Path, help="where files are made")
     add("--write", default=table.name, help="name of the result; empty = it is not written")

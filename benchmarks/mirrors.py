@@ -29,6 +29,8 @@ from penstock.client.procstat import ProcessGauge
 from tests.helpers.administer import administer
 from tests.helpers.cluster import LiveCluster
 from tests.helpers.etcd import missing_reason as no_etcd
+from tests.helpers.live_broker import LiveBroker
+from tests.helpers.management_api import manage
 from tests.helpers.rabbit import LOCAL_DISTRIBUTION, RabbitServer
 
 NODES: Final = 3
@@ -163,6 +165,41 @@ class PenstockCluster(Cluster):
         return len(row.get("online" if quorum else "synchronised_slave_nodes", []))
 
 
+class OneCommand(Cluster):
+    """The nodes of ``penstock serve --nodes 3``, which agree without etcd and share one port."""
+
+    def __init__(self, given: Given) -> None:
+        super().__init__(OURS, "Penstock, serve --nodes 3", given.favoured)
+        self._build = "PENSTOCK_PURE" if given.pure else "PENSTOCK_REQUIRE_COMPILED"
+
+    def begin(self, stack: ExitStack, directory: Path) -> None:
+        words = ("--nodes", str(NODES))
+        made = LiveBroker(directory / "nodes", words, {self._build: "1"}, READY_LIMIT_S)
+        self._broker = stack.enter_context(made)
+        wait_for(self._running, NODES, "nodes running")
+
+    def _running(self) -> int:
+        found = manage(f"{self._broker.http_url}/api/penstock/cluster")["nodes"]
+        return sum(one["running"] for one in found)
+
+    def url(self, node: int = 0) -> str:
+        """Any of them answers there."""
+        return self._broker.url
+
+    def pids(self) -> list[int]:
+        children = f"/proc/{self._broker.pid}/task/{self._broker.pid}/children"
+        return [int(pid) for pid in Path(children).read_text().split()]
+
+    def mirror(self, copies: int) -> None:
+        words = {"pattern": "^" + prefix(copies).replace(".", r"\."), "apply-to": "queues"}
+        policy = words | {"definition": definition(copies)}
+        manage(f"{self._broker.http_url}/api/policies/%2F/copies{copies}", policy)
+
+    def complete(self, queue: str, *, quorum: bool) -> int:
+        row = manage(f"{self._broker.http_url}/api/queues/%2F/{queue}")
+        return len(row.get("online" if quorum else "synchronised_slave_nodes", []))
+
+
 def set_policy(
     cluster: LiveCluster, copies: int, pattern: str, sync_mode: str = "automatic"
 ) -> None:
@@ -285,14 +322,23 @@ MIRRORS: Final = Table(
             ),
         )
     },
-    lambda given, row: [PenstockCluster(given), *([] if given.alone else [RabbitCluster(given)])],
+    lambda given, row: [
+        (OneCommand if given.one_command else PenstockCluster)(given),
+        *([] if given.alone else [RabbitCluster(given)]),
+    ],
     lives="table",
+    options=lambda parser: parser.add_argument(
+        "--one-command",
+        action="store_true",
+        help="Penstock's nodes are those of one command, `penstock serve --nodes 3`, without etcd:"
+        " they share a port, so a client is at any of them",
+    ),
     defaults={"seconds": 5.0, "warmup": 2.0},
     promises=[
         Promise("3 times RabbitMQ's rate", rows, "rate", least=3, over=THEIRS)
         for rows in ("quorum", *(f"{one.name}-{n}" for one in SCENARIOS for n in (2, 3)))
     ],
-    lacking=lambda given: no_etcd() or needs(given),
+    lacking=lambda given: (None if given.one_command else no_etcd()) or needs(given),
 )
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from tests.helpers.scheduling import SideBySide
 
 hypothesis.settings.register_profile("quick", max_examples=10, deadline=None, print_blob=True)
+hypothesis.settings.register_profile("guard", max_examples=25, deadline=None, print_blob=True)
 hypothesis.settings.register_profile("dev", max_examples=50, deadline=None, print_blob=True)
 hypothesis.settings.register_profile("nightly", max_examples=10_000, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
@@ -77,9 +78,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         config.hook.pytest_deselected(items=asking)
         items[:] = [item for item in items if item.get_closest_marker("nsqd") is None]
     if "PYTEST_XDIST_WORKER" in os.environ:
-        # One worker would end a long file alone, were it among the last.
+        # One worker would end a long file alone, were it among the last; those of the UI are long.
         long = {item.path for item in items if item.get_closest_marker("slow")}
-        items.sort(key=lambda item: item.path not in long)
+        items.sort(key=lambda item: item.path not in long and item.path.parent.name != "ui")
 
 
 @pytest.hookimpl(wrapper=True)

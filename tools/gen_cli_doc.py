@@ -30,7 +30,8 @@ command; [penstockctl](penstockctl.md) takes `rabbitmqctl`'s commands instead.
 `PENSTOCK_USER`, `PENSTOCK_PASSWORD`) a command takes the broker of this machine: `penstock serve`
 leaves a [control file](penstockctl.md#which-node-and-as-which-user) in its data directory; a user
 who can read it is an administrator. `PENSTOCK_DATA_DIR` names another data directory. Without such
-a file, guest is tried at `http://127.0.0.1:15672`.
+a file, guest is tried at `http://127.0.0.1:15672`. Pipelines speak AMQP to that broker, as guest,
+unless `--url` or `PENSTOCK_URL` names one; `bench` has `--uri`, `migrate` `--from` and `--to`.
 
 **Output.** A table, or with `-o json` the server's answer; names with control
 characters are shown spelt out. Work that takes long draws a bar on a terminal and prints a line now

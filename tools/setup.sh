@@ -96,7 +96,7 @@ install_extras() {
         ! lacks "$extra" || lacking+=("$extra")
     done
     [ "${#lacking[@]}" -gt 0 ] || return 0
-    say "setup: installing ${lacking[*]}"
+    say "setup: installing ${lacking[*]}$([[ ${lacking[*]} != *spark* ]] || echo " (some hundred MB: minutes)")"
     # With bytecode: the compiler's warnings about other projects' files would fail our tests.
     local options=(--compile)
     install_parts "${lacking[@]}"
@@ -117,7 +117,7 @@ kinds_of() {
             tests/tidy*) kinds+=(test-lint) ;;
             tests/interop*) kinds+=(test-clients) ;;
             tests/spark*) kinds+=(test-spark) ;;
-            tests/ui*) kinds+=(test-ui) ;;
+            tests/ui*) kinds+=(test-clients test-ui) ;;
             tests/*) kinds+=(test-core) ;;
         esac
     done

@@ -99,15 +99,12 @@ def _refused(name: str, quote: str, why: str) -> str:
     return f"A < channel.close ch=1 code=406 text={shown} {_DECLARE}"
 
 
-NOT_YET: tuple[Difference, ...] = ()
-"""Features of later releases."""
-
 _TOO_LARGE = (
     "RabbitMQ collects the whole body before it looks at its size; Penstock refuses when the "
     "header announces it, so that no client can fill its memory."
 )
 
-FOR_GOOD = (
+DIFFERENCES: tuple[Difference, ...] = (
     Difference(
         ("limits.a_delivery_limit",),
         "Penstock's queues have a delivery limit, whatever their type.",
@@ -162,7 +159,7 @@ FOR_GOOD = (
     *(
         Difference(
             (f"hash.{key.replace('-', '_')}_of_the_wrong_type",),
-            "The plug-in crashes over it; Penstock refuses it.",
+            "RabbitMQ's plug-in crashes over an argument of a wrong type; Penstock refuses it.",
             "A < connection.close code=541 text='INTERNAL_ERROR'",
             (
                 (
@@ -477,8 +474,6 @@ FOR_GOOD = (
     ),
 )
 """Decisions."""
-
-DIFFERENCES: tuple[Difference, ...] = NOT_YET + FOR_GOOD
 
 
 def expected(case: str, recorded: Iterable[str]) -> list[str]:

@@ -352,7 +352,7 @@ ELSEWHERE: Final = (
     ),
     Elsewhere(
         "Names of virtual hosts in `trace_on`",
-        "A name that is none is told that tracing is enabled.",
+        "`rabbitmqctl` says that tracing is enabled, though no such virtual host exists.",
         "It is refused.",
         "management/test_tracing.py::test_the_commands_of_rabbitmqctl",
     ),

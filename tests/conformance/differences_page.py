@@ -9,7 +9,7 @@ A test runs the check, so what users read of the differences is what the tests h
 import sys
 from pathlib import Path
 
-from tests.conformance.differences import FOR_GOOD, NOT_YET, RECORDED_ON, Difference
+from tests.conformance.differences import DIFFERENCES, RECORDED_ON, Difference
 from tests.conformance.differences_elsewhere import ELSEWHERE
 from tests.conformance.newer import NEWER
 from tests.conformance_nsq.differences_page import section as nsq_section
@@ -35,19 +35,20 @@ installed, this does it again:
 ```
 pytest -m conformance tests/conformance
 ```
-
-## On the line
-
-These are all of them: every other line of the recorded conversations is the same. `A` and `B` are
-clients, `<` is what they are told. What stands in the first place is in the recording, what
-Penstock says instead in the second; three dots: the conversation takes another course from
-there on.
 """
 
-FOOT_HEAD = """
-## Beyond the line
+LINES_HEAD = """
+## Differences in recorded conversations
 
-What no conversation shows: what survives a crash, what is refused, what is done better.
+These are all of them: every other line of the recorded conversations is the same. `A` and `B` are
+clients, and `<` marks a line that they receive. Of each pair of blocks the first is the recording,
+the second is Penstock's answer. After three dots the conversation takes another course.
+"""
+
+SUBJECTS_HEAD = """
+## Differences by subject
+
+No conversation shows these: what survives a crash, what is refused, what is done better.
 
 | what | RabbitMQ 3.10.8 | Penstock | test |
 |---|---|---|---|
@@ -88,11 +89,7 @@ def _block(difference: Difference) -> str:
 
 
 def page() -> str:
-    parts = [HEAD]
-    for title, differences in (("Not yet", NOT_YET), ("Decisions", FOR_GOOD)):
-        parts.append(f"\n### {title}\n")
-        parts.extend(_block(difference) for difference in differences)
-    parts.append(FOOT_HEAD)
+    parts = [HEAD, SUBJECTS_HEAD]
     for entry in ELSEWHERE:
         file, _, function = entry.test.partition("::")
         test = f"[{function}](../tests/{file})" if function else ""
@@ -103,6 +100,8 @@ def page() -> str:
         parts.append(f"| {one.older} | {one.newer} | {decided}: {one.why} |\n")
     parts.append(SHAPES_HEAD)
     parts.extend(f"| {one.keys} | {one.why} |\n" for one in SHAPES)
+    parts.append(LINES_HEAD)
+    parts.extend(_block(difference) for difference in DIFFERENCES)
     parts.append(nsq_section())
     return "".join(parts)
 

@@ -65,7 +65,8 @@ DIFFERENCES: tuple[Difference, ...] = (
     ),
     Difference(
         "There is no `mem-queue-size`: how much of a queue is in memory follows from how much "
-        "memory there is, for all queues together. A small queue is in memory as a whole.",
+        "memory there is, for all queues together. A small queue is in memory as a whole, until a "
+        "restart; then it is read when it is wanted.",
         (
             Change(
                 "http.configuration",

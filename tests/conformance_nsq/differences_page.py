@@ -17,12 +17,12 @@ HEAD: Final = """
 
 <!-- From tests/conformance_nsq/differences.py and differences_page.py: edit there. -->
 
-What stands in [NSQ on Penstock](nsq.md) as a decision is not repeated here. {count} conversations
+The decisions of [NSQ on Penstock](nsq.md) are not repeated here. {count} conversations
 with nsqd and nsqlookupd 1.3.0, over raw sockets and HTTP, are recorded in
 `tests/conformance_nsq/recorded`: every command, error and bound. They were last compared with nsqd
 on {day}, and were what it says; Penstock is asked the same by each run of the tests. These are
-all the lines that differ: those with a minus are nsqd's, those with a plus Penstock's. Where an
-nsqd is at hand, the first of these puts the record to the test, and the second records anew:
+all the lines that differ: those with a minus are nsqd's, those with a plus Penstock's. With an
+nsqd at hand, the first command checks the record, and the second records anew:
 
 ```
 PENSTOCK_TEST_NSQD=PATH pytest tests/conformance_nsq

@@ -12,7 +12,7 @@ from penstock.core.errors import SettingInvalid
 from penstock.core.json_reading import json_of
 from penstock.node.coordination.etcd_http import NotReached, understood
 from penstock.protocols.nsq.authority import identified_in
-from penstock.secrets.encryption import Wrong, term_of_text
+from penstock.secrets.encryption import WrongKey, term_of_text
 from penstock.settings.erlang_reader import TermsInvalid, read_terms
 from penstock.settings.settings import load_settings
 
@@ -43,5 +43,5 @@ def test_what_is_too_deep_or_too_long_is_refused(
 
 def test_half_of_a_character_is_no_term() -> None:
     for text in (f'<<"{HALF_OF_A_CHARACTER}">>', f'"{HALF_OF_A_CHARACTER}"'):
-        with pytest.raises(Wrong):
+        with pytest.raises(WrongKey):
             term_of_text(text)

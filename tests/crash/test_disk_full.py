@@ -45,8 +45,8 @@ FLAGS: dict[str, object] = {
     "queue-index-segment-entries": 512,
     "queue-index-max-journal-entries": 512,
     "msg-store-file-size-limit-bytes": 1_048_576,
-    "vm-memory-high-watermark": MemoryAbove(9_000_000),
-    "vm-memory-high-watermark-paging-ratio": 0.05,
+    "vm-memory-high-watermark": MemoryAbove(18_000_000),
+    "vm-memory-high-watermark-paging-ratio": 0.025,
     "disk-free-limit": 0,
 }
 BODY_BYTES = (3000, 6000)

@@ -58,7 +58,7 @@ class Steps:
 
     def __init__(self, node: QuietBroker, turns_max: int = TURNS_MAX) -> None:
         self.node = node
-        node.worker.hold = True
+        node.worker.hold = node.committer.hold = True
         self.turns_max = turns_max
         self.slowest_ms = 0.0
         self.slowest = ""
@@ -69,7 +69,8 @@ class Steps:
         took_ms = (time.thread_time_ns() - since_ns) / 1e6
         if took_ms > self.slowest_ms:
             self.slowest_ms, self.slowest = took_ms, name
-        self.node.worker.finish_all()  # in threads of their own, in a node
+        self.node.committer.finish()  # in threads of their own, in a node
+        self.node.worker.finish_all()
 
     def read(self, end: ClientEnd, data: bytes) -> None:
         """One read of a socket, its turn, and the turns after it."""

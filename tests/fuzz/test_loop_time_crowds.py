@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from penstock.broker.administration import Administration
+from penstock.broker.rules.policies import Policy
 from tests.fuzz.loop_time import Steps, _consume, _method, _publish, judge
 from tests.helpers.connection_pair import ClientEnd, QuietBroker
 from tests.helpers.nsq_pair import NsqBroker
@@ -175,6 +177,70 @@ def test_many_readers_of_one_stream() -> None:
         steps.read(end, _method("basic.ack", delivery_tag=0, multiple=True))
         steps.read(end, _publish("", "q0") * 10)
         steps.read(end, _method("basic.ack", delivery_tag=0, multiple=True))
+        return steps
+
+    judge(play)
+
+
+def test_a_queue_to_which_many_exchanges_lead_is_deleted() -> None:
+    """Each of them goes with its last binding."""
+
+    def play() -> Steps:
+        steps = Steps(QuietBroker())
+        end = steps.node.client()
+        end.call("queue.declare", queue="q0")
+        for at in range(0, 20_000, 500):
+            said = b"".join(
+                _method("exchange.declare", exchange=f"x{n}", type="fanout", auto_delete=True)
+                + _method("queue.bind", queue="q0", exchange=f"x{n}")
+                for n in range(at, at + 500)
+            )
+            steps.read(end, said)
+        steps.read(end, _method("queue.delete", queue="q0"))
+        assert not [name for name in steps.node.broker.vhosts["/"].exchanges if name[0] == "x"]
+        return steps
+
+    judge(play)
+
+
+def test_a_policy_for_many_queues() -> None:
+    """It is there for all of them after some turns, and for those that are declared meanwhile."""
+
+    def play() -> Steps:
+        node = QuietBroker()
+        steps = Steps(node)
+        end = node.client()
+        vhost = node.broker.vhosts["/"]
+        for number in range(10_000):
+            vhost.declare_queue(f"q{number}", False, None, False, {})
+        admin = Administration(node.broker, 16_384)
+        for number in range(20):
+            admin.put_policy("/", Policy(f"p{number}", "^none$", "queues", 0, {"expires": 9}))
+        steps.rest(end)
+        steps.slowest_ms = 0.0
+        bound = Policy("bound", "", "queues", 0, {"max-length": 5})
+        steps.timed("the policy", lambda: admin.put_policy("/", bound))
+        assert vhost.queues["q0"].limits.max_length == -1, "all of them in one step"
+        vhost.declare_queue("new", False, None, False, {})
+        steps.rest(end)
+        assert {int(queue.limits.max_length) for queue in vhost.queues.values()} == {5}
+        return steps
+
+    judge(play)
+
+
+def test_a_message_for_many_queues() -> None:
+    def play() -> Steps:
+        node = QuietBroker()
+        steps = Steps(node)
+        end = node.client()
+        vhost = node.broker.vhosts["/"]
+        for number in range(30_000):
+            queue = vhost.declare_queue(f"q{number}", False, None, False, {})
+            assert queue is not None
+            vhost.bind_queue(queue, "amq.fanout", "", {})
+        steps.read(end, _publish("amq.fanout", "") * 3)
+        assert {int(queue.backing.ready_count()) for queue in vhost.queues.values()} == {3}
         return steps
 
     judge(play)

@@ -18,7 +18,7 @@ from penstock.broker.oauth.keys import KeyInvalid, from_pem, key_set
 from penstock.broker.oauth.servers import oauth_options
 from penstock.broker.oauth.tokens import TokenRefused, bearer_token
 from penstock.core.errors import SettingInvalid
-from penstock.secrets.encryption import Encryption, Wrong, term_as_written, term_of_text
+from penstock.secrets.encryption import Encryption, WrongKey, term_as_written, term_of_text
 from penstock.settings.erlang_reader import TermsInvalid, read_terms
 from penstock.settings.kinds import Setting
 from penstock.settings.rabbitmq_conf import translate
@@ -142,9 +142,9 @@ PARSERS: Final[dict[str, TextParser]] = {
             for term in ('<<"secret">>', '"secret"', "secret")
         ),
         _opened,
-        Wrong,
+        WrongKey,
     ),
-    "erlang_texts": TextParser(('<<"a b">>', '"a\\"b"', "atom"), term_of_text, Wrong),
+    "erlang_texts": TextParser(('<<"a b">>', '"a\\"b"', "atom"), term_of_text, WrongKey),
     "certificate_names": TextParser(
         ("commonName,a b,DNS,*.example,email,x@y,URI,u:v,IP Address,::1,organizationName, #é",),
         _names,

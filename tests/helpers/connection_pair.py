@@ -66,11 +66,13 @@ class HeldCommitter(Committer):
         self.hold = False
         self.held: list[JournalGroup] = []
         self.seen: list[JournalGroup] = []
+        self.inline_count = 0
 
     def idle(self) -> bool:
         return not self.held
 
     def commit_inline(self, group: JournalGroup) -> None:
+        self.inline_count += 1
         self.submit(group)
 
     def submit(self, group: JournalGroup) -> None:

@@ -19,8 +19,8 @@ import pytest
 
 from tests.helpers.broker_process import POLL_S, free_port
 
-ACCESS_KEY = "a-key-of-tests"
-SECRET_KEY = "a-secret-of-tests"
+ACCESS_KEY = "canary-key-of-the-store"
+SECRET_KEY = "canary-secret-of-the-store"
 BUCKET = "lake"
 START_TIMEOUT_S = 60
 

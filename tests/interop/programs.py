@@ -14,7 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -32,6 +32,8 @@ class Program(NamedTuple):
     how_to_get: str
     build: Callable[[Path], None]
     command: Callable[[Path], list[str]]
+    probe: tuple[str, ...] = ()
+    """A command that fails where a library is missing that a package of the system brings."""
 
 
 def run(command: list[str], directory: Path) -> None:
@@ -92,6 +94,10 @@ def build_go(directory: Path) -> None:
     run(["go", "build", "-o", "client", "."], directory)
 
 
+def nothing_to_build(_directory: Path) -> None:
+    """A script, whose library a package of the system brings."""
+
+
 def java_command(directory: Path) -> list[str]:
     # The small compiler is enough for a second of work, and starts faster.
     path = f"{directory}/classes:{directory}/lib/*"
@@ -122,6 +128,24 @@ PROGRAMS = (
         "apt-get install golang-go",
         build_go,
         lambda directory: [str(directory / "client")],
+    ),
+    Program(
+        "ruby",
+        ("client.rb",),
+        ("ruby",),
+        "apt-get install ruby-bunny",
+        nothing_to_build,
+        lambda directory: ["ruby", str(directory / "client.rb")],
+        ("ruby", "-rbunny", "-e", "0"),
+    ),
+    Program(
+        "php",
+        ("client.php",),
+        ("php",),
+        "apt-get install php-cli php-amqplib",
+        nothing_to_build,
+        lambda directory: ["php", str(directory / "client.php")],
+        ("php", "-r", "require 'PhpAmqpLib/autoload.php';"),
     ),
 )
 
@@ -176,6 +200,8 @@ PERF_TEST = Program(
 
 def missing_reason(program: Program) -> str | None:
     lacking = [tool for tool in program.tools if shutil.which(tool) is None]
+    if not lacking and program.probe and subprocess.run(program.probe, check=False).returncode:
+        lacking = ["client library"]
     if not lacking:
         return None
     return f"{program.name}: {', '.join(lacking)} missing (Debian: {program.how_to_get})"
@@ -212,41 +238,49 @@ def built(program: Program) -> Path:
     return target
 
 
-def start(
-    program: Program, directory: Path, *arguments: object, **environment: str
-) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [*program.command(directory), *map(str, arguments)],
-        cwd=directory,
-        env=os.environ | environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        bufsize=0,  # what ``hear`` read beyond its line, ``finish`` would miss
-    )
+class Started(subprocess.Popen[bytes]):
+    """A program under way; what it complains of goes to a file, so that no pipe is ever full."""
+
+    def __init__(self, words: Sequence[str], directory: Path, environment: dict[str, str]) -> None:
+        self.complaints = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the program
+        super().__init__(
+            words,
+            cwd=directory,
+            env=os.environ | environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=self.complaints,
+            bufsize=0,  # what ``hear`` read beyond its line, ``finish`` would miss
+        )
+
+    def said(self, out: bytes) -> str:
+        self.complaints.seek(0)
+        with self.complaints:
+            return f"{out.decode()}\n{self.complaints.read().decode()}"
 
 
-def hear(process: subprocess.Popen[bytes], line: str) -> None:
+def start(program: Program, directory: Path, *arguments: object, **environment: str) -> Started:
+    return Started([*program.command(directory), *map(str, arguments)], directory, environment)
+
+
+def hear(process: Started, line: str) -> None:
     """The program says this next; if it does not, it is ended and everything shown."""
     assert process.stdout is not None
     heard = process.stdout.readline().decode()
     if heard != f"{line}\n":
         process.kill()
-        raise AssertionError(f"heard {heard!r}, not {line!r}:\n{_said(process)}")
+        out, _ = process.communicate()
+        raise AssertionError(f"heard {heard!r}, not {line!r}:\n{process.said(out)}")
 
 
-def finish(process: subprocess.Popen[bytes]) -> dict[str, Any]:
+def finish(process: Started) -> dict[str, Any]:
     """What the program says in its last line; everything it wrote, if it failed."""
     try:
-        out, err = process.communicate(timeout=RUN_TIMEOUT_S)
+        out, _ = process.communicate(timeout=RUN_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         process.kill()
-        raise AssertionError(f"still ran after {RUN_TIMEOUT_S} s:\n{_said(process)}") from None
-    said = f"{out.decode()}\n{err.decode()}"
+        out, _ = process.communicate()
+        raise AssertionError(f"still ran after {RUN_TIMEOUT_S} s:\n{process.said(out)}") from None
+    said = process.said(out)
     assert process.returncode == 0, f"exit code {process.returncode}:\n{said}"
     return dict(json.loads(out.splitlines()[-1]))
-
-
-def _said(process: subprocess.Popen[bytes]) -> str:
-    out, err = process.communicate()
-    return f"{out.decode()}\n{err.decode()}"

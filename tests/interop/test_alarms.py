@@ -166,13 +166,14 @@ def test_the_commands_say_what_rabbitmqctl_says(own_broker: BrokerProcess) -> No
         assert said.endswith(f" {ending}\n")
 
 
-def test_the_listener_of_the_java_client_hears_both_alarms(own_broker: BrokerProcess) -> None:
-    (java,) = (program for program in PROGRAMS if program.name == "java")
-    reason = missing_reason(java)
+@pytest.mark.parametrize("name", ["java", "ruby", "php"])
+def test_the_listener_of_a_library_hears_both_alarms(own_broker: BrokerProcess, name: str) -> None:
+    (program,) = (program for program in PROGRAMS if program.name == name)
+    reason = missing_reason(program)
     if reason:
         pytest.skip(reason)
-    directory: Path = built(java)
-    process = start(java, directory, "held", own_broker.url, "q", 2)
+    directory: Path = built(program)
+    process = start(program, directory, "held", own_broker.url, "q", 2)
     hear(process, "started")
     administer(own_broker, MEMORY, "0")
     hear(process, "blocked low on memory")

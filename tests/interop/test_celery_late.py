@@ -72,6 +72,7 @@ def test_tasks_wait_for_their_time_through_a_killed_worker(
         second.stop()
 
 
+@pytest.mark.long  # the one above has countdowns, too
 def test_retries_come_after_their_countdown(
     own_broker: BrokerProcess, app: celery.Celery, tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""amqplib (Node), the Java client and amqp091-go, each in the same conversation.
+"""amqplib (Node), the Java client, amqp091-go, bunny and php-amqplib in the same conversation.
 
 The programs are described in CONVERSATION.md.  What a program publishes is read by pika and the
 other way round, so that two implementations have to agree about every byte.
@@ -21,6 +21,8 @@ from tests.interop.programs import PROGRAMS, Program, built, finish, hear, missi
 
 Say = Callable[..., dict[str, Any]]
 Connect = Callable[..., pika.BlockingConnection]
+UNASKED = {"ruby": {"priority": 0}}
+"""Properties that a library sends with each message."""
 
 # The first test of a program may have to fetch its libraries.
 pytestmark = pytest.mark.timeout(400)
@@ -65,15 +67,20 @@ def digest(numbers: range, size: int) -> str:
 
 
 def test_pika_reads_what_it_publishes(
-    broker: BrokerProcess, say: Say, channel: BlockingChannel, name: str
+    broker: BrokerProcess,
+    program: tuple[Program, Path],
+    say: Say,
+    channel: BlockingChannel,
+    name: str,
 ) -> None:
+    unasked = UNASKED.get(program[0].name, {})
     assert say("publish", broker.url, name, 5, 300, 200) == {"confirmed": 300}
     assert channel.queue_declare(name, durable=True, passive=True).method.message_count == 300
     for number in range(5, 305):
         method, its_properties, its_body = channel.basic_get(name, auto_ack=True)
         assert not method.redelivered
         assert its_body == body(number, 200)
-        assert vars(its_properties) == vars(properties(number))
+        assert vars(its_properties) == vars(properties(number)) | unasked
 
 
 def test_it_reads_what_pika_publishes(
@@ -171,6 +178,17 @@ def test_it_reads_a_stream_from_every_kind_of_place(
         assert said == {"offsets": list(range(begin, begin + count))}
 
 
+def test_it_hears_that_its_queue_was_deleted(
+    broker: BrokerProcess, program: tuple[Program, Path], channel: BlockingChannel, name: str
+) -> None:
+    """Its channel stays open, and declares the queue again."""
+    channel.queue_declare(name, durable=True)
+    process = start(*program, "cancelled", broker.url, name)
+    hear(process, "consuming")
+    channel.queue_delete(name)
+    assert finish(process) == {"messages": 0}
+
+
 def test_it_comes_back_after_kill_9_and_nothing_confirmed_is_lost(
     own_broker: BrokerProcess, program: tuple[Program, Path], connect_to: Connect
 ) -> None:
@@ -196,13 +214,15 @@ def test_it_comes_back_after_kill_9_and_nothing_confirmed_is_lost(
     assert len(numbers) <= count + 1
 
 
+@pytest.mark.long  # most of it is in the test above
 def test_an_application_lives_on_through_two_restarts(
     own_broker: BrokerProcess, program: tuple[Program, Path], connect_to: Connect
 ) -> None:
     """Killed once and stopped politely once, under publishers and consumers.
 
-    The Java client recovers by itself, amqp-connection-manager does it for Node, in Go it is the
-    application's own loop.  A private queue, which dies with its connection, must be back too.
+    The Java client and bunny recover by themselves, amqp-connection-manager does it for Node, in Go
+    and PHP it is the application's own loop.  A private queue, which dies with its connection, must
+    be back too.
     """
     count = 4000
     process = start(*program, "survive", own_broker.url, "q", count)

@@ -10,13 +10,16 @@ import urllib.request
 from pathlib import Path
 
 import nsq  # noqa: F401
+from click.testing import CliRunner
 
+from penstock.cli.main import cli
 from tests.helpers.live_broker import REPOSITORY
 from tests.helpers.nsq_broker import NsqBroker
 
 PAGE = (REPOSITORY / "docs" / "nsq.md").read_text(encoding="utf-8")
 BLOCK = re.compile(r"<!-- quick-start: (\w+) -->\n```\w+\n(.*?)```", re.DOTALL)
 BLOCKS = dict(BLOCK.findall(PAGE))
+(SHOWN,) = re.findall(r"^```text\n(.*?)```", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def test_the_blocks_are_there() -> None:
@@ -28,7 +31,13 @@ def test_the_quick_start(tmp_path: Path) -> None:
         for line in BLOCKS["publish"].splitlines():
             assert curl(line, broker) == "OK"
         consume = BLOCKS["consume"].replace("127.0.0.1:4150", f"127.0.0.1:{broker.tcp_port}")
-        assert run(consume, tmp_path) == "first attempt 1\nsecond attempt 1\n"
+        assert run(consume, tmp_path) == SHOWN == "first attempt 1\nsecond attempt 1\n"
+        place = {"PENSTOCK_DATA_DIR": str(broker.data_dir)}
+        commands = re.findall(r"^    penstock (queue.*)$", PAGE, re.MULTILINE)
+        assert len(commands) == 3
+        for line in commands:
+            result = CliRunner().invoke(cli, shlex.split(line), env=place)
+            assert result.exit_code == 0, result.output
         with_port = BLOCKS["amqp"].replace('"127.0.0.1")', f'"127.0.0.1", {broker.amqp_port})')
         assert run(with_port, tmp_path) == "third\n"
 

@@ -26,7 +26,7 @@ from tests.interop.programs import PROGRAMS, built, missing_reason, run
 PAGES = REPOSITORY / "docs" / "tutorials"
 LIMIT_S = 60
 TRANSCRIPT = re.compile(r"^## (.+?)$.*?^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
-LIBRARIES = {"javascript": "node", "java": "java", "go": "go"}
+LIBRARIES = {"javascript": "node", "java": "java", "go": "go", "ruby": "ruby", "php": "php"}
 """Where tests/interop has a program in the same language, with its libraries."""
 
 
@@ -83,7 +83,20 @@ def go(scratch: Path, libraries: Path) -> Language:
     return Language("go", lambda words: [f"{scratch}/bin/{Path(words[2]).stem}", *words[3:]], {})
 
 
-LANGUAGES = (python, javascript, java, go)
+def ruby(scratch: Path, _libraries: Path) -> Language:
+    (scratch / "unbuffered.rb").write_text("$stdout.sync = true\n")
+    return Language("ruby", lambda words: words, {"RUBYOPT": f"-r{scratch}/unbuffered"})
+
+
+def php(scratch: Path, _libraries: Path) -> Language:
+    """Debian's package stands in for what Composer puts into ``vendor``."""
+    (scratch / "vendor").mkdir()
+    (scratch / "vendor" / "autoload.php").write_text("<?php require 'PhpAmqpLib/autoload.php';\n")
+    path = f"include_path={scratch}:/usr/share/php"
+    return Language("php", lambda words: ["php", "-d", path, *words[1:]], {})
+
+
+LANGUAGES = (python, javascript, java, go, ruby, php)
 
 
 @pytest.fixture(scope="module", params=LANGUAGES, ids=lambda language: language.__name__)

@@ -17,16 +17,18 @@ late to hear and as often asked as it likes, since any step may come at any time
     found          the master says that a majority of the disks has what the queue began with
     change         the master puts a node among the copies that vote, or takes one out
     lose           the disk of a copy is gone
+    damage         a copy cannot read what it has: it ceases to lead, follow and vote
+    go without     the master tells a damaged copy that it is not needed
+    begin again    a damaged copy forgets all
 
-The rules are those of ``Reign``, and of ``Rules`` in which a test plants a fault.  ``judge`` raises
-``Broken`` with the lemma (reigns.py) that does not hold.
+The rules are those of ``Reign``, and of ``Rules`` in which a test plants a fault.  What must be
+true is judged in judge_majority.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import combinations
 from typing import NamedTuple
 
 from penstock.cluster.agreement.reigns import (
@@ -43,10 +45,6 @@ from penstock.cluster.agreement.reigns import (
 )
 
 
-class Broken(Exception):
-    """A lemma does not hold."""
-
-
 @dataclass(frozen=True)
 class Rules:
     """What copies and masters go by; each field is a place for a fault."""
@@ -57,6 +55,7 @@ class Rules:
     may_vote_with: Callable[[Reign, Holding], Holding | None] = Reign.may_vote_with
     confirmed_number: Callable[[Reign, Mapping[str, int]], int] = Reign.confirmed_number
     may_change: Callable[[Reign, Mapping[str, int], int], bool] = Reign.may_change
+    may_spare: Callable[[Reign, Mapping[str, int], int], bool] = Reign.may_spare
     without: Callable[[Reign, str, Collection[str]], Reign | None] = Reign.without
     seals: bool = True
     """A copy that voted follows no master of an earlier term."""
@@ -78,6 +77,10 @@ class Rules:
     """Nothing is forgotten before the disk says that the copy is complete nowhere."""
     waits_for_all_places: bool = True
     """A copy that fetches is complete when it has everything."""
+    keeps_until_told: bool = True
+    """A damaged copy forgets nothing before its master says that the others have all."""
+    forgets_damaged: bool = True
+    """What a damaged copy said counts no more."""
 
 
 RULES = Rules()
@@ -95,6 +98,7 @@ class Scope:
     crashes: int = 1
     changes: int = 0
     losses: int = 0
+    damages: int = 0  # one after the other
     vacancies: int = 0  # masters that step down
     founded: bool = True
     """Else no disk has anything of the queue yet."""
@@ -117,6 +121,7 @@ def _gave_up(term: int) -> Record:
     return LOST._replace(complete=gave_up_for(term))
 
 
+UNREADABLE = -1
 ALL = -1
 """Every place is known."""
 
@@ -128,6 +133,7 @@ class Copy(NamedTuple):
     follows: int = 0  # a term
     known: int = ALL
     sealed: int = 0  # the term of its last vote, or that it gave up for: it follows none before
+    damage: int = 0  # UNREADABLE, or the term for which it may give up
     # What masters count by:
     said: Position = BEGINNING
     reigns: int = 0  # a term
@@ -158,8 +164,9 @@ class World(NamedTuple):
     crashes_left: int = 0
     changes_left: int = 0
     losses_left: int = 0
+    damages_left: int = 0
     vacancies_left: int = 0
-    lost: bool = False  # a disk
+    lost: bool = False  # a disk, or what the newest master had
 
 
 NAMES = ("a", "b", "c", "d", "e")
@@ -189,6 +196,7 @@ def first_world(scope: Scope) -> World:
         crashes_left=scope.crashes,
         changes_left=scope.changes,
         losses_left=scope.losses,
+        damages_left=scope.damages,
         vacancies_left=scope.vacancies,
     )
 
@@ -198,14 +206,14 @@ def first_world(scope: Scope) -> World:
 
 def steps(world: World, scope: Scope, rules: Rules) -> Iterator[tuple[str, World]]:
     for node, copy in enumerate(world.copies):
-        for name, after in _steps_of(world, node, copy, scope, rules):
+        for name, after in steps_of(world, node, copy, scope, rules):
             one = after.copies[node]
             is_news = one.disk is not copy.disk or one[-3:] != copy[-3:]
             counts = is_news or not rules.counts_own_disk
-            yield f"{NAMES[node]} {name}", _counted(after, rules) if counts else after
+            yield f"{NAMES[node]} {name}", counted(after, rules) if counts else after
 
 
-def _counted(world: World, rules: Rules) -> World:
+def counted(world: World, rules: Rules) -> World:
     """What masters can confirm they do at once: later would ask less of the others."""
     for node, copy in enumerate(world.copies):
         if copy.reigns:
@@ -213,7 +221,7 @@ def _counted(world: World, rules: Rules) -> World:
     return world
 
 
-def _steps_of(
+def steps_of(
     world: World, node: int, copy: Copy, scope: Scope, rules: Rules
 ) -> Iterator[tuple[str, World]]:
     if copy.memory != copy.disk:
@@ -224,6 +232,15 @@ def _steps_of(
         empty = LOST if rules.tells_lost_disks else _gave_up(world.reign.term)
         lost = Copy(copy.life + 1, empty, empty, sealed=world.reign.term, said=copy.said)
         yield "lose", put(world, node, lost)._replace(losses_left=world.losses_left - 1, lost=True)
+    if world.damages_left > 0 and not any(_is_of_no_use(one) for one in world.copies):
+        yield "damage", _damage(world, node, copy)
+    if copy.damage:
+        told_for = copy.damage if rules.keeps_until_told else copy.disk.complete.term
+        if told_for > 0:
+            empty = _gave_up(told_for)
+            begun = Copy(copy.life, empty, empty, sealed=copy.sealed, said=copy.said)
+            yield "begin again", put(world, node, begun)
+        return
     if copy.reigns:
         yield from _as_master(world, node, copy, scope, rules)
     elif copy.follows:
@@ -260,7 +277,25 @@ def _say(copy: Copy, rules: Rules) -> Copy:
 
 
 def _restarted(world: World, copy: Copy) -> Copy:
-    return Copy(copy.life + 1, copy.disk, copy.disk, sealed=world.reign.term, said=copy.said)
+    return Copy(
+        copy.life + 1,
+        copy.disk,
+        copy.disk,
+        sealed=world.reign.term,
+        damage=copy.damage and UNREADABLE,  # it is found again before it votes
+        said=copy.said,
+    )
+
+
+def _is_of_no_use(copy: Copy) -> bool:
+    return copy.damage != 0 or min(copy.memory.complete, copy.disk.complete).number < 0
+
+
+def _damage(world: World, node: int, copy: Copy) -> World:
+    term = copy.sealed if copy.reigns == 0 else max(copy.sealed, copy.reigns + 1)
+    after = put(world, node, sealed(copy, term)._replace(damage=UNREADABLE))
+    lost = world.lost or world.elected[-1].node == node or len(world.reign.copies) < 3
+    return after._replace(damages_left=world.damages_left - 1, lost=lost)
 
 
 def _crash(world: World, node: int, copy: Copy) -> World:
@@ -305,6 +340,7 @@ def _as_master(
         yield name, put(after._replace(told=all_told), node, copy._replace(memory=memory))
         if world.crashes_left:
             yield f"{name}, torn", _torn(after, node, copy, memory, rules)
+    yield from _go_without(world, node, copy, rules)
     if world.reign.master == member(node, copy.life) and world.reign.term == term:
         yield from _change(world, node, copy, rules)
         if world.vacancies_left and term <= scope.elections:
@@ -344,7 +380,7 @@ def _change(world: World, node: int, copy: Copy, rules: Rules) -> Iterator[tuple
     durable = durable_numbers(world, node, copy, rules)
     if not reign.is_founded:
         if rules.may_change(reign, durable, 0):
-            yield "found", _counted(founded(world), rules)
+            yield "found", counted(founded(world), rules)
         return
     told = world.told[copy.reigns - 1]
     confirmed = [n for n, m in enumerate(told, 1) if m >= 0 and world.confirmed >> m & 1]
@@ -352,6 +388,8 @@ def _change(world: World, node: int, copy: Copy, rules: Rules) -> Iterator[tuple
         return
     for other, name in enumerate(NAMES[: len(world.copies)]):
         if name in reign.copies and other != node:
+            if any(one.damage for one in world.copies):
+                continue  # a second one would be lost
             after = rules.without(reign, name, durable)
         elif name in durable and name not in reign.copies:
             after = reign.with_copies((*reign.copies, name))
@@ -363,6 +401,23 @@ def _change(world: World, node: int, copy: Copy, rules: Rules) -> Iterator[tuple
                 f"change to {''.join(after.copies)}",
                 world._replace(reign=after, changes_left=changes_left),
             )
+
+
+def _go_without(world: World, node: int, copy: Copy, rules: Rules) -> Iterator[tuple[str, World]]:
+    """By any master of what it knows; the copy hears those of its term and of later ones."""
+    for other, one in enumerate(world.copies):
+        if one.damage != UNREADABLE or one.sealed > copy.reigns:
+            continue
+        reign = _known_reign(world, copy)
+        told = world.told[copy.reigns - 1]
+        confirmed = [n for n, m in enumerate(told, 1) if m >= 0 and world.confirmed >> m & 1]
+        heard = one._replace(damage=copy.reigns)
+        if rules.forgets_damaged:
+            heard = heard._replace(said=BEGINNING)
+        after = put(world, other, heard)
+        durable = durable_numbers(after, node, copy, rules)
+        if rules.may_spare(reign, durable, max(confirmed, default=0)):
+            yield f"go without {NAMES[other]}", after
 
 
 def founded(world: World) -> World:
@@ -514,145 +569,3 @@ def _follow(
             if not rules.waits_for_all_places or everything == 0:
                 after = _known(after, everything, everything)
             yield f"fetch in term {term}", put(world, node, after)
-
-
-# -- judging -------------------------------------------------------------------------------
-
-
-def judge_confirm(before: World, after: World) -> None:
-    new = after.confirmed & ~before.confirmed & ~after.ended
-    if new and not after.lost:
-        masters = [copy for copy in after.copies if copy.reigns]
-        if not any(_is_on_disks(new, after, master.counts) for master in masters):
-            raise Broken("Lemma 2: what is confirmed is not on the disks of a majority")
-
-
-def _is_on_disks(new: int, world: World, counts: tuple[str, ...]) -> bool:
-    disks = [world.copies[NAMES.index(name)].disk for name in counts]
-    have = [disk for disk in disks if disk.complete.number < 0 or not new & ~disk.live]
-    return len(have) * 2 > len(disks)
-
-
-def judge(before: World, after: World, rules: Rules = RULES) -> None:
-    """What one step led to."""
-    reigning = [copy.reigns for copy in after.copies if copy.reigns]
-    if len(set(reigning)) < len(reigning):
-        raise Broken("Lemma 1: two masters of a term")
-    due = after.confirmed & ~after.ended
-    if due:
-        if _newest_lacks(due, after):
-            if len(after.elected) == len(before.elected):
-                raise Broken("Lemma 1: it was confirmed although there was a newer master")
-            raise Broken("Lemma 4: a copy was elected that lacks what was confirmed")
-        if not _majorities_have(after, due):
-            if len(before.reign.copies) != len(after.reign.copies):
-                raise Broken("Lemma 6: the new copies need not have what was confirmed")
-            raise Broken("Lemma 3: of a majority the foremost copy lacks a message")
-    _copies_are_exact(after)
-    if not after.lost and _has_dead_end(after, rules):
-        raise Broken("Lemma 8: all copies vote, and none is elected")
-
-
-def _newest_lacks(due: int, world: World) -> bool:
-    live = world.elected[-1].live
-    if live is None:
-        return False
-    return due & ~(live | sum(1 << m for m in world.told[-1] if m >= 0)) != 0
-
-
-def _majorities_have(world: World, due: int) -> bool:
-    """Any majority that votes now, some of it after a restart, elects a copy that has it."""
-    for nodes in combinations(world.reign.copies, world.reign.majority()):
-        voting = [_electable(world.copies[NAMES.index(node)]) for node in nodes]
-        if not all(voting):
-            continue
-        for records in voting:
-            others = [
-                min(one.complete for one in other) for other in voting if other is not records
-            ]
-            for record in records:
-                most = record.complete >= max(others, default=NOWHERE)
-                if most and record.complete.number >= 0 and due & ~record.live:
-                    return False
-    return True
-
-
-def _electable(copy: Copy) -> list[Record]:
-    """What it may vote with: as it is, and if it crashes first."""
-    return [one for one in (copy.memory, copy.disk) if one.complete != NOWHERE]
-
-
-def _has_dead_end(world: World, rules: Rules) -> bool:
-    """May the votes of all copies elect none, or are there too few?"""
-    found = [world.copies[NAMES.index(name)] for name in world.reign.copies]
-    after_crashes = [Holding(copy.disk.complete, copy.disk.heard) for copy in found]
-    votes = [one for one in after_crashes if rules.may_vote_with(world.reign, one) is not None]
-    if len(votes) < world.reign.majority():
-        return True
-    copies = [records for copy in found if (records := _electable(copy))]
-    for one in copies:
-        for record in one:
-            others = [other for other in copies if other is not one]
-            is_behind = all(min(r.complete for r in other) < record.complete for other in others)
-            if record.complete.number < 0 and is_behind:
-                return True
-    return False
-
-
-def _copies_are_exact(world: World) -> None:
-    for copy in world.copies:
-        complete, heard = copy.memory.complete, copy.memory.heard
-        if complete != heard or complete.term < 1 or complete.term != copy.follows:
-            continue
-        live = world.elected[complete.term - 1].live
-        if live is None:
-            continue
-        for operation in world.told[complete.term - 1][: complete.number]:
-            bit = 1 << (operation if operation >= 0 else ~operation)
-            live = live | bit if operation >= 0 else live & ~bit
-        if copy.memory.live != live:
-            raise Broken("Lemma 5: a copy that says it is complete is not what its master has")
-
-
-QUIET = Scope(messages=0, elections=0)
-
-
-def judge_progress(world: World, rules: Rules, proven: set[tuple[World, tuple[int, ...]]]) -> None:
-    """The newest master and any others that make a majority confirm all that it published.
-
-    No other copy does anything.  ``proven``: where that was seen before.
-    """
-    chosen = world.elected[-1].node
-    if world.reign.master == "" or world.copies[chosen].reigns != len(world.elected):
-        return
-    others = [NAMES.index(name) for name in world.reign.copies if name != NAMES[chosen]]
-    world = world._replace(
-        crashes_left=0, ends_left=0, changes_left=0, losses_left=0, vacancies_left=0
-    )
-    for awake in combinations(others, world.reign.majority() - 1):
-        _confirm_with(world, (chosen, *awake), rules, proven)
-
-
-def _confirm_with(
-    world: World,
-    awake: tuple[int, ...],
-    rules: Rules,
-    proven: set[tuple[World, tuple[int, ...]]],
-) -> None:
-    wanted = sum(1 << m for m in world.told[-1] if m >= 0)
-    way: dict[tuple[World, tuple[int, ...]], None] = {}
-    while wanted & ~world.confirmed and (world, awake) not in proven:
-        after = _forward(world, awake, rules)
-        if after is None or (world, awake) in way:
-            raise Broken("Lemma 7: the master and a majority do not confirm")
-        way[world, awake] = None
-        world = after
-    proven.update(way)
-
-
-def _forward(world: World, awake: tuple[int, ...], rules: Rules) -> World | None:
-    for node in awake:
-        for name, after in _steps_of(world, node, world.copies[node], QUIET, rules):
-            if "term" not in name or name.endswith(f" {len(world.elected)}"):
-                return _counted(after, rules)
-    return None

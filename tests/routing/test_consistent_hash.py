@@ -46,6 +46,7 @@ def owners(x: Exchange) -> dict[str, str]:
     return {key: owner(x, key) for key in KEYS}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "weights",
     [

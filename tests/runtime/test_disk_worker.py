@@ -435,6 +435,7 @@ def test_a_bug_is_heard_of_and_nobody_waits_for_the_dead(
     first, second, cancelled, later, read = Job("a", bug), *(Job(name) for name in "bcdr")
     cancelled.cancelled = True
     room.worker.submit_writes([first, second, cancelled])
+    dying = [one for one in threading.enumerate() if one.name == "disk-writes"]
     room.wait_for(first, second, cancelled)
     assert cancelled.error is None
     assert "a disk worker failed" in str(room.worker.error)
@@ -450,6 +451,8 @@ def test_a_bug_is_heard_of_and_nobody_waits_for_the_dead(
     room.worker.submit_reads([read])
     room.wait_for(read)
     assert read.error is None
+    for thread in dying:
+        thread.join(20)  # it ends with the bug, which is for the hook of this test only
 
 
 # -- threads -------------------------------------------------------------------------------

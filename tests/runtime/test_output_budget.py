@@ -162,7 +162,7 @@ def live(tmp_path: Path) -> Iterator[LiveBroker]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("size", [1000, 100_000])
+@pytest.mark.parametrize("size", [pytest.param(1000, marks=pytest.mark.long), 100_000])
 def test_consumers_that_never_read_cost_little_and_nobody_else_anything(
     live: LiveBroker, size: int
 ) -> None:

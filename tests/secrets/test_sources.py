@@ -12,7 +12,7 @@ import pytest
 
 from penstock.core.errors import SettingInvalid
 from penstock.node.link_control import static_shovels_in
-from penstock.secrets.encryption import Encryption, Wrong, term_as_written, term_of_text
+from penstock.secrets.encryption import Encryption, WrongKey, term_as_written, term_of_text
 from penstock.secrets.sources import revealed, secret_of
 from penstock.settings.rabbitmq_keys import OBEYED
 from penstock.settings.secrets import link_password
@@ -186,7 +186,7 @@ def test_what_is_encrypted_here_opens_again(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["[1]", "{a,b}", '""', "<<1>>", '"€"', "1"])
 def test_what_is_no_text_is_not_encrypted(text: str) -> None:
-    with pytest.raises(Wrong):
+    with pytest.raises(WrongKey):
         term_of_text(text)
 
 

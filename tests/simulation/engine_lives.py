@@ -306,6 +306,7 @@ class Life:
         self.counts["rewrites"] += self.opened.engine.account.rewritten
         self.counts["compactions"] += self.opened.engine.store.statistics()["compactions"]
         self.counts["stalls"] += self.opened.stalls
+        self.counts["files kept"] += len(self.opened.engine.journal.resting.sizes)
         self.die(power_cut)
 
     def die(self, power_cut: bool) -> None:
@@ -381,6 +382,7 @@ class Life:
             stream.read_all(self.opened)
             self.counts += stream.counts
         assert self.opened.engine.store.statistics()["references"] == 0
+        assert not self.opened.engine.journal.resting.sizes
         self.counts["rewrites"] += self.opened.engine.account.rewritten
         for queue in self.queues.values():
             self.counts["moves"] += queue.moves

@@ -71,6 +71,7 @@ class Node:
             deleted=ranges_of(list(range(FIRST_ID, self.queue_id))),
         )
         self.waits = PendingConfirms()
+        self.sealed = 0  # the term of the last vote of this life
         self.published: list[Published] = []
         self.tokens: list[Message] = []
         journal = self.opened.engine.journal
@@ -115,7 +116,8 @@ class Node:
         has_voted = self.name in [one.member.partition("/")[0] for one in reign.votes]
         if holding is None or has_voted:
             return
-        self.group.seal(reign.term + (reign.master != ""))
+        self.sealed = reign.term + (reign.master != "")
+        self.group.seal(self.sealed)
         self.step_down()
         holding = self.group.holding()
         assert holding is not None
@@ -301,9 +303,10 @@ class MajorityLife:
                 one.group.tell_deaths(self.lives)
 
     def need_a_vote(self, node: Node) -> None:
-        """The master's lease has ended, or a vote is under way."""
+        """The master's lease has ended, or a vote is under way, or one was refused: it binds."""
         reign = self.reigns[-1]
-        if node.seen == len(self.reigns) - 1 and not self.lives(reign.master):
+        is_bound = node.sealed > reign.term
+        if node.seen == len(self.reigns) - 1 and (is_bound or not self.lives(reign.master)):
             node.vote()
 
     def step(self, node: Node) -> None:

@@ -409,8 +409,8 @@ class World:
 
         def judge(keys: dict[str, str], said: object) -> bool:
             if key not in keys:
-                # One that is not durable may have gone with a lease before its client heard of it.
-                gone = f"vhosts/{session.vhost}" not in keys or (self.slow and not durable)
+                # It may have gone, with a lease or by another client, before a slow node says so.
+                gone = f"vhosts/{session.vhost}" not in keys or self.slow
                 return isinstance(said, NotFound) and gone
             meta = md.read(key, keys[key])
             assert isinstance(meta, md.QueueMeta)

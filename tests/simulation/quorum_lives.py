@@ -6,6 +6,8 @@ for one whose nodes fell before their disks said that it begins (docs/design/maj
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from penstock.cluster.agreement.queue_views import QueueView
 from penstock.queues.queue import Queue
 from tests.simulation.cluster_lives import Life
@@ -39,3 +41,29 @@ class QuorumLife(Life):
         if set(view.reign.copies) != set(view.wanted):
             return f"it has {view.reign.copies}, and wants {view.wanted}"
         return ""
+
+
+class DamagedLife(QuorumLife):
+    """Disks fail to read copies of followers, of a queue one at a time."""
+
+    def troubles(self) -> list[Callable[[], None]]:
+        return [*super().troubles(), *[self.damage] * 3]
+
+    def damage(self) -> None:
+        machine, name = self.some_running(), self.rng.choice(self.queues)
+        copy = None if machine is None else machine.quiet.broker.vhosts["/"].copies.copies.get(name)
+        if copy is None or not self.all_vote(name):
+            return
+        self.counts["damaged copies"] += 1
+        copy.backing.parts()[0].records.fault = "a block is damaged"
+
+    def all_vote(self, name: str) -> bool:
+        knowns = [
+            one.cluster.mirrors.mirroring.queues.get(("/", name))
+            for one in self.machines
+            if one.ready
+        ]
+        return len(knowns) == len(self.machines) and all(
+            known is not None and known.holding() is not None and known.is_current()
+            for known in knowns
+        )

@@ -15,7 +15,7 @@ import pytest
 
 from tests.simulation.cluster_clients import Judgement
 from tests.simulation.cluster_lives import Life
-from tests.simulation.quorum_lives import QuorumLife
+from tests.simulation.quorum_lives import DamagedLife, QuorumLife
 
 SEEDS = int(os.environ.get("PENSTOCK_NODES_SEEDS", "1"))
 # Open faults are left: until they are settled only who asks for chance gets it.
@@ -51,12 +51,13 @@ def test_random_lives_of_a_cluster(tmp_path: Path) -> None:
     assert counts["kept"] > 0, counts
 
 
-def test_random_lives_of_quorum_queues(tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", [QuorumLife, DamagedLife])
+def test_random_lives_of_quorum_queues(tmp_path: Path, kind: type[QuorumLife]) -> None:
     counts: Counter[str] = Counter()
     for seed in QUORUM_SEEDS if FIRST == 1 else range(FIRST, FIRST + SEEDS):
         directory = tmp_path / str(seed)
         directory.mkdir()
-        life = QuorumLife(seed, directory, STEPS)
+        life = kind(seed, directory, STEPS)
         try:
             life.live()
         except Exception as error:

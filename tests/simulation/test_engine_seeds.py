@@ -38,6 +38,7 @@ WANTED = (
     "full disks",
     "failures",
     "clean stops",
+    "files kept",
 )
 WANTED_OF_STREAMS = (
     *WANTED,

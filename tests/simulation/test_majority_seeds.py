@@ -17,6 +17,7 @@ SEEDS = int(os.environ.get("PENSTOCK_MAJORITY_SEEDS", "25"))
 FIRST = int(os.environ.get("PENSTOCK_MAJORITY_SEED") or random.SystemRandom().randrange(10**9))
 FAILED_ONCE = (
     43,  # a segment said what had ended before the journal said that it was heard
+    162,  # the model forgot that a vote that was refused binds: that copy votes again
 )
 WANTED = (
     "came back",

@@ -181,7 +181,8 @@ class Life:
     def is_halfway(self) -> bool:
         batches = [waiting[0] for waiting in self.node.broker.staging.batches.under_way.values()]
         return any(
-            0 < batch.poured < sum(one.record.messages for one in batch.sets) for batch in batches
+            0 < batch.published < sum(one.record.messages for one in batch.sets)
+            for batch in batches
         )
 
     def hold(self) -> None:
@@ -230,7 +231,7 @@ class Life:
 def test_each_batch_is_published_once_and_in_order(
     tmp_path: Path, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rules, "POURED_AT_ONCE", 5)
+    monkeypatch.setattr(rules, "PUBLISHED_AT_ONCE", 5)
     crashes = batches = halves = failures = 0
     for seed in range(part, LIVES, 4):
         life = Life(seed, tmp_path)

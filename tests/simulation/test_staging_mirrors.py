@@ -120,7 +120,7 @@ class MirroredLife(Life):
 def test_each_batch_is_published_whole_and_in_order(
     tmp_path: Path, part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rules, "POURED_AT_ONCE", AT_ONCE)
+    monkeypatch.setattr(rules, "PUBLISHED_AT_ONCE", AT_ONCE)
     monkeypatch.setattr(rules, "UNDER_WAY_MAX", UNDER_WAY_MAX)
     changes = forgotten = batches = 0
     for seed in range(part, LIVES, 2):

@@ -23,7 +23,6 @@ REASONS = {
     " list_commands parse_args resolve_command shell_complete",
     "http.server calls it": "log_message server_bind",
     "io calls it": "seekable",
-    "the table of pipelines names it, with a dash": "py_files",
     "logging calls it": "emit",
     "Spark calls it": "getDefaultReadLimit initialOffset onQueryIdle onQueryProgress onQueryStarted"
     " onQueryTerminated prepareForTriggerAvailableNow reportLatestOffset streamReader streamWriter",

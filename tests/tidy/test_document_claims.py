@@ -16,7 +16,7 @@ from penstock.broker.topology import changes
 from penstock.cli.main import cli
 from penstock.ctl.options import COMMON
 from penstock.ctl.verbs import VERBS
-from penstock.management.facts import portions
+from penstock.management.facts import on_loop
 from penstock.management.http import bodies, ui_sessions
 from penstock.management.http import http_connections as http
 from penstock.protocols.nsq import layers
@@ -60,7 +60,7 @@ def words_of(line: str) -> list[str]:
     words = []
     try:
         for word in lexer:
-            if set(word) <= set("|&;<>"):
+            if word and set(word) <= set("|&;<>"):
                 break
             words.append(word)
     except ValueError:  # an apostrophe: prose, not a command
@@ -152,7 +152,7 @@ LIMITS = [
     ("docs/guide/flow.md", r"reads up to (\d+) MiB", flow.HELD_OWN_MAX_BYTES // MIB),
     ("docs/guide/flow.md", r"\((\d+) MiB in total\)", flow.HELD_MAX_BYTES // MIB),
     ("docs/guide/listeners.md", r"unacknowledged, (\d+) bytes for", ram.MESSAGE_OVERHEAD_BYTES),
-    ("docs/guide/monitoring.md", r"slices of at most (\d+) objects", portions.SLICE),
+    ("docs/guide/monitoring.md", r"slices of at most (\d+) objects", on_loop.SLICE),
     ("docs/nsq.md", r"with deflate (\d+) KiB are read", layers.DEFLATE_READ_BYTES // KIB),
     ("docs/nsq.md", r"snappy a chunk is (\d+) KiB at most", layers.PLAIN_BYTES // KIB),
     (API, r"At most (\d+) connections", http.CONNECTIONS_MAX),

@@ -6,6 +6,7 @@ import configparser
 import fnmatch
 import json
 import re
+import runpy
 import shutil
 import subprocess
 from pathlib import Path
@@ -46,10 +47,10 @@ def test_the_number_of_conversations(document: str, words: str, folder: str) -> 
 
 def test_the_number_of_examples_of_each_profile() -> None:
     """B58 of the review."""
-    told = re.findall(r"`(quick|dev|nightly)` ([\d,]*\d)", CONTRIBUTING)
+    told = re.findall(r"`(quick|guard|dev|nightly)` ([\d,]*\d)", CONTRIBUTING)
     assert {name: int(number.replace(",", "")) for name, number in told} == {
         name: hypothesis.settings.get_profile(name).max_examples
-        for name in ("quick", "dev", "nightly")
+        for name in ("quick", "guard", "dev", "nightly")
     }
 
 
@@ -72,18 +73,30 @@ def test_the_files_in_the_lists_of_how_to_add_something_exist() -> None:
     assert [path for path in gone if "NAME" not in path] == []
 
 
+def git(*words: str) -> str:
+    """What it prints; skips where there is no git or no clone."""
+    program = shutil.which("git")
+    if program is None:
+        pytest.skip("git is not installed (Debian: apt-get install git)")
+    done = subprocess.run(
+        [program, *words], cwd=REPOSITORY, check=False, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        pytest.skip("no clone: git knows no files here")
+    return done.stdout
+
+
 def test_no_file_of_the_repository_is_empty() -> None:
     """An empty file was left there by a tool (B82 of the review)."""
-    git = shutil.which("git")
-    if git is None:
-        pytest.skip("git is not installed (Debian: apt-get install git)")
-    listed = subprocess.run(
-        [git, "ls-files", "-z"], cwd=REPOSITORY, check=False, capture_output=True, text=True
-    )
-    if listed.returncode != 0:
-        pytest.skip("no clone: git knows no files here")
-    files = [REPOSITORY / name for name in listed.stdout.split("\0") if name]
+    files = [REPOSITORY / name for name in git("ls-files", "-z").split("\0") if name]
     assert [str(file) for file in files if file.is_file() and file.stat().st_size == 0] == []
+
+
+def test_commit_subjects_begin_with_an_area() -> None:
+    """W5 of the review; of the last commits, or of those that a shallow clone has."""
+    subjects = git("log", "--no-merges", "-n", "20", "--format=%s").splitlines()
+    wrong = [one for one in subjects if not re.match(r"(Revert \"|[a-z][\w, ./+-]*: \S)", one)]
+    assert wrong + [one for one in subjects if len(one) > 72] == []
 
 
 def test_documents_name_the_actors() -> None:
@@ -121,6 +134,15 @@ def test_links_of_documents_lead_somewhere() -> None:
     assert broken == []
 
 
+def test_tutorials_have_their_programs_and_shared_texts() -> None:
+    """No page includes another file: a reader of the repository would see the directive alone."""
+    tool = runpy.run_path(str(REPOSITORY / "tools" / "gen_tutorials.py"))
+    assert tool["main"](["--check"]) == 0, "run python tools/gen_tutorials.py"
+    for page in (REPOSITORY / "docs").rglob("*.md"):
+        text = page.read_text(encoding="utf-8")
+        assert re.search(r"^```{(literal)?include}", text, re.MULTILINE) is None, page
+
+
 def test_each_page_is_in_a_table_of_contents() -> None:
     """Of the site (``make docs``, which checks links as well); the README stands before it."""
     pages = [*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")]
@@ -128,9 +150,6 @@ def test_each_page_is_in_a_table_of_contents() -> None:
     listed = {"README", "docs/index"}
     for page in pages:
         text = page.read_text(encoding="utf-8")
-        for part in re.findall(r"^```{include} (.+)$", text, re.MULTILINE):
-            path = (page.parent / part).resolve().with_suffix("")
-            listed.add(path.relative_to(REPOSITORY).as_posix())
         for tree in re.findall(r"^```{toctree}\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
             for line in re.findall(r"^[^:\n].*$", tree, re.MULTILINE):
                 path = (page.parent / line).resolve()

@@ -1,7 +1,7 @@
 """A broker with life in it, and a browser in front of it, one of each for a file.
 
-Screenshots go to ``build/ui`` (or ``PENSTOCK_UI_SHOTS``).  Without Chromium or Playwright the tests
-skip and say what to install.
+``PENSTOCK_UI_SHOTS`` names a directory that gets a picture of each page.  Without Chromium or
+Playwright the tests skip and say what to install.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tests.ui.visit import Visit
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-SHOTS = Path(os.environ.get("PENSTOCK_UI_SHOTS", "build/ui")).resolve()
+_DIRECTORY = os.environ.get("PENSTOCK_UI_SHOTS")
+SHOTS = Path(_DIRECTORY).resolve() if _DIRECTORY else None
 # The guard runs as root, and in containers whose /dev/shm is small.
 ARGUMENTS = ["--no-sandbox", "--disable-dev-shm-usage"]
 
@@ -33,7 +34,7 @@ def chromium() -> str:
     return found
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     program = chromium()
     import playwright.sync_api as playwright

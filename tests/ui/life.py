@@ -36,7 +36,10 @@ class Life:
 
     def connect(self, name: str) -> BlockingChannel:
         parameters = pika.ConnectionParameters(
-            "127.0.0.1", self._node.amqp_port, client_properties={"connection_name": name}
+            "127.0.0.1",
+            self._node.amqp_port,
+            heartbeat=0,  # nothing answers one while a page is looked at
+            client_properties={"connection_name": name},
         )
         connection = pika.BlockingConnection(parameters)
         self._connections.append(connection)

@@ -176,7 +176,7 @@ def test_the_keyboard_goes_anywhere(visit: Visit, life: Life) -> None:
     visit.heading("Audit trail")
     page.keyboard.press("Control+k")
     box.fill("rders.n")
-    page.get_by_role("option", name="orders.new queue").wait_for()
+    page.get_by_role("option", name="orders.new queue on ").wait_for()
     visit.shoot_now("palette")
     page.keyboard.press("Enter")
     visit.heading("orders.new")
@@ -272,6 +272,38 @@ def test_closing_a_connection(visit: Visit, life: Life) -> None:
     visit.check()
 
 
+def test_the_overview_exports_and_leads_to_the_busiest(visit: Visit, life: Life) -> None:
+    page = visit.page
+    visit.go("/")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Export definitions").click()
+    found = json.loads(download.value.path().read_text(encoding="utf-8"))
+    assert "orders.new" in [queue["name"] for queue in found["queues"]]
+    page.locator(".figure").filter(has_text="connections").click()
+    page.locator("th[aria-sort=descending]").get_by_text("From client").wait_for()
+    visit.check()
+
+
+def test_a_hundred_messages_move_at_once(visit: Visit, life: Life) -> None:
+    page = visit.page
+    for name in ("left", "taken"):
+        life.channel.queue_declare(name, durable=True)
+    for _ in range(130):
+        life.channel.basic_publish("", "left", b"")
+    visit.go("/queues/%2F/left?tab=messages")
+    page.get_by_label("rows").select_option("100")
+    page.get_by_text("positions 0 to 99;").wait_for()
+    page.get_by_label("Select all of this page").check()
+    page.get_by_role("button", name="Move…").click()
+    page.get_by_label("To the queue").fill("taken")
+    page.get_by_role("button", name="Move 100 messages").click()
+    page.get_by_text("100 moved.").wait_for()
+    assert life.api("/api/queues/%2F/taken")["messages"] == 100
+    visit.check()
+    for name in ("left", "taken"):
+        life.channel.queue_delete(name)
+
+
 def test_definitions_go_out_and_in(visit: Visit, life: Life) -> None:
     page = visit.page
     visit.go("/definitions")
@@ -332,6 +364,8 @@ def test_a_policy_is_set_changed_and_deleted(visit: Visit, life: Life) -> None:
     page.get_by_role("button", name="Set policy").click()
     row = visit.row("policy", "short")
     row.get_by_text("message-ttl:").wait_for()
+    row.get_by_text("2 queues").click()
+    row.get_by_text("orders.new").wait_for()
     kept = life.api("/api/policies/%2F/short")
     assert (kept["pattern"], kept["priority"]) == ("^orders", 3)
     assert kept["definition"] == {"message-ttl": 60_000}

@@ -70,7 +70,7 @@ def mirrors(cluster: Served) -> FakeMirrors:
 
 def ring_of(visit: Visit, queue: str) -> None:
     visit.go(f"/queues/%2F/{queue}?tab=mirrors")
-    visit.page.get_by_role("img", name=f"Mirror ring of queue {queue}").wait_for()
+    visit.page.get_by_role("group", name=f"Mirror ring of queue {queue}").wait_for()
 
 
 def members(visit: Visit) -> dict[str, str]:
@@ -98,7 +98,7 @@ def test_all_rings_and_what_each_node_has(visit: Visit, mirrors: FakeMirrors) ->
     visit.shoot("mirrors")
     visit.page.get_by_role("link", name="behind", exact=True).click()
     visit.heading("behind")
-    visit.page.get_by_role("img", name="Mirror ring of queue behind").wait_for()
+    visit.page.get_by_role("group", name="Mirror ring of queue behind").wait_for()
 
 
 def test_masters_are_spread_by_a_click(visit: Visit, mirrors: FakeMirrors) -> None:
@@ -167,7 +167,7 @@ def test_mirrors_are_marked_in_the_list_of_queues(visit: Visit, mirrors: FakeMir
     assert "+" not in visit.row("Queues", "plain").inner_text()
     visit.go("/queues/%2F/orders")
     visit.page.get_by_role("link", name="2 of 2 synchronised").click()
-    visit.page.get_by_role("img", name="Mirror ring of queue orders").wait_for()
+    visit.page.get_by_role("group", name="Mirror ring of queue orders").wait_for()
 
 
 def test_the_nodes_of_the_cluster_and_its_mirrors(visit: Visit, mirrors: FakeMirrors) -> None:

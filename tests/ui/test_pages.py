@@ -1,7 +1,7 @@
 """Every page of the web UI with a living broker behind it, in Chromium.
 
-No page may make the console complain or break the policy; numbers follow what happens in the
-broker; light and dark pictures are kept.
+No page may make the console complain or break the policy, light or dark; numbers follow what
+happens in the broker.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from tests.helpers.live_broker import LiveBroker
 from tests.ui.life import Life
-from tests.ui.visit import AUDIT, Visit
+from tests.ui.visit import Visit, violations
 
 ODD = "<b>odd/name & co</b>"
 QUEUE = "/queues/%2F/orders.audit"
@@ -81,20 +81,13 @@ def test_the_audit_finds_what_is_wrong(visit: Visit) -> None:
     visit.page.evaluate(
         """() => {
           const wrong = document.createElement("div");
-          wrong.innerHTML = '<button></button><input><h1 id="main">pale</h1><svg></svg>'
-            + '<table><tr><th></th><td>1</td></tr></table><nav></nav><nav></nav>'
-            + '<p>beside <a href="#/">a link</a></p>';
+          wrong.innerHTML = '<button></button><input><h1>pale</h1><nav></nav><nav></nav>';
           wrong.querySelector("h1").style.color = "silver";
           document.body.append(wrong);
         }"""
     )
-    found = "\n".join(visit.page.evaluate(AUDIT))
-    for word in ("without a name", "without a label", "2 headings", "twice: id main"):
-        assert word in found
-    for word in ("a table without a name", "a picture without words", "contrast 1."):
-        assert word in found
-    for word in ("an empty head", "only its colour", 'two landmarks of one name: nav ""'):
-        assert word in found
+    found = {text.partition(":")[0] for text in violations(visit.page)}
+    assert found >= {"button-name", "label", "color-contrast", "landmark-unique"}
     visit.page.reload()
     visit.heading("Overview")
 
@@ -243,7 +236,7 @@ def test_pages_of_a_long_list(visit: Visit, life: Life) -> None:
 def test_what_is_bound_is_drawn(visit: Visit) -> None:
     visit.go("/exchanges/%2F/orders?tab=bindings")
     words = "orders: bound to 0 sources and 2 destinations, as the tables say"
-    picture = visit.page.get_by_role("img", name=words)
+    picture = visit.page.get_by_role("group", name=words)
     picture.wait_for()
     names = picture.locator("a title").all_text_contents()
     assert sorted(names) == ["orders.audit", "orders.new"]
@@ -257,7 +250,7 @@ def test_where_would_it_go(visit: Visit) -> None:
     visit.go("/exchanges/%2F/orders?tab=route")
     page.get_by_label("Routing key").fill("order.new")
     page.get_by_role("button", name="Ask").click()
-    picture = page.get_by_role("img", name="The way from orders")
+    picture = page.get_by_role("group", name="The way from orders")
     picture.wait_for()
     boxes = picture.locator("a").all_text_contents()
     assert [box.strip() for box in boxes if "orders.audit" in box or "orders.new" in box]
@@ -389,22 +382,23 @@ def test_a_narrow_window_has_a_menu_behind_a_button(visit: Visit) -> None:
     visit.check()
 
 
-def test_no_page_is_wider_than_a_phone(visit: Visit, life: Life) -> None:
+def test_every_page_is_right_on_a_phone(visit: Visit, life: Life) -> None:
     page = visit.page
     size = page.viewport_size
     body = {"pattern": "^orders", "definition": {"max-length": 100_000}, "apply-to": "queues"}
     life.api("/api/policies/%2F/narrow", "PUT", body)
     page.get_by_label("Refresh").select_option("0")  # each page opened a stream of its own
     page.set_viewport_size({"width": 390, "height": 844})
-    wide = {}
+    wrong: dict[str, list[str]] = {}
     messages = ("queue-messages", f"{QUEUE}?tab=messages", "orders.audit")
     for name, address, heading in [*PAGES, messages]:
         visit.go(address)
         visit.heading(heading)
         visit.settle()
         if (found := page.evaluate("document.documentElement.scrollWidth")) > 390:
-            wide[name] = found
-    assert wide == {}
+            wrong[name] = [f"{found} wide"]
+        wrong[name] = wrong.get(name, []) + violations(page)
+    assert {name: texts for name, texts in wrong.items() if texts} == {}
     assert size is not None
     page.set_viewport_size(size)
     page.get_by_label("Refresh").select_option("1000")

@@ -13,7 +13,6 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from tests.helpers.live_broker import LiveBroker
 from tests.ui.life import Life
 from tests.ui.test_pages import PAGES
 from tests.ui.visit import WAIT_MS, Visit
@@ -151,18 +150,3 @@ def test_an_answer_that_fails_later_says_how_old_the_last_one_is(visit: Visit, l
     page.get_by_text(old).first.wait_for(state="detached", timeout=2 * WAIT_MS)
     page.get_by_label("Refresh").select_option("1000")
     visit.faults.clear()
-
-
-def test_no_page_is_wider_than_a_phone(visit: Visit, life: Life, node: LiveBroker) -> None:
-    page = visit.page
-    page.set_viewport_size({"width": 390, "height": 844})
-    try:
-        for name, address, heading in PAGES:
-            visit.go(address)
-            visit.heading(heading)
-            visit.settle()
-            width = page.evaluate("document.documentElement.scrollWidth")
-            assert width <= 390, name
-    finally:
-        page.set_viewport_size({"width": 1360, "height": 900})
-    visit.check()

@@ -82,6 +82,7 @@ def visit(browser: Browser, node: LiveBroker) -> Iterator[Visit]:
     visit.close()
 
 
+@pytest.mark.long
 def test_a_night_with_a_queue_that_grows(visit: Visit, node: LiveBroker, life: Life) -> None:
     from playwright.sync_api import expect
 

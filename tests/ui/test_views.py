@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pika
 import pytest
 
-from penstock.cli.flow import flow_text
+from penstock.cli.inspect import flow_text
 from pyspark_penstock.report_client import Reporter
 from tests.helpers.nsq_live import NsqLiveBroker, RawClient
 from tests.helpers.raw_nsq import dpub, mpub
@@ -107,7 +107,7 @@ def test_the_flow_page_of_a_queue_under_paging_shows_what_the_api_says(
 
     eventually(paged)
     open_panel(visit, PAGED, "flow")
-    visit.page.get_by_role("img", name=f"Flow of queue {PAGED}").wait_for()
+    visit.page.get_by_role("group", name=f"Flow of queue {PAGED}").wait_for()
 
     def same() -> bool:
         said = life.api(path)["states"]

@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
+import functools
+import importlib.resources
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Locator, Page
 
 WAIT_MS = 15_000
-AUDIT = (Path(__file__).parent / "audit.js").read_text(encoding="utf-8")
+AUDIT = """async () => {
+  const { violations } = await axe.run();
+  return violations.map(({ id, nodes }) => `${id}: ${nodes[0].html}`);
+}"""
 VIOLATIONS = """
 addEventListener("securitypolicyviolation", (event) =>
   console.error(`CSP: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`));
 """
 
 
+def violations(page: Page) -> list[str]:
+    """What axe finds wrong with the page as it is."""
+    if not page.evaluate("() => 'axe' in window"):
+        page.evaluate(f"{_axe()}; 0")
+    return list(page.evaluate(AUDIT))
+
+
+@functools.cache
+def _axe() -> str:
+    package = importlib.resources.files("axe_playwright_python")
+    return package.joinpath("axe.min.js").read_text("utf-8")
+
+
 class Visit:
-    """One tab.  ``faults``: what the console complained about, and exceptions nobody caught."""
+    """One tab.  ``faults``: warnings and errors of the console, and exceptions that no code caught.
+
+    ``shots`` is a directory for pictures.
+    """
 
     def __init__(self, browser: Browser, url: str, shots: Path | None = None) -> None:
         self.url = url
@@ -72,12 +94,12 @@ class Visit:
         self.page.get_by_label("Theme").select_option("dark" if dark else "light")
 
     def shoot(self, name: str) -> None:
-        """The whole page as it is, light and dark."""
-        if self.shots is None:
-            return
+        """The whole page as it is, light and dark: nothing is wrong with it."""
         for theme in ("light", "dark"):
             self.dark(dark=theme == "dark")
             self.audit(theme)
+            if self.shots is None:
+                continue
             self.page.wait_for_timeout(60)  # charts are drawn anew
             folder = self.shots / theme
             folder.mkdir(parents=True, exist_ok=True)
@@ -85,7 +107,7 @@ class Visit:
 
     def audit(self, theme: str) -> None:
         """Everything has a name, and can be read."""
-        found = self.page.evaluate(AUDIT)
+        found = violations(self.page)
         assert found == [], f"{theme}: {self.page.url}: {found}"
 
     def shoot_now(self, name: str) -> None:

@@ -305,6 +305,20 @@ func ask(url, queue string, count int) result {
 	return result{"answers": answers}
 }
 
+func cancelled(url, queue string) result {
+	connection, channel, err := open(url, amqp.Config{})
+	check(err)
+	heard := channel.NotifyCancel(make(chan string, 1))
+	_, err = channel.Consume(queue, "", false, false, false, false, nil)
+	check(err)
+	fmt.Println("consuming")
+	<-heard
+	again, err := channel.QueueDeclare(queue, true, false, false, false, nil)
+	check(err)
+	check(connection.Close())
+	return result{"messages": again.Messages}
+}
+
 func endure(url, queue string, count int) result {
 	confirmed, reconnects := 0, -1
 	for confirmed < count {
@@ -364,6 +378,8 @@ func main() {
 		said = behave(url, queue)
 	case "ask":
 		said = ask(url, queue, numbers[0])
+	case "cancelled":
+		said = cancelled(url, queue)
 	case "endure":
 		said = endure(url, queue, numbers[0])
 	case "survive":

@@ -270,6 +270,23 @@ public class Client {
         return Map.of("answers", answers);
     }
 
+    static Object cancelled(String url, String queue) throws Exception {
+        Connection connection = connect(url, 60);
+        Channel channel = connection.createChannel();
+        CountDownLatch heard = new CountDownLatch(1);
+        channel.basicConsume(queue, new DefaultConsumer(channel) {
+            @Override
+            public void handleCancel(String tag) {
+                heard.countDown();
+            }
+        });
+        System.out.println("consuming");
+        heard.await();
+        int messages = channel.queueDeclare(queue, true, false, false, null).getMessageCount();
+        connection.close();
+        return Map.of("messages", messages);
+    }
+
     /** One connection for the whole time: it and its channel recover by themselves. */
     static Object endure(String url, String queue, int count) throws Exception {
         int[] reconnects = {0};
@@ -343,6 +360,7 @@ public class Client {
                 break;
             case "behave": said = behave(url, queue); break;
             case "ask": said = ask(url, queue, n[0]); break;
+            case "cancelled": said = cancelled(url, queue); break;
             case "endure": said = endure(url, queue, n[0]); break;
             case "survive": said = Survivor.survive(url, queue, n[0]); break;
             case "held": said = Held.publish(url, queue, n[0]); break;

@@ -211,6 +211,18 @@ async function ask(url, queue, count) {
   return { answers };
 }
 
+async function cancelled(url, queue) {
+  const connection = await connect(url);
+  const channel = await connection.createChannel();
+  await new Promise((resolve) => {
+    const hear = (message) => message === null && resolve();
+    channel.consume(queue, hear).then(() => console.log('consuming'));
+  });
+  const { messageCount } = await channel.assertQueue(queue, { durable: true });
+  await connection.close();
+  return { messages: messageCount };
+}
+
 async function endure(url, queue, count) {
   let confirmed = 0;
   let reconnects = -1;
@@ -242,6 +254,7 @@ const words = {
   behave,
   ask,
   stream,
+  cancelled,
   endure,
   survive: (url, queue, count) => require('./survive')(url, queue, count, body, options),
 };

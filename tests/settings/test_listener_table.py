@@ -12,8 +12,8 @@ from penstock.settings.listener_table import (
     LISTENERS,
     NAMES,
     NOTHING,
-    door_at,
-    open_doors,
+    listener_at,
+    open_listeners,
     security_rows,
     stays_here,
 )
@@ -25,11 +25,11 @@ HEAD = "|---|---|---|---|---|---|\n"
 
 def test_every_setting_of_a_place_is_in_the_table() -> None:
     places = {key for key in DECLARED if key.endswith(("_port", "unix_socket"))}
-    assert {door.place_key for door in LISTENERS} == places
+    assert {kind.place_key for kind in LISTENERS} == places
     binds = {key for key in DECLARED if key == "bind" or key.endswith("_bind")}
-    assert {key for door in LISTENERS for key in door.binds} == binds
+    assert {key for kind in LISTENERS for key in kind.binds} == binds
     named = {
-        key for door in LISTENERS for key in (*door.opened_by, door.widened_by, *door.log_in_by)
+        key for kind in LISTENERS for key in (*kind.opened_by, kind.widened_by, *kind.log_in_by)
     }
     assert named - {""} <= set(DECLARED)
 
@@ -48,13 +48,13 @@ def test_threats_are_said_of_each_listener() -> None:
         if row.startswith("|")
         for key in re.findall("`(\\w+)`", row.split("|")[1])
     }
-    assert named == {door.place_key for door in LISTENERS}
+    assert named == {kind.place_key for kind in LISTENERS}
 
 
 def test_on_a_public_address_only_what_names_nothing_needs_no_log_in() -> None:
     settings = load_settings(None, {}, {"bind": "0.0.0.0"})
-    may = {door.place_key: door.without_log_in(settings) for door in open_doors(settings)}
-    public = {key for key in may if not stays_here(door_at(key).address(settings))}
+    may = {kind.place_key: kind.without_log_in(settings) for kind in open_listeners(settings)}
+    public = {key for key in may if not stays_here(listener_at(key).address(settings))}
     assert public == {"amqp_port", "http_port", "prometheus_port", "nsq_port", "nsq_http_port"}
     assert may["amqp_port"] == may["nsq_port"] == NOTHING
     assert may["nsq_http_port"] == "`/ping`"
@@ -70,7 +70,7 @@ def test_on_a_public_address_only_what_names_nothing_needs_no_log_in() -> None:
     ],
 )
 def test_settings_widen_and_narrow_what_needs_no_log_in(text: str, key: str, may: str) -> None:
-    assert door_at(key).without_log_in(load_settings(text, {}, {})) == may
+    assert listener_at(key).without_log_in(load_settings(text, {}, {})) == may
 
 
 @pytest.mark.parametrize(
@@ -87,4 +87,4 @@ def test_settings_widen_and_narrow_what_needs_no_log_in(text: str, key: str, may
     ],
 )
 def test_a_door_is_open_by_its_port_and_what_it_needs(text: str, key: str, is_open: bool) -> None:
-    assert door_at(key).is_open(load_settings(text, {}, {})) is is_open
+    assert listener_at(key).is_open(load_settings(text, {}, {})) is is_open
