@@ -9,7 +9,7 @@ thrown at the broker, it and its other clients go on.
 import importlib
 import threading
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -84,3 +84,22 @@ def run_cases(url: str, names: Iterable[str]) -> dict[str, Outcome]:
             return dict(zip(ordered, outcomes, strict=True))
     finally:
         bystander.close()
+
+
+def run_delayed_again(
+    url: str, outcomes: dict[str, Outcome], wanted: Mapping[str, list[str]]
+) -> dict[str, Outcome]:
+    """Run cases of times again, twice at most, whose transcripts are not the ones wanted.
+
+    A machine with other work delays a client by more than a queue lives without being used.
+    """
+    for _ in range(2):
+        late = [
+            name
+            for name, outcome in outcomes.items()
+            if name.startswith("time.") and outcome.lines != wanted[name]
+        ]
+        if not late:
+            break
+        outcomes = outcomes | run_cases(url, late)
+    return outcomes
