@@ -64,6 +64,7 @@ SHORT = {
             "auth_http_ssl_verify": '"verify_none"',
         },
     ],
+    "links": [{"link_passwords": '["amqp://u@far.example=file:/no"]'}],
     "etcd": [{"cluster_etcd_endpoints": '["e.example:2379"]'}],
     "limits": [
         {"connection_max_per_address": "0"},

@@ -82,6 +82,7 @@ class HardenedBroker(LiveBroker):
         encryption = Encryption(self.canary("passphrase").encode(), iterations=100_000)
         term = term_of_text(f'<<"{self.canary("default-pass")}">>')
         default_pass = encryption.encrypt(term, os.urandom(SALT_BYTES), os.urandom(BLOCK_BYTES))
+        link = f"amqps://linked@localhost:{self.ports['ssl_port']}=file:{directory}/link.pass"
         more = {
             "bind": '"127.0.0.1"',
             "data_dir": f'"{self.data_dir}"',
@@ -94,7 +95,7 @@ class HardenedBroker(LiveBroker):
             "config_iterations": "100000",
             "config_passphrase": f'"file:{directory}/passphrase"',
             "static_shovels": f'"file:{directory}/shovels.json"',
-            "link_passwords": f'["linked@localhost=file:{directory}/link.pass"]',
+            "link_passwords": f'["{link}"]',
             **{key: str(port) for key, port in self.ports.items()},
         }
         self.config = directory / "penstock.toml"

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.client.endpoint import ClientError
+from penstock.core.amqp_uri import parse_amqp_uri
 from penstock.core.errors import SettingInvalid
+from penstock.links.dialing import Dialer
 from penstock.node.link_control import static_shovels_in
 from penstock.secrets.encryption import Encryption, WrongKey, term_as_written, term_of_text
+from penstock.secrets.links import link_password
 from penstock.secrets.sources import revealed, secret_of
 from penstock.settings.rabbitmq_keys import OBEYED
-from penstock.settings.secrets import link_password
 from penstock.settings.settings import DECLARED, SECRETS, Settings, load_settings
 
 # RabbitMQ 3.10.8 printed these: rabbitmqctl encode VALUE pass.
@@ -193,18 +198,91 @@ def test_what_is_no_text_is_not_encrypted(text: str) -> None:
 # -- links -----------------------------------------------------------------------------------------
 
 
-def test_the_password_of_a_link_goes_to_its_host_and_user_only() -> None:
-    entries = ("ann@a.example=file:/1", "ann@b.example=encrypted:x=")
-    assert link_password(entries, "ann", "a.example") == "file:/1"
-    assert link_password(entries, "ann", "b.example") == "encrypted:x="
-    assert (
-        link_password(entries, "ann", "c.example")
-        == link_password(entries, "bob", "a.example")
-        == ""
-    )
-    for wrong in ("ann@a=canary", "ann=file:x", "@a=file:x", "ann@=file:x", "ann@a=plain:x"):
-        with pytest.raises(SettingInvalid, match="allowed: entries such as"):
-            settings_of(link_passwords=wrong)
+def of_link(entries: str, uri: str) -> str | None:
+    """``pass`` stands for the password, None for no entry, "" for a refusal."""
+    settings = settings_of(link_passwords=entries)
+    try:
+        return link_password(settings, parse_amqp_uri(uri))
+    except SettingInvalid as error:
+        assert "an entry" in str(error) or "verif" in str(error)
+        return ""
+
+
+def test_the_password_of_a_link_goes_to_its_scheme_host_port_and_user_only(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("pass")
+    tls = f"amqps://ann@a.example=file:{secret}"
+    assert of_link(tls, "amqps://ann@a.example") == "pass"
+    assert of_link(tls, "amqps://ann@A.example:5671/v?cacertfile=/c.pem") == "pass"
+    assert of_link(tls, "amqps://bob@a.example") is None
+    assert of_link(tls, "amqps://ann@b.example") is None
+    for elsewhere in ("amqps://ann@a.example:5672", "amqp://ann@a.example:5671"):
+        assert of_link(tls, elsewhere) == ""
+    clear = f"amqp://ann@a.example:7=file:{secret}"
+    assert of_link(clear, "amqp://ann@a.example:7") == "pass"
+    for elsewhere in ("amqps://ann@a.example:7", "amqp://ann@a.example"):
+        assert of_link(clear, elsewhere) == ""
+    both = f"{tls},{clear}"
+    assert of_link(both, "amqps://ann@a.example") == of_link(both, "amqp://ann@a.example:7")
+    assert of_link(f"amqps://ann%40x@[::1]=file:{secret}", "amqps://ann%40x@[::1]") == "pass"
+
+
+def test_an_entry_without_a_scheme_means_tls_and_on_this_machine_plain_amqp_too(
+    tmp_path: Path,
+) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("pass")
+    far = f"ann@a.example=file:{secret}"
+    assert of_link(far, "amqps://ann@a.example") == "pass"
+    for elsewhere in (
+        "amqp://ann@a.example",
+        "amqp://ann@a.example:5671",
+        "amqps://ann@a.example:1",
+    ):
+        assert of_link(far, elsewhere) == ""
+    for host in ("localhost", "127.0.0.1", "[::1]"):
+        near = f"ann@{host}=file:{secret}"
+        assert of_link(near, f"amqp://ann@{host}") == of_link(near, f"amqps://ann@{host}") == "pass"
+        assert of_link(near, f"amqp://ann@{host}:5671") == ""
+        near = f"ann@{host}:7=file:{secret}"
+        assert of_link(near, f"amqp://ann@{host}:7") == of_link(near, f"amqps://ann@{host}:7")
+        assert of_link(f"amqps://{near}", f"amqp://ann@{host}:7") == ""
+
+
+def test_the_password_of_a_link_goes_to_no_server_that_proves_another_name(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("pass")
+    entry = f"amqps://ann@a.example=file:{secret}"
+    for option in ("verify=verify_none", "server_name_indication=b.example"):
+        assert of_link(entry, f"amqps://ann@a.example?{option}") == ""
+    for option in ("verify=verify_peer", "server_name_indication=a.example"):
+        assert of_link(entry, f"amqps://ann@a.example?{option}") == "pass"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    (
+        *("ann@a=canary", "ann=file:x", "@a=file:x", "ann@=file:x", "ann@a=plain:x"),
+        *("http://ann@a=file:x", "amqps://a=file:x", "ann@a:0x=file:x", "ann:p@a=file:x"),
+        *("ann@::1=file:x", "amqps://ann@a/v=file:x", "ann@a?verify=file:x", "ann@a:99999=file:x"),
+    ),
+)
+def test_an_entry_of_link_passwords_that_names_no_place_is_refused(wrong: str) -> None:
+    with pytest.raises(SettingInvalid, match="allowed: entries such as amqps://"):
+        settings_of(link_passwords=wrong)
+
+
+def test_a_dialer_asks_for_the_password_of_the_place_it_dials(tmp_path: Path) -> None:
+    """A policymaker who names another port of the host is told why, and no socket opens."""
+    settings = settings_of(link_passwords="ann@localhost:5672=file:/nowhere")
+    dialer = Dialer(lambda user: None, partial(link_password, settings))  # type: ignore[arg-type, return-value]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        server.settimeout(0.2)
+        with pytest.raises(ClientError, match=f"an entry amqp://ann@localhost:{port}=… "):
+            dialer.dial([f"amqp://ann@localhost:{port}"], "n", "guest")
+        with pytest.raises(TimeoutError):
+            server.accept()
 
 
 def test_every_key_of_rabbitmq_that_sets_a_secret_is_hidden_in_messages() -> None:

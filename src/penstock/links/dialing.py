@@ -33,11 +33,11 @@ class Dialer:
     def __init__(
         self,
         open_local: Callable[[str], socket.socket],
-        password_of: Callable[[str, str], str | None],
+        password_of: Callable[[AmqpUri], str | None],
     ) -> None:
         """``open_local``: a connected socket whose other end this user's session has.
 
-        ``password_of``: of a user at a host whose URI has none, None = nor has the configuration;
+        ``password_of``: of a URI with a user and no password, None = nor has the configuration;
         it may raise SettingInvalid.
         """
         self._open_local = open_local
@@ -64,7 +64,7 @@ class Dialer:
         if uri.host:
             try:
                 if uri.user is not None and uri.password is None:
-                    uri = uri._replace(password=self._password_of(uri.user, uri.host))
+                    uri = uri._replace(password=self._password_of(uri))
                 endpoint, sock = Endpoint.of(uri), None
             except (SettingInvalid, ValueError) as error:
                 raise ClientError(str(error)) from error

@@ -34,8 +34,8 @@ from penstock.management.facts.sessions import LinkInspector, Row
 from penstock.node.sessions import Sessions
 from penstock.runtime.connection import Connection
 from penstock.runtime.loop import Loop
+from penstock.secrets.links import link_password
 from penstock.secrets.sources import revealed, secret_of
-from penstock.settings.secrets import link_password
 from penstock.settings.settings import Settings
 
 CALL_TIMEOUT_S: Final = 10.0
@@ -82,7 +82,7 @@ class LinkControl(LinkInspector):
         self._surveyed: dict[Any, FederationSpec] = {}
         self._start_ms = MonoMs(0)
         self._opened = 0
-        self._dialer = Dialer(self._open_local, partial(_password, settings))
+        self._dialer = Dialer(self._open_local, partial(link_password, settings))
         self._shovels = LinkSet(self._shovel)
         self._federation = LinkSet(self._federation_link)
 
@@ -288,12 +288,6 @@ def _uris(given: object, where: str, settings: Settings) -> object:
     if isinstance(given, list):
         return [_uris(one, where, settings) for one in given]
     return revealed(given, where, settings) if isinstance(given, str) else given
-
-
-def _password(settings: Settings, user: str, host: str) -> str | None:
-    """For a link whose URI has none; None = no setting says it.  Raises SettingInvalid."""
-    source = link_password(settings.link_passwords, user, host)
-    return revealed(source, f"link_passwords: {user}@{host}", settings) if source else None
 
 
 def _key(spec: FederationSpec) -> tuple[str, ...]:

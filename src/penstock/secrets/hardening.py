@@ -29,6 +29,7 @@ from penstock.settings.listener_table import (
     open_listeners,
     stays_here,
 )
+from penstock.settings.secrets import link_place
 from penstock.settings.settings import SECRETS, Settings
 from penstock.settings.tls import tls_view
 
@@ -171,6 +172,14 @@ def _backends(settings: Settings) -> Iterator[str]:
         yield "auth_http_ssl_verify is verify_none"
 
 
+def _plain_links(settings: Settings) -> Iterator[str]:
+    for entry in settings.link_passwords:
+        place = entry.partition("=")[0]
+        there = link_place(place)
+        if there and not there.tls and not stays_here(there.host):
+            yield f"link_passwords sends that of {place} in the clear"
+
+
 # -- the rest --------------------------------------------------------------------------------------
 
 
@@ -233,6 +242,7 @@ ROWS: Final = (
         'password_rule = "min_password_length", password_min_length = 12', _password_rule),
     Row("servers of users", "they are asked by TLS, and shown to be the right ones",
         "https:// in auth_http_..._path", _backends),
+    Row("links", "passwords of links are sent by TLS", "amqps:// in link_passwords", _plain_links),
     Row("etcd", "a log-in and TLS, where it is on another machine",
         "cluster_etcd_user, cluster_etcd_tls", etcd_risks),
     Row("limits", "of connections of an address, their rate, and of new virtual hosts",

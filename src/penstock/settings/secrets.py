@@ -6,6 +6,7 @@ How a secret is written is said in ``penstock.secrets.sources``, which reads it.
 from collections.abc import Mapping
 from typing import Final
 
+from penstock.core.amqp_uri import AmqpUri, parse_amqp_uri
 from penstock.settings.kinds import Form, Integer, NameList, Secret, Text, form_of, is_plain
 
 CIPHERS: Final[Mapping[str, int]] = {"aes_128_cbc": 16, "aes_192_cbc": 24, "aes_256_cbc": 32}
@@ -17,13 +18,24 @@ HASHES: Final = {"sha": "sha1", **{name: name for name in ("sha224", "sha256", "
 """Name ─► that of OpenSSL."""
 
 
+def link_place(text: str) -> AmqpUri | None:
+    """Whose password an entry has and where to, None = the text says something else, or more."""
+    try:
+        uri = parse_amqp_uri(text if "://" in text else f"amqps://{text}", vhost="")
+    except ValueError:
+        return None
+    is_place = uri.user and uri.host and uri.password is None and not uri.vhost and not uri.options
+    return uri if is_place else None
+
+
 def _is_link(text: str) -> bool:
     place, _, source = text.partition("=")
-    user, at, host = place.rpartition("@")
-    return bool(user and at and host and form_of(source)) and not is_plain(source)
+    return bool(link_place(place) and form_of(source)) and not is_plain(source)
 
 
-LINKS: Final = Form("entries such as shovel@broker.example.com=file:/etc/penstock/s.pass", _is_link)
+LINKS: Final = Form(
+    "entries such as amqps://shovel@broker.example.com=file:/etc/penstock/s.pass", _is_link
+)
 
 
 class SecretSettings:
@@ -36,16 +48,9 @@ class SecretSettings:
         "The iterations of that. These three are by default RabbitMQ's, and weak: give `penstockctl"
         " encode` more, and the same here.")
     link_passwords = NameList((),
-        "Passwords of shovels and federation links whose URI names a user and no password: user,"
-        " `@`, host, `=`, and where the password is written (`file:`, `command:` or `encrypted:`)."
-        " Each goes to its host only, whatever URIs say.", form=LINKS)
+        "Passwords of shovels and federation links whose URI names a user and no password: scheme,"
+        " user, `@`, host, port unless it is the scheme's own, `=`, and where the password is"
+        " written (`file:`, `command:` or `encrypted:`). Each goes to this user, scheme, host and"
+        " port only, whatever URIs say, and with TLS only to a server that proves the host's name."
+        " Without a scheme it is amqps, and on this machine amqp as well.", form=LINKS)
     # fmt: on
-
-
-def link_password(entries: tuple[str, ...], user: str, host: str) -> str:
-    """Where the password of this user at this host is written, "" = no entry says it."""
-    for entry in entries:
-        place, _, source = entry.partition("=")
-        if place == f"{user}@{host}":
-            return source
-    return ""
