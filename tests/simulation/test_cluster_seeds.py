@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.simulation.cluster_clients import Judgement
+from tests.simulation.cluster_judge import Judgement
 from tests.simulation.cluster_lives import Life
-from tests.simulation.quorum_lives import DamagedLife, QuorumLife
+from tests.simulation.quorum_lives import damaged_life, quorum_life
 
 SEEDS = int(os.environ.get("PENSTOCK_NODES_SEEDS", "1"))
 # Open faults are left: until they are settled only who asks for chance gets it.
@@ -51,13 +52,13 @@ def test_random_lives_of_a_cluster(tmp_path: Path) -> None:
     assert counts["kept"] > 0, counts
 
 
-@pytest.mark.parametrize("kind", [QuorumLife, DamagedLife])
-def test_random_lives_of_quorum_queues(tmp_path: Path, kind: type[QuorumLife]) -> None:
+@pytest.mark.parametrize("make", [quorum_life, damaged_life])
+def test_random_lives_of_quorum_queues(tmp_path: Path, make: Callable[..., Life]) -> None:
     counts: Counter[str] = Counter()
     for seed in QUORUM_SEEDS if FIRST == 1 else range(FIRST, FIRST + SEEDS):
         directory = tmp_path / str(seed)
         directory.mkdir()
-        life = kind(seed, directory, STEPS)
+        life = make(seed, directory, STEPS)
         try:
             life.live()
         except Exception as error:
@@ -76,13 +77,13 @@ def test_a_life_is_its_seed(tmp_path: Path) -> None:
         lives.append(Life(5, directory, steps=40, rounds=1))
         lives[-1].live()
     assert lives[0].counts == lives[1].counts
-    assert lives[0].log == lives[1].log
+    assert lives[0].judge.history.log == lives[1].judge.history.log
 
 
 def test_the_judge_misses_what_was_confirmed(tmp_path: Path) -> None:
     life = Life(5, tmp_path, steps=25, rounds=1)
     life.live()
-    lost = life.sent[0]
+    lost = life.judge.sent[0]
     lost.queue, lost.persistent, lost.settled, lost.confirmed_at = "nowhere", True, False, 1
     with pytest.raises(Judgement, match="was confirmed, and is lost"):
-        life.judge_queue("nowhere")
+        life.judge.judge_queue("nowhere")
