@@ -1,60 +1,46 @@
 """A cluster's metadata by chance: nodes with real brokers, one simulated coordinator, clients.
 
-Clients on all nodes declare, bind, delete and administrate at the same time, and the world is not
-kind: proposals and events take their time, answers get lost, nodes are cut off, killed and started
-again with what their disk has.  In a *slow* world a start, and any turn, may take longer than a
-lease: recovery, a slow disk, a machine that was stopped; the node then finds that it is a member no
-more, and joins again.  Everything a client is told is judged by the history of the
-store: what it was told must have been true at some moment between its question and its answer.
-At rest all nodes have the same, and it is what the store has.
+Clients on all nodes declare, bind, delete and administrate at the same time
+(``metadata_requests.py``), and the world is not kind: proposals and events take their time, answers
+get lost, nodes are cut off, killed and started again with what their disk has.  In a *slow* world a
+start, and any turn, may take longer than a lease: recovery, a slow disk, a machine that was
+stopped; the node then finds that it is a member no more, and joins again.  Everything a client is
+told is judged by the history of the store: what it was told must have been true at some moment
+between its question and its answer.  At rest all nodes have the same, and it is what the store has.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from penstock.broker.administration import Administration
+from penstock.broker.broker import Broker
 from penstock.broker.definitions.exporting import export_definitions
-from penstock.broker.rules.access import HASHING, hash_password
-from penstock.broker.rules.policies import Policy
-from penstock.broker.rules.rights import Rights
-from penstock.broker.topology import declaring
 from penstock.broker.topology.changes import Ask
 from penstock.broker.topology.vhost import Vhost
 from penstock.cluster.agreement import metadata as md
 from penstock.cluster.agreement.agreed import dead_among
 from penstock.cluster.agreement.common_metadata import CommonMetadata
 from penstock.cluster.agreement.coordinator import Entry
-from penstock.core.errors import (
-    BrokerError,
-    NotFound,
-    PreconditionFailed,
-    ResourceLocked,
-    Unavailable,
-)
+from penstock.core.errors import BrokerError, Unavailable
 from penstock.core.message import Message
-from penstock.core.pending import Pending, then
+from penstock.core.pending import Pending
 from penstock.protocols.amqp.codec.properties import Properties, encode_content
 from tests.helpers.connection_pair import QuietBroker
 from tests.helpers.requests import Request
 from tests.helpers.sim_files import SimFileSystem
+from tests.simulation.metadata_requests import Asking, Requests
 from tests.simulation.sim_coordinator import TTL_MS, SimCoordinator, SimStore
 
-QUEUES: Final = ("q0", "q1", "q2")
-EXCHANGES: Final = ("x0", "x1", "x2")
-KEYS: Final = ("k0", "k1")
-HASHED: Final = hash_password("x", b"salt")
 REST_MS: Final = 40_000
 SLOW_MS: Final = (300, 2_500, TTL_MS + 100, 4 * TTL_MS)
 """How long a slow step takes: shorter than a lease, about as long, and much longer."""
 
 
 class Judgement(AssertionError):
-    """Somebody was told what was never true."""
+    """A client was told what was never true."""
 
 
 class SimNode:
@@ -153,11 +139,20 @@ class Session:
     def __init__(self, node: SimNode, vhost: str) -> None:
         self.node = node
         self.vhost = vhost
-        self.ask: Ask = node.quiet.broker.changes.ask()
+        self.ask: Ask = self.broker.changes.ask()
         self.request: Request | None = None
         self.over = False
         self.asking: Asking | None = None
         node.sessions.append(self)
+
+    @property
+    def broker(self) -> Broker:
+        return self.node.quiet.broker
+
+    @property
+    def member(self) -> str:
+        """Its node's, in this life."""
+        return f"{self.node.name}/{self.node.lives}"
 
     def end(self) -> None:
         self.over = True
@@ -167,19 +162,6 @@ class Session:
             self.node.quiet.broker.changes.owner_gone(self)
 
 
-class Asking:
-    """One request; ``judge`` gets the states of the store while it lasted, and what was said."""
-
-    def __init__(
-        self, world: World, what: str, run: Callable[[], Any], judge: Callable[..., bool]
-    ) -> None:
-        self.world = world
-        self.what = what
-        self.run = run
-        self.judge = judge
-        self.from_revision = 0
-
-
 class World:
     """See the head of this file; everything comes from the seed."""
 
@@ -187,7 +169,6 @@ class World:
         self, seed: int, directory: Path, *, checks: bool = False, slow: bool = False
     ) -> None:
         self.rng = random.Random(seed)
-        self.slow = slow
         self.chances_of_slow = random.Random(seed) if slow else None
         self.directory = directory
         self.checks = checks
@@ -200,6 +181,7 @@ class World:
         )
         self.store.advance(self.now_ms)
         self.nodes = [SimNode(self, name) for name in ("a", "b", "c")[: rng.choice((2, 3))]]
+        self.requests = Requests(rng, slow=slow)
         self.asked: list[Session] = []
 
     # -- who knows -------------------------------------------------------------------------
@@ -283,7 +265,7 @@ class World:
         free = [one for one in node.sessions if one.asking is None and one.vhost == vhost]
         session = self.rng.choice(free) if free and self.rng.random() < 0.8 else None
         session = session or Session(node, vhost)
-        asking = self.anything(session)
+        asking = self.requests.anything(session)
         asking.from_revision = node.common.agreed.revision
         session.asking = asking
         session.request = Request(session.ask, asking.run)
@@ -363,278 +345,10 @@ class World:
         states.append(keys)
         return states
 
-    # -- what may be asked -------------------------------------------------------------------
-
-    def anything(self, session: Session) -> Asking:
-        kinds = (
-            *(self.declare_queue,) * 8,
-            *(self.delete_queue,) * 2,
-            *(self.declare_exchange,) * 6,
-            *(self.delete_exchange,) * 2,
-            *(self.bind,) * 9,
-            *(self.unbind,) * 2,
-            self.put_policy,
-            self.delete_policy,
-            self.put_user,
-            self.delete_user,
-            self.put_vhost,
-            self.delete_vhost,
-            self.limit,
-            self.pause,
-        )
-        return self.rng.choice(kinds)(session)
-
-    def _admin(self, session: Session) -> Administration:
-        return Administration(session.node.quiet.broker, 64)
-
-    def _where(self, session: Session) -> tuple[Callable[[], Vhost], Rights]:
-        broker = session.node.quiet.broker
-        user = broker.users.users["guest"]
-        rights = Rights(user, "/")  # whoever may something in "/" asks in "v" too
-        return lambda: broker.vhost(session.vhost), rights
-
-    def declare_queue(self, session: Session) -> Asking:
-        rng = self.rng
-        name = rng.choice(QUEUES)
-        durable, auto_delete = rng.random() < 0.7, rng.random() < 0.2
-        owner = session if rng.random() < 0.25 else None
-        arguments: dict[str, object] = rng.choice(({}, {}, {"x-max-length": 5}))
-        vhost, rights = self._where(session)
-        key = md.path(md.QUEUES, session.vhost, name)
-        member = f"{session.node.name}/{session.node.lives}" if owner else ""
-
-        def run() -> object:
-            declaring.declare_queue(vhost(), rights, name, durable, owner, auto_delete, arguments)
-            return vhost().changes.then(lambda: vhost().queue(name).incarnation)
-
-        def judge(keys: dict[str, str], said: object) -> bool:
-            if key not in keys:
-                # It may have gone, with a lease or by another client, before a slow node says so.
-                gone = f"vhosts/{session.vhost}" not in keys or self.slow
-                return isinstance(said, NotFound) and gone
-            meta = md.read(key, keys[key])
-            assert isinstance(meta, md.QueueMeta)
-            same = (meta.durable, meta.auto_delete) == (durable, auto_delete)
-            same = same and meta.arguments == arguments and meta.owner == member
-            if isinstance(said, str):
-                return same and said == meta.incarnation
-            return isinstance(said, (PreconditionFailed, ResourceLocked)) and (
-                not same or meta.owner != ""
-            )
-
-        return Asking(self, f"declare {name}", run, judge)
-
-    def delete_queue(self, session: Session) -> Asking:
-        name = self.rng.choice(QUEUES)
-        vhost, rights = self._where(session)
-        key = md.path(md.QUEUES, session.vhost, name)
-
-        def run() -> object:
-            deleted = declaring.delete_queue(vhost(), rights, name, session, False, False)
-            return then(deleted, lambda outcome: outcome[0])
-
-        def judge(keys: dict[str, str], said: object) -> bool:
-            if isinstance(said, BrokerError):
-                return isinstance(said, (ResourceLocked, NotFound))
-            return key not in keys
-
-        return Asking(self, f"delete {name}", run, judge)
-
-    def declare_exchange(self, session: Session) -> Asking:
-        rng = self.rng
-        name, kind = rng.choice(EXCHANGES), rng.choice(("direct", "direct", "fanout"))
-        durable, auto_delete = rng.random() < 0.7, rng.random() < 0.5
-        vhost, rights = self._where(session)
-        key = md.path(md.EXCHANGES, session.vhost, name)
-
-        def run() -> object:
-            return declaring.declare_exchange(
-                vhost(), rights, name, kind, durable, auto_delete, False, {}
-            )
-
-        def judge(keys: dict[str, str], said: object) -> bool:
-            if key not in keys:
-                return isinstance(said, NotFound)
-            meta = md.read(key, keys[key])
-            assert isinstance(meta, md.ExchangeMeta)
-            same = (meta.type, meta.durable, meta.auto_delete) == (kind, durable, auto_delete)
-            return same if said is None else isinstance(said, PreconditionFailed) and not same
-
-        return Asking(self, f"declare {name}", run, judge)
-
-    def delete_exchange(self, session: Session) -> Asking:
-        name, if_unused = self.rng.choice(EXCHANGES), self.rng.random() < 0.3
-        vhost, rights = self._where(session)
-        key = md.path(md.EXCHANGES, session.vhost, name)
-
-        def run() -> object:
-            return declaring.delete_exchange(vhost(), rights, name, if_unused)
-
-        def judge(keys: dict[str, str], said: object) -> bool:
-            if isinstance(said, BrokerError):
-                return if_unused or isinstance(said, NotFound)
-            return key not in keys
-
-        return Asking(self, f"delete {name}", run, judge)
-
-    def _binding(self, session: Session) -> tuple[Any, ...]:
-        rng = self.rng
-        source = rng.choice((*EXCHANGES, "amq.direct"))
-        kind = rng.choice(("queue", "queue", "exchange"))
-        destination = rng.choice(QUEUES if kind == "queue" else EXCHANGES)
-        routing_key = rng.choice(KEYS)
-        arguments: dict[str, object] = rng.choice(({}, {"a": 1}))
-        record = md.BindingRecord(session.vhost, source, destination, kind, routing_key, arguments)
-        return source, kind, destination, routing_key, arguments, md.key_of(record)
-
-    def bind(self, session: Session) -> Asking:
-        source, kind, destination, routing_key, arguments, key = self._binding(session)
-        vhost, rights = self._where(session)
-
-        def run() -> object:
-            if kind == "queue":
-                return declaring.bind_queue(
-                    vhost(), rights, destination, source, routing_key, arguments, session
-                )
-            return declaring.bind_exchange(
-                vhost(), rights, destination, source, routing_key, arguments
-            )
-
-        def judge(keys: dict[str, str], said: object) -> bool:
-            if isinstance(said, BrokerError):
-                return isinstance(said, (NotFound, ResourceLocked))
-            return key in keys
-
-        return Asking(self, f"bind {source} {destination}", run, judge)
-
-    def unbind(self, session: Session) -> Asking:
-        source, kind, destination, routing_key, arguments, key = self._binding(session)
-        vhost, rights = self._where(session)
-
-        def run() -> object:
-            if kind == "queue":
-                return declaring.unbind_queue(
-                    vhost(), rights, destination, source, routing_key, arguments, session
-                )
-            return declaring.unbind_exchange(
-                vhost(), rights, destination, source, routing_key, arguments
-            )
-
-        def judge(keys: dict[str, str], said: object) -> bool:
-            if isinstance(said, (NotFound, ResourceLocked)):
-                return True
-            ends = {md.path(md.EXCHANGES, session.vhost, source)}
-            return key not in keys or not (ends - {md.path(md.EXCHANGES, "/", "amq.direct")}) & (
-                keys.keys()
-            )
-
-        return Asking(self, f"unbind {source} {destination}", run, judge)
-
-    # -- administration --------------------------------------------------------------------
-
-    def put_policy(self, session: Session) -> Asking:
-        rng = self.rng
-        operator = rng.random() < 0.3
-        policy = Policy("p", "^q", "queues", 0, {"max-length": rng.randrange(5)})
-        kind = md.OPERATOR_POLICIES if operator else md.POLICIES
-        key = md.path(kind, session.vhost, "p")
-
-        def run() -> object:
-            return self._admin(session).put_policy(session.vhost, policy, operator)
-
-        def judge(keys: dict[str, str], said: object) -> bool:
-            if isinstance(said, NotFound):
-                return md.path(md.VHOSTS, session.vhost) not in keys
-            record = md.read(key, keys[key]) if key in keys else None
-            return isinstance(record, md.PolicyRecord) and record.definition == policy.definition
-
-        return Asking(self, "policy", run, judge)
-
-    def delete_policy(self, session: Session) -> Asking:
-        key = md.path(md.POLICIES, session.vhost, "p")
-
-        def run() -> object:
-            return self._admin(session).delete_policy(session.vhost, "p")
-
-        return Asking(self, "unpolicy", run, lambda keys, _said: key not in keys)
-
-    def put_user(self, session: Session) -> Asking:
-        tags = [f"t{self.rng.randrange(3)}"]
-        key = md.path(md.USERS, "u")
-
-        def run() -> object:
-            self._admin(session).put_user("u", HASHED, HASHING, tags)
-            if "u" in session.node.quiet.broker.users.users:
-                self._admin(session).put_permission("u", "/", ".*", ".*", ".*")
-            return None
-
-        def judge(keys: dict[str, str], said: object) -> bool:
-            record = md.read(key, keys[key]) if key in keys else None
-            return isinstance(record, md.UserRecord) and record.tags == tags
-
-        return Asking(self, "user", run, judge)
-
-    def delete_user(self, session: Session) -> Asking:
-        key = md.path(md.USERS, "u")
-        return Asking(
-            self,
-            "unuser",
-            lambda: self._admin(session).delete_user("u"),
-            lambda keys, _said: key not in keys,
-        )
-
-    def put_vhost(self, session: Session) -> Asking:
-        text = f"d{self.rng.randrange(3)}"
-
-        def run() -> object:
-            return self._admin(session).put_vhost("v", md.VhostMetadata(text))
-
-        def judge(keys: dict[str, str], said: object) -> bool:
-            record = md.read("vhosts/v", keys["vhosts/v"]) if "vhosts/v" in keys else None
-            return isinstance(record, md.VhostRecord) and record.metadata.description == text
-
-        return Asking(self, "vhost", run, judge)
-
-    def delete_vhost(self, session: Session) -> Asking:
-        def run() -> object:
-            vhost = session.node.quiet.broker.vhost("v")
-            return session.node.quiet.broker.changes.delete(md.VhostRecord(vhost.name))
-
-        return Asking(self, "unvhost", run, lambda keys, _said: "vhosts/v" not in keys)
-
-    def limit(self, session: Session) -> Asking:
-        limits = self.rng.choice(({}, {"max-connections": 7}))
-        key = md.path(md.LIMITS, "vhost", session.vhost)
-
-        def run() -> object:
-            return self._admin(session).set_vhost_limits(session.vhost, limits)
-
-        def judge(keys: dict[str, str], said: object) -> bool:
-            if isinstance(said, NotFound):
-                return md.path(md.VHOSTS, session.vhost) not in keys
-            return (key in keys) == bool(limits)
-
-        return Asking(self, "limit", run, judge)
-
-    def pause(self, session: Session) -> Asking:
-        name, paused = self.rng.choice(QUEUES), self.rng.random() < 0.5
-        key = md.path(md.QUEUES, session.vhost, name)
-
-        def run() -> object:
-            return self._admin(session).pause_queue(session.vhost, name, paused)
-
-        def judge(keys: dict[str, str], said: object) -> bool:
-            if isinstance(said, BrokerError):
-                return key not in keys or isinstance(said, ResourceLocked)
-            meta = md.read(key, keys[key]) if key in keys else None
-            return isinstance(meta, md.QueueMeta) and meta.paused == paused
-
-        return Asking(self, "pause", run, judge)
-
     # -- rest ------------------------------------------------------------------------------
 
     def settle(self) -> None:
-        """Until everybody is ready and nothing is asked any more."""
+        """Until all nodes are ready and nothing is asked any more."""
         for _ in range(4000):
             self.pass_time(20)
             jobs = sum(node.common.changes.job_count() for node in self.nodes if node.ready)
