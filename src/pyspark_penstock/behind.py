@@ -37,7 +37,6 @@ class Behind:
             self._take()
 
     def settle(self) -> None:
-        """Wait until all of it is done."""
         while self._waiting:
             self._take()
 

@@ -82,8 +82,6 @@ class Kind(NamedTuple):
 
 
 class BodyColumn(NamedTuple):
-    """One column."""
-
     name: str
     kind: Kind
     required: bool
@@ -121,7 +119,6 @@ def parse_body_columns(text: str, taken: tuple[str, ...]) -> tuple[BodyColumn, .
 
 
 def _parts(text: str) -> list[str]:
-    """What commas outside of brackets separate."""
     depth, begin, found = 0, 0, []
     for place, sign in enumerate(text):
         depth += (sign in "(<") - (sign in ")>")

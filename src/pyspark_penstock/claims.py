@@ -41,7 +41,6 @@ def claim_schema() -> "StructType":
 
 
 def claim_batch(claim: Claim) -> "RecordBatch":
-    """The one row of a partition."""
     import pyarrow as pa
 
     # A token fills 64 bits; Spark's numbers are signed.
@@ -62,7 +61,6 @@ def claims_in(rows: "Iterable[tuple[Any, ...]]") -> list[Claim]:
 
 
 def read_claim(settings: "Settings", claim: Claim) -> "Iterator[RecordBatch]":
-    """The messages, a block at a time."""
     from pyspark_penstock.source import RangePartition, read_range
 
     return read_range(settings, RangePartition(*claim))

@@ -173,7 +173,6 @@ class Connection:
             raise NotPenstock(f"the broker at {self._endpoint} sent: {error}") from error
 
     def close(self) -> None:
-        """Leave; never fails."""
         self._socket.close()
 
     # -- bytes -----------------------------------------------------------------------------

@@ -78,7 +78,6 @@ class Endpoint:
         return f"{self.host}:{self.port}"
 
     def alone(self) -> "Endpoint":
-        """The first node, and no other."""
         return replace(self, others=()) if self.others else self
 
     def nodes(self) -> list["Endpoint"]:
@@ -101,7 +100,6 @@ class Subscription:
         return self.names if self.by in ("queue", "queues", "stream") else None
 
     def may_read(self, queue: str) -> bool:
-        """As far as the options say."""
         if self.is_pattern:
             return re.fullmatch(self.names[0], queue, re.ASCII) is not None
         return self.queues is None or queue in self.queues
@@ -163,7 +161,6 @@ class Settings:
     given: frozenset[str] = frozenset()
 
     def is_enough(self, messages: int, size: int) -> bool:
-        """For a batch now."""
         wanted = (self.min_messages_per_trigger, self.min_bytes_per_trigger)
         pairs = zip((messages, size), wanted, strict=True)
         return not any(wanted) or any(least and there >= least for there, least in pairs)

@@ -136,7 +136,6 @@ Reader = Callable[[bytes, int], tuple[Any, int]]
 
 
 def header_texts(data: bytes, at: int) -> tuple[dict[str, str | None], int]:
-    """Names and texts."""
     table, at = _table(data, at, 0)
     return {name: as_text(value) for name, value in table.items()}, at
 
@@ -207,7 +206,6 @@ def _array(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
 
 
 def _bounds(data: bytes, at: int, depth: int) -> tuple[int, int]:
-    """(where the items begin, where they end)"""
     if depth > DEPTH_MAX:
         raise Unreadable("tables nested too deep")
     (length,) = struct.unpack_from(">I", data, at)

@@ -41,8 +41,6 @@ class EventClient(Connection):
 
 
 class Reporter:
-    """Reports of one pipeline, under one name."""
-
     def __init__(self, url: str, **always: Any) -> None:
         """``always``: fields that every report has (name, kind, group, queues)."""
         self._url = url

@@ -62,8 +62,6 @@ class Staged(WriterCommitMessage):
 
 
 class Identity(NamedTuple):
-    """Who commits what."""
-
     producer: str
     run: str
     batch: int
@@ -104,8 +102,6 @@ def _advised(settings: SinkSettings, text: str) -> str:
 
 
 class _Writing:
-    """What both writers share."""
-
     def __init__(self, settings: SinkSettings) -> None:
         self._settings = settings
 

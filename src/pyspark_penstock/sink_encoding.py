@@ -134,7 +134,6 @@ class Encoder:
         self._methods: dict[tuple[str, str], bytes] = {}
 
     def encode(self, batch: "pa.RecordBatch") -> Iterator[bytes]:
-        """A piece for each message."""
         columns = {
             name.lower(): column.to_pylist()
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
@@ -204,7 +203,6 @@ class Encoder:
     # -- properties --------------------------------------------------------------------------
 
     def _properties_of(self, columns: dict[str, list[Any]], count: int) -> list[bytes]:
-        """Flags and properties of each row."""
         raw = columns.pop("properties_raw", None)
         if raw is not None:
             return self._as_published(raw, columns.get("headers") or [None] * count)

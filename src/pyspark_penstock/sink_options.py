@@ -73,7 +73,6 @@ class SinkSettings:
 
     @property
     def target(self) -> str:
-        """As messages call it."""
         if self.by == "queue":
             return f"queue '{self.routing_key}'"
         if self.by == "topic":
@@ -130,7 +129,6 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
 
 
 def _target(options: Mapping[str, str]) -> tuple[str, str | None, str | None]:
-    """(the option, exchange, routing key)"""
     given = [name for name in TARGETS if options.get(name, "").strip()]
     if len(given) > 1:
         raise ValueError(

@@ -36,8 +36,6 @@ class Part(NamedTuple):
 
 
 class Sorter:
-    """Hands each message to the writer of its part."""
-
     def __init__(self, decoding: BodyDecoding, parts: tuple[Part, ...], batch: int) -> None:
         self._decode = decoding.decoder()
         self._batch = batch

@@ -48,8 +48,6 @@ class DataLoss(Exception):
 
 
 class Place(NamedTuple):
-    """A position in one queue, as offsets say it."""
-
     incarnation: str
     seq: int
     holes: int = 0

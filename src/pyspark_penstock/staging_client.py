@@ -78,7 +78,6 @@ class Stager(Connection):
         return self.ask(staging.encode_begin(request), staging.decode_begun)
 
     def stage(self, messages: Iterable[bytes]) -> None:
-        """The rest of the set."""
         for piece in blocks(messages):
             request = staging.encode_block(piece)
             self._insist(lambda request=request: self.ask(request, staging.decode_taken))  # type: ignore[misc]

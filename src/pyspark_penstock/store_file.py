@@ -19,7 +19,6 @@ BY_URL: Final = {"client": "pyarrow"}
 
 
 def system_of(url: str) -> "FileSystem":
-    """Of the store that has ``url``."""
     from pyarrow.fs import FileSystem
 
     scheme, _, path = url.partition("://")
@@ -27,7 +26,6 @@ def system_of(url: str) -> "FileSystem":
 
 
 def path_in(url: str) -> str:
-    """Of an object in its store."""
     return url.partition("://")[2]
 
 

@@ -337,8 +337,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class _Budget:
-    """What is left for a batch."""
-
     def __init__(self, messages: int, size: int) -> None:
         self.messages = messages
         self.size = size
@@ -347,7 +345,6 @@ class _Budget:
         self._empty = True
 
     def share(self, queues: int) -> tuple[int, int]:
-        """For each of so many."""
         return max(self.messages // queues, 1), max(self.size // queues, 1)
 
     def take(self, messages: int, size: int) -> bool:

@@ -53,8 +53,6 @@ STATISTICS = ("seq_id", "enqueued_at")
 
 @dataclass(frozen=True)
 class Layout:
-    """What the files of a table look like."""
-
     columns: tuple[str, ...]
     partition_by: tuple[str, ...] = ()
     file_bytes_max: int = 128 << 20

@@ -25,7 +25,6 @@ class Entry(NamedTuple):
 
 
 def entries_of(table: str) -> dict[str, Entry]:
-    """By name, in the table's order."""
     found = {}
     section = ""
     for line in table.splitlines():
@@ -41,8 +40,6 @@ def entries_of(table: str) -> dict[str, Entry]:
 
 
 class LazyGroup(click.Group):
-    """Commands by name from a table, imported on first use."""
-
     package: ClassVar[str]
     entries: ClassVar[Mapping[str, Entry]]
     aliases: ClassVar[Mapping[str, str]] = {}

@@ -28,8 +28,6 @@ REFERENCE: Final = "`penstock serve --help` lists every setting, `penstock confi
 
 
 class Files(NamedTuple):
-    """What was found: at most one of TOML, or some in RabbitMQ's style."""
-
     toml: str | None
     name: str
     conf: list[tuple[str, str]]
@@ -39,7 +37,6 @@ class Files(NamedTuple):
 def settings_from(
     config: str | None, environment: Mapping[str, str], flags: Mapping[str, str]
 ) -> Settings:
-    """All sources merged and checked; the data directory is not chosen yet."""
     files = read_files(config, environment)
     try:
         settings = load_settings(files.toml, environment, flags, files.name, files.conf)

@@ -197,7 +197,6 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def connecting(command: Callable[..., None]) -> Callable[..., None]:
-    """The options every look needs: where, who, and which form of output."""
     return asking(OUTPUT(command))
 
 

@@ -49,7 +49,6 @@ LINK: Final = re.compile(r"\[([^\]]*)\]\([^)]*\)")
 
 
 def setting_flags(command: Callable[..., None]) -> Callable[..., None]:
-    """Give ``command`` one option per declared setting."""
     for setting in reversed(list(DECLARED.values())):
         command = click.option(
             setting.flag, setting.key, default=None, metavar=_metavar(setting), help=_help(setting)
@@ -81,8 +80,6 @@ def _help(setting: Setting) -> str:
 
 
 class Serve(click.Command):
-    """Its help lists the settings by section."""
-
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         records = {
             option.name: record

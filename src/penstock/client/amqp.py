@@ -131,7 +131,6 @@ class Connection:
         self._await(m.CONNECTION_OPEN_OK)
 
     def channel(self) -> Channel:
-        """Open the next free channel."""
         number = 1
         while number in self._channels:
             number += 1

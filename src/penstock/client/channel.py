@@ -201,7 +201,6 @@ class Channel:
         return answer.text("consumer_tag")
 
     def next_delivery(self, timeout_s: float = 10.0) -> Delivery | None:
-        """The next message of this channel's consumers, None when none comes in time."""
         deadline = time.monotonic() + timeout_s
         while not self._deliveries:
             if self._cancelled is not None:

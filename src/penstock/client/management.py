@@ -34,8 +34,6 @@ class NotJson(Exception):
 
 
 class Answer(NamedTuple):
-    """What came back."""
-
     status: int
     body: bytes
 

@@ -71,7 +71,6 @@ class LoadPlan:
         return names[consumer :: self.consumers]
 
     def publish_keys(self, publisher: int) -> list[str]:
-        """The routing keys this publisher uses in turn."""
         if self.exchange:
             return expand(self.routing_key, self.keys)
         names = self.queue_names()

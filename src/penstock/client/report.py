@@ -48,7 +48,6 @@ def add_up(plan: LoadPlan, results: list[tuple[str, Result]], begin: Result, end
 
 
 def shown_plan(plan: LoadPlan) -> Result:
-    """The plan without its password."""
     fields: Result = {name: getattr(plan, name) for name in LoadPlan.__dataclass_fields__}
     fields["uri"] = plan.uri.rpartition("@")[2]
     return fields
@@ -114,7 +113,6 @@ def broker_cost(begin: Result, end: Result, messages: int) -> Result:
 
 
 def lines(result: Result) -> list[str]:
-    """The result as a short table."""
     shown = [
         f"measured    {result['measured_s']:.2f} s",
         f"published   {result['published']:>12,}  {result['publish_rate']:>12,.0f} msg/s",

@@ -101,8 +101,6 @@ ARGUMENT: Final = re.compile(r"\{(\w+)\}")
 
 
 class Request(NamedTuple):
-    """One row, not filled in yet."""
-
     method: str
     path: str
     fields: tuple[str, ...]

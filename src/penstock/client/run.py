@@ -40,8 +40,6 @@ ENDING_LIMIT_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The counters and the broker's CPU seconds at one moment."""
-
     at_ns: int
     published: int
     consumed: int
@@ -337,7 +335,6 @@ def declare(plan: LoadPlan, channel: Channel) -> None:
 
 
 def delete(plan: LoadPlan, endpoint: Endpoint) -> None:
-    """Remove what ``declare`` made."""
     with Connection(endpoint) as connection:
         channel = connection.channel()
         for name in plan.queue_names():

@@ -63,7 +63,6 @@ class SendWindow:
         return os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
     def spend(self, count: int) -> None:
-        """So many messages were composed."""
         self.left -= count
 
     def take(self) -> None:

@@ -58,7 +58,6 @@ class QueueMove:
 
     @property
     def moved(self) -> int:
-        """Confirmed and acknowledged."""
         return self._forwarding.settled
 
     @property
@@ -67,7 +66,6 @@ class QueueMove:
         return self._forwarding.waiting > 0
 
     def publish(self) -> None:
-        """At the target, what the source has delivered."""
         if self._forwarding.publish():
             self._heard_s = time.monotonic()
             self._empty = False

@@ -123,7 +123,6 @@ class Node:
         return self.must(self.ask("GET", path)).json()
 
     def found(self, path: str) -> Any:
-        """The JSON there, None when there is no such thing."""
         answer = self.ask("GET", path)
         return None if answer.status == 404 else self.must(answer).json()
 
@@ -139,7 +138,6 @@ class Node:
         return self.must(answer)
 
     def delete(self, path: str, headers: dict[str, str] | None = None) -> bool:
-        """False when there was nothing to delete."""
         answer = self.ask("DELETE", path, None, headers)
         if answer.status == 404:
             return False
@@ -157,8 +155,6 @@ class Node:
 
 
 class Call:
-    """One command line."""
-
     def __init__(
         self,
         verb: str,
@@ -261,7 +257,6 @@ class Call:
     # -- saying -------------------------------------------------------------------------------
 
     def say(self, status_line: str) -> None:
-        """What is about to be done."""
         if not self.is_quiet and self.formatter not in MACHINE_READABLE:
             self.out.write(status_line + "\n")
             self.out.flush()

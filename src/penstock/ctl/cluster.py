@@ -44,7 +44,6 @@ def forget_cluster_node(call: Call) -> None:
 
 
 def nodes_of(call: Call) -> list[str]:
-    """The names of the cluster's nodes, or of the only one."""
     return [str(one["name"]) for one in call.node.get(CLUSTER)["nodes"]] or [call.node.name]
 
 

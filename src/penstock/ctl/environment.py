@@ -30,7 +30,6 @@ UNIT: Final = re.compile(r"_(bytes|ms|s)$")
 
 
 def rabbit_env(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings as RabbitMQ's application environment has them."""
     found: dict[str, Any] = {UNIT.sub("", name): settings[name] for name in SAME}
     found |= {
         "credit_flow_default_credit": (

@@ -106,8 +106,6 @@ def check_virtual_hosts(call: Call) -> object:
 
 
 class Critical(NamedTuple):
-    """A health check of a node that names queues."""
-
     says: str
     check: str
     wrong: str

@@ -29,7 +29,6 @@ INTERRUPTED: Final = 130
 def run(
     line: Sequence[str], out: TextIO, err: TextIO, environment: Mapping[str, str] | None = None
 ) -> int:
-    """One command line; returns the exit code."""
     try:
         return _carried_out(list(line), out, os.environ if environment is None else environment)
     except Fault as fault:
@@ -115,7 +114,6 @@ def _function(verb: Verb) -> Callable[[Call], object]:
 
 
 def main() -> None:
-    """The console script."""
     try:
         code = run(sys.argv[1:], sys.stdout, sys.stderr)
         sys.stdout.flush()

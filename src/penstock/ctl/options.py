@@ -53,8 +53,6 @@ Value = str | int | bool
 
 
 class Parsed(NamedTuple):
-    """What a command line says."""
-
     words: list[str]
     options: dict[str, Value]
     invalid: list[tuple[str, str]]
@@ -78,7 +76,6 @@ def parse(line: Sequence[str], switches: Mapping[str, str]) -> Parsed:
 
 
 def _take(word: str, rest: list[str], switches: Mapping[str, str], parsed: Parsed) -> None:
-    """One option, with the value that is in it or in the next word."""
     spelt, equals, value = word.partition("=")
     name, is_on = _name_of(spelt, switches)
     kind = switches.get(name)

@@ -20,8 +20,6 @@ FORMATTERS: Final = ("json", "csv", "table", "pretty_table")
 
 
 class Table(NamedTuple):
-    """Rows under column names."""
-
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     has_head: bool = True

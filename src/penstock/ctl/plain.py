@@ -17,8 +17,6 @@ Check = Callable[[Call, Given], None]
 
 
 class Plain(NamedTuple):
-    """One of them."""
-
     says: str
     """The status line, with the words and ``{vhost}`` and ``{node}`` in it."""
     words: str = ""
@@ -70,7 +68,6 @@ def json_value(call: Call, given: Given) -> None:
 
 
 def member(call: Call, given: Given) -> None:
-    """The node that is named is one of the cluster."""
     if given["node"] not in nodes_of(call):
         raise NotAsThingsAre(f"node {given['node']} is not a member of the cluster")
 
@@ -205,7 +202,6 @@ ROWS: Final[Mapping[str, Plain]] = {
 
 
 def from_row(call: Call) -> Table | Facts | None:
-    """Any of them."""
     row = ROWS[call.verb]
     words = row.words.split()
     given: Given = {**dict(zip(words, call.take(len(words)), strict=True)), "vhost": call.vhost}

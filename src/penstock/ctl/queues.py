@@ -96,7 +96,6 @@ def grow_to_count(call: Call) -> Table:
 
 
 def _is_meant(call: Call, vhost: str, queue: str) -> bool:
-    """By the patterns that are given."""
     named = {"vhost-pattern": vhost, "queue-pattern": queue}
     try:
         return all(re.search(call.text(one, ".*"), name) for one, name in named.items())

@@ -42,7 +42,6 @@ EITHER: Final = "Specify --partitions or --binding-keys, not both."
 
 
 def framed(call: Call, columns: list[str], rows: list[list[object]]) -> object:
-    """A table in a frame, unless another form is asked for."""
     if call.formatter:
         return Table(columns, rows)
     return boxes(columns, [[shown(cell) for cell in row] for row in rows])
@@ -73,7 +72,6 @@ def stream_status(call: Call) -> object:
 
 
 def _marks(facts: Mapping[str, Any], kind: str = "all") -> list[list[object]]:
-    """Positions of consumers and numbers of publishers."""
     offsets = [["offset", one["name"], one["offset"]] for one in facts["positions"]]
     writers = [["writer", one["name"], one["number"]] for one in facts["publishers"]]
     return [row for row in [*offsets, *writers] if kind in ("all", row[0])]

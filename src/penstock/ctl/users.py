@@ -54,7 +54,6 @@ def asked(call: Call, what: str) -> str:
 
 
 def _password(call: Call, given: str) -> str:
-    """The argument, or else asked for."""
     if len(call.words) == 2:
         return given
     password = asked(call, "Password: ")

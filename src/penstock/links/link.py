@@ -144,7 +144,6 @@ class Link:
         self._set_state(TERMINATED, reason=why)
 
     def _run(self) -> bool:
-        """True = it is done for good."""
         self._set_state(STARTING)
         run = self._open_run()
         logger.info("%s is running", self.name)

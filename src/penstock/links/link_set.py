@@ -52,5 +52,4 @@ class LinkSet(Generic[Spec]):
         return found is not None
 
     def rows(self) -> list[tuple[Spec, Row]]:
-        """What each is, and what it does."""
         return [(spec, link.row()) for spec, link in list(self._links.values())]

@@ -222,5 +222,4 @@ def _declare(channel: Channel, declarations: Iterable[tuple[str, Value]]) -> Non
 
 
 def listed(uris: object) -> list[str]:
-    """One URI, or several."""
     return [str(uri) for uri in uris] if isinstance(uris, list) else [str(uris)]

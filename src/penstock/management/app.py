@@ -110,8 +110,6 @@ class LoginFailed(Exception):
 
 
 class ManagementServer:
-    """Serves the API from ``start`` to ``stop``."""
-
     def __init__(
         self,
         bind: str,

@@ -40,8 +40,6 @@ RULE: Final = Form(
 
 
 class EntrySettings:
-    """See ``settings.Settings``."""
-
     # fmt: off
     plain_text_passwords = Boolean(False,
         "Whether clients of other machines may log in with a password over a connection without"

@@ -91,8 +91,6 @@ def read_terms(text: str) -> list[Term]:
 
 
 class _Reader:
-    """One file, token by token."""
-
     def __init__(self, text: str) -> None:
         self._tokens = _tokens(text)
         self._at = 0

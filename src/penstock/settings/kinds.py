@@ -108,8 +108,6 @@ class Integer(Kind[int]):
 
 
 class Number(Kind[float]):
-    """A number that may have a fraction."""
-
     kept_as = float
     type_name = "number"
 
@@ -152,8 +150,6 @@ class _Limit(Kind[V]):
 
 
 class MemoryWatermark(_Limit[MemoryLimit]):
-    """How much memory may be used."""
-
     type_name = "a share, or bytes"
     parse = staticmethod(parse_memory_limit)
     words = (
@@ -163,8 +159,6 @@ class MemoryWatermark(_Limit[MemoryLimit]):
 
 
 class FreeDisk(_Limit[DiskLimit]):
-    """How much of the disk is to stay free."""
-
     type_name = "bytes, or a rule"
     parse = staticmethod(parse_disk_limit)
     words = (
@@ -181,8 +175,6 @@ def written_size(raw: object) -> str | None:
 
 
 class Boolean(Kind[bool]):
-    """Yes or no."""
-
     kept_as = bool
     type_name = "yes or no"
 

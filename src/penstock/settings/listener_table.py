@@ -55,7 +55,6 @@ class ListenerKind(NamedTuple):
         return next(str(settings.value_of(key)) for key in self.binds if settings.value_of(key))
 
     def port(self, settings: Settings) -> int:
-        """That is to be bound."""
         return int(str(settings.value_of(self.place_key)))
 
     def is_open(self, settings: Settings) -> bool:
@@ -183,12 +182,10 @@ def listener_of(protocol: str) -> ListenerKind:
 
 
 def open_listeners(settings: Settings) -> Iterator[ListenerKind]:
-    """Those that these settings open."""
     return (kind for kind in LISTENERS if kind.is_open(settings))
 
 
 def host_and_port(host: str, port: object) -> str:
-    """As in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
@@ -244,7 +241,6 @@ def _is_here(endpoint: str) -> bool:
 
 
 def security_rows() -> list[str]:
-    """The rows of SECURITY.md's table."""
     return [f"| {' | '.join(_security_row(kind))} |" for kind in LISTENERS]
 
 

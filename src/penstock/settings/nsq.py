@@ -8,8 +8,6 @@ from penstock.settings.kinds import NAME_MAX_BYTES, Boolean, Integer, NameList, 
 
 
 class NsqSettings:
-    """See ``settings.Settings``."""
-
     nsq = Boolean(True, "`false` opens no port of NSQ and nsqlookupd, whatever their settings say.")
     nsq_port = Integer(4150, 0, 65535, "TCP port for NSQ clients; 0: none.")
     nsq_tcp_bind = Text("", "Address of that port. Empty: as `bind`.", min_bytes=0, max_bytes=255)
@@ -92,8 +90,6 @@ class NsqSettings:
 
 
 class NsqHttpSettings:
-    """See ``settings.Settings``."""
-
     # fmt: off
     nsq_http_port = Integer(4151, 0, 65535,
         "TCP port of nsqd's HTTP API: publishing, topics, `/stats`. 0: off.")

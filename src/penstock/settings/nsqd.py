@@ -40,8 +40,6 @@ _ADDRESS: Final = re.compile(r"(?:\[(?P<v6>[^]]*)\]|(?P<host>[^:]*)):(?P<port>[0
 
 
 class Flag(NamedTuple):
-    """A row."""
-
     name: str
     kind: Callable[[list[str]], "Value | Values"]
     """Reads all values that were given; the last one counts, unless it is a list.  A value is that
@@ -59,7 +57,6 @@ class Flag(NamedTuple):
 
     @property
     def is_switch(self) -> bool:
-        """It needs no value."""
         return self.kind in (_switch, _tls_required)
 
     @property
@@ -84,8 +81,6 @@ class Flag(NamedTuple):
 
 
 class Given(NamedTuple):
-    """What a command line and a file ask for."""
-
     settings: Values
     notes: list[str]
 
@@ -125,7 +120,6 @@ def _duration_ms(texts: list[str]) -> Value:
 
 
 def _duration_s(texts: list[str]) -> Value:
-    """Whole seconds, rounded up."""
     return math.ceil(milliseconds(texts[-1]) / 1000)
 
 

@@ -118,8 +118,6 @@ def _fits(row: list[str], parts: list[str]) -> bool:
 
 
 class _Translation:
-    """Of all files together."""
-
     def __init__(self) -> None:
         self._found = Translated({}, {}, [], [])
         self._names: dict[str, list[str]] = {}

@@ -212,8 +212,6 @@ def _listeners(kind: str) -> Callable[[Term], Pairs]:
 
 
 def _names(key: str, when_empty: str) -> Callable[[Term], Pairs]:
-    """A list of names, each of which is a key that is true."""
-
     def read(value: Term) -> Pairs:
         items = _list(value)
         if not items and when_empty:

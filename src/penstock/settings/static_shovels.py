@@ -57,7 +57,6 @@ Value = dict[str, Any]
 
 
 def static_shovels(term: Term) -> dict[str, Value]:
-    """By name, in the order of the file."""
     return {name: _within(name, _shovel, one) for name, one in _pairs(term).items()}
 
 

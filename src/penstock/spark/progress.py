@@ -78,7 +78,6 @@ class RunReports:
         return self
 
     def batch(self, number: int, rows: int, seconds: float) -> None:
-        """A batch was done."""
         duration_ms = int(1000 * seconds)
         self._reporter.tell(state="running", batch=number, rows=rows, duration_ms=duration_ms)
 
@@ -146,7 +145,6 @@ def _listener(reporter: Reporter, query_name: str | None) -> Any:
 
 
 def told_of(progress: dict[str, Any]) -> dict[str, Any]:
-    """A report from what Spark says of a batch."""
     rows = int(progress.get("numInputRows") or 0)
     told: dict[str, Any] = {
         "state": "running" if rows else "waiting",

@@ -88,7 +88,6 @@ class NotEmpty(PenstockError):
 
 
 def write_project(directory: Path, queue: str, answers: str) -> list[Path]:
-    """The files it wrote; raises NotEmpty."""
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise NotEmpty(f"{directory} is there and not empty")
     storage = directory / "pipeline-storage"

@@ -207,7 +207,6 @@ def show(name: str, vhost: str, operator: bool, management: Management) -> None:
 
 
 def _no_policy(name: str, vhost: str) -> tuple[str, str]:
-    """Cause and fix."""
     absent = f"there is no policy {name!r} in virtual host {vhost!r}"
     return absent, "`penstock policies` lists them"
 

@@ -104,7 +104,6 @@ def audit(ctx: click.Context, /, directory: str | None, file: str | None, output
 
 
 def audit_directory(directory: str) -> dict[str, Any]:
-    """The report on a data directory, ready for JSON."""
     must_be_data_directory(directory)
     with locked(directory), Counted(directory) as progress:
         damages: list[Damage] = []
@@ -223,7 +222,6 @@ def _queues_of(copy: str) -> tuple[list[QueueFacts], SeqRanges]:
 
 
 def audit_file(path: str) -> dict[str, Any]:
-    """The report on one file."""
     directory, name = os.path.split(path)
     if not os.path.isfile(path):
         raise CannotCheck(f"{path} is not a file")
@@ -459,7 +457,6 @@ def _directory_lines(report: dict[str, Any]) -> list[str]:
 
 
 def rows_of(items: list[dict[str, Any]]) -> str:
-    """A table whose titles are the keys."""
     rows = [[_cell(value) for value in item.values()] for item in items]
     return table([key.replace("_", " ") for key in items[0]], rows)
 

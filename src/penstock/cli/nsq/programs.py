@@ -38,8 +38,6 @@ from penstock.settings.settings import Settings, load_settings
 
 
 class Program(NamedTuple):
-    """One of the two."""
-
     name: str
     table: tuple[Flag, ...]
     defaults: Mapping[str, Value]

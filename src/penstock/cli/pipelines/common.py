@@ -65,8 +65,6 @@ accept_data_loss_option = option(
 
 @dataclass(frozen=True)
 class Common:
-    """What all pipelines are told."""
-
     url: str
     master: str
     every_s: float | None  # None = do what there is to do now, then end
@@ -176,7 +174,6 @@ def broker_url(given: str | None) -> str:
 
 
 def _common(given: dict[str, Any]) -> Common:
-    """Takes the shared ones out of ``given``."""
     once, every_s = given.pop("once", False), given.pop("every_s", None)
     if once and every_s is not None:
         raise click.UsageError("--once and --every exclude each other")
@@ -206,7 +203,6 @@ def _master(ctx: click.Context, param: click.Parameter, value: str | None) -> st
 
 
 def default_master() -> str:
-    """This machine's processors, within bounds."""
     return f"local[{min(max(len(os.sched_getaffinity(0)), 2), CORES_MAX)}]"
 
 
@@ -300,7 +296,6 @@ def at_work(
 def spark_for(
     name: str, common: Common, home: Path, *, short: bool = True
 ) -> "Iterator[SparkSession]":
-    """A Spark for one question; ``home`` gets its log."""
     from penstock.spark.launcher.failures import explained
     from penstock.spark.launcher.session import LOG_NAME, session
 
@@ -405,7 +400,6 @@ def say_failure(failure: Exception, pause_s: float) -> None:
 
 
 def say(text: str) -> None:
-    """A line beside standard output."""
     around = surroundings()
     if around is None:
         click.echo(text, err=True)
@@ -429,7 +423,6 @@ class Teller:
         self._first: tuple[int, float] | None = None  # what was done with the first batch, and when
 
     def batch(self, line: str, messages: int) -> None:
-        """``messages`` more are done."""
         self._done += messages
         if self._bar:
             self._first = self._first or (self._done, time.monotonic())
@@ -439,7 +432,6 @@ class Teller:
 
     @property
     def seconds(self) -> float:
-        """Since the pipeline was begun."""
         return round(time.monotonic() - self._began_s, 1)
 
     def end(self) -> None:
@@ -472,7 +464,6 @@ class PipelineHost:
     summary: dict[str, Any] = field(default_factory=dict)  # what the pipeline said at its end
 
     def summarize(self, summary: dict[str, Any]) -> None:
-        """The pipeline has ended."""
         self.summary = summary
 
     def say(self, line: str) -> None:

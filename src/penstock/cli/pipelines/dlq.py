@@ -126,7 +126,6 @@ def _joined(reports: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _earlier(path: Path, queues: tuple[str, ...]) -> dict[str, dict[str, Any]]:
-    """By queue; raises UsageError."""
     from penstock.spark.reports.dlq_page import compared
 
     try:

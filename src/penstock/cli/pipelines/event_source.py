@@ -42,8 +42,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class EventJob:
-    """What to read, and what to write."""
-
     name: str
     from_events: Path | None
     fetch_to: Path | None
@@ -63,7 +61,6 @@ event_options = all_of(
 
 
 def event_job(name: str, common: Common, given: dict[str, Any]) -> EventJob:
-    """Checked; raises UsageError."""
     job = EventJob(name, **given)
     if job.from_events and job.fetch_to:
         raise click.UsageError("--from-events and --fetch-to exclude each other")
@@ -85,7 +82,6 @@ def run_event_job(
     to_text: Callable[[dict[str, Any]], str],
     to_summary: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> None:
-    """Fetch, ask Spark, write, say."""
     started_s = time.monotonic()
     check_spark(common)
     from penstock.spark.dataframes.browsing import scratch
@@ -167,7 +163,6 @@ def span_of(report: dict[str, Any], windows: Sequence[dict[str, Any]]) -> "TimeW
 
 
 def facts_of(report: dict[str, Any]) -> list[tuple[str, str | int | float | None]]:
-    """For the head of a page."""
     return [
         ("from", moment(report["from_ms"])),
         ("until", moment(report["until_ms"])),

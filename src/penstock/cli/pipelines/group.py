@@ -41,8 +41,6 @@ INSTALL_SPARK: Final = (
 
 
 class Pipelines(LazyGroup):
-    """Commands by name from ``PIPELINES``."""
-
     package = "penstock.cli.pipelines"
     entries = PIPELINES
 

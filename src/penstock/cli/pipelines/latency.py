@@ -63,7 +63,6 @@ def latency(common: Common, queues: tuple[str, ...], **given: Any) -> None:
 
 
 def latency_text(report: dict[str, Any]) -> str:
-    """A table of steps, and one of rates."""
     steps = [
         (queue["queue"], STEP_NAMES[name], *(step[key] for key in QUANTILES), step["samples"])
         for queue in report["queues"]

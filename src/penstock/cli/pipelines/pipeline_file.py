@@ -31,8 +31,6 @@ RESTARTS: Final = ("always", "never")
 
 @dataclass(frozen=True)
 class PipelineEntry:
-    """One pipeline of the file."""
-
     name: str
     command: click.Command
     arguments: tuple[str, ...]
@@ -115,7 +113,6 @@ def _entry(path: Path, name: str, table: Any, shared: dict[str, str]) -> Pipelin
 
 
 def _words(key: str, value: Any) -> list[str]:
-    """As on the command line."""
     if isinstance(value, bool):
         return [f"--{key}"] if value else []
     if isinstance(value, list) and all(isinstance(one, str) for one in value):

@@ -136,7 +136,6 @@ def replay(
 def target_of(
     to_queue: str | None, to_exchange: str | None, routing_key: str | None
 ) -> dict[str, str]:
-    """Options of the sink; raises UsageError."""
     if (to_queue is None) == (to_exchange is None):
         raise click.UsageError("say where to by one of --to-queue and --to-exchange")
     if to_queue is not None:
@@ -182,7 +181,6 @@ def _show_plan(job: "ReplayJob", plan: "Plan | None", common: Common) -> None:
 
 
 def _count(job: "ReplayJob") -> int:
-    """Messages between the times."""
     from pyarrow import compute
 
     from penstock.spark.tables.additions import opened

@@ -100,8 +100,6 @@ def _run(given: PipelineFile, record: "RunRecord") -> list[str]:
 
 @dataclass
 class _Life:
-    """One pipeline's runs, in a thread of its own."""
-
     entry: PipelineEntry
     stopping: threading.Event
     record: "RunRecord"
@@ -127,7 +125,6 @@ class _Life:
                 return
 
     def _once(self) -> bool:
-        """Whether there is to be another run."""
         from penstock.spark.launcher.failures import JavaDied
         from penstock.spark.launcher.session import LOG_NAME
 
@@ -154,7 +151,6 @@ class _Life:
 
 
 def _told(error: Exception) -> str:
-    """Cause and cure in one line."""
     if isinstance(error, Failure) and error.fix:
         return f"{one_line(error.message)}; {error.fix}"
     if isinstance(error, click.ClickException):

@@ -115,7 +115,6 @@ def sorting_of(
 
 
 def decoding_of(given: Mapping[str, str | None]) -> "BodyDecoding":
-    """``given``: by ``SORTING_WORDS``."""
     from pyspark_penstock.body_columns import BodyDecoding, parse_body_columns
     from pyspark_penstock.options import COLUMNS
     from pyspark_penstock.table_files import BATCH_COLUMN, TIMES
@@ -154,7 +153,6 @@ def _ids(text: str | None) -> tuple[int, ...]:
 def _beside(
     table: "LakeTable", place: str, flag: str, partition_by: tuple[str, ...] | None = None
 ) -> "LakeTable":
-    """Another one of the same kind."""
     from penstock.spark.tables.iceberg import IcebergTable
 
     parts = table.partition_by if partition_by is None else partition_by

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Subscribed:
-    """What was asked for, and the queues it came to."""
-
     options: dict[str, str]  # of the source
     subject: str  # names the pipeline's place in a table
     queues: tuple[str, ...]
@@ -69,7 +67,6 @@ def source_options(
     topic: str | None,
     channel: str | None,
 ) -> dict[str, str]:
-    """Checks that they make sense together."""
     given = {"queue": queue, "queues": queues, "queuesPattern": queues_pattern, "stream": stream}
     given |= {"exchange": exchange, "topic": topic}
     chosen = [name for name, value in given.items() if value]
@@ -124,7 +121,6 @@ def subscribe(common: Common, options: dict[str, str]) -> Subscribed:
 
 
 def left_of(common: Common, options: dict[str, str]) -> int | None:
-    """How many messages are left; None when the broker cannot be asked any more."""
     with suppress(Failure):
         return subscribe(common, options).ready
     return None

@@ -122,7 +122,6 @@ def validate(
 
 
 def parse_target(option: str, text: str) -> "PublishTarget":
-    """``exchange:NAME`` or ``queue:NAME``."""
     from penstock.spark.jobs.validating import PublishTarget
 
     kind, _, name = text.partition(":")

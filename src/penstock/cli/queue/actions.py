@@ -32,7 +32,6 @@ MATCHING: Final = option("--matching", "All in which a search finds it.", metava
 
 
 def act(action: str, name: str, vhost: str, management: Management, **more: str) -> None:
-    """Ask for it, and say so."""
     asked = {"action": action, **more}
     management.do("queue_action", queue=name, vhost=vhost, **asked)
     management.say({"queue": name, "vhost": vhost, **asked})
@@ -77,7 +76,6 @@ def peek(name: str, vhost: str, management: Management, **where: int | None) -> 
 
 
 def lines_of(message: Mapping[str, Any]) -> str:
-    """A message with its position, for people."""
     where = f"{message['exchange'] or '(default)'} {message['routing_key']!r}"
     again = " redelivered" if message["redelivered"] else ""
     properties = json.dumps(message["properties"]) if message["properties"] else ""
@@ -146,7 +144,6 @@ def _work(
     management: Management,
     **where: str,
 ) -> None:
-    """Ask for it in parts, and add up what is answered."""
     if bool(seq_ids) == (matching is not None):
         raise click.UsageError("say which: positions, or --matching TEXT")
     chosen = list(seq_ids)

@@ -76,7 +76,6 @@ def _mirrors(name: str, vhost: str, management: Management) -> Any:
 
 
 def _why_unmirrored(name: str, vhost: str, management: Management) -> tuple[str, str]:
-    """Cause and fix."""
     one = management.get(path_of("queues", vhost, name), absent=(404,))
     place = f"{name!r} in virtual host {vhost!r}"
     if one is None:
@@ -173,6 +172,5 @@ def sync_text(sync: Mapping[str, Any] | None) -> str:
 
 
 def progress_text(found: Mapping[str, Any]) -> str:
-    """Of each mirror of which it is known."""
     known = [(one["node"], sync_text(one["sync"])) for one in found["copies"] if one["sync"]]
     return "; ".join(f"{shown(node)}: {text}" for node, text in known)

@@ -129,7 +129,6 @@ class ClientsApi(Endpoints):
 
 
 def _of_path(request: web.Request, rows: list[Row]) -> list[Row]:
-    """Those of the virtual host or user that the path names."""
     for key in ("vhost", "user"):
         wanted = request.match_info.get(key)
         if wanted is not None:

@@ -38,8 +38,6 @@ ROWS: Final = 200
 
 
 class DefinitionsApi(Endpoints):
-    """Export and import, of all or of one virtual host."""
-
     has_lists = True
     heading = "definitions"
     table = """
@@ -91,7 +89,6 @@ class DefinitionsApi(Endpoints):
 
 
 async def _sent(request: web.Request) -> bytes:
-    """The body, or the part ``file`` of a form, as a browser sends it."""
     must_be_plain(request)
     whole = request.clone(client_max_size=BODY_MAX_BYTES)
     if request.content_type != FORM:

@@ -43,8 +43,6 @@ KINDS: Final = {"q": "queue", "e": "exchange"}
 
 
 class Ends(NamedTuple):
-    """What a path names."""
-
     vhost: str
     source: str
     kind: str
@@ -173,7 +171,6 @@ class ExchangesApi(Endpoints):
         return self._view.exchanges.default_binding_rows(vhost, [queue])
 
     async def _leading_to(self, ends: Ends) -> list[Row]:
-        """From every exchange there is to one place."""
         rows: list[Row] = []
         for part in slices(sorted(await self._on_loop(self._view.exchanges.names, ends.vhost))):
             found = await self._on_loop(self._from_some, ends, part)

@@ -100,7 +100,6 @@ class PolicyReachApi(Endpoints):
     # -- matching ----------------------------------------------------------------------------
 
     async def _reach(self, place: Place) -> tuple[dict[str, Policy], Reach]:
-        """The policies there, and what each applies to."""
         epoch, policies = await self._on_loop(self._policies, place)
         known = self._known.get(place)
         if known is not None and known[0] == epoch:

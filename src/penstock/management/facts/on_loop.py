@@ -30,8 +30,6 @@ async def answered(ticket: Ticket) -> None:
 
 
 class Part(NamedTuple):
-    """A session and some of its channels, by their numbers."""
-
     session: object
     numbers: Sequence[int]
     is_first: bool

@@ -21,8 +21,6 @@ DEFAULT_EXCHANGE_IN_PATHS: Final = "amq.default"
 
 
 class Rows:
-    """The broker, and what the server tells about its sessions."""
-
     def __init__(self, broker: Broker, watch: SessionInspector, node_name: str = "") -> None:
         self.broker = broker
         self.watch = watch

@@ -59,8 +59,6 @@ class TlsFacts(NamedTuple):
 
 
 class ConnectionFacts(NamedTuple):
-    """One client connection, as the server knows it."""
-
     name: str
     user: str
     vhost: str
@@ -83,8 +81,6 @@ class ConnectionFacts(NamedTuple):
 
 
 class ChannelFacts(NamedTuple):
-    """One channel of a connection."""
-
     number: int
     state: str
     traffic: tuple[int, ...]  # as ``Traffic.counts``
@@ -102,8 +98,6 @@ class ChannelFacts(NamedTuple):
 
 
 class SessionTally(NamedTuple):
-    """What has gone through a connection and some of its channels, by their numbers."""
-
     name: str
     is_first: bool  # of the tallies of this connection
     octets: tuple[int, int]
@@ -155,8 +149,6 @@ class InternalClientRefused(BrokerError):
 
 
 class Got(NamedTuple):
-    """A message that ``InternalClient.get`` took from a queue."""
-
     tag: int
     exchange: str
     routing_key: str
@@ -264,7 +256,6 @@ class SessionInspector:
         raise NotImplementedError
 
     def consumers(self, session: object, number: int) -> list[Consumer]:
-        """Of one channel."""
         raise NotImplementedError
 
     def tallies(self, parts: Sequence[Part]) -> list[SessionTally]:

@@ -106,8 +106,6 @@ class NotManagement(AccessRefused):
 
 @dataclass(eq=False)
 class Context:
-    """The objects that all endpoints share."""
-
     view: BrokerView
     on_loop: OnLoop
     node: NodeFacts
@@ -229,7 +227,6 @@ class Context:
         )
 
     def admit(self, clients: bool) -> None:
-        """Whether clients may come, from now on."""
         self.is_serving = clients
 
     def must_be_us(self, node: str) -> None:
@@ -361,7 +358,6 @@ class Endpoints:
                 await self._on_loop(lambda: ask(self.rights(visitor, vhost)))
 
     async def readable_queue(self, request: web.Request, visitor: Visitor) -> tuple[str, str]:
-        """Virtual host and name of the path.  Raises NotFound, AccessRefused."""
         vhost, name = queue_asked(request, visitor)
         if not await self._on_loop(visitor.may, READ, vhost, name):
             raise AccessRefused(f"access to queue '{name}' in vhost '{vhost}' refused")

@@ -60,8 +60,6 @@ Handle = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 
 class HttpConnections:
-    """Those of one site."""
-
     def __init__(self, health_checks: Iterable[str] = (), gate: Gate | None = None) -> None:
         """``health_checks``: the beginnings of paths that the reserve answers."""
         self.gate = gate
@@ -151,7 +149,6 @@ class HttpConnections:
         self._by_handler.pop(guest.handler, None)
 
     def asked(self, handler: object, body: StreamReader) -> None:
-        """A request's header is complete."""
         guest = self._by_handler.get(handler)
         if guest is not None:
             self._idle.pop(guest, None)

@@ -37,8 +37,6 @@ class BadQuery(Exception):
 
 
 class ListQuery:
-    """A query string, checked."""
-
     def __init__(self, query: Mapping[str, str], default_columns: Sequence[str] = ()) -> None:
         """``default_columns``: where the query names none; none = all."""
         self.paged = "page" in query

@@ -43,8 +43,6 @@ EVERYTHING: Final = ListQuery({})
 
 
 class Lists:
-    """Reads rows on the data loop, and answers with them."""
-
     def __init__(self, view: BrokerView, on_loop: OnLoop) -> None:
         self._view = view
         self._on_loop = on_loop
@@ -133,7 +131,6 @@ class Lists:
     async def answer_rows(
         self, query: ListQuery, rows: list[Row], *, pageable: bool
     ) -> web.Response:
-        """A list that had to be read whole."""
         if not pageable:
             query.ignore_page()
         wanted = [row for row in rows if query.wants(str(row.get("name", "")))]
@@ -165,7 +162,6 @@ class Lists:
     async def gathered(
         self, items: Sequence[T], rows_of: Callable[[Sequence[T]], list[U]]
     ) -> list[U]:
-        """The rows of these, read in slices."""
         rows: list[U] = []
         for part in slices(items):
             rows += await self._on_loop(rows_of, part)

@@ -82,7 +82,6 @@ def document(all_endpoints: Sequence[Endpoints], version: str) -> Row:
 
 
 def plain_path(path: str) -> str:
-    """Parameters without their patterns."""
     return _PARAMETER.sub(r"{\1}", path)
 
 

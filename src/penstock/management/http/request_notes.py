@@ -77,7 +77,6 @@ def _log(request: web.Request, actor: Actor, noun: str, status: int) -> None:
 
 
 def _note(book: EventBook, actor: Actor, request: web.Request, answer: web.StreamResponse) -> None:
-    """On the data loop."""
     is_refused = answer.status >= web.HTTPBadRequest.status_code
     if is_refused or not actor.has_acted:
         reason = _reason(answer) if is_refused else None
@@ -132,7 +131,6 @@ class NoRequest(logging.Filter):
 
 
 def server_logger(name: str) -> logging.Logger:
-    """For the servers of one kind."""
     logger = logging.getLogger(name)
     if not logger.filters:
         logger.addFilter(NoRequest())

@@ -37,7 +37,6 @@ class Family(NamedTuple):
         return f"# TYPE {name} {kind}\n# HELP {name} {self.help}\n"
 
     def alone(self, value: Number) -> str:
-        """A family of one sample without labels."""
         return f"{self.head()}{self.name} {spelt(value)}\n"
 
     def labelled(self, samples: Iterable[tuple[str, Number]]) -> str:

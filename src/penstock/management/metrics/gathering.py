@@ -300,7 +300,6 @@ class Gathering:
 
 
 def _by_kind(shovels: Sequence[Row]) -> dict[str, Counter[str]]:
-    """States of shovels, counted."""
     return {
         kind: Counter(str(row["state"]) for row in shovels if row["type"] == kind)
         for kind in ("dynamic", "static")

@@ -77,7 +77,6 @@ def alone(name: str, text: str, value: Number) -> str:
 
 
 def by(name: str, text: str, label: str, values: Iterable[tuple[str, Number]]) -> str:
-    """A family with one label."""
     samples = [(labels(**{label: key}), value) for key, value in values]
     return Family(f"penstock_{name}", text).labelled(samples)
 

@@ -22,7 +22,6 @@ class ClientRows(Rows):
         return found
 
     def channel_numbers(self, sessions: Sequence[object]) -> list[tuple[object, list[int]]]:
-        """Each session with its channels; for ``portions``."""
         return [(session, self.watch.channel_numbers(session)) for session in sessions]
 
     def connection_row(self, name: str) -> Row:

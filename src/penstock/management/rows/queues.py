@@ -44,7 +44,6 @@ class QueueRows(Rows):
         return list(self.vhost(vhost).queues)
 
     def names_by(self, user: str, vhost: str) -> list[str]:
-        """Of those that this user declared."""
         queues = self.vhost(vhost).queues
         return [name for name, queue in queues.items() if queue.user == user]
 
@@ -178,7 +177,6 @@ class QueueRows(Rows):
         return [one for name in names if name in queues for one in queues[name].consumers]
 
     def consumer_rows(self, consumers: Sequence[Consumer]) -> list[Row]:
-        """Of those that are still there."""
         return [row for row, _ in self.consumers_with_counts(consumers)]
 
     def consumers_with_counts(self, consumers: Sequence[Consumer]) -> list[tuple[Row, Counts]]:

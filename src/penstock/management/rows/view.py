@@ -47,7 +47,6 @@ class BrokerView(Rows):
     # -- totals --------------------------------------------------------------------------
 
     def count_entities(self, vhosts: Sequence[str]) -> tuple[int, int]:
-        """How many exchanges and queues these virtual hosts hold together."""
         found = [self.broker.vhosts[name] for name in vhosts if name in self.broker.vhosts]
         # RabbitMQ counts the default exchange too, which is no object here.
         exchanges = sum(len(vhost.exchanges) + 1 for vhost in found)
@@ -76,7 +75,6 @@ class BrokerView(Rows):
                 totals[2] += queue.consumers_anywhere()
 
     def storage_row(self) -> Row:
-        """The node's storage engine, and the files all queues share."""
         engine = self.broker.engine
         row = storage_row(engine, self.watch.disk(), self._opening)
         row["alarms"] = alarms_row(self.broker.admission)

@@ -84,8 +84,6 @@ class Levels:
 
 
 class Track:
-    """The numbers of one object; ``counts`` as of the last tick."""
-
     __slots__ = ("changed_s", "columns", "counts", "seen")
 
     def __init__(self) -> None:
@@ -231,8 +229,6 @@ def _grown(before: Sequence[int], place: int, value: int) -> int:
 
 
 class Tracks:
-    """All objects of one kind, by key."""
-
     def __init__(self, kind: ObjectKind, interval_s: float) -> None:
         self.kind = kind
         self.levels = Levels(kind, interval_s)
@@ -246,7 +242,6 @@ class Tracks:
         self.levels.advance(now_s)
 
     def of(self, key: tuple[str, ...]) -> Track:
-        """The track of that object, which is there from now on."""
         return self.by_key.setdefault(key, Track())
 
     def record(self, key: tuple[str, ...], counts: tuple[int, ...]) -> None:

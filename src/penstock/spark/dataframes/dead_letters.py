@@ -63,7 +63,6 @@ DEATH_COLUMNS = {
 
 
 def with_deaths(frame: "DataFrame") -> "DataFrame":
-    """See the head of this file."""
     parsed = f"from_json(headers['x-death'], '{DEATHS_SCHEMA}')"
     frame = frame.selectExpr("*", f"{parsed} as deaths")
     # An array may be empty, of which ``[0]`` is an error.

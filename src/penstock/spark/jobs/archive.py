@@ -95,8 +95,6 @@ class ArchiveJob:
 
 @dataclass
 class Landings:
-    """What this run put into the table."""
-
     messages: int = 0
     batches: int = 0
     files: int = 0
@@ -161,8 +159,6 @@ def run_archive(
 
 
 class _Archive:
-    """The query, and what becomes of its batches."""
-
     def __init__(
         self,
         job: ArchiveJob,
@@ -187,7 +183,6 @@ class _Archive:
         )
 
     def run(self) -> int:
-        """Returns how often the query was started again."""
         with self._reports:
             self._run.until_done()
         return self._run.restarts

@@ -165,7 +165,6 @@ def _refuse_dangling(schema: Any) -> None:
 
 
 def _look_up(key: str, value: Any, at: str, resolver: Any, kind: Any) -> None:
-    """All references of what stands under ``key``."""
     from referencing.exceptions import Unresolvable
 
     if key in ("$ref", "$dynamicRef") and isinstance(value, str):

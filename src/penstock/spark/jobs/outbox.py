@@ -56,8 +56,6 @@ class OtherOutbox(PenstockError):
 
 
 class WrongRows(PenstockError):
-    """Rows that are no messages."""
-
     fix = "choose columns by --properties, or correct the table"
 
 
@@ -89,8 +87,6 @@ class OutboxJob:
 
 @dataclass
 class Sent:
-    """What this run has sent."""
-
     messages: int = 0
     slices: int = 0
 
@@ -136,7 +132,6 @@ class Plan:
 
 
 def sent_by(home: Path) -> int:
-    """How many slices."""
     try:
         return int((home / SENT).read_text())
     except FileNotFoundError:
@@ -237,7 +232,6 @@ def planned(job: OutboxJob, plan: Plan, sent: int) -> Plan:
 
 
 def sliced(table: LakeTable, files: list[NewFile]) -> Iterator[Slice]:
-    """All rows, in order."""
     pieces: list[tuple[str, dict[str, str | None], int, int]] = []
     rows = 0
     for one in files:

@@ -103,7 +103,6 @@ class Redriven:
             self.not_selected += 1
 
     def chosen(self, target: str) -> None:
-        """A message that goes to ``target``."""
         self.looked_at += 1
         self.targets[target] += 1
 
@@ -298,7 +297,6 @@ def judged(letters: "DataFrame", job: RedriveJob) -> "DataFrame":
 
 
 def addressed(letters: "DataFrame", to: str, routing_key: str | None) -> "DataFrame":
-    """As the sink wants it."""
     exchange, key = target_of(to, routing_key)
     return letters.selectExpr(
         "body",

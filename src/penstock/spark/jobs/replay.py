@@ -88,8 +88,6 @@ class CannotReplay(PenstockError):
 
 @dataclass(frozen=True)
 class ReplayJob:
-    """What to send where, and how fast."""
-
     url: str
     master: str
     lake: LakeTable
@@ -133,7 +131,6 @@ class Replayed:
     left: int = 0
 
     def sent(self, messages: int) -> None:
-        """One more slice."""
         self.messages += messages
         self.slices += 1
         self.left -= messages
@@ -162,11 +159,9 @@ class Plan:
 
     @property
     def messages_left(self) -> int:
-        """In the slices that were not sent yet."""
         return sum(piece["rows"] for piece in self.slices[self.done :])
 
     def sent(self, path: Path) -> None:
-        """The next slice was sent; written to ``path``."""
         self.done += 1
         self.write(path)
 
@@ -242,7 +237,6 @@ def _forget_copy(job: ReplayJob) -> None:
 def run_replay(
     job: ReplayJob, on_slice: Callable[[int, int, int], None], stopping: threading.Event
 ) -> Replayed:
-    """Until all is sent or ``stopping`` is set."""
     name = f"penstock replay {job.name}"
     with locked(job.home, f"run of replay '{job.name}'"):
         plan = check_replay(job)
@@ -258,7 +252,6 @@ def run_replay(
 
 
 def chosen(spark: "SparkSession", job: ReplayJob) -> "DataFrame":
-    """The messages that are wanted."""
     from pyspark.sql import functions as f
 
     # A queue called 007 must not become a number.
@@ -342,8 +335,6 @@ def _slices(frame: "DataFrame", job: ReplayJob) -> list[dict[str, Any]]:
 
 
 class _Replay:
-    """Sends slice after slice."""
-
     def __init__(
         self,
         job: ReplayJob,
@@ -444,8 +435,6 @@ class _Replay:
 
 
 class Pace:
-    """When a slice is due."""
-
     def __init__(self, job: ReplayJob, plan: Plan) -> None:
         self._job = job
         self._slices = plan.slices
@@ -469,7 +458,6 @@ class Pace:
 
 
 def prepared(frame: "DataFrame", job: ReplayJob) -> "DataFrame":
-    """The columns the sink takes, and our two headers."""
     from pyspark.sql import functions as f
 
     added = f.create_map(

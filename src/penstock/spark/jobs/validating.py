@@ -83,7 +83,6 @@ class Validated:
     batches: int = 0
 
     def batch(self, messages: int, bad: int) -> None:
-        """One more batch was committed."""
         self.batches += 1
         self.messages += messages
         self.bad += bad
@@ -122,7 +121,6 @@ def _run(
     stopping: threading.Event,
     on_failure: OnFailure,
 ) -> int:
-    """Returns how often the query was started again."""
     schema = schema_from_ddl(job.schema) if isinstance(job.schema, str) else job.schema
 
     def start_once_more(restarts: int) -> "StreamingQuery":

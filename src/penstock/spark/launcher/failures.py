@@ -68,7 +68,6 @@ class WrongQuery(PipelineFailed):
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Around a batch job: Spark's error becomes ours."""
     from pyspark.errors import AnalysisException, ParseException, PySparkException
 
     try:

@@ -53,8 +53,6 @@ class NoCache(JavaMissing):
 
 
 class Java(NamedTuple):
-    """A Java home for Spark (``wrapped``), its version, and where it came from."""
-
     home: Path
     version: int
     source: str

@@ -47,8 +47,6 @@ class NotPrepared(PenstockError):
 
 
 class Prepared(NamedTuple):
-    """What ``prepare`` made."""
-
     file: Path
     file_bytes: int
     java: Path
@@ -152,7 +150,6 @@ def _check(files: ClassFiles, environment: Mapping[str, str]) -> None:
 
 
 def _run(command: list[str], environment: Mapping[str, str]) -> tuple[int, str]:
-    """Exit code, and what it said."""
     try:
         done = subprocess.run(
             command,

@@ -12,7 +12,6 @@ FIXED_TIME = (1980, 1, 1, 0, 0, 0)
 
 
 def write_py_files(target: Path) -> list[str]:
-    """Writes the archive; returns the names in it."""
     import penstock_ranges
     import pyspark_penstock
 

@@ -43,8 +43,6 @@ QUESTIONS = (
 
 
 class Numbers(DataSource):
-    """Some rows of everything."""
-
     @classmethod
     def name(cls) -> str:
         return "penstock_numbers"
@@ -116,7 +114,6 @@ class NumbersStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def rehearse(spark: "SparkSession", scratch: Path) -> int:
-    """Returns how many rows the stream had."""
     rows = 0
 
     def land(frame: "DataFrame", _: int) -> None:

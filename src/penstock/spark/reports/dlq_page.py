@@ -14,7 +14,6 @@ COMPARED = (("reasons", "reason"), ("source_queues", "queue"), ("errors", "error
 
 
 def dlq_page(reports: Sequence[dict[str, Any]]) -> str:
-    """HTML of what ``dlq_report.report`` has found in each queue."""
     if len(reports) == 1:
         (found,) = reports
         title = f"Dead letters in {found['queue']}"
@@ -28,7 +27,6 @@ def dlq_page(reports: Sequence[dict[str, Any]]) -> str:
 
 
 def side_by_side(reports: Sequence[dict[str, Any]]) -> Section:
-    """A line and a row for each queue."""
     columns = ("queue", "messages", "before", "most frequent reason", "most frequent error")
     rows = [
         [
@@ -76,7 +74,6 @@ def _together(reports: Sequence[dict[str, Any]]) -> Lines:
 
 
 def sections_of(found: dict[str, Any]) -> list[Section]:
-    """Of one queue."""
     sections = [
         Section(
             "Why messages died",
@@ -125,7 +122,6 @@ def sections_of(found: dict[str, Any]) -> list[Section]:
 
 
 def verdict(found: dict[str, Any]) -> str:
-    """One sentence to begin with."""
     messages = found["messages"]
     if not messages:
         return "The queue is empty."
@@ -163,7 +159,6 @@ def compared(found: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
 
 
 def since(before: dict[str, Any]) -> Section:
-    """What ``compared`` has found."""
     columns = ("what", "value", "before", "now", "change")
     rows = [
         [

@@ -52,7 +52,6 @@ class ReportJob:
 
 
 def report(spark: "SparkSession", extent: Extent, job: ReportJob) -> dict[str, Any]:
-    """Everything there is to say, as plain values."""
     with _few_partitions(spark):
         letters = _letters(browse(spark, extent, COLUMNS, job.url), job).persist()
         try:
@@ -259,7 +258,6 @@ def _repeated(letters: "DataFrame") -> dict[str, list[dict[str, Any]]]:
 
 
 def _samples(letters: "DataFrame", count: int) -> list[dict[str, Any]]:
-    """The oldest few of each reason and queue."""
     from pyspark.sql import Window
     from pyspark.sql import functions as sql
 
@@ -292,7 +290,6 @@ def preview(head: bytes, size: int) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Times as text, in UTC."""
     if isinstance(value, dt.datetime):
         return value.astimezone(dt.UTC).isoformat(timespec="seconds")
     return value

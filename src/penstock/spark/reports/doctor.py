@@ -256,6 +256,5 @@ def _next_master(seq_id: int, floor: int) -> bool:
 
 
 def worst(findings: Sequence[Finding]) -> str:
-    """The worst level, or nothing."""
     levels = {finding.level for finding in findings}
     return next((level for level in (ERROR, WARNING, NOTED) if level in levels), "")

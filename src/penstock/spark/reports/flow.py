@@ -231,7 +231,6 @@ def _waited_for(events: "DataFrame", window_ms: int) -> list[Report]:
 
 
 def _connections(events: "DataFrame", edges: list[Report]) -> list[Report]:
-    """Those that waited longest, with their users."""
     opened = events.where("event = 'connection_opened'").select("connection", "user", "vhost")
     who = {row["connection"]: row for row in opened.collect()}
     blocked: dict[str, int] = {}
@@ -331,7 +330,6 @@ def _dropped(events: "DataFrame") -> int:
 
 
 def summary_of(report: Report) -> Report:
-    """The verdict and the shares, without what takes pages."""
     kept = ("windows", "edges", "queues", "connections", "paging", "alarms")
     counts = {
         "edges": len(report["edges"]),

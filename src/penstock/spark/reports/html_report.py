@@ -34,8 +34,6 @@ Value = str | int | float | None
 
 @dataclass(frozen=True)
 class Bars:
-    """One number per label, drawn as horizontal bars."""
-
     title: str
     rows: Sequence[tuple[str, float]]
     label: str = "name"
@@ -120,7 +118,6 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page(report: Page) -> str:
-    """The whole file."""
     title = shown(report.title)
     parts = [
         "<!doctype html>",
@@ -347,7 +344,6 @@ def _widened(chart: Lines, points: Sequence[tuple[float, float]]) -> Sequence[tu
 
 
 def _line(points: Sequence[tuple[float, float]], colour: str) -> str:
-    """A single point becomes a dot."""
     if len(points) == 1:
         ((x, y),) = points
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>'

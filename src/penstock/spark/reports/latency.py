@@ -94,7 +94,6 @@ def _seconds(events: "DataFrame") -> "list[Row]":
 
 
 def _queues(events: "DataFrame", seconds: dict[int, int]) -> list[Report]:
-    """Each with its windows, in the order of names and time."""
     windows: dict[tuple[str, str], list[Report]] = {}
     for row in _aggregated(events, "vhost", "queue", "window_ms"):
         at_ms = row["window_ms"]
@@ -151,7 +150,6 @@ def _figures(row: "Row", seconds: int) -> Report:
 
 
 def summary_of(report: Report) -> Report:
-    """The report without its windows."""
     queues = [
         {name: value for name, value in queue.items() if name != "windows"}
         for queue in report["queues"]

@@ -79,7 +79,6 @@ Writer = Callable[[TextIO, Sequence[str], Iterable[Sequence[Any]]], None]
 
 
 def write_json(out: TextIO, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """An object per line."""
     for row in rows:
         one = {name: plain(value) for name, value in zip(names, row, strict=True)}
         out.write(json.dumps(one, ensure_ascii=True, allow_nan=False) + "\n")

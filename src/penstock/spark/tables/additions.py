@@ -53,8 +53,6 @@ class NewFile(NamedTuple):
 
 
 class Additions(NamedTuple):
-    """New files, and the position behind them."""
-
     files: list[NewFile]
     position: Any
 
@@ -69,14 +67,12 @@ def additions(table: Any, since: Any, *, skip_changes: bool) -> Additions:
 
 
 def opened(table: Any, path: str) -> "ParquetFile":
-    """A file of the table."""
     from pyarrow import parquet
 
     return parquet.ParquetFile(stream_of(table, path))
 
 
 def stream_of(table: Any, path: str) -> "NativeFile":
-    """Its octets."""
     import pyarrow as pa
 
     if "://" not in path:
@@ -247,7 +243,6 @@ def _of_iceberg(table: Any, since: int | None, *, skip_changes: bool) -> Additio
 
 
 def _behind(table: Any, there: "OpenTable", now: "Snapshot", since: int) -> "Iterator[Snapshot]":
-    """The snapshots after ``since``, the newest first."""
     one: Snapshot | None = now
     while one is not None and one.snapshot_id != since:
         yield one

@@ -66,8 +66,6 @@ FILES_MIN = 2
 
 
 class NotCompactable(PenstockError):
-    """This table cannot be compacted safely."""
-
     fix = "archive with --partition-by day, or --format delta"
 
 
@@ -83,8 +81,6 @@ OnPartition = Callable[[str, int, int], None]
 
 @dataclass
 class Compacted:
-    """What was done."""
-
     partitions: int = 0
     files_before: int = 0
     files_after: int = 0
@@ -180,7 +176,6 @@ def _alone(table: Table) -> Iterator[Path]:
 
 
 def _leaves(directory: Path) -> Iterator[Path]:
-    """The directories that hold files."""
     for place, directories, names in os.walk(directory):
         directories[:] = sorted(d for d in directories if d[0] not in "_.")
         if any(name.endswith(".parquet") for name in names):
@@ -287,7 +282,6 @@ class Merger:
                 self._finish()
 
     def close(self) -> list[str]:
-        """The names of the files."""
         self._finish()
         return self._made
 

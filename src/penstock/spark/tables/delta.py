@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
 
 class DeltaMissing(PenstockError):
-    """The package deltalake cannot be imported."""
-
     fix = "install it: pip install 'penstock-broker[spark]', or land in --format parquet"
 
 
@@ -112,8 +110,6 @@ def _is_whole(file: Path) -> bool:
 
 
 class DeltaPublisher:
-    """Transactions of one pipeline in a Delta table."""
-
     def __init__(self, table: Table, schema: "pa.Schema", name: str) -> None:
         check_deltalake()
         self._table = table
@@ -163,7 +159,6 @@ class DeltaPublisher:
         return CommitProperties(app_transactions=[Transaction(query_id, batch)])
 
     def made(self) -> "DeltaTable":
-        """The table, which need not have been there."""
         from deltalake import DeltaTable
 
         found = self._opened()

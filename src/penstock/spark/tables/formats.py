@@ -37,5 +37,4 @@ PUBLISHERS: Final[Mapping[str, Callable[[Any, Layout, str], Publisher]]] = {
 
 
 def publisher_of(table: LakeTable, layout: Layout, name: str) -> Publisher:
-    """Lands the batches of the pipeline ``name`` in the table."""
     return PUBLISHERS[table.format](table, layout, name)

@@ -220,8 +220,6 @@ def iceberg_table(
 
 
 class IcebergPublisher:
-    """Commits of one pipeline to an Iceberg table."""
-
     def __init__(self, table: IcebergTable) -> None:
         self._table = table
 
@@ -288,7 +286,6 @@ class IcebergPublisher:
         return landed
 
     def read(self, draft: Draft) -> "pa.Table":
-        """The rows of a draft."""
         from pyarrow import parquet
 
         table = self._opened()
@@ -488,7 +485,6 @@ def _as_iceberg(schema: "pa.Schema") -> "Schema":
 
 
 def _size(column: "pa.Field") -> int:
-    """It and its parts."""
     return 1 + sum(map(_size, parts_of(column.type)))
 
 

@@ -83,7 +83,6 @@ def _small_files(table: "OpenTable", file_bytes: int) -> list[list["DataFile"]]:
 
 
 def _copies(table: "OpenTable", files: list["DataFile"], file_bytes: int) -> list["DataFile"]:
-    """The files' rows in as few files as the size allows."""
     from pyarrow import parquet
 
     directory = f"{table.location().rstrip('/')}/data/compacted/{uuid.uuid4().hex}"
@@ -122,7 +121,6 @@ def _exchanged(place: IcebergTable, old: list["DataFile"], new: list["DataFile"]
 
 
 def _vacuumed(place: IcebergTable, age: timedelta) -> int:
-    """How many files were removed."""
     from pyiceberg.table.update.snapshot import ExpireSnapshots
 
     oldest_ms = (datetime.now(UTC) - age).timestamp() * 1000

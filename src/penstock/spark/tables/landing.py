@@ -87,7 +87,6 @@ class Landing:
 
     @contextmanager
     def locked(self, publisher: Publisher) -> Iterator[None]:
-        """One pipeline at a time."""
         refusal = f"another pipeline is landing this queue in {self.table}"
         with alone(self.home / "lock", refusal):
             publisher.recover()  # which sweeps what an earlier run was writing when it died

@@ -172,7 +172,6 @@ def _merge_into(table: Any, rows: "pa.Table", merge: Merge, properties: Any) -> 
 
 
 def _added(entry: Path) -> list[tuple[str, int]]:
-    """The files that an entry of the log adds, and their sizes."""
     lines = [json.loads(line) for line in entry.read_text().splitlines()]
     return [(line["add"]["path"], line["add"]["size"]) for line in lines if "add" in line]
 

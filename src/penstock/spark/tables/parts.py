@@ -50,8 +50,6 @@ class SortedOtherwise(PenstockError):
 
 @dataclass(frozen=True)
 class Sorting:
-    """Which messages go where."""
-
     decoding: BodyDecoding = NOT_DECODED
     where: str = ""  # "" = the table takes every message
     rest: LakeTable | None = None  # of messages that ``where`` does not choose; None = of no table
@@ -130,8 +128,6 @@ class Tables(Protocol):
 
 @dataclass(frozen=True)
 class Target:
-    """A table, what it takes, and how it gets it."""
-
     name: str
     takes: "Expression | None"
     layout: Layout
@@ -161,7 +157,6 @@ class Target:
 
     @contextmanager
     def part(self, query_id: str, batch: int, queue: str = "") -> Iterator[Part]:
-        """With a place for its drafts of this call."""
         with self.publisher.drafts_dir(query_id, batch) as place:
             yield Part(self.name, self.takes, self.layout, place, queue)
 
@@ -175,8 +170,6 @@ class Target:
 
 @dataclass(frozen=True)
 class SortedTables:
-    """A table, and beside it those of messages that it does not take."""
-
     targets: tuple[Target, ...]
     sorting: Mapping[str, str]  # how messages are sorted; {} = there is one table
 
@@ -186,7 +179,6 @@ class SortedTables:
 
     @contextmanager
     def begun(self) -> "Iterator[SortedTables]":
-        """All locked, recovered and made."""
         with ExitStack() as stack:
             for target in self.targets:
                 stack.enter_context(target.landing.locked(target.publisher))

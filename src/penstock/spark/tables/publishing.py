@@ -65,8 +65,6 @@ class FileGone(PenstockError):
 
 
 class Landed(NamedTuple):
-    """What became of one batch."""
-
     batch: int
     messages: int
     file_bytes: int
@@ -289,7 +287,6 @@ def named(drafts: list[Draft], stem: str) -> list[tuple[Draft, str]]:
 
 
 def landed_from(batch: int, drafts: list[Draft]) -> Landed:
-    """What the drafts of a batch add up to."""
     return Landed(
         batch,
         sum(draft.messages for draft in drafts),

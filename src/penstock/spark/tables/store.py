@@ -87,7 +87,6 @@ class Store:
         return bool(info.type != FileType.NotFound)
 
     def listed(self) -> "list[FileInfo]":
-        """The data files that a reader of the prefix sees."""
         from pyarrow.fs import FileSelector
 
         root = path_in(self._url)

@@ -22,8 +22,6 @@ SYNCED_FILES: Final = f"{__name__}.SyncedFileIO"
 
 
 class SyncedFileIO(PyArrowFileIO):
-    """Reads and writes as its base does."""
-
     def new_output(self, location: str) -> PyArrowFile:
         scheme, place, path = self.parse_location(location)
         if scheme != "file":

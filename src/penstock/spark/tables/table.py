@@ -38,8 +38,6 @@ class OtherTable(PenstockError):
 
 @dataclass(frozen=True)
 class Table:
-    """A directory and what is to be in it."""
-
     directory: Path
     format: str = PARQUET
     partition_by: tuple[str, ...] = ()
@@ -60,7 +58,6 @@ class Table:
         return None if noted is None else tuple(noted["partition_by"])
 
     def lacks(self, column: str) -> bool:
-        """Whether a table is there, and has no such column."""
         noted = self._noted()
         if noted is not None:
             return column not in {*noted["columns"], *noted["partition_by"]}
@@ -104,7 +101,6 @@ class Table:
             self._check_file(schema)
 
     def describe(self, schema: "pa.Schema") -> None:
-        """Write the note, once."""
         if self._noted() is None:
             write_synced(self.home / NOTE, json.dumps(self._description(schema), indent=1))
 
@@ -194,7 +190,6 @@ def data_files(directory: Path) -> Iterator[Path]:
 
 
 def any_file(directory: Path) -> Path | None:
-    """Some data file."""
     return next(data_files(directory), None)
 
 

@@ -33,8 +33,6 @@ BEGUN: Final = "/?session"
 
 
 class LogInsApi(Endpoints):
-    """Log-ins so far by protocol, and how to log in."""
-
     heading = "log-ins"
     table = """
         user  penstock/session  POST=log_in DELETE=log_out  The session of a browser

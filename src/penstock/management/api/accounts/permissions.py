@@ -117,7 +117,6 @@ def _rows_of(request: web.Request) -> RowsOf:
 
 
 def _rows_at(place: dict[str, str], users: Sequence[User], rows_of: RowsOf) -> list[Row]:
-    """What these users have there."""
     return [
         row
         for user in users

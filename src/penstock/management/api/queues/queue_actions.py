@@ -250,8 +250,6 @@ def number_asked(request: web.Request, key: str, default: int, largest: int) -> 
 
 
 class _Asked:
-    """The query."""
-
     def __init__(self, request: web.Request) -> None:
         self.text = request.query.get("text", "")
         if not self.text or len(self.text) > TEXT_MAX:
@@ -266,8 +264,6 @@ class _Asked:
 
 
 class _Walk:
-    """From position to position, with what was found on the way."""
-
     def __init__(self, asked: _Asked) -> None:
         self.start = asked.start
         self.priority = asked.priority
