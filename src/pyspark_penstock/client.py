@@ -29,7 +29,7 @@ from typing import NamedTuple, Self, TypeVar
 from penstock_ranges import frames, ranges, subscriptions
 from penstock_ranges.frames import MalformedFrame
 from penstock_ranges.ranges import Block, Head
-from pyspark_penstock.options import Endpoint, Tls
+from pyspark_penstock.endpoints import Endpoint, Tls
 
 CONNECT_TIMEOUT_S = 10.0
 REPLY_TIMEOUT_S = 30.0

@@ -27,7 +27,8 @@ from pyspark_penstock.client import (
     Refused,
     Retries,
 )
-from pyspark_penstock.options import Endpoint, Position, Settings
+from pyspark_penstock.endpoints import Endpoint
+from pyspark_penstock.options import Position, Settings
 
 LOCK_PATIENCE_S = 15.0
 """A killed pipeline's connections take a moment to be noticed as gone."""

@@ -18,7 +18,7 @@ from typing import Any
 from penstock_ranges import reports
 from penstock_ranges.reports import Report
 from pyspark_penstock.client import Connection, ConnectionLost, Refused
-from pyspark_penstock.options import parse_url
+from pyspark_penstock.endpoints import parse_url
 
 WAITING_MAX = 8
 RETRY_S = 10.0

@@ -7,15 +7,8 @@ In: the strings the user gave to ``option(...)`` of ``df.write`` or ``writeStrea
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pyspark_penstock.options import (
-    TLS_OPTIONS,
-    Endpoint,
-    _boolean,
-    _duration,
-    _Reader,
-    _size,
-    endpoint,
-)
+from pyspark_penstock.endpoints import TLS_OPTIONS, Endpoint, endpoint
+from pyspark_penstock.options import _boolean, _duration, _Reader, _size
 
 TARGETS = ("exchange", "queue", "topic")
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"

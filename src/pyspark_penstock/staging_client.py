@@ -25,7 +25,7 @@ from pyspark_penstock.client import (
     Refused,
     Retries,
 )
-from pyspark_penstock.options import Endpoint
+from pyspark_penstock.endpoints import Endpoint
 from pyspark_penstock.sink_options import SinkSettings
 
 BLOCK_BYTES = 512 * 1024

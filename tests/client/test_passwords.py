@@ -15,7 +15,7 @@ from penstock.client.local_node import choose_place
 from penstock.client.passwords import warning_of, warning_of_address
 from penstock.core.errors import SettingInvalid
 from penstock.ctl.main import run as penstockctl
-from pyspark_penstock.options import parse_url
+from pyspark_penstock.endpoints import parse_url
 
 NOWHERE = "http://127.0.0.1:1"
 

@@ -20,7 +20,7 @@ from penstock.core.event_kinds import read_line
 from penstock.runtime.disk.event_log import event_files
 from penstock_ranges.reports import Report, decode_reported, encode_report
 from pyspark_penstock.client import Connection, Refused
-from pyspark_penstock.options import parse_url
+from pyspark_penstock.endpoints import parse_url
 from pyspark_penstock.report_client import EventClient, Reporter
 from tests.helpers.live_broker import REPOSITORY, LiveBroker
 

@@ -38,7 +38,7 @@ from penstock.queues.queue import Queue
 from penstock.queues.sampling import Sampling, no_times
 from penstock.storage.engine.ram import RamAccount
 from penstock.storage.index.segment_jobs import WriteAccount
-from pyspark_penstock.options import Endpoint
+from pyspark_penstock.endpoints import Endpoint
 from tests.helpers.engines import transient_backing
 from tests.helpers.queues import identity, local_queue
 from tests.helpers.range_grace import LEASE_GRACE_MS

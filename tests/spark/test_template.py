@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from penstock.cli.main import cli
-from pyspark_penstock.options import parse_url
+from pyspark_penstock.endpoints import parse_url
 from pyspark_penstock.planner import give_back
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.spark_tools import archive_environment, depth, publish

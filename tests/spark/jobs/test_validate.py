@@ -10,7 +10,7 @@ import pika
 import pytest
 
 from penstock.spark.jobs.validating import PublishTarget, ValidateJob, schema_from_ddl, start
-from pyspark_penstock.options import parse_url
+from pyspark_penstock.endpoints import parse_url
 from pyspark_penstock.planner import give_back
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.spark_tools import STREAM, Pipelines, depth, publish, require_spark

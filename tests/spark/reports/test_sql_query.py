@@ -17,7 +17,7 @@ from penstock.spark.launcher.failures import WrongQuery, explained
 from penstock.spark.reports import sql_query
 from penstock_ranges.subscriptions import BY_TOPIC
 from pyspark_penstock import client
-from pyspark_penstock.options import parse_url
+from pyspark_penstock.endpoints import parse_url
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.spark_tools import Pipelines, depth, publish
 

@@ -19,7 +19,8 @@ from penstock_ranges import frames as range_frames
 from penstock_ranges import ranges
 from pyspark_penstock import client, properties
 from pyspark_penstock.columns import BatchBuilder, arrow_schema
-from pyspark_penstock.options import ARRAY, COLUMNS, Endpoint
+from pyspark_penstock.endpoints import Endpoint
+from pyspark_penstock.options import ARRAY, COLUMNS
 from pyspark_penstock.properties import header_list
 from pyspark_penstock.sink_encoding import Encoder
 from pyspark_penstock.sink_options import parse_sink_options

@@ -11,7 +11,7 @@ import pytest
 from penstock import __version__
 from penstock_ranges.ranges import BROWSE
 from pyspark_penstock import client
-from pyspark_penstock.options import Endpoint, Tls, parse_url
+from pyspark_penstock.endpoints import Endpoint, Tls, parse_url
 from tests.helpers.broker_process import free_port
 from tests.helpers.certificates import MISSING, Authority
 from tests.helpers.live_broker import LiveBroker

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.spark.launcher.session import LOG_NAME, _register
 from pyspark_penstock import planner
-from pyspark_penstock.options import parse_url
+from pyspark_penstock.endpoints import parse_url
 from tests.helpers.broker_process import BrokerProcess
 from tests.spark.spark_tools import depth, publish
 

@@ -18,7 +18,7 @@ from penstock.queues.queue import Queue
 from penstock_ranges.ranges import BROWSE
 from pyspark_penstock import DefaultSource, client, options, planner
 from pyspark_penstock.claims import holes_in
-from pyspark_penstock.options import Endpoint, parse_url
+from pyspark_penstock.endpoints import Endpoint, parse_url
 from pyspark_penstock.sink import Staged, _Writing
 from pyspark_penstock.sink_options import parse_sink_options
 from pyspark_penstock.source import RangePartition, cut, cut_all, width_of

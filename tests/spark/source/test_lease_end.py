@@ -10,7 +10,7 @@ import pytest
 
 from penstock_ranges.ranges import READ
 from pyspark_penstock import client
-from pyspark_penstock.options import parse_url
+from pyspark_penstock.endpoints import parse_url
 from tests.helpers.broker_process import BrokerProcess
 from tests.helpers.live_broker import LiveBroker
 from tests.spark.spark_tools import publish

@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from pyspark_penstock import DefaultSource, client
-from pyspark_penstock.options import parse_url
+from pyspark_penstock.endpoints import parse_url
 from pyspark_penstock.source import BatchReader, DataLoss
 from pyspark_penstock.stream_source import StreamReader
 from tests.helpers.broker_process import BrokerProcess

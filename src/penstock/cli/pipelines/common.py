@@ -75,7 +75,7 @@ class Common:
 
     @property
     def vhost(self) -> str:
-        from pyspark_penstock.options import parse_url
+        from pyspark_penstock.endpoints import parse_url
 
         return parse_url(self.url).vhost
 
@@ -229,7 +229,7 @@ def check_spark_at(url: str) -> None:
     import pyarrow as pa  # noqa: F401 - the group of commands says how to install it
 
     from penstock.spark.launcher.java import JavaMissing, find_java
-    from pyspark_penstock.options import parse_url
+    from pyspark_penstock.endpoints import parse_url
 
     try:
         find_java(os.environ)

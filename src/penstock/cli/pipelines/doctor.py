@@ -68,7 +68,7 @@ def doctor(
     from penstock.spark.reports.doctor import ERROR, examine_place, examine_table, worst
     from penstock_ranges.ranges import BROWSE, Opened
     from pyspark_penstock.client import RangeClient
-    from pyspark_penstock.options import parse_url
+    from pyspark_penstock.endpoints import parse_url
 
     try:
         end = parse_url(broker_url(url))

@@ -124,7 +124,7 @@ def _directory(job: EventJob, common: Common, home: Path, *, fetch: bool) -> Pat
 
 def _look(common: Common) -> None:
     """May this user read the log, and is there one?"""
-    from pyspark_penstock.options import parse_url
+    from pyspark_penstock.endpoints import parse_url
     from pyspark_penstock.report_client import EventClient
 
     with EventClient(parse_url(common.url)) as client:

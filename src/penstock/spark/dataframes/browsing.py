@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.spark.launcher.failures import WrongQuery
 from penstock_ranges.ranges import BROWSE
 from pyspark_penstock.client import RangeClient
-from pyspark_penstock.options import parse_url
+from pyspark_penstock.endpoints import parse_url
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

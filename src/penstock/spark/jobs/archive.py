@@ -27,7 +27,8 @@ from penstock.spark.tables.parts import ONE_TABLE, SortedTables, Sorting, Tables
 from penstock.spark.tables.per_queue import QueueTables, TablePerQueue
 from penstock.spark.tables.publishing import Landed
 from pyspark_penstock.checkpoint_notes import sync_note
-from pyspark_penstock.options import Settings, parse_options, parse_url
+from pyspark_penstock.endpoints import parse_url
+from pyspark_penstock.options import Settings, parse_options
 from pyspark_penstock.planner import give_back
 from pyspark_penstock.sorting import Part, writing
 from pyspark_penstock.table_files import Draft, Layout

@@ -41,7 +41,8 @@ from penstock.spark.launcher.failures import explained
 from penstock_ranges.ranges import BROWSE, READ
 from pyspark_penstock.client import ConnectionLost, RangeClient, Refused
 from pyspark_penstock.durable import sync, write_synced
-from pyspark_penstock.options import COLUMNS, parse_url
+from pyspark_penstock.endpoints import parse_url
+from pyspark_penstock.options import COLUMNS
 from pyspark_penstock.sink_options import parse_sink_options
 from pyspark_penstock.staging_client import Stager
 

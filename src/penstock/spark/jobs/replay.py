@@ -55,7 +55,7 @@ from penstock.spark.tables.copies import copy_table
 from penstock.spark.tables.landing import LakeTable
 from penstock.spark.tables.table import PARQUET, Table, data_files
 from pyspark_penstock.durable import write_synced
-from pyspark_penstock.options import parse_url
+from pyspark_penstock.endpoints import parse_url
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

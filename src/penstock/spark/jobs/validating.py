@@ -25,7 +25,7 @@ from penstock.spark.progress import report_progress
 from penstock.spark.state import notes
 from penstock.spark.state.places import locked
 from pyspark_penstock.client import ConnectionLost, Refused
-from pyspark_penstock.options import parse_url
+from pyspark_penstock.endpoints import parse_url
 from pyspark_penstock.planner import give_back
 from pyspark_penstock.sink_options import parse_sink_options
 from pyspark_penstock.staging_client import Stager

@@ -16,7 +16,8 @@ from penstock.spark.dataframes.sql_tables import Rewritten, SqlSource, columns
 from penstock.spark.reports.html_report import visible
 from penstock_ranges.subscriptions import BY_TOPIC
 from pyspark_penstock.client import subscribe
-from pyspark_penstock.options import COLUMNS, DEFAULT_COLUMNS, parse_url
+from pyspark_penstock.endpoints import parse_url
+from pyspark_penstock.options import COLUMNS, DEFAULT_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

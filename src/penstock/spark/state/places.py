@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from penstock.core.errors import PenstockError, ResourceLocked
-from pyspark_penstock.options import parse_url
+from pyspark_penstock.endpoints import parse_url
 
 NAME_MAX = 100
 
