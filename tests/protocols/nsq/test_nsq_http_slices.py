@@ -17,7 +17,7 @@ import pytest
 from penstock.broker.lookup import Lookup, LookupNode
 from penstock.protocols.nsq.http.admin import NsqAdmin
 from penstock.protocols.nsq.http.answers import go_json, sorted_in_pieces
-from penstock.protocols.nsq.http.lookup_http import LookupApi
+from penstock.protocols.nsq.http.lookup_http import DEBUG_ROWS_MAX, LookupApi
 from penstock.protocols.nsq.http.stats import StatsView, collect
 from tests.helpers.nsq_pair import NsqBroker
 from tests.helpers.raw_nsq import pub
@@ -101,6 +101,18 @@ def test_a_full_registry_is_shown_in_slices(
         assert len(go_json(answer)) > 100_000
 
     assert longest_s(ask) < LOOP_S
+
+
+def test_the_debug_page_shows_some_producers(full: Lookup) -> None:
+    """20,000 topics of four nodes are kept."""
+    rows: list[object] = []
+
+    async def ask(loop: DataLoop) -> None:
+        answer = await LookupApi(full, loop.call).table()["/debug"]["GET"](cast(Any, Asked()))
+        rows[:] = [row for key in answer.values() for row in key]
+
+    longest_s(ask)
+    assert 4_000 < len(rows) <= DEBUG_ROWS_MAX
 
 
 def test_a_registry_keeps_so_much_at_most(full: Lookup) -> None:
