@@ -80,7 +80,7 @@ ROOMS: Final = [
     Room(
         "core",
         SMALL,
-        leave="*_kinds capacity clock_types control errors io_counts patterns printable",
+        leave="*_kinds capacity clock_types control errors io_counts line_limit patterns printable",
     ),
     Room("protocols/amqp/codec", FAST),
     Room("protocols/amqp", SMALL, leave="description loopback_client"),

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from threading import Lock
 from typing import Final
 
+from penstock.core.line_limit import LineLimit
 from penstock.settings.entry import AddressRules, network_of
 from penstock.settings.listener_table import PEER
 from penstock.settings.settings import Settings
@@ -23,9 +24,6 @@ REASONS: Final = {
     "rate": "too many connections are opened in a second",
     "descriptors": "few descriptors are left, or too many that have not logged in",
 }
-SAY_AGAIN_S: Final = 60.0
-"""The same of the same address is a line of the log once in this time."""
-SAID_MAX: Final = 1000
 
 logger: Final = logging.getLogger("penstock.connection")
 
@@ -38,7 +36,7 @@ class Gate:
         self._open: Counter[str] = Counter()  # connections by address
         self._second = 0.0  # when the one began in which these came:
         self._came: Counter[str] = Counter()
-        self._said: dict[tuple[str, str], float] = {}
+        self._lines = LineLimit()
         self.renew(settings)
 
     def renew(self, settings: Settings) -> None:
@@ -78,12 +76,8 @@ class Gate:
         """Count it, and say so."""
         with self._lock:
             self.counts[reason] += 1
-            now_s, key = self._clock(), (reason, address)
-            if now_s - self._said.get(key, -SAY_AGAIN_S) < SAY_AGAIN_S:
+            if not self._lines.allows((reason, address), self._clock()):
                 return
-            if len(self._said) >= SAID_MAX:
-                self._said.clear()
-            self._said[key] = now_s
         logger.warning("%s connection from %s refused: %s", protocol, address, REASONS[reason])
 
     def _why_not(self, protocol: str, address: str, key: str) -> str:

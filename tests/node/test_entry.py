@@ -15,6 +15,7 @@ from typing import Any, Final
 import pika
 import pytest
 
+from penstock.core.line_limit import KEYS_MAX
 from penstock.gate import Gate
 from penstock.settings.entry import AddressRules
 from penstock.settings.settings import load_settings
@@ -205,6 +206,14 @@ def test_the_same_refusal_is_said_once_a_minute(caplog: pytest.LogCaptureFixture
     one.admit("amqp", "192.0.2.1")
     assert caplog.text.count("may not use this listener") == 2
     assert one.counts["address"] == 4
+
+
+def test_ever_new_addresses_have_no_lines_without_end(caplog: pytest.LogCaptureFixture) -> None:
+    one = gate([0.0], address_rules="amqp deny 2001:db8::/32")
+    for number in range(5000):
+        one.admit("amqp", f"2001:db8::{number:x}")
+    assert caplog.text.count("may not use this listener") == KEYS_MAX
+    assert one.counts["address"] == 5000
 
 
 class RuledBroker(LiveBroker):

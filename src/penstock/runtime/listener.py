@@ -16,6 +16,7 @@ from typing import Final
 
 from penstock.core.clock_types import MonoMs
 from penstock.core.errors import SettingInvalid
+from penstock.core.line_limit import LineLimit
 from penstock.runtime.connection import UNIX, Connection
 from penstock.runtime.output_budget import KERNEL_UNSENT_BYTES
 from penstock.runtime.proxy_protocol import ProxySocket
@@ -25,6 +26,8 @@ from penstock.settings.settings import Settings
 from penstock.tls.options import TlsOptions, TlsSet
 
 BACKLOG: Final = 1024
+LINES_MAX: Final = 5
+"""In a minute, of one address."""
 KEEPALIVE: Final = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
@@ -51,6 +54,7 @@ class Listener:
         self.tls = tls
         self._options = None if begins_plain else tls
         self._proxied = proxied
+        self._lines = LineLimit(LINES_MAX)  # of the log, about those that are no proxy
         self._is_unix = sock.family == socket.AF_UNIX
         self._numbers = itertools.count(1)
         name = sock.getsockname()
@@ -74,7 +78,7 @@ class Listener:
             return Connection(secure, peer, now_ms, self.protocol)
         connection = Connection(sock, peer, now_ms, self.protocol)
         if self._proxied:
-            connection.swap(ProxySocket(sock, connection, self._options))
+            connection.swap(ProxySocket(sock, connection, self._options, self._lines))
         return connection
 
     def close(self) -> None:

@@ -16,8 +16,10 @@ import ipaddress
 import logging
 import socket
 import struct
+import time
 from typing import Any, Final, NamedTuple
 
+from penstock.core.line_limit import LineLimit
 from penstock.runtime.connection import Connection
 from penstock.runtime.secure_socket import SecureSocket
 from penstock.tls.options import TlsOptions
@@ -111,7 +113,15 @@ def _port(text: str) -> int:
 class ProxySocket:
     """Stands where the socket will stand until the header has come; nothing is sent before."""
 
-    def __init__(self, sock: socket.socket, connection: Connection, tls: TlsOptions | None) -> None:
+    def __init__(
+        self,
+        sock: socket.socket,
+        connection: Connection,
+        tls: TlsOptions | None,
+        lines: LineLimit,
+    ) -> None:
+        """``lines``: of the log, about those that are no proxy."""
+        self._lines = lines
         self._sock = sock
         self._connection = connection
         self._options = tls
@@ -126,7 +136,8 @@ class ProxySocket:
             header = read_header(self._read)
         except NoProxyHeader as error:
             host, port = self._connection.peer
-            logger.warning("refused %s:%d, which is no proxy: %s", host, port, error)
+            if self._lines.allows(host, time.monotonic()):
+                logger.warning("refused %s:%d, which is no proxy: %s", host, port, error)
             raise ConnectionAbortedError from error
         if header is None:
             raise BlockingIOError

@@ -30,8 +30,8 @@ def link_password(settings: Settings, uri: AmqpUri) -> str | None:
     scheme = "amqps" if uri.tls else "amqp"
     wanted = f"{scheme}://{uri.user}@{host_and_port(uri.host, uri.port)}"
     raise SettingInvalid(
-        f"link_passwords has no password of {uri.user} for this scheme and port: an entry {wanted}=…"
-        f" would send it there{'' if uri.tls else ' in the clear'}"
+        f"link_passwords has no password of {uri.user} for this scheme and port: an entry"
+        f" {wanted}=… would send it there{'' if uri.tls else ' in the clear'}"
     )
 
 

@@ -11,11 +11,11 @@ import logging
 import os
 import ssl
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from penstock.core.errors import SettingInvalid
+from penstock.core.line_limit import LineLimit
 from penstock.secrets.sources import secret_of
 from penstock.settings.listener_table import LISTENERS, ListenerKind
 from penstock.settings.settings import Settings
@@ -32,10 +32,8 @@ from penstock.tls.names import alternative_name, common_name, distinguished_name
 ROUND_S: Final = 0.010
 HANDSHAKES_S: Final = 0.005
 """So much of each round is for handshakes; those that are left over come in the next one."""
-WINDOW_S: Final = 60
 SAID_MAX: Final = 5
-"""Failed handshakes of one host that are lines of the log in this time."""
-HOSTS_MAX: Final = 1000
+"""Failed handshakes of one host that are lines of the log in a minute."""
 VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 CRL_FLAGS: Final = {"no": 0, "peer": ssl.VERIFY_CRL_CHECK_LEAF, "chain": ssl.VERIFY_CRL_CHECK_CHAIN}
 ANY_DEPTH: Final = 100
@@ -106,8 +104,7 @@ class TlsOptions:
         self.certificates = certificates or {}
         self.budget: Final = budget or HandshakeBudget()
         self.failed_count = 0
-        self._window_s = 0.0  # when it began
-        self._failures: Counter[str] = Counter()  # in this window, by host
+        self._lines = LineLimit(SAID_MAX)
         self.rule = rule or NamingRule()
         self.depth = depth
         self.by_name = by_name or {}
@@ -134,14 +131,8 @@ class TlsOptions:
     def failed(self, host: str, error: Exception) -> None:
         """A handshake with that host has failed: count it, and say so within bounds."""
         self.failed_count += 1
-        now_s = self.budget.clock()
-        if now_s - self._window_s >= WINDOW_S:
-            self._window_s = now_s
-            self._failures.clear()
-        if len(self._failures) < HOSTS_MAX or host in self._failures:
-            self._failures[host] += 1
-            if self._failures[host] <= SAID_MAX:
-                logger.warning("TLS handshake with %s failed: %s", host, error)
+        if self._lines.allows(host, self.budget.clock()):
+            logger.warning("TLS handshake with %s failed: %s", host, error)
 
     def login(self, tls: ssl.SSLObject) -> str | None:
         """After the handshake: the user that the peer's certificate names, "" when it names none.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, cast
@@ -77,6 +78,18 @@ def test_a_peer_that_takes_no_answer_is_left(monkeypatch: pytest.MonkeyPatch) ->
                 await lookup_tcp._send(cast(Any, Greedy()), "OK")
 
     asyncio.run(send())
+
+
+def test_refusals_of_an_address_are_lines_within_bounds(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    server = LookupServer(Lookup(), cast(Any, None), Slow().call)
+
+    async def knock() -> None:
+        for number in range(lookup_tcp.LINES_MAX + 5):
+            assert b"E_INVALID" in await talk(server, b"  V1CMD%d\n" % number)
+
+    asyncio.run(knock())
+    assert caplog.text.count("nsqlookupd: 127.0.0.1:") == lookup_tcp.LINES_MAX
 
 
 def test_connections_beyond_the_limit_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from penstock.broker.rules.bounded_events import TOLD_MAX
 from penstock.protocols.nsq.authority import (
     ANSWER_MAX_BYTES,
     PENDING_MAX,
@@ -180,6 +181,40 @@ def test_who_leaves_while_it_is_asked_is_forgotten(node: NsqBroker, asked: Asked
     assert node.broker.connection_count == 0
 
 
+@pytest.mark.parametrize("grants", [None, []])
+def test_refusals_are_events_within_bounds_and_guesses_wait(
+    node: NsqBroker, asked: Asked, grants: list[object] | None
+) -> None:
+    """As those of a user's password are: nothing else tells how often a stranger has tried."""
+    node.broker.events.on = True
+    for tried in range(TOLD_MAX + 5):
+        client = node.nsq_client()
+        client.send(auth("s"))
+        asked.inquiry.failed("the server says no")
+        asked.say(None if grants is None else identified(authorizations=grants))
+        node.run()
+        assert client.session.mute_until_ms == node.mono_ms + (3000 if tried >= 5 else 0)
+    refused = [
+        values for _, kind, values, _ in node.broker.events.take() if kind == "login_refused"
+    ]
+    assert len(refused) == TOLD_MAX
+    why = "the server says no" if grants is None else "no authorizations"
+    assert refused[0] == ("127.0.0.1", "", "nsq", why)
+    assert node.broker.users.failures["nsq"] == TOLD_MAX + 5
+
+
+def test_a_server_that_fails_is_a_line_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as closed:
+        address = f"127.0.0.1:{closed.getsockname()[1]}"
+    woken = threading.Event()
+    authority = HttpAuthority((address,), woken.set)
+    for _ in range(5):
+        woken.clear()
+        authority.ask("::1", True, "s", "cn")
+        assert woken.wait(10)
+    assert caplog.text.count(f"failed to auth against {address}") == 1
+
+
 # -- over HTTP ---------------------------------------------------------------------------------
 
 
@@ -274,6 +309,7 @@ def test_redirects_and_long_answers_are_failures(
         assert woken.wait(10)
     assert inquiry.answer is None
     assert server.seen == []  # type: ignore[attr-defined]
+    assert why in inquiry.reason
     assert why in caplog.text
 
 
@@ -292,6 +328,7 @@ def test_so_many_are_asked_about_and_the_next_one_fails_at_once(mute: str) -> No
     refused = authority.ask("::1", False, "s", "")
     assert refused.done
     assert refused.answer is None
+    assert "too many requests" in refused.reason
     assert woken == [None]
     began = time.monotonic()
     authority.close()

@@ -5,20 +5,25 @@ from __future__ import annotations
 import contextlib
 import itertools
 import zlib
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
 
 import cramjam
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.protocols.nsq.layer_stack import DEFLATE, SNAPPY, LayerStack
 from penstock.protocols.nsq.layers import (
     DEFLATE_READ_BYTES,
     IDENTIFIER,
+    LINES_MAX,
     PLAIN_BYTES,
     DeflateLayer,
     Layer,
     SnappyLayer,
+    SocketLayers,
 )
 
 
@@ -140,6 +145,21 @@ def test_chunks_that_carry_nothing_are_skipped() -> None:
 def test_what_is_no_snappy_ends_the_connection(data: bytes) -> None:
     with pytest.raises(ConnectionAbortedError):
         SnappyLayer(Below([data]), b"").recv(1000)
+
+
+@pytest.mark.parametrize("kind", [SNAPPY, DEFLATE])
+def test_what_is_not_compressed_is_a_line_within_bounds(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    layers = SocketLayers(None)
+    stack = SimpleNamespace(
+        peer=("192.0.2.1", 1), deflate_level=6, layer_is_up=Mock(), draw_from=Mock()
+    )
+    for _ in range(LINES_MAX + 5):
+        layer = cast(Layer, layers.over(kind, Below([b"\x07" * 9]), b"", cast(LayerStack, stack)))
+        with pytest.raises(ConnectionAbortedError):
+            layer.recv(1000)
+    assert caplog.text.count("192.0.2.1 sent is not compressed") == LINES_MAX
 
 
 @given(st.binary(min_size=1, max_size=100), st.sampled_from(["snappy", "deflate"]))

@@ -24,7 +24,7 @@ from penstock.protocols.peers.codec import frames as peer
 from penstock.protocols.peers.codec import hello as peer_hello
 from penstock.protocols.peers.dialer import PeerDialer
 from penstock.protocols.peers.link import Member
-from penstock.protocols.peers.peers import UNPROVEN_MAX, Peers
+from penstock.protocols.peers.peers import STRANGER_LINES_MAX, UNPROVEN_MAX, Peers
 from penstock.protocols.peers.session import AHEAD_BYTES
 from penstock.runtime.connection import Connection
 from penstock.runtime.loop import Loop
@@ -212,6 +212,23 @@ def test_strangers_are_shown_the_door_and_nobody_else_notices(site: Site, first:
             while sock.recv(1000):
                 pass
     echoes(a, "b", [b"still here"])
+
+
+def test_a_stranger_with_ever_new_words_has_few_lines_of_the_log(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    b = site.add("b")
+    with caplog.at_level(logging.WARNING, WARNED):
+        for number in range(STRANGER_LINES_MAX + 5):
+            hello = peer_hello.Hello(f"c{number}", "x", "1", bytes(peer_hello.NONCE_BYTES), 1000)
+            said = peer.preface() + peer.frame(peer.HELLO, hello.encode())
+            with contextlib.ExitStack() as stack:
+                sock = _come_and_say(said, b, stack)
+                sock.settimeout(10)
+                with contextlib.suppress(ConnectionError):
+                    while sock.recv(1000):
+                        pass
+    assert warnings(caplog).count("refused or failed: this is cluster") == STRANGER_LINES_MAX
 
 
 def test_those_who_never_introduce_themselves_are_few_and_keep_nobody_out(site: Site) -> None:

@@ -344,11 +344,15 @@ class LogIns:
                 user.use_password(used, self._events.now_ms)
             self._note_accepted(user.name, source)
             return user
-        self.failures[source.protocol] += 1
-        guesses = self._note(source, asked.name, "; ".join(reasons)).guess()
+        delay_ms = self.refuse_guess(source, asked.name, "; ".join(reasons))
         if asked.password is not None and not is_open and LOCKED_OUT not in reasons:
             self._count_failure(asked)
-        raise LoginRefused(REFUSED, 0 if guesses <= FREE_MAX else int(DELAY_MS), told)
+        raise LoginRefused(REFUSED, int(delay_ms), told)
+
+    def refuse_guess(self, source: Source, name: str, why: str) -> i64:
+        """Count and note a wrong secret; returns how long the answer to it waits, in ms."""
+        self.failures[source.protocol] += 1
+        return 0 if self._note(source, name, why).guess() <= FREE_MAX else DELAY_MS
 
     def _count_failure(self, asked: Credentials) -> None:
         """A name without a user's is none: tokens have a name of their own."""

@@ -5,8 +5,8 @@
             {"topic": pattern, "channels": [pattern], "permissions": ["subscribe", "publish"]}]}
 
 Threads ask; the loop is woken when one has an answer.  One address of several is asked first, at
-random, and the next one when it fails; redirects are not followed.  The log says why a
-request failed; the client's answer does not.
+random, and the next one when it fails; redirects are not followed.  The refusal of the log-in says
+why all failed, the log once a minute of each address; the client's answer does not.
 
 Every connection may cause a request, so there are bounds: a secret of more than 4 KiB is refused,
 and while very many wait for an answer the next one gets none.
@@ -25,6 +25,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from penstock.core.errors import PenstockError
 from penstock.core.json_reading import json_of
+from penstock.core.line_limit import LineLimit
 from penstock.protocols.nsq.rights import PUBLISH, SUBSCRIBE, AuthRequest, Grant, Identified
 from penstock.protocols.nsq.shared import Authority
 
@@ -61,12 +62,13 @@ class HttpAuthority(Authority):
         self._wake = wake
         self._threads = ThreadPoolExecutor(THREADS, "nsq-auth")
         self._free = BoundedSemaphore(PENDING_MAX)
+        self._lines = LineLimit()
 
     def ask(self, remote_ip: str, tls: bool, secret: str, common_name: str) -> AuthRequest:
         inquiry = AuthRequest()
         data = secret.encode("utf-8", "surrogateescape")
         if len(data) > SECRET_MAX_BYTES or not self._free.acquire(blocking=False):
-            logger.warning("%s: AUTH refused: secret too long, or too many requests", remote_ip)
+            inquiry.failed("the secret is too long, or too many requests wait")
             self._done(inquiry)
             return inquiry
         fields = {
@@ -88,8 +90,19 @@ class HttpAuthority(Authority):
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _ask(self, inquiry: AuthRequest, query: str) -> None:
-        if inquiry.wanted:
-            inquiry.answered(self._ask_any(query))
+        if not inquiry.wanted:
+            return
+        reasons = []
+        for address in random.sample(self._addresses, len(self._addresses)):
+            try:
+                inquiry.answered(identified_in(_ask_one(address, query)))
+            except Exception as error:  # noqa: BLE001 - whatever it sent, the next may know
+                reasons.append(f"{address}: {error}")
+                if self._lines.allows(address, time.monotonic()):
+                    logger.warning("failed to auth against %s: %s", address, error)
+            else:
+                return
+        inquiry.failed("; ".join(reasons))
 
     def _asked(self, inquiry: AuthRequest, _future: Future[None]) -> None:
         self._free.release()
@@ -98,14 +111,6 @@ class HttpAuthority(Authority):
     def _done(self, inquiry: AuthRequest) -> None:
         inquiry.end()
         self._wake()
-
-    def _ask_any(self, query: str) -> Identified | None:
-        for address in random.sample(self._addresses, len(self._addresses)):
-            try:
-                return identified_in(_ask_one(address, query))
-            except Exception as error:  # noqa: BLE001 - whatever it sent, the next may know
-                logger.warning("failed to auth against %s: %s", address, error)
-        return None
 
 
 def _ask_one(address: str, query: str) -> bytes:

@@ -13,10 +13,14 @@ a time and keeps the rest compressed until the session asks for ``more``.
 
 import logging
 import socket
+import time
 import zlib
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, cast
 
+from penstock.core.line_limit import LineLimit
 from penstock.protocols.nsq.layer_stack import SNAPPY, TLS, Layers, LayerStack
 from penstock.runtime.connection import Carrier
 from penstock.runtime.secure_socket import SecureSocket
@@ -35,6 +39,11 @@ FIRST_SKIPPED: Final = 0x80
 CHUNK_MAX_BYTES: Final = 4 + 32 + 65_536 + 65_536 // 6
 """Checksum, and the most that 64 KiB may become."""
 
+LINES_MAX: Final = 5
+"""Of the log in a minute, about what clients of one address sent."""
+
+Failed = Callable[[Exception], None]
+
 logger = logging.getLogger("penstock.nsq")
 
 
@@ -43,7 +52,8 @@ class Layer:
 
     read_bytes = SNAPPY_READ_BYTES
 
-    def __init__(self, below: Carrier, rest: bytes) -> None:
+    def __init__(self, below: Carrier, rest: bytes, failed: Failed | None) -> None:
+        self._failed = failed
         self._below = below
         self._rest = rest  # read of ``below`` already
         self._unsent = memoryview(b"")
@@ -83,7 +93,8 @@ class Layer:
         try:
             return self._decode(data)
         except (ValueError, zlib.error) as error:
-            logger.warning("what an NSQ client sent is not compressed: %s", error)
+            if self._failed is not None:
+                self._failed(error)
             raise ConnectionAbortedError from error
 
     def send(self, data: memoryview) -> int:
@@ -106,11 +117,11 @@ class Layer:
 class SnappyLayer(Layer):
     """Snappy's framing format; a peer may begin a new stream whenever it likes."""
 
-    def __init__(self, below: Carrier, rest: bytes) -> None:
+    def __init__(self, below: Carrier, rest: bytes, failed: Failed | None = None) -> None:
         # Only a node with such clients pays for the library.
         import cramjam  # noqa: PLC0415
 
-        super().__init__(below, rest)
+        super().__init__(below, rest, failed)
         self._snappy = cramjam.snappy
         self._error = cramjam.DecompressionError
         self._compressor = cramjam.snappy.Compressor()
@@ -157,8 +168,10 @@ class DeflateLayer(Layer):
 
     read_bytes = DEFLATE_READ_BYTES
 
-    def __init__(self, below: Carrier, rest: bytes, level: int) -> None:
-        super().__init__(below, rest)
+    def __init__(
+        self, below: Carrier, rest: bytes, level: int, failed: Failed | None = None
+    ) -> None:
+        super().__init__(below, rest, failed)
         self._is_full = False
         self._compressor = zlib.compressobj(level, zlib.DEFLATED, -zlib.MAX_WBITS)
         self._decompressor = zlib.decompressobj(-zlib.MAX_WBITS)
@@ -187,18 +200,24 @@ class SocketLayers(Layers):
 
     def __init__(self, tls: TlsOptions | None) -> None:
         self._tls = tls
+        self._lines = LineLimit(LINES_MAX)
 
     def over(self, kind: str, sock: object, rest: bytes, stack: LayerStack) -> object:
         below = cast(Carrier, sock)
         if kind == TLS:
             return self._secure(cast(socket.socket, sock), rest, stack)
         if kind == SNAPPY:
-            layer: Layer = SnappyLayer(below, rest)
+            layer: Layer = SnappyLayer(below, rest, partial(self._failed, stack.peer[0]))
         else:
-            layer = deflate = DeflateLayer(below, rest, int(stack.deflate_level))
+            failed = partial(self._failed, stack.peer[0])
+            layer = deflate = DeflateLayer(below, rest, int(stack.deflate_level), failed)
             stack.draw_from(deflate.more)
         stack.layer_is_up()
         return layer
+
+    def _failed(self, host: str, error: Exception) -> None:
+        if self._lines.allows(host, time.monotonic()):
+            logger.warning("what an NSQ client at %s sent is not compressed: %s", host, error)
 
     def _secure(self, sock: socket.socket, rest: bytes, stack: LayerStack) -> SecureSocket:
         assert self._tls is not None

@@ -206,12 +206,20 @@ class NsqLogIn:
         self._asks_first = False
         self._allowed.clear()
         if identified is None:
+            self._refuse(inquiry.reason)
             raise BadCommand("E_AUTH_FAILED", "AUTH failed")
         if first and len(identified.grants) == 0:
+            self._refuse("no authorizations")
             raise BadCommand("E_UNAUTHORIZED", "AUTH no authorizations found")
         self._expires_ms = MonoMs(self._now_ms() + identified.ttl_ms)
         self.identified = identified
         return identified.welcome(len(identified.grants)) if first else None
+
+    def _refuse(self, why: str) -> None:
+        """An authority did not know the secret."""
+        source = self._visitor("", "").source
+        delay_ms = self._shared.broker.users.refuse_guess(source, "", why)
+        self._session.mute(MonoMs(self._now_ms() + delay_ms))
 
     # -- rights ------------------------------------------------------------------------------
 

@@ -70,20 +70,28 @@ class Identified:
 
 @mypyc_attr(allow_interpreted_subclasses=True)
 class AuthRequest:
-    """A question under way; ``answer`` is None when no authority could answer."""
+    """A question under way; ``answer`` is None when no authority could answer.
+
+    ``reason``: why there is none, for the log.
+    """
 
     def __init__(self) -> None:
         self.wanted: bool = True
         self.done: bool = False
         self.answer: Identified | None = None
+        self.reason: str = ""
 
     def drop(self) -> None:
         """The connection that asked has gone."""
         self.wanted = False
 
-    def answered(self, answer: Identified | None) -> None:
+    def answered(self, answer: Identified) -> None:
         """By any thread; ``end`` follows."""
         self.answer = answer
+
+    def failed(self, reason: str) -> None:
+        """Likewise."""
+        self.reason = reason
 
     def end(self) -> None:
         """Nothing more is asked for it."""

@@ -34,6 +34,7 @@ from penstock.clocks import mono_ms
 from penstock.cluster.remote.link_session import Delivery
 from penstock.core.clock_types import MonoMs, WallMs
 from penstock.core.credit import FlowBook
+from penstock.core.line_limit import LineLimit
 from penstock.protocols.peers.codec.frames import (
     ENDED,
     NOT_A_MEMBER,
@@ -58,9 +59,12 @@ UNPROVEN_MAX: Final = 64
 """Connections at a time that have not proven yet that they know the secret."""
 ENDED_MAX: Final = 10_000
 """So many lives that are over are remembered."""
-SAME_AGAIN_MS: Final = 30_000
-"""The same complaint about the same peer is logged once in this time."""
-COMPLAINTS_MAX: Final = 256
+SAME_AGAIN_S: Final = 30.0
+"""The same complaint about the same member is logged once in this time."""
+STRANGER_LINES_MAX: Final = 5
+"""In a minute, of one address: what a stranger sends may be another text each time."""
+
+REFUSED: Final = "link to %s refused or failed: %s"
 
 logger = logging.getLogger("penstock.peers")
 
@@ -126,7 +130,8 @@ class Peers(ClusterPart):
         self._dialer = PeerDialer(loop.call, self.limits.connect_ms)
         self._unproven: dict[PeerSession, None] = {}  # the oldest first
         self._ended: dict[tuple[str, str], None] = {}
-        self._complained: dict[tuple[str, str], MonoMs] = {}
+        self._lines = LineLimit(window_s=SAME_AGAIN_S)
+        self._stranger_lines = LineLimit(STRANGER_LINES_MAX)
         self._stopped = False
 
     # -- members -------------------------------------------------------------------------
@@ -330,23 +335,17 @@ class Peers(ClusterPart):
         self._unproven.pop(session, None)
         if link is not None:
             logger.warning("%s is disconnected: %s", link.member, session.reason)
-        else:
-            who = session.where if called is None else f"{called.member} at {session.where}"
-            self.complain(who, session.reason)
+        elif called is not None:
+            self.complain(f"{called.member} at {session.where}", session.reason)
+        elif self._stranger_lines.allows(session.where.rpartition(":")[0], int(self.clock()) / 1000):
+            logger.warning(REFUSED, session.where, session.reason)
         if called is not None and self.links.get(called.member.name) is called:
             called.call_later(session.reason)
 
     def complain(self, who: str, text: str) -> None:
-        """In the log, but not all the time: calls are repeated, and strangers persistent."""
-        now = self.clock()
-        key = (who.rpartition(":")[0] or who, text)
-        said = self._complained.get(key)
-        if said is not None and now - said < SAME_AGAIN_MS:
-            return
-        if len(self._complained) >= COMPLAINTS_MAX:
-            self._complained.clear()
-        self._complained[key] = now
-        logger.warning("link to %s refused or failed: %s", who, text)
+        """About a member, but not all the time: calls are repeated."""
+        if self._lines.allows((who, text), int(self.clock()) / 1000):
+            logger.warning(REFUSED, who, text)
 
     def check(self) -> None:
         for name, link in self.links.items():

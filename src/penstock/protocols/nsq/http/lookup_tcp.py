@@ -10,6 +10,7 @@ peers.
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import suppress
@@ -21,6 +22,7 @@ from penstock.broker.topology.topics import is_name
 from penstock.clocks import wall_ms
 from penstock.core.errors import BrokerError
 from penstock.core.json_reading import json_of
+from penstock.core.line_limit import LineLimit
 from penstock.gate import Gate
 from penstock.protocols.nsq.http.answers import VERSION, go_json
 from penstock.protocols.nsq.http.config import NsqConfig
@@ -37,6 +39,8 @@ FIRST_WORD_S: Final = 30.0
 SEND_S: Final = 5.0
 """So long a peer may not take its answers."""
 CONNECTIONS_MAX: Final = 1024
+LINES_MAX: Final = 20
+"""Refusals of one address in a minute that are lines of the log."""
 SILENCE_S: Final = 600.0
 """A connection that says nothing for so long is closed; nodes ping each 15 s."""
 
@@ -69,6 +73,7 @@ class LookupServer:
         self._config = config
         self._call = call_on_loop
         self._peers: set[asyncio.StreamWriter] = set()
+        self._lines = LineLimit(LINES_MAX)
 
     async def listen(self, sock: socket.socket) -> None:
         self._server = await asyncio.start_server(self.handle, sock=sock, limit=LINE_MAX_BYTES)
@@ -108,7 +113,8 @@ class LookupServer:
         try:
             await self._talk(peer, reader, writer)
         except Fatal as error:
-            log.info("nsqlookupd: %s: %s", peer.address, error)
+            if self._lines.allows(peer.host, time.monotonic()):
+                log.info("nsqlookupd: %s: %s", peer.address, error)
             with suppress(OSError, TimeoutError):
                 await _send(writer, str(error))
         except (OSError, EOFError, TimeoutError, ValueError) as error:
@@ -183,6 +189,7 @@ class _Peer:
 
     def __init__(self, name: Any) -> None:
         host, port = name[0], name[1]
+        self.host: str = host
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         self.node: LookupNode | None = None
 
