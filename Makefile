@@ -16,7 +16,7 @@ QUIET  := $(addprefix tests/,core settings routing queues backing storage broker
 help:
 	@echo "make setup   everything into .venv, hot files compiled; then .venv/bin/penstock is the program"
 	@echo "make run     setup, then the broker in the foreground"
-	@echo "make quick   interpreted, the tests of the quiet rooms and the broker: a minute"
+	@echo "make quick   interpreted, most tests of the quiet packages: a minute"
 	@echo "make test    setup, then the whole test suite; ARGS=tests/queues: those tests, and only"
 	@echo "             what they need is installed"
 	@echo "make spark   setup, then what pipelines need, with a Java if there is none"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import configparser
 import fnmatch
 import json
@@ -16,6 +17,7 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 CONTRIBUTING = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+ARCHITECTURE = (REPOSITORY / "ARCHITECTURE.md").read_text(encoding="utf-8")
 ROUNDED_BY = 0.05
 """How far a number in a document may be from what it counts."""
 
@@ -54,14 +56,74 @@ def test_the_number_of_examples_of_each_profile() -> None:
     }
 
 
-def test_the_quiet_rooms_are_those_of_the_contract() -> None:
-    """B59 of the review."""
+def contract(name: str) -> configparser.SectionProxy:
     contracts = configparser.ConfigParser()
     contracts.read(REPOSITORY / ".importlinter")
-    rooms = contracts["importlinter:contract:quiet"]["source_modules"].split()
-    (told,) = re.findall(r"quiet ones \(`([a-z\s]+)`, and the codecs", CONTRIBUTING)
-    codecs = {room for room in rooms if room.endswith(".codec")}
-    assert {f"penstock.{name}" for name in told.split()} == set(rooms) - codecs
+    return contracts[f"importlinter:contract:{name}"]
+
+
+def layers(name: str) -> list[set[str]]:
+    """Of a contract, top first."""
+    return [{*line.split(" | ")} for line in contract(name)["layers"].strip().splitlines()]
+
+
+def test_the_quiet_packages_are_those_of_the_contract() -> None:
+    """B59 of the review."""
+    packages = contract("quiet")["source_modules"].split()
+    codecs = {package for package in packages if package.endswith(".codec")}
+    for document, words in (
+        (CONTRIBUTING, r"quiet ones \("),
+        (ARCHITECTURE, r"\*\*Quiet packages\*\* \("),
+    ):
+        (told,) = re.findall(words + r"`([a-z\s]+)`, and the codecs", document)
+        assert {f"penstock.{name}" for name in told.split()} == set(packages) - codecs
+
+
+def imports(package: str) -> set[str]:
+    """Of packages of ours; ``codecs``: of ``protocols`` no more than its codecs."""
+    path = REPOSITORY / "src/penstock" / package
+    files = [*path.rglob("*.py")] or [path.with_suffix(".py")]
+    found: set[str] = set()
+    for file in files:
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        branches = [one for one in ast.walk(tree) if isinstance(one, ast.If)]
+        typing = [one for one in branches if ast.unparse(one.test) == "TYPE_CHECKING"]
+        skipped = {id(node) for branch in typing for node in ast.walk(branch)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and node.module and id(node) not in skipped:
+                first, _, rest = node.module.partition(".")
+                name = rest.partition(".")[0] if first == "penstock" else first
+                found.add("codecs" if name == "protocols" and ".codec" in rest else name)
+    return found - {package, "codecs" if package == "protocols" else package}
+
+
+def test_each_package_imports_what_the_table_says() -> None:
+    """Named one by one, or by "A, B and below": the layers below theirs as well."""
+    table = ARCHITECTURE.split("## The packages")[1].split("\n\n")[1]
+    rows = re.findall(r"^\| `(\w+)` \| .* \| ([^|]+) \|$", table, re.MULTILINE)
+    order = layers("rooms")
+    place = {name: at for at, layer in enumerate(order) for name in layer}
+    assert {name for name, _ in rows} == place.keys() | {"penstock_ranges"}
+    ours = {*place, "codecs", "penstock_ranges", "pyspark_penstock"}
+    wrong = {}
+    for package, text in rows:
+        told = set(re.findall(r"\w+", text)) & ours
+        if " below" in text:
+            lowest = max([place[name] for name in told if name in place] or [place[package]])
+            told |= {name for name, at in place.items() if at > lowest}
+        told |= {"codecs"} if "protocols" in told else set()
+        if not text.startswith("everything") and package in place:
+            wrong[package] = imports(package) & ours - told
+    assert {package: names for package, names in wrong.items() if names} == {}
+
+
+def test_the_packages_inside_are_those_of_the_contracts() -> None:
+    table = ARCHITECTURE.split("| package | inside |")[1].split("\n\n")[0]
+    rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", table, re.MULTILINE)
+    assert len(rows) == 8
+    for package, text in rows:
+        told = [set(re.findall(r"`(\w+)`", layer)) for layer in text.split(" · ")]
+        assert told == layers(package), package
 
 
 def test_the_files_in_the_lists_of_how_to_add_something_exist() -> None:
@@ -71,6 +133,20 @@ def test_the_files_in_the_lists_of_how_to_add_something_exist() -> None:
     roots = (REPOSITORY / "src/penstock", REPOSITORY)
     gone = [path for path in told if not any((root / path).exists() for root in roots)]
     assert [path for path in gone if "NAME" not in path] == []
+
+
+def test_the_files_that_the_map_and_its_walks_name_exist() -> None:
+    """Below ``src/penstock``, ``src`` or the repository; walks name modules without ``.py``."""
+    pattern = r"(?<![\w./<{=-])([a-z_]+(?:/[a-z_]+)+(?:\.py|\.md|\.ini)?)(?![\w/<-])"
+    told = set(re.findall(pattern, ARCHITECTURE))
+    assert len(told) > 90
+    roots = (REPOSITORY / "src/penstock", REPOSITORY / "src", REPOSITORY)
+    there = {
+        name
+        for name in told
+        if any((root / name).exists() or (root / f"{name}.py").exists() for root in roots)
+    }
+    assert told - there == set()
 
 
 def git(*words: str) -> str:

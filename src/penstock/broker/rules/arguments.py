@@ -1,8 +1,8 @@
 """Optional arguments of queues and exchanges: checks, and the texts of refused declarations.
 
-Three kinds: supported here; those of queue types that are not built, refused as RabbitMQ refuses
-them for a classic queue, so that no client relies on what is not there; and unknown ones, which
-RabbitMQ keeps and shows without looking at them, and so do we.  The texts are RabbitMQ's.
+Three kinds: those that the type of the queue takes; those of other types, refused as RabbitMQ
+refuses them, so that no client relies on what is not there; and unknown ones, which RabbitMQ keeps
+and shows without looking at them, and so do we.  The texts are RabbitMQ's.
 """
 
 from typing import Final, NamedTuple
