@@ -33,23 +33,43 @@ def test_more_than_fit_between_two_takes_are_dropped_and_counted() -> None:
 
 def test_a_followed_trace_is_kept_within_bounds_and_ends() -> None:
     book = SpanBook()
-    book.follow(TRACE, WallMs(1))
+    book.follow(TRACE, "ann", WallMs(1))
     assert book.on
     assert book.wants(PARENT)
     assert not book.wants(PARENT.replace("4bf", "5bf"))
     for _ in range(SPANS_MAX + 1):
         book.note(a_span())
-    assert len(book.spans_of(TRACE) or []) == SPANS_MAX
+    assert len(book.spans_of(TRACE, "ann") or []) == SPANS_MAX
     assert book.take(WallMs(FOLLOW_MS)) == []
     assert book.on
     book.take(WallMs(FOLLOW_MS + 1))
-    assert book.spans_of(TRACE) is None
+    assert book.spans_of(TRACE, "ann") is None
     assert not book.on
 
 
-def test_the_oldest_of_too_many_is_forgotten() -> None:
+def test_of_too_many_traces_of_a_user_the_oldest_is_forgotten() -> None:
     book = SpanBook()
     for number in range(FOLLOWED_MAX + 1):
-        book.follow(str(number), WallMs(0))
-    assert book.spans_of("0") is None
-    assert book.spans_of("1") == []
+        book.follow(str(number), "ann", WallMs(0))
+    assert book.spans_of("0", "ann") is None
+    assert book.spans_of("1", "ann") == []
+
+
+def test_no_user_pushes_the_trace_of_another_one_out() -> None:
+    book = SpanBook()
+    book.follow(TRACE, "ann", WallMs(0))
+    book.note(a_span())
+    for number in range(3 * FOLLOWED_MAX):
+        book.follow(str(number), "eve", WallMs(0))
+    book.follow(TRACE, "eve", WallMs(0))  # its own from here on
+    assert book.spans_of(TRACE, "ann") == [a_span()]
+    assert book.spans_of(TRACE, "eve") == []
+    for number in range(FOLLOWED_MAX - 2):
+        book.follow("x", str(number), WallMs(0))
+    assert book.spans_of("47", "eve") is None, "the user who followed most"
+    assert book.spans_of(TRACE, "ann") == [a_span()]
+    book.follow("y", "2", WallMs(0))
+    book.follow("z", "2", WallMs(0))
+    book.note(a_span())
+    assert book.spans_of(TRACE, "ann") == [a_span()] * 2
+    assert book.spans_of(TRACE, "eve") == [a_span()]

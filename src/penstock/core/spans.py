@@ -21,6 +21,7 @@ QUEUE: Final = "queue"
 DELIVER: Final = "deliver"
 
 FOLLOWED_MAX: Final = 16
+"""Traces of all users.  Of too many, the oldest of the user who follows most is forgotten."""
 SPANS_MAX: Final = 200
 """Of one trace that is followed."""
 FOLLOW_MS: Final = 600_000
@@ -47,9 +48,11 @@ def trace_of(parent: str) -> str:
 
 @final
 class Followed:
-    """A trace whose spans are kept until that time."""
+    """A trace whose spans are kept for a user until that time."""
 
-    def __init__(self, until_ms: WallMs) -> None:
+    def __init__(self, trace: str, user: str, until_ms: WallMs) -> None:
+        self.trace: Final = trace
+        self.user: Final = user
         self.until_ms: WallMs = until_ms
         self.spans: list[Span] = []
 
@@ -64,11 +67,12 @@ class SpanBook:
         self.dropped_count: i64 = 0
         self._most: i64 = most
         self._waiting: list[Span] = []
-        self._followed: dict[str, Followed] = {}
+        self._followed: list[Followed] = []  # the oldest first
+        self._traces: frozenset[str] = frozenset()  # of these
 
     def wants(self, parent: str) -> bool:
         """A span of that message; False is counted as one that is dropped."""
-        if len(self._waiting) < self._most or trace_of(parent) in self._followed:
+        if len(self._waiting) < self._most or trace_of(parent) in self._traces:
             return True
         if self._most > 0:
             self.dropped_count += 1
@@ -79,16 +83,16 @@ class SpanBook:
             self._waiting.append(span)
         elif self._most > 0:
             self.dropped_count += 1
-        followed = self._followed.get(trace_of(span.parent))
-        if followed is not None and len(followed.spans) < SPANS_MAX:
-            followed.spans.append(span)
+        trace = trace_of(span.parent)
+        if trace in self._traces:
+            for one in self._followed:
+                if one.trace == trace and len(one.spans) < SPANS_MAX:
+                    one.spans.append(span)
 
     def take(self, now_ms: WallMs) -> list[Span]:
         """All that are to be exported since the last time; what was followed long enough ends."""
         if self._followed:
-            kept = {key: one for key, one in self._followed.items() if one.until_ms > now_ms}
-            self._followed = kept
-            self.on = self._most > 0 or len(kept) > 0
+            self._keep([one for one in self._followed if one.until_ms > now_ms])
         spans = self._waiting
         if spans:
             self._waiting = []
@@ -99,15 +103,28 @@ class SpanBook:
         self.exported_count += exported
         self.dropped_count += dropped
 
-    def follow(self, trace: str, now_ms: WallMs) -> None:
-        """Keep the spans of that trace from here on; the oldest of too many is forgotten."""
-        self._followed.pop(trace, None)
-        if len(self._followed) >= FOLLOWED_MAX:
-            del self._followed[next(iter(self._followed))]
-        self._followed[trace] = Followed(WallMs(now_ms + FOLLOW_MS))
-        self.on = True
+    def follow(self, trace: str, user: str, now_ms: WallMs) -> None:
+        """Keep the spans of that trace for that user from here on."""
+        kept = [one for one in self._followed if one.trace != trace or one.user != user]
+        kept.append(Followed(trace, user, WallMs(now_ms + FOLLOW_MS)))
+        if len(kept) > FOLLOWED_MAX:
+            counts: dict[str, int] = {}
+            for one in kept:
+                counts[one.user] = counts.get(one.user, 0) + 1
+            most = max(counts.values())
+            loser = user
+            if counts[user] < most or most == 1:
+                loser = next(one.user for one in kept if counts[one.user] == most)
+            kept.remove(next(one for one in kept if one.user == loser))
+        self._keep(kept)
 
-    def spans_of(self, trace: str) -> list[Span] | None:
-        """So far; None: it is not followed, or not any more."""
-        followed = self._followed.get(trace)
-        return None if followed is None else list(followed.spans)
+    def _keep(self, followed: list[Followed]) -> None:
+        self._followed = followed
+        self._traces = frozenset([one.trace for one in followed])
+        self.on = self._most > 0 or len(followed) > 0
+
+    def spans_of(self, trace: str, user: str) -> list[Span] | None:
+        """So far, for that user or else another one; None: it is not followed, or not any more."""
+        found = [one for one in self._followed if one.trace == trace]
+        own = [one for one in found if one.user == user] or found
+        return list(own[0].spans) if own else None

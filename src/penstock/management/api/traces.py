@@ -6,7 +6,7 @@
 ``trace`` are the 32 digits in the header ``traceparent`` of a message.  A step is a span
 (``core/spans.py``); ``open`` says where the message is now: ``in_queue``, or ``at_consumer``.
 Only queues that the visitor may read are shown.  A trace is followed for ten minutes, on the node
-that is asked; of too many, the oldest is forgotten.
+that is asked; of too many, the oldest of the user who follows most is forgotten.
 """
 
 import re
@@ -35,14 +35,14 @@ class TracesApi(Endpoints):
         user  penstock/traces/{trace}  PUT=follow GET=steps  The way of the messages of a trace
     """
 
-    async def follow(self, request: web.Request, _visitor: Visitor) -> None:
+    async def follow(self, request: web.Request, visitor: Visitor) -> None:
         book = self._broker.queue_context.sampling.spans
-        await self._on_loop(book.follow, _asked(request), wall_ms())
+        await self._on_loop(book.follow, _asked(request), visitor.name, wall_ms())
 
     async def steps(self, request: web.Request, visitor: Visitor) -> web.Response:
         trace = _asked(request)
         book = self._broker.queue_context.sampling.spans
-        spans = await self._on_loop(book.spans_of, trace)
+        spans = await self._on_loop(book.spans_of, trace, visitor.name)
         if spans is None:
             raise NotThere(f"trace {trace} is not followed")
         shown: list[Row] = []

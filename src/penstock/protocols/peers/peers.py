@@ -337,10 +337,15 @@ class Peers(ClusterPart):
             logger.warning("%s is disconnected: %s", link.member, session.reason)
         elif called is not None:
             self.complain(f"{called.member} at {session.where}", session.reason)
-        elif self._stranger_lines.allows(session.where.rpartition(":")[0], int(self.clock()) / 1000):
-            logger.warning(REFUSED, session.where, session.reason)
+        else:
+            self._complain_of_stranger(session)
         if called is not None and self.links.get(called.member.name) is called:
             called.call_later(session.reason)
+
+    def _complain_of_stranger(self, session: PeerSession) -> None:
+        host = session.where.rpartition(":")[0]
+        if self._stranger_lines.allows(host, int(self.clock()) / 1000):
+            logger.warning(REFUSED, session.where, session.reason)
 
     def complain(self, who: str, text: str) -> None:
         """About a member, but not all the time: calls are repeated."""
