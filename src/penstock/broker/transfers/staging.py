@@ -185,14 +185,11 @@ class Staging(TurnPart):
 
     def enter(self, vhost: Vhost, user: str, name: str, run: str, now_ms: WallMs) -> ProducerRecord:
         """A run speaks: it fences those before it.  Raises RunFenced or AccessRefused."""
-        key = (vhost.name, name)
-        producer = self.producers.known.get(key)
+        producer = self.producer_of(vhost, user, name)
         if producer is None:
             self._make_room(user)
             producer = ProducerRecord(vhost.name, name, user, run, [], NO_BATCH, now_ms)
             self.producers.put(producer)
-        if producer.user != user:
-            raise AccessRefused(f"producer '{name}' in vhost '{vhost.name}' is another user's")
         if run in producer.fenced:
             raise RunFenced(
                 f"producer '{name}' in vhost '{vhost.name}' was started again elsewhere: run"
@@ -203,6 +200,13 @@ class Staging(TurnPart):
             batch = producer.batch
             producer = ProducerRecord(vhost.name, name, user, run, fenced, batch, now_ms)
             self.producers.put(producer)
+        return producer
+
+    def producer_of(self, vhost: Vhost, user: str, name: str) -> ProducerRecord | None:
+        """None = it is not known here.  Raises AccessRefused if it is another user's."""
+        producer = self.producers.known.get((vhost.name, name))
+        if producer is not None and producer.user != user:
+            raise AccessRefused(f"producer '{name}' in vhost '{vhost.name}' is another user's")
         return producer
 
     def _make_room(self, user: str) -> None:

@@ -177,7 +177,9 @@ class StagingRequests(RequestHandler):
             count = staging.abort(self.vhost(), self.user().name, frames.decode_abort(payload))
             self.session.send(frames.encode_aborted(count))
         elif kind == frames.TXN_LAST:
-            batch = staging.last_batch(self.vhost(), frames.decode_last(payload))
+            name = frames.decode_last(payload)
+            staging.producer_of(self.vhost(), self.user().name, name)
+            batch = staging.last_batch(self.vhost(), name)
             self.session.send(frames.encode_last_batch(batch))
         else:
             self._target(*frames.decode_target(payload))
@@ -209,6 +211,7 @@ class StagingRequests(RequestHandler):
         if self._staged is not None:
             raise MalformedFrame("this connection has not ended the set it stages")
         staging = self.broker.staging
+        staging.producer_of(self.vhost(), self.user().name, request.producer)
         if staging.claims.is_published(self.vhost().name, request.producer, request.batch):
             self.session.send(frames.encode_begun(""))
             return
