@@ -158,6 +158,13 @@ ELSEWHERE: Final = (
         "node/test_oauth_live.py::test_all_protocols_refuse_a_token_and_the_log_says_why",
     ),
     Elsewhere(
+        "Tokens that name no user",
+        "A token of OAuth 2 without any of the claims for a user's name is taken: all such "
+        "clients are the user `unknown`.",
+        "It is refused: one name would give these clients one user's limits, records and locks.",
+        "broker/oauth/test_oauth_claims.py::test_a_token_that_names_no_user_is_refused",
+    ),
+    Elsewhere(
         "Delivery limit",
         "Quorum queues only.",
         "`x-delivery-limit` and the policy key `delivery-limit` hold for every queue. What has "

@@ -115,7 +115,6 @@ def test_too_many_scopes_are_refused() -> None:
     [
         ({"sub": "s", "client_id": "c"}, "s"),
         ({"client_id": "c"}, "c"),
-        ({"sub": ["s"], "client_id": ""}, "unknown"),
         ({"user": "u", "sub": "s"}, "u"),
         ({"mail": "m", "sub": "s"}, "m"),
     ],
@@ -124,6 +123,12 @@ def test_the_first_claim_with_a_name_counts(claims: dict[str, Any], name: str) -
     found = server(preferred_username_claims={"2": "mail", "10": "x", "1": "user"})
     assert found.username_claims == ("user", "mail", "x", "sub", "client_id")
     assert user_name(claims, found) == name
+
+
+@pytest.mark.parametrize("claims", [{}, {"sub": ["s"], "client_id": ""}, {"sub": 7}])
+def test_a_token_that_names_no_user_is_refused(claims: dict[str, Any]) -> None:
+    with pytest.raises(TokenRefused, match="no user: none of user, sub, client_id is a text"):
+        user_name(claims, server(preferred_username_claims=["user"]))
 
 
 # -- the setting -----------------------------------------------------------------------------

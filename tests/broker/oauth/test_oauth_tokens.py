@@ -125,6 +125,8 @@ JSON = st.recursive(
         ({"exp": None}, 0, "no number"),
         ({"exp": 1e999}, 0, "no time"),
         ({"exp": 10**30}, 0, "no time"),
+        ({"exp": -(10**400)}, 0, "no time"),
+        ({"exp": float("nan")}, 0, "no time"),
         ({}, 0, "no exp"),
         ({"exp": NOW_S + 9, "nbf": NOW_S + 5}, NOW_S + 9, ""),
         ({"exp": NOW_S + 99, "nbf": NOW_S + 11}, 0, "holds from"),

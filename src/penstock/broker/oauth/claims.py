@@ -18,7 +18,6 @@ from penstock.broker.oauth.tokens import TokenRefused
 SCOPES_MAX: Final = 2048
 """RabbitMQ refuses a token with more, too."""
 NAME_MAX_BYTES: Final = 255
-UNKNOWN: Final = "unknown"
 SCOPE: Final = "scope"
 REQUESTING_PARTY: Final = ("authorization", "permissions", "scopes")
 DETAILS: Final = "authorization_details"
@@ -28,14 +27,18 @@ Claims = Mapping[str, Any]
 
 
 def user_name(claims: Claims, server: ResourceServer) -> str:
-    """Of the first claim that has one.  Raises TokenRefused."""
+    """Of the first claim that has one.  Raises TokenRefused.
+
+    One name for all tokens without would make their clients one user, for limits as for locks.
+    """
     for claim in server.username_claims:
         name = claims.get(claim)
         if isinstance(name, str) and name:
             if len(name.encode("utf-8", "surrogatepass")) > NAME_MAX_BYTES:
                 raise TokenRefused(f"the claim {claim} is too long for a user's name")
             return name
-    return UNKNOWN
+    looked_at = ", ".join(server.username_claims)
+    raise TokenRefused(f"the token names no user: none of {looked_at} is a text")
 
 
 def scopes_in(claims: Claims, server: ResourceServer) -> list[str]:
