@@ -86,6 +86,16 @@ def test_a_clock_that_is_set_back_ends_the_minute(log: LogIns, book: EventBook) 
     assert refused(log, "x", "y")[1] == 0
 
 
+def test_addresses_of_one_network_of_ipv6_share_a_count(log: LogIns) -> None:
+    """A machine has 2^64 of them: each would have free guesses, and lines of the log."""
+    delays = [
+        refused(log, "x", "y", Source(RANGES, RANGES, f"2001:db8::{number:x}", False))[1]
+        for number in range(log_ins.FREE_MAX + 2)
+    ]
+    assert delays == [0] * log_ins.FREE_MAX + [log_ins.DELAY_MS] * 2
+    assert refused(log, "x", "y", Source(RANGES, RANGES, "2001:db8:0:1::1", False))[1] == 0
+
+
 def test_the_table_of_addresses_is_bounded(log: LogIns, book: EventBook) -> None:
     for number in range(strangers.ADDRESSES_MAX + log_ins.FREE_MAX):
         source = Source(RANGES, RANGES, f"10.0.{number // 256}.{number % 256}", False)

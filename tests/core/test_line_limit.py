@@ -14,8 +14,8 @@ def test_of_each_key_there_are_so_many_lines_in_a_window() -> None:
 
 
 def test_ever_new_keys_have_no_lines_without_end() -> None:
-    limit = LineLimit(keys_max=3)
-    assert sum(limit.allows(number, 1.0) for number in range(1000)) == 3
+    limit = LineLimit(2, all_max=3)
+    assert sum(limit.allows(number // 2, 1.0) for number in range(1000)) == 3
     assert limit.allows("later", 61.0)
 
 

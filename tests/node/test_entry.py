@@ -15,7 +15,7 @@ from typing import Any, Final
 import pika
 import pytest
 
-from penstock.core.line_limit import KEYS_MAX
+from penstock.core.line_limit import LINES_MAX
 from penstock.gate import Gate
 from penstock.settings.entry import AddressRules
 from penstock.settings.settings import load_settings
@@ -212,7 +212,7 @@ def test_ever_new_addresses_have_no_lines_without_end(caplog: pytest.LogCaptureF
     one = gate([0.0], address_rules="amqp deny 2001:db8::/32")
     for number in range(5000):
         one.admit("amqp", f"2001:db8::{number:x}")
-    assert caplog.text.count("may not use this listener") == KEYS_MAX
+    assert caplog.text.count("may not use this listener") == LINES_MAX
     assert one.counts["address"] == 5000
 
 

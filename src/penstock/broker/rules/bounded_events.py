@@ -4,8 +4,9 @@
                                    └► the others one event at the minute's end: how many, examples
 
 Any machine that reaches a listener can cause these events, and an event becomes a line in the log,
-so the bound of the one is the bound of the other.  Memory is bounded, too: above ``ADDRESSES_MAX``
-addresses all others share one count.
+so the bound of the one is the bound of the other.  Of IPv6 a network of 64 bits is one address: a
+machine has all of it to itself.  Memory is bounded, too: above ``ADDRESSES_MAX`` addresses all
+others share one count.
 """
 
 from typing import Final, final
@@ -14,6 +15,7 @@ from mypy_extensions import i64
 
 from penstock.core.clock_types import WallMs
 from penstock.core.event_book import Actor, EventBook
+from penstock.settings.entry import network_of
 
 TOLD_MAX: Final[i64] = 20
 WINDOW_MS: Final[i64] = 60_000
@@ -61,7 +63,7 @@ class BoundedEvents:
     def note(self, actor: Actor, example: str, values: tuple[object, ...]) -> EventCount:
         """``values``: of the single event."""
         self.look()
-        address = actor.address
+        address = network_of(actor.address)
         if address not in self._tallies and len(self._tallies) >= ADDRESSES_MAX:
             address = ELSEWHERE
         tally = self._tallies.setdefault(address, EventCount())
