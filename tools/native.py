@@ -1,7 +1,7 @@
 """Compiles the hot files of Penstock to one shared library, module by module.
 
-mypyc turns the typed Python files of ``ROOMS`` into C, one C file per module.  Each C file becomes
-an object of its own, on all cores, and the objects are linked to ``penstock/hot__mypyc.*.so``.
+mypyc turns the typed Python files of ``COMPILED`` into C, one C file per module.  Each C file
+becomes an object of its own, on all cores, and these are linked to ``penstock/hot__mypyc.*.so``.
 Beside each Python file lies a small shim (``message.*.so`` beside ``message.py``) through which
 Python's import system finds the compiled module in that library; those of a folder are equal.
 
@@ -58,7 +58,7 @@ SMALL: Final = "-O1"
 COLD: Final = "-Og"
 
 
-class Room(NamedTuple):
+class CompiledFolder(NamedTuple):
     """A folder below src/penstock: its files that match ``only``, without those of ``leave``."""
 
     folder: str
@@ -76,53 +76,53 @@ class Room(NamedTuple):
         return {path.relative_to(ROOT).as_posix() for path in paths}
 
 
-ROOMS: Final = [
-    Room(
+COMPILED: Final = [
+    CompiledFolder(
         "core",
         SMALL,
         leave="*_kinds capacity clock_types control errors io_counts line_limit patterns printable",
     ),
-    Room("protocols/amqp/codec", FAST),
-    Room("protocols/amqp", SMALL, leave="description loopback_client"),
-    Room("protocols/nsq/codec", SMALL),
-    Room("protocols/nsq", SMALL, leave="authority description layers settings"),
-    Room("protocols/peers/codec", SMALL, only="frames queues"),
-    Room("protocols/peers", SMALL, only="queues"),
-    Room("protocols/ranges/codec", SMALL, only="block"),
-    Room("routing", SMALL),
-    Room("queues", SMALL, leave="stream_description"),
-    Room("backing", FAST, leave="description"),
-    Room("streams", SMALL, leave="audit"),
-    Room("storage/common", SMALL, leave="sqlite_*"),
-    Room("storage/store", SMALL),
-    Room("storage/journal", SMALL),
-    Room("storage/index", SMALL),
-    Room("storage/engine", SMALL),
-    Room("broker", SMALL, only="broker budgets lookup queue_turns vhost_maker"),
-    Room("broker/rules", SMALL, leave="erlang_terms ha_policy queue_options"),
-    Room("broker/topology", SMALL, leave="changes declaring super_streams"),
-    Room("broker/transfers", SMALL, only="dead_letters delays replies traces"),
-    Room(
+    CompiledFolder("protocols/amqp/codec", FAST),
+    CompiledFolder("protocols/amqp", SMALL, leave="description loopback_client"),
+    CompiledFolder("protocols/nsq/codec", SMALL),
+    CompiledFolder("protocols/nsq", SMALL, leave="authority description layers settings"),
+    CompiledFolder("protocols/peers/codec", SMALL, only="frames queues"),
+    CompiledFolder("protocols/peers", SMALL, only="queues"),
+    CompiledFolder("protocols/ranges/codec", SMALL, only="block"),
+    CompiledFolder("routing", SMALL),
+    CompiledFolder("queues", SMALL, leave="stream_description"),
+    CompiledFolder("backing", FAST, leave="description"),
+    CompiledFolder("streams", SMALL, leave="audit"),
+    CompiledFolder("storage/common", SMALL, leave="sqlite_*"),
+    CompiledFolder("storage/store", SMALL),
+    CompiledFolder("storage/journal", SMALL),
+    CompiledFolder("storage/index", SMALL),
+    CompiledFolder("storage/engine", SMALL),
+    CompiledFolder("broker", SMALL, only="broker budgets lookup queue_turns vhost_maker"),
+    CompiledFolder("broker/rules", SMALL, leave="erlang_terms ha_policy queue_options"),
+    CompiledFolder("broker/topology", SMALL, leave="changes declaring super_streams"),
+    CompiledFolder("broker/transfers", SMALL, only="dead_letters delays replies traces"),
+    CompiledFolder(
         "cluster/mirrors",
         COLD,
         only="backing group group_codec joinings operations part_copy replica safety stream_copy"
         " succession sync*",
     ),
-    Room("cluster/remote", COLD),
-    Room("cluster/ring", COLD),
-    Room(
+    CompiledFolder("cluster/remote", COLD),
+    CompiledFolder("cluster/ring", COLD),
+    CompiledFolder(
         "runtime",
         SMALL,
         only="connection loop output_budget publish_credit session thread_calls turn",
     ),
-    Room("", SMALL, only="clocks"),
-    Room("client", COLD, only="load"),
+    CompiledFolder("", SMALL, only="clocks"),
+    CompiledFolder("client", COLD, only="load"),
 ]
 
 
 def hot_files() -> dict[str, str]:
     """Path below the root -> optimisation level, of every file that is compiled."""
-    return {path: room.level for room in ROOMS for path in sorted(room.files())}
+    return {path: folder.level for folder in COMPILED for path in sorted(folder.files())}
 
 
 def exported(module: str) -> str:

@@ -1,6 +1,6 @@
 """Penstock: a message broker with Apache Spark as its data pipeline (see ARCHITECTURE.md).
 
-The hot rooms are shipped twice: as typed ``.py`` files and, where a C compiler was at
+The hot files are shipped twice: as typed ``.py`` files and, where a C compiler was at
 hand, as extension modules made from those very files.  ``PENSTOCK_PURE=1`` runs the
 ``.py`` files although compiled ones exist (for debugging, coverage, and the tests that
 compare both); ``PENSTOCK_REQUIRE_COMPILED=1`` refuses to run without the compiled ones.

@@ -101,7 +101,7 @@ def test_each_package_imports_what_the_table_says() -> None:
     """Named one by one, or by "A, B and below": the layers below theirs as well."""
     table = ARCHITECTURE.split("## The packages")[1].split("\n\n")[1]
     rows = re.findall(r"^\| `(\w+)` \| .* \| ([^|]+) \|$", table, re.MULTILINE)
-    order = layers("rooms")
+    order = layers("packages")
     place = {name: at for at, layer in enumerate(order) for name in layer}
     assert {name for name, _ in rows} == place.keys() | {"penstock_ranges"}
     ours = {*place, "codecs", "penstock_ranges", "pyspark_penstock"}

@@ -23,7 +23,7 @@ import native  # noqa: E402
 
 SOURCES = sorted((REPOSITORY / "src").rglob("*.py"))
 SOURCES_ROOT = REPOSITORY / "src" / "penstock"
-QUIET_ROOMS = ("core", "routing", "queues", "backing", "streams", "storage", "broker", "cluster")
+QUIET = ("core", "routing", "queues", "backing", "streams", "storage", "broker", "cluster")
 # Words of the compiler: a quiet file that uses them is meant to be compiled.
 COMPILED_WORDS = {"mypy_extensions", "librt"}
 
@@ -46,12 +46,12 @@ def test_nothing_is_left_for_later() -> None:
 def test_milliseconds_say_by_which_clock() -> None:
     """Only ``clocks.py`` reads a clock in milliseconds: there each has its type.
 
-    Seconds of ``time.monotonic()`` for a wait in one function need none, and quiet rooms have no
+    Seconds of ``time.monotonic()`` for a wait in one function need none, and quiet packages have no
     clock at all (the import contract "quiet").
     """
     found = []
-    for room in ("protocols", "runtime", "node", "management"):
-        for path in sorted((SOURCES_ROOT / room).rglob("*.py")):
+    for package in ("protocols", "runtime", "node", "management"):
+        for path in sorted((SOURCES_ROOT / package).rglob("*.py")):
             for node in ast.walk(ast.parse(path.read_text())):
                 if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):
                     text = ast.unparse(node)
@@ -67,11 +67,11 @@ def test_every_file_explains_itself() -> None:
     assert not silent
 
 
-def test_the_table_of_compiled_rooms_names_existing_files() -> None:
-    for room in native.ROOMS:
-        for pattern in (*room.only.split(), *room.leave.split()):
-            assert list((SOURCES_ROOT / room.folder).glob(pattern + ".py")), (room.folder, pattern)
-    files = [file for room in native.ROOMS for file in room.files()]
+def test_the_table_of_compiled_files_names_existing_files() -> None:
+    for one in native.COMPILED:
+        for pattern in (*one.only.split(), *one.leave.split()):
+            assert list((SOURCES_ROOT / one.folder).glob(pattern + ".py")), (one.folder, pattern)
+    files = [file for folder in native.COMPILED for file in folder.files()]
     assert len(files) == len(set(files))
 
 
@@ -81,8 +81,8 @@ def test_quiet_files_written_for_the_compiler_are_compiled() -> None:
     The types of times only name it: compiled files read them when they are compiled.
     """
     meant = []
-    for room in QUIET_ROOMS:
-        for path in (REPOSITORY / "src/penstock" / room).rglob("*.py"):
+    for package in QUIET:
+        for path in (REPOSITORY / "src/penstock" / package).rglob("*.py"):
             imports = {
                 (node.module or "").split(".")[0]
                 for node in ast.walk(ast.parse(path.read_text()))

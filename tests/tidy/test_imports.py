@@ -19,7 +19,7 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 PLANTED = {
-    "rooms": ("penstock/queues/planted.py", "import penstock.broker"),
+    "packages": ("penstock/queues/planted.py", "import penstock.broker"),
     "quiet": ("penstock/storage/planted.py", "import time"),
     "storage": ("penstock/storage/store/planted.py", "import penstock.storage.engine.engine"),
     "broker": ("penstock/broker/rules/planted.py", "import penstock.broker.topology"),
@@ -94,10 +94,10 @@ def test_a_planted_violation_breaks_its_contract(copy: Path, contract: str) -> N
     assert "planted" in done.stdout
 
 
-def test_a_room_nobody_placed_breaks_the_layers(copy: Path) -> None:
-    (copy / "penstock/cellar.py").write_text('"""A room that is in no layer."""\n')
+def test_a_package_in_no_layer_breaks_them(copy: Path) -> None:
+    (copy / "penstock/cellar.py").write_text('"""A package that is in no layer."""\n')
     try:
-        done = lint(copy, "--contract", "rooms")
+        done = lint(copy, "--contract", "packages")
     finally:
         (copy / "penstock/cellar.py").unlink()
     assert done.returncode == 1, done.stdout + done.stderr

@@ -607,7 +607,7 @@ def raise_descriptor_limit() -> None:
 
 
 def is_compiled() -> bool:
-    """Are the hot rooms running as extension modules?"""
+    """Do the compiled files run as extension modules?"""
     return not message.__file__.endswith(".py")
 
 

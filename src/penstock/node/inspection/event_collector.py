@@ -1,6 +1,6 @@
 """``EventCollector``: looks at the node for its event log, and carries events to the writer.
 
-    book (what rooms noted) ───────────────────────────┐
+    book (what packages noted) ─────────────────────────┐
     alarms, every look ─────────────────────────────────┼─► EventLog, AuditTrail, EventExchange
     node, waits, rates and states, every interval ─────┘
     spans of messages ──────────────────────────────────► SpanExport
@@ -78,7 +78,7 @@ class EventCollector:
         self._alarms: dict[str, MonoMs] = {}  # since when
 
     def start(self, now_ms: MonoMs) -> None:
-        """From here on the rooms' notes are kept, and messages are sampled."""
+        """From here on the notes of packages are kept, and messages are sampled."""
         self._log.start()
         self._trail.start()
         self._spans.start()

@@ -1,4 +1,4 @@
-"""Log lines about what changes state, made of the events that rooms note.
+"""Log lines about what changes state, made of the events that packages note.
 
     event ─► category, level, words ─► logger ``penstock.<category>``
 
