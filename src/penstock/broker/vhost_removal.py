@@ -1,6 +1,6 @@
 """``VhostRemoval``: a virtual host goes, with everything in it.
 
-    closing ─► its guests are told ─► staged sets ─► queues ─► exchanges ─► bindings ─► it is gone
+    closing ─► connections end ─► staged sets ─► queues ─► exchanges ─► bindings ─► it is gone
 
 From the first step on no client enters it.  A step is a slice: some dozens of objects, so
 that others hardly notice when a hundred thousand go.  The definitions follow step by step, the
@@ -21,7 +21,7 @@ from penstock.routing.exchanges import PREDECLARED
 
 AT_ONCE: Final = 50
 """Queues or exchanges of one step."""
-GUESTS_AT_ONCE: Final = 100
+CONNECTIONS_AT_ONCE: Final = 100
 
 CloseSome = Callable[[str, int], bool]
 """Ends the connections to that virtual host, so many at a time; False when there are none."""
@@ -36,7 +36,7 @@ class VhostRemoval:
         self._vhost = vhost
         self._close_some = close_some
         self._actor = broker.events.actor  # whose doing it is
-        self._guests_are_told: bool = False
+        self._connections_ended: bool = False
         if not vhost.closing:
             vhost.close()
             broker.definitions.vhost_leaves(vhost.name)
@@ -49,9 +49,9 @@ class VhostRemoval:
         vhost, broker = self._vhost, self._broker
         if broker.vhosts.get(vhost.name) is not vhost:
             return True, []  # another removal was faster
-        if not self._guests_are_told:
-            self._guests_are_told = not self._close_some(vhost.name, GUESTS_AT_ONCE)
-        if not self._guests_are_told or vhost.budget.connection_count > 0:
+        if not self._connections_ended:
+            self._connections_ended = not self._close_some(vhost.name, CONNECTIONS_AT_ONCE)
+        if not self._connections_ended or vhost.budget.connection_count > 0:
             return False, []
         if self._drop_staged():
             return False, []

@@ -129,7 +129,7 @@ class Sessions:
     # -- the factories of the table ----------------------------------------------------------
 
     def open_peer(self, arrival: Arrival) -> PeerSession | None:
-        return None if self.peers is None else self.peers.guest(arrival.peer)
+        return None if self.peers is None else self.peers.called_by(arrival.peer)
 
     def open_nsq(self, arrival: Arrival) -> NsqSession | None:
         if self._nsq is None:

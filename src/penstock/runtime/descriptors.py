@@ -1,9 +1,9 @@
-"""Descriptors: the last of them are for files of our own, whatever guests have the others.
+"""Descriptors: the last of them are for files of our own, however many clients connect.
 
 The kernel gives the lowest number that is free, so a number tells how many are in use, be it by
-AMQP, by HTTP or by the engine: a guest whose number is in the reserve is refused at once.
+AMQP, by HTTP or by the engine: a connection whose number is in the reserve is refused at once.
 
-Guests that have not logged in may have a part of the descriptors, and those of one address a part
+Connections without a log-in may have a part of the descriptors, and those of one address a part
 of that: they do not keep out clients that log in.  They are counted anew when there seem to be too
 many.
 """
@@ -18,11 +18,11 @@ from penstock.core.clock_types import MonoMs
 from penstock.runtime.connection import Connection
 
 DESCRIPTORS_RESERVED: Final = 64
-"""The engine opens files in several threads; it must never wait for a guest to leave."""
+"""The engine opens files in several threads; it must never wait for a connection to close."""
 STRANGER_PARTS: Final = 2
 ADDRESS_PARTS: Final = 4
-"""Of the descriptors for guests: what all may have that have not logged in, and one address."""
-GUESTS_PER_MS: Final = 100
+"""Of the descriptors for clients: what all may have that have not logged in, and one address."""
+CONNECTIONS_PER_MS: Final = 100
 """To count many costs time: that is done the less often the more there are."""
 SAY_AGAIN_MS: Final = 60_000
 
@@ -34,23 +34,27 @@ class Descriptors:
 
     def __init__(self) -> None:
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._end = guests_end(soft)
+        self._end = clients_end(soft)
         self._limit = soft
         self._said_ms = MonoMs(-SAY_AGAIN_MS)
         self._counted_ms = MonoMs(0)
         self._strangers: Counter[str] = Counter()  # by address, when last counted, and since
 
     def has_room(
-        self, descriptor: int, address: str, guests: Mapping[int, Connection], now_ms: MonoMs
+        self,
+        descriptor: int,
+        address: str,
+        connections: Mapping[int, Connection],
+        now_ms: MonoMs,
     ) -> bool:
-        """For the guest at ``address`` that was given this number; ``guests``: all there are."""
+        """For one from ``address`` that was given this number; ``connections``: all there are."""
         if descriptor >= self._end:
             self._say(now_ms, f"few of {self._limit} descriptors are left, for the engine")
             return False
-        pause_ms = len(guests) // GUESTS_PER_MS
+        pause_ms = len(connections) // CONNECTIONS_PER_MS
         if self._is_crowded(address) and now_ms - self._counted_ms >= pause_ms:
             self._counted_ms = now_ms
-            found = (one.peer[0] for one in guests.values() if one.is_stranger())
+            found = (one.peer[0] for one in connections.values() if one.is_stranger())
             self._strangers = Counter(found)
         if self._is_crowded(address):
             here, there = self._strangers[address], self._strangers.total()
@@ -71,7 +75,7 @@ class Descriptors:
             logger.warning("a connection is refused: %s", why)
 
 
-def guests_end(soft: int) -> int:
+def clients_end(soft: int) -> int:
     """Where the reserve begins; of a limit that is very low, half."""
     if soft == resource.RLIM_INFINITY:
         return 2**31

@@ -13,8 +13,8 @@ So whatever is a GET can be live, through the same endpoints and the same rights
 found out anew each time, and a user who was removed hears 401 and no more.
 Streams (in all, and of one user), paths and the length of an answer are bounded, and so is the time
 an answer may take from others: a path whose answer was dear is asked the more rarely (``pause_s``),
-so that a list of ten thousand queues, sorted by length, takes a sixtieth of a processor at most.  A
-page that watches is a guest.  The stream ends when the server stops.
+so that a list of ten thousand queues, sorted by length, takes a sixtieth of a processor at most.
+The stream ends when the server stops.
 """
 
 import asyncio

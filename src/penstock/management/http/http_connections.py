@@ -40,7 +40,7 @@ CONNECTIONS_MAX: Final = 1024
 DESCRIPTORS_RESERVED: Final = 64
 """As many as the data loop's, which leaves them to the engine as well (``runtime/descriptors``)."""
 SHARE: Final = 10
-"""Of the descriptors for guests a site takes one in so many at most: a node has five sites."""
+"""Of the descriptors for clients a site takes one in so many at most: a node has five sites."""
 ADDRESS_SHARE: Final = 4
 """Of a site's connections one address has one in so many at most."""
 ALWAYS: Final = 16
@@ -67,11 +67,11 @@ class HttpConnections:
         self.connections_max, self._descriptor_end = bounds(soft)
         self.address_max = max(1, self.connections_max // ADDRESS_SHARE)
         self._health_checks = tuple(health_checks)
-        self._open: set[Guest] = set()
+        self._open: set[HttpConnection] = set()
         self._of_address: Counter[str] = Counter()
-        self._idle: dict[Guest, None] = {}  # the longest idle first
-        self._reserve: dict[Guest, None] = {}  # the oldest first
-        self._by_handler: dict[object, Guest] = {}
+        self._idle: dict[HttpConnection, None] = {}  # the longest idle first
+        self._reserve: dict[HttpConnection, None] = {}  # the oldest first
+        self._by_handler: dict[object, HttpConnection] = {}
         self._attended: list[web.Server] = []
 
     @property
@@ -103,62 +103,62 @@ class HttpConnections:
         server.request_factory = make_and_tell
         server.request_handler = lambda request: self.answer(request, handle)
 
-    def let_in(self, guest: "Guest", descriptor: int) -> bool:
+    def let_in(self, connection: "HttpConnection", descriptor: int) -> bool:
         """Count it, and close another for it where that must be; False: there is no room."""
         count = self.count
         # The kernel gives the lowest number: all below are in use.
         is_short = count >= ALWAYS and descriptor >= self._descriptor_end
         is_full = is_short or len(self._open) >= self.connections_max
-        if self._of_address[guest.address] >= self.address_max:
+        if self._of_address[connection.address] >= self.address_max:
             is_full = True
-            idle = next((one for one in self._idle if one.address == guest.address), None)
+            idle = next((one for one in self._idle if one.address == connection.address), None)
         else:
             idle = next(iter(self._idle), None)
         if not is_full or idle is not None:
             if is_full and idle is not None:
                 self._close(idle)
-            self._open.add(guest)
-            self._of_address[guest.address] += 1
-            self._idle[guest] = None
+            self._open.add(connection)
+            self._of_address[connection.address] += 1
+            self._idle[connection] = None
         elif is_short:
             return False
         else:
             if len(self._reserve) >= RESERVE:
                 self._close(next(iter(self._reserve)))
-            self._reserve[guest] = None
-        self._by_handler[guest.handler] = guest
+            self._reserve[connection] = None
+        self._by_handler[connection.handler] = connection
         return True
 
-    def _close(self, guest: "Guest") -> None:
-        self.gone(guest)
-        guest.close()
+    def _close(self, connection: "HttpConnection") -> None:
+        self.gone(connection)
+        connection.close()
 
     def login_of(self, request: web.BaseRequest) -> str | None:
-        """The user that its client's certificate names; see ``Guest.login``."""
-        guest = self._by_handler.get(request.protocol)
-        return None if guest is None else guest.login
+        """The user that its client's certificate names; see ``HttpConnection.login``."""
+        connection = self._by_handler.get(request.protocol)
+        return None if connection is None else connection.login
 
-    def gone(self, guest: "Guest") -> None:
-        if guest in self._open:
-            self._open.remove(guest)
-            self._of_address[guest.address] -= 1
-            if not self._of_address[guest.address]:
-                del self._of_address[guest.address]
-        self._idle.pop(guest, None)
-        self._reserve.pop(guest, None)
-        self._by_handler.pop(guest.handler, None)
+    def gone(self, connection: "HttpConnection") -> None:
+        if connection in self._open:
+            self._open.remove(connection)
+            self._of_address[connection.address] -= 1
+            if not self._of_address[connection.address]:
+                del self._of_address[connection.address]
+        self._idle.pop(connection, None)
+        self._reserve.pop(connection, None)
+        self._by_handler.pop(connection.handler, None)
 
     def asked(self, handler: object, body: StreamReader) -> None:
-        guest = self._by_handler.get(handler)
-        if guest is not None:
-            self._idle.pop(guest, None)
-            guest.asked(body)
+        connection = self._by_handler.get(handler)
+        if connection is not None:
+            self._idle.pop(connection, None)
+            connection.asked(body)
 
     async def answer(self, request: web.BaseRequest, handle: Handle) -> web.StreamResponse:
         """What the site answers, or, to a connection of the reserve, that there is no room."""
-        guest = self._by_handler.get(request.protocol)
+        connection = self._by_handler.get(request.protocol)
         try:
-            if guest not in self._reserve:
+            if connection not in self._reserve:
                 return await handle(request)
             if request.path.startswith(self._health_checks):
                 response = await handle(request)
@@ -167,8 +167,8 @@ class HttpConnections:
             response.force_close()
             return response
         finally:
-            if guest in self._open:
-                self._idle[guest] = None
+            if connection in self._open:
+                self._idle[connection] = None
 
 
 def bounds(soft: int) -> tuple[int, int]:
@@ -179,7 +179,7 @@ def bounds(soft: int) -> tuple[int, int]:
     return max(ALWAYS, min(CONNECTIONS_MAX, end // SHARE)), end
 
 
-class Guest(asyncio.Protocol):
+class HttpConnection(asyncio.Protocol):
     """One connection: aiohttp's handler with clocks around it."""
 
     def __init__(
@@ -356,7 +356,7 @@ class _Site(web.BaseSite):
         assert server is not None
         self._connections.attend(server)
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: Guest(self._connections, server(), self._protocol, self._tls),
+            lambda: HttpConnection(self._connections, server(), self._protocol, self._tls),
             backlog=self._backlog,
             **self._where,
         )

@@ -120,13 +120,13 @@ class NsqShared:
         if visitor.name != "" or visitor.certified != "":
             return visitor.begin(users).user()
         try:
-            self._check_guest(visitor)
+            self._check_without_log_in(visitor)
         except AccessRefused as error:
             users.refuse(source, "", error)
             raise
         return users.trust(self.user_name, source)
 
-    def _check_guest(self, visitor: NsqClient) -> None:
+    def _check_without_log_in(self, visitor: NsqClient) -> None:
         """Is a client that does not log in served at all?  Raises AccessRefused."""
         # A callback that says what TCP clients may do says nothing of HTTP, as with nsqd.
         asks_only_tcp = self.authority is not None and visitor.is_local

@@ -295,7 +295,7 @@ class Peers(ClusterPart):
 
     # -- being called --------------------------------------------------------------------
 
-    def guest(self, peer: tuple[str, int]) -> PeerSession:
+    def called_by(self, peer: tuple[str, int]) -> PeerSession:
         """A peer has connected to the cluster's listener and sent something."""
         host, port = peer
         session = PeerSession(self, self._book, f"{host}:{port}", None)
@@ -359,6 +359,6 @@ class Peers(ClusterPart):
             assert link.member.life() not in self._ended, "Y2"
             link.check()
         sessions = (connection.session for connection in self._loop.connections.values())
-        guests = {one for one in sessions if isinstance(one, PeerSession) and not one.called}
-        unproven = {one for one in guests if one.link is None and not one.closed}
+        callers = {one for one in sessions if isinstance(one, PeerSession) and not one.called}
+        unproven = {one for one in callers if one.link is None and not one.closed}
         assert set(self._unproven) == unproven, "Y3"
