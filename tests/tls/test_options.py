@@ -11,7 +11,7 @@ import pytest
 from penstock.core.errors import SettingInvalid
 from penstock.settings.settings import Settings, load_settings
 from penstock.settings.tls import tls_view
-from penstock.tls.options import TlsOptions, TlsSet, tls_options
+from penstock.tls.options import TlsOptions, TlsSet, tls_between_nodes, tls_options
 from tests.helpers.certificates import MISSING, Authority, encrypted
 
 pytestmark = pytest.mark.skipif(MISSING is not None, reason=str(MISSING))
@@ -201,3 +201,21 @@ def test_a_listener_that_would_have_no_tls_stops_the_start(
 def test_a_wrong_entry_of_such_a_list_is_refused(entry: str) -> None:
     with pytest.raises(SettingInvalid, match="without these four characters"):
         load_settings(None, {}, {"https_tls": entry})
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        "fail_if_no_peer_cert=false",
+        "verify=verify_none,fail_if_no_peer_cert=false",
+    ],
+)
+def test_both_nodes_show_a_certificate_in_any_case(
+    authority: Authority, server: tuple[str, str], entries: str
+) -> None:
+    files = dict(zip(("certfile", "keyfile"), server, strict=True))
+    files["cacertfile"] = str(authority.certificate)
+    given = {f"cluster_tls_{word}": path for word, path in files.items()}
+    assert tls_between_nodes(load_settings(None, {}, {**given, "cluster_tls": "depth=1"}))
+    with pytest.raises(SettingInvalid, match="both nodes show a certificate in any case"):
+        tls_between_nodes(load_settings(None, {}, {**given, "cluster_tls": entries}))

@@ -221,6 +221,11 @@ def tls_between_nodes(settings: Settings) -> tuple[TlsOptions, TlsOptions] | Non
     entries = [*BETWEEN_NODES, *(f"{word}={path}" for word, path in files.items())]
     entries += settings.cluster_tls
     view = overridden(settings, entries, "between nodes")
+    if view.ssl_verify != "verify_peer" or not view.ssl_fail_if_no_peer_cert:
+        raise SettingInvalid(
+            "cluster_tls: verify and fail_if_no_peer_cert stay as they are: both nodes show a"
+            " certificate in any case"
+        )
     called = tls_options(view)
     assert called is not None
     calling = _context(view, ssl.PROTOCOL_TLS_CLIENT)
