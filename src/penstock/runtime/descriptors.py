@@ -3,9 +3,9 @@
 The kernel gives the lowest number that is free, so a number tells how many are in use, be it by
 AMQP, by HTTP or by the engine: a connection whose number is in the reserve is refused at once.
 
-Connections without a log-in may have a part of the descriptors, and those of one address a part
-of that: they do not keep out clients that log in.  They are counted anew when there seem to be too
-many.
+Connections without a log-in may have a part of the descriptors, and those of one address (of IPv6,
+one network of 64 bits) a part of that: they do not keep out clients that log in.  They are counted
+anew when there seem to be too many.
 """
 
 import logging
@@ -16,6 +16,7 @@ from typing import Final
 
 from penstock.core.clock_types import MonoMs
 from penstock.runtime.connection import Connection
+from penstock.settings.entry import network_of
 
 DESCRIPTORS_RESERVED: Final = 64
 """The engine opens files in several threads; it must never wait for a connection to close."""
@@ -51,11 +52,12 @@ class Descriptors:
         if descriptor >= self._end:
             self._say(now_ms, f"few of {self._limit} descriptors are left, for the engine")
             return False
+        address = network_of(address)
         pause_ms = len(connections) // CONNECTIONS_PER_MS
         if self._is_crowded(address) and now_ms - self._counted_ms >= pause_ms:
             self._counted_ms = now_ms
-            found = (one.peer[0] for one in connections.values() if one.is_stranger())
-            self._strangers = Counter(found)
+            strangers = (one for one in connections.values() if one.is_stranger())
+            self._strangers = Counter(network_of(one.peer[0]) for one in strangers)
         if self._is_crowded(address):
             here, there = self._strangers[address], self._strangers.total()
             self._say(now_ms, f"{here} of {address}, {there} of all, have not logged in")

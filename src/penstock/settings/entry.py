@@ -103,12 +103,12 @@ class AddressRules:
 
 def network_of(address: str) -> str:
     """The address; of IPv6 the network of 64 bits, which one machine has to itself."""
+    if ":" not in address:
+        return address
     try:
-        given = ipaddress.ip_address(address.partition("%")[0])
+        given = ipaddress.IPv6Address(address.partition("%")[0])
     except ValueError:
         return address
-    if isinstance(given, ipaddress.IPv6Address):
-        if given.ipv4_mapped is not None:
-            return str(given.ipv4_mapped)
-        return str(ipaddress.ip_network((int(given) >> 64 << 64, 64)))
-    return str(given)
+    if given.ipv4_mapped is not None:
+        return str(given.ipv4_mapped)
+    return str(ipaddress.IPv6Network((int(given) >> 64 << 64, 64)))
