@@ -71,11 +71,11 @@ class Kind(Generic[V]):
         return text
 
     def from_toml(self, raw: object) -> Value | None:
-        """The value a TOML file holds; None = not of this type."""
-        raise NotImplementedError
+        """The value a TOML file holds; None = not of this type: a truth is no number."""
+        return cast(Value, raw) if type(raw) is self.kept_as else None
 
     def within_bounds(self, value: Value) -> bool:
-        raise NotImplementedError
+        return isinstance(value, self.kept_as)
 
 
 Setting: TypeAlias = Kind[Any]
@@ -99,9 +99,6 @@ class Integer(Kind[int]):
 
     def from_text(self, text: str) -> int | None:
         return int(text) if re.fullmatch(r"-?[0-9]{1,20}", text) else None
-
-    def from_toml(self, raw: object) -> int | None:
-        return raw if isinstance(raw, int) and not isinstance(raw, bool) else None
 
     def within_bounds(self, value: Value) -> bool:
         return isinstance(value, int) and self.minimum <= value <= self.maximum
@@ -178,20 +175,11 @@ class Boolean(Kind[bool]):
     kept_as = bool
     type_name = "yes or no"
 
-    def __init__(self, default: bool, doc: str) -> None:
-        super().__init__(default, doc)
-
     def allowed(self) -> str:
         return "true, false"
 
     def from_text(self, text: str) -> bool | None:
         return {"true": True, "false": False}.get(text)
-
-    def from_toml(self, raw: object) -> bool | None:
-        return raw if isinstance(raw, bool) else None
-
-    def within_bounds(self, value: Value) -> bool:
-        return isinstance(value, bool)
 
 
 class Text(Kind[str]):
@@ -215,9 +203,6 @@ class Text(Kind[str]):
         if self.choices:
             return ", ".join(choice or "nothing" for choice in self.choices)
         return f"text of {self.min_bytes} to {self.max_bytes} bytes without NUL"
-
-    def from_toml(self, raw: object) -> str | None:
-        return raw if isinstance(raw, str) else None
 
     def within_bounds(self, value: Value) -> bool:
         if not isinstance(value, str) or "\0" in value:
@@ -267,16 +252,19 @@ def _is_name(text: str) -> bool:
     return 1 <= len(text.encode("utf-8", "surrogateescape")) <= NAME_MAX_BYTES
 
 
+def _is_share(text: str) -> bool:
+    number = parse_number(text)
+    return number is not None and 0 < number <= 1
+
+
 NAMES: Final = Form(f"names of 1 to {NAME_MAX_BYTES} bytes", _is_name)
+SHARES: Final = Form("numbers above 0 and up to 1, such as 0.99", _is_share)
 
 
-class NameList(Kind[tuple[str, ...]]):
-    """A list of names, of entries of another form, or of some of ``choices``: an array in the file,
-    else with commas.
-    """
+class _List(Kind[V]):
+    """Entries of one form, or some of ``choices``: an array in the file, else with commas."""
 
     kept_as = tuple
-    type_name = "list of names"
 
     def __init__(
         self, default: tuple[str, ...], doc: str, choices: tuple[str, ...] = (), form: Form = NAMES
@@ -293,9 +281,10 @@ class NameList(Kind[tuple[str, ...]]):
         return tuple(name.strip() for name in text.split(",")) if text.strip() else ()
 
     def from_toml(self, raw: object) -> tuple[str, ...] | None:
-        if not isinstance(raw, list) or not all(isinstance(name, str) for name in raw):
+        if not isinstance(raw, list):
             return None
-        return tuple(raw)
+        texts = [text for text in map(self.entry, raw) if text is not None]
+        return tuple(texts) if len(texts) == len(raw) else None
 
     def within_bounds(self, value: Value) -> bool:
         if not isinstance(value, tuple):
@@ -304,41 +293,32 @@ class NameList(Kind[tuple[str, ...]]):
             return set(value) <= set(self.choices)
         return all(self.form.fits(entry) for entry in value)
 
+    @staticmethod
+    def entry(raw: object) -> str | None:
+        """What the array holds at one place, as text; None = it is not of this type."""
+        raise NotImplementedError
 
-class Shares(Kind[tuple[float, ...]]):
-    """A list of numbers above 0, none above 1: an array in the file, else with commas.
 
-    Kept as they were written.
-    """
+class NameList(_List[tuple[str, ...]]):
+    """Names, or texts of another form."""
 
-    kept_as = tuple
+    type_name = "list of names"
+
+    @staticmethod
+    def entry(raw: object) -> str | None:
+        return raw if isinstance(raw, str) else None
+
+
+class Shares(_List[tuple[float, ...]]):
+    """Kept as they were written."""
+
     type_name = "list of shares"
+    entry = staticmethod(written_size)
 
     def __init__(self, default: tuple[str, ...], doc: str) -> None:
-        super().__init__(default, doc)
+        super().__init__(default, doc, form=SHARES)
 
     def __get__(self, settings: Values, owner: type) -> tuple[float, ...]:
         value = settings.value_of(self.key)
         assert isinstance(value, tuple)
         return tuple(float(text) for text in value)
-
-    def allowed(self) -> str:
-        return (
-            "numbers above 0 and up to 1, such as 0.99: an array in the file, separated by commas"
-            " elsewhere; empty for none"
-        )
-
-    def from_text(self, text: str) -> tuple[str, ...] | None:
-        return tuple(one.strip() for one in text.split(",")) if text.strip() else ()
-
-    def from_toml(self, raw: object) -> tuple[str, ...] | None:
-        if not isinstance(raw, list):
-            return None
-        written = [written_size(one) for one in raw]
-        return None if None in written else tuple(str(one) for one in written)
-
-    def within_bounds(self, value: Value) -> bool:
-        if not isinstance(value, tuple):
-            return False
-        numbers = [parse_number(text) for text in value]
-        return all(number is not None and 0 < number <= 1 for number in numbers)

@@ -6,7 +6,7 @@ The server fills these in on the data loop (``session_inspector``); ``view`` mak
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from penstock.broker.rules.access import User
 from penstock.core.clock_types import WallMs
@@ -225,7 +225,7 @@ class LinkInspector:
         return False
 
 
-class SessionInspector:
+class SessionInspector(Protocol):
     """What the server tells about its sessions; it implements this, on the data loop.
 
     A session is a token here; the methods take back what ``sessions`` gave out, alive or not.
@@ -233,87 +233,66 @@ class SessionInspector:
 
     links: LinkInspector
 
-    def sessions(self) -> list[object]:
-        raise NotImplementedError
+    def sessions(self) -> list[object]: ...
 
     def connection(self, session: object) -> ConnectionFacts | None:
         """None before its client has logged in, and when it is gone."""
-        raise NotImplementedError
 
     def find(self, name: str) -> object | None:
         """The session of that name whose client has logged in."""
-        raise NotImplementedError
 
     def close(self, session: object, reason: str) -> None:
         """Tell the peer, and end it."""
-        raise NotImplementedError
 
     def channel_numbers(self, session: object) -> list[int]:
         """For the next three, which describe those that are still there."""
-        raise NotImplementedError
 
-    def channels(self, session: object, numbers: Sequence[int]) -> list[ChannelFacts]:
-        raise NotImplementedError
+    def channels(self, session: object, numbers: Sequence[int]) -> list[ChannelFacts]: ...
 
-    def consumers(self, session: object, number: int) -> list[Consumer]:
-        raise NotImplementedError
+    def consumers(self, session: object, number: int) -> list[Consumer]: ...
 
     def tallies(self, parts: Sequence[Part]) -> list[SessionTally]:
         """Counts are as ``Traffic.counts`` has them, as far as shown."""
-        raise NotImplementedError
 
     def place_of(self, consumer: Consumer) -> tuple[object, int] | None:
         """The session and channel number a consumer lives on."""
-        raise NotImplementedError
 
-    def listeners(self) -> list[ListenerFacts]:
-        raise NotImplementedError
+    def listeners(self) -> list[ListenerFacts]: ...
 
     def opened(self, message: Message) -> tuple[dict[str, object], bytes]:
         """A message's properties that are set, and its body."""
-        raise NotImplementedError
 
     def enter(self, user: str | User, vhost: str, now_ms: WallMs) -> InternalClient:
         """A client of the node's own that publishes and gets as that user; raises AgentRefused."""
-        raise NotImplementedError
 
     def close_some(self, vhost: str, at_most: int) -> bool:
         """End connections to a virtual host that is being deleted; False when there are none."""
-        raise NotImplementedError
 
     def cancelled(self, consumers: list[Consumer]) -> None:
         """Tell them that their queue is gone."""
-        raise NotImplementedError
 
     def when_safe(self, position: int, waits: list[PendingConfirm] | None = None) -> "Future[None]":
         """Done when the journal is on disk up to there, and these waits for other nodes are."""
-        raise NotImplementedError
 
     def flow(self) -> dict[str, object]:
         """Flow control: the answer of ``/api/penstock/flow``."""
-        raise NotImplementedError
 
     def chain(self) -> dict[str, object]:
         """The same with every link's credit: what ``/api/penstock/flow/chain`` answers."""
-        raise NotImplementedError
 
     def open_deliveries(self, queue: Queue, at_most: int) -> list[OpenDelivery]:
         """Of consumers that have a timeout and no lease (AMQP), the oldest of each channel."""
-        raise NotImplementedError
 
-    def disk(self) -> DiskFacts:
-        raise NotImplementedError
+    def disk(self) -> DiskFacts: ...
 
     def cluster(self) -> dict[str, object]:
         """Its nodes and links: what ``/api/penstock/cluster`` answers."""
-        raise NotImplementedError
 
     def forget_node(self, name: str) -> Pending | None:
         """A node that never comes back; to be run by an ``Ask``.
 
         Raises NotFound, PreconditionFailed for one that runs.
         """
-        raise NotImplementedError
 
 
 Row = dict[str, object]
