@@ -15,18 +15,8 @@ import click
 
 from penstock.cli.management import Management, command
 from penstock.cli.options import all_of, option
-from penstock.cli.tables import table
+from penstock.cli.tables import Fields, cells_of, fields_of, table
 from penstock.client.management import path_of
-
-Fields = Sequence[tuple[str, str]]
-"""Pairs of title and dotted JSON field."""
-
-
-def fields_of(text: str) -> Fields:
-    """``"name ready=messages_ready"``: the field is the title's own name where none is given."""
-    pairs = (word.partition("=") for word in text.split())
-    return [(title.replace("_", " "), field or title) for title, _, field in pairs]
-
 
 VHOST: Final = option("--vhost", "Only this virtual host.")
 QUEUES: Final = fields_of(
@@ -84,25 +74,6 @@ def listed(
 
 def _has(row: Sequence[object], part: str) -> bool:
     return not part or any(part in cell for cell in row if isinstance(cell, str))
-
-
-def cells_of(item: object, fields: Fields) -> list[object]:
-    return [_cell(_dig(item, field)) for _, field in fields]
-
-
-def _dig(item: Any, dotted: str) -> object:
-    for part in dotted.split("."):
-        item = item.get(part) if isinstance(item, dict) else None
-    return item
-
-
-def _cell(value: object) -> object:
-    """Lists and objects as a person would write them."""
-    if isinstance(value, dict):
-        return ", ".join(f"{name}={inner}" for name, inner in value.items())
-    if isinstance(value, list):
-        return ", ".join(str(one) for one in value)
-    return value
 
 
 def _path(kind: str, vhost: str | None) -> str:

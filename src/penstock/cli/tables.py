@@ -4,8 +4,8 @@ Names come from strangers, so a table prints no control character, and one long 
 the rows of all others.
 """
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from penstock.core.printable import printable
 
@@ -14,6 +14,39 @@ WIDTH_MAX: Final = 60
 
 TEXT_LEAST: Final = 8
 """So much of a text is left where a table is to fit a terminal."""
+Fields = Sequence[tuple[str, str]]
+"""Pairs of title and dotted JSON field."""
+
+
+def fields_of(text: str) -> Fields:
+    """``"name ready=messages_ready"``: the field is the title's own name where none is given."""
+    pairs = (word.partition("=") for word in text.split())
+    return [(title.replace("_", " "), field or title) for title, _, field in pairs]
+
+
+def cells_of(item: object, fields: Fields) -> list[object]:
+    return [_cell(_dig(item, field)) for _, field in fields]
+
+
+def _dig(item: Any, dotted: str) -> object:
+    for part in dotted.split("."):
+        item = item.get(part) if isinstance(item, dict) else None
+    return item
+
+
+def _cell(value: object) -> object:
+    """Lists and objects as a person would write them."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}={inner}" for name, inner in value.items())
+    if isinstance(value, list):
+        return ", ".join(str(one) for one in value)
+    return value
+
+
+def table_of(items: Iterable[object], text: str) -> str:
+    """Objects of JSON as a table; ``text``: its fields, as ``fields_of`` reads them."""
+    fields = fields_of(text)
+    return table([title for title, _ in fields], [cells_of(item, fields) for item in items])
 
 
 def table(

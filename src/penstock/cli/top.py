@@ -19,10 +19,10 @@ from urllib.parse import urlencode
 
 import click
 
-from penstock.cli.lists import CHANNELS, CONNECTIONS, QUEUES, Fields, cells_of
+from penstock.cli.lists import CHANNELS, CONNECTIONS, QUEUES
 from penstock.cli.management import Management, asking, command
 from penstock.cli.options import option
-from penstock.cli.tables import table
+from penstock.cli.tables import Fields, cells_of, table
 from penstock.core.printable import printable
 
 LISTS: Final[Mapping[str, Fields]] = {

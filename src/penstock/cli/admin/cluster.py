@@ -15,7 +15,7 @@ from penstock.cli.data.storage import many
 from penstock.cli.management import NAME, Management, command
 from penstock.cli.options import all_of, option
 from penstock.cli.queue.mirrors import progress_text
-from penstock.cli.tables import shown, table
+from penstock.cli.tables import shown, table, table_of
 
 PATH: Final = "/api/penstock/cluster"
 QUEUES_SHOWN: Final = 50
@@ -59,9 +59,9 @@ PATTERNS: Final = all_of(
 def rebalance(management: Management, **patterns: str) -> None:
     """Move masters from nodes with many to synchronised mirrors on nodes with few."""
     moves = management.do("rebalance", **patterns)
-    rows = [(one["vhost"], one["name"], one["from"], one["to"]) for one in moves]
-    text = table(("vhost", "queue", "from", "to"), rows) if rows else "nothing to move"
-    management.say(moves, text)
+    management.say(
+        moves, table_of(moves, "vhost queue=name from to") if moves else "nothing to move"
+    )
 
 
 @command(

@@ -79,8 +79,7 @@ def passwords(name: str, management: Management) -> None:
     path = path_of("penstock", "users", name, "passwords")
     rows = management.must_find(path, absent, "`penstock users` lists them")
     columns = ("which", "hashing_algorithm", "last_used_ms")
-    shown = [tuple(row[column] for column in columns) for row in rows]
-    management.say(rows, table(columns, shown))
+    management.say(rows, table(columns, [[row[column] for column in columns] for row in rows]))
 
 
 @command(

@@ -4,7 +4,7 @@ Through the management API.  How far each mirror is only the master's node knows
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 import click
@@ -14,7 +14,7 @@ from penstock.cli.failure import Failure
 from penstock.cli.management import NAME, Management, command
 from penstock.cli.options import option
 from penstock.cli.queue.actions import act
-from penstock.cli.tables import shown, table
+from penstock.cli.tables import shown, table_of
 from penstock.client.management import path_of
 
 POLL_S: Final = 0.2
@@ -123,7 +123,9 @@ def mirrors_text(found: Mapping[str, Any]) -> str:
         "",
     ]
     if found["copies"]:
-        lines.append(_copies_table(found["copies"]))
+        copies = [one | {"progress": sync_text(one["sync"])} for one in found["copies"]]
+        fields = "node role synchronised parcels=applied on_disk=durable behind progress"
+        lines.append(table_of(copies, fields))
     if found["recoverable"]:
         lines += [
             f"{shown(node)} is no member now and has"
@@ -131,24 +133,6 @@ def mirrors_text(found: Mapping[str, Any]) -> str:
             for node, had in sorted(found["recoverable"].items())
         ]
     return "\n".join(lines)
-
-
-def _copies_table(copies: Sequence[Mapping[str, Any]]) -> str:
-    return table(
-        ("node", "role", "synchronised", "parcels", "on disk", "behind", "progress"),
-        [
-            (
-                one["node"],
-                one["role"],
-                one["synchronised"],
-                one["applied"],
-                one["durable"],
-                one["behind"],
-                sync_text(one["sync"]),
-            )
-            for one in copies
-        ],
-    )
 
 
 def _ring_text(ring: Mapping[str, Any] | None) -> str:
